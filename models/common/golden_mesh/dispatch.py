@@ -1,0 +1,268 @@
+"""Every ttnn call, twice: the real library validates and allocates, then a golden function computes the values.
+
+`ttnn.decorators.FastOperation.__call__` is the one door through which all registered operations go; it is replaced by
+`call`. A Python operation of ttnn that has no golden is transparent: the operations it is made of come through the same
+door. A C++ operation on device tensors without a golden is an error that names it.
+"""
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Callable
+
+import torch
+import ttnn
+
+from models.common.golden_mesh import hazards
+from models.common.golden_mesh.errors import GoldenError, MissingGolden
+from models.common.golden_mesh.memory import GoldenMemory, Slot
+from models.common.golden_mesh.registry import GOLDENS, Golden
+from models.common.golden_mesh.rounding import round_to
+from models.common.golden_mesh.trace import Traces
+
+memory = GoldenMemory()
+traces = Traces(run=lambda call: run(call))
+HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: transfer.py
+_chips: dict[tuple[int, tuple], int] = {}  # (mesh id, coordinate) -> chip id
+
+
+@dataclass(frozen=True)
+class Call:
+    """One op with tensors replaced by the slots they live in: enough to compute it again at any later time."""
+
+    golden: Golden
+    args: tuple
+    kwargs: dict
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    mesh_shape: tuple[int, ...]
+
+
+def slot_of(tensor: ttnn.Tensor) -> Slot:
+    mesh = tensor.device()
+    coordinates = tuple(tuple(c) for c in tensor.device_coords())
+    devices = tuple(_chip(mesh, c) for c in coordinates)
+    config = tensor.memory_config()
+    return Slot(
+        devices, coordinates, config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
+        tuple(tensor.shape), tensor.dtype,
+    )  # fmt: skip
+
+
+def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
+    """Bytes of the tensor's buffer in each bank: pages are dealt out evenly over banks (interleaved) or shards."""
+    if config.shard_spec is not None:
+        banks = config.shard_spec.grid.num_cores()
+    elif config.buffer_type == ttnn.BufferType.DRAM:
+        grid = mesh.dram_grid_size()
+        banks = grid.x * grid.y
+    else:
+        grid = mesh.compute_with_storage_grid_size()
+        banks = grid.x * grid.y
+    return ceil(tensor.buffer_num_pages() / banks) * tensor.buffer_aligned_page_size()
+
+
+def _chip(mesh: ttnn.MeshDevice, coordinate: tuple[int, ...]) -> int:
+    key = (mesh.id(), coordinate)
+    if key not in _chips:
+        _chips[key] = mesh.get_device_id(ttnn.MeshCoordinate(list(coordinate)))
+    return _chips[key]
+
+
+def forget_mesh(mesh: ttnn.MeshDevice, devices: list[int]) -> None:
+    """A mesh closes: its id may be given again, and what `devices` (chips that no open mesh holds now) held is gone."""
+    for key in [key for key in _chips if key[0] == mesh.id()]:
+        del _chips[key]
+    memory.forget_devices(devices)
+
+
+def on_device(value: Any) -> bool:
+    return isinstance(value, ttnn.Tensor) and value.storage_type() == ttnn.StorageType.DEVICE
+
+
+def tensors_in(value: Any):
+    """All ttnn tensors inside nested arguments or results."""
+    if isinstance(value, ttnn.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def substitute(value: Any, kind: type, replace: Callable) -> Any:
+    """`value` with everything of type `kind` inside nested containers replaced."""
+    if isinstance(value, kind):
+        return replace(value)
+    if type(value) in (list, tuple):
+        return type(value)(substitute(item, kind, replace) for item in value)
+    if type(value) is dict:
+        return {name: substitute(item, kind, replace) for name, item in value.items()}
+    return value
+
+
+_inside = 0  # depth of operations that are handled as a whole: what they call is theirs, not a step of the program
+
+
+def call(operation, *args, **kwargs):
+    """Stands in for FastOperation.__call__."""
+    global _inside
+    name = operation.python_fully_qualified_name
+    if _inside:
+        return REAL_CALL(operation, *args, **kwargs)
+    if name in HANDLERS:
+        _inside += 1
+        try:
+            return HANDLERS[name](lambda *a, **k: REAL_CALL(operation, *a, **k), *args, **kwargs)
+        finally:
+            _inside -= 1
+    golden = GOLDENS.get(name)
+    if golden is None and not operation.is_cpp_operation:
+        return REAL_CALL(operation, *args, **kwargs)
+
+    inputs = [t for t in tensors_in((args, kwargs)) if on_device(t)]
+    slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move what it was given
+    if golden is not None:
+        hazards.check(name, args, kwargs)
+    device = inputs[0].device() if inputs else None
+    programs = device.num_program_cache_entries() if device is not None and traces.capturing else None
+    _inside += 1
+    try:
+        result = REAL_CALL(operation, *args, **kwargs)
+    finally:
+        _inside -= 1
+    outputs = [t for t in tensors_in(result) if on_device(t)]
+    if not outputs and not inputs:
+        return result  # host only
+    if golden is None:
+        raise MissingGolden(
+            f"{name} has no golden: the real library accepted the call, but nothing computes its values. "
+            "Add a golden to models/common/golden_mesh/goldens/"
+        )
+    if programs is not None and device.num_program_cache_entries() != programs:
+        traces.refuse(f"{name} compiled a new program", "run the same calls once before capturing")
+
+    def slot(tensor):
+        return slots.get(id(tensor)) or (slot_of(tensor) if on_device(tensor) else tensor)
+
+    try:
+        golden_args, golden_kwargs = golden.arguments(args, kwargs)
+    except TypeError as error:
+        raise GoldenError(f"the golden of {name} does not know this call: {error}") from error
+    written = tuple(slot_of(t) for t in outputs)
+    known = {(s.buffer_type, s.address) for s in slots.values()}
+    step = Call(
+        golden,
+        substitute(golden_args, ttnn.Tensor, slot),
+        substitute(golden_kwargs, ttnn.Tensor, slot),
+        tuple(slots.values()),
+        written,
+        tuple((inputs or outputs)[0].device().shape),
+    )
+    if traces.capturing:
+        for s in written:  # memory is given out now; the value comes when the trace is executed
+            if not golden.writes and (s.buffer_type, s.address) not in known:
+                memory.write(s, [None] * len(s.devices))
+        traces.record(step)
+    else:
+        run(step)
+    return result
+
+
+def run(step: Call) -> None:
+    """Compute the step's values from golden memory into golden memory."""
+    shards = {slot: memory.read(slot) for slot in step.inputs if slot not in _written(step)}
+    if step.golden.over_chips:
+        _run_over_chips(step, shards)
+    elif step.golden.writes:
+        _run_in_place(step, shards)
+    else:
+        _run_per_chip(step, shards)
+
+
+def _written(step: Call) -> list[Slot]:
+    """The slots of the arguments that the op writes in place."""
+    if not step.golden.writes:
+        return []
+    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+    return [bound[name] for name in step.golden.writes if isinstance(bound.get(name), Slot)]
+
+
+def _replicas(step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
+    """Chips (as indices) grouped so that within a group every one of `slots` holds the very same torch tensor."""
+    count = len((step.inputs or step.outputs)[0].devices)
+    groups: dict[tuple, list[int]] = {}
+    for chip in range(count):
+        groups.setdefault(tuple(id(shards[s][chip if len(s.devices) > 1 else 0]) for s in slots), []).append(chip)
+    return list(groups.values())
+
+
+def _extras(step: Call) -> dict:
+    if "out" not in step.golden.wants:
+        return {}
+    return {"out": step.outputs[0] if len(step.outputs) == 1 else step.outputs}
+
+
+def _run_per_chip(step: Call, shards) -> None:
+    chips = len(step.outputs[0].devices) if step.outputs else 0
+    results: list[tuple | None] = [None] * chips
+    extras = _extras(step)
+    for group in _replicas(step, shards, list(shards)):
+        pick = lambda slot: shards[slot][group[0]]  # noqa: E731
+        value = step.golden.function(
+            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **extras
+        )
+        rounded = _rounded(step, value)
+        for chip in group:
+            results[chip] = rounded
+    for i, slot in enumerate(step.outputs):
+        memory.write(slot, [result[i] for result in results])
+
+
+def _run_in_place(step: Call, shards) -> None:
+    targets = _written(step)
+    everything = shards | {slot: memory.read(slot) for slot in targets}
+    extras = _extras(step)
+    for group in _replicas(step, everything, list(everything)):
+        mine = {slot: shards[slot][group[0]] for slot in shards}
+        mine |= {slot: memory.exclusive(slot, group) for slot in targets}
+        if "store" in step.golden.wants:
+            extras["store"] = lambda values: round_to(values, targets[0].dtype)
+        step.golden.function(
+            *substitute(step.args, Slot, mine.__getitem__), **substitute(step.kwargs, Slot, mine.__getitem__), **extras
+        )
+
+
+def _run_over_chips(step: Call, shards) -> None:
+    slot = step.inputs[0]
+    axis = step.kwargs.get("cluster_axis")
+    groups: dict[tuple, list[int]] = {}
+    for chip, coordinate in enumerate(slot.coordinates):
+        line = () if axis is None else tuple(c for a, c in enumerate(coordinate) if a != axis)
+        groups.setdefault(line, []).append(chip)
+    results: list = [None] * len(slot.devices)
+    for group in groups.values():
+        pick = lambda s: [shards[s][chip] for chip in group]  # noqa: E731
+        values = step.golden.function(
+            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **_extras(step)
+        )
+        rounded: dict[int, tuple] = {}  # replicas stay one tensor
+        for chip, value in zip(group, values, strict=True):
+            if id(value) not in rounded:
+                rounded[id(value)] = _rounded(step, value)
+            results[chip] = rounded[id(value)]
+    for i, out in enumerate(step.outputs):
+        memory.write(out, [result[i] for result in results])
+
+
+def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
+    """The golden's results as the outputs' dtypes hold them, checked against the real op's output specs."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(values) != len(step.outputs):
+        raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
+    for v, slot in zip(values, step.outputs):
+        if tuple(v.shape) != slot.shape:
+            raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
+    return tuple(round_to(v, slot.dtype) for v, slot in zip(values, step.outputs))
+
+
+REAL_CALL = ttnn.decorators.FastOperation.__call__

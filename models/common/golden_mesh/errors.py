@@ -1,0 +1,18 @@
+"""What the golden mesh refuses, and why."""
+from models.common.errors import UserError
+
+
+class GoldenMeshError(UserError):
+    """The golden mesh cannot be set up here; the message says what to do."""
+
+
+class GoldenError(RuntimeError):
+    """A program did something that the golden mesh cannot compute or that a chip would get wrong."""
+
+
+class MissingGolden(GoldenError):
+    """An op was called for which the golden mesh has no golden function."""
+
+
+class TraceError(GoldenError):
+    """Something inside a trace capture that metal refuses there, or a trace that does not exist."""

@@ -1,0 +1,168 @@
+"""Golden memory: what every chip of the mesh holds, keyed as the chip's own memory is.
+
+An entry is the torch value of one tensor on one chip, found by (device id, buffer type, address). Because the keys
+are addresses that the real allocator gave, lifetimes need no bookkeeping of ours: memory that is allocated again
+replaces what was there, a view reads the entry of its base under another shape, and reading memory that something
+else has overwritten (a trace's replay, an allocation of a submesh) is an error here, where a chip would give garbage.
+
+Values are shared wherever they are equal by construction: replicas hold one torch tensor, and so do an op's input and
+output where the op only moves data. Before an op writes in place, `exclusive` copies what others share.
+"""
+from bisect import bisect_left, insort
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from models.common.golden_mesh.errors import GoldenError
+
+
+class Slot(NamedTuple):
+    """Where a device tensor lives, and how it reads what is there."""
+
+    devices: tuple[int, ...]  # chip ids, in the tensor's order of mesh coordinates
+    coordinates: tuple[tuple[int, ...], ...]  # the same chips' mesh coordinates
+    buffer_type: object  # ttnn.BufferType
+    address: int  # bytes, the same in every bank
+    size: int  # bytes in a bank
+    shape: tuple[int, ...]  # logical shape on one chip
+    dtype: object  # ttnn.DataType
+
+    def __str__(self) -> str:
+        return f"{list(self.shape)} {self.dtype.name} at {self.buffer_type.name} address {self.address:#x}"
+
+
+@dataclass
+class Entry:
+    value: torch.Tensor | None  # None: allocated, never written
+    size: int  # bytes in a bank
+
+
+class Region:
+    """The entries of one chip and buffer type, with their extents."""
+
+    def __init__(self):
+        self.entries: dict[int, Entry] = {}
+        self.addresses: list[int] = []  # sorted keys of entries
+
+    def overlapping(self, address: int, size: int) -> list[int]:
+        """Addresses of the entries that share a byte with [address, address + size)."""
+        first = bisect_left(self.addresses, address)
+        found = []
+        if first and self.addresses[first - 1] + self.entries[self.addresses[first - 1]].size > address:
+            found.append(self.addresses[first - 1])
+        for at in self.addresses[first:]:
+            if at >= address + size:
+                break
+            found.append(at)
+        return found
+
+    def insert(self, address: int, entry: Entry) -> None:
+        self.entries[address] = entry
+        insort(self.addresses, address)
+
+    def remove(self, address: int) -> Entry:
+        del self.addresses[bisect_left(self.addresses, address)]
+        return self.entries.pop(address)
+
+
+class GoldenMemory:
+    def __init__(self):
+        self._regions: dict[tuple[int, object], Region] = {}
+        self._holders: Counter[int] = Counter()  # torch storage -> number of entries whose value lies in it
+
+    def write(self, slot: Slot, values: list[torch.Tensor | None]) -> None:
+        """Put one value a chip at the slot; everything that overlaps it is gone. None: allocated, not yet written."""
+        for device, value in zip(slot.devices, values, strict=True):
+            region = self._regions.setdefault((device, slot.buffer_type), Region())
+            if value is not None:
+                self._holders[_storage(value)] += 1
+            known = region.entries.get(slot.address)
+            if known is not None and known.size == slot.size:  # written again in place: nothing else can overlap
+                self._release(known)
+                known.value = value
+                continue
+            for address in region.overlapping(slot.address, slot.size):
+                self._release(region.remove(address))
+            region.insert(slot.address, Entry(value, slot.size))
+
+    def read(self, slot: Slot) -> list[torch.Tensor]:
+        """The value on each chip of the slot, in the slot's shape; replicas are one torch tensor."""
+        values, views = [], {}
+        for device in slot.devices:
+            value = self._value(device, slot)
+            if tuple(value.shape) != slot.shape:
+                if value.numel() != _volume(slot.shape):
+                    raise GoldenError(
+                        f"chip {device} holds {list(value.shape)} where {slot} is read: "
+                        "a view must keep the number of elements"
+                    )
+                value = views.setdefault(id(value), value.reshape(slot.shape))
+            values.append(value)
+        return values
+
+    def _value(self, device: int, slot: Slot) -> torch.Tensor:
+        region = self._regions.get((device, slot.buffer_type))
+        entry = region.entries.get(slot.address) if region else None
+        if entry is None:
+            raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
+        if entry.value is None:
+            raise GoldenError(f"chip {device} reads {slot}, which was allocated and never written")
+        return entry.value
+
+    def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
+        """The value that the chips `members` (indices into slot.devices) share, safe to write in place.
+
+        Copies it first if anything outside these chips' entries lies in the same storage.
+        """
+        devices = [slot.devices[i] for i in members]
+        value = self._value(devices[0], slot)
+        if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
+            value = value.clone(memory_format=torch.contiguous_format)
+            for device in devices:
+                entry = self._regions[device, slot.buffer_type].entries[slot.address]
+                self._release(entry)
+                entry.value = value
+                self._holders[_storage(value)] += 1
+        return value.view(slot.shape)
+
+    def free(self, slot: Slot) -> None:
+        """Forget the slot's values: its buffer was deallocated."""
+        for device in slot.devices:
+            region = self._regions.get((device, slot.buffer_type))
+            if region and slot.address in region.entries:
+                self._release(region.remove(slot.address))
+
+    def forget_devices(self, devices: list[int]) -> None:
+        """Forget everything on these chips: their mesh was closed."""
+        for key in [key for key in self._regions if key[0] in devices]:
+            for entry in self._regions.pop(key).entries.values():
+                self._release(entry)
+
+    def host_bytes(self) -> int:
+        """Bytes of host memory that the values take, each storage counted once."""
+        storages = {}
+        for region in self._regions.values():
+            for entry in region.entries.values():
+                if entry.value is not None:
+                    storages[_storage(entry.value)] = entry.value.untyped_storage().nbytes()
+        return sum(storages.values())
+
+    def _release(self, entry: Entry) -> None:
+        if entry.value is not None:
+            key = _storage(entry.value)
+            self._holders[key] -= 1
+            if not self._holders[key]:
+                del self._holders[key]
+
+
+def _storage(value: torch.Tensor) -> int:
+    return value.untyped_storage()._cdata
+
+
+def _volume(shape: tuple[int, ...]) -> int:
+    volume = 1
+    for extent in shape:
+        volume *= extent
+    return volume

@@ -1,0 +1,81 @@
+"""A kernel compiler that compiles nothing, for a mesh that executes nothing.
+
+ttnn compiles the kernels of an op when it first sees it, on a mock cluster too, and goes on only if there is an object
+file, a list of dependencies and an ELF that its loader accepts. This is the least that satisfies it: a shell script of
+one process per call (a decode layer makes some 400 calls, so it starts no other program) and an ELF of 300 bytes.
+"""
+import struct
+from pathlib import Path
+
+# ttnn keys its cache of kernels by this string too. No real compiler says it, so that no stub can ever be taken for a
+# kernel, even if somebody moves the cache; and ttnn's precompiled firmware is for the real compiler's string only.
+VERSION = "riscv-tt-elf-g++ (golden mesh: null compiler, generates no code) 1.0"
+
+_SCRIPT = r"""#!/bin/sh
+# Not a compiler: see null_compiler.py of the golden mesh. POSIX sh, builtins only.
+output= dependencies= source=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --version) echo '@VERSION@'; exit ;;
+        -o) output=$2; shift ;;
+        -MF) dependencies=$2; shift ;;
+        *.c|*.cc|*.cpp|*.S) source=$1 ;;
+    esac
+    shift
+done
+if [ -n "$dependencies" ]; then  # source to object: ttnn hashes the files that the list names
+    : > "$output" && printf '%s: %s\n' "$output" "$source" > "$dependencies"
+else                             # objects to program (or a precompiled header, which nobody reads)
+    printf '@ELF@' > "$output"
+fi
+"""
+
+
+def write_null_compiler(path: Path) -> None:
+    """Write the script to `path` and make it executable; its folder is made too."""
+    octal = "".join(f"\\{byte:03o}" for byte in stub_elf())
+    path.parent.mkdir(parents=True)
+    path.write_text(_SCRIPT.replace("@VERSION@", VERSION).replace("@ELF@", octal))
+    path.chmod(0o755)
+
+
+def stub_elf(address: int = 0x6000) -> bytes:
+    """The smallest ELF that ttnn's loader takes for a kernel of any core: one instruction (`ret`) at `address`.
+
+    The loader wants a 32-bit RISC-V executable with one segment that starts at the entry point, a text section inside
+    it, and relocations of that section. It adds and subtracts what the relocations say to make the code movable, except
+    for R_RISCV_RELAX, a mere hint of the compiler to the linker: so two of these do nothing.
+    """
+    ret = struct.pack("<I", 0x0000_8067)
+    r_riscv_relax = 51
+    relocations = 2 * struct.pack("<IIi", address, r_riscv_relax, 0)  # offset, type, addend
+    names = b"\0.text\0.rela.text\0.shstrtab\0"
+    names += bytes(-len(names) % 4)
+
+    header_size, segment_size, section_size = 52, 32, 40
+    text_at = header_size + segment_size
+    relocations_at = text_at + len(ret)
+    names_at = relocations_at + len(relocations)
+    sections_at = names_at + len(names)
+
+    def section(name, kind, flags, at, offset, size, link, info, align, entry):
+        name_at = names.index(name + b"\0")
+        return struct.pack("<10I", name_at, kind, flags, at, offset, size, link, info, align, entry)
+
+    progbits, strtab, rela = 1, 3, 4
+    alloc_exec, read_exec = 6, 5
+    sections = (
+        bytes(section_size)  # index 0: none, by definition
+        + section(b".text", progbits, alloc_exec, address, text_at, len(ret), 0, 0, 4, 0)
+        + section(b".rela.text", rela, 0, 0, relocations_at, len(relocations), 0, 1, 4, 12)  # info 1: of section 1
+        + section(b".shstrtab", strtab, 0, 0, names_at, len(names), 0, 0, 1, 0)
+    )
+    identification = b"\x7fELF" + bytes([1, 1, 1]) + bytes(9)  # 32 bit, little-endian, version 1
+    executable, riscv = 2, 243
+    header = identification + struct.pack(
+        "<HHIIIIIHHHHHH",
+        executable, riscv, 1, address, header_size, sections_at, 0, header_size, segment_size, 1, section_size, 4, 3,
+    )  # fmt: skip
+    loaded = 1
+    segment = struct.pack("<8I", loaded, text_at, address, address, len(ret), len(ret), read_exec, 4)
+    return header + segment + ret + relocations + names + sections

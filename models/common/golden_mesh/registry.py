@@ -1,0 +1,70 @@
+"""Golden functions: the torch meaning of a ttnn op, one small function an op.
+
+A golden takes its op's own arguments, by the op's own names, with torch tensors in place of ttnn's, and returns what
+one chip computes. Three kinds:
+
+    @golden("ttnn.linear")                       per chip: sees one chip's tensors
+    @golden("ttnn.plus_one", writes="input_tensor")   in place: writes into the torch tensor it is given
+    @collective("ttnn.all_gather")               over chips: tensor arguments are lists, one shard a chip of the group
+
+A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape);
+one named `store` receives the rounding to the dtype of the tensor that is written in place.
+"""
+import inspect
+from dataclasses import dataclass
+from typing import Callable
+
+# Arguments that say where and how an op runs, never what it computes.
+PLACEMENT = frozenset(
+    "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
+    "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
+    "persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
+    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore block_size".split()
+)
+
+
+@dataclass(frozen=True)
+class Golden:
+    name: str
+    function: Callable
+    writes: tuple[str, ...] = ()  # parameters that the op writes in place
+    over_chips: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "signature", inspect.signature(self.function))
+
+    def arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The call's arguments by parameter name, placement left out. TypeError for one that the golden does not know."""
+        known = self.signature.parameters
+        kwargs = {name: value for name, value in kwargs.items() if name in known or name not in PLACEMENT}
+        bound = self.signature.bind_partial(*args, **kwargs)
+        return bound.args, bound.kwargs
+
+    @property
+    def wants(self) -> frozenset[str]:
+        return frozenset(self.signature.parameters) & {"out", "store"}
+
+
+GOLDENS: dict[str, Golden] = {}
+
+
+def golden(*names: str, writes: str = "") -> Callable:
+    """Register the function as the golden of the ops named, per chip."""
+
+    def register(function: Callable) -> Callable:
+        for name in names:
+            GOLDENS[name] = Golden(name, function, tuple(writes.split()))
+        return function
+
+    return register
+
+
+def collective(*names: str) -> Callable:
+    """Register the function as the golden of the collectives named: it sees the shards of all chips of a group."""
+
+    def register(function: Callable) -> Callable:
+        for name in names:
+            GOLDENS[name] = Golden(name, function, over_chips=True)
+        return function
+
+    return register

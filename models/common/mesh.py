@@ -1,0 +1,106 @@
+"""Opening an N150, an N300 or a T3K, and choosing what is below ttnn.
+
+`select_backend` decides before ttnn is imported; `open_mesh` opens the chips with the fabric that collectives need.
+"""
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Iterator
+
+from models.common.errors import UserError
+
+TTNN_VERSION = "0.81.1"
+TRACE_REGION_BYTES = 64 << 20  # of each chip's DRAM, for captured command streams
+
+
+class MeshError(UserError):
+    """A machine or mesh that was asked for and is not there."""
+
+
+@dataclass(frozen=True)
+class MachineKind:
+    name: str
+    chips: int
+    shape: tuple[int, int]  # rows, columns of the mesh that is opened
+
+
+MACHINES = {m.name: m for m in (MachineKind("N150", 1, (1, 1)), MachineKind("N300", 2, (1, 2)), MachineKind("T3K", 8, (1, 8)))}
+
+
+def machine(name: str) -> MachineKind:
+    """The machine called `name`, in any case."""
+    if name.upper() not in MACHINES:
+        raise MeshError(f"--mesh knows {', '.join(MACHINES)}; got {name!r}")
+    return MACHINES[name.upper()]
+
+
+def select_backend(choice: str, mesh: str) -> str:
+    """Settle what is below ttnn, "device" or "golden", before ttnn is imported; returns which.
+
+    choice: "device" (silicon, or the simulator that TT_METAL_SIMULATOR names), "golden", or "auto": the device where
+    there is one. mesh: the machine that a golden mesh stands for.
+    """
+    _check_ttnn()
+    if choice == "auto":
+        choice = "device" if _device_present() else "golden"
+    if choice == "golden":
+        from models.common import golden_mesh
+
+        golden_mesh.activate(machine(mesh).name)
+    return choice
+
+
+def describe_backend(backend: str) -> str:
+    """What ran below ttnn, for whoever reads a number."""
+    if backend == "golden":
+        return "golden mesh (torch values, no device: times say nothing about hardware)"
+    if "TT_METAL_SIMULATOR" in os.environ:
+        return "simulator (bit-exact, times say nothing about hardware)"
+    return "silicon"
+
+
+def traces_available() -> bool:
+    """Slow dispatch has no traces."""
+    return not os.environ.get("TT_METAL_SLOW_DISPATCH_MODE")
+
+
+@contextmanager
+def open_mesh(mesh: str, *, command_queues: int = 1) -> Iterator["ttnn.MeshDevice"]:
+    """The machine's chips as one mesh device, closed again on the way out."""
+    import ttnn
+
+    kind = machine(mesh)
+    there = ttnn.GetNumAvailableDevices()
+    if there < kind.chips:
+        raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {there}: choose a smaller --mesh")
+    if kind.chips > 1:
+        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    try:
+        device = ttnn.open_mesh_device(
+            ttnn.MeshShape(*kind.shape), trace_region_size=TRACE_REGION_BYTES, num_command_queues=command_queues
+        )
+        try:
+            yield device
+        finally:
+            ttnn.close_mesh_device(device)
+    finally:
+        if kind.chips > 1:
+            ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+
+
+def _device_present() -> bool:
+    return "TT_METAL_SIMULATOR" in os.environ or any(Path("/dev/tenstorrent").glob("*"))
+
+
+def _check_ttnn() -> None:
+    try:
+        found = version("ttnn")
+    except PackageNotFoundError:
+        raise MeshError(
+            f"ttnn is not installed for this Python: run through `make`, or pip install ttnn=={TTNN_VERSION} "
+            "under CPython 3.10 or 3.12"
+        ) from None
+    if found != TTNN_VERSION:
+        raise MeshError(f"ttnn {found} is installed, this port was made for {TTNN_VERSION}: pip install ttnn=={TTNN_VERSION}")

@@ -1,0 +1,97 @@
+"""Which part of the model each chip of a mesh row holds.
+
+All tensor-parallel arithmetic is here and in the weight transforms, so that a module reads like the
+model that it is: it sees one chip's counts and never a rank.
+"""
+
+from dataclasses import dataclass
+from typing import Optional
+
+from .qwen_config import ConfigError, QwenConfig
+
+TILE = 32  # rows and columns of a tile, the unit in which a chip stores and multiplies
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """The split of one model over `tp` chips of a mesh row.
+
+    Every chip runs the same program, so every chip has the same counts, and what does not divide is
+    filled with zeros that cannot change the result:
+
+    - Heads. While there are chips for whole KV heads, a chip takes a contiguous block of them with
+      their queries. With more chips than KV heads, each KV head is copied to tp / kv_heads
+      neighbouring chips, and the queries that share it are split over them. 7B at tp 8: seven
+      queries go 4 + 3, and the eighth place is a zero head (None), whose rows of Wo are zero.
+    - MLP and vocabulary. Columns are split evenly in whole tiles; zero columns follow the last real
+      one, so on the last chips. A zero MLP column adds nothing (silu(0) * 0 meets a zero row of the
+      down projection). A zero vocabulary column has logit 0, which may exceed real logits: whoever
+      reads logits keeps the first config.vocab_size columns. 7B needs neither at any tp.
+
+    On a chip, the queries of a KV head are contiguous and equally many for each, as grouped-query
+    attention wants: query i reads KV head i // (q_heads / kv_heads).
+    """
+
+    tp: int  # chips
+    q_heads: int  # a chip, zero heads included
+    kv_heads: int  # a chip
+    mlp: int  # columns of the gate and up projections a chip, a multiple of TILE
+    vocab: int  # columns of the LM head a chip, a multiple of TILE
+    q_head_of: tuple[tuple[Optional[int], ...], ...]  # [chip][place]: HF's query head, None for a zero head
+    kv_head_of: tuple[tuple[int, ...], ...]  # [chip][place]: HF's KV head
+
+    @classmethod
+    def make(cls, config: QwenConfig, tp: int) -> "ParallelPlan":
+        """Split `config` over `tp` chips."""
+        if tp not in (1, 2, 4, 8):
+            raise ConfigError(f"tp must divide a row of 8, 4, 2 or 1 chips; got {tp}")
+        kv_total = config.num_key_value_heads
+        if kv_total % tp == 0:
+            copies, kv_heads = 1, kv_total // tp
+        elif tp % kv_total == 0:
+            copies, kv_heads = tp // kv_total, 1
+        else:
+            raise ConfigError(f"tp must divide the model's {kv_total} KV heads or be a multiple of them; got {tp}")
+
+        group = config.num_attention_heads // kv_total  # queries that share a KV head
+        group_on_chip = -(-group // copies)
+        kv_head_of, q_head_of = [], []
+        for chip in range(tp):
+            first = (chip // copies) * kv_heads
+            kv_here = range(first, first + kv_heads)
+            start = (chip % copies) * group_on_chip  # within the group
+            places = range(start, start + group_on_chip)
+            kv_head_of.append(tuple(kv_here))
+            q_head_of.append(tuple(kv * group + i if i < group else None for kv in kv_here for i in places))
+
+        return cls(
+            tp=tp,
+            q_heads=kv_heads * group_on_chip,
+            kv_heads=kv_heads,
+            mlp=_columns_per_chip(config.intermediate_size, tp),
+            vocab=_columns_per_chip(config.vocab_size, tp),
+            q_head_of=tuple(q_head_of),
+            kv_head_of=tuple(kv_head_of),
+        )
+
+    @property
+    def group(self) -> int:
+        """Queries that read one KV head on a chip."""
+        return self.q_heads // self.kv_heads
+
+    def q_width(self, head_dim: int) -> int:
+        """Columns of a chip's queries, and of its attention output."""
+        return self.q_heads * head_dim
+
+    def kv_width(self, head_dim: int) -> int:
+        """Columns of a chip's keys, and of its values."""
+        return self.kv_heads * head_dim
+
+    def qkv_width(self, head_dim: int) -> int:
+        """Columns of a chip's [queries | keys | values]."""
+        return self.q_width(head_dim) + 2 * self.kv_width(head_dim)
+
+
+def _columns_per_chip(columns: int, tp: int) -> int:
+    """The least whole number of tiles that, on each of `tp` chips, holds `columns` in all; in columns."""
+    return -(-columns // (TILE * tp)) * TILE

@@ -1,0 +1,188 @@
+"""The model's dimensions, read from Hugging Face's config.json.
+
+A field keeps its name in config.json. Whatever the file asks for that this port does not compute
+(sliding windows, YaRN, quantized weights, another architecture) is refused here, before a weight is
+read, since a model that silently ignores it would still produce fluent and wrong text.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping, Optional
+
+from models.common.errors import UserError
+
+
+class ConfigError(UserError):
+    """A config.json, or a number that belongs in one, that this port cannot run."""
+
+
+_COUNTS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenConfig:
+    """Dimensions of a Qwen2 or Qwen2.5 model; checks itself when made."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: Optional[int] = None  # hidden_size // num_attention_heads, unless given; never None once made
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool = False
+    bos_token_id: Optional[int] = None
+    eos_token_ids: tuple[int, ...] = ()  # config.json's eos_token_id, which may be a number or a list
+
+    def __post_init__(self):
+        for name in _COUNTS:
+            _check_positive(name, getattr(self, name), int)
+        for name in ("rms_norm_eps", "rope_theta"):
+            _check_positive(name, getattr(self, name), (int, float))
+        if not isinstance(self.tie_word_embeddings, bool):
+            raise ConfigError(f"tie_word_embeddings must be true or false, got {self.tie_word_embeddings!r}")
+        for name, token in [("bos_token_id", self.bos_token_id), *(("eos_token_id", t) for t in self.eos_token_ids)]:
+            if token is not None and (type(token) is not int or not 0 <= token < self.vocab_size):
+                raise ConfigError(f"{name} must be a token id in 0..{self.vocab_size - 1}, got {token!r}")
+
+        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
+        if heads % kv_heads:
+            raise ConfigError(
+                f"num_attention_heads must be a multiple of num_key_value_heads, got {heads} and {kv_heads}"
+            )
+        if self.head_dim is None:
+            if self.hidden_size % heads:
+                raise ConfigError(
+                    f"hidden_size must be a multiple of num_attention_heads where head_dim is not given, "
+                    f"got {self.hidden_size} and {heads}"
+                )
+            object.__setattr__(self, "head_dim", self.hidden_size // heads)
+        _check_positive("head_dim", self.head_dim, int)
+        if self.head_dim % 2:
+            raise ConfigError(f"head_dim must be even (rotary embedding turns pairs), got {self.head_dim}")
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> "QwenConfig":
+        """Read a checkpoint's config.json."""
+        try:
+            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ConfigError(f"{path}: not found; a Hugging Face checkpoint has it beside its weights") from error
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path and its rights") from error
+        except ValueError as error:  # not JSON, or not UTF-8
+            raise ConfigError(f"{path}: not JSON ({error}); download the checkpoint's config.json again") from error
+        return cls.from_dict(fields, source=str(path))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], source: str = "config.json") -> "QwenConfig":
+        """Make a config from config.json's contents, as transformers 4.x or 5.x writes them.
+
+        source: what an error calls the place that `fields` came from.
+        """
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"{source}: must hold a JSON object, got {type(fields).__name__}")
+        try:
+            _refuse_what_is_not_computed(fields)
+            required = [*_COUNTS, "rms_norm_eps"]
+            missing = [name for name in required if fields.get(name) is None]
+            if missing:
+                raise ConfigError(f"{', '.join(missing)} missing; use the config.json of the original checkpoint")
+            eos = fields.get("eos_token_id")
+            return cls(
+                **{name: fields[name] for name in required},
+                head_dim=fields.get("head_dim"),
+                rope_theta=_rope_theta(fields),
+                tie_word_embeddings=fields.get("tie_word_embeddings", False),
+                bos_token_id=fields.get("bos_token_id"),
+                eos_token_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
+
+
+def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
+    if fields.get("model_type") != "qwen2":
+        raise ConfigError(
+            f"model_type must be 'qwen2', got {fields.get('model_type')!r}; use a Qwen2 or Qwen2.5 text checkpoint"
+        )
+    if fields.get("hidden_act") != "silu":
+        raise ConfigError(f"hidden_act must be 'silu', got {fields.get('hidden_act')!r}")
+    # Qwen2.5 sets sliding_window and leaves it unused; only the switch, or a layer that asks for it, counts.
+    if fields.get("use_sliding_window") not in (None, False):
+        raise ConfigError(
+            f"use_sliding_window must be false, got {fields['use_sliding_window']!r}; sliding-window attention is "
+            f"not supported"
+        )
+    layer_types = fields.get("layer_types") or []
+    if not isinstance(layer_types, list):
+        raise ConfigError(f"layer_types must be a list, got {layer_types!r}")
+    for layer, kind in enumerate(layer_types):
+        if kind != "full_attention":
+            raise ConfigError(f"layer_types must all be 'full_attention', layer {layer} is {kind!r}")
+    if fields.get("rope_scaling") is not None:
+        raise ConfigError(
+            f"rope_scaling must be absent or null, got {fields['rope_scaling']!r}; YaRN and other scalings are "
+            f"not supported yet, remove it to run within max_position_embeddings"
+        )
+    if fields.get("quantization_config") is not None:
+        raise ConfigError("quantization_config is present; use the unquantized checkpoint, this port quantizes itself")
+
+
+def _rope_theta(fields: Mapping[str, Any]) -> Any:
+    """The rotary base: at top level in transformers 4.x, in rope_parameters in 5.x."""
+    rope = fields.get("rope_parameters")
+    if rope is None:
+        rope = {"rope_type": "default", "rope_theta": fields.get("rope_theta")}
+    if not isinstance(rope, Mapping):
+        raise ConfigError(f"rope_parameters must be an object, got {rope!r}")
+    if rope.get("rope_type") != "default":
+        raise ConfigError(
+            f"rope_parameters: rope_type must be 'default', got {rope.get('rope_type')!r}; YaRN and other scalings "
+            f"are not supported yet"
+        )
+    theta = rope.get("rope_theta")
+    if theta is None:
+        raise ConfigError("rope_theta missing; use the config.json of the original checkpoint")
+    if fields.get("rope_theta") not in (None, theta):
+        raise ConfigError(f"rope_theta is {fields['rope_theta']!r} but rope_parameters says {theta!r}; keep one")
+    return theta
+
+
+def _check_positive(name: str, value: Any, kind: type | tuple[type, ...]) -> None:
+    # isinstance(True, int) holds, but `true` is not a size; the comparison is false for NaN, too.
+    if not isinstance(value, kind) or isinstance(value, bool) or not 0 < value < math.inf:
+        noun = "integer" if kind is int else "number"
+        raise ConfigError(f"{name} must be a positive {noun}, got {value!r}")
+
+
+# Qwen2.5-7B-Instruct's config.json. The base model's differs in its end token (151643) and in
+# max_position_embeddings (131072).
+QWEN25_7B = QwenConfig(
+    vocab_size=152064,
+    hidden_size=3584,
+    intermediate_size=18944,
+    num_hidden_layers=28,
+    num_attention_heads=28,
+    num_key_value_heads=4,
+    head_dim=128,
+    rms_norm_eps=1e-6,
+    rope_theta=1e6,
+    max_position_embeddings=32768,
+    tie_word_embeddings=False,
+    bos_token_id=151643,
+    eos_token_ids=(151645,),
+)

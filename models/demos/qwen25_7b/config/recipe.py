@@ -1,0 +1,29 @@
+"""Precision recipes: which number format each group of weights and the cache are kept in.
+
+One object serves the speed test and the accuracy test alike. Formats are ttnn's names; bytes a value: bfloat16 2,
+bfloat8_b 1.0625 (16 neighbours share an exponent), bfloat4_b 0.5625. Activations, norms, the embedding and the QKV bias
+are bfloat16 in every recipe: the K bias of layers 0 and 27 does not survive a shared exponent.
+"""
+from dataclasses import dataclass
+from typing import Literal
+
+Format = Literal["bfloat16", "bfloat8_b", "bfloat4_b"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    attention: Format  # q, k, v and o projections
+    mlp_in: Format  # gate and up projections
+    mlp_out: Format  # down projection
+    lm_head: Format
+    kv_cache: Literal["bfloat16", "bfloat8_b"]
+
+
+BF16 = Recipe("bf16", "bfloat16", "bfloat16", "bfloat16", "bfloat16", "bfloat16")
+"""For comparison with Hugging Face: nothing below bfloat16. 15.2 GB of weights, so the 7B needs an N300 or more."""
+
+BFP8 = Recipe("bfp8", "bfloat8_b", "bfloat8_b", "bfloat8_b", "bfloat8_b", "bfloat16")
+"""What ships: half the bytes a token; the cache stays bfloat16 (DESIGN: an 8-bit K loses what the bias leaves of it)."""
+
+RECIPES = {recipe.name: recipe for recipe in (BF16, BFP8)}

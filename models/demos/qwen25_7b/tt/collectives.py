@@ -1,0 +1,54 @@
+"""TtAllReduce: the sum of the chips' summands, on every chip."""
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.tt.memory_configs import rectangle, width_sharded
+from models.demos.qwen25_7b.tt.placement import replicate
+
+LINKS = 1  # ethernet links that a collective uses; a pair of neighbours in an N300 or T3K has two
+
+
+class TtAllReduce:
+    """One op in decode, through a buffer that stays allocated: each chip writes its summand into every chip's.
+
+    Give attention and MLP an instance each and share both over all layers. A chip may enter the next all-reduce while
+    its neighbour still adds up this one, so two in a row must not share a buffer; it cannot get two ahead, since every
+    all-reduce waits for all chips. On one chip there is nothing to add: the input is returned.
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, decode: DecodePlan):
+        self.mesh_device = mesh_device
+        self.chips = mesh_device.get_num_devices()
+        self.memory = decode.residual_memory
+        if self.chips > 1:
+            width = self.chips * decode.hidden
+            self.buffer = replicate(
+                torch.zeros(1, 1, 32, width), mesh_device, memory_config=width_sharded(width, decode.residual)
+            )
+            self.semaphore = ttnn.create_global_semaphore(mesh_device, rectangle(decode.grid), 0)
+
+    def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 32, hidden] width-sharded in L1 -> the same on the residual cores. Frees x where it makes a new one."""
+        if self.chips == 1:
+            return x
+        y = ttnn.experimental.all_reduce_async(
+            x,
+            self.buffer,
+            cluster_axis=1,
+            mesh_device=self.mesh_device,
+            multi_device_global_semaphore=self.semaphore,
+            memory_config=self.memory,
+            topology=ttnn.Topology.Linear,
+            num_links=LINKS,
+        )
+        ttnn.deallocate(x)
+        return y
+
+    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, S, hidden] interleaved in DRAM -> the same. Frees x where it makes a new one."""
+        if self.chips == 1:
+            return x
+        y = ttnn.all_reduce(x, cluster_axis=1, num_links=LINKS, topology=ttnn.Topology.Linear)
+        ttnn.deallocate(x)
+        return y

@@ -1,0 +1,50 @@
+"""What all modules share in decode: how many users, and which cores hold what."""
+from dataclasses import dataclass
+
+import ttnn
+
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.tt.grids import TILE, Grid, residual_grid
+from models.demos.qwen25_7b.tt.memory_configs import height_sharded, row_major_cores, width_sharded
+
+MAX_USERS = TILE  # a tile row holds 32 users
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """Decode works on one tile row, [1, 1, 32, width]; its first `batch` rows are users, the rest is never read."""
+
+    batch: int  # users, 1 to 32
+    grid: Grid  # cores of a chip
+    residual: Grid  # cores that hold the residual stream
+    hidden: int  # columns of the residual stream
+
+    @classmethod
+    def make(cls, config: QwenConfig, plan: ParallelPlan, grid: Grid, batch: int) -> "DecodePlan":
+        return cls(batch, grid, residual_grid(config.hidden_size // TILE, grid, plan.tp), config.hidden_size)
+
+    @property
+    def fused_qk(self) -> bool:
+        """Whether q and k of all users lie on cores of their own, as the ops that take both at once want it.
+
+        With worker dispatch (56 cores) that is up to 28 users; beyond, q and k share cores and go one after the other.
+        """
+        return 2 * self.batch <= self.grid.cores
+
+    @property
+    def residual_memory(self) -> ttnn.MemoryConfig:
+        """[1, 1, 32, hidden]"""
+        return width_sharded(self.hidden, self.residual)
+
+    def user_memory(self, width: int) -> ttnn.MemoryConfig:
+        """[1, batch, 32, width]: a user's heads on a core of its own."""
+        return height_sharded(width, row_major_cores(self.batch, self.grid))
+
+    def rotary_memory(self, width: int) -> ttnn.MemoryConfig:
+        """[1, rotary_users, 32, width]: rotary factors, where q and then k of each user lie."""
+        return height_sharded(width, row_major_cores(self.rotary_users, self.grid))
+
+    @property
+    def rotary_users(self) -> int:
+        """Cores that hold rotary factors: all of q's, then all of k's when they are rotated in one op."""
+        return 2 * self.batch if self.fused_qk else self.batch

@@ -1,0 +1,24 @@
+"""TtEmbedding: token ids to rows of the table. HF: model.embed_tokens."""
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.tt.placement import replicate
+
+
+class TtEmbedding:
+    """The whole table on every chip, bfloat16, row-major (a row is one read). weight: torch [vocab, hidden]."""
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: torch.Tensor, decode: DecodePlan):
+        self.memory = decode.residual_memory
+        self.weight = replicate(weight[None, None], mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
+
+    def forward_decode(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 1, 32] uint32 -> [1, 1, 32, hidden] on the residual cores."""
+        x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=self.memory)
+        return ttnn.unsqueeze_to_4D(x)
+
+    def forward_prefill(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 1, S] uint32 -> [1, 1, S, hidden] interleaved in DRAM."""
+        x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+        return ttnn.unsqueeze_to_4D(x)

@@ -1,0 +1,101 @@
+"""TtLinear: a projection. All that a matmul needs (placement, plan, fidelity) is in this room."""
+from functools import lru_cache
+from typing import Optional
+
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.tt.grids import TILE, ceil_div
+from models.demos.qwen25_7b.tt.matmul_plans import plan_decode, plan_prefill
+from models.demos.qwen25_7b.tt.memory_configs import dram_width_sharded
+from models.demos.qwen25_7b.tt.placement import dtype_of, shard
+
+# HiFi2 drops the lowest mantissa bit of a bfloat16 operand and none of a bfloat8_b; LoFi suits bfloat4_b's three bits.
+FIDELITY = {
+    "bfloat16": ttnn.MathFidelity.HiFi4,
+    "bfloat8_b": ttnn.MathFidelity.HiFi2,
+    "bfloat4_b": ttnn.MathFidelity.LoFi,
+}
+
+
+def compute_config(fidelity: ttnn.MathFidelity = ttnn.MathFidelity.HiFi4) -> ttnn.WormholeComputeKernelConfig:
+    """Sums in float32: the model's sums are 3584 to 18944 long."""
+    return ttnn.WormholeComputeKernelConfig(
+        math_fidelity=fidelity, math_approx_mode=False, fp32_dest_acc_en=True, packer_l1_acc=True
+    )
+
+
+class TtLinear:
+    """y = x @ weight (+ bias), each chip with its own block of the weight.
+
+    weight: torch [in, out] in mesh order; `dim` is the one that the chips share out (1: columns, so y is split; 0: rows,
+    so every chip's y is a summand). bias: torch [1, out], with dim 1. format: the recipe's name for the weight's format.
+    in_cores: cores that hold x in decode; out_cores: at most so many take y; head_dim: where heads may not be cut by a
+    core's border.
+    """
+
+    def __init__(
+        self,
+        mesh_device: ttnn.MeshDevice,
+        weight: torch.Tensor,
+        *,
+        dim: int,
+        format: str,
+        decode: DecodePlan,
+        in_cores: int,
+        out_cores: int,
+        bias: Optional[torch.Tensor] = None,
+        head_dim: int = 0,
+    ):
+        tp = mesh_device.get_num_devices()
+        rows, columns = (extent // tp if i == dim else extent for i, extent in enumerate(weight.shape))
+        self.grid = decode.grid
+        self.format = format
+        self.k_tiles, self.n_tiles = ceil_div(rows, TILE), ceil_div(columns, TILE)
+        self.kernel = compute_config(FIDELITY[format])
+        self.decode_plan = plan_decode(
+            self.k_tiles, self.n_tiles, in_cores, format, out_cores=out_cores, divides=head_dim // TILE
+        )
+        self.decode_config = self.decode_plan.program_config()
+        self.weight = shard(
+            weight[None, None], mesh_device, dim + 2, dtype_of(format), dram_width_sharded(mesh_device, rows, columns)
+        )
+        # Decode's matmul reads the bias bank by bank like the weight (an interleaved one gives wrong values there);
+        # prefill's reads it interleaved.
+        self.bias_decode = self.bias_prefill = None
+        if bias is not None:
+            banks = dram_width_sharded(mesh_device, TILE, columns)
+            self.bias_decode = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16, banks)
+            self.bias_prefill = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16)
+        self.plan_prefill = lru_cache(
+            lambda rows: plan_prefill(rows, self.k_tiles, self.n_tiles, self.grid, self.format)
+        )
+
+    def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] bfloat16, width-sharded in L1."""
+        return ttnn.linear(
+            x,
+            self.weight,
+            bias=self.bias_decode,
+            program_config=self.decode_config,
+            memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
+            dtype=ttnn.bfloat16,
+            compute_kernel_config=self.kernel,
+        )
+
+    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, S, in] -> [1, 1, S, out] bfloat16, both interleaved in DRAM."""
+        rows, width = x.shape[2], x.shape[3]
+        plan = self.plan_prefill(rows)
+        passes = ttnn.reshape(x, (1, rows // plan.rows, plan.rows, width))  # a view
+        y = ttnn.linear(
+            passes,
+            self.weight,
+            bias=self.bias_prefill,
+            program_config=plan.program_config(),
+            memory_config=ttnn.DRAM_MEMORY_CONFIG,
+            dtype=ttnn.bfloat16,
+            compute_kernel_config=self.kernel,
+        )
+        return ttnn.reshape(y, (1, 1, rows, y.shape[3]))

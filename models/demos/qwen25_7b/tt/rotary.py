@@ -1,0 +1,102 @@
+"""TtRotary: rotary position embedding, x * cos + (x @ T) * sin, over adjacent pairs.
+
+HF rotates the pairs (j, j + head_dim/2); the weight transforms have reordered the rows of Wq and Wk so that here a pair is
+(2j, 2j + 1), whose half turn (a, b) -> (-b, a) is a product with the 32x32 matrix T.
+"""
+from dataclasses import dataclass
+
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.tt.grids import TILE
+from models.demos.qwen25_7b.tt.linear import compute_config
+from models.demos.qwen25_7b.tt.placement import replicate
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The factors of one step, the same for all layers."""
+
+    cos: ttnn.Tensor  # decode [1, rotary_users, 32 (1 used), head_dim] height-sharded; prefill [1, 1, S, head_dim]
+    sin: ttnn.Tensor
+
+    def deallocate(self) -> None:
+        ttnn.deallocate(self.cos)
+        ttnn.deallocate(self.sin)
+
+
+class TtRotary:
+    """Tables for positions 0 to max_seq_len - 1, looked up on the device by position."""
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: QwenConfig, decode: DecodePlan, max_seq_len: int):
+        self.decode = decode
+        self.head_dim = config.head_dim
+        self.kernel = compute_config()
+        cos, sin = rotary_tables(config, max_seq_len)
+        self.cos = replicate(cos, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
+        self.sin = replicate(sin, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
+        turn = half_turn_matrix()
+        self.turn_prefill = replicate(turn, mesh_device)
+        self.turn_decode = replicate(
+            turn.repeat(1, 1, decode.rotary_users, 1), mesh_device, memory_config=decode.rotary_memory(TILE)
+        )
+
+    def rotation_decode(self, positions: ttnn.Tensor) -> Rotation:
+        """positions: [1, rotary_users] uint32, each user's position (for q, and again for k where they are fused)."""
+        return Rotation(self._decode_factor(positions, self.cos), self._decode_factor(positions, self.sin))
+
+    def _decode_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
+        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT)  # [1, rotary_users, head_dim]
+        users = ttnn.transpose(ttnn.unsqueeze_to_4D(rows), 1, 2)  # [1, rotary_users, 1, head_dim]
+        factor = ttnn.interleaved_to_sharded(users, self.decode.rotary_memory(self.head_dim))
+        ttnn.deallocate(rows)
+        ttnn.deallocate(users)
+        return factor
+
+    def rotation_prefill(self, positions: ttnn.Tensor) -> Rotation:
+        """positions: [1, S] uint32."""
+        return Rotation(self._prefill_factor(positions, self.cos), self._prefill_factor(positions, self.sin))
+
+    def _prefill_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
+        return ttnn.unsqueeze_to_4D(ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT))  # [1, 1, S, head_dim]
+
+    def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+        """[1, batch, heads, head_dim] each, height-sharded, a user a core -> the same, rotated."""
+        if self.decode.fused_qk:
+            return ttnn.experimental.rotary_embedding_llama_fused_qk(
+                q, k, rotation.cos, rotation.sin, self.turn_decode, compute_kernel_config=self.kernel
+            )
+        return tuple(
+            ttnn.experimental.rotary_embedding_llama(
+                x, rotation.cos, rotation.sin, self.turn_decode, is_decode_mode=True, compute_kernel_config=self.kernel
+            )
+            for x in (q, k)
+        )
+
+    def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+        """[1, heads, S, head_dim] each, interleaved -> the same, rotated."""
+        return tuple(
+            ttnn.experimental.rotary_embedding_llama(
+                x, rotation.cos, rotation.sin, self.turn_prefill, is_decode_mode=False, compute_kernel_config=self.kernel
+            )
+            for x in (q, k)
+        )
+
+
+def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin, [1, 1, positions, head_dim] float32, each frequency twice in a row."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+    angles = torch.outer(torch.arange(positions, dtype=torch.float64), config.rope_theta**-exponents)
+    angles = angles.repeat_interleave(2, dim=-1)[None, None]
+    return angles.cos().float(), angles.sin().float()
+
+
+def half_turn_matrix() -> torch.Tensor:
+    """T [1, 1, 32, 32]: (x @ T)[2j] = -x[2j + 1], (x @ T)[2j + 1] = x[2j]."""
+    turn = torch.zeros(1, 1, TILE, TILE)
+    even = torch.arange(0, TILE, 2)
+    turn[..., even, even + 1] = 1
+    turn[..., even + 1, even] = -1
+    return turn

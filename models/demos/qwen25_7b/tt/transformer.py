@@ -1,0 +1,123 @@
+"""TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
+from dataclasses import dataclass
+from typing import Callable
+
+import ttnn
+
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.tt.attention import TtQwenAttention
+from models.demos.qwen25_7b.tt.collectives import TtAllReduce
+from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
+from models.demos.qwen25_7b.tt.embedding import TtEmbedding
+from models.demos.qwen25_7b.tt.grids import TILE, worker_grid
+from models.demos.qwen25_7b.tt.kv_cache import PagePlan, TtKVCache
+from models.demos.qwen25_7b.tt.lm_head import TtLMHead
+from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
+from models.demos.qwen25_7b.tt.rotary import TtRotary
+from models.demos.qwen25_7b.weights import ModelWeights
+
+
+@dataclass(frozen=True)
+class DecodeInputs:
+    """Device tensors of one decode step; they stay allocated and are written anew for each step."""
+
+    tokens: ttnn.Tensor  # [1, 1, 1, 32] uint32
+    positions: ttnn.Tensor  # [batch] int32
+    rotary_positions: ttnn.Tensor  # [1, rotary_users] uint32, the same positions as the rotary tables want them
+    page_table: ttnn.Tensor  # [batch, table_width] int32
+
+
+@dataclass(frozen=True)
+class PrefillInputs:
+    """Device tensors of one prompt."""
+
+    tokens: ttnn.Tensor  # [1, 1, 1, S] uint32
+    positions: ttnn.Tensor  # [1, S] uint32
+    page_table: ttnn.Tensor  # [1, table_width] int32, the user's
+
+
+class TtTransformer:
+    """The model on a row of chips, for `batch` users of up to max_seq_len tokens each.
+
+    progress: called with (parts placed, parts in all) while the weights go to the device.
+    """
+
+    def __init__(
+        self,
+        mesh_device: ttnn.MeshDevice,
+        weights: ModelWeights,
+        config: QwenConfig,
+        plan: ParallelPlan,
+        recipe: Recipe,
+        *,
+        batch: int,
+        max_seq_len: int,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ):
+        self.mesh_device, self.config, self.plan = mesh_device, config, plan
+        self.decode = decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
+        self.pages = PagePlan.make(batch, max_seq_len)
+        self.max_seq_len = max_seq_len
+        self.rotary = TtRotary(mesh_device, config, decode, max_seq_len)
+        attention_sum, mlp_sum = TtAllReduce(mesh_device, decode), TtAllReduce(mesh_device, decode)
+        parts = config.num_hidden_layers + 2
+        self.embedding = TtEmbedding(mesh_device, weights.embedding, decode)
+        progress(1, parts)
+        self.layers = []
+        for i in range(config.num_hidden_layers):
+            cache = TtKVCache(mesh_device, config, plan, recipe, decode, self.pages)
+            common = (config, plan, recipe, decode)
+            self.layers.append(
+                TtDecoderLayer(
+                    TtRMSNorm(mesh_device, weights.input_norm(i), config, decode),
+                    TtQwenAttention(
+                        mesh_device, weights.attention(i), *common, rotary=self.rotary, cache=cache,
+                        all_reduce=attention_sum,
+                    ),
+                    TtRMSNorm(mesh_device, weights.post_attention_norm(i), config, decode),
+                    TtQwenMLP(mesh_device, weights.mlp(i), *common, all_reduce=mlp_sum),
+                    decode,
+                )
+            )  # fmt: skip
+            progress(i + 2, parts)
+        self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
+        self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
+        progress(parts, parts)
+
+    def forward_decode(self, inputs: DecodeInputs) -> ttnn.Tensor:
+        """One token of each user -> logits [1, 1, 32, vocab] of each chip's columns, row u being user u's."""
+        rotation = self.rotary.rotation_decode(inputs.rotary_positions)
+        x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
+        for layer in self.layers:
+            x = layer.forward_decode(x, rotation, inputs.positions, inputs.page_table)
+        rotation.deallocate()
+        return self._logits(x)
+
+    def forward_prefill(self, inputs: PrefillInputs, last_token: int) -> ttnn.Tensor:
+        """A prompt -> logits [1, 1, 32, vocab] of the tile row that holds its last token: row last_token % 32."""
+        rotation = self.rotary.rotation_prefill(inputs.positions)
+        x = self.embedding.forward_prefill(inputs.tokens)  # [1, 1, S, hidden]
+        for layer in self.layers:
+            x = layer.forward_prefill(x, rotation, inputs.page_table)
+        rotation.deallocate()
+        return self._logits(self._tile_row(x, last_token))
+
+    def _tile_row(self, x: ttnn.Tensor, token: int) -> ttnn.Tensor:
+        """[1, 1, S, hidden] -> the 32 rows around row `token`, on the residual cores as decode has them. Frees x."""
+        first = token // TILE * TILE
+        if x.shape[2] > TILE:
+            rows = ttnn.slice(x, (0, 0, first, 0), (1, 1, first + TILE, self.config.hidden_size))
+            ttnn.deallocate(x)
+            x = rows
+        sharded = ttnn.interleaved_to_sharded(x, self.decode.residual_memory)
+        ttnn.deallocate(x)
+        return sharded
+
+    def _logits(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        normed = self.norm.forward_decode(x)
+        ttnn.deallocate(x)
+        logits = self.lm_head.forward(normed)
+        ttnn.deallocate(normed)
+        return logits

@@ -1,0 +1,227 @@
+"""A Hugging Face checkpoint in safetensors files: all of it checked at once, its tensors read one by one.
+
+Opening reads config.json, the index and the files' headers (some kilobytes each). From these every
+tensor's place, shape and dtype is known, so a download that broke off or a checkpoint of another model
+is refused in a second, and not after minutes of loading.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Mapping
+
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import SafetensorError, safe_open
+
+from models.common.errors import UserError
+
+from ..config import QwenConfig
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+EMBEDDING = "model.embed_tokens.weight"
+LM_HEAD = "lm_head.weight"
+DTYPES = ("BF16", "F16", "F32")
+# What a run needs from the hub: config, index and tokenizer (json), merges, chat template, weights.
+HUB_FILES = ["*.json", "*.safetensors", "merges.txt", "*.jinja"]
+DOWNLOAD_AGAIN = "download the checkpoint again"
+
+
+class CheckpointError(UserError):
+    """A checkpoint that is not whole, or is not the model that its config.json describes."""
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """What a safetensors file says about a tensor before the tensor is read."""
+
+    file: Path
+    dtype: str  # safetensors' name, such as BF16
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by their Hugging Face names. Holds headers only: memory does not grow with the model."""
+
+    directory: Path
+    config: QwenConfig
+    headers: Mapping[str, TensorHeader] = field(repr=False)
+
+    @classmethod
+    def open(cls, model: str | Path) -> "Checkpoint":
+        """Open and check a checkpoint: a local directory, or a hub id such as Qwen/Qwen2.5-7B-Instruct."""
+        directory = _local_directory(model)
+        config = QwenConfig.from_json(directory / "config.json")
+        headers = _read_headers(directory)
+        _check_against_config(headers, config, directory)
+        return cls(directory, config, headers)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Map one tensor into memory; its bytes are read as they are used, and nothing is kept here."""
+        if name == LM_HEAD and self.config.tie_word_embeddings:
+            name = EMBEDDING
+        with safe_open(self.headers[name].file, framework="pt") as file:
+            return file.get_tensor(name)
+
+
+def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor that a checkpoint of this config has."""
+    hidden, mlp, vocab = config.hidden_size, config.intermediate_size, config.vocab_size
+    q_width = config.num_attention_heads * config.head_dim
+    kv_width = config.num_key_value_heads * config.head_dim
+    layer = {
+        "input_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (q_width, hidden),
+        "self_attn.q_proj.bias": (q_width,),
+        "self_attn.k_proj.weight": (kv_width, hidden),
+        "self_attn.k_proj.bias": (kv_width,),
+        "self_attn.v_proj.weight": (kv_width, hidden),
+        "self_attn.v_proj.bias": (kv_width,),
+        "self_attn.o_proj.weight": (hidden, q_width),
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (mlp, hidden),
+        "mlp.up_proj.weight": (mlp, hidden),
+        "mlp.down_proj.weight": (hidden, mlp),
+    }
+    shapes = {EMBEDDING: (vocab, hidden), "model.norm.weight": (hidden,)}
+    if not config.tie_word_embeddings:
+        shapes[LM_HEAD] = (vocab, hidden)
+    for i in range(config.num_hidden_layers):
+        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
+    return shapes
+
+
+def _local_directory(model: str | Path) -> Path:
+    if Path(model).is_dir():
+        return Path(model)
+    try:
+        return Path(snapshot_download(str(model), allow_patterns=HUB_FILES))
+    except Exception as error:  # bad id, no such repository, no network, no token, full disk: one remedy for all
+        raise CheckpointError(
+            f"{model}: neither a directory here nor a Hugging Face repository that could be had "
+            f"({type(error).__name__}); check the name and the network, or give a directory"
+        ) from error
+
+
+def _read_headers(directory: Path) -> dict[str, TensorHeader]:
+    """Headers of all tensors in a directory; where both forms are there, Hugging Face takes the single file too."""
+    if (directory / SINGLE_FILE).is_file():
+        return _read_file_headers(directory / SINGLE_FILE)
+    if (directory / INDEX_FILE).is_file():
+        return _read_shard_headers(directory)
+    if any(directory.glob("pytorch_model*.bin*")):
+        raise CheckpointError(
+            f"{directory}: holds pytorch_model.bin but no safetensors; load it with transformers and write it again "
+            f"with save_pretrained"
+        )
+    raise CheckpointError(f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}")
+
+
+def _read_shard_headers(directory: Path) -> dict[str, TensorHeader]:
+    index = directory / INDEX_FILE
+    file_of = _read_index(index)
+    headers = {}
+    for file_name in sorted(set(file_of.values())):
+        # The hub's cache links files to a blobs folder elsewhere, so it is the name that is checked, not its target.
+        if Path(file_name).is_absolute() or ".." in Path(file_name).parts:
+            raise CheckpointError(f"{index}: names {file_name!r}, which is outside the directory; {DOWNLOAD_AGAIN}")
+        file = directory / file_name
+        if not file.is_file():
+            raise CheckpointError(f"{file}: missing, but named by {INDEX_FILE}; {DOWNLOAD_AGAIN}")
+        for name, header in _read_file_headers(file).items():
+            if name in headers:
+                raise CheckpointError(
+                    f"{name}: in both {headers[name].file.name} and {file.name} of {directory}; remove one of them"
+                )
+            headers[name] = header
+    for name, file_name in file_of.items():
+        if name not in headers or headers[name].file != directory / file_name:
+            raise CheckpointError(
+                f"{directory / file_name}: does not hold {name}, which {INDEX_FILE} puts there; {DOWNLOAD_AGAIN}"
+            )
+    return headers
+
+
+def _read_index(index: Path) -> dict[str, str]:
+    """The index's weight_map: file name of each tensor."""
+    try:
+        contents = json.loads(index.read_text(encoding="utf-8"))
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise CheckpointError(f"{index}: not JSON ({error}); {DOWNLOAD_AGAIN}") from error
+    weight_map = contents.get("weight_map") if isinstance(contents, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+        raise CheckpointError(f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}")
+    return weight_map
+
+
+def _read_file_headers(file: Path) -> dict[str, TensorHeader]:
+    """Headers of one file. The library checks that they cover the file exactly; data is not read."""
+    try:
+        found, claimed = file.stat().st_size, _claimed_bytes(file)
+        if found < claimed:
+            raise CheckpointError(
+                f"{file}: truncated, {found} bytes where its header claims {claimed}; {DOWNLOAD_AGAIN}"
+            )
+        with safe_open(file, framework="pt") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}
+            return {name: TensorHeader(file, s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
+    except SafetensorError as error:
+        raise CheckpointError(f"{file}: damaged, {found} bytes ({error}); {DOWNLOAD_AGAIN}") from error
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _claimed_bytes(file: Path) -> int:
+    """The least size that a safetensors file can have, going by its first bytes.
+
+    Layout: the header's length (8 bytes, little endian), the header (JSON), the data.
+    """
+    with open(file, "rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if 8 + length > file.stat().st_size:
+            return 8 + length
+        try:
+            entries = json.loads(stream.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
+            return 8 + length + max(ends, default=0)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise CheckpointError(f"{file}: its header is not a safetensors header; {DOWNLOAD_AGAIN}") from error
+
+
+def _check_against_config(headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path) -> None:
+    expected = tensor_shapes(config)
+    missing = [name for name in expected if name not in headers]
+    if missing:
+        raise CheckpointError(
+            f"{directory}: {_first_of(missing)} missing, which config.json asks for; {DOWNLOAD_AGAIN}, with its own "
+            f"config.json"
+        )
+    surplus = [name for name in headers if name not in expected and not _is_harmless(name)]
+    if surplus:
+        raise CheckpointError(
+            f"{headers[surplus[0]].file}: {_first_of(surplus)} unknown to a model of this config.json "
+            f"({config.num_hidden_layers} layers); use the checkpoint's own config.json"
+        )
+    for name, shape in expected.items():
+        header = headers[name]
+        if header.shape != shape:
+            raise CheckpointError(
+                f"{header.file}: {name} must be {list(shape)} by config.json, got {list(header.shape)}; "
+                f"use the checkpoint's own config.json"
+            )
+        if header.dtype not in DTYPES:
+            raise CheckpointError(
+                f"{header.file}: {name} must be one of {', '.join(DTYPES)}, got {header.dtype}; "
+                f"use the unquantized checkpoint"
+            )
+
+
+def _is_harmless(name: str) -> bool:
+    """Whether a surplus tensor follows from the rest: rotary frequencies, or an LM head beside tied embeddings."""
+    return name.endswith(".rotary_emb.inv_freq") or name == LM_HEAD
+
+
+def _first_of(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"

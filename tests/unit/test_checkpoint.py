@@ -1,0 +1,299 @@
+"""Checkpoint: reads what transformers writes, and refuses a broken one at open, naming file and tensor."""
+
+import json
+import os
+import struct
+import weakref
+from dataclasses import asdict
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import QWEN25_7B, ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights, checkpoint
+
+INDEX = "model.safetensors.index.json"
+K_BIAS = "model.layers.1.self_attn.k_proj.bias"
+
+
+def hf_model(**changes) -> Qwen2ForCausalLM:
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
+    sizes |= dict(num_attention_heads=4, num_key_value_heads=2)
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, **changes)).bfloat16()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return hf_model()
+
+
+@pytest.fixture
+def single(model, tmp_path):
+    """A checkpoint of one file, as transformers writes it."""
+    model.save_pretrained(tmp_path / "single")
+    return tmp_path / "single"
+
+
+@pytest.fixture
+def sharded(model, tmp_path):
+    """A checkpoint of several files and an index, as transformers writes it."""
+    model.save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+    assert len(list((tmp_path / "sharded").glob("*.safetensors"))) >= 3
+    return tmp_path / "sharded"
+
+
+def rewrite_tensor(file: Path, name: str, tensor):
+    """Write a safetensors file again with one tensor replaced, added, or (None) left out."""
+    tensors = load_file(file)
+    tensors.pop(name, None)
+    save_file(tensors if tensor is None else tensors | {name: tensor}, file)
+
+
+def edit_index(directory: Path, **changes):
+    index = json.loads((directory / INDEX).read_text())
+    index["weight_map"] |= changes
+    (directory / INDEX).write_text(json.dumps(index))
+
+
+def shard_of(directory: Path, name: str) -> Path:
+    return directory / json.loads((directory / INDEX).read_text())["weight_map"][name]
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        Checkpoint.open(directory)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def assert_holds(opened: Checkpoint, model):
+    state = model.state_dict()
+    assert all(opened.tensor(name).equal(tensor) for name, tensor in state.items())
+    assert opened.config == QwenConfig.from_dict(model.config.to_dict())
+
+
+# What is read
+
+
+def test_a_single_file_is_read(single, model):
+    opened = Checkpoint.open(str(single))
+    assert_holds(opened, model)
+    assert opened.directory == single
+
+
+def test_shards_are_read(sharded, model):
+    assert_holds(Checkpoint.open(sharded), model)
+
+
+def test_a_hub_cache_of_links_is_read(sharded, model, tmp_path):
+    """The hub keeps files as blobs/<hash> and links to them from snapshots/<commit>."""
+    (tmp_path / "blobs").mkdir()
+    for number, file in enumerate(sorted(sharded.iterdir())):
+        file.rename(tmp_path / "blobs" / str(number))
+        file.symlink_to(Path("..") / "blobs" / str(number))
+    assert_holds(Checkpoint.open(sharded), model)
+
+
+def test_tied_embeddings_serve_as_the_lm_head(tmp_path):
+    """With and without a stored LM head, which transformers ignores too."""
+    model = hf_model(tie_word_embeddings=True)
+    model.save_pretrained(tmp_path)
+    assert_holds(Checkpoint.open(tmp_path), model)
+    rewrite_tensor(tmp_path / "model.safetensors", "lm_head.weight", torch.zeros(1))
+    assert_holds(Checkpoint.open(tmp_path), model)
+
+
+def test_stored_rotary_frequencies_are_ignored(single, model):
+    rewrite_tensor(single / "model.safetensors", "model.layers.0.self_attn.rotary_emb.inv_freq", torch.zeros(4))
+    assert_holds(Checkpoint.open(single), model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_dtype_is_kept_as_stored(single, dtype):
+    rewrite_tensor(single / "model.safetensors", K_BIAS, torch.ones(16, dtype=dtype))
+    assert Checkpoint.open(single).tensor(K_BIAS).dtype == dtype
+
+
+def test_a_hub_id_is_fetched(single, model, monkeypatch):
+    asked = []
+    monkeypatch.setattr(checkpoint, "snapshot_download", lambda id, **_: asked.append(id) or str(single))
+    assert_holds(Checkpoint.open("Qwen/Qwen2.5-7B-Instruct"), model)
+    assert asked == ["Qwen/Qwen2.5-7B-Instruct"]
+
+
+def peak_resident_mb() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def test_the_7b_opens_without_reading_its_15_gb(tmp_path):
+    """Shapes of the real model in a file that is one hole: reading its data would need 15 GB of memory."""
+    header, end = {}, 0
+    for name, shape in checkpoint.tensor_shapes(QWEN25_7B).items():
+        size = 2 * torch.Size(shape).numel()
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    assert end == 2 * 7_615_616_512  # the parameter count that Qwen publishes
+    config = Qwen2Config(**{k: v for k, v in asdict(QWEN25_7B).items() if k != "eos_token_ids"})
+    config.save_pretrained(tmp_path)
+
+    before = peak_resident_mb()
+    opened = Checkpoint.open(tmp_path)
+    assert opened.tensor("model.layers.27.mlp.down_proj.weight").shape == (3584, 18944)
+    assert opened.tensor("model.layers.27.self_attn.k_proj.bias").shape == (512,)
+    assert peak_resident_mb() - before < 50
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_model_weights_are_read_anew_and_not_kept(sharded, model, tp):
+    opened = Checkpoint.open(sharded)
+    plan = ParallelPlan.make(opened.config, tp)
+    weights = ModelWeights(opened, opened.config, plan)
+    from_memory = ModelWeights(model.state_dict(), opened.config, plan)
+    assert weights.mlp(1).gate.equal(from_memory.mlp(1).gate)
+    assert weights.attention(1).qkv_bias.equal(from_memory.attention(1).qkv_bias)
+    assert weights.lm_head.equal(from_memory.lm_head)
+    layer, embedding = weights.layer(0), weights.embedding
+    held = [weakref.ref(t) for t in (layer.mlp.down, layer.attention.qkv, layer.input_norm, embedding)]
+    del layer, embedding
+    assert [ref() for ref in held] == [None] * 4
+
+
+# What is refused
+
+
+def test_a_name_that_is_neither_here_nor_on_the_hub(monkeypatch, tmp_path):
+    message = refusal(tmp_path / "absent")  # not even a hub id
+    assert f"{tmp_path / 'absent'}: neither a directory" in message and "HFValidationError" in message
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "Qwen/None: neither a directory" in refusal("Qwen/None")
+
+
+def test_no_config(single):
+    (single / "config.json").unlink()
+    assert "config.json: not found" in refusal(single)
+
+
+def test_no_weights(single):
+    (single / "model.safetensors").unlink()
+    assert "model.safetensors" in refusal(single) and str(single) in refusal(single)
+
+
+def test_pickled_weights_only(single):
+    (single / "model.safetensors").rename(single / "pytorch_model.bin")
+    assert "pytorch_model.bin" in refusal(single) and "save_pretrained" in refusal(single)
+
+
+def test_a_missing_shard(sharded):
+    shard = shard_of(sharded, K_BIAS)
+    shard.unlink()
+    assert f"{shard}: missing" in refusal(sharded)
+
+
+def test_a_link_to_a_blob_that_is_gone(sharded, tmp_path):
+    shard = shard_of(sharded, K_BIAS)
+    shard.unlink()
+    shard.symlink_to(tmp_path / "blobs" / "gone")
+    assert f"{shard}: missing" in refusal(sharded)
+
+
+@pytest.mark.parametrize("cut", [1, 1000])
+def test_a_shard_that_broke_off_in_its_data(sharded, cut):
+    shard = shard_of(sharded, K_BIAS)
+    whole = shard.stat().st_size
+    os.truncate(shard, whole - cut)
+    assert f"{shard}: truncated, {whole - cut} bytes where its header claims {whole}" in refusal(sharded)
+
+
+@pytest.mark.parametrize("size", [0, 5, 8, 100])
+def test_a_shard_that_broke_off_in_its_header(sharded, size):
+    shard = shard_of(sharded, K_BIAS)
+    os.truncate(shard, size)
+    assert f"{shard}: truncated, {size} bytes" in refusal(sharded)
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"no json", b"[1]", b'{"a": 1}', b'{"a": {"data_offsets": []}}', b'{"a": {"data_offsets": [0, 0]}}']
+)
+def test_a_file_that_is_not_safetensors(single, header):
+    file = single / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    assert str(file) in refusal(single) and "download" in refusal(single)
+
+
+def test_bytes_that_no_tensor_covers(single):
+    file = single / "model.safetensors"
+    file.write_bytes(file.read_bytes() + b"tail")
+    assert f"{file}: damaged, {file.stat().st_size} bytes" in refusal(single)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../single/model.safetensors", "a/../../b.safetensors"])
+def test_an_index_that_leads_outside(sharded, path):
+    edit_index(sharded, **{K_BIAS: path})
+    assert repr(path) in refusal(sharded) and "outside" in refusal(sharded) and INDEX in refusal(sharded)
+
+
+def test_an_index_that_puts_a_tensor_into_the_wrong_file(sharded):
+    right = shard_of(sharded, K_BIAS)
+    wrong = next(file for file in sorted(sharded.glob("*.safetensors")) if file != right)
+    edit_index(sharded, **{K_BIAS: wrong.name})
+    assert f"{wrong}: does not hold {K_BIAS}" in refusal(sharded)
+
+
+def test_a_tensor_in_two_files(sharded):
+    right = shard_of(sharded, K_BIAS)
+    other = next(file for file in sorted(sharded.glob("*.safetensors")) if file != right)
+    rewrite_tensor(other, K_BIAS, torch.zeros(16).bfloat16())
+    message = refusal(sharded)
+    assert message.startswith(f"{K_BIAS}: in both ") and right.name in message and other.name in message
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": []}'])
+def test_an_index_that_is_no_index(sharded, content):
+    (sharded / INDEX).write_text(content)
+    assert str(sharded / INDEX) in refusal(sharded)
+
+
+def test_a_missing_tensor(single):
+    rewrite_tensor(single / "model.safetensors", K_BIAS, None)
+    assert f"{single}: {K_BIAS} missing" in refusal(single)
+
+
+def test_an_untied_checkpoint_without_lm_head(single):
+    rewrite_tensor(single / "model.safetensors", "lm_head.weight", None)
+    assert "lm_head.weight missing" in refusal(single)
+
+
+def test_a_surplus_tensor(single):
+    """Left unread, it would be a part of the model that silently does nothing."""
+    rewrite_tensor(single / "model.safetensors", "model.layers.0.self_attn.o_proj.bias", torch.zeros(32))
+    assert "model.safetensors: model.layers.0.self_attn.o_proj.bias unknown" in refusal(single)
+
+
+def test_more_layers_than_the_config_says(single):
+    config = json.loads((single / "config.json").read_text())
+    (single / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1, "layer_types": None}))
+    assert "model.layers.1." in refusal(single) and "(and 11 more)" in refusal(single) and "1 layers" in refusal(single)
+
+
+def test_a_wrong_shape(sharded):
+    shard = shard_of(sharded, K_BIAS)
+    rewrite_tensor(shard, K_BIAS, torch.zeros(32).bfloat16())
+    assert f"{shard}: {K_BIAS} must be [16] by config.json, got [32]" in refusal(sharded)
+
+
+@pytest.mark.parametrize("dtype, name", [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.float64, "F64")])
+def test_a_wrong_dtype(single, dtype, name):
+    rewrite_tensor(single / "model.safetensors", K_BIAS, torch.zeros(16).to(dtype))
+    message = refusal(single)
+    assert f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message and "unquantized" in message

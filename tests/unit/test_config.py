@@ -1,0 +1,156 @@
+"""QwenConfig: reads what transformers writes, and refuses what this port does not compute."""
+
+import dataclasses
+import json
+
+import pytest
+from transformers import Qwen2Config
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, QwenConfig
+
+# Qwen/Qwen2.5-7B-Instruct's config.json, field for field
+INSTRUCT = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151645,
+    "hidden_act": "silu",
+    "hidden_size": 3584,
+    "initializer_range": 0.02,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 28,
+    "model_type": "qwen2",
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "sliding_window": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.43.1",
+    "use_cache": True,
+    "use_sliding_window": False,
+    "vocab_size": 152064,
+}
+
+
+def test_the_published_7b_config_is_the_constant():
+    """sliding_window is set in the published file but unused, which must not be refused."""
+    assert QwenConfig.from_dict(INSTRUCT) == QWEN25_7B
+    assert QWEN25_7B.head_dim == 128
+
+
+def test_a_config_written_by_transformers_4_is_read(tmp_path):
+    published = {k: v for k, v in INSTRUCT.items() if k not in ("architectures", "transformers_version")}
+    Qwen2Config(**published).save_pretrained(tmp_path)
+    assert QwenConfig.from_json(tmp_path / "config.json") == QWEN25_7B
+
+
+def test_a_config_written_by_transformers_5_is_read():
+    """5.x moves rope_theta into rope_parameters, names every layer's type and drops sliding_window."""
+    fields = {k: v for k, v in INSTRUCT.items() if k not in ("rope_theta", "torch_dtype")}
+    fields |= {
+        "dtype": "bfloat16",
+        "layer_types": ["full_attention"] * 28,
+        "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
+        "sliding_window": None,
+        "transformers_version": "5.0.0",
+    }
+    assert QwenConfig.from_dict(fields) == QWEN25_7B
+
+
+def test_head_dim_is_the_explicit_one_or_an_even_share_of_hidden():
+    assert QwenConfig.from_dict({**INSTRUCT, "head_dim": 64}).head_dim == 64
+    assert QwenConfig.from_dict({**INSTRUCT, "head_dim": None}).head_dim == 128
+    assert QwenConfig.from_dict({**INSTRUCT, "hidden_size": 896}).head_dim == 32
+
+
+def test_several_end_tokens_are_kept():
+    config = QwenConfig.from_dict({**INSTRUCT, "eos_token_id": [151645, 151643]})
+    assert config.eos_token_ids == (151645, 151643)
+    assert QwenConfig.from_dict({**INSTRUCT, "eos_token_id": None}).eos_token_ids == ()
+
+
+def test_a_config_cannot_be_changed_after_its_checks():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        QWEN25_7B.hidden_size = 1
+
+
+REFUSED = [
+    ({"model_type": "llama"}, ["model_type", "'qwen2'", "'llama'"]),
+    ({"model_type": None}, ["model_type", "None"]),
+    ({"hidden_act": "gelu"}, ["hidden_act", "'silu'", "'gelu'"]),
+    ({"use_sliding_window": True}, ["use_sliding_window", "True"]),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, ["layer_types", "layer 1", "sliding_attention"]),
+    ({"layer_types": "full_attention"}, ["layer_types", "list"]),
+    ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, ["rope_scaling", "yarn"]),
+    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, ["rope_parameters", "default", "yarn"]),
+    ({"rope_parameters": {"rope_type": "default"}}, ["rope_theta missing"]),
+    ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, ["rope_theta", "1000000.0", "10000.0"]),
+    ({"rope_parameters": 1e6}, ["rope_parameters", "1000000.0"]),
+    ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "unquantized"]),
+    ({"rope_theta": None}, ["rope_theta missing"]),
+    ({"hidden_size": None, "vocab_size": None}, ["vocab_size, hidden_size missing"]),
+    ({"num_hidden_layers": 0}, ["num_hidden_layers", "positive integer", "got 0"]),
+    ({"hidden_size": -3584}, ["hidden_size", "-3584"]),
+    ({"hidden_size": 3584.0}, ["hidden_size", "3584.0"]),
+    ({"vocab_size": "152064"}, ["vocab_size", "'152064'"]),
+    ({"num_hidden_layers": True}, ["num_hidden_layers", "True"]),
+    ({"rms_norm_eps": 0}, ["rms_norm_eps", "positive number", "got 0"]),
+    ({"rope_theta": float("nan")}, ["rope_theta", "nan"]),
+    ({"rope_theta": float("inf")}, ["rope_theta", "inf"]),
+    ({"tie_word_embeddings": "false"}, ["tie_word_embeddings", "'false'"]),
+    ({"eos_token_id": 152064}, ["eos_token_id", "152063", "152064"]),
+    ({"bos_token_id": "<s>"}, ["bos_token_id", "'<s>'"]),
+    ({"num_key_value_heads": 3}, ["multiple", "28 and 3"]),
+    ({"hidden_size": 3585}, ["hidden_size", "3585 and 28"]),
+    ({"head_dim": 127}, ["head_dim", "even", "127"]),
+    ({"head_dim": 0}, ["head_dim", "got 0"]),
+]
+
+
+@pytest.mark.parametrize("change, said", REFUSED, ids=[str(change) for change, _ in REFUSED])
+def test_what_this_port_does_not_compute_is_refused_in_one_line(change, said):
+    with pytest.raises(ConfigError) as caught:
+        QwenConfig.from_dict({**INSTRUCT, **change}, source="here/config.json")
+    message = str(caught.value)
+    assert message.startswith("here/config.json: ") and "\n" not in message
+    assert [words for words in said if words not in message] == []
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "num_key_value_heads", "rms_norm_eps", "rope_theta"])
+def test_an_absent_field_is_named(name):
+    with pytest.raises(ConfigError, match=f"{name} missing"):
+        QwenConfig.from_dict({k: v for k, v in INSTRUCT.items() if k != name})
+
+
+@pytest.mark.parametrize("content", [b"{'hidden_size': 1}", b"", b'{"hidden_size": 3584', b"\xff\xfe{}"])
+def test_a_file_that_is_not_json_is_named(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="not JSON") as caught:
+        QwenConfig.from_json(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_path_with_a_line_break_still_gives_one_line(tmp_path):
+    with pytest.raises(UserError) as caught:
+        QwenConfig.from_json(tmp_path / "a\nb.json")
+    assert str(caught.value).startswith(str(tmp_path / "a b.json"))
+
+
+def test_json_that_is_no_object_is_refused(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps([INSTRUCT]))
+    with pytest.raises(UserError, match="object, got list"):
+        QwenConfig.from_json(path)
+
+
+def test_a_config_that_is_absent_or_unreadable_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="config.json: not found"):
+        QwenConfig.from_json(tmp_path / "config.json")
+    with pytest.raises(UserError, match="cannot be read"):
+        QwenConfig.from_json(tmp_path)

@@ -1,0 +1,96 @@
+"""ParallelPlan: every head, MLP column and token is on a chip, and every chip runs the same program."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import QWEN25_7B, TILE, ParallelPlan
+
+TPS = (1, 2, 4, 8)
+
+
+def with_heads(heads: int, kv_heads: int):
+    return replace(QWEN25_7B, num_attention_heads=heads, num_key_value_heads=kv_heads)
+
+
+@pytest.mark.parametrize(
+    "tp, q_heads, kv_heads, mlp, vocab, qkv_width",
+    [
+        (1, 28, 4, 18944, 152064, 4608),
+        (2, 14, 2, 9472, 76032, 2304),
+        (4, 7, 1, 4736, 38016, 1152),
+        (8, 4, 1, 2368, 19008, 768),
+    ],
+)
+def test_the_7b_splits_as_the_design_says(tp, q_heads, kv_heads, mlp, vocab, qkv_width):
+    """Sizes that kernels were measured with; only the eighth heads of tp 8 are padding."""
+    plan = ParallelPlan.make(QWEN25_7B, tp)
+    assert (plan.q_heads, plan.kv_heads, plan.mlp, plan.vocab) == (q_heads, kv_heads, mlp, vocab)
+    assert plan.qkv_width(128) == qkv_width
+    assert (tp * plan.mlp, tp * plan.vocab) == (18944, 152064)
+
+
+def test_eight_chips_share_four_kv_heads():
+    """Chips 2k and 2k+1 both hold KV head k; its seven queries go 4 + 3 and a zero head fills up."""
+    plan = ParallelPlan.make(QWEN25_7B, 8)
+    assert plan.kv_head_of == ((0,), (0,), (1,), (1,), (2,), (2,), (3,), (3,))
+    assert plan.q_head_of[:3] == ((0, 1, 2, 3), (4, 5, 6, None), (7, 8, 9, 10))
+    assert plan.q_head_of[7] == (25, 26, 27, None)
+
+
+def test_two_chips_take_contiguous_blocks():
+    plan = ParallelPlan.make(QWEN25_7B, 2)
+    assert plan.kv_head_of == ((0, 1), (2, 3))
+    assert plan.q_head_of == (tuple(range(14)), tuple(range(14, 28)))
+
+
+@settings(deadline=None)
+@given(tp=st.sampled_from(TPS), kv_heads=st.sampled_from((1, 2, 4, 8, 16)), group=st.integers(1, 9))
+def test_every_query_is_once_on_a_chip_that_holds_its_kv_head(tp, kv_heads, group):
+    plan = ParallelPlan.make(with_heads(kv_heads * group, kv_heads), tp)
+    placed = []
+    for queries, kvs in zip(plan.q_head_of, plan.kv_head_of, strict=True):
+        assert (len(queries), len(kvs)) == (plan.q_heads, plan.kv_heads)
+        for place, query in enumerate(queries):
+            if query is not None:
+                assert kvs[place // plan.group] == query // group
+                placed.append(query)
+    assert sorted(placed) == list(range(kv_heads * group))
+
+
+@settings(deadline=None)
+@given(tp=st.sampled_from(TPS), columns=st.integers(1, 40_000))
+def test_columns_are_whole_tiles_and_no_chip_has_a_tile_too_many(tp, columns):
+    plan = ParallelPlan.make(replace(QWEN25_7B, intermediate_size=columns), tp)
+    assert plan.mlp % TILE == 0
+    assert tp * plan.mlp >= columns > tp * (plan.mlp - TILE)
+
+
+def test_an_mlp_of_37_tiles_is_padded():
+    small = replace(QWEN25_7B, intermediate_size=1184)
+    assert [ParallelPlan.make(small, tp).mlp for tp in TPS] == [1184, 608, 320, 160]
+
+
+def test_a_vocabulary_that_is_no_multiple_of_a_tile_is_padded():
+    """The 3B's 151936 = 4748 tiles: 593.5 a chip at tp 8."""
+    config = replace(QWEN25_7B, vocab_size=151936, bos_token_id=None, eos_token_ids=())
+    assert [ParallelPlan.make(config, tp).vocab for tp in TPS] == [151936, 75968, 37984, 19008]
+
+
+@pytest.mark.parametrize("tp", [0, 3, 5, 16, -2])
+def test_a_number_of_chips_that_no_machine_has_is_refused(tp):
+    with pytest.raises(UserError, match=f"^tp must divide .*; got {tp}$"):
+        ParallelPlan.make(QWEN25_7B, tp)
+
+
+def test_kv_heads_that_do_not_go_over_the_chips_are_refused():
+    with pytest.raises(UserError, match="^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"):
+        ParallelPlan.make(with_heads(12, 6), 4)
+
+
+def test_plans_are_values():
+    """Op plans and caches are keyed by a plan, so equal splits must be equal and hash alike."""
+    assert len({ParallelPlan.make(QWEN25_7B, tp) for tp in TPS + TPS}) == 4

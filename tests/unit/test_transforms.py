@@ -1,0 +1,165 @@
+"""The weights that the chips hold compute what Hugging Face's modules compute, at every tp.
+
+A chip is simulated in float64 by the formulas that the tt modules follow: one QKV product with bias,
+rotary embedding on adjacent pairs, grouped-query attention over the chip's own heads, and a sum over
+chips. Hugging Face's own modules in float64 are the reference.
+"""
+
+import pytest
+import torch
+from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
+
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.weights import ModelWeights, to_half_split, to_interleaved
+
+TPS = (1, 2, 4, 8)
+TOKENS = 19
+SHAPES = {
+    # 37 tiles of MLP and 1000 tokens divide by nothing; head_dim is not hidden / heads.
+    "small": dict(hidden_size=96, head_dim=8, intermediate_size=1184, vocab_size=1000),
+    # The 7B's heads at their own size, under a narrow residual stream.
+    "7b_heads": dict(hidden_size=256, head_dim=128, intermediate_size=2368, vocab_size=2048),
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def hf_model(request):
+    """Two layers in float64; K has the 7B's outliers (about 171), the input its massive channels."""
+    torch.manual_seed(0)
+    hf_config = Qwen2Config(
+        **SHAPES[request.param],
+        num_hidden_layers=2,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        rope_theta=1e6,
+        initializer_range=0.1,
+        attn_implementation="sdpa",  # eager attention takes its softmax in float32
+    )
+    model = Qwen2ForCausalLM(hf_config).double().eval()
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+                projection.bias.normal_()
+            outliers = torch.randperm(layer.self_attn.k_proj.bias.numel())[:8]
+            layer.self_attn.k_proj.bias[outliers] = torch.linspace(-171, 171, 8, dtype=torch.float64)
+            layer.input_layernorm.weight.normal_(1, 0.1)
+            layer.post_attention_layernorm.weight.normal_(1, 0.1)
+        yield model
+
+
+@pytest.fixture(scope="module")
+def x(hf_model):
+    """[TOKENS, hidden]"""
+    x = torch.randn(TOKENS, hf_model.config.hidden_size, dtype=torch.float64)
+    x[:, 5] += 50
+    return x
+
+
+def model_weights(hf_model, tp: int) -> ModelWeights:
+    config = QwenConfig.from_dict(hf_model.config.to_dict())
+    return ModelWeights(hf_model.state_dict(), config, ParallelPlan.make(config, tp))
+
+
+def assert_same(got, want):
+    """Equal to 1e-12 of the largest value: float64 sums in another order."""
+    assert got.shape == want.shape
+    error = (got - want).abs().max() / want.abs().max()
+    assert error < 1e-12, f"relative error {error:.2e}"
+
+
+def rotate_pairs(x, cos, sin):
+    """Turn each pair (2j, 2j + 1) of x [heads, tokens, head_dim]; cos, sin [tokens, head_dim / 2]."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
+
+
+def chip_attention(x, qkv, bias, o, cos, sin, config, plan):
+    """One chip's part of the output [tokens, hidden], and its rotated keys [kv_heads, tokens, head_dim]."""
+    heads = (x @ qkv + bias).unflatten(1, (-1, config.head_dim)).transpose(0, 1)
+    q, k, v = heads.split([plan.q_heads, plan.kv_heads, plan.kv_heads])
+    q, k = rotate_pairs(q, cos, sin), rotate_pairs(k, cos, sin)
+    causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+    outputs = []
+    for i in range(plan.q_heads):
+        kv = i // (plan.q_heads // plan.kv_heads)
+        scores = (q[i] @ k[kv].t() / config.head_dim**0.5).masked_fill(~causal, float("-inf"))
+        outputs.append(scores.softmax(-1) @ v[kv])
+    return torch.cat(outputs, dim=1) @ o, k
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("tp", TPS)
+def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
+    """Zero heads, copied KV heads, the rotary order and K's outlier biases leave output and keys as they were."""
+    weights = model_weights(hf_model, tp)
+    config, plan = weights.config, weights.plan
+    cos, sin = hf_model.model.rotary_emb(x, torch.arange(TOKENS)[None])  # [1, TOKENS, head_dim]: halves alike
+    cache = DynamicCache()
+    want, _ = hf_model.model.layers[layer].self_attn(x[None], (cos, sin), None, past_key_values=cache)
+    want_keys = cache.layers[layer].keys[0]  # [kv heads of the model, TOKENS, head_dim]
+
+    attention = weights.attention(layer)
+    half = config.head_dim // 2
+    total = torch.zeros_like(x)
+    for chip in range(tp):
+        out, keys = chip_attention(
+            x,
+            attention.qkv.chunk(tp, dim=1)[chip],
+            attention.qkv_bias.chunk(tp, dim=1)[chip],
+            attention.o.chunk(tp, dim=0)[chip],
+            cos[0, :, :half],
+            sin[0, :, :half],
+            config,
+            plan,
+        )
+        total += out
+        assert_same(keys, to_interleaved(want_keys[list(plan.kv_head_of[chip])]))
+    assert_same(total, want[0])
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("tp", TPS)
+def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
+    mlp = model_weights(hf_model, tp).mlp(layer)
+    total = torch.zeros_like(x)
+    for gate, up, down in zip(mlp.gate.chunk(tp, 1), mlp.up.chunk(tp, 1), mlp.down.chunk(tp, 0), strict=True):
+        total += (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
+    assert_same(total, hf_model.model.layers[layer].mlp(x))
+
+
+@pytest.mark.parametrize("tp", TPS)
+def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
+    """Column t is token t; what follows the vocabulary is exactly zero."""
+    weights = model_weights(hf_model, tp)
+    logits = torch.cat([x @ part for part in weights.lm_head.chunk(tp, dim=1)], dim=1)
+    assert logits.shape[1] == tp * weights.plan.vocab
+    vocab = weights.config.vocab_size
+    assert_same(logits[:, :vocab], hf_model.lm_head(x))
+    assert not logits[:, vocab:].any()
+
+
+def test_norms_and_embedding_are_hugging_faces(hf_model):
+    weights = model_weights(hf_model, 2)
+    for i, layer in enumerate(hf_model.model.layers):
+        assert weights.layer(i).input_norm.equal(layer.input_layernorm.weight)
+        assert weights.layer(i).post_attention_norm.equal(layer.post_attention_layernorm.weight)
+    assert weights.final_norm.equal(hf_model.model.norm.weight)
+    assert weights.embedding.equal(hf_model.model.embed_tokens.weight)
+
+
+def test_rotary_pairs_become_neighbours_and_back():
+    x = torch.arange(24).view(3, 8)
+    assert to_interleaved(x)[0].tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert to_half_split(to_interleaved(x)).equal(x)
+    assert to_interleaved(to_half_split(x)).equal(x)
+    assert to_interleaved(x.t(), dim=0).equal(to_interleaved(x).t())
+
+
+def test_weights_keep_the_checkpoints_dtype(hf_model):
+    """A silent float32 copy would double the memory of a load."""
+    state = {name: t.bfloat16() for name, t in hf_model.state_dict().items()}
+    config = QwenConfig.from_dict(hf_model.config.to_dict())
+    weights = ModelWeights(state, config, ParallelPlan.make(config, 8))
+    attention, mlp = weights.attention(0), weights.mlp(0)
+    tensors = [attention.qkv, attention.qkv_bias, attention.o, mlp.gate, mlp.up, mlp.down, weights.lm_head]
+    assert {t.dtype for t in tensors} == {torch.bfloat16}
