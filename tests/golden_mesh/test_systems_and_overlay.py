@@ -20,13 +20,12 @@ from models.common.golden_mesh.systems import SYSTEMS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# Opens meshes one after another, with default and with worker dispatch; prints the grid of each. On each it runs a
-# matmul over all cores, and a collective where there are several chips. An empty line in the middle of the output is
-# ttnn's business: the answer is the last line.
+# Opens meshes one after another, with default and with worker dispatch; prints the grid of each, in the last line. On
+# each it runs an op on all cores, and a collective where there are several chips.
 OPEN_MESHES = """
 import json, os, sys
 from pathlib import Path
-from models.common.golden_mesh.overlay import make_environment
+from models.common.golden_mesh.overlay import expect_dispatch, make_environment
 from models.common.golden_mesh.systems import SYSTEMS
 
 system, directory, shapes = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
@@ -35,20 +34,24 @@ import torch, ttnn
 
 grids = []
 for rows, columns in shapes:
-    for dispatch in (None, ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER)):
+    worker_dispatch = ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER)
+    for options in ({}, {"dispatch_core_config": worker_dispatch}):
+        expect_dispatch(Path(os.environ["TT_METAL_RUNTIME_ROOT"]), on_workers=bool(options))
         if rows * columns > 1:
             ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-        options = {"dispatch_core_config": dispatch} if dispatch else {}
         mesh = ttnn.open_mesh_device(ttnn.MeshShape(rows, columns), **options)
         grid = mesh.compute_with_storage_grid_size()
         grids.append([grid.x, grid.y])
-        x = ttnn.from_torch(torch.ones(32 * grid.y, 32 * grid.x), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-        w = ttnn.from_torch(torch.ones(32 * grid.x, 32 * grid.x), dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=mesh)
-        y = ttnn.matmul(x, w, core_grid=ttnn.CoreGrid(x=grid.x, y=grid.y))
-        assert list(y.shape) == [32 * grid.y, 32 * grid.x]
+        shards = ttnn.create_sharded_memory_config(
+            (32, 64), ttnn.CoreGrid(x=grid.x, y=grid.y), ttnn.ShardStrategy.HEIGHT, use_height_and_width_as_shard_shape=True
+        )
+        x = torch.ones(1, 1, 32 * grid.x * grid.y, 64)
+        x = ttnn.from_torch(x, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh, memory_config=shards)
+        y = ttnn.silu(x)
+        assert y.memory_config().shard_spec.grid.num_cores() == grid.x * grid.y
         if columns > 1:
-            y = ttnn.all_gather(ttnn.reshape(y, [1, 1, *y.shape]), dim=3, cluster_axis=1)
-            assert list(y.shape) == [1, 1, 32 * grid.y, 32 * grid.x * columns]
+            y = ttnn.all_gather(ttnn.to_memory_config(y, ttnn.DRAM_MEMORY_CONFIG), dim=3, cluster_axis=1)
+            assert list(y.shape) == [1, 1, 32 * grid.x * grid.y, 64 * columns]
         ttnn.close_mesh_device(mesh)
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 print()

@@ -93,12 +93,9 @@ class GoldenMemory:
         for device in slot.devices:
             value = self._value(device, slot)
             if tuple(value.shape) != slot.shape:
-                if value.numel() != _volume(slot.shape):
-                    raise GoldenError(
-                        f"chip {device} holds {list(value.shape)} where {slot} is read: "
-                        "a view must keep the number of elements"
-                    )
-                value = views.setdefault(id(value), value.reshape(slot.shape))
+                if id(value) not in views:
+                    views[id(value)] = _as_view(value, slot)
+                value = views[id(value)]
             values.append(value)
         return values
 
@@ -155,6 +152,18 @@ class GoldenMemory:
             self._holders[key] -= 1
             if not self._holders[key]:
                 del self._holders[key]
+
+
+def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """`value` in the slot's shape: the same elements, or the first rows of each matrix (the rest of the tile being
+    padding to this view)."""
+    if value.numel() == _volume(slot.shape):
+        return value.reshape(slot.shape)
+    if value.dim() >= 2 and len(slot.shape) >= 2 and value.shape[-1] == slot.shape[-1]:
+        matrices = value.reshape(-1, *value.shape[-2:])
+        if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == _volume(slot.shape[:-2]):
+            return matrices[:, : slot.shape[-2]].reshape(slot.shape)
+    raise GoldenError(f"{list(value.shape)} lies where {slot} is read: a view must keep its elements or cut off rows")
 
 
 def _storage(value: torch.Tensor) -> int:

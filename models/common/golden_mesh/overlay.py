@@ -2,10 +2,9 @@
 
 ttnn finds what it needs at run time (kernel sources, linker scripts, chip descriptions, the compiler) below one runtime
 root, as a rule the installed wheel. Here it is a directory of symbolic links to the wheel with two things changed: the
-compiler, and one number in a chip description. The wheel itself is only read.
+compiler, and one number in the description of the cores. The wheel itself is only read.
 """
 import importlib.util
-import re
 from pathlib import Path
 
 from models.common.golden_mesh.errors import GoldenMeshError
@@ -40,6 +39,24 @@ def make_environment(system: System, directory: Path) -> dict[str, str]:
     }
 
 
+def expect_dispatch(root: Path, *, on_workers: bool) -> None:
+    """Say in the runtime root how the next mesh dispatches: from worker cores, or (the default) from ethernet cores.
+
+    A check that ttnn makes only on a mock takes the grid of programs on a chip with two harvested rows (in ttnn's words
+    nebula_x2) from the entry for worker dispatch, 8x7, however the mesh was opened. N300 and T3K dispatch from ethernet
+    cores by default, which leaves 8x8: for them the entry says 8x8 here. With it a mesh that does dispatch from worker
+    cores would claim 8x8 too, and refuse the last row. ttnn reads the file whenever it opens a mesh.
+    """
+    cores = (_ttnn_package() / _WORMHOLE).read_text()
+    before, product, rest = cores.partition("\nnebula_x2:\n")
+    entry, next_entry, after = rest.partition("\n    2:\n")  # of one command queue, which is what the check reads
+    if entry.count("end: [7, 6]") != 1 or not next_entry:
+        raise GoldenMeshError(f"the golden mesh looked for the 8x7 grid of nebula_x2 in {_WORMHOLE}: {_INSTALL}")
+    if not on_workers:
+        entry = entry.replace("end: [7, 6]", "end: [7, 7]")
+    (root / _WORMHOLE).write_text(before + product + entry + next_entry + after)
+
+
 def _ttnn_package() -> Path:
     """The folder of the installed ttnn, found without importing it."""
     spec = importlib.util.find_spec("ttnn")
@@ -57,7 +74,7 @@ def _lay_root(package: Path, root: Path) -> None:
     _link_all(package / "runtime", root / "runtime", but=("sfpi",))
     _link_all(package / "tt_metal", root / "tt_metal", but=("core_descriptors",))
     _link_all(package / _CORES, root / _CORES, but=(Path(_WORMHOLE).name,))
-    (root / _WORMHOLE).write_text(_with_whole_grid((package / _WORMHOLE).read_text()))
+    expect_dispatch(root, on_workers=False)
     write_null_compiler(root / _COMPILER)
 
 
@@ -66,18 +83,3 @@ def _link_all(source: Path, target: Path, but: tuple[str, ...]) -> None:
     for entry in source.iterdir():
         if entry.name not in but:
             (target / entry.name).symlink_to(entry)
-
-
-def _with_whole_grid(cores: str) -> str:
-    """Let programs use all 8x8 cores of a chip with two harvested rows (in ttnn's words nebula_x2, rows).
-
-    By default N300 and T3K dispatch from ethernet cores, and the grid is 8x8. A check that only the mock makes reads
-    the entry for dispatch from worker cores, which keeps one row of the eight to itself, and refuses the last row. The
-    grid of a mesh that really is opened with worker dispatch stays 8x7: ttnn takes the dispatch row off by itself.
-    """
-    start = cores.find("\nnebula_x2:\n")
-    end = cores.find("\n  col:", start)
-    patched, count = re.subn(r"\bend: \[7, 6\]", "end: [7, 7]", cores[start:end])
-    if start < 0 or end < 0 or count != 2:  # one for each number of command queues
-        raise GoldenMeshError(f"the golden mesh looked for the 8x7 grid of nebula_x2 in {_WORMHOLE} of ttnn: {_INSTALL}")
-    return cores[:start] + patched + cores[end:]

@@ -19,7 +19,8 @@ PLACEMENT = frozenset(
     "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
     "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
     "persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
-    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore block_size".split()
+    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore "
+    "buffer_tensor persistent_output_buffers".split()
 )
 
 
@@ -29,15 +30,20 @@ class Golden:
     function: Callable
     writes: tuple[str, ...] = ()  # parameters that the op writes in place
     over_chips: bool = False
+    view: bool = False  # the op may return its input's own memory under another shape
 
     def __post_init__(self):
         object.__setattr__(self, "signature", inspect.signature(self.function))
 
     def arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """The call's arguments by parameter name, placement left out. TypeError for one that the golden does not know."""
-        known = self.signature.parameters
-        kwargs = {name: value for name, value in kwargs.items() if name in known or name not in PLACEMENT}
+        """The call's arguments, placement left out. TypeError for one that the golden does not know.
+
+        A golden may have placement in its signature where the op takes it by position: it is given None.
+        """
+        kwargs = {name: value for name, value in kwargs.items() if name not in PLACEMENT}
         bound = self.signature.bind_partial(*args, **kwargs)
+        for name in PLACEMENT.intersection(bound.arguments):
+            bound.arguments[name] = None
         return bound.args, bound.kwargs
 
     @property
@@ -48,12 +54,16 @@ class Golden:
 GOLDENS: dict[str, Golden] = {}
 
 
-def golden(*names: str, writes: str = "") -> Callable:
-    """Register the function as the golden of the ops named, per chip."""
+def golden(*names: str, writes: str = "", view: bool = False) -> Callable:
+    """Register the function as the golden of the ops named, per chip.
+
+    writes: parameters that the op writes in place. view: where the op returned its input's own memory there is nothing
+    to compute; the golden is for when it made a copy.
+    """
 
     def register(function: Callable) -> Callable:
         for name in names:
-            GOLDENS[name] = Golden(name, function, tuple(writes.split()))
+            GOLDENS[name] = Golden(name, function, tuple(writes.split()), view=view)
         return function
 
     return register

@@ -1,0 +1,20 @@
+"""The torch meaning of every ttnn op that the golden mesh knows. Importing this package registers them all."""
+from models.common.golden_mesh.goldens import (  # noqa: F401
+    attention,
+    collectives,
+    creation,
+    data_movement,
+    eltwise,
+    embedding,
+    heads,
+    kv_cache,
+    layout,
+    matmul,
+    normalization,
+    reduction,
+    rotary,
+    sampling,
+)
+from models.common.golden_mesh.registry import GOLDENS
+
+COUNT = len(GOLDENS)

@@ -1,0 +1,120 @@
+"""Shapes: reshaping, slicing, joining, padding, reordering."""
+import torch
+import torch.nn.functional as F
+
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.registry import golden
+
+
+def _as(x: torch.Tensor, shape) -> torch.Tensor:
+    if x.numel() != torch.Size(shape).numel():
+        raise GoldenError(f"{list(x.shape)} cannot be read as {list(shape)}: the padding would become part of it")
+    return x.reshape(shape)
+
+
+@golden("ttnn.reshape", view=True)
+def reshape(input_tensor, *shapes, shape=None, logical_shape=None, padded_shape=None, pad_value=None, out):
+    """Two overloads: (tensor, shape) and (tensor, logical shape, padded shape)."""
+    return _as(input_tensor, out.shape)
+
+
+@golden("ttnn.view", "ttnn.experimental.view", view=True)
+def view(input_tensor, *shapes, shape=None, out):
+    return _as(input_tensor, out.shape)
+
+
+@golden("ttnn.unsqueeze", "ttnn.squeeze")
+def unsqueeze(input_tensor, dim=None, *, out):
+    return _as(input_tensor, out.shape)
+
+
+@golden("ttnn.unsqueeze_to_4D")
+def unsqueeze_to_4d(tensor, *, out):
+    return _as(tensor, out.shape)
+
+
+@golden("ttnn.slice")
+def slice_(
+    input_tensor,
+    slice_start=None,
+    slice_end=None,
+    slice_step=None,
+    *,
+    starts=None,
+    ends=None,
+    steps=None,
+):
+    """input_tensor[start:end:step, ...]. A copy, so that a small slice does not keep all of a large tensor alive."""
+    start, end, step = (
+        _numbers(a if a is not None else b)
+        for a, b in ((slice_start, starts), (slice_end, ends), (slice_step, steps))
+    )
+    step = step or [1] * len(start)
+    return input_tensor[tuple(map(slice, start, end, step))].clone()
+
+
+def _numbers(value) -> list[int] | None:
+    return value if value is None else [int(v) for v in value]
+
+
+@golden("ttnn.concat")
+def concat(tensors, dim=0):
+    return torch.cat(list(tensors), dim)
+
+
+@golden("ttnn.split")
+def split(input_tensor, split_size, dim=0):
+    return tuple(part.clone() for part in input_tensor.split(split_size, dim))
+
+
+@golden("ttnn.chunk")
+def chunk(input_tensor, chunks, dim):
+    return tuple(part.clone() for part in input_tensor.chunk(chunks, dim))
+
+
+@golden("ttnn.pad")
+def pad(
+    input_tensor,
+    *positional,
+    padding=None,
+    output_padded_shape=None,
+    input_tensor_start=None,
+    value=None,
+):
+    """Two overloads: (tensor, [(before, after), ...], value) and (tensor, shape, start, value)."""
+    if padding is None and output_padded_shape is None:
+        if len(positional) + (value is not None) == 2:
+            padding = positional[0]
+        else:
+            output_padded_shape, input_tensor_start = positional[:2]
+    if value is None:
+        value = positional[-1]
+    if padding is None:
+        extents = zip(input_tensor_start, input_tensor.shape, output_padded_shape)
+        padding = [(start, new - old - start) for start, old, new in extents]
+    return F.pad(input_tensor, [extent for pair in reversed(list(padding)) for extent in pair], value=value)
+
+
+@golden("ttnn.permute")
+def permute(input_tensor, dims, pad_value=0.0):
+    return input_tensor.permute(tuple(dims)).contiguous()
+
+
+@golden("ttnn.transpose")
+def transpose(input_tensor, dim1, dim2, pad_value=0.0):
+    return input_tensor.transpose(dim1, dim2).contiguous()
+
+
+@golden("ttnn.repeat")
+def repeat(input_tensor, repeat_dims):
+    return input_tensor.repeat(tuple(repeat_dims))
+
+
+@golden("ttnn.repeat_interleave")
+def repeat_interleave(input_tensor, repeats, dim):
+    return input_tensor.repeat_interleave(repeats, dim)
+
+
+@golden("ttnn.expand")
+def expand(input_tensor, output_shape):
+    return input_tensor.expand(tuple(output_shape)).contiguous()

@@ -1,0 +1,111 @@
+"""Writing keys and values into caches, contiguous and paged, in place.
+
+A paged cache is [blocks, kv heads, block size, dim]; user b's position p lies in block page_table[b, p // block size].
+A position of -1 skips the user; a page table entry of -1 skips the block in paged_fill_cache.
+"""
+import torch
+
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.registry import golden
+
+
+def _positions(update_idxs, update_idxs_tensor) -> list[int]:
+    return list(update_idxs) if update_idxs_tensor is None else update_idxs_tensor.reshape(-1).tolist()
+
+
+def _update(cache, rows, positions, page_table, modulo, store) -> None:
+    """rows [1, B, kv heads (or padded to 32), dim] into the cache, one position a user."""
+    heads, length = cache.shape[1:3]
+    rows = store(rows[0, :, :heads])
+    for user, position in enumerate(positions[: len(rows)]):
+        if position == -1:
+            continue
+        position = position % modulo if modulo else position
+        entry, inside = divmod(position, length)
+        if page_table is None and entry == 0:
+            entry = user
+        elif page_table is not None and 0 <= entry < page_table.shape[-1]:
+            entry = int(page_table[user, entry])
+        else:
+            raise GoldenError(f"user {user} writes position {position}, outside of its cache: a chip would corrupt memory")
+        if not 0 <= entry < len(cache):
+            raise GoldenError(f"user {user}'s position {position} lies in block {entry}; the cache has {len(cache)}")
+        cache[entry, :, inside] = rows[user]
+
+
+@golden("ttnn.experimental.paged_update_cache", writes="cache_tensor")
+def paged_update_cache(
+    cache_tensor,
+    input_tensor,
+    *,
+    update_idxs=(),
+    update_idxs_tensor=None,
+    page_table=None,
+    cache_position_modulo=None,
+    store,
+):
+    """One token a user: cache [blocks or B, kv heads, length, dim], input [1, B, kv heads (padded to 32), dim]."""
+    positions = _positions(update_idxs, update_idxs_tensor)
+    _update(cache_tensor, input_tensor, positions, page_table, cache_position_modulo, store)
+
+
+@golden("ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2")
+def paged_fused_update_cache(
+    cache_tensor1,
+    input_tensor1,
+    cache_tensor2,
+    input_tensor2,
+    *,
+    update_idxs=(),
+    update_idxs_tensor=None,
+    page_table=None,
+    store,
+):
+    """paged_update_cache of keys and values in one op."""
+    positions = _positions(update_idxs, update_idxs_tensor)
+    _update(cache_tensor1, input_tensor1, positions, page_table, None, store)
+    _update(cache_tensor2, input_tensor2, positions, page_table, None, lambda rows: store(rows, "cache_tensor2"))
+
+
+@golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor")
+def paged_fill_cache(cache_tensor, input_tensor, page_table, *, batch_idx_tensor=None, batch_idx=0, store):
+    """A prompt's keys [users, kv heads, S, dim] into the blocks of their users' rows of the page table.
+
+    The chip copies whole tiles: what lies in the last tile beyond S, which this leaves alone, is undefined there.
+    """
+    users = [batch_idx] if batch_idx_tensor is None else batch_idx_tensor.reshape(-1).tolist()
+    size = cache_tensor.shape[2]
+    for user, rows in zip(users, input_tensor, strict=True):
+        blocks = page_table[user].tolist()
+        if rows.shape[1] > len(blocks) * size:
+            raise GoldenError(f"user {user} fills {rows.shape[1]} positions; its page table has {len(blocks)} x {size}")
+        for block, part in zip(blocks, store(rows).split(size, 1)):
+            if block == -1:
+                continue
+            if not 0 <= block < len(cache_tensor):
+                raise GoldenError(f"user {user} fills block {block}; the cache has {len(cache_tensor)}")
+            cache_tensor[block, :, : part.shape[1]] = part
+
+
+@golden("ttnn.update_cache", writes="cache")
+def update_cache(cache, input, update_idx, *, batch_offset=0, store):
+    """One position of all users: cache [B, kv heads, length, dim], input [1, kv heads, B (padded to 32), dim]."""
+    rows = input[0].transpose(0, 1)[batch_offset : batch_offset + len(cache)]
+    cache[:, :, update_idx] = store(rows)
+
+
+@golden("ttnn.kv_cache.update_cache_for_token_", writes="cache")
+def update_cache_for_token_(cache, input, update_index, batch_offset=0, *, store):
+    update_cache(cache, input, update_index, batch_offset=batch_offset, store=store)
+
+
+@golden("ttnn.fill_cache", writes="cache_tensor")
+def fill_cache(cache_tensor, input_tensor, batch_idx, *, update_idx=0, store):
+    """A prompt of one user: cache [B, kv heads, length, dim], input [1, kv heads, S, dim]."""
+    end = update_idx + input_tensor.shape[2]
+    cache_tensor[batch_idx, :, update_idx:end] = store(input_tensor[0])
+
+
+@golden("ttnn.kv_cache.fill_cache_for_user_", writes="cache")
+def fill_cache_for_user_(cache, input, batch_index, *, update_idx=0, store):
+    fill_cache(cache, input, batch_index, update_idx=update_idx, store=store)

@@ -1,0 +1,97 @@
+"""Ops that move a tensor and change none of its values: memory configs, layouts, dtypes, copies.
+
+The values come back unchanged; what another dtype makes of them is the rounding that every output gets.
+"""
+import torch
+import torch.nn.functional as F
+
+from models.common.golden_mesh.registry import golden
+
+
+@golden("ttnn.to_memory_config")
+def to_memory_config(tensor, memory_config=None, dtype=None, output_tensor=None):
+    return tensor
+
+
+@golden("ttnn.interleaved_to_sharded")
+def interleaved_to_sharded(input_tensor, *where, **how):
+    """Two overloads: (tensor, grid, shard_shape, scheme, orientation, dtype) and (tensor, memory config, dtype)."""
+    return input_tensor
+
+
+@golden("ttnn.sharded_to_interleaved")
+def sharded_to_interleaved(input_tensor, memory_config=None, output_dtype=None):
+    return input_tensor
+
+
+@golden("ttnn.reshard")
+def reshard(input_tensor, output_memory_config=None, output_tensor=None):
+    return input_tensor
+
+
+@golden("ttnn.to_layout")
+def to_layout(tensor, layout, dtype=None, memory_config=None, sub_core_grids=None, pad_value=0.0):
+    """The padding of tile layout is no part of the logical shape."""
+    return tensor
+
+
+@golden("ttnn.tilize")
+def tilize(input_tensor, *, dtype=None, use_low_perf=False):
+    return input_tensor
+
+
+@golden("ttnn.tilize_with_zero_padding")
+def tilize_with_zero_padding(input_tensor, *, output_dtype=None, out):
+    return _enlarged(input_tensor, out.shape, 0)
+
+
+@golden("ttnn.tilize_with_val_padding")
+def tilize_with_val_padding(input_tensor, output_tensor_shape, pad_value, *, dtype=None, out):
+    return _enlarged(input_tensor, out.shape, pad_value)
+
+
+def _enlarged(x: torch.Tensor, shape, value) -> torch.Tensor:
+    missing = [extent for old, new in zip(reversed(x.shape), reversed(shape)) for extent in (0, new - old)]
+    return F.pad(x, missing, value=value)
+
+
+@golden("ttnn.untilize")
+def untilize(input_tensor):
+    return input_tensor
+
+
+@golden("ttnn.untilize_with_unpadding")
+def untilize_with_unpadding(input_tensor, output_tensor_end):
+    """output_tensor_end: the last index that stays, in every dimension."""
+    return input_tensor[tuple(slice(0, last + 1) for last in output_tensor_end)].clone()
+
+
+@golden("ttnn.typecast")
+def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=None, out):
+    """Two overloads: (tensor, dtype) and (tensor, input_dtype, output_dtype).
+
+    Towards integers a chip cuts off, but for uint16, where it rounds to the nearest (halves up).
+    """
+    if input_tensor.is_floating_point() and out.dtype.name == "UINT16":
+        return torch.floor(input_tensor.float() + 0.5)
+    return input_tensor
+
+
+@golden("ttnn.clone")
+def clone(input, *, dtype=None):
+    return input
+
+
+@golden("ttnn.move")
+def move(input_tensor):
+    return input_tensor
+
+
+@golden("ttnn.reallocate")
+def reallocate(tensor, memory_config=None):
+    return tensor
+
+
+@golden("ttnn.copy", writes="input_b")
+def copy(input_a, input_b, *, store):
+    input_b.copy_(store(input_a))

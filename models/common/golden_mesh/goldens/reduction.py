@@ -1,0 +1,57 @@
+"""Reductions, softmax, the largest values and where they are, and counting up."""
+import torch
+
+from models.common.golden_mesh.registry import golden
+
+
+def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
+    if dim is None:
+        return tuple(range(x.dim()))
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def _reduction(function) -> callable:
+    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, fast_and_approximate_mode=False, output_layout=None):
+        x = input_tensor.float() if input_tensor.is_floating_point() else input_tensor
+        result = function(x, _dims(x, dim), keepdim)
+        return result if scalar == 1.0 else result * scalar
+
+    return op
+
+
+golden("ttnn.sum")(_reduction(torch.sum))
+golden("ttnn.mean")(_reduction(torch.mean))
+golden("ttnn.max")(_reduction(torch.amax))
+golden("ttnn.min")(_reduction(torch.amin))
+
+
+@golden("ttnn.softmax")
+def softmax(input_tensor, dim=-1, *, numeric_stable=True):
+    return torch.softmax(input_tensor.float(), dim)
+
+
+@golden("ttnn.softmax_in_place", writes="input_tensor")
+def softmax_in_place(input_tensor, dim=-1, *, program_config=None, numeric_stable=True, store):
+    input_tensor.copy_(store(torch.softmax(input_tensor.float(), dim)))
+
+
+@golden("ttnn.argmax")
+def argmax(input_tensor, dim=None, keepdim=False, *, enable_secondary_dm=None):
+    """Where the largest value is; of equal ones, the first."""
+    return torch.argmax(input_tensor, dim, keepdim)
+
+
+@golden("ttnn.topk")
+def topk(input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tensor=None, stable=False):
+    """The k largest values and where they are, or the labels that indices_tensor has there. Order among equals is free."""
+    values, indices = torch.topk(input_tensor, k, dim, largest, True)
+    return values, indices if indices_tensor is None else indices_tensor.gather(dim, indices)
+
+
+@golden("ttnn.plus_one", writes="input_tensor")
+def plus_one(input_tensor, sub_core_grids=None, skip_negative_entries=False):
+    """In place. Skipping also leaves the largest int32 alone, which would become negative."""
+    if skip_negative_entries:
+        input_tensor += (input_tensor >= 0) & (input_tensor < 2**31 - 1)
+    else:
+        input_tensor += 1
