@@ -4,16 +4,17 @@ import os
 import pytest
 
 from models.common.errors import UserError
-from models.common.mesh import MACHINES, describe_backend, machine, select_backend
+from models.common.mesh import MACHINES, check_tp, describe_backend, machine, select_backend
 
 SIZES = ("tiny", "7b")
-MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
+DEFAULT_MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("Qwen2.5-7B on TT-NN")
     group.addoption("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
     group.addoption("--mesh", default=None, help=f"only this machine: {', '.join(MACHINES)}")
+    group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default 8 and 4")
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
 
@@ -22,8 +23,8 @@ def pytest_configure(config):
     os.environ.setdefault("LOGURU_LEVEL", "ERROR")
     try:
         config.backend = select_backend(config.getoption("--backend"), config.getoption("--mesh") or "N300")
-        if config.getoption("--mesh"):
-            machine(config.getoption("--mesh"))
+        if config.getoption("--tp"):
+            check_tp(config.getoption("--mesh") or "N300", config.getoption("--tp"))
     except UserError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -33,18 +34,35 @@ def pytest_report_header(config):
 
 
 def pytest_generate_tests(metafunc):
-    """`mesh_name` and `size` run over all of them, or over the one that the command line names."""
-    mesh, size = metafunc.config.getoption("--mesh"), metafunc.config.getoption("--size")
+    """`mesh_name` and `size` run over all of them, or over those that the command line names."""
+    size = metafunc.config.getoption("--size")
     if "mesh_name" in metafunc.fixturenames:
-        metafunc.parametrize("mesh_name", [machine(mesh).name] if mesh else MESHES, scope="session")
+        metafunc.parametrize("mesh_name", mesh_names(metafunc.config), scope="session")
     if "size" in metafunc.fixturenames:
         metafunc.parametrize("size", [size] if size else SIZES, scope="session")
 
 
-@pytest.fixture(scope="session")
-def mesh_device(mesh_name):
-    """The machine's mesh device, opened once for all its tests and closed after the last of them."""
-    from models.common.mesh import open_mesh
+def mesh_names(config) -> list[str]:
+    """Machines, each with its tp where that is not all of its chips: N150, N300, T3K, T3K-tp4."""
+    mesh, tp = config.getoption("--mesh"), config.getoption("--tp")
+    if not mesh:
+        return list(DEFAULT_MESHES)
+    kind = machine(mesh)
+    splits = [tp] if tp else [8, 4] if kind.name == "T3K" else [kind.chips]
+    return [kind.name if split == kind.chips else f"{kind.name}-tp{split}" for split in splits]
 
-    with open_mesh(mesh_name) as device:
-        yield device
+
+@pytest.fixture(scope="session")
+def replica_devices(mesh_name):
+    """All of the machine's replicas as mesh devices of (1, tp), opened once for all its tests and closed after them."""
+    from models.common.mesh import open_replicas
+
+    name, _, tp = mesh_name.partition("-tp")
+    with open_replicas(name, int(tp or machine(name).chips)) as devices:
+        yield devices
+
+
+@pytest.fixture(scope="session")
+def mesh_device(replica_devices):
+    """The first replica's mesh device: a row of tp chips."""
+    return replica_devices[0]

@@ -23,10 +23,11 @@ class MeshError(UserError):
 class MachineKind:
     name: str
     chips: int
-    shape: tuple[int, int]  # rows, columns of the mesh that is opened
+    shape: tuple[int, int]  # rows, columns of the mesh that is opened; T3K's 1x8 is the ring around its 2x4 chips
 
 
-MACHINES = {m.name: m for m in (MachineKind("N150", 1, (1, 1)), MachineKind("N300", 2, (1, 2)), MachineKind("T3K", 8, (1, 8)))}
+_KINDS = (MachineKind("N150", 1, (1, 1)), MachineKind("N300", 2, (1, 2)), MachineKind("T3K", 8, (1, 8)))
+MACHINES = {kind.name: kind for kind in _KINDS}
 
 
 def machine(name: str) -> MachineKind:
@@ -88,6 +89,31 @@ def open_mesh(mesh: str, *, command_queues: int = 1) -> Iterator["ttnn.MeshDevic
     finally:
         if kind.chips > 1:
             ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+
+
+def check_tp(mesh: str, tp: int) -> None:
+    """MeshError unless `tp` chips a replica use up the machine's chips."""
+    kind = machine(mesh)
+    if tp < 1 or kind.chips % tp:
+        raise MeshError(f"{kind.name} has {kind.chips} chips; tp must divide {kind.chips}, got {tp}")
+
+
+@contextmanager
+def open_replicas(mesh: str, tp: int, *, command_queues: int = 1) -> Iterator[list["ttnn.MeshDevice"]]:
+    """The machine's chips as chips / tp mesh devices of (1, tp), each for a replica of the model."""
+    import ttnn
+
+    check_tp(mesh, tp)
+    with open_mesh(mesh, command_queues=command_queues) as whole:
+        if tp == machine(mesh).chips:
+            yield [whole]
+            return
+        rows = whole.create_submeshes(ttnn.MeshShape(1, tp))
+        try:
+            yield rows
+        finally:
+            for row in rows:  # before their parent
+                ttnn.close_mesh_device(row)
 
 
 def _device_present() -> bool:

@@ -42,9 +42,8 @@ for rows, columns in shapes:
         mesh = ttnn.open_mesh_device(ttnn.MeshShape(rows, columns), **options)
         grid = mesh.compute_with_storage_grid_size()
         grids.append([grid.x, grid.y])
-        shards = ttnn.create_sharded_memory_config(
-            (32, 64), ttnn.CoreGrid(x=grid.x, y=grid.y), ttnn.ShardStrategy.HEIGHT, use_height_and_width_as_shard_shape=True
-        )
+        cores, by_rows = ttnn.CoreGrid(x=grid.x, y=grid.y), ttnn.ShardStrategy.HEIGHT
+        shards = ttnn.create_sharded_memory_config((32, 64), cores, by_rows, use_height_and_width_as_shard_shape=True)
         x = torch.ones(1, 1, 32 * grid.x * grid.y, 64)
         x = ttnn.from_torch(x, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh, memory_config=shards)
         y = ttnn.silu(x)

@@ -5,16 +5,16 @@ bfloat8_b   16 neighbours in a row share the exponent of the largest; 7 bits are
 bfloat4_b   the first is the 1 that a float does not write. Values are taken as float32, never through bfloat16:
             1. bits that a shift to the shared exponent pushes out of float32's 24 are cut off, not rounded: this can
                make a tie of what lay just above one;
-            2. round to nearest, ties to even; what would carry into one more bit saturates instead (255 -> 254);
+            2. round to nearest, ties to even; what would carry into one more bit keeps the largest code instead;
             3. zero, minus zero and what rounds to zero become plus zero; subnormals count as zero.
             Infinity and NaN take the shared exponent 255: ordinary neighbours become zero, infinity stays, a NaN stays
             one if its highest mantissa bits say so and is infinity otherwise. No code is subnormal.
 integers    cut towards zero; integers beyond the range wrap round, floats beyond that of uint8 and uint16 saturate.
             (ttnn leaves floats beyond the range to the processor; this is what float32 below 2**31 gives.)
 
-Floats are rounded as from_torch rounds a float32 (or bfloat16) tensor. Of torch dtypes that ttnn has no name for (float64,
-float16, int64, int16) it makes bfloat16 on their way to a block float, and so rounds twice; we do not: what is rounded
-here are results of ops, and a chip has none of those dtypes to begin with.
+Other dtypes are taken as float32. ttnn.from_torch does so too, but for those that ttnn has no name for (float64,
+float16, int64, int16): it makes bfloat16 of them on their way to a block float, and so rounds twice. We do not: what is
+rounded here are results of ops, and a chip has none of those dtypes to begin with.
 """
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _CHUNK = 8192  # blocks rounded at a time, 512 KiB of float32: stays in a core's
 
 _SIGN, _EXPONENT, _FRACTION, _HIDDEN_ONE = -(1 << 31), 0xFF, 0x7FFFFF, 0x800000  # of a float32
 _FRACTION_BITS, _BIAS = 23, 127
-# Shared exponents (biased) for which `_round_chunk` can compute in float32: below, a unit in the last place is subnormal
-# or nearly, above are infinity and NaN.
+# Shared exponents (biased) for which `_round_chunk` can compute in float32: below, a unit in the last place is
+# subnormal, above are infinity and NaN.
 _ORDINARY = (24, 254)
 
 
 def round_to(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     """What a ttnn tensor of `dtype` (tile layout for block floats) holds after it was given `values`, of any shape.
 
-    Comes in the narrowest torch dtype that holds it exactly: bfloat16 for bfloat16, bfloat8_b and bfloat4_b, float32,
-    int32, int32 for uint16, uint8; and int64 for uint32, since torch's uint32 can neither index nor be compared or
+    It comes in the narrowest torch dtype that holds it exactly: bfloat16 for bfloat16, bfloat8_b and bfloat4_b,
+    float32, int32, int32 for uint16, uint8; and int64 for uint32, since torch's own uint32 can neither index nor be
     added. Never changes `values`; returns `values` itself where there is nothing to do, as for bfloat16 in bfloat16.
     """
     return _ROUND[dtype.name](values)
@@ -64,20 +64,21 @@ def _to_block_float(values: torch.Tensor, bits: int) -> torch.Tensor:
         return values.to(torch.bfloat16)
     width = values.shape[-1] if values.dim() else 1
     padding = -width % BLOCK
-    padded = values.to(torch.float32)
-    padded = torch.nn.functional.pad(padded.reshape(-1, width), (0, padding)) if padding else padded.contiguous()
-    blocks = padded.view(-1, BLOCK)
+    rows = values.reshape(-1, width)
+    if padding:
+        rows = torch.nn.functional.pad(rows.to(torch.float32), (0, padding))
+    blocks = rows.contiguous().view(-1, BLOCK)
     rounded = torch.empty_like(blocks, dtype=torch.bfloat16)
-    scratch = torch.empty_like(blocks[:_CHUNK])
+    scratch = torch.empty_like(blocks[:_CHUNK], dtype=torch.float32)
     for chunk, result in zip(blocks.split(_CHUNK), rounded.split(_CHUNK)):
-        _round_chunk(chunk, bits, scratch[: len(chunk)], result)
+        _round_chunk(chunk.to(torch.float32), bits, scratch[: len(chunk)], result)
     if padding:
         rounded = rounded.view(-1, width + padding)[:, :width].contiguous()
     return rounded.reshape(values.shape)
 
 
 def _round_chunk(blocks: torch.Tensor, bits: int, scratch: torch.Tensor, result: torch.Tensor) -> None:
-    """Round float32 `blocks` [n, 16] into bfloat16 `result`, nine passes over the values, each in place in `scratch`."""
+    """Round float32 `blocks` [n, 16] into bfloat16 `result`, in eight passes over the values, in `scratch`."""
     torch.abs(blocks, out=scratch)
     shared = scratch.view(torch.int32).amax(1, keepdim=True) >> _FRACTION_BITS
     ordinary = shared.clamp(*_ORDINARY)
@@ -100,7 +101,7 @@ def _round_chunk(blocks: torch.Tensor, bits: int, scratch: torch.Tensor, result:
 
 
 def _round_special(blocks: torch.Tensor, bits: int) -> torch.Tensor:
-    """The same in integers, for any block at all; about three times slower."""
+    """The same in integers, for any block at all; some ten times slower, and rarely needed."""
     code = blocks.view(torch.int32)
     sign = code & _SIGN
     exponent = (code >> _FRACTION_BITS) & _EXPONENT

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # so that the file runs from a plain checkout
 
 from models.common.errors import UserError  # noqa: E402
-from models.common.mesh import MACHINES, describe_backend, machine, open_mesh, select_backend  # noqa: E402
+from models.common.mesh import MACHINES, check_tp, describe_backend, machine, open_replicas, select_backend, traces_available  # noqa: E402
 from models.demos.qwen25_7b.config import RECIPES, ParallelPlan  # noqa: E402
 from models.demos.qwen25_7b.demo.prompts import read_prompts  # noqa: E402
 from models.demos.qwen25_7b.demo.report import Report, WeightsBar, show_table  # noqa: E402
@@ -25,13 +25,14 @@ from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights  # noqa: E40
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--mesh", default="N300", help=f"{', '.join(MACHINES)}")
+    parser.add_argument("--tp", type=int, help="chips that share a replica of the model; default: all of the mesh")
     parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
     parser.add_argument("--model", help="directory or hub id of a Qwen2.5 checkpoint; default: the small one beside this code")
     parser.add_argument("--recipe", default="bfp8", choices=sorted(RECIPES), help="number formats of weights and cache")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", help="one user's prompt")
     what.add_argument("--prompts", type=Path, help="JSON file: a list of up to 32 prompts")
-    parser.add_argument("--batch-size", type=int, help="users; the prompts are repeated or cut to this number")
+    parser.add_argument("--batch-size", type=int, help="users in all; the prompts are repeated or cut to this number")
     parser.add_argument("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="tokens to generate for each user")
     parser.add_argument("--max-seq-len", type=int, default=1024, help="context for which cache is allocated, tokens a user")
@@ -45,7 +46,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     kind = machine(args.mesh)
-    prompts = read_prompts(args.prompt, args.prompts, args.batch_size)
+    tp = kind.chips if args.tp is None else args.tp
+    check_tp(kind.name, tp)
+    dp = kind.chips // tp
+    prompts = read_prompts(args.prompt, args.prompts, args.batch_size, 32 * dp)
     checkpoint = Checkpoint.open(args.model or SMALL_CHECKPOINT)
     if not args.model:
         print("model: the small checkpoint of this repository (--model for another)")
@@ -55,31 +59,35 @@ def run(args: argparse.Namespace) -> None:
 
     # These import ttnn, which must see the backend that was just chosen.
     from models.demos.qwen25_7b.tt.generator import Generator, check_request
+    from models.demos.qwen25_7b.tt.replica import Replica
     from models.demos.qwen25_7b.tt.sampling import Sampling
     from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     max_seq_len = min(args.max_seq_len, checkpoint.config.max_position_embeddings)
-    check_request(tokens, args.max_new_tokens, max_seq_len)
-    plan = ParallelPlan.make(checkpoint.config, kind.chips)
+    check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp)
+    plan = ParallelPlan.make(checkpoint.config, tp)
     report = Report(len(prompts), describe_backend(backend))
-    with open_mesh(kind.name) as mesh_device:
-        with WeightsBar() as bar:
-            model = TtTransformer(
-                mesh_device,
-                ModelWeights(checkpoint, checkpoint.config, plan),
-                checkpoint.config,
-                plan,
-                RECIPES[args.recipe],
-                batch=len(prompts),
-                max_seq_len=max_seq_len,
-                progress=bar,
-            )
+    with open_replicas(kind.name, tp) as devices:
+        replicas = []
+        for i, device in enumerate(devices[: len(prompts)]):
+            with WeightsBar(f"weights {i + 1}/{dp}" if dp > 1 else "weights") as bar:
+                model = TtTransformer(
+                    device,
+                    ModelWeights(checkpoint, checkpoint.config, plan),
+                    checkpoint.config,
+                    plan,
+                    RECIPES[args.recipe],
+                    batch=len(range(i, len(prompts), dp)),
+                    max_seq_len=max_seq_len,
+                    progress=bar,
+                )
+            replicas.append(Replica(model, traced=traces_available()))
+        generator = Generator(replicas)
         streams = [text.stream() for _ in prompts]
         if len(prompts) == 1:
             print(f"\n> {prompts[0]}")
         report.start(time.perf_counter())
-        generator = Generator(model)
         for token in generator.generate(
             tokens, args.max_new_tokens, stop_ids=text.stop_ids | set(checkpoint.config.eos_token_ids), sampling=sampling
         ):
@@ -91,7 +99,8 @@ def run(args: argparse.Namespace) -> None:
             print("\n")
         else:
             show_table(prompts, [stream.text for stream in streams], report.tokens)
-        print(report.summary(kind.name, args.recipe))
+        print(report.summary(f"{kind.name}, tp {tp} x dp {dp}", args.recipe))
+        generator.close()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,18 +8,18 @@ from models.common.errors import UserError
 DEFAULT_PROMPT = "What is the capital of France?"
 
 
-def read_prompts(prompt: Optional[str], file: Optional[Path], batch_size: Optional[int]) -> list[str]:
-    """One prompt a user: `prompt`, or those of `file`, or the default; repeated or cut to batch_size where given.
+def read_prompts(prompt: Optional[str], file: Optional[Path], users: Optional[int], max_users: int) -> list[str]:
+    """One prompt a user: `prompt`, or those of `file`, or the default; repeated or cut to `users` where given.
 
     file: a JSON list whose items are strings, or objects with a "prompt".
     """
     prompts = _from_file(file) if file else [DEFAULT_PROMPT if prompt is None else prompt]
-    if batch_size is not None:
-        if not 1 <= batch_size <= 32:
-            raise UserError(f"--batch-size must be 1 to 32, got {batch_size}")
-        prompts = [prompts[i % len(prompts)] for i in range(batch_size)]
-    if len(prompts) > 32:
-        raise UserError(f"{file} has {len(prompts)} prompts, a batch is at most 32: cut it with --batch-size 32")
+    if users is not None:
+        if not 1 <= users <= max_users:
+            raise UserError(f"--batch-size must be 1 to {max_users} (32 a replica), got {users}")
+        prompts = [prompts[i % len(prompts)] for i in range(users)]
+    if len(prompts) > max_users:
+        raise UserError(f"{file} has {len(prompts)} prompts, {max_users} fit: cut it with --batch-size {max_users}")
     for i, text in enumerate(prompts):
         if not text.strip():
             raise UserError(f"prompt {i} is empty: a prompt needs at least one character")

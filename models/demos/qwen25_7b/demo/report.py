@@ -8,8 +8,11 @@ from tqdm import tqdm
 class WeightsBar:
     """A progress bar for placing weights; called as TtTransformer calls its `progress`."""
 
+    def __init__(self, name: str):
+        self.name = name
+
     def __enter__(self) -> "WeightsBar":
-        self.bar = tqdm(desc="weights", unit="part", leave=False)
+        self.bar = tqdm(desc=self.name, unit="part", leave=False)
         return self
 
     def __exit__(self, *_) -> None:
@@ -38,7 +41,7 @@ class Report:
         self.tokens[user] += 1
         self.end = now
 
-    def summary(self, mesh: str, recipe: str) -> str:
+    def summary(self, where: str, recipe: str) -> str:
         """Prefills run one after the other, so a user's time to first token is the step from the one before."""
         marks = [self.begin, *self.first]
         prefills = [after - before for before, after in zip(marks, marks[1:])]
@@ -46,7 +49,7 @@ class Report:
         seconds = self.end - marks[-1]
         rate = f"{decoded / seconds:.2f} tokens/s, {decoded / seconds / self.users:.2f} tokens/s/user" if decoded else "-"
         return (
-            f"{mesh}, {self.users} user(s), recipe {recipe}\n"
+            f"{where}, {self.users} user(s), recipe {recipe}\n"
             f"  time to first token  {1e3 * sum(prefills) / self.users:.0f} ms (mean; compiling included)\n"
             f"  decode               {rate}\n"
             f"  below ttnn           {self.below}"

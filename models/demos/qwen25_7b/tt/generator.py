@@ -3,14 +3,11 @@ from dataclasses import dataclass
 from typing import Collection, Iterator, Sequence
 
 import torch
-import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.grids import padded_prompt
-from models.demos.qwen25_7b.tt.placement import host_replicated, replicate
+from models.demos.qwen25_7b.tt.replica import Replica
 from models.demos.qwen25_7b.tt.sampling import HostSampler, Sampling
-from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
 
 
 @dataclass(frozen=True)
@@ -22,10 +19,12 @@ class Token:
     last: bool  # a stop token, or the last that was asked for
 
 
-def check_request(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_seq_len: int) -> None:
+def check_request(
+    prompts: Sequence[Sequence[int]], max_new_tokens: int, max_seq_len: int, max_users: int = MAX_USERS
+) -> None:
     """UserError for a request that the model cannot serve; cheap, so ask before loading."""
-    if not 1 <= len(prompts) <= MAX_USERS:
-        raise UserError(f"a batch is 1 to {MAX_USERS} prompts, got {len(prompts)}")
+    if not 1 <= len(prompts) <= max_users:
+        raise UserError(f"a batch is 1 to {max_users} prompts, got {len(prompts)}")
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
     for user, prompt in enumerate(prompts):
@@ -38,44 +37,47 @@ def check_request(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_seq
             )
 
 
+class _Users:
+    """The users of one replica: who they are, their next tokens and positions, and whose turn is over."""
+
+    def __init__(self, replica: Replica, users: Sequence[int]):
+        self.replica, self.users = replica, users
+        self.pages = replica.model.pages
+        self.tokens = [0] * replica.batch
+        self.positions = [0] * replica.batch
+        self.tables = torch.stack([self.pages.table([])] * replica.batch)
+        self.moved = True  # whether someone came or went since the device was last told
+
+    def enter(self, row: int, token: int, position: int, context: int) -> None:
+        """A user's first token is known; it may grow to `context` tokens."""
+        self.tokens[row], self.positions[row] = token, position
+        self.tables[row] = self.pages.table(self.pages.blocks_of(row, context))
+
+    def leave(self, row: int) -> None:
+        """Its row goes on being computed, on nobody's block."""
+        self.tokens[row] = self.positions[row] = 0
+        self.tables[row] = self.pages.table([])
+        self.moved = True
+
+    def launch(self) -> None:
+        if self.moved:
+            self.replica.place(self.tokens, self.positions, self.tables)
+            self.moved = False
+        else:
+            self.replica.place_tokens(self.tokens)
+        self.replica.launch()
+        self.positions = [position + 1 for position in self.positions]
+
+
 class Generator:
-    """Runs a TtTransformer: pads and places prompts, deals out cache blocks, keeps positions, samples on the host."""
+    """Serves prompts with one or more replicas of a model, each on its own chips; samples on the host.
 
-    def __init__(self, model: TtTransformer):
-        self.model = model
-        self.mesh_device = model.mesh_device
-        batch = model.decode.batch
-        idle = self._host_inputs([0] * batch, [0] * batch, torch.stack([model.pages.table([])] * batch))
-        self._device = DecodeInputs(
-            *(ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in idle)
-        )
+    User u is served by replica u % len(replicas).
+    """
 
-    def prefill(self, tokens: Sequence[int], blocks: Sequence[int]) -> torch.Tensor:
-        """Fill `blocks` (the user's, in order) of all layers' caches with a prompt; its last token's logits [vocab_size]."""
-        rows = padded_prompt(len(tokens))
-        padded = torch.zeros(1, 1, 1, rows, dtype=torch.int32)
-        padded[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        mine = self.model.pages.table(blocks)  # rows of padding go to nobody's block
-        inputs = PrefillInputs(
-            tokens=self._replicated(padded, ttnn.uint32),
-            positions=self._replicated(torch.arange(rows, dtype=torch.int32)[None], ttnn.uint32),
-            page_table=self._replicated(mine[None], ttnn.int32),
-        )
-        last = len(tokens) - 1
-        logits = self.model.forward_prefill(inputs, last)
-        row = self._read(logits)[last % 32]
-        for tensor in (inputs.tokens, inputs.positions, inputs.page_table):
-            ttnn.deallocate(tensor)
-        return row
-
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], page_table: torch.Tensor) -> torch.Tensor:
-        """One step: token tokens[u] at positions[u] for each user of the batch -> logits [batch, vocab_size].
-
-        page_table: [batch, table_width] int32.
-        """
-        for host, device in zip(self._host_inputs(tokens, positions, page_table), self._device_tensors(), strict=True):
-            ttnn.copy_host_to_device_tensor(host, device)
-        return self._read(self.model.forward_decode(self._device))[: self.model.decode.batch]
+    def __init__(self, replicas: Sequence[Replica]):
+        self.replicas = replicas
+        self.users = sum(replica.batch for replica in replicas)
 
     def generate(
         self,
@@ -89,53 +91,38 @@ class Generator:
 
         Iterating to the end or closing the iterator leaves the generator ready for another call.
         """
-        model = self.model
-        if len(prompts) > model.decode.batch:
-            raise UserError(f"the model was built for {model.decode.batch} users, got {len(prompts)} prompts")
-        check_request(prompts, max_new_tokens, model.max_seq_len)
+        check_request(prompts, max_new_tokens, self.replicas[0].model.max_seq_len, self.users)
         sample = HostSampler(sampling, len(prompts))
-        batch = model.decode.batch
-        tokens, positions = [0] * batch, [0] * batch
-        tables = torch.stack([model.pages.table([])] * batch)
-        left = [max_new_tokens if user < len(prompts) else 0 for user in range(batch)]
+        left = [max_new_tokens] * len(prompts)
+        count = len(self.replicas)
+        groups = [_Users(replica, range(i, len(prompts), count)) for i, replica in enumerate(self.replicas)]
 
-        def take(user: int, logits: torch.Tensor) -> Token:
-            tokens[user] = sample(user, logits)
-            left[user] = 0 if tokens[user] in stop_ids else left[user] - 1
-            return Token(user, tokens[user], last=not left[user])
+        def choose(user: int, logits: torch.Tensor) -> Token:
+            token = sample(user, logits)
+            left[user] = 0 if token in stop_ids else left[user] - 1
+            return Token(user, token, last=not left[user])
 
         for user, prompt in enumerate(prompts):
-            logits = self.prefill(prompt, model.pages.blocks_of(user, len(prompt)))
-            tables[user] = model.pages.table(model.pages.blocks_of(user, len(prompt) + max_new_tokens))
-            positions[user] = len(prompt)
-            yield take(user, logits)
+            group, row = groups[user % count], user // count
+            token = choose(user, group.replica.prefill(prompt, group.pages.blocks_of(row, len(prompt))))
+            if not token.last:
+                group.enter(row, token.id, len(prompt), len(prompt) + max_new_tokens)
+            yield token
         while any(left):
-            logits = self.decode(tokens, positions, tables)
-            for user in range(len(prompts)):
-                if left[user]:  # who is done stays where it is, its row computed and not read
-                    positions[user] += 1
-                    yield take(user, logits[user])
+            working = [group for group in groups if any(left[user] for user in group.users)]
+            for group in working:  # all replicas are under way before the first is read
+                group.launch()
+            for group in working:
+                logits = group.replica.read()
+                for row, user in enumerate(group.users):
+                    if not left[user]:
+                        continue
+                    token = choose(user, logits[row])
+                    group.tokens[row] = token.id
+                    if token.last:
+                        group.leave(row)
+                    yield token
 
-    def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:
-        """The tensors of DecodeInputs, in its order, on the host."""
-        row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
-        row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        at = torch.tensor(positions, dtype=torch.int32)
-        rotary = at.repeat(self.model.decode.rotary_users // len(positions))[None]
-        dtypes = (ttnn.uint32, ttnn.int32, ttnn.uint32, ttnn.int32)
-        values = (row, at, rotary, page_table)
-        return tuple(host_replicated(v, self.mesh_device, dtype) for v, dtype in zip(values, dtypes))
-
-    def _device_tensors(self) -> tuple[ttnn.Tensor, ...]:
-        d = self._device
-        return d.tokens, d.positions, d.rotary_positions, d.page_table
-
-    def _replicated(self, tensor: torch.Tensor, dtype: ttnn.DataType) -> ttnn.Tensor:
-        return replicate(tensor, self.mesh_device, dtype, ttnn.ROW_MAJOR_LAYOUT)
-
-    def _read(self, logits: ttnn.Tensor) -> torch.Tensor:
-        """[1, 1, 32, vocab] of each chip -> [32, vocab_size] on the host; frees the device's."""
-        composer = ttnn.ConcatMeshToTensor(self.mesh_device, dim=3)
-        host = ttnn.to_torch(logits, mesh_composer=composer)[0, 0, :, : self.model.config.vocab_size]
-        ttnn.deallocate(logits)
-        return host
+    def close(self) -> None:
+        for replica in self.replicas:
+            replica.close()

@@ -45,16 +45,14 @@ class TtLMHead:
             for i in range(pieces)
         ]
 
-    def forward(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, vocab] bfloat16 interleaved in DRAM, on each chip its own."""
+    def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """[1, 1, 32, hidden] on the residual cores -> pieces [1, 1, 32, columns] bfloat16, interleaved in DRAM.
+
+        Side by side, a chip's pieces are its plan.vocab columns.
+        """
         logits = []
         for piece in self.pieces:
             sharded = piece.forward_decode(x)
             logits.append(ttnn.sharded_to_interleaved(sharded, ttnn.DRAM_MEMORY_CONFIG))
             ttnn.deallocate(sharded)
-        if len(logits) == 1:
-            return logits[0]
-        whole = ttnn.concat(logits, dim=3, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-        for piece in logits:
-            ttnn.deallocate(piece)
-        return whole
+        return logits

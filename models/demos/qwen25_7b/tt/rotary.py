@@ -48,8 +48,10 @@ class TtRotary:
         return Rotation(self._decode_factor(positions, self.cos), self._decode_factor(positions, self.sin))
 
     def _decode_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
-        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT)  # [1, rotary_users, head_dim]
-        users = ttnn.transpose(ttnn.unsqueeze_to_4D(rows), 1, 2)  # [1, rotary_users, 1, head_dim]
+        # in L1: a trace replays its temporaries' addresses, and DRAM is where programs that are compiled later live
+        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.L1_MEMORY_CONFIG)
+        users = ttnn.transpose(ttnn.unsqueeze_to_4D(rows), 1, 2, memory_config=ttnn.L1_MEMORY_CONFIG)
+        # rows [1, rotary_users, head_dim], users [1, rotary_users, 1, head_dim]
         factor = ttnn.interleaved_to_sharded(users, self.decode.rotary_memory(self.head_dim))
         ttnn.deallocate(rows)
         ttnn.deallocate(users)

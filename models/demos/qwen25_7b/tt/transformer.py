@@ -1,7 +1,7 @@
 """TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
-from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, NamedTuple
 
+import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
@@ -19,8 +19,7 @@ from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights import ModelWeights
 
 
-@dataclass(frozen=True)
-class DecodeInputs:
+class DecodeInputs(NamedTuple):
     """Device tensors of one decode step; they stay allocated and are written anew for each step."""
 
     tokens: ttnn.Tensor  # [1, 1, 1, 32] uint32
@@ -29,8 +28,7 @@ class DecodeInputs:
     page_table: ttnn.Tensor  # [batch, table_width] int32
 
 
-@dataclass(frozen=True)
-class PrefillInputs:
+class PrefillInputs(NamedTuple):
     """Device tensors of one prompt."""
 
     tokens: ttnn.Tensor  # [1, 1, 1, S] uint32
@@ -86,8 +84,8 @@ class TtTransformer:
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
         progress(parts, parts)
 
-    def forward_decode(self, inputs: DecodeInputs) -> ttnn.Tensor:
-        """One token of each user -> logits [1, 1, 32, vocab] of each chip's columns, row u being user u's."""
+    def forward_decode(self, inputs: DecodeInputs) -> list[ttnn.Tensor]:
+        """One token of each user -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row u being user u's."""
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
         for layer in self.layers:
@@ -95,8 +93,8 @@ class TtTransformer:
         rotation.deallocate()
         return self._logits(x)
 
-    def forward_prefill(self, inputs: PrefillInputs, last_token: int) -> ttnn.Tensor:
-        """A prompt -> logits [1, 1, 32, vocab] of the tile row that holds its last token: row last_token % 32."""
+    def forward_prefill(self, inputs: PrefillInputs, last_token: int) -> list[ttnn.Tensor]:
+        """A prompt -> logits in pieces [1, 1, 32, columns] of the tile row with its last token: row last_token % 32."""
         rotation = self.rotary.rotation_prefill(inputs.positions)
         x = self.embedding.forward_prefill(inputs.tokens)  # [1, 1, S, hidden]
         for layer in self.layers:
@@ -115,9 +113,16 @@ class TtTransformer:
         ttnn.deallocate(x)
         return sharded
 
-    def _logits(self, x: ttnn.Tensor) -> ttnn.Tensor:
+    def _logits(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
         normed = self.norm.forward_decode(x)
         ttnn.deallocate(x)
         logits = self.lm_head.forward(normed)
         ttnn.deallocate(normed)
         return logits
+
+    def read_logits(self, pieces: list[ttnn.Tensor]) -> torch.Tensor:
+        """What forward_* returned, as [32, vocab_size] on the host."""
+        composer = ttnn.ConcatMeshToTensor(self.mesh_device, dim=0)
+        of_chips = [ttnn.to_torch(piece, mesh_composer=composer)[:, 0] for piece in pieces]  # [tp, 32, columns] each
+        columns = torch.cat(of_chips, dim=-1).transpose(0, 1).flatten(1)  # a chip's pieces, then chip after chip
+        return columns[:, : self.config.vocab_size]

@@ -1,0 +1,216 @@
+"""The small checkpoint on a mesh says what Hugging Face's float32 says: token for token, alone or in company."""
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from models.common.mesh import traces_available
+from models.common.metrics import assert_close
+from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
+from models.demos.qwen25_7b.demo.text import Text
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+
+USERS, NEW_TOKENS = 8, 64
+QUESTIONS = (
+    "What is the capital of France?",
+    "Tell me about Japan.",
+    "What is 7 + 6?",
+    "Count from 3 to 20.",
+    "Spell the word garden.",
+    "Tell a story about Anna, Ben and a fox.",
+    "Name the planets.",
+    "Who are you?",
+)
+
+
+@pytest.fixture(scope="module")
+def text():
+    return Text(SMALL_CHECKPOINT, instruct=True)
+
+
+@pytest.fixture(scope="module")
+def hf():
+    return HuggingFace(AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).eval())
+
+
+@pytest.fixture(scope="module")
+def prompts(text):
+    return [text.encode(question) for question in QUESTIONS]
+
+
+@pytest.fixture(scope="module")
+def answers(hf, text, prompts):
+    """What Hugging Face answers to each prompt."""
+    return [hf.greedy(prompt, text.stop_ids) for prompt in prompts]
+
+
+@pytest.fixture(scope="module")
+def generators(mesh_device):
+    generators = Generators(mesh_device)
+    yield generators
+    generators.close_all()
+
+
+@pytest.fixture
+def bf16(generators):
+    return generators.of(BF16)
+
+
+class HuggingFace:
+    def __init__(self, model):
+        self.model = model
+
+    @torch.no_grad()
+    def logits(self, ids: list[int]) -> torch.Tensor:
+        """[tokens, vocab]: row t is what follows token t."""
+        return self.model(torch.tensor([ids])).logits[0]
+
+    def greedy(self, prompt: list[int], stop_ids) -> list[int]:
+        out = self.model.generate(
+            torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(stop_ids),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        )  # fmt: skip
+        return out[0, len(prompt) :].tolist()
+
+
+class Generators:
+    """A generator for each recipe, built once. Only one has a trace at a time: what one model allocates would lie where
+    another's trace has its temporaries."""
+
+    def __init__(self, mesh_device):
+        self.mesh_device = mesh_device
+        self.built = {}
+
+    def of(self, recipe):
+        if recipe not in self.built:
+            self.built[recipe] = self.fresh(recipe)
+        else:
+            self.close_all(but=recipe)
+        return self.built[recipe]
+
+    def fresh(self, recipe):
+        from models.demos.qwen25_7b.tt.generator import Generator
+        from models.demos.qwen25_7b.tt.replica import Replica
+        from models.demos.qwen25_7b.tt.transformer import TtTransformer
+
+        self.close_all()
+        checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
+        config = checkpoint.config
+        plan = ParallelPlan.make(config, self.mesh_device.get_num_devices())
+        weights = ModelWeights(checkpoint, config, plan)
+        model = TtTransformer(self.mesh_device, weights, config, plan, recipe, batch=USERS, max_seq_len=2048)
+        return Generator([Replica(model, traced=traces_available())])
+
+    def close_all(self, but=None):
+        for recipe, generator in self.built.items():
+            if recipe != but:
+                generator.close()
+
+
+def generate(generator, prompts, stop_ids=(), new_tokens=NEW_TOKENS, **options) -> list[list[int]]:
+    """The new tokens of each user."""
+    new = [[] for _ in prompts]
+    for token in generator.generate(prompts, new_tokens, stop_ids=stop_ids, **options):
+        new[token.user].append(token.id)
+    return new
+
+
+def teacher_forced(generator, prompts, continuations) -> list[torch.Tensor]:
+    """Logits before each token of each continuation, which is fed in whatever the model itself would have said."""
+    (replica,) = generator.replicas
+    pages = replica.model.pages
+    blocks = [pages.blocks_of(user, len(p) + len(c)) for user, (p, c) in enumerate(zip(prompts, continuations))]
+    rows = [[replica.prefill(prompt, blocks[user])] for user, prompt in enumerate(prompts)]
+    tables = torch.stack([pages.table(mine) for mine in blocks])
+    for step in range(max(map(len, continuations)) - 1):
+        at = [min(step, len(c) - 1) for c in continuations]  # who has no token left repeats the last one, unread
+        replica.place([c[i] for c, i in zip(continuations, at)], [len(p) + i for p, i in zip(prompts, at)], tables)
+        replica.launch()
+        for user, logits in enumerate(replica.read()):
+            if step < len(continuations[user]) - 1:
+                rows[user].append(logits)
+    return [torch.stack(r).float() for r in rows]
+
+
+def agreement(generator, hf, prompts, continuations) -> float:
+    """The share of positions at which both have the same first choice."""
+    same = []
+    for prompt, c, logits in zip(prompts, continuations, teacher_forced(generator, prompts, continuations)):
+        wanted = hf.logits(prompt + c)[len(prompt) - 1 : -1]
+        same.append(logits.argmax(-1) == wanted.argmax(-1))
+    same = torch.cat(same).float()
+    print(f"top-1 agreement {same.mean():.4f} over {len(same)} positions")
+    return float(same.mean())
+
+
+def whole_texts(text, prompts, answers):
+    """Each answer, and after it another question with its answer: (first half, second half) of every user's text."""
+    turns = [prompt + answer for prompt, answer in zip(prompts, answers)]
+    texts = [turns[user] + turns[(user + 3) % USERS] for user in range(USERS)]
+    return [ids[: len(prompt)] for ids, prompt in zip(texts, prompts)], [
+        ids[len(prompt) :] for ids, prompt in zip(texts, prompts)
+    ]
+
+
+def test_a_batch_says_what_hugging_face_says(bf16, text, prompts, answers):
+    assert "Paris" in text.tokenizer.decode(answers[0])
+    assert generate(bf16, prompts, text.stop_ids) == answers
+
+
+def test_bf16_chooses_as_hugging_face_over_whole_texts(bf16, hf, text, prompts, answers):
+    assert agreement(bf16, hf, *whole_texts(text, prompts, answers)) >= 0.98
+
+
+def test_bfp8_chooses_as_hugging_face_over_whole_texts(generators, hf, text, prompts, answers):
+    assert agreement(generators.of(BFP8), hf, *whole_texts(text, prompts, answers)) >= 0.97
+
+
+@pytest.mark.parametrize("tokens", [1, 31, 32, 33, 300, 1030])
+def test_prefill_of_any_length(bf16, hf, prompts, answers, tokens):
+    """Around a tile, over several passes' rows, and beyond the longest single pass."""
+    ids = sum((prompt + answer for prompt, answer in zip(prompts, answers)), [])
+    ids = (ids * (tokens // len(ids) + 1))[:tokens]
+    (replica,) = bf16.replicas
+    got = replica.prefill(ids, replica.model.pages.blocks_of(0, tokens))
+    assert_close(got, hf.logits(ids)[-1], pcc=0.999)
+
+
+def test_a_users_text_does_not_depend_on_the_batch(bf16, text, prompts):
+    company = prompts[1:4] + prompts[:1] + prompts[4:7]
+    together = generate(bf16, company, text.stop_ids)
+    assert [generate(bf16, [prompt], text.stop_ids)[0] for prompt in (company[3], company[5])] == [together[3], together[5]]
+
+
+def test_a_used_generator_answers_like_a_fresh_one(bf16, generators, text, prompts):
+    generate(bf16, [prompt * 12 for prompt in prompts], new_tokens=3)  # long, so that caches are full of it
+    running = bf16.generate(prompts, 20)
+    for _ in range(12):
+        next(running)
+    running.close()  # somebody went away in the middle
+    used = generate(bf16, prompts[:3], text.stop_ids)
+    assert used == generate(generators.fresh(BF16), prompts[:3], text.stop_ids)
+
+
+def test_sampling_is_repeatable_by_its_seed(bf16, prompts):
+    from models.demos.qwen25_7b.tt.sampling import Sampling
+
+    def sampled(seed, asked):
+        return generate(bf16, asked, new_tokens=12, sampling=Sampling(temperature=3.0, top_k=200, top_p=0.98, seed=seed))
+
+    first = sampled(11, prompts[:3])
+    assert sampled(11, prompts[:3]) == first
+    assert sampled(11, prompts[:1]) == first[:1], "who else is there changed a user's draws"
+    assert sampled(12, prompts[:3]) != first
+
+
+def test_a_stop_token_ends_only_its_users_text(bf16, prompts):
+    free = generate(bf16, prompts[:3], new_tokens=10)
+    stop = free[1][4]
+    seen = [[] for _ in free]
+    for token in bf16.generate(prompts[:3], 10, stop_ids={stop}):
+        seen[token.user].append(token)
+    for tokens, unstopped in zip(seen, free):
+        length = unstopped.index(stop) + 1 if stop in unstopped else 10
+        assert [token.id for token in tokens] == unstopped[:length]
+        assert [token.last for token in tokens] == [False] * (length - 1) + [True]
+    assert len(seen[1]) <= 5 and max(map(len, seen)) == 10, "choose a stop token that not everybody says"

@@ -1,0 +1,49 @@
+"""Comparing what chips hold with what they should, and memory configs for small tests."""
+import torch
+import ttnn
+
+# Of a result that was computed in float32 and rounded once to nearest: half a unit in the last place, and as much again
+# where the test's order of summation falls on the other side of a tie.
+RELATIVE = {"BFLOAT16": 2**-8, "FLOAT32": 2**-20}
+
+
+def assert_close(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None) -> None:
+    """Each chip's values equal those wanted as far as `dtype` can hold them. `want` in float32 or better."""
+    assert len(got) == len(want)
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        accumulated = 2e-6 * w.abs().max().item()  # a long sum's error is relative to its terms
+        torch.testing.assert_close(g.double(), w.double(), rtol=RELATIVE[(dtype or ttnn.bfloat16).name], atol=accumulated)
+
+
+def assert_same(got: list[torch.Tensor], want: list[torch.Tensor]) -> None:
+    """Each chip holds exactly the values wanted."""
+    assert len(got) == len(want)
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        assert torch.equal(g.double(), w.double()), f"chip {chip}: differs by up to {(g.double() - w).abs().max()}"
+
+
+def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
+    """`count` cores of the 8x8 grid row by row, from the `start`-th on."""
+    grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(7, 7))})
+    first = ttnn.CoreCoord(start % 8, start // 8)
+    return ttnn.num_cores_to_corerangeset_in_subcoregrids(first, count, grid, row_wise=True)
+
+
+def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> ttnn.MemoryConfig:
+    """L1, layout "HEIGHT" or "WIDTH", shards of `shape` on `count` cores."""
+    return ttnn.MemoryConfig(
+        getattr(ttnn.TensorMemoryLayout, f"{layout}_SHARDED"),
+        ttnn.BufferType.L1,
+        ttnn.ShardSpec(cores(count, start), shape, ttnn.ShardOrientation.ROW_MAJOR),
+    )
+
+
+def dram_sharded(device, rows: int, columns: int) -> ttnn.MemoryConfig:
+    """Width-sharded over the DRAM banks, as a DRAM-sharded matmul wants its weight and its bias."""
+    banks = device.dram_grid_size().x
+    width = -(-columns // (32 * banks)) * 32
+    grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(banks - 1, 0))})
+    spec = ttnn.ShardSpec(grid, (rows, width), ttnn.ShardOrientation.ROW_MAJOR)
+    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)

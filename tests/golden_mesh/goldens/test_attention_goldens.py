@@ -1,0 +1,167 @@
+"""Attention: each query head by itself, softmax over what it may see, as written in any textbook."""
+import math
+
+import pytest
+import torch
+import ttnn
+
+from models.common.golden_mesh.errors import GoldenError
+from tests.golden_mesh.goldens.support import assert_close, sharded
+
+DIM = 64
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: torch.Tensor) -> torch.Tensor:
+    """One head: q [rows, DIM], k and v [length, DIM], additive mask [rows, length]"""
+    scores = (q @ k.T).double() * scale + mask
+    weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+    return (weights @ v.double()).float()
+
+
+def attend_heads(q, k, v, scale, mask):
+    """q [heads, rows, DIM], k and v [kv heads, length, DIM], mask [1 or heads, rows, length]"""
+    group = len(q) // len(k)
+    masks = mask.expand(len(q), -1, -1)
+    return torch.stack([attend(q[h], k[h // group], v[h // group], scale, masks[h]) for h in range(len(q))])
+
+
+def causal(rows: int, start: int = 0) -> torch.Tensor:
+    """[1, rows, start + rows]: 0 where a query at start + row may look, -inf behind it."""
+    return torch.full((rows, start + rows), -math.inf).triu(start + 1)[None]
+
+
+@pytest.mark.parametrize("heads, kv_heads", ((7, 1), (4, 2), (2, 2)))
+@pytest.mark.parametrize("scale", (None, 0.3))
+@pytest.mark.parametrize("is_causal", (True, False))
+def test_prefill(chips, heads, kv_heads, scale, is_causal):
+    rows = 64
+    q, k, v = chips.draw(1, heads, rows, DIM), chips.draw(1, kv_heads, rows, DIM), chips.draw(1, kv_heads, rows, DIM)
+    got = ttnn.transformer.scaled_dot_product_attention(
+        chips.put(q), chips.put(k), chips.put(v), is_causal=is_causal, scale=scale
+    )
+    mask = causal(rows) if is_causal else torch.zeros(1, rows, rows)
+    want = [attend_heads(*(t[0] for t in qkv), scale or DIM**-0.5, mask)[None] for qkv in zip(q, k, v)]
+    assert_close(chips.get(got), want)
+
+
+def test_prefill_under_a_mask(chips):
+    rows = 64
+    q, k, v = (chips.draw(1, 2, rows, DIM) for _ in range(3))
+    mask = torch.randn(1, 1, rows, rows).bfloat16().float()
+    got = ttnn.transformer.scaled_dot_product_attention(
+        chips.put(q), chips.put(k), chips.put(v), attn_mask=chips.put(mask), is_causal=False
+    )
+    want = [attend_heads(*(t[0] for t in qkv), DIM**-0.5, mask[0])[None] for qkv in zip(q, k, v)]
+    assert_close(chips.get(got), want)
+
+
+def paged(chips, users: int, blocks: int, size: int, kv_heads: int):
+    """A cache of keys or values: what each chip holds [users * blocks + 3, kv_heads, size, DIM]."""
+    return chips.draw(users * blocks + 3, kv_heads, size, DIM)
+
+
+def line(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """A user's blocks one after another: [kv heads, len(blocks) * size, DIM]"""
+    return torch.cat([cache[b] for b in blocks], 1)
+
+
+@pytest.mark.parametrize("by", ("number", "tensor"))
+def test_chunked_prefill_sees_the_cache_up_to_itself(chips, by):
+    start, rows, size, blocks = 64, 32, 32, 8
+    k_cache, v_cache, q = paged(chips, 1, blocks, size, 2), paged(chips, 1, blocks, size, 2), chips.draw(1, 4, rows, DIM)
+    table = torch.randperm(blocks + 3)[:blocks][None]
+    where = (
+        {"chunk_start_idx": start}
+        if by == "number"
+        else {"chunk_start_idx_tensor": chips.put_ints(torch.tensor([start]))}
+    )
+    got = ttnn.transformer.chunked_scaled_dot_product_attention(
+        chips.put(q),
+        chips.put(k_cache),
+        chips.put(v_cache),
+        chips.put_ints(table),
+        **where,
+        program_config=ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=32),
+    )
+    want = [
+        attend_heads(
+            queries[0],
+            line(k, table[0])[:, : start + rows],
+            line(v, table[0])[:, : start + rows],
+            DIM**-0.5,
+            causal(rows, start),
+        )[None]
+        for queries, k, v in zip(q, k_cache, v_cache)
+    ]
+    assert_close(chips.get(got), want)
+
+
+def decode_want(q, lines, positions, scale):
+    """q [1, B, heads, DIM], lines(user) -> k, v [kv heads, length, DIM]"""
+    result = torch.zeros(1, len(positions), q.shape[2], DIM)
+    for user, position in enumerate(positions):
+        if position >= 0:
+            k, v = (t[:, : position + 1] for t in lines(user))
+            result[0, user] = attend_heads(q[0, user][:, None], k, v, scale, torch.zeros(1, 1, position + 1))[:, 0]
+    return result
+
+
+@pytest.mark.parametrize("heads, kv_heads", ((7, 1), (4, 2)))
+@pytest.mark.parametrize("scale", (None, 0.3))
+def test_paged_decode_sees_each_user_up_to_its_position(chips, heads, kv_heads, scale):
+    users, blocks, size = 8, 4, 32
+    k_cache, v_cache = paged(chips, users, blocks, size, kv_heads), paged(chips, users, blocks, size, kv_heads)
+    table = torch.randperm(users * blocks + 3)[: users * blocks].reshape(users, blocks)
+    positions = [0, 31, 32, 127, -1, 50, 64, 99]
+    q = chips.draw(1, users, heads, DIM)
+    got = ttnn.transformer.paged_scaled_dot_product_attention_decode(
+        chips.put(q, memory_config=sharded("HEIGHT", (32, DIM), users)),
+        chips.put(k_cache),
+        chips.put(v_cache),
+        chips.put_ints(table),
+        cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
+        scale=scale,
+        memory_config=ttnn.L1_MEMORY_CONFIG,
+    )
+    want = [
+        decode_want(queries, lambda u: (line(k, table[u]), line(v, table[u])), positions, scale or DIM**-0.5)
+        for queries, k, v in zip(q, k_cache, v_cache)
+    ]
+    assert_close(chips.get(got), want)
+
+
+@pytest.mark.parametrize("by", ("list", "tensor"))
+def test_decode_over_a_contiguous_cache(chips, by):
+    users, heads, kv_heads, length = 8, 4, 2, 128
+    q, k, v = (chips.draw(*s) for s in ((1, users, heads, DIM), *[(users, kv_heads, length, DIM)] * 2))
+    positions = [0, 31, 32, 127, 5, 50, 64, 99]
+    where = {"cur_pos": positions} if by == "list" else {"cur_pos_tensor": chips.put_ints(torch.tensor(positions))}
+    got = ttnn.transformer.scaled_dot_product_attention_decode(chips.put(q), chips.put(k), chips.put(v), **where)
+    want = [decode_want(q[c], lambda u: (k[c][u], v[c][u]), positions, DIM**-0.5) for c in range(chips.count)]
+    assert_close(chips.get(got), want)
+
+
+def test_decode_under_a_mask_sees_the_whole_cache(chips):
+    users, heads, length = 8, 4, 128
+    q, k, v = (chips.draw(*s) for s in ((1, users, heads, DIM), *[(users, 1, length, DIM)] * 2))
+    mask = torch.randn(1, users, heads, length).bfloat16().float()
+    got = ttnn.transformer.scaled_dot_product_attention_decode(
+        chips.put(q), chips.put(k), chips.put(v), is_causal=False, attn_mask=chips.put(mask)
+    )
+    want = []
+    for c in range(chips.count):
+        per_user = [attend_heads(q[c][0, u][:, None], k[c][u], v[c][u], DIM**-0.5, mask[0, u][:, None]) for u in range(users)]
+        want.append(torch.stack([w[:, 0] for w in per_user])[None])
+    assert_close(chips.get(got), want)
+
+
+def test_a_block_that_the_cache_does_not_have_is_refused(chips):
+    cache = chips.put(chips.draw(4, 1, 32, DIM))
+    with pytest.raises(GoldenError, match="4 blocks"):
+        ttnn.transformer.paged_scaled_dot_product_attention_decode(
+            chips.put(chips.draw(1, 8, 4, DIM)),
+            cache,
+            cache,
+            chips.put_ints(torch.full((8, 4), 4)),
+            cur_pos_tensor=chips.put_ints(torch.full((8,), 3)),
+        )

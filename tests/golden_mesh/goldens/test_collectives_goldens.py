@@ -1,0 +1,145 @@
+"""Collectives: what every chip holds after it, for shards that differ from chip to chip."""
+import pytest
+import torch
+import ttnn
+
+from models.common.golden_mesh.errors import GoldenError
+from tests.golden_mesh.goldens.support import assert_close, assert_same, cores, sharded
+
+
+@pytest.fixture(autouse=True)
+def several_chips(chips):
+    if chips.count == 1:
+        pytest.skip("a collective needs several chips")
+
+
+@pytest.mark.parametrize("axis", (None, 1))
+def test_all_reduce_gives_every_chip_the_sum(chips, axis):
+    x = chips.draw(1, 1, 32, 96)
+    assert_close(chips.get(ttnn.all_reduce(chips.put(x), cluster_axis=axis)), [sum(x)] * chips.count)
+
+
+@pytest.mark.parametrize("dim", (0, 1, 2, 3, -1))
+def test_all_gather_joins_shards_in_the_order_of_chips(chips, dim):
+    x = chips.draw(1, 1, 32, 64)
+    assert_same(chips.get(ttnn.all_gather(chips.put(x), dim, cluster_axis=1)), [torch.cat(x, dim)] * chips.count)
+
+
+def test_all_gather_of_odd_shards(chips):
+    x = chips.draw(1, 1, 33, 45)
+    assert_same(chips.get(ttnn.all_gather(chips.put(x), dim=3)), [torch.cat(x, 3)] * chips.count)
+
+
+@pytest.mark.parametrize("dim", (2, 3))
+def test_reduce_scatter_gives_each_chip_its_part_of_the_sum(chips, dim):
+    x = chips.draw(1, 1, 32 * chips.count, 64 * chips.count)
+    got = ttnn.reduce_scatter(chips.put(x), dim, cluster_axis=1)
+    assert_close(chips.get(got), list(sum(x).chunk(chips.count, dim)))
+
+
+def test_a_scattered_and_gathered_sum_is_the_sum(chips):
+    x = chips.draw(1, 1, 32, 64 * chips.count)
+    got = ttnn.all_gather(ttnn.reduce_scatter(chips.put(x), 3), 3)
+    assert_close(chips.get(got), [sum(x)] * chips.count)
+
+
+def test_an_axis_of_one_chip_leaves_each_chip_its_own(chips):
+    x = chips.draw(1, 1, 32, 64)
+    assert_same(chips.get(ttnn.all_reduce(chips.put(x), cluster_axis=0)), x)
+
+
+def test_mesh_partition_undoes_a_gather(chips):
+    x = chips.draw(1, 1, 32, 64)
+    gathered = ttnn.all_gather(chips.put(x), 3)
+    assert_same(chips.get(ttnn.mesh_partition(gathered, 3, 1)), x)
+
+
+def semaphores(chips, count):
+    return [ttnn.create_global_semaphore(chips.device, cores(64), 0) for _ in range(count)]
+
+
+def test_all_reduce_async_through_a_buffer_that_was_never_written(chips):
+    """The decode all-reduce: width-sharded in, scratch and out; the scratch's contents do not matter."""
+    x = chips.draw(1, 1, 32, 256)
+    config = sharded("WIDTH", (32, 64), 4)
+    scratch = ttnn.empty(
+        (1, 1, 32, 256 * chips.count),
+        ttnn.bfloat16,
+        ttnn.TILE_LAYOUT,
+        chips.device,
+        sharded("WIDTH", (32, 64 * chips.count), 4),
+    )
+    got = ttnn.experimental.all_reduce_async(
+        chips.put(x, memory_config=config),
+        scratch,
+        cluster_axis=1,
+        mesh_device=chips.device,
+        multi_device_global_semaphore=semaphores(chips, 1)[0],
+        memory_config=config,
+        topology=ttnn.Topology.Linear,
+        num_links=1,
+    )
+    assert_close(chips.get(got), [sum(x)] * chips.count)
+
+
+def test_all_reduce_async_without_a_buffer(chips):
+    x = chips.draw(1, 1, 32, 64 * chips.count)
+    got = ttnn.experimental.all_reduce_async(
+        chips.put(x),
+        cluster_axis=1,
+        mesh_device=chips.device,
+        barrier_semaphores=semaphores(chips, 2),
+        rs_global_semaphores=semaphores(chips, 3),
+        ag_global_semaphores=semaphores(chips, 2),
+        math_op=ttnn.ReduceType.Sum,
+        topology=ttnn.Topology.Linear,
+        num_links=1,
+    )
+    assert_close(chips.get(got), [sum(x)] * chips.count)
+
+
+def test_all_gather_async(chips):
+    x = chips.draw(1, 1, 32, 64)
+    got = ttnn.experimental.all_gather_async(
+        chips.put(x),
+        dim=3,
+        multi_device_global_semaphore=semaphores(chips, 2),
+        num_links=1,
+        topology=ttnn.Topology.Linear,
+    )
+    assert_same(chips.get(got), [torch.cat(x, 3)] * chips.count)
+
+
+def test_all_gather_async_along_an_axis_by_position(chips):
+    x = chips.draw(1, 1, 32, 64)
+    got = ttnn.experimental.all_gather_async(
+        chips.put(x), 3, 1, chips.device, ttnn.Topology.Linear, semaphores(chips, 2), num_links=1
+    )
+    assert_same(chips.get(got), [torch.cat(x, 3)] * chips.count)
+
+
+def test_reduce_scatter_minimal_async(chips):
+    x = chips.draw(1, 1, 32, 64 * chips.count)
+    got = ttnn.experimental.reduce_scatter_minimal_async(
+        chips.put(x),
+        dim=3,
+        multi_device_global_semaphore=semaphores(chips, 3),
+        barrier_semaphore=semaphores(chips, 1)[0],
+        num_links=1,
+        topology=ttnn.Topology.Linear,
+    )
+    assert_close(chips.get(got), list(sum(x).chunk(chips.count, 3)))
+
+
+def test_a_reduction_other_than_the_sum_is_refused(chips):
+    with pytest.raises((GoldenError, RuntimeError)):
+        ttnn.experimental.all_reduce_async(
+            chips.put(chips.draw(1, 1, 32, 64)),
+            cluster_axis=1,
+            mesh_device=chips.device,
+            barrier_semaphores=semaphores(chips, 2),
+            rs_global_semaphores=semaphores(chips, 3),
+            ag_global_semaphores=semaphores(chips, 2),
+            math_op=ttnn.ReduceType.Max,
+            num_links=1,
+        )

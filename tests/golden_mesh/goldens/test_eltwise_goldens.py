@@ -1,0 +1,181 @@
+"""Elementwise ops: unary functions, binary ops with their fused activations, in-place forms, selections."""
+import pytest
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from models.common.golden_mesh.errors import GoldenError
+from tests.golden_mesh.goldens.support import assert_close, assert_same
+
+ANY = {
+    "abs": torch.abs,
+    "exp": torch.exp,
+    "floor": torch.floor,
+    "gelu": F.gelu,
+    "neg": lambda x: -x,
+    "relu": lambda x: x.clamp(min=0),
+    "sigmoid": lambda x: 1 / (1 + torch.exp(-x)),
+    "sign": torch.sign,
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+    "square": lambda x: x * x,
+    "tanh": torch.tanh,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "gtz": lambda x: (x > 0).float(),
+    "eqz": lambda x: (x == 0).float(),
+}
+POSITIVE = {"log": torch.log, "sqrt": torch.sqrt, "rsqrt": lambda x: x**-0.5, "reciprocal": lambda x: 1 / x}
+
+
+@pytest.mark.parametrize("name", ANY)
+def test_unary(chips, name):
+    x = chips.draw(2, 1, 33, 45)
+    assert_close(chips.get(getattr(ttnn, name)(chips.put(x))), [ANY[name](v) for v in x])
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_unary_of_positive_values(chips, name):
+    x = [v.abs() + 0.125 for v in chips.draw(1, 1, 33, 45)]
+    x = [v.bfloat16().float() for v in x]
+    assert_close(chips.get(getattr(ttnn, name)(chips.put(x))), [POSITIVE[name](v) for v in x])
+
+
+def test_gelu_by_a_table_is_refused(chips):
+    with pytest.raises(GoldenError, match="GeluVariant"):
+        ttnn.gelu(chips.put(chips.draw(1, 1, 32, 32)), fast_and_approximate_mode=True)
+
+
+BINARY = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "divide": lambda a, b: a / b,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "eq": lambda a, b: (a == b).float(),
+    "ne": lambda a, b: (a != b).float(),
+    "lt": lambda a, b: (a < b).float(),
+    "le": lambda a, b: (a <= b).float(),
+    "gt": lambda a, b: (a > b).float(),
+    "ge": lambda a, b: (a >= b).float(),
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(chips, name):
+    a, b = chips.draw(1, 2, 33, 45), chips.draw(1, 2, 33, 45)
+    assert_close(chips.get(getattr(ttnn, name)(chips.put(a), chips.put(b))), [BINARY[name](x, y) for x, y in zip(a, b)])
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_with_a_number(chips, name):
+    a = chips.draw(1, 2, 33, 45)
+    got = getattr(ttnn, name)(chips.put(a), 1.5)
+    assert_close(chips.get(got), [BINARY[name](x, torch.tensor(1.5)) for x in a])
+
+
+def test_a_number_may_come_first(chips):
+    b = chips.draw(1, 1, 33, 45)
+    assert_close(chips.get(ttnn.subtract(2.5, chips.put(b))), [2.5 - y for y in b])
+
+
+@pytest.mark.parametrize("shape", ((1, 1, 1, 45), (1, 1, 33, 1), (1, 2, 1, 1)), ids=str)
+def test_binary_broadcasts(chips, shape):
+    a, b = chips.draw(1, 2, 33, 45), chips.draw(*shape)
+    assert_close(chips.get(ttnn.multiply(chips.put(a), chips.put(b))), [x * y for x, y in zip(a, b)])
+
+
+def test_a_replicated_operand_meets_each_chips_own(chips):
+    a, b = chips.draw(1, 1, 33, 45), torch.randn(1, 1, 33, 45).bfloat16()
+    assert_close(chips.get(ttnn.add(chips.put(a), chips.put(b))), [x + b.float() for x in a])
+
+
+@pytest.mark.parametrize("silu", (ttnn.UnaryOpType.SILU, ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)), ids=str)
+def test_multiply_with_silu_of_the_first_operand(chips, silu):
+    """The gate of an MLP in one op: silu is not rounded before the product."""
+    a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
+    got = ttnn.mul(chips.put(a), chips.put(b), input_tensor_a_activations=[silu])
+    assert_close(chips.get(got), [F.silu(x) * y for x, y in zip(a, b)])
+
+
+def test_activations_of_the_second_operand_and_of_the_result(chips):
+    a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
+    got = ttnn.add(
+        chips.put(a),
+        chips.put(b),
+        input_tensor_b_activations=[ttnn.UnaryOpType.SQUARE],
+        activations=[ttnn.UnaryOpType.NEG, ttnn.UnaryOpType.RELU],
+    )
+    assert_close(chips.get(got), [F.relu(-(x + y * y)) for x, y in zip(a, b)])
+
+
+def test_an_unknown_activation_is_refused(chips):
+    a = chips.put(chips.draw(1, 1, 32, 32))
+    with pytest.raises(GoldenError, match="activation"):
+        ttnn.add(a, a, activations=[ttnn.UnaryWithParam(ttnn.UnaryOpType.ELU, 1.0)])
+
+
+IN_PLACE = {"add_": "add", "subtract_": "subtract", "multiply_": "multiply", "divide_": "divide"}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_binary_changes_its_operand_and_no_replica_of_it(chips, name):
+    a, b = torch.randn(1, 1, 33, 45).bfloat16(), chips.draw(1, 1, 33, 45)
+    target = chips.put(a)
+    copy = ttnn.clone(target)
+    getattr(ttnn, name)(target, chips.put(b))
+    assert_close(chips.get(target), [BINARY[IN_PLACE[name]](a.float(), y) for y in b])
+    assert_same(chips.get(copy), [a] * chips.count)
+
+
+def test_in_place_with_itself(chips):
+    a = chips.draw(1, 1, 33, 45)
+    target = chips.put(a)
+    ttnn.add_(target, target)
+    assert_close(chips.get(target), [x + x for x in a])
+
+
+def test_integers_stay_integers(chips):
+    a, b = torch.randint(-(2**24), 2**24, (1, 1, 32, 64)), torch.randint(-(2**24), 2**24, (1, 1, 32, 64))
+    put = lambda x: chips.put(x.int(), ttnn.int32)  # noqa: E731
+    assert_same(chips.get(ttnn.add(put(a), put(b))), [a + b] * chips.count)
+    assert_same(chips.get(ttnn.subtract(put(a), 7)), [a - 7] * chips.count)
+
+
+def test_a_block_float_result_is_rounded_as_the_host_packs_it(chips):
+    a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
+    got = ttnn.multiply(chips.put(a), chips.put(b), dtype=ttnn.bfloat8_b)
+    packed = [ttnn.from_torch(x * y, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT) for x, y in zip(a, b)]
+    assert_same(chips.get(got), [ttnn.to_torch(p) for p in packed])
+
+
+@pytest.mark.parametrize("exponent", (2, 3.0))
+def test_pow(chips, exponent):
+    x = chips.draw(1, 1, 33, 45)
+    assert_close(chips.get(ttnn.pow(chips.put(x), exponent)), [v**exponent for v in x])
+
+
+def test_where_takes_numbers_and_tensors(chips):
+    condition, a = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
+    got = ttnn.where(ttnn.gtz(chips.put(condition)), chips.put(a), -1.5)
+    assert_close(chips.get(got), [torch.where(c > 0, x, torch.tensor(-1.5)) for c, x in zip(condition, a)])
+
+
+@pytest.mark.parametrize("bounds", ({"min": -0.5, "max": 0.25}, {"min": -0.5}, {"max": 0.25}), ids=str)
+def test_clamp(chips, bounds):
+    x = chips.draw(1, 1, 33, 45)
+    assert_close(chips.get(ttnn.clamp(chips.put(x), **bounds)), [v.clamp(**bounds) for v in x])
+
+
+def test_unary_chain_applies_the_first_first(chips):
+    x = chips.draw(1, 1, 33, 45)
+    chain = [ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU), ttnn.UnaryWithParam(ttnn.UnaryOpType.EXP, 0.0)]
+    assert_close(chips.get(ttnn.unary_chain(chips.put(x), chain)), [v.clamp(min=0).exp() for v in x])
+
+
+def test_a_preallocated_output_receives_the_values(chips):
+    a = chips.draw(1, 1, 33, 45)
+    out = ttnn.empty((1, 1, 33, 45), ttnn.bfloat16, ttnn.TILE_LAYOUT, chips.device, ttnn.DRAM_MEMORY_CONFIG)
+    ttnn.add(chips.put(a), 1.0, output_tensor=out)
+    assert_close(chips.get(out), [x + 1 for x in a])

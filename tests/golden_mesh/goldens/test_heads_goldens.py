@@ -1,0 +1,57 @@
+"""Fused projections into heads and back, in prefill and in decode: pure data movement, so exact."""
+import pytest
+import torch
+import ttnn
+
+from tests.golden_mesh.goldens.support import assert_same, cores, sharded
+
+
+@pytest.mark.parametrize("heads, kv_heads", ((7, 1), (4, 2), (3, 3)))
+@pytest.mark.parametrize("transpose_k", (False, True))
+def test_create_qkv_heads_in_prefill(chips, heads, kv_heads, transpose_k):
+    rows, dim = 64, 32
+    x = chips.draw(1, 1, rows, (heads + 2 * kv_heads) * dim)
+    got = ttnn.experimental.nlp_create_qkv_heads(
+        chips.put(x), num_heads=heads, num_kv_heads=kv_heads, transpose_k_heads=transpose_k
+    )
+    column = lambda v, h: v[0, 0, :, h * dim : (h + 1) * dim]  # noqa: E731
+    for offset, count, tensor in zip((0, heads, heads + kv_heads), (heads, kv_heads, kv_heads), got):
+        want = [torch.stack([column(v, offset + h) for h in range(count)])[None] for v in x]
+        if tensor is got[1] and transpose_k:
+            want = [w.transpose(-1, -2) for w in want]
+        assert_same(chips.get(tensor), want)
+
+
+@pytest.mark.parametrize("users", (32, 8))
+@pytest.mark.parametrize("overlap", (True, False))
+def test_create_qkv_heads_in_decode(chips, users, overlap):
+    heads, kv_heads, dim = 7, 2, 64
+    x = chips.draw(1, 1, users, (heads + 2 * kv_heads) * dim)
+    got = ttnn.experimental.nlp_create_qkv_heads_decode(
+        chips.put(x, memory_config=sharded("WIDTH", (32, 64), 11)),
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        overlap_qk_coregrid=overlap,
+        memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
+    )
+    for offset, count, tensor in zip((0, heads, heads + kv_heads), (heads, kv_heads, kv_heads), got):
+        columns = slice(offset * dim, (offset + count) * dim)
+        assert_same(chips.get(tensor), [v[0, 0, :, columns].reshape(1, users, count, dim) for v in x])
+
+
+def test_concat_heads_in_prefill(chips):
+    x = chips.draw(1, 7, 64, 32)
+    got = ttnn.experimental.nlp_concat_heads(chips.put(x))
+    assert_same(chips.get(got), [torch.cat([v[0, h] for h in range(7)], -1)[None, None] for v in x])
+
+
+@pytest.mark.parametrize("users, heads", ((32, 14), (32, 4), (8, 7)))
+def test_concat_heads_in_decode(chips, users, heads):
+    """Attention's output has its heads padded to a tile; users come out padded to a tile."""
+    x = chips.draw(1, users, 32, 64)
+    got = ttnn.experimental.nlp_concat_heads_decode(
+        chips.put(x, memory_config=sharded("HEIGHT", (32, 64), users)), num_heads=heads, sub_core_grids=cores(64)
+    )
+    for chip, values in enumerate(chips.get(got)):
+        joined = torch.stack([torch.cat([x[chip][0, u, h] for h in range(heads)]) for u in range(users)])
+        assert_same([values[0, 0, :users].float()], [joined])

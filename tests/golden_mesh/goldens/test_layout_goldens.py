@@ -1,0 +1,109 @@
+"""Memory configs, layouts and copies change no value; a dtype changes what it cannot hold."""
+import pytest
+import torch
+import ttnn
+
+from tests.golden_mesh.goldens.support import assert_same, sharded
+
+WIDTH4 = ((32, 64), 4)  # [1, 1, 32, 256] on four cores
+
+
+@pytest.mark.parametrize(
+    "op",
+    (
+        lambda x: ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG),
+        lambda x: ttnn.to_memory_config(x, sharded("WIDTH", *WIDTH4)),
+        lambda x: ttnn.interleaved_to_sharded(x, sharded("WIDTH", *WIDTH4)),
+        lambda x: ttnn.interleaved_to_sharded(
+            x, ttnn.CoreCoord(4, 1), [32, 64], ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.ShardOrientation.ROW_MAJOR
+        ),
+        lambda x: ttnn.to_layout(x, ttnn.ROW_MAJOR_LAYOUT),
+        lambda x: ttnn.untilize(x),
+        lambda x: ttnn.clone(x, memory_config=ttnn.L1_MEMORY_CONFIG),
+        lambda x: ttnn.move(x),
+        lambda x: ttnn.reallocate(x),
+    ),
+    ids="to_l1 to_sharded interleaved_to_sharded by_grid to_row_major untilize clone move reallocate".split(),
+)
+def test_values_stay_where_only_the_place_changes(chips, op):
+    x = chips.draw(1, 1, 32, 256)
+    assert_same(chips.get(op(chips.put(x))), x)
+
+
+@pytest.mark.parametrize(
+    "op",
+    (
+        lambda x: ttnn.sharded_to_interleaved(x, ttnn.L1_MEMORY_CONFIG),
+        lambda x: ttnn.reshard(x, sharded("WIDTH", (32, 32), 8)),
+        lambda x: ttnn.to_memory_config(x, sharded("WIDTH", (32, 128), 2)),
+    ),
+    ids="sharded_to_interleaved reshard to_other_shards".split(),
+)
+def test_values_stay_on_the_way_out_of_shards(chips, op):
+    x = chips.draw(1, 1, 32, 256)
+    assert_same(chips.get(op(chips.put(x, memory_config=sharded("WIDTH", *WIDTH4)))), x)
+
+
+@pytest.mark.parametrize(
+    "op",
+    (
+        lambda x: ttnn.to_layout(x, ttnn.TILE_LAYOUT),
+        lambda x: ttnn.tilize_with_zero_padding(x),
+    ),
+    ids=("to_tile", "tilize_with_zero_padding"),
+)
+@pytest.mark.parametrize("shape", ((1, 1, 64, 64), (1, 2, 33, 45)), ids=str)
+def test_tilizing_keeps_the_logical_values(chips, op, shape):
+    x = chips.draw(*shape)
+    for got, want in zip(chips.get(op(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT))), x):
+        assert torch.equal(got[:, :, : shape[2], : shape[3]].float(), want)
+        assert got.count_nonzero() == want.count_nonzero()
+
+
+def test_tilize(chips):
+    x = chips.draw(1, 1, 64, 64)
+    assert_same(chips.get(ttnn.tilize(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT))), x)
+
+
+def test_tilize_with_a_value_for_the_padding(chips):
+    x = chips.draw(1, 1, 33, 45)
+    got = ttnn.tilize_with_val_padding(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), (1, 1, 64, 64), -7.0)
+    for g, want in zip(chips.get(got), x):
+        assert torch.equal(g[:, :, :33, :45].float(), want)
+        assert (g[:, :, 33:] == -7).all() and (g[:, :, :, 45:] == -7).all()
+
+
+def test_untilize_with_unpadding_keeps_up_to_the_last_index_named(chips):
+    x = chips.draw(1, 1, 64, 64)
+    got = ttnn.untilize_with_unpadding(chips.put(x), ttnn.Shape((0, 0, 32, 44)))
+    assert_same(chips.get(got), [v[:, :, :33, :45] for v in x])
+
+
+@pytest.mark.parametrize("dtype", (ttnn.bfloat8_b, ttnn.bfloat4_b, ttnn.float32), ids=str)
+def test_typecast_packs_as_the_host_does(chips, dtype):
+    x = chips.draw(1, 1, 33, 45)
+    want = [ttnn.to_torch(ttnn.from_torch(v, dtype, layout=ttnn.TILE_LAYOUT)) for v in x]
+    assert_same(chips.get(ttnn.typecast(chips.put(x), dtype)), want)
+
+
+@pytest.mark.parametrize("dtype, want", ((ttnn.int32, [-2, -1, 0, 2, 3]), (ttnn.uint16, [0, 0, 1, 3, 4])), ids=str)
+def test_typecast_to_integers_cuts_off_but_rounds_to_uint16(chips, dtype, want):
+    """A Wormhole's floor(x + 0.5) for uint16, as ttnn's own golden has it; halves go up."""
+    x = torch.tensor([-2.5, -1.75, 0.75, 2.5, 3.75]).reshape(1, 1, 1, 5)
+    got = ttnn.typecast(chips.put(x, ttnn.float32), dtype)
+    assert_same(chips.get(got), [torch.tensor(want).reshape(1, 1, 1, 5)] * chips.count)
+
+
+def test_a_change_of_place_may_change_the_dtype(chips):
+    x = chips.draw(1, 1, 32, 64)
+    got = ttnn.to_memory_config(chips.put(x), ttnn.L1_MEMORY_CONFIG, dtype=ttnn.bfloat8_b)
+    assert_same(chips.get(got), [ttnn.to_torch(ttnn.from_torch(v, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT)) for v in x])
+
+
+def test_copy_overwrites_its_target_and_no_replica_of_it(chips):
+    x, y = chips.draw(1, 1, 33, 45), torch.randn(1, 1, 33, 45).bfloat16()
+    target = chips.put(y)
+    replica = ttnn.clone(target)
+    ttnn.copy(chips.put(x), target)
+    assert_same(chips.get(target), x)
+    assert_same(chips.get(replica), [y] * chips.count)

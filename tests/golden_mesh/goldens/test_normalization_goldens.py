@@ -1,0 +1,78 @@
+"""RMS norm and layer norm, plain and distributed over chips."""
+import pytest
+import torch
+import ttnn
+
+from tests.golden_mesh.goldens.support import assert_close, sharded
+
+
+def rms(x, weight, epsilon):
+    return x / (x.double().pow(2).mean(-1, keepdim=True) + epsilon).sqrt().float() * weight
+
+
+@pytest.mark.parametrize("weight_shape", ((1, 1, 6, 32), (1, 1, 1, 192)), ids=("row-major", "tile"))
+@pytest.mark.parametrize("with_residual", (False, True))
+def test_rms_norm(chips, weight_shape, with_residual):
+    x, residual = chips.draw(1, 1, 33, 192), chips.draw(1, 1, 33, 192)
+    weight = torch.randn(192).bfloat16().float()
+    layout = ttnn.ROW_MAJOR_LAYOUT if weight_shape[2] > 1 else ttnn.TILE_LAYOUT
+    got = ttnn.rms_norm(
+        chips.put(x),
+        weight=chips.put(weight.reshape(weight_shape), layout=layout),
+        epsilon=1e-3,
+        residual_input_tensor=chips.put(residual) if with_residual else None,
+    )
+    total = [a + b for a, b in zip(x, residual)] if with_residual else x
+    assert_close(chips.get(got), [rms(v, weight, 1e-3) for v in total])
+
+
+def test_rms_norm_over_an_odd_width(chips):
+    x = chips.draw(1, 1, 33, 70)
+    assert_close(chips.get(ttnn.rms_norm(chips.put(x), epsilon=1e-6)), [rms(v, 1, 1e-6) for v in x])
+
+
+def test_sharded_rms_norm_with_an_outlying_channel(chips):
+    """The decode norm, of a residual in which one channel is thousands of times the others."""
+    x, weight = chips.draw(1, 1, 32, 256), torch.randn(256).bfloat16().float()
+    for v in x:
+        v[..., 17] = 3008
+    config = sharded("WIDTH", (32, 64), 4)
+    program = ttnn.LayerNormShardedMultiCoreProgramConfig(
+        compute_with_storage_grid_size=(4, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
+    )
+    got = ttnn.rms_norm(
+        chips.put(x, memory_config=config),
+        weight=chips.put(weight.reshape(1, 1, 8, 32), layout=ttnn.ROW_MAJOR_LAYOUT),
+        epsilon=1e-6,
+        program_config=program,
+        memory_config=config,
+    )
+    assert_close(chips.get(got), [rms(v, weight, 1e-6) for v in x])
+
+
+def test_layer_norm_with_weight_and_bias(chips):
+    x = chips.draw(1, 1, 33, 192)
+    weight, bias = torch.randn(2, 1, 192).bfloat16().float()
+    got = ttnn.layer_norm(chips.put(x), epsilon=1e-3, weight=chips.put(weight), bias=chips.put(bias))
+
+    def norm(v):
+        centred = v - v.mean(-1, keepdim=True)
+        return centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-3).sqrt() * weight + bias
+
+    assert_close(chips.get(got), [norm(v) for v in x])
+
+
+def test_the_halves_of_a_distributed_rms_norm_make_a_whole_one(chips):
+    """Every chip has some columns; statistics of all of them are gathered between the halves."""
+    x, weight = chips.draw(1, 1, 64, 96), chips.draw(1, 1, 3, 32)
+    stats = ttnn.rms_norm_pre_all_gather(chips.put(x), dtype=ttnn.float32)
+    for got, v in zip(chips.get(stats), x):
+        torch.testing.assert_close(got[..., 0], v.pow(2).sum(-1), rtol=1e-5, atol=0)
+    gathered = torch.cat(chips.get(stats), -1)
+    weights = chips.put(weight, layout=ttnn.ROW_MAJOR_LAYOUT)
+    wide = ttnn.WormholeComputeKernelConfig(fp32_dest_acc_en=True)  # which float32 statistics ask for
+    got = ttnn.rms_norm_post_all_gather(
+        chips.put(x), chips.put(gathered, ttnn.float32), epsilon=1e-3, weight=weights, compute_kernel_config=wide
+    )
+    want = rms(torch.cat(x, -1), torch.cat([w.flatten() for w in weight]), 1e-3).chunk(chips.count, -1)
+    assert_close(chips.get(got), list(want))

@@ -1,0 +1,58 @@
+"""Reductions, softmax, the largest values, and counting up."""
+import pytest
+import torch
+import ttnn
+
+from tests.golden_mesh.goldens.support import assert_close, assert_same
+
+
+@pytest.mark.parametrize("name", ("sum", "mean", "max", "min"))
+@pytest.mark.parametrize("dim", (-1, 2, (2, 3), None), ids=str)
+@pytest.mark.parametrize("keepdim", (True, False))
+def test_reductions(chips, name, dim, keepdim):
+    x = chips.draw(1, 2, 33, 45)
+    reference = {"max": torch.amax, "min": torch.amin}.get(name) or getattr(torch, name)
+    dims = tuple(range(4)) if dim is None else dim
+    got = getattr(ttnn, name)(chips.put(x), dim=dim, keepdim=keepdim)
+    assert_close(chips.get(got), [reference(v.double(), dims, keepdim) for v in x])
+
+
+@pytest.mark.parametrize("dim", (-1, 2))
+def test_softmax(chips, dim):
+    x = chips.draw(1, 2, 33, 45, scale=3)
+    want = [v.double().exp() / v.double().exp().sum(dim, keepdim=True) for v in x]
+    assert_close(chips.get(ttnn.softmax(chips.put(x), dim=dim)), want)
+
+
+@pytest.mark.parametrize("layout", (ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT), ids=str)
+@pytest.mark.parametrize("keepdim", (True, False))
+def test_argmax_is_the_first_of_the_largest(chips, layout, keepdim):
+    x = chips.draw(1, 1, 33, 200)
+    for v in x:
+        v[0, 0, 7, [30, 150]] = 100
+    got = ttnn.argmax(chips.put(x, layout=layout), dim=-1, keepdim=keepdim)
+    assert_same(chips.get(got), [v.argmax(-1, keepdim) for v in x])
+    assert chips.get(got)[0].flatten()[7] == 30
+
+
+@pytest.mark.parametrize("largest", (True, False))
+def test_topk(chips, largest):
+    x = [torch.stack([torch.randperm(256) for _ in range(32)])[None, None].bfloat16() for _ in range(chips.count)]
+    values, indices = ttnn.topk(chips.put(x), k=32, dim=-1, largest=largest)
+    order = [v.argsort(-1, descending=largest)[..., :32] for v in x]
+    assert_same(chips.get(values), [v.gather(-1, o) for v, o in zip(x, order)])
+    assert_same(chips.get(indices), order)
+
+
+def test_plus_one_counts_up_in_place(chips):
+    positions = chips.put_ints(torch.tensor([0, 5, -1, 127]))
+    replica = ttnn.clone(positions)
+    ttnn.plus_one(positions)
+    assert_same(chips.get(positions), [torch.tensor([1, 6, 0, 128])] * chips.count)
+    assert_same(chips.get(replica), [torch.tensor([0, 5, -1, 127])] * chips.count)
+
+
+def test_plus_one_may_leave_negative_entries_alone(chips):
+    positions = chips.put_ints(torch.tensor([0, 5, -1, 2**31 - 1]))
+    ttnn.plus_one(positions, skip_negative_entries=True)
+    assert_same(chips.get(positions), [torch.tensor([1, 6, -1, 2**31 - 1])] * chips.count)

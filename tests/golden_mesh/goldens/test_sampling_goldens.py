@@ -1,0 +1,49 @@
+"""Sampling: certain where the settings leave one candidate, of the right distribution where they leave several."""
+import pytest
+import torch
+import ttnn
+
+from tests.golden_mesh.goldens.support import assert_same
+
+USERS, WIDTH = 32, 64
+
+
+def sample(chips, values, ids, *, k, p, temperature, seed=None):
+    rows = lambda t, dtype: chips.put(t, dtype, ttnn.ROW_MAJOR_LAYOUT)  # noqa: E731
+    return ttnn.sampling(
+        chips.put(values),
+        rows(ids.int(), ttnn.int32),
+        k=rows(torch.full((USERS,), k).int(), ttnn.uint32),
+        p=rows(torch.full((USERS,), float(p)), ttnn.bfloat16),
+        temp=rows(torch.full((USERS,), 1 / temperature), ttnn.bfloat16),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("settings", ({"k": 1, "p": 1.0}, {"k": 32, "p": 0.0}), ids=str)
+def test_one_candidate_is_taken(chips, settings):
+    values = torch.stack([torch.randperm(WIDTH) for _ in range(USERS)])[None, None].float()
+    ids = torch.randint(0, 150000, (1, 1, USERS, WIDTH))
+    got = sample(chips, values, ids, **settings, temperature=1.0, seed=3)
+    assert_same(chips.get(got), [ids.gather(-1, values.argmax(-1, keepdim=True)).reshape(1, 1, 1, USERS)] * chips.count)
+
+
+def test_draws_follow_the_softmax_of_what_top_k_and_top_p_leave(chips):
+    """Candidates of weight 4, 3, 2, 1: p = 0.8 needs three of them, at temperature 1."""
+    values = torch.full((1, 1, USERS, WIDTH), -100.0)
+    values[..., [5, 9, 20, 33]] = torch.tensor([4.0, 3.0, 2.0, 1.0]).log()
+    ids = torch.arange(1000, 1000 + WIDTH).expand(1, 1, USERS, WIDTH)
+    ttnn.manual_seed(1, device=chips.device)
+    draws = torch.cat(
+        [chips.get(sample(chips, values, ids, k=8, p=0.8, temperature=1.0))[0].flatten() for _ in range(40)]
+    )
+    counts = torch.stack([(draws == token).sum() for token in (1005, 1009, 1020)]).double()
+    assert counts.sum() == len(draws)
+    assert torch.allclose(counts / len(draws), torch.tensor([4.0, 3.0, 2.0]).double() / 9, atol=0.05)
+
+
+def test_a_seed_repeats_its_draws(chips):
+    values, ids = torch.zeros(1, 1, USERS, WIDTH), torch.arange(WIDTH).expand(1, 1, USERS, WIDTH)
+    options = {"k": 32, "p": 1.0, "temperature": 1.0}
+    first, again, other = (chips.get(sample(chips, values, ids, **options, seed=s))[0] for s in (7, 7, 8))
+    assert torch.equal(first, again) and not torch.equal(first, other)
