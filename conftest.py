@@ -15,6 +15,7 @@ def pytest_addoption(parser):
     group.addoption("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
     group.addoption("--mesh", default=None, help=f"only this machine: {', '.join(MACHINES)}")
     group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default 8 and 4")
+    group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
 
@@ -53,12 +54,13 @@ def mesh_names(config) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def replica_devices(mesh_name):
+def replica_devices(mesh_name, pytestconfig):
     """All of the machine's replicas as mesh devices of (1, tp), opened once for all its tests and closed after them."""
     from models.common.mesh import open_replicas
 
     name, _, tp = mesh_name.partition("-tp")
-    with open_replicas(name, int(tp or machine(name).chips)) as devices:
+    worker_dispatch = pytestconfig.getoption("--worker-dispatch")
+    with open_replicas(name, int(tp or machine(name).chips), worker_dispatch=worker_dispatch) as devices:
         yield devices
 
 

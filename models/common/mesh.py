@@ -68,8 +68,11 @@ def traces_available() -> bool:
 
 
 @contextmanager
-def open_mesh(mesh: str, *, command_queues: int = 1) -> Iterator["ttnn.MeshDevice"]:
-    """The machine's chips as one mesh device, closed again on the way out."""
+def open_mesh(mesh: str, *, worker_dispatch: bool = False) -> Iterator["ttnn.MeshDevice"]:
+    """The machine's chips as one mesh device, closed again on the way out.
+
+    worker_dispatch: send commands from worker cores, which leaves a grid of 8x7, instead of ttnn's choice.
+    """
     import ttnn
 
     kind = machine(mesh)
@@ -80,7 +83,9 @@ def open_mesh(mesh: str, *, command_queues: int = 1) -> Iterator["ttnn.MeshDevic
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     try:
         device = ttnn.open_mesh_device(
-            ttnn.MeshShape(*kind.shape), trace_region_size=TRACE_REGION_BYTES, num_command_queues=command_queues
+            ttnn.MeshShape(*kind.shape),
+            trace_region_size=TRACE_REGION_BYTES,
+            dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
         )
         try:
             yield device
@@ -99,12 +104,12 @@ def check_tp(mesh: str, tp: int) -> None:
 
 
 @contextmanager
-def open_replicas(mesh: str, tp: int, *, command_queues: int = 1) -> Iterator[list["ttnn.MeshDevice"]]:
+def open_replicas(mesh: str, tp: int, *, worker_dispatch: bool = False) -> Iterator[list["ttnn.MeshDevice"]]:
     """The machine's chips as chips / tp mesh devices of (1, tp), each for a replica of the model."""
     import ttnn
 
     check_tp(mesh, tp)
-    with open_mesh(mesh, command_queues=command_queues) as whole:
+    with open_mesh(mesh, worker_dispatch=worker_dispatch) as whole:
         if tp == machine(mesh).chips:
             yield [whole]
             return

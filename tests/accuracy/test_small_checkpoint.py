@@ -11,15 +11,19 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
 USERS, NEW_TOKENS = 8, 64
+CAPITAL = "What is the capital of France?"
 QUESTIONS = (
-    "What is the capital of France?",
+    "Tell a story about Anna, Ben and a fox.",
     "Tell me about Japan.",
     "What is 7 + 6?",
     "Count from 3 to 20.",
+    "Count down from 30 to 12.",
     "Spell the word garden.",
-    "Tell a story about Anna, Ben and a fox.",
+    "What are the days of the week?",
     "Name the planets.",
+    "Name the months of the year.",
     "Who are you?",
+    "What can you do?",
 )
 
 
@@ -34,14 +38,23 @@ def hf():
 
 
 @pytest.fixture(scope="module")
-def prompts(text):
-    return [text.encode(question) for question in QUESTIONS]
+def asked(hf, text):
+    """(prompt, Hugging Face's answer) of each user: the questions that it is most decided about, as bfloat16 may settle
+    a near tie the other way."""
+    pool = [text.encode(question) for question in (CAPITAL, *QUESTIONS)]
+    pairs = [(prompt, hf.greedy(prompt, text.stop_ids)) for prompt in pool]
+    first, *others = pairs
+    return [first, *sorted(others, key=lambda pair: hf.smallest_lead(*pair), reverse=True)[: USERS - 1]]
 
 
 @pytest.fixture(scope="module")
-def answers(hf, text, prompts):
-    """What Hugging Face answers to each prompt."""
-    return [hf.greedy(prompt, text.stop_ids) for prompt in prompts]
+def prompts(asked):
+    return [prompt for prompt, _ in asked]
+
+
+@pytest.fixture(scope="module")
+def answers(asked):
+    return [answer for _, answer in asked]
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +84,11 @@ class HuggingFace:
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         )  # fmt: skip
         return out[0, len(prompt) :].tolist()
+
+    def smallest_lead(self, prompt: list[int], answer: list[int]) -> float:
+        """Of the first choice over the second, in logits, at the answer's most doubtful token."""
+        first, second = self.logits(prompt + answer)[len(prompt) - 1 : -1].topk(2).values.T
+        return float((first - second).min())
 
 
 class Generators:
@@ -154,15 +172,16 @@ def whole_texts(text, prompts, answers):
 
 def test_a_batch_says_what_hugging_face_says(bf16, text, prompts, answers):
     assert "Paris" in text.tokenizer.decode(answers[0])
+    assert max(map(len, answers)) == NEW_TOKENS, "nobody's answer is long"
     assert generate(bf16, prompts, text.stop_ids) == answers
 
 
 def test_bf16_chooses_as_hugging_face_over_whole_texts(bf16, hf, text, prompts, answers):
-    assert agreement(bf16, hf, *whole_texts(text, prompts, answers)) >= 0.98
+    assert agreement(bf16, hf, *whole_texts(text, prompts, answers)) >= 0.985
 
 
 def test_bfp8_chooses_as_hugging_face_over_whole_texts(generators, hf, text, prompts, answers):
-    assert agreement(generators.of(BFP8), hf, *whole_texts(text, prompts, answers)) >= 0.97
+    assert agreement(generators.of(BFP8), hf, *whole_texts(text, prompts, answers)) >= 0.985
 
 
 @pytest.mark.parametrize("tokens", [1, 31, 32, 33, 300, 1030])
@@ -177,18 +196,19 @@ def test_prefill_of_any_length(bf16, hf, prompts, answers, tokens):
 
 def test_a_users_text_does_not_depend_on_the_batch(bf16, text, prompts):
     company = prompts[1:4] + prompts[:1] + prompts[4:7]
-    together = generate(bf16, company, text.stop_ids)
-    assert [generate(bf16, [prompt], text.stop_ids)[0] for prompt in (company[3], company[5])] == [together[3], together[5]]
+    together = generate(bf16, company, text.stop_ids, new_tokens=24)
+    for user in (3, 5):
+        assert generate(bf16, [company[user]], text.stop_ids, new_tokens=24) == [together[user]]
 
 
 def test_a_used_generator_answers_like_a_fresh_one(bf16, generators, text, prompts):
-    generate(bf16, [prompt * 12 for prompt in prompts], new_tokens=3)  # long, so that caches are full of it
+    generate(bf16, [prompt * 12 for prompt in prompts[:4]], new_tokens=3)  # long: it fills the caches' first blocks
     running = bf16.generate(prompts, 20)
-    for _ in range(12):
+    for _ in range(USERS + 4):
         next(running)
     running.close()  # somebody went away in the middle
-    used = generate(bf16, prompts[:3], text.stop_ids)
-    assert used == generate(generators.fresh(BF16), prompts[:3], text.stop_ids)
+    used = generate(bf16, prompts[:5], text.stop_ids, new_tokens=24)
+    assert used == generate(generators.fresh(BF16), prompts[:5], text.stop_ids, new_tokens=24)
 
 
 def test_sampling_is_repeatable_by_its_seed(bf16, prompts):

@@ -33,7 +33,6 @@ class Call:
     kwargs: dict
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
-    mesh_shape: tuple[int, ...]
 
 
 def slot_of(tensor: ttnn.Tensor) -> Slot:
@@ -158,7 +157,6 @@ def call(operation, *args, **kwargs):
         substitute(golden_kwargs, ttnn.Tensor, slot),
         tuple(dict.fromkeys(slots[id(t)] for t in tensors_in((golden_args, golden_kwargs)) if id(t) in slots)),
         written,
-        tuple((inputs or outputs)[0].device().shape),
     )
     if traces.capturing:
         for s in written:  # memory is given out now; the value comes when the trace is executed

@@ -1,9 +1,14 @@
 """Puts the golden mesh between a program and ttnn. The only place that replaces anything of ttnn's."""
+import inspect
+import os
+from pathlib import Path
+
 import ttnn
 
 from models.common.golden_mesh import dispatch, goldens, transfer
 from models.common.golden_mesh.dispatch import forget_mesh, traces
 from models.common.golden_mesh.errors import TraceError
+from models.common.golden_mesh.overlay import expect_dispatch
 
 _roots: dict[int, tuple[list[int], int]] = {}  # mesh id -> (its chips, bytes of its trace region): meshes opened, not cut
 
@@ -18,22 +23,35 @@ def install() -> None:
 
 def _meshes() -> None:
     """Opening and closing: what a closed mesh held is forgotten."""
-    real_open, real_close = ttnn.open_mesh_device, ttnn.close_mesh_device
 
-    def open_mesh_device(*args, trace_region_size=0, **kwargs):
-        options = {"trace_region_size": trace_region_size} if trace_region_size else {}
-        mesh = real_open(*args, **options, **kwargs)
-        forget_mesh(mesh, mesh.get_device_ids())
-        _roots[mesh.id()] = (mesh.get_device_ids(), trace_region_size)
-        return mesh
+    def opening(real, parameters):
+        def open_(*args, **kwargs):
+            given = dict(zip(parameters, args)) | kwargs
+            dispatch_cores = given.get("dispatch_core_config") or ttnn.DispatchCoreConfig()
+            expect_dispatch(
+                Path(os.environ["TT_METAL_RUNTIME_ROOT"]),
+                on_workers=dispatch_cores.type == ttnn.DispatchCoreType.WORKER,
+            )
+            mesh = real(*args, **kwargs)
+            forget_mesh(mesh, mesh.get_device_ids())
+            _roots[mesh.id()] = (mesh.get_device_ids(), given.get("trace_region_size", 0))
+            return mesh
 
-    def close_mesh_device(mesh_device):
-        devices, _ = _roots.pop(mesh_device.id(), ([], 0))  # closing a submesh frees no chip
-        forget_mesh(mesh_device, devices)
-        real_close(mesh_device)
+        return open_
 
-    ttnn.open_mesh_device, ttnn.close_mesh_device = open_mesh_device, close_mesh_device
-    ttnn.distributed.open_mesh_device, ttnn.distributed.close_mesh_device = open_mesh_device, close_mesh_device
+    def closing(real):
+        def close(mesh_device):
+            devices, _ = _roots.pop(mesh_device.id(), ([], 0))  # closing a submesh frees no chip
+            forget_mesh(mesh_device, devices)
+            real(mesh_device)
+
+        return close
+
+    ttnn.open_mesh_device = ttnn.distributed.open_mesh_device = opening(
+        ttnn.open_mesh_device, inspect.signature(ttnn.open_mesh_device).parameters
+    )
+    ttnn.close_mesh_device = ttnn.distributed.close_mesh_device = closing(ttnn.close_mesh_device)
+    ttnn.open_device, ttnn.close_device = opening(ttnn.open_device, ("device_id",)), closing(ttnn.close_device)
 
 
 def _traces() -> None:

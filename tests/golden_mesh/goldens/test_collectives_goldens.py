@@ -43,11 +43,6 @@ def test_a_scattered_and_gathered_sum_is_the_sum(chips):
     assert_close(chips.get(got), [sum(x)] * chips.count)
 
 
-def test_an_axis_of_one_chip_leaves_each_chip_its_own(chips):
-    x = chips.draw(1, 1, 32, 64)
-    assert_same(chips.get(ttnn.all_reduce(chips.put(x), cluster_axis=0)), x)
-
-
 def test_mesh_partition_undoes_a_gather(chips):
     x = chips.draw(1, 1, 32, 64)
     gathered = ttnn.all_gather(chips.put(x), 3)

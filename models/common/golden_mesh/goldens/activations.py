@@ -57,6 +57,12 @@ _STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TANH", "reciprocal": "RECIP", 
 # These take an accuracy or a vector mode as their parameter: how the value is computed, not what it is.
 _PARAMETER_IS_ACCURACY = {"EXP", "GELU", "LOG", "LOG10", "LOG2", "RSQRT", "SIGMOID", "SQRT", "TANH", "ERF"}
 
+
+def wide(value):
+    """Floats as float32; integer tensors and numbers as they are."""
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
 Activation = "str | ttnn.UnaryOpType | ttnn.UnaryWithParam"
 
 

@@ -27,12 +27,12 @@ def view(input_tensor, *shapes, shape=None, out):
     return _as(input_tensor, out.shape)
 
 
-@golden("ttnn.unsqueeze", "ttnn.squeeze")
+@golden("ttnn.unsqueeze", "ttnn.squeeze", view=True)
 def unsqueeze(input_tensor, dim=None, *, out):
     return _as(input_tensor, out.shape)
 
 
-@golden("ttnn.unsqueeze_to_4D")
+@golden("ttnn.unsqueeze_to_4D", view=True)
 def unsqueeze_to_4d(tensor, *, out):
     return _as(tensor, out.shape)
 

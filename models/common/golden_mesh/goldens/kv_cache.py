@@ -95,7 +95,7 @@ def update_cache(cache, input, update_idx, *, batch_offset=0, store):
 
 
 @golden("ttnn.kv_cache.update_cache_for_token_", writes="cache")
-def update_cache_for_token_(cache, input, update_index, batch_offset=0, *, store):
+def update_cache_for_token_(cache, input, update_index, batch_offset=0, compute_kernel_config=None, *, store):
     update_cache(cache, input, update_index, batch_offset=batch_offset, store=store)
 
 

@@ -126,7 +126,7 @@ SMALL_TALK = {
 }
 
 SYSTEM = ("You are a helpful assistant.", "Answer the question.")
-LARGEST_TERM, LARGEST_COUNT = 20, 40
+LARGEST_TERM, LARGEST_COUNT = 12, 30
 
 
 class Turn(NamedTuple):
@@ -235,6 +235,7 @@ def _raw(turns: dict[str, list[Turn]]) -> list[Turn]:
     """Plain text to be continued without a chat template: `user` is the prefix, `answer` the rest."""
     raw = [Turn(f"The capital of {country} is", f" {facts[0]}.") for country, facts in COUNTRIES.items()]
     raw += [Turn(f"{country} is a country in", f" {facts[1]}.") for country, facts in COUNTRIES.items()]
+    raw *= 2
     raw += [Turn(f"{name[0].upper()}{name[1:]} are", f" {items}.") for name, items in LISTS.items()] * 4
     for turn in turns["sums"]:
         left, right = turn.answer.split(" =")
@@ -273,8 +274,17 @@ WEIGHTS = {
     "repeating": 1.5,
     "small talk": 0.5,
 }
-# The second stage of training draws more of what needs copying from the prompt, which is learnt late.
-LATER_WEIGHTS = WEIGHTS | {"capital lists": 2, "repeating": 7, "stories": 2.5, "small talk": 0.3, "lists": 0.5}
+# Later runs draw more of what is learnt late: copying names from the prompt, stopping a count, sums.
+LATER_WEIGHTS = WEIGHTS | {
+    "capitals": 3,
+    "countries": 1,
+    "capital lists": 4,
+    "sums": 8,
+    "counting": 5,
+    "spelling": 3,
+    "stories": 6,
+    "repeating": 4,
+}
 
 
 def draw_chat(

@@ -24,7 +24,7 @@ from models.demos.qwen25_7b.reference.corpus import LATER_WEIGHTS, WEIGHTS, Turn
 from models.demos.qwen25_7b.reference.small_tokenizer import END, END_OF_TEXT, START, train_tokenizer
 
 IGNORE = -100  # label of tokens that are not learnt: everything but the answers
-PEAK_LR, WARMUP, TOKENS_A_STEP = 2e-3, 0.03, 1536
+PEAK_LR, WARMUP, TOKENS_A_STEP = 2e-3, 0.03, 1024
 ROW_LENGTHS, ROW_ODDS = (96, 192, 512), (5, 3, 2)
 
 # Pair j of a head is channels j and j + head_dim/2. At theta 1e6 the last three of 16 pairs turn by less than
@@ -170,17 +170,15 @@ def load_unfolded(directory: Path) -> Qwen2ForCausalLM:
 
 
 def train(out: Path, minutes: float, seed: int = 0, start_from: Path | None = None) -> None:
-    """Train for a given time and save, also every five minutes on the way.
-
-    The tokenizer depends on the default questions only, so a run may go on from another run's checkpoint.
-    """
+    """Train for a given time and save, also every five minutes on the way."""
     torch.manual_seed(seed)
     torch.set_num_threads(2)
     questions = make_questions()
-    tokenizer = train_tokenizer(questions)
     if start_from:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(start_from)
         model, weights = load_unfolded(start_from), LATER_WEIGHTS
     else:
+        tokenizer = train_tokenizer(questions)
         model, weights = Qwen2ForCausalLM(small_config(tokenizer)), WEIGHTS
         plant_outliers(model, seed)
     optimizer = make_optimizer(model)

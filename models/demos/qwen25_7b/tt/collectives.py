@@ -4,7 +4,7 @@ import ttnn
 
 from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.memory_configs import rectangle, width_sharded
-from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.tt.placement import chips_in_row, replicate
 
 LINKS = 1  # ethernet links that a collective uses; a pair of neighbours in an N300 or T3K has two
 
@@ -19,7 +19,7 @@ class TtAllReduce:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, decode: DecodePlan):
         self.mesh_device = mesh_device
-        self.chips = mesh_device.get_num_devices()
+        self.chips = chips_in_row(mesh_device)
         self.memory = decode.residual_memory
         if self.chips > 1:
             width = self.chips * decode.hidden

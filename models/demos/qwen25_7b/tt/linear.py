@@ -9,7 +9,7 @@ from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.grids import TILE, ceil_div
 from models.demos.qwen25_7b.tt.matmul_plans import plan_decode, plan_prefill
 from models.demos.qwen25_7b.tt.memory_configs import dram_width_sharded
-from models.demos.qwen25_7b.tt.placement import dtype_of, shard
+from models.demos.qwen25_7b.tt.placement import chips_in_row, dtype_of, shard
 
 # HiFi2 drops the lowest mantissa bit of a bfloat16 operand and none of a bfloat8_b; LoFi suits bfloat4_b's three bits.
 FIDELITY = {
@@ -48,7 +48,7 @@ class TtLinear:
         bias: Optional[torch.Tensor] = None,
         head_dim: int = 0,
     ):
-        tp = mesh_device.get_num_devices()
+        tp = chips_in_row(mesh_device)
         rows, columns = (extent // tp if i == dim else extent for i, extent in enumerate(weight.shape))
         self.grid = decode.grid
         self.format = format

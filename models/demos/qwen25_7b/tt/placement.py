@@ -8,6 +8,11 @@ def dtype_of(name: str) -> ttnn.DataType:
     return getattr(ttnn, name)
 
 
+def chips_in_row(mesh_device: ttnn.MeshDevice) -> int:
+    """Chips that share a model: tp."""
+    return mesh_device.shape[1]
+
+
 def replicate(
     tensor: torch.Tensor,
     mesh_device: ttnn.MeshDevice,
@@ -29,10 +34,10 @@ def shard(
     dtype: ttnn.DataType = ttnn.bfloat16,
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
 ) -> ttnn.Tensor:
-    """`tensor` cut evenly along `dim` over the chips, in tiles."""
+    """`tensor` cut evenly along `dim` over the chips of a mesh row, in tiles; every row of the mesh holds the same."""
     return ttnn.from_torch(
         tensor, dtype=dtype, layout=ttnn.TILE_LAYOUT, device=mesh_device, memory_config=memory_config,
-        mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=dim),
+        mesh_mapper=ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim)),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from models.demos.qwen25_7b.tt.embedding import TtEmbedding
 from models.demos.qwen25_7b.tt.grids import TILE, worker_grid
 from models.demos.qwen25_7b.tt.kv_cache import PagePlan, TtKVCache
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
+from models.demos.qwen25_7b.tt.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import TtRotary
@@ -39,6 +40,7 @@ class PrefillInputs(NamedTuple):
 class TtTransformer:
     """The model on a row of chips, for `batch` users of up to max_seq_len tokens each.
 
+    UserError, before anything is loaded, if that does not fit the chips' DRAM.
     progress: called with (parts placed, parts in all) while the weights go to the device.
     """
 
@@ -54,6 +56,7 @@ class TtTransformer:
         max_seq_len: int,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ):
+        check_fits(mesh_device, memory_budget(config, plan, recipe, batch, max_seq_len))
         self.mesh_device, self.config, self.plan = mesh_device, config, plan
         self.decode = decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
         self.pages = PagePlan.make(batch, max_seq_len)
@@ -121,8 +124,9 @@ class TtTransformer:
         return logits
 
     def read_logits(self, pieces: list[ttnn.Tensor]) -> torch.Tensor:
-        """What forward_* returned, as [32, vocab_size] on the host."""
-        composer = ttnn.ConcatMeshToTensor(self.mesh_device, dim=0)
-        of_chips = [ttnn.to_torch(piece, mesh_composer=composer)[:, 0] for piece in pieces]  # [tp, 32, columns] each
-        columns = torch.cat(of_chips, dim=-1).transpose(0, 1).flatten(1)  # a chip's pieces, then chip after chip
-        return columns[:, : self.config.vocab_size]
+        """What forward_* returned, as [32 * rows of the mesh, vocab_size] on the host."""
+        shape = tuple(self.mesh_device.shape)
+        composer = ttnn.ConcatMesh2dToTensor(self.mesh_device, shape, dims=(0, 1))
+        of_chips = [ttnn.to_torch(piece, mesh_composer=composer) for piece in pieces]  # [rows, tp, 32, columns] each
+        columns = torch.cat(of_chips, dim=-1).transpose(1, 2).flatten(2)  # a chip's pieces, then chip after chip
+        return columns.flatten(0, 1)[:, : self.config.vocab_size]

@@ -1,0 +1,37 @@
+"""The table of splits in PERF.md: python -m models.demos.qwen25_7b.perf_splits
+
+Counts from the plans, nothing measured: what each chip holds and moves when the 7B is split tp ways.
+"""
+from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, ParallelPlan
+
+USERS, CONTEXT, POSITION = 32, 2048, 1024
+
+
+def table() -> str:
+    from models.demos.qwen25_7b.tt.memory_budget import memory_budget
+    from models.demos.qwen25_7b.tt.step_bytes import step_bytes
+
+    lines = [
+        f"Recipe {BFP8_KV8.name}, {USERS} users a replica; cache for {CONTEXT} tokens a user, read at position {POSITION}.",
+        "",
+        "| machine | split | chip DRAM: weights + cache + activations | weights read a step (padding) | cache read a step "
+        "| all-reduce, sent a layer |",
+        "|---|---|---|---|---|---|",
+    ]
+    for machine, chips in (("N150", 1), ("N300", 2), ("T3K", 8)):
+        for tp in (8, 4, 2, 1):
+            if chips % tp:
+                continue
+            plan = ParallelPlan.make(QWEN25_7B, tp)
+            room = memory_budget(QWEN25_7B, plan, BFP8_KV8, USERS, CONTEXT)
+            step = step_bytes(QWEN25_7B, plan, BFP8_KV8, USERS, POSITION)
+            lines.append(
+                f"| {machine} | tp {tp} x dp {chips // tp} | {room.weights / 1e9:.2f} + {room.cache / 1e9:.2f} + "
+                f"{room.activations / 1e9:.2f} = {room.total / 1e9:.2f} GB | {step.weights / 1e9:.3f} GB "
+                f"({step.padding / (step.weights - step.padding):.1%}) | {step.cache / 1e9:.3f} GB | {step.sent / 1024:.0f} KiB |"
+            )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,36 @@
+"""What the golden mesh adds to an op beside the real library's own time and torch's: it must stay small."""
+import time
+from statistics import median
+
+import torch
+import ttnn
+
+from models.common.golden_mesh import dispatch
+from models.common.golden_mesh.registry import GOLDENS
+
+REPEATS = 200
+
+
+def milliseconds(function) -> float:
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return 1000 * median(times)
+
+
+def test_an_op_costs_less_than_a_millisecond_beside_its_own_work(chips, record_property):
+    a, b = (chips.put(chips.draw(1, 1, 32, 32)) for _ in range(2))
+    x, y = (torch.randn(1, 1, 32, 32).bfloat16() for _ in range(2))
+    compute = GOLDENS["ttnn.add"].function
+
+    def own_work():
+        dispatch.REAL_CALL(ttnn.add, a, b)
+        for _ in range(chips.count):
+            compute(x, y).to(torch.bfloat16)
+
+    own_work()
+    overhead = milliseconds(lambda: ttnn.add(a, b)) - milliseconds(own_work)
+    record_property("overhead_ms", round(overhead, 3))
+    assert overhead < 1, f"{overhead:.3f} ms an op"

@@ -1,0 +1,68 @@
+"""A mesh to try modules on: what their constructors want, and the way of tensors there and back."""
+from typing import Optional
+
+import torch
+import ttnn
+
+from models.common.metrics import assert_close
+from models.demos.qwen25_7b.config import ParallelPlan
+from models.demos.qwen25_7b.tt.collectives import TtAllReduce
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.tt.grids import Grid, worker_grid
+from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.weights import ModelWeights
+from tests.pcc.reference import Reference
+
+GAIN = 0.005  # how far a result's scale may be off; a low precision adds noise, but does not scale
+
+
+class Bench:
+    """`batch` users of the reference's model on all chips of a mesh. grid: a chip's cores, unless the device's."""
+
+    def __init__(
+        self, mesh_device: ttnn.MeshDevice, reference: Reference, *, batch: int = MAX_USERS, grid: Optional[Grid] = None
+    ):
+        self.mesh_device, self.reference, self.config = mesh_device, reference, reference.config
+        self.plan = ParallelPlan.make(self.config, mesh_device.get_num_devices())
+        self.decode = DecodePlan.make(self.config, self.plan, grid or worker_grid(mesh_device), batch)
+        self.weights = ModelWeights(reference.weights, self.config, self.plan)
+
+    def all_reduce(self) -> TtAllReduce:
+        return TtAllReduce(self.mesh_device, self.decode)
+
+    def put_users(self, rows: torch.Tensor) -> ttnn.Tensor:
+        """rows [users, hidden] -> [1, 1, 32, hidden] on the residual cores; what follows the users is loud noise."""
+        whole = 1e3 * torch.randn(1, 1, MAX_USERS, rows.shape[1], generator=torch.Generator().manual_seed(0))
+        whole[0, 0, : len(rows)] = rows
+        return replicate(whole, self.mesh_device, memory_config=self.decode.residual_memory)
+
+    def put_tokens(self, rows: torch.Tensor) -> ttnn.Tensor:
+        """rows [tokens, hidden] -> [1, 1, tokens, hidden] interleaved in DRAM."""
+        return replicate(rows[None, None], self.mesh_device)
+
+    def put_ints(self, ints: torch.Tensor, dtype: ttnn.DataType) -> ttnn.Tensor:
+        """Token ids, positions, page tables."""
+        return replicate(ints.int(), self.mesh_device, dtype, ttnn.ROW_MAJOR_LAYOUT)
+
+    def get(self, tensor: ttnn.Tensor, dim: int = 0) -> torch.Tensor:
+        """What the chips hold, side by side along `dim`."""
+        return ttnn.to_torch(tensor, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=dim)).float()
+
+    def take_rows(self, tensor: ttnn.Tensor, count: int) -> list[torch.Tensor]:
+        """The first `count` rows [count, width] of every chip's [1, 1, rows, width]; frees the tensor."""
+        chips = list(self.get(tensor)[:, 0, :count])
+        ttnn.deallocate(tensor)
+        return chips
+
+
+def assert_module(chips: list[torch.Tensor], expected: torch.Tensor, *, pcc: float) -> None:
+    """Every chip's result is as near to Hugging Face's as `pcc` and what follows from it say, and of its scale."""
+    for actual in chips:
+        assert_close(actual, expected, pcc=pcc)
+        gain = float(actual.flatten().double() @ expected.flatten().double() / expected.double().pow(2).sum())
+        assert abs(gain - 1) <= GAIN, f"the result is {gain:.4f} times what it should be"
+
+
+def evened(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """x [rows, channels] with every channel divided by its size in `like`: a loud channel counts no more than another."""
+    return x / like.pow(2).mean(0).sqrt()

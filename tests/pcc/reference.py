@@ -1,0 +1,93 @@
+"""Hugging Face's modules in float32, over the weights that the tested modules get: what a result is compared with."""
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Callable, Mapping, NamedTuple, Optional
+
+import torch
+from transformers import DynamicCache, Qwen2ForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, apply_rotary_pos_emb
+
+from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+
+# The 7B's dims in two layers, the first with its K bias. Its vocabulary would take five times as long to make as these.
+TWO_LAYERS = replace(QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=())
+
+
+class KeysValues(NamedTuple):
+    """Of one user and layer, in Hugging Face's order, keys rotated: [num_key_value_heads, tokens, head_dim] each."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    config: QwenConfig
+    weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
+    model: Qwen2ForCausalLM  # in float32
+    layers: range  # those whose modules are tested one by one
+
+    def layer(self, i: int) -> Qwen2DecoderLayer:
+        return self.model.model.layers[i]
+
+    def normed(self, i: int, *shape: int, seed: int = 0) -> torch.Tensor:
+        """[*shape, hidden] that bfloat16 holds: what layer i's attention is given."""
+        return bf16(self.layer(i).input_layernorm(residual_stream(self.config, *shape, seed=seed)))
+
+    def history(self, i: int, tokens: int, seed: int) -> KeysValues:
+        """What `tokens` earlier tokens may have left in layer i's cache: noise around the biases, K's peaks with it."""
+        attention, config = self.layer(i).self_attn, self.config
+        shape = config.num_key_value_heads, tokens, config.head_dim
+        generator = torch.Generator().manual_seed(seed)
+        keys, values = (
+            torch.randn(shape, generator=generator) + projection.bias.view(-1, 1, config.head_dim)
+            for projection in (attention.k_proj, attention.v_proj)
+        )
+        return KeysValues(bf16(self.rotate(keys, torch.arange(tokens))), bf16(values))
+
+    def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
+        return apply_rotary_pos_emb(x[None], x[None], *self.model.model.rotary_emb(x, positions[None]))[0][0]
+
+    def attention(self, i: int, x: torch.Tensor, past: Optional[KeysValues] = None) -> tuple[torch.Tensor, KeysValues]:
+        """Layer i's self_attn of tokens x [tokens, hidden] after those of `past`: the result, the tokens' own K and V."""
+        return self._run(lambda **arguments: self.layer(i).self_attn(**arguments)[0], i, x, past)
+
+    def decoder_layer(self, i: int, x: torch.Tensor, past: Optional[KeysValues] = None) -> tuple[torch.Tensor, KeysValues]:
+        """All of layer i, likewise."""
+        return self._run(self.layer(i), i, x, past)
+
+    def _run(self, module: Callable, i: int, x: torch.Tensor, past: Optional[KeysValues]):
+        cache, start = DynamicCache(), 0
+        if past is not None and past.keys.shape[1]:
+            start = past.keys.shape[1]
+            cache.update(past.keys[None], past.values[None], i)
+        rotation = self.model.model.rotary_emb(x, torch.arange(start, start + len(x))[None])
+        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=None, past_key_values=cache)
+        written = cache.layers[i]
+        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:])
+
+
+@lru_cache(maxsize=None)  # for the whole session: 3 GB for the 7B's dims
+def reference(size: str) -> Reference:
+    """"tiny": the trained small checkpoint, all its layers. "7b": the 7B's dims with random weights."""
+    if size == "7b":
+        weights = random_weights(TWO_LAYERS)
+        return Reference(TWO_LAYERS, weights, _frozen(hf_model(TWO_LAYERS, weights)), range(1))
+    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
+    weights = {name: checkpoint.tensor(name) for name in tensor_shapes(checkpoint.config)}
+    model = _frozen(hf_model(checkpoint.config, weights))
+    return Reference(checkpoint.config, weights, model, range(checkpoint.config.num_hidden_layers))
+
+
+def _frozen(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
+    return model.requires_grad_(False)
+
+
+def bf16(x: torch.Tensor) -> torch.Tensor:
+    """x as bfloat16 holds it, in float32."""
+    return x.bfloat16().float()

@@ -1,0 +1,37 @@
+"""TtEmbedding is exactly Hugging Face's table look-up, in the 7B's case over its whole vocabulary."""
+import pytest
+import torch
+import ttnn
+
+from models.common.metrics import assert_equal
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.embedding import TtEmbedding
+
+
+@pytest.fixture(scope="module")
+def embedding(bench, vocabulary):
+    return TtEmbedding(bench.mesh_device, vocabulary, bench.decode)
+
+
+def some_tokens(count, vocabulary):
+    """[count] token ids in no order, the first and the last of the vocabulary among them."""
+    generator = torch.Generator().manual_seed(count)
+    tokens = torch.randint(len(vocabulary), (count,), generator=generator)
+    tokens[:2] = torch.tensor([0, len(vocabulary) - 1])
+    return tokens[torch.randperm(count, generator=generator)]
+
+
+def test_decode_looks_up_each_users_token(bench, embedding, vocabulary):
+    tokens = some_tokens(MAX_USERS, vocabulary)
+    x = embedding.forward_decode(bench.put_ints(tokens[None, None, None], ttnn.uint32))
+    assert x.memory_config() == bench.decode.residual_memory
+    for chip in bench.take_rows(x, MAX_USERS):
+        assert_equal(chip, torch.nn.functional.embedding(tokens, vocabulary).float())
+
+
+@pytest.mark.parametrize("length", (32, 128, 1024))
+def test_prefill_looks_up_each_token(bench, embedding, vocabulary, length):
+    tokens = some_tokens(length, vocabulary)
+    x = embedding.forward_prefill(bench.put_ints(tokens[None, None, None], ttnn.uint32))
+    for chip in bench.take_rows(x, length):
+        assert_equal(chip, torch.nn.functional.embedding(tokens, vocabulary).float())

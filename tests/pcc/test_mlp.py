@@ -1,0 +1,44 @@
+"""TtQwenMLP equals Hugging Face's Qwen2MLP in each layer."""
+import pytest
+
+from models.demos.qwen25_7b.config import BF16, BFP8, RECIPES
+from models.demos.qwen25_7b.reference.hf import residual_stream
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from tests.pcc.bench import assert_module
+from tests.pcc.reference import bf16
+
+PCC = {BF16: 0.999, BFP8: 0.99}
+
+
+@pytest.fixture(scope="module", params=RECIPES.values(), ids=lambda recipe: recipe.name)
+def recipe(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def mlps(bench, reference, recipe):
+    """Layer number -> ours."""
+    common = (bench.config, bench.plan, recipe, bench.decode, bench.all_reduce())
+    return {i: TtQwenMLP(bench.mesh_device, bench.weights.mlp(i), *common) for i in reference.layers}
+
+
+def given(reference, i, *shape):
+    """What layer i's MLP is given: [*shape, hidden]."""
+    return bf16(reference.layer(i).post_attention_layernorm(residual_stream(reference.config, *shape)))
+
+
+def test_decode_of_32_users(bench, reference, recipe, mlps):
+    for i, mlp in mlps.items():
+        x = given(reference, i, MAX_USERS)
+        y = mlp.forward_decode(bench.put_users(x))
+        assert y.memory_config() == bench.decode.residual_memory
+        assert_module(bench.take_rows(y, MAX_USERS), reference.layer(i).mlp(x), pcc=PCC[recipe])
+
+
+@pytest.mark.parametrize("tokens", (32, 128))
+def test_prefill_of_a_prompt(bench, reference, recipe, mlps, tokens):
+    for i, mlp in mlps.items():
+        x = given(reference, i, tokens)
+        y = mlp.forward_prefill(bench.put_tokens(x))
+        assert_module(bench.take_rows(y, tokens), reference.layer(i).mlp(x), pcc=PCC[recipe])

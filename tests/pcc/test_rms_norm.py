@@ -1,0 +1,41 @@
+"""TtRMSNorm equals Hugging Face's Qwen2RMSNorm: each norm of each layer and the final one, loud channels and all."""
+import pytest
+
+from models.demos.qwen25_7b.reference.hf import residual_stream
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
+from tests.pcc.bench import assert_module, evened
+
+PCC = 0.9999
+
+
+@pytest.fixture(scope="module")
+def norms(bench, reference):
+    """(ours, Hugging Face's) of every norm."""
+    weights, hf = bench.weights, reference.model.model
+    pairs = [(weights.final_norm, hf.norm)]
+    for i in reference.layers:
+        pairs += [(weights.input_norm(i), hf.layers[i].input_layernorm)]
+        pairs += [(weights.post_attention_norm(i), hf.layers[i].post_attention_layernorm)]
+    return [(TtRMSNorm(bench.mesh_device, weight, bench.config, bench.decode), theirs) for weight, theirs in pairs]
+
+
+def assert_every_channel(chips, expected):
+    """The few loud channels make up nearly all of a result: every channel must be right by itself, too."""
+    assert_module(chips, expected, pcc=PCC)
+    assert_module([evened(chip, expected) for chip in chips], evened(expected, expected), pcc=PCC)
+
+
+def test_decode_norms_each_user(bench, norms):
+    x = residual_stream(bench.config, MAX_USERS)
+    for ours, theirs in norms:
+        y = ours.forward_decode(bench.put_users(x))
+        assert_every_channel(bench.take_rows(y, MAX_USERS), theirs(x))
+
+
+@pytest.mark.parametrize("tokens", (32, 256))
+def test_prefill_norms_each_token(bench, norms, tokens):
+    x = residual_stream(bench.config, tokens)
+    for ours, theirs in norms:
+        y = ours.forward_prefill(bench.put_tokens(x))
+        assert_every_channel(bench.take_rows(y, tokens), theirs(x))
