@@ -25,7 +25,7 @@ def brute_force(logits: list[float], temperature: float, top_k: int, top_p: floa
     return [odds[t] / whole if t in kept else 0.0 for t in range(len(odds))]
 
 
-def frequencies(sampling: Sampling, logits: torch.Tensor, draws: int = 4000) -> torch.Tensor:
+def frequencies(sampling: Sampling, logits: torch.Tensor, draws: int = 1500) -> torch.Tensor:
     sampler = HostSampler(sampling, users=1)
     tokens = torch.tensor([sampler(0, logits) for _ in range(draws)])
     return torch.bincount(tokens, minlength=len(logits)) / draws
@@ -37,13 +37,13 @@ def test_draws_follow_the_definition(temperature, top_k, top_p):
     wanted = torch.tensor(brute_force(LOGITS.tolist(), temperature, top_k, top_p))
     got = frequencies(Sampling(temperature, top_k, top_p, seed=5), LOGITS)
     assert not got[wanted == 0].any(), "a token was drawn that is left out"
-    spread = (wanted * (1 - wanted) / 4000).sqrt()  # standard deviation of a frequency
+    spread = (wanted * (1 - wanted) / 1500).sqrt()  # standard deviation of a frequency
     assert ((got - wanted).abs() <= 4.5 * spread + 1e-9).all(), f"{got} for {wanted}"
 
 
 def test_equal_logits_are_equally_likely():
     got = frequencies(Sampling(temperature=1.0, seed=1), torch.zeros(4))
-    assert (got - 0.25).abs().max() < 0.035
+    assert (got - 0.25).abs().max() < 0.05
 
 
 def test_a_tie_at_the_border_keeps_just_top_k_tokens():

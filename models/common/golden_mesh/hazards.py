@@ -5,19 +5,16 @@ import ttnn
 
 from models.common.golden_mesh.errors import GoldenError
 
-DRAM_SHARDED = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig
-
 
 def check(name: str, args: tuple, kwargs: dict[str, Any]) -> None:
     """GoldenError if the call is known to give wrong values on hardware."""
-    if name in ("ttnn.linear", "ttnn.matmul"):
-        bias = kwargs.get("bias")
-        if (
-            isinstance(kwargs.get("program_config"), DRAM_SHARDED)
-            and bias is not None
-            and not bias.memory_config().is_sharded()
-        ):
+    bias = kwargs.get("bias")
+    if name == "ttnn.linear" and bias is not None and not bias.memory_config().is_sharded():
+        weight = args[1] if len(args) > 1 else kwargs["input_tensor_b"]
+        memory = weight.memory_config()
+        if memory.is_sharded() and memory.buffer_type == ttnn.BufferType.DRAM:
             raise GoldenError(
-                f"{name}: a DRAM-sharded matmul with an interleaved bias gives wrong values on Wormhole "
-                "(PCC 0.10 where a bias that is DRAM-width-sharded like the weight gives 0.999997): shard the bias"
+                "ttnn.linear: with a DRAM-sharded weight the kernels read the bias bank by bank like the weight, so an "
+                "interleaved bias gives wrong values on Wormhole (PCC 0.10 where a sharded one gives 0.999997): "
+                "shard the bias over the DRAM banks as the weight is"
             )

@@ -2,6 +2,8 @@
 import pytest
 import torch
 
+from models.common.mesh import machine
+
 
 class Chips:
     """Puts values on the chips of a mesh and reads them back, one torch tensor a chip."""
@@ -39,6 +41,24 @@ class Chips:
         import ttnn
 
         return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests of collectives are for meshes of several chips: on one there is nothing to test, or to skip."""
+    alone = [item for item in items if "several_chips" in item.fixturenames and _chips(item) == 1]
+    if alone:
+        config.hook.pytest_deselected(items=alone)
+        items[:] = [item for item in items if item not in alone]
+
+
+def _chips(item) -> int:
+    name, _, tp = item.callspec.params["mesh_name"].partition("-tp")
+    return int(tp or machine(name).chips)
+
+
+@pytest.fixture
+def several_chips(chips):
+    """Asked for by tests that make sense on several chips only."""
 
 
 @pytest.fixture

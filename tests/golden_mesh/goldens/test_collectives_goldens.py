@@ -7,10 +7,7 @@ from models.common.golden_mesh.errors import GoldenError
 from tests.golden_mesh.goldens.support import assert_close, assert_same, cores, sharded
 
 
-@pytest.fixture(autouse=True)
-def several_chips(chips):
-    if chips.count == 1:
-        pytest.skip("a collective needs several chips")
+pytestmark = pytest.mark.usefixtures("several_chips")
 
 
 @pytest.mark.parametrize("axis", (None, 1))

@@ -61,13 +61,11 @@ class TtLinear:
         self.weight = shard(
             weight[None, None], mesh_device, dim + 2, dtype_of(format), dram_width_sharded(mesh_device, rows, columns)
         )
-        # Decode's matmul reads the bias bank by bank like the weight (an interleaved one gives wrong values there);
-        # prefill's reads it interleaved.
-        self.bias_decode = self.bias_prefill = None
+        # Both modes' kernels read the bias bank by bank as they read the weight; an interleaved one gives wrong values.
+        self.bias = None
         if bias is not None:
             banks = dram_width_sharded(mesh_device, TILE, columns)
-            self.bias_decode = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16, banks)
-            self.bias_prefill = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16)
+            self.bias = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16, banks)
         self.plan_prefill = lru_cache(
             lambda rows: plan_prefill(rows, self.k_tiles, self.n_tiles, self.grid, self.format)
         )
@@ -77,7 +75,7 @@ class TtLinear:
         return ttnn.linear(
             x,
             self.weight,
-            bias=self.bias_decode,
+            bias=self.bias,
             program_config=self.decode_config,
             memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
             dtype=ttnn.bfloat16,
@@ -92,7 +90,7 @@ class TtLinear:
         y = ttnn.linear(
             passes,
             self.weight,
-            bias=self.bias_prefill,
+            bias=self.bias,
             program_config=plan.program_config(),
             memory_config=ttnn.DRAM_MEMORY_CONFIG,
             dtype=ttnn.bfloat16,

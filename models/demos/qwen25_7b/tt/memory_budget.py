@@ -53,7 +53,7 @@ def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq
         + streamed_bytes(rows, hidden, recipe.attention)
         + 2 * streamed_bytes(hidden, plan.mlp, recipe.mlp_in)
         + streamed_bytes(plan.mlp, hidden, recipe.mlp_out)
-        + 2 * streamed_bytes(TILE, qkv, "bfloat16")  # the bias, for decode and for prefill
+        + streamed_bytes(TILE, qkv, "bfloat16")  # the bias
         + 2 * hidden * BF16  # norms
     )
     return (
