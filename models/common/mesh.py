@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Optional
 
 from models.common.errors import UserError
 
@@ -68,9 +68,12 @@ def traces_available() -> bool:
 
 
 @contextmanager
-def open_mesh(mesh: str, *, worker_dispatch: bool = False) -> Iterator["ttnn.MeshDevice"]:
+def open_mesh(
+    mesh: str, *, shape: Optional[tuple[int, int]] = None, worker_dispatch: bool = False
+) -> Iterator["ttnn.MeshDevice"]:
     """The machine's chips as one mesh device, closed again on the way out.
 
+    shape: (rows, columns), a row being the chips that share a model; default: all chips in one row.
     worker_dispatch: send commands from worker cores, which leaves a grid of 8x7, instead of ttnn's choice.
     """
     import ttnn
@@ -79,11 +82,14 @@ def open_mesh(mesh: str, *, worker_dispatch: bool = False) -> Iterator["ttnn.Mes
     there = ttnn.GetNumAvailableDevices()
     if there < kind.chips:
         raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {there}: choose a smaller --mesh")
+    rows, columns = shape or kind.shape
+    if rows * columns > kind.chips:
+        raise MeshError(f"{kind.name} has {kind.chips} chips, too few for a mesh of {rows}x{columns}")
     if kind.chips > 1:
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     try:
         device = ttnn.open_mesh_device(
-            ttnn.MeshShape(*kind.shape),
+            ttnn.MeshShape(rows, columns),
             trace_region_size=TRACE_REGION_BYTES,
             dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
         )

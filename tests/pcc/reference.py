@@ -79,7 +79,8 @@ def reference(size: str) -> Reference:
         weights = random_weights(TWO_LAYERS)
         return Reference(TWO_LAYERS, weights, _frozen(hf_model(TWO_LAYERS, weights)), range(1))
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    weights = {name: checkpoint.tensor(name) for name in tensor_shapes(checkpoint.config)}
+    # Copies: the checkpoint's tensors are views of its file, which may be written anew while tests run.
+    weights = {name: checkpoint.tensor(name).clone() for name in tensor_shapes(checkpoint.config)}
     model = _frozen(hf_model(checkpoint.config, weights))
     return Reference(checkpoint.config, weights, model, range(checkpoint.config.num_hidden_layers))
 

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
 
+POSITIONS_AT_A_TIME = 1 << 16  # keys of so many positions are widened to float32 at once: 64 MiB a kv head of 128
+
 
 @golden("ttnn.transformer.scaled_dot_product_attention")
 def scaled_dot_product_attention(
@@ -30,17 +32,6 @@ def _attend(q, k, v, scale, mask=None, is_causal=False) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=True)
 
 
-def _gather(cache: torch.Tensor, blocks: torch.Tensor, length: int) -> torch.Tensor:
-    """The first `length` positions that lie in `blocks` of cache [blocks, kv heads, size, dim]: [1, kv heads, length, dim]"""
-    size = cache.shape[2]
-    used = blocks[: -(-length // size)].long()
-    if length > len(blocks) * size or used.min() < 0 or used.max() >= len(cache):
-        raise GoldenError(
-            f"attention to {length} positions in blocks {used.tolist()} of a cache with {len(cache)} blocks of {size}"
-        )
-    return cache[used].transpose(0, 1).flatten(1, 2)[None, :, :length]
-
-
 @golden("ttnn.transformer.chunked_scaled_dot_product_attention")
 def chunked_scaled_dot_product_attention(
     input_tensor_q,
@@ -56,12 +47,28 @@ def chunked_scaled_dot_product_attention(
     """q [B, heads, C, dim] at positions chunk_start_idx on, over a paged cache [blocks, kv heads, size, dim], causal."""
     start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
     rows = input_tensor_q.shape[2]
+    lengths = torch.full((len(input_tensor_q),), start + rows)
+    k, v = (_gather(cache, page_table_tensor, lengths) for cache in (input_tensor_k, input_tensor_v))
     visible = torch.ones(rows, start + rows, dtype=torch.bool).tril(start)
-    users = []
-    for q, blocks in zip(input_tensor_q.split(1), page_table_tensor):
-        k, v = (_gather(cache, blocks, start + rows) for cache in (input_tensor_k, input_tensor_v))
-        users.append(_attend(q, k, v, scale, visible))
-    return torch.cat(users)
+    return _attend(input_tensor_q, k, v, scale, visible)
+
+
+def _gather(cache: torch.Tensor, page_table: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Each user's first positions, in order, out of its blocks of cache [blocks, kv heads, size, dim].
+
+    [B, kv heads, longest, dim]; what lies there beyond a user's own length means nothing.
+    """
+    size = cache.shape[2]
+    longest = int(lengths.max())
+    blocks = page_table[: len(lengths), : -(-longest // size)].long()
+    needed = torch.arange(blocks.shape[1]) * size < lengths[:, None]
+    missing = needed & ((blocks < 0) | (blocks >= len(cache)))
+    if longest > blocks.shape[1] * size or missing.any():
+        raise GoldenError(
+            f"attention to {longest} positions in blocks {blocks[needed].unique().tolist()}: the page table has "
+            f"{page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
+        )
+    return cache[blocks.masked_fill(~needed, 0)].transpose(1, 2).flatten(2, 3)[:, :, :longest]
 
 
 @golden("ttnn.transformer.scaled_dot_product_attention_decode")
@@ -79,15 +86,16 @@ def scaled_dot_product_attention_decode(
     out,
 ):
     """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]"""
-    positions = list(cur_pos) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1).tolist()
+    capacity = input_tensor_k.shape[2]
+    positions = torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
+    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
+    if lengths.max() > capacity:
+        raise GoldenError(f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user")
 
-    def keys_and_values(user, length):
-        if length > input_tensor_k.shape[2]:
-            raise GoldenError(f"user {user} attends to {length} positions; its cache has {input_tensor_k.shape[2]}")
-        return (cache[user : user + 1, :, :length] for cache in (input_tensor_k, input_tensor_v))
+    def keys_and_values(users):
+        return (cache[users, :, : int(lengths[users].max())] for cache in (input_tensor_k, input_tensor_v))
 
-    length = input_tensor_k.shape[2]
-    return _decode(input_tensor_q, keys_and_values, length, is_causal, attn_mask, positions, scale, out)
+    return _decode(input_tensor_q, keys_and_values, lengths, attn_mask, scale, out)
 
 
 @golden("ttnn.transformer.paged_scaled_dot_product_attention_decode")
@@ -105,26 +113,34 @@ def paged_scaled_dot_product_attention_decode(
     out,
 ):
     """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, blocks a user] -> [1, B, heads, dim]"""
-    positions = [] if cur_pos_tensor is None else cur_pos_tensor.reshape(-1).tolist()
+    capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
+    positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
+    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
 
-    def keys_and_values(user, length):
-        return (_gather(cache, page_table_tensor[user], length) for cache in (input_tensor_k, input_tensor_v))
+    def keys_and_values(users):
+        return (_gather(cache, page_table_tensor[users], lengths[users]) for cache in (input_tensor_k, input_tensor_v))
 
-    length = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
-    return _decode(input_tensor_q, keys_and_values, length, is_causal, attn_mask, positions, scale, out)
+    return _decode(input_tensor_q, keys_and_values, lengths, attn_mask, scale, out)
 
 
-def _decode(q, keys_and_values, length, is_causal, attn_mask, positions, scale, out) -> torch.Tensor:
-    """One query a user, to positions up to and with its own (causal), or to all `length` of its cache under a mask.
+def _lengths(q, positions, is_causal: bool, capacity: int) -> torch.Tensor:
+    """How many positions each user sees: those up to its own, or (not causal) all of its cache. 0: a skipped user."""
+    users = q.shape[1]
+    return positions[:users].long() + 1 if is_causal else torch.full((users,), capacity)
 
-    A user at position -1 is skipped; its output is whatever lay there on a chip, zeros here.
-    """
+
+def _decode(q, keys_and_values, lengths, attn_mask, scale, out) -> torch.Tensor:
+    """One query a user. A user at position -1 is skipped: its output is whatever lay there on a chip, zeros here."""
+    heads, dim = q.shape[2:]
     result = torch.zeros(out.shape)
-    heads = q.shape[2]
-    for user in range(q.shape[1]):
-        if is_causal and positions[user] == -1:
-            continue
-        k, v = keys_and_values(user, positions[user] + 1 if is_causal else length)
-        mask = None if attn_mask is None else attn_mask[:1, user, :heads].float().unsqueeze(2)
-        result[0, user, :heads] = _attend(q[0, user, None, :, None], k, v, scale, mask)[0, :, 0]
+    active = lengths.nonzero().flatten()
+    for users in active.split(max(1, POSITIONS_AT_A_TIME // max(1, int(lengths.max())))):
+        k, v = (cache.float() for cache in keys_and_values(users))
+        grouped = q[0, users].float().unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, dim]
+        scores = grouped @ k.transpose(-1, -2) * (dim**-0.5 if scale is None else scale)
+        if attn_mask is not None:
+            scores = scores + attn_mask[0, users].float().unflatten(1, (k.shape[1], -1))
+        hidden = torch.arange(k.shape[2]) >= lengths[users, None]
+        scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
+        result[0, users, :heads] = (torch.softmax(scores, -1) @ v).flatten(1, 2)
     return result

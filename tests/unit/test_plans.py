@@ -1,0 +1,188 @@
+"""Plans of cores, matmuls and cache pages hold for every split of the 7B and of the small checkpoint."""
+from collections import Counter
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+
+from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.tt.grids import TILE, Grid, divisors, padded_prompt, residual_grid
+from models.demos.qwen25_7b.tt.kv_cache import BLOCK, PagePlan
+from models.demos.qwen25_7b.tt.lm_head import pieces_of
+from models.demos.qwen25_7b.tt.matmul_plans import (
+    DECODE_L1,
+    DRAM_BANKS,
+    PREFILL_L1,
+    TILE_BYTES,
+    decode_l1_bytes,
+    plan_decode,
+    plan_prefill,
+    prefill_l1_bytes,
+)
+
+CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
+GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}
+L1_FOR_BUFFERS = 1_393_312  # bytes of a core's L1 that the runtime leaves
+
+cases = [
+    pytest.param(config, grid, tp, recipe, id=f"{size}-{shape}-tp{tp}-{recipe.name}")
+    for size, config in CONFIGS.items()
+    for shape, grid in GRIDS.items()
+    for tp in (1, 2, 4, 8)
+    for recipe in (BF16, BFP8)
+]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A matmul of the model on one chip, in tiles, as its module asks for a plan."""
+
+    k: int
+    n: int
+    format: str
+    in_cores: int
+    out_cores: int  # at most
+    head: int = 0  # tiles of a head, where a core's border may not cut one
+
+    def decode(self):
+        return plan_decode(
+            self.k, self.n, self.in_cores, self.format, out_cores=self.out_cores, divides=self.head
+        )
+
+
+def projections(config, grid, tp, recipe) -> dict[str, Projection]:
+    plan = ParallelPlan.make(config, tp)
+    residual = residual_grid(config.hidden_size // TILE, grid, tp).cores
+    hidden, mlp, head = config.hidden_size // TILE, plan.mlp // TILE, config.head_dim // TILE
+    q, qkv = plan.q_heads * head, (plan.q_heads + 2 * plan.kv_heads) * head
+    gate = Projection(hidden, mlp, recipe.mlp_in, residual, grid.cores)
+    vocab = plan.vocab // TILE
+    return {
+        "qkv": Projection(hidden, qkv, recipe.attention, residual, grid.cores, head),
+        "o": Projection(q, hidden, recipe.attention, plan.q_heads, residual),
+        "gate": gate,
+        "down": Projection(mlp, hidden, recipe.mlp_out, gate.decode().out_cores, residual),
+        "lm_head": Projection(hidden, vocab // pieces_of(vocab, recipe.lm_head), recipe.lm_head, residual, grid.cores),
+    }
+
+
+@pytest.mark.parametrize("config, grid, tp, recipe", cases)
+def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
+    for name, p in projections(config, grid, tp, recipe).items():
+        plan = p.decode()
+        assert p.k % p.in_cores == 0, f"{name}: an input core's tiles are not whole"
+        assert p.k // p.in_cores % plan.in0_block_w == 0, f"{name}: a block of K crosses an input core's border"
+        assert plan.out_cores * plan.per_core_n == p.n and plan.out_cores <= p.out_cores, f"{name}: output cores"
+        if p.head:
+            assert p.head % plan.per_core_n == 0, f"{name}: a core's border cuts a head"
+        bank_columns = -(-p.n // DRAM_BANKS)
+        weight_blocks = 3 * plan.in0_block_w * bank_columns * TILE_BYTES[p.format]
+        assert weight_blocks < decode_l1_bytes(p.n, plan.in0_block_w, p.format) <= DECODE_L1 < L1_FOR_BUFFERS, name
+
+
+@pytest.mark.parametrize("config, grid, tp, recipe", cases)
+def test_the_mlp_and_the_o_projection_end_where_the_next_op_reads(config, grid, tp, recipe):
+    """Gate's output cores are down's input cores, and o and down come out on no more cores than hold the residual."""
+    p = projections(config, grid, tp, recipe)
+    assert p["gate"].decode().out_cores == p["down"].in_cores <= grid.cores
+    residual = residual_grid(config.hidden_size // TILE, grid, tp).cores
+    assert p["o"].decode().out_cores <= residual and p["down"].decode().out_cores <= residual
+
+
+@pytest.mark.parametrize("config, grid, tp, recipe", cases)
+def test_prefill_matmuls_divide_and_fit(config, grid, tp, recipe):
+    wanted = projections(config, grid, tp, recipe)
+    del wanted["lm_head"]  # it sees one tile row, as in decode
+    for (name, p), rows in product(wanted.items(), (32, 64, 128, 512, 1024, 2048, 3072)):
+        plan = plan_prefill(rows, p.k, p.n, grid, p.format)
+        row_tiles = plan.rows // TILE
+        assert rows % plan.rows == 0, f"{name}: passes"
+        assert plan.grid.x <= grid.x and plan.grid.y <= grid.y, f"{name}: grid"
+        for cores, per_core, tiles in ((plan.grid.x, plan.per_core_n, p.n), (plan.grid.y, plan.per_core_m, row_tiles)):
+            assert cores * per_core >= tiles > (cores - 1) * per_core, f"{name}: tiles are left over, or a core has none"
+        assert p.k % plan.in0_block_w == 0, f"{name}: blocks of K"
+        assert plan.per_core_m % plan.subblock_h == 0 and plan.per_core_n % plan.subblock_w == 0, f"{name}: subblocks"
+        assert plan.subblock_h * plan.subblock_w <= 4, f"{name}: dest holds 4 float32 tiles"
+        assert plan.subblock_h == 1 or plan.subblock_w == plan.per_core_n, f"{name}: a tall subblock is a whole row"
+        results = plan.per_core_m * plan.per_core_n * TILE_BYTES["float32"]
+        assert results < prefill_l1_bytes(plan, p.format) <= PREFILL_L1 < L1_FOR_BUFFERS, name
+
+
+def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():
+    with pytest.raises(ValueError, match=f"{decode_l1_bytes(4752, 1, 'bfloat16')}.*{DECODE_L1}"):
+        plan_decode(112, 4752, 28, "bfloat16", out_cores=64)
+
+
+@pytest.mark.parametrize("format", ["bfloat16", "bfloat8_b", "bfloat4_b"])
+@pytest.mark.parametrize("vocab_tiles", [4752, 2376, 1188, 594, 33, 17])
+def test_lm_head_pieces_are_equal_and_as_few_as_fit(vocab_tiles, format):
+    pieces = pieces_of(vocab_tiles, format)
+    assert vocab_tiles % pieces == 0 and decode_l1_bytes(vocab_tiles // pieces, 1, format) <= DECODE_L1
+    fewer = [n for n in divisors(vocab_tiles) if n < pieces]
+    assert not fewer or decode_l1_bytes(vocab_tiles // fewer[-1], 1, format) > DECODE_L1
+
+
+@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+@pytest.mark.parametrize("tiles", [8, 28, 37, 64, 112, 160, 256])
+def test_the_residual_lies_evenly_on_cores_that_leave_the_all_reduce_room(tiles, tp, grid):
+    cores = residual_grid(tiles, grid, tp)
+    assert tiles % cores.cores == 0 and cores.x <= grid.x and cores.y <= grid.y
+    if tp > 1:
+        assert cores.cores <= grid.cores // 2
+    else:
+        assert cores.x == grid.x or cores.y == 1, "whole rows, as ttnn lays a matmul's result"
+
+
+def test_the_7bs_residual_grids_are_those_seen_right_on_chips():
+    assert residual_grid(112, Grid(8, 8), 1) == residual_grid(112, Grid(8, 7), 1) == Grid(8, 7)
+    assert residual_grid(112, Grid(8, 8), 2) == residual_grid(112, Grid(8, 8), 8) == Grid(7, 4)
+
+
+def test_padded_prompts_are_whole_tiles_of_few_lengths():
+    lengths = {}
+    for tokens in range(1, 4097):
+        rows = lengths[tokens] = padded_prompt(tokens)
+        assert tokens <= rows < 2 * tokens + TILE and rows % TILE == 0
+        assert rows % 1024 == 0 or rows & (rows - 1) == 0
+        assert padded_prompt(rows) == rows
+    assert sorted(set(lengths.values())) == [32, 64, 128, 256, 512, 1024, 2048, 3072, 4096]
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
+@pytest.mark.parametrize("batch", range(1, MAX_USERS + 1))
+def test_every_batch_has_its_cores(config, grid, batch):
+    plan = DecodePlan.make(config, ParallelPlan.make(config, 2), grid, batch)
+    assert plan.fused_qk == (batch <= (32 if grid.cores == 64 else 28)), "q and k of all users on cores of their own"
+    assert plan.rotary_users == (2 * batch if plan.fused_qk else batch) <= grid.cores
+    for memory, cores, shard in (
+        (plan.user_memory(config.head_dim), batch, [TILE, config.head_dim]),
+        (plan.rotary_memory(config.head_dim), plan.rotary_users, [TILE, config.head_dim]),
+        (plan.residual_memory, plan.residual.cores, [TILE, config.hidden_size // plan.residual.cores]),
+    ):
+        assert memory.shard_spec.grid.num_cores() == cores and list(memory.shard_spec.shape) == shard
+        end = memory.shard_spec.grid.bounding_box().end
+        assert end.x < grid.x and end.y < grid.y
+
+
+@pytest.mark.parametrize("users", [1, 7, 32])
+@pytest.mark.parametrize("max_seq_len", [1, 32, 33, 1000, 1024, 1025, 2048, 4000])
+def test_users_have_blocks_of_their_own_and_nobodys_is_none_of_them(users, max_seq_len):
+    pages = PagePlan.make(users, max_seq_len)
+    owned = Counter(block for user in range(users) for block in pages.blocks_of(user, max_seq_len))
+    assert set(owned.values()) == {1}, "a block has two owners"
+    assert pages.nobodys not in owned and set(owned) | {pages.nobodys} == set(range(pages.blocks))
+    assert len(pages.blocks_of(0, max_seq_len)) * BLOCK >= max_seq_len
+
+
+@pytest.mark.parametrize("max_seq_len", [1, 33, 1000, 1025])
+def test_a_page_table_lists_a_users_blocks_and_then_nobodys(max_seq_len):
+    pages = PagePlan.make(3, max_seq_len)
+    blocks = pages.blocks_of(1, max_seq_len)
+    table = pages.table(blocks).tolist()
+    assert table[: len(blocks)] == list(blocks) and set(table[len(blocks) :]) <= {pages.nobodys}
+    assert len(table) * BLOCK == padded_prompt(max_seq_len), "prefill writes the rows of its padding too"
+    assert set(pages.table([]).tolist()) == {pages.nobodys}
