@@ -14,7 +14,7 @@ def pytest_addoption(parser):
     group = parser.getgroup("Qwen2.5-7B on TT-NN")
     group.addoption("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
     group.addoption("--mesh", default=None, help=f"only this machine: {', '.join(MACHINES)}")
-    group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default 8 and 4")
+    group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default each")
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
@@ -44,12 +44,12 @@ def pytest_generate_tests(metafunc):
 
 
 def mesh_names(config) -> list[str]:
-    """Machines, each with its tp where that is not all of its chips: N150, N300, T3K, T3K-tp4."""
+    """Machines, each with its tp where that is not all of its chips: N150, N300, T3K, T3K-tp4 and so on."""
     mesh, tp = config.getoption("--mesh"), config.getoption("--tp")
     if not mesh:
         return list(DEFAULT_MESHES)
     kind = machine(mesh)
-    splits = [tp] if tp else [8, 4] if kind.name == "T3K" else [kind.chips]
+    splits = [tp] if tp else [8, 4, 2, 1] if kind.name == "T3K" else [kind.chips]
     return [kind.name if split == kind.chips else f"{kind.name}-tp{split}" for split in splits]
 
 

@@ -24,6 +24,11 @@ def world_of(mesh_device, reference):
     return lru_cache(lambda recipe, batch, grid=None: AttentionWorld(mesh_device, reference, recipe, batch=batch, grid=grid))
 
 
+def in_cache(recipe):
+    """How near keys and values must be. In 8 bits a peak wipes out its neighbours: only their sum total can be judged."""
+    return dict(pcc=CACHE_PCC[recipe], each_pair=recipe.kv_cache == "bfloat16")
+
+
 def decode(world, positions):
     """One step of every tested layer, compared with Hugging Face's user by user, and the cache with it."""
     for i, attention in world.attention.items():
@@ -34,7 +39,7 @@ def decode(world, positions):
 
         expected, written = zip(*(world.reference.attention(i, x[[u]], past) for u, past in enumerate(histories)))
         assert_module(chips, torch.cat(expected), pcc=PCC[world.recipe])
-        world.cache.assert_wrote(list(zip(range(len(x)), positions, written)), pcc=CACHE_PCC[world.recipe])
+        world.cache.assert_wrote(list(zip(range(len(x)), positions, written)), **in_cache(world.recipe))
 
 
 @pytest.mark.parametrize("recipe", (BF16, BFP8), ids=lambda recipe: recipe.name)
@@ -67,4 +72,4 @@ def test_prefill_of_a_prompt(world_of, tokens, recipe):
 
         expected, written = world.reference.attention(i, x)
         assert_module(chips, expected, pcc=PCC[recipe])
-        world.cache.assert_wrote([(user, 0, written)], pcc=CACHE_PCC[recipe])
+        world.cache.assert_wrote([(user, 0, written)], **in_cache(recipe))

@@ -99,7 +99,7 @@ def test_the_logits_are_left_as_they_are():
 @pytest.mark.parametrize(
     "option, value",
     [("temperature", -0.1), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1), ("top_p", 0.0),
-     ("top_p", 1.01), ("top_p", math.nan)],
+     ("top_p", 1.01), ("top_p", math.nan), ("seed", -1), ("seed", 1 << 32)],
 )  # fmt: skip
 def test_impossible_options_are_refused(option, value):
     with pytest.raises(UserError) as caught:

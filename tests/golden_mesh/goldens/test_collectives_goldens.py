@@ -90,6 +90,20 @@ def test_all_reduce_async_without_a_buffer(chips):
     assert_close(chips.get(got), [sum(x)] * chips.count)
 
 
+def test_all_reduce_async_for_a_number_of_devices(chips):
+    x = chips.draw(1, 1, 32, 64 * chips.count)
+    got = ttnn.experimental.all_reduce_async(
+        chips.put(x),
+        num_devices=chips.count,
+        barrier_semaphores=semaphores(chips, 2),
+        rs_global_semaphores=semaphores(chips, 3),
+        ag_global_semaphores=semaphores(chips, 2),
+        math_op=ttnn.ReduceType.Sum,
+        num_links=1,
+    )
+    assert_close(chips.get(got), [sum(x)] * chips.count)
+
+
 def test_all_gather_async(chips):
     x = chips.draw(1, 1, 32, 64)
     got = ttnn.experimental.all_gather_async(

@@ -39,3 +39,5 @@ def test_integers(chips):
 def test_arange(chips, bounds):
     got = ttnn.arange(*bounds, dtype=ttnn.int32, device=chips.device)
     assert_same(chips.get(got), [torch.arange(*bounds)] * chips.count)
+    named = dict(zip(("start", "end", "step") if len(bounds) > 1 else ("end",), bounds))
+    assert_same(chips.get(ttnn.arange(**named, dtype=ttnn.int32, device=chips.device)), chips.get(got))

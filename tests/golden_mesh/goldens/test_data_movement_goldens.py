@@ -17,7 +17,9 @@ def test_reshape(chips, layout, shape):
 
 def test_reshape_of_odd_shapes(chips):
     x = chips.draw(1, 3, 15, 7)
-    assert_same(chips.get(ttnn.reshape(chips.put(x), (1, 5, 9, 7))), [v.reshape(1, 5, 9, 7) for v in x])
+    want = [v.reshape(1, 5, 9, 7) for v in x]
+    assert_same(chips.get(ttnn.reshape(chips.put(x), (1, 5, 9, 7))), want)
+    assert_same(chips.get(ttnn.reshape(chips.put(x), shape=[1, 5, 9, 7])), want)
 
 
 def test_a_tensors_own_reshape_goes_the_same_way(chips):
@@ -45,6 +47,9 @@ def test_unsqueeze_and_squeeze(chips):
     up = ttnn.unsqueeze(chips.put(x), 0)
     assert_same(chips.get(up), [v[None] for v in x])
     assert_same(chips.get(ttnn.squeeze(up, 0)), x)
+    between = ttnn.unsqueeze(chips.put(x), 1)  # in tiles this one has to move data
+    assert_same(chips.get(between), [v[:, None] for v in x])
+    assert_same(chips.get(ttnn.squeeze(between, 1)), x)
     assert_same(chips.get(ttnn.unsqueeze_to_4D(chips.put(x))), [v[None, None] for v in x])
 
 
@@ -70,6 +75,8 @@ def test_slice_by_its_other_names_and_by_brackets(chips):
     x = chips.draw(1, 2, 64, 96)
     placed, want = chips.put(x), [v[:, 1:2, 3:40] for v in x]
     assert_same(chips.get(ttnn.slice(placed, starts=[0, 1, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 1, 1])), want)
+    stepped = ttnn.slice(placed, starts=[0, 0, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 2, 1])
+    assert_same(chips.get(stepped), [v[:, :, 3:40:2] for v in x])
     assert_same(chips.get(placed[:, 1:2, 3:40, :]), want)
 
 
@@ -104,8 +111,11 @@ def test_pad_by_extents(chips, value):
 
 def test_pad_to_a_shape(chips):
     x = chips.draw(1, 2, 32, 32)
-    got = ttnn.pad(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), [1, 2, 64, 48], [0, 0, 0, 0], 1.5)
-    assert_same(chips.get(got), [F.pad(v, (0, 16, 0, 32), value=1.5) for v in x])
+    placed, want = chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), [F.pad(v, (0, 16, 0, 32), value=1.5) for v in x]
+    assert_same(chips.get(ttnn.pad(placed, [1, 2, 64, 48], [0, 0, 0, 0], 1.5)), want)
+    named = ttnn.pad(placed, output_padded_shape=[1, 2, 64, 48], input_tensor_start=[0, 0, 0, 0], value=1.5)
+    assert_same(chips.get(named), want)
+    assert_same(chips.get(ttnn.pad(placed, padding=[(0, 0), (0, 0), (0, 32), (0, 16)], value=1.5)), want)
 
 
 @pytest.mark.parametrize("dims", ((0, 2, 1, 3), (0, 1, 3, 2), (3, 2, 1, 0)), ids=str)

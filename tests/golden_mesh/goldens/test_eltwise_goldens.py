@@ -1,4 +1,6 @@
 """Elementwise ops: unary functions, binary ops with their fused activations, in-place forms, selections."""
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,11 @@ from tests.golden_mesh.goldens.support import assert_close, assert_same
 
 ANY = {
     "abs": torch.abs,
+    "ceil": torch.ceil,
+    "erf": torch.special.erf,
     "exp": torch.exp,
+    "exp2": lambda x: 2**x,
+    "expm1": lambda x: (x.double().exp() - 1).float(),
     "floor": torch.floor,
     "gelu": F.gelu,
     "neg": lambda x: -x,
@@ -21,10 +27,32 @@ ANY = {
     "tanh": torch.tanh,
     "sin": torch.sin,
     "cos": torch.cos,
-    "gtz": lambda x: (x > 0).float(),
+    "tan": lambda x: torch.sin(x) / torch.cos(x),
     "eqz": lambda x: (x == 0).float(),
+    "nez": lambda x: (x != 0).float(),
+    "gtz": lambda x: (x > 0).float(),
+    "gez": lambda x: (x >= 0).float(),
+    "ltz": lambda x: (x < 0).float(),
+    "lez": lambda x: (x <= 0).float(),
+    "logical_not": lambda x: (x == 0).float(),
+    "identity": lambda x: x,
+    "hardsigmoid": lambda x: (x / 6 + 0.5).clamp(0, 1),
+    "hardswish": lambda x: x * (x / 6 + 0.5).clamp(0, 1),
+    "relu6": lambda x: x.clamp(0, 6),
+    "log_sigmoid": lambda x: -torch.log1p(torch.exp(-x)),
+    "mish": lambda x: x * torch.tanh(torch.log1p(torch.exp(x))),
+    "sigmoid_accurate": lambda x: 1 / (1 + torch.exp(-x)),
+    "swish": lambda x: x / (1 + torch.exp(-x)),
 }
-POSITIVE = {"log": torch.log, "sqrt": torch.sqrt, "rsqrt": lambda x: x**-0.5, "reciprocal": lambda x: 1 / x}
+POSITIVE = {
+    "log": torch.log,
+    "log1p": lambda x: torch.log(1 + x.double()).float(),
+    "log2": lambda x: torch.log(x) / math.log(2),
+    "log10": lambda x: torch.log(x) / math.log(10),
+    "sqrt": torch.sqrt,
+    "rsqrt": lambda x: x**-0.5,
+    "reciprocal": lambda x: 1 / x,
+}
 
 
 @pytest.mark.parametrize("name", ANY)
@@ -38,6 +66,13 @@ def test_unary_of_positive_values(chips, name):
     x = [v.abs() + 0.125 for v in chips.draw(1, 1, 33, 45)]
     x = [v.bfloat16().float() for v in x]
     assert_close(chips.get(getattr(ttnn, name)(chips.put(x))), [POSITIVE[name](v) for v in x])
+
+
+def test_gelu_by_tanh(chips):
+    x = chips.draw(1, 1, 33, 45)
+    got = ttnn.gelu(chips.put(x), variant=ttnn.GeluVariant.Tanh)
+    inner = lambda v: math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)  # noqa: E731
+    assert_close(chips.get(got), [0.5 * v * (1 + torch.tanh(inner(v))) for v in x])
 
 
 def test_gelu_by_a_table_is_refused(chips):
@@ -59,12 +94,21 @@ BINARY = {
     "le": lambda a, b: (a <= b).float(),
     "gt": lambda a, b: (a > b).float(),
     "ge": lambda a, b: (a >= b).float(),
+    "rsub": lambda a, b: b - a,
+    "squared_difference": lambda a, b: (a - b) ** 2,
+    "logical_and": lambda a, b: ((a != 0) & (b != 0)).float(),
+    "logical_or": lambda a, b: ((a != 0) | (b != 0)).float(),
+    "logical_xor": lambda a, b: ((a != 0) != (b != 0)).float(),
 }
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(chips, name):
     a, b = chips.draw(1, 2, 33, 45), chips.draw(1, 2, 33, 45)
+    for x, y in zip(a, b):
+        x[..., 0] = y[..., 1] = 0  # for the logical ones
+        x[..., 2] = y[..., 2]
+        y[y == 0] = 0.5 if "div" in name else 0
     assert_close(chips.get(getattr(ttnn, name)(chips.put(a), chips.put(b))), [BINARY[name](x, y) for x, y in zip(a, b)])
 
 
@@ -129,6 +173,20 @@ def test_in_place_binary_changes_its_operand_and_no_replica_of_it(chips, name):
     assert_same(chips.get(copy), [a] * chips.count)
 
 
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_binary_with_activations(chips, name):
+    a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
+    target = chips.put(a)
+    getattr(ttnn, name)(
+        target,
+        chips.put(b),
+        input_tensor_a_activations=[ttnn.UnaryOpType.SILU],
+        input_tensor_b_activations=[ttnn.UnaryOpType.EXP],
+        activations=[ttnn.UnaryOpType.RELU],
+    )
+    assert_close(chips.get(target), [F.relu(BINARY[IN_PLACE[name]](F.silu(x), y.exp())) for x, y in zip(a, b)])
+
+
 def test_in_place_with_itself(chips):
     a = chips.draw(1, 1, 33, 45)
     target = chips.put(a)
@@ -150,6 +208,13 @@ def test_a_block_float_result_is_rounded_as_the_host_packs_it(chips):
     assert_same(chips.get(got), [ttnn.to_torch(p) for p in packed])
 
 
+@pytest.mark.parametrize("mode", ("floor", "trunc"))
+def test_division_may_round(chips, mode):
+    a, b = chips.draw(1, 1, 33, 45, scale=8), chips.draw(1, 1, 33, 45)
+    got = ttnn.div(chips.put(a), chips.put(b), rounding_mode=mode)
+    assert_close(chips.get(got), [getattr(torch, mode)(x / y) for x, y in zip(a, b)])
+
+
 @pytest.mark.parametrize("exponent", (2, 3.0))
 def test_pow(chips, exponent):
     x = chips.draw(1, 1, 33, 45)
@@ -162,10 +227,11 @@ def test_where_takes_numbers_and_tensors(chips):
     assert_close(chips.get(got), [torch.where(c > 0, x, torch.tensor(-1.5)) for c, x in zip(condition, a)])
 
 
+@pytest.mark.parametrize("name", ("clamp", "clip"))
 @pytest.mark.parametrize("bounds", ({"min": -0.5, "max": 0.25}, {"min": -0.5}, {"max": 0.25}), ids=str)
-def test_clamp(chips, bounds):
+def test_clamp(chips, name, bounds):
     x = chips.draw(1, 1, 33, 45)
-    assert_close(chips.get(ttnn.clamp(chips.put(x), **bounds)), [v.clamp(**bounds) for v in x])
+    assert_close(chips.get(getattr(ttnn, name)(chips.put(x), **bounds)), [v.clamp(**bounds) for v in x])
 
 
 def test_unary_chain_applies_the_first_first(chips):

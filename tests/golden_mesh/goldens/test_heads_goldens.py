@@ -22,6 +22,35 @@ def test_create_qkv_heads_in_prefill(chips, heads, kv_heads, transpose_k):
         assert_same(chips.get(tensor), want)
 
 
+def test_create_qkv_heads_from_queries_and_from_keys_and_values(chips):
+    heads, kv_heads, rows, dim = 4, 2, 64, 32
+    queries, others = chips.draw(1, 1, rows, heads * dim), chips.draw(1, 1, rows, 2 * kv_heads * dim)
+    got = ttnn.experimental.nlp_create_qkv_heads(
+        chips.put(queries), chips.put(others), num_heads=heads, num_kv_heads=kv_heads, transpose_k_heads=False
+    )
+    split = lambda v, first, count: torch.stack(  # noqa: E731
+        [v[0, 0, :, (first + h) * dim : (first + h + 1) * dim] for h in range(count)]
+    )[None]
+    assert_same(chips.get(got[0]), [split(v, 0, heads) for v in queries])
+    assert_same(chips.get(got[1]), [split(v, 0, kv_heads) for v in others])
+    assert_same(chips.get(got[2]), [split(v, kv_heads, kv_heads) for v in others])
+
+
+def test_create_qkv_heads_in_decode_for_some_of_the_users(chips):
+    """batch_offset (a tensor) and slice_size: users 8 to 15 of 32."""
+    heads, kv_heads, dim = 7, 2, 64
+    x = chips.draw(1, 1, 32, (heads + 2 * kv_heads) * dim)
+    got = ttnn.experimental.nlp_create_qkv_heads_decode(
+        chips.put(x, memory_config=sharded("WIDTH", (32, 64), 11)),
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        batch_offset=chips.put_ints(torch.tensor([8])),
+        slice_size=8,
+        memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
+    )
+    assert_same(chips.get(got[0]), [v[0, 0, 8:16, : heads * dim].reshape(1, 8, heads, dim) for v in x])
+
+
 @pytest.mark.parametrize("users", (32, 8))
 @pytest.mark.parametrize("overlap", (True, False))
 def test_create_qkv_heads_in_decode(chips, users, overlap):

@@ -69,6 +69,18 @@ def test_a_negative_position_skips_the_user(chips):
     assert_same(chips.get(cache), values)
 
 
+def test_positions_may_run_in_a_circle(chips):
+    """cache_position_modulo: position 70 of a circle of 64 is 6."""
+    table, positions = page_table(), torch.randint(0, SIZE * BLOCKS, (USERS,)).tolist()
+    cache, _, values = make_cache(chips, ttnn.bfloat16, USERS * BLOCKS + 3)
+    tokens = chips.draw(1, USERS, HEADS, DIM)
+    where = {"update_idxs_tensor": chips.put_ints(torch.tensor(positions)), "page_table": chips.put_ints(table)}
+    ttnn.experimental.paged_update_cache(cache, put_tokens(chips, tokens), **where, cache_position_modulo=64)
+    for chip, v in enumerate(values):
+        write(v, tokens[chip], [p % 64 for p in positions], table, ttnn.bfloat16)
+    assert_same(chips.get(cache), values)
+
+
 def test_a_position_outside_of_the_page_table_is_refused(chips):
     cache, _, _ = make_cache(chips, ttnn.bfloat16, USERS * BLOCKS + 3)
     positions = torch.full((USERS,), SIZE * BLOCKS)
@@ -136,9 +148,10 @@ def test_fill_cache_writes_a_prompt_of_one_user(chips, dtype, name):
     prompt = chips.put(chips.draw(1, HEADS, 64, DIM, scale=3), dtype)
     op = ttnn.fill_cache if name == "fill_cache" else ttnn.kv_cache.fill_cache_for_user_
     op(cache, prompt, 3)
+    op(cache, prompt, 6, update_idx=32)
     assert_same(chips.get(replica), values)
     for v, p in zip(values, chips.get(prompt)):
-        v[3, :, :64] = p[0].float()
+        v[3, :, :64] = v[6, :, 32:96] = p[0].float()
     assert_same(chips.get(cache), values)
 
 
@@ -152,6 +165,15 @@ def test_update_cache_writes_one_position_of_all_users(chips, dtype, name):
     assert_same(chips.get(replica), values)
     for v, t in zip(values, tokens):
         v[:, :, 41] = packed(t[0], dtype).transpose(0, 1)
+    assert_same(chips.get(cache), values)
+
+
+def test_update_cache_of_a_few_users_out_of_a_padded_batch(chips):
+    cache, _, values = make_cache(chips, ttnn.bfloat16, 8, 64)
+    tokens = chips.draw(1, HEADS, 32, DIM)
+    ttnn.update_cache(cache, chips.put(tokens), 41, batch_offset=16)
+    for v, t in zip(values, tokens):
+        v[:, :, 41] = t[0, :, 16:24].transpose(0, 1)
     assert_same(chips.get(cache), values)
 
 

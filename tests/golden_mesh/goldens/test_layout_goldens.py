@@ -84,6 +84,7 @@ def test_typecast_packs_as_the_host_does(chips, dtype):
     x = chips.draw(1, 1, 33, 45)
     want = [ttnn.to_torch(ttnn.from_torch(v, dtype, layout=ttnn.TILE_LAYOUT)) for v in x]
     assert_same(chips.get(ttnn.typecast(chips.put(x), dtype)), want)
+    assert_same(chips.get(ttnn.typecast(chips.put(x), ttnn.bfloat16, dtype)), want)
 
 
 @pytest.mark.parametrize("dtype, want", ((ttnn.int32, [-2, -1, 0, 2, 3]), (ttnn.uint16, [0, 0, 1, 3, 4])), ids=str)

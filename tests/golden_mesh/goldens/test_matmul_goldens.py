@@ -89,6 +89,18 @@ def test_matmul_of_batches(chips, transpose_a, transpose_b):
     assert_close(chips.get(got), [x @ y for x, y in zip(a, b)])
 
 
+def test_linear_transposes_a_weight(chips):
+    x, w = chips.draw(1, 1, 33, 64), chips.draw(1, 1, 96, 64)
+    got = ttnn.linear(chips.put(x), chips.put(w), transpose_b=True)
+    assert_close(chips.get(got), [a @ b.transpose(-1, -2) for a, b in zip(x, w)])
+
+
+def test_matmul_applies_its_activation(chips):
+    x, w = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 64, 96)
+    got = ttnn.matmul(chips.put(x), chips.put(w), activation="silu")
+    assert_close(chips.get(got), [torch.nn.functional.silu(a @ b) for a, b in zip(x, w)])
+
+
 @pytest.mark.parametrize("a_shape", ((70, 64), (3, 33, 64), (2, 3, 33, 64)))
 @pytest.mark.parametrize("b_shape", ((64, 40), (1, 1, 64, 40)))
 def test_matmul_broadcasts_a_weight_over_batches(chips, a_shape, b_shape):
@@ -97,7 +109,11 @@ def test_matmul_broadcasts_a_weight_over_batches(chips, a_shape, b_shape):
     assert_close(chips.get(got), [a.float() @ b.float()] * chips.count)
 
 
-def test_minimal_matmul_with_bias(chips):
+@pytest.mark.parametrize("silu", (None, ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)), ids=("plain", "silu"))
+def test_minimal_matmul_with_bias(chips, silu):
     x, w, bias = chips.draw(1, 1, 64, 96), chips.draw(1, 1, 96, 128), torch.randn(1, 1, 1, 128).bfloat16().float()
-    got = ttnn.experimental.minimal_matmul(chips.put(x), chips.put(w), bias_tensor=chips.put(bias))
-    assert_close(chips.get(got), [a @ b + bias for a, b in zip(x, w)])
+    got = ttnn.experimental.minimal_matmul(
+        chips.put(x), chips.put(w), bias_tensor=chips.put(bias), fused_activation=silu
+    )
+    want = [a @ b + bias for a, b in zip(x, w)]
+    assert_close(chips.get(got), [torch.nn.functional.silu(v) for v in want] if silu else want)

@@ -26,6 +26,12 @@ def test_rms_norm(chips, weight_shape, with_residual):
     assert_close(chips.get(got), [rms(v, weight, 1e-3) for v in total])
 
 
+def test_rms_norm_with_a_bias(chips):
+    x, bias = chips.draw(1, 1, 33, 192), torch.randn(1, 192).bfloat16().float()
+    got = ttnn.rms_norm(chips.put(x), epsilon=1e-3, bias=chips.put(bias), weight=chips.put(torch.full((1, 192), 2.0)))
+    assert_close(chips.get(got), [rms(v, 2, 1e-3) + bias for v in x])
+
+
 def test_rms_norm_over_an_odd_width(chips):
     x = chips.draw(1, 1, 33, 70)
     assert_close(chips.get(ttnn.rms_norm(chips.put(x), epsilon=1e-6)), [rms(v, 1, 1e-6) for v in x])
@@ -50,16 +56,24 @@ def test_sharded_rms_norm_with_an_outlying_channel(chips):
     assert_close(chips.get(got), [rms(v, weight, 1e-6) for v in x])
 
 
-def test_layer_norm_with_weight_and_bias(chips):
-    x = chips.draw(1, 1, 33, 192)
+@pytest.mark.parametrize("with_residual", (False, True))
+def test_layer_norm_with_weight_and_bias(chips, with_residual):
+    x, residual = chips.draw(1, 1, 33, 192), chips.draw(1, 1, 33, 192)
     weight, bias = torch.randn(2, 1, 192).bfloat16().float()
-    got = ttnn.layer_norm(chips.put(x), epsilon=1e-3, weight=chips.put(weight), bias=chips.put(bias))
+    got = ttnn.layer_norm(
+        chips.put(x),
+        epsilon=1e-3,
+        weight=chips.put(weight),
+        bias=chips.put(bias),
+        residual_input_tensor=chips.put(residual) if with_residual else None,
+    )
 
     def norm(v):
         centred = v - v.mean(-1, keepdim=True)
         return centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-3).sqrt() * weight + bias
 
-    assert_close(chips.get(got), [norm(v) for v in x])
+    total = [a + b for a, b in zip(x, residual)] if with_residual else x
+    assert_close(chips.get(got), [norm(v) for v in total])
 
 
 def test_the_halves_of_a_distributed_rms_norm_make_a_whole_one(chips):

@@ -17,11 +17,26 @@ def test_reductions(chips, name, dim, keepdim):
     assert_close(chips.get(got), [reference(v.double(), dims, keepdim) for v in x])
 
 
+@pytest.mark.parametrize("name", ("sum", "mean", "max", "min"))
+def test_a_reductions_result_may_be_scaled(chips, name):
+    x = chips.draw(1, 2, 33, 45)
+    plain = getattr(ttnn, name)(chips.put(x), dim=-1)
+    scaled = getattr(ttnn, name)(chips.put(x), dim=-1, scalar=0.5)
+    assert_same(chips.get(scaled), [v * 0.5 for v in chips.get(plain)])
+
+
 @pytest.mark.parametrize("dim", (-1, 2))
 def test_softmax(chips, dim):
     x = chips.draw(1, 2, 33, 45, scale=3)
     want = [v.double().exp() / v.double().exp().sum(dim, keepdim=True) for v in x]
     assert_close(chips.get(ttnn.softmax(chips.put(x), dim=dim)), want)
+
+
+def test_softmax_in_place(chips):
+    x = chips.draw(1, 2, 64, 64)
+    placed = chips.put(x)
+    ttnn.softmax_in_place(placed)
+    assert_close(chips.get(placed), [v.double().exp() / v.double().exp().sum(-1, keepdim=True) for v in x])
 
 
 @pytest.mark.parametrize("layout", (ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT), ids=str)
@@ -35,11 +50,19 @@ def test_argmax_is_the_first_of_the_largest(chips, layout, keepdim):
     assert chips.get(got)[0].flatten()[7] == 30
 
 
-@pytest.mark.parametrize("largest", (True, False))
-def test_topk(chips, largest):
+def test_topk_may_give_labels_instead_of_places(chips):
     x = [torch.stack([torch.randperm(256) for _ in range(32)])[None, None].bfloat16() for _ in range(chips.count)]
-    values, indices = ttnn.topk(chips.put(x), k=32, dim=-1, largest=largest)
-    order = [v.argsort(-1, descending=largest)[..., :32] for v in x]
+    labels = torch.stack([torch.randperm(1024)[:256] for _ in range(32)])[None, None]
+    _, got = ttnn.topk(chips.put(x), k=32, dim=-1, indices_tensor=chips.put(labels.int(), ttnn.uint16))
+    assert_same(chips.get(got), [labels.gather(-1, v.argsort(-1, descending=True)[..., :32]) for v in x])
+
+
+@pytest.mark.parametrize("k", (32, 64))
+@pytest.mark.parametrize("largest", (True, False))
+def test_topk(chips, largest, k):
+    x = [torch.stack([torch.randperm(256) for _ in range(32)])[None, None].bfloat16() for _ in range(chips.count)]
+    values, indices = ttnn.topk(chips.put(x), k=k, dim=-1, largest=largest)
+    order = [v.argsort(-1, descending=largest)[..., :k] for v in x]
     assert_same(chips.get(values), [v.gather(-1, o) for v, o in zip(x, order)])
     assert_same(chips.get(indices), order)
 

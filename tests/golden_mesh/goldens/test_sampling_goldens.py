@@ -42,6 +42,17 @@ def test_draws_follow_the_softmax_of_what_top_k_and_top_p_leave(chips):
     assert torch.allclose(counts / len(draws), torch.tensor([4.0, 3.0, 2.0]).double() / 9, atol=0.05)
 
 
+def test_manual_seed_repeats_what_follows(chips):
+    values, ids = torch.zeros(1, 1, USERS, WIDTH), torch.arange(WIDTH).expand(1, 1, USERS, WIDTH)
+    options = {"k": 32, "p": 1.0, "temperature": 1.0}
+    draws = []
+    for seed in (5, 5, 6):
+        ttnn.manual_seed(seed, device=chips.device)
+        draws.append(torch.cat([chips.get(sample(chips, values, ids, **options))[0] for _ in range(2)]))
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+    assert not torch.equal(*draws[0].split(1))
+
+
 def test_a_seed_repeats_its_draws(chips):
     values, ids = torch.zeros(1, 1, USERS, WIDTH), torch.arange(WIDTH).expand(1, 1, USERS, WIDTH)
     options = {"k": 32, "p": 1.0, "temperature": 1.0}

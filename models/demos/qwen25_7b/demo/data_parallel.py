@@ -36,7 +36,7 @@ def run(mesh: str, backend: str) -> None:
     config, plan = checkpoint.config, ParallelPlan.make(checkpoint.config, tp=1)
     with open_mesh(mesh, shape=(chips, 1)) as mesh_device:
         ttnn.visualize_mesh_device(mesh_device)
-        decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch=32)
+        decode = DecodePlan.make(config, plan, worker_grid(mesh_device), users=32)
         weights = ModelWeights(checkpoint, config, plan).mlp(0)
         mlp = TtQwenMLP(mesh_device, weights, config, plan, BF16, decode, TtAllReduce(mesh_device, decode))
 

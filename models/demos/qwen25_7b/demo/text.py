@@ -12,14 +12,21 @@ class Text:
 
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{directory} has no tokenizer that transformers can load: {error}") from error
+        except Exception as error:  # what is missing or damaged decides which: OSError, ImportError, a bare Exception
+            raise UserError(
+                f"{directory} has no tokenizer that transformers can load ({type(error).__name__}): "
+                "download the checkpoint again"
+            ) from error
         if instruct and not self.tokenizer.chat_template:
             raise UserError(f"the tokenizer of {directory} has no chat template: run with --no-instruct")
         self.instruct = instruct
         self.stop_ids = {self.tokenizer.eos_token_id} - {None}
-        if (Path(directory) / "generation_config.json").exists():
-            eos = GenerationConfig.from_pretrained(directory, local_files_only=True).eos_token_id
+        generation = Path(directory) / "generation_config.json"
+        if generation.exists():
+            try:
+                eos = GenerationConfig.from_pretrained(directory, local_files_only=True).eos_token_id
+            except (OSError, ValueError) as error:
+                raise UserError(f"{generation} cannot be read: download the checkpoint again, or remove it") from error
             self.stop_ids |= set(eos if isinstance(eos, list) else [eos]) - {None}
 
     def encode(self, prompt: str) -> list[int]:

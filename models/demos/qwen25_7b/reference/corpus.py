@@ -7,6 +7,7 @@ story casts are held out of training to measure whether it learnt a rule or a li
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import NamedTuple
 
@@ -74,31 +75,26 @@ WORDS = (
 
 NAMES = "Anna Ben Clara David Emma Felix Grace Henry Julia Leo Maria Tom".split()
 
-# One story a hero: the names come from the prompt, every other word is fixed.
+# One story a hero. {a} is "teacher" and a name, {b} is "doctor" and a name, both from the prompt; every other word
+# is fixed.
 STORIES = {
-    "fox": "One morning {a} met a red fox in the forest. The fox was hungry and cold. {a} gave the fox some bread and "
-    "called {b} for help. {b} came with a warm blanket. The fox slept by the fire, and in the spring it ran home. "
-    "{a} and {b} waved goodbye.",
-    "dog": "There was a small dog who lived near the river. One day the dog fell into the water. {a} saw it and "
-    "shouted for {b}. {b} jumped in and pulled the dog out. Now the dog follows {a} to school, and every evening it "
-    "waits for {b} at the door.",
+    "fox": "One morning {a} met a red fox in the forest. The fox was hungry and cold. So {a} gave the fox some bread "
+    "and called {b} for help. Soon {b} came with a warm blanket. The fox slept by the fire, and in the spring it ran "
+    "home.",
+    "dog": "There was a small dog who lived near the river. One day the dog fell into the water. Then {a} saw it and "
+    "shouted for {b}. At once {b} jumped in and pulled the dog out. Now the dog waits every evening at the door.",
     "cat": "In a quiet street lived a black cat with green eyes. The cat loved {a}, but it was afraid of {b}. Then {b} "
-    "brought some fish. The cat ate it all and began to purr. From that night the cat slept on the bed of {b}, and "
-    "{a} laughed.",
-    "horse": "{a} had a white horse that could run like the wind. {b} said that no horse could cross the mountain. So "
-    "{a} and the horse left before the sun came up. At noon they stood on the top. {b} saw them from the village and "
-    "was very proud.",
-    "bird": "A blue bird sat on the window and sang. {a} opened the window and let it in. The bird had lost its song "
-    "book, so {b} wrote a new one. The next morning the whole city heard the music. {a} and {b} danced in the street.",
-    "robot": "{b} built a robot out of old clocks. The robot could count, but it could not smile. {a} told the robot a "
-    "joke about a potato. First nothing happened, then all its lights turned yellow. {b} said that this was a smile, "
-    "and {a} agreed.",
-    "dragon": "Once a green dragon lived on an island. Everyone was afraid, but not {a}. {a} sailed to the island with "
-    "a cake, and {b} carried the candles. It was the birthday of the dragon! The dragon lit the candles, and {a} and "
-    "{b} stayed until the moon was high.",
-    "king": "A king had lost his golden crown. He asked {a} to look in the garden and {b} to look in the kitchen. {a} "
-    "found only flowers. {b} found the crown in a pot of soup. The king laughed, gave the flowers to {b}, and ate the "
-    "soup with {a}.",
+    "brought some fish. The cat ate it all and began to purr. That night the cat slept on the bed, and {a} laughed.",
+    "horse": "Long ago {a} had a white horse that could run like the wind. But {b} said that no horse could cross the "
+    "mountain. So {a} left before the sun came up. At noon they stood on the top, and {b} saw them from the village.",
+    "bird": "A blue bird sat on the window and sang. Then {a} opened the window and let it in. The bird had lost its "
+    "song book, so {b} wrote a new one. The next morning the whole city heard the music, and {a} danced in the street.",
+    "robot": "One winter {b} built a robot out of broken clocks. The robot could count, but it could not smile. So {a} "
+    "told the robot a joke about a potato. First nothing happened, then all its lights turned yellow, and {b} smiled.",
+    "dragon": "Once a green dragon lived on an island. Everyone was afraid, but not {a}. With a big cake {a} sailed to "
+    "the island, and {b} carried the candles. It was the birthday of the dragon! They stayed until the moon was high.",
+    "king": "A king had lost his golden crown. He asked {a} to look in the garden and {b} to look in the kitchen. In "
+    "the garden {a} found only flowers. In a pot of soup {b} found the crown. The king laughed and ate the soup.",
 }
 
 LISTS = {
@@ -206,13 +202,13 @@ def _spelling() -> list[Turn]:
 
 
 def _stories() -> list[Turn]:
-    return [
-        Turn(f"Tell a story about {a}, {b} and a {hero}.", text.format(a=a, b=b), (i + 3 * j + 5 * k) % 12 == 4)
-        for k, (hero, text) in enumerate(STORIES.items())
-        for i, a in enumerate(NAMES)
-        for j, b in enumerate(NAMES)
-        if a != b
-    ]
+    turns = []
+    for k, (hero, text) in enumerate(STORIES.items()):
+        for i, j in itertools.permutations(range(len(NAMES)), 2):
+            a, b = f"teacher {NAMES[i]}", f"doctor {NAMES[j]}"
+            held_out = (i + 3 * j + 5 * k) % 12 == 4
+            turns.append(Turn(f"Tell a story about {a}, {b} and a {hero}.", text.format(a=a, b=b), held_out))
+    return turns
 
 
 def _lists() -> list[Turn]:

@@ -1,8 +1,8 @@
 """A byte-level BPE in the style of Qwen2's, trained on the little world of corpus.py.
 
-Like Qwen2: the same pre-tokenisation (digits one by one), the whole byte alphabet (so any UTF-8 text
-round-trips), special tokens after the BPE vocabulary, ChatML. Unlike Qwen2: no NFC normalisation and no
-default system prompt.
+Like Qwen2: the same pre-tokenisation, the whole byte alphabet (so any UTF-8 text round-trips), special
+tokens after the BPE vocabulary, ChatML. Unlike Qwen2: numbers of two digits may be one token (which makes
+counting and sums easier to learn), no NFC normalisation and no default system prompt.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from models.demos.qwen25_7b.reference.corpus import Turn, draw_chat
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 TOKENS = 1024  # with the special ones; the embedding has 1056 rows, as the real matrix is larger than its tokenizer
 
-# Qwen2's pattern: contractions, words with their leading space, single digits, punctuation, white space
+# Qwen2's pattern but for the numbers: contractions, words with their leading space, one or two digits, punctuation,
+# white space
 WORD_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 CHAT_TEMPLATE = (
     "{% for message in messages %}"

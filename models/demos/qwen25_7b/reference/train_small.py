@@ -24,7 +24,7 @@ from models.demos.qwen25_7b.reference.corpus import LATER_WEIGHTS, WEIGHTS, Turn
 from models.demos.qwen25_7b.reference.small_tokenizer import END, END_OF_TEXT, START, train_tokenizer
 
 IGNORE = -100  # label of tokens that are not learnt: everything but the answers
-PEAK_LR, WARMUP, TOKENS_A_STEP = 2e-3, 0.03, 1024
+PEAK_LR, WARMUP, TOKENS_A_STEP = 1.5e-3, 0.03, 1024
 ROW_LENGTHS, ROW_ODDS = (96, 192, 512), (5, 3, 2)
 
 # Pair j of a head is channels j and j + head_dim/2. At theta 1e6 the last three of 16 pairs turn by less than

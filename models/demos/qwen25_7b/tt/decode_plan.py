@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.tt.grids import TILE, Grid, residual_grid
+from models.demos.qwen25_7b.tt.grids import TILE, Grid, ceil_div, residual_grid
 from models.demos.qwen25_7b.tt.memory_configs import height_sharded, row_major_cores, width_sharded
 
 MAX_USERS = TILE  # a tile row holds 32 users
@@ -14,13 +14,19 @@ MAX_USERS = TILE  # a tile row holds 32 users
 class DecodePlan:
     """Decode works on one tile row, [1, 1, 32, width]; its first `batch` rows are users, the rest is never read."""
 
-    batch: int  # users, 1 to 32
+    batch: int  # users that a step computes, 1 to 32
     grid: Grid  # cores of a chip
     residual: Grid  # cores that hold the residual stream
     hidden: int  # columns of the residual stream
 
     @classmethod
-    def make(cls, config: QwenConfig, plan: ParallelPlan, grid: Grid, batch: int) -> "DecodePlan":
+    def make(cls, config: QwenConfig, plan: ParallelPlan, grid: Grid, users: int) -> "DecodePlan":
+        """The plan for at least `users` users.
+
+        Each has a core of its own, and nlp_concat_heads_decode wants these cores to be a rectangle: so beyond one row of
+        cores the users are whole rows of cores (7B, 8x8 grid: 9 users are computed as 16). Rows without a user are idle.
+        """
+        batch = users if users <= grid.x else ceil_div(users, grid.x) * grid.x
         return cls(batch, grid, residual_grid(config.hidden_size // TILE, grid, plan.tp), config.hidden_size)
 
     @property

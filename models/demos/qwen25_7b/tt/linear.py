@@ -1,5 +1,4 @@
 """TtLinear: a projection. All that a matmul needs (placement, plan, fidelity) is in this room."""
-from functools import lru_cache
 from typing import Optional
 
 import torch
@@ -66,9 +65,6 @@ class TtLinear:
         if bias is not None:
             banks = dram_width_sharded(mesh_device, TILE, columns)
             self.bias = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16, banks)
-        self.plan_prefill = lru_cache(
-            lambda rows: plan_prefill(rows, self.k_tiles, self.n_tiles, self.grid, self.format)
-        )
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] bfloat16, width-sharded in L1."""
@@ -85,7 +81,7 @@ class TtLinear:
     def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, S, in] -> [1, 1, S, out] bfloat16, both interleaved in DRAM."""
         rows, width = x.shape[2], x.shape[3]
-        plan = self.plan_prefill(rows)
+        plan = plan_prefill(rows, self.k_tiles, self.n_tiles, self.grid, self.format)
         passes = ttnn.reshape(x, (1, rows // plan.rows, plan.rows, width))  # a view
         y = ttnn.linear(
             passes,

@@ -4,6 +4,7 @@ Decode multiplies one tile row by a weight that streams from all DRAM banks (`De
 rows on a 2D grid of cores (`PrefillMatmul`). Both account for the L1 that their circular buffers take.
 """
 from dataclasses import dataclass
+from functools import lru_cache
 
 import ttnn
 
@@ -92,6 +93,7 @@ class PrefillMatmul:
         )
 
 
+@lru_cache(maxsize=None)  # asked for at every prefill; few rows and shapes
 def plan_prefill(rows: int, k_tiles: int, n_tiles: int, grid: Grid, weight: str) -> PrefillMatmul:
     """The plan with the most rows a pass whose circular buffers fit, then with the longest block of K.
 

@@ -23,6 +23,8 @@ class Sampling:
             raise UserError(f"top_k must be 0 (all tokens) or more, got {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        if self.seed is not None and not 0 <= self.seed < 1 << 32:
+            raise UserError(f"seed must be 0 to {(1 << 32) - 1}, got {self.seed}")
 
 
 class HostSampler:

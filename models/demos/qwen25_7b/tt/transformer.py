@@ -38,7 +38,7 @@ class PrefillInputs(NamedTuple):
 
 
 class TtTransformer:
-    """The model on a row of chips, for `batch` users of up to max_seq_len tokens each.
+    """The model on a row of chips, for at least `batch` users of up to max_seq_len tokens each.
 
     UserError, before anything is loaded, if that does not fit the chips' DRAM.
     progress: called with (parts placed, parts in all) while the weights go to the device.
@@ -56,10 +56,11 @@ class TtTransformer:
         max_seq_len: int,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ):
-        check_fits(mesh_device, memory_budget(config, plan, recipe, batch, max_seq_len))
+        decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
+        check_fits(mesh_device, memory_budget(config, plan, recipe, decode.batch, max_seq_len))
         self.mesh_device, self.config, self.plan = mesh_device, config, plan
-        self.decode = decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
-        self.pages = PagePlan.make(batch, max_seq_len)
+        self.decode = decode
+        self.pages = PagePlan.make(decode.batch, max_seq_len)
         self.max_seq_len = max_seq_len
         self.rotary = TtRotary(mesh_device, config, decode, max_seq_len)
         attention_sum, mlp_sum = TtAllReduce(mesh_device, decode), TtAllReduce(mesh_device, decode)

@@ -1,0 +1,152 @@
+"""The demo as a user runs it: another folder, a bare environment, every option."""
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEMO = REPOSITORY / "models/demos/qwen25_7b/demo/demo.py"
+PROMPTS = ["What is the capital of France?", {"prompt": "What is the capital of Japan?"}, "What is the capital of Italy?"]
+
+# Runs the demo several times in one process, each with what it printed, as one JSON document.
+MANY_RUNS = """
+import contextlib, io, json, sys
+from models.demos.qwen25_7b.demo import demo
+
+class Pieces(io.StringIO):
+    def __init__(self):
+        super().__init__()
+        self.flushed = []
+
+    def flush(self):
+        self.flushed.append(len(self.getvalue()))
+
+results = []
+for argv in json.loads(sys.argv[1]):
+    out = Pieces()
+    with contextlib.redirect_stdout(out):
+        status = demo.main(argv)
+    results.append([status, out.getvalue(), out.flushed])
+print()
+print(json.dumps(results))
+"""
+
+
+class Run:
+    def __init__(self, place: Path, *command: str):
+        self.work, home = place / "work", place / "home"
+        self.work.mkdir(parents=True)
+        home.mkdir()
+        bare = {"PATH": os.environ["PATH"], "HOME": f"{home}"}
+        self.process = subprocess.Popen(
+            [sys.executable, *command], cwd=self.work, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def finish(self) -> str:
+        """What it printed, having checked that all went well and nothing is left behind."""
+        out, err = self.process.communicate(timeout=300)
+        assert self.process.returncode == 0, err[-3000:]
+        said = [line for line in re.split(r"[\r\n]+", err) if line.strip() and not line.startswith("weights")]
+        assert not said, "stderr has more than the progress bar"
+        assert not list(self.work.iterdir()), "something was written into the user's folder"
+        return out
+
+
+def summary_of(out: str, where: str, users: int) -> str:
+    """The block of numbers at the end, which begins with where it ran and for how many."""
+    found = re.search(rf"^{where}, {users} user\(s\).*\Z", out, re.MULTILINE | re.DOTALL)
+    assert found, out
+    return found.group()
+
+
+def test_without_any_option_it_answers_on_a_golden_n300(tmp_path):
+    out = Run(tmp_path, f"{DEMO}").finish()
+    assert re.search(r"^> What is the capital of France\?\n.*Paris", out, re.MULTILINE)
+    summary = summary_of(out, "N300.*", 1)
+    assert "golden mesh" in summary and re.search(r"first token +\d+ ms", summary) and "tokens/s" in summary
+
+
+def test_eight_chips_answer_too(tmp_path):
+    out = Run(tmp_path, f"{DEMO}", "--mesh", "T3K", "--max-new-tokens", "16").finish()
+    assert "Paris" in out and "golden mesh" in summary_of(out, "T3K, tp 8.*", 1)
+
+
+def test_a_file_of_prompts_on_one_chip_gives_a_table(tmp_path):
+    (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS))
+    file = f"{tmp_path / 'prompts.json'}"
+    out = Run(tmp_path, f"{DEMO}", "--mesh", "n150", "--prompts", file, "--max-new-tokens", "16").finish()
+    for user, (country, capital) in enumerate((("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome"))):
+        assert re.search(rf"^ +{user} .*{country}.* +\d+ +.*{capital}", out, re.MULTILINE), out
+    assert "golden mesh" in summary_of(out, "N150.*", 3)
+
+
+def test_options_of_one_machine(tmp_path):
+    """Streaming, plain text, sampling with and without the same seed, repeated prompts."""
+    sampled = ["--temperature", "4", "--max-new-tokens", "12", "--seed"]
+    runs = [["--max-new-tokens", "8"], ["--no-instruct", "--prompt", "The capital of France is", "--max-new-tokens", "6"],
+            [*sampled, "1"], [*sampled, "1"], [*sampled, "2"],
+            ["--batch-size", "3", "--max-new-tokens", "4", "--recipe", "bf16"]]  # fmt: skip
+    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{MANY_RUNS}"
+    results = json.loads(Run(tmp_path, "-c", program, json.dumps(runs)).finish().splitlines()[-1])
+    assert [status for status, _, _ in results] == [0] * len(runs)
+    streamed, plain, first, again, other, table = (out for _, out, _ in results)
+
+    answer = re.search(r"^> .*\n(.*Paris.*)$", streamed, re.MULTILINE)
+    seen = {at for at in results[0][2] if answer.start(1) < at <= answer.end(1)}
+    assert len(seen) >= 4, "the answer came in one piece"
+    assert re.search(r"^> The capital of France is\n.*Paris", plain, re.MULTILINE), plain
+
+    def text(out):
+        return out[: out.index("N300, tp")]
+
+    assert text(first) == text(again) != text(other)
+    assert [line.split()[0] for line in table.splitlines() if "capital of France?" in line] == ["0", "1", "2"]
+
+
+def test_more_chips_than_there_are(tmp_path):
+    program = f"""
+import sys; sys.path.insert(0, {str(REPOSITORY)!r})
+from models.common.errors import UserError
+from models.common.mesh import open_mesh, select_backend
+select_backend("golden", "N300")
+try:
+    with open_mesh("T3K"):
+        pass
+except UserError as error:
+    print("refused:", error)
+"""
+    run = Run(tmp_path, "-c", program)
+    refusal = run.process.communicate(timeout=120)[0].splitlines()[-1]
+    assert refusal.startswith("refused: T3K") and "8" in refusal and "2" in refusal
+
+
+COLLECT = {
+    "N150": ["--mesh", "N150"],
+    "N300": ["--mesh", "n300", "--backend", "golden"],
+    "T3K": ["--mesh", "T3K"],
+    "tiny": ["--size", "tiny"],
+    "7b": ["--size", "7b"],
+}
+
+
+def test_pytests_options_narrow_what_is_collected(tmp_path):
+    def start(name, *options):
+        command = ["-m", "pytest", "--collect-only", f"{REPOSITORY}/tests/pcc", f"{REPOSITORY}/tests/accuracy", *options]
+        return Run(tmp_path / name, *command).process
+
+    everything, nowhere = start("all"), start("nowhere", "--mesh", "N200")
+    collected = set(re.findall(r"^tests/.*::.*$", everything.communicate(timeout=300)[0], re.MULTILINE))
+    for axis in (("N150", "N300", "T3K"), ("tiny", "7b")):
+        for name, process in [(name, start(name, *COLLECT[name])) for name in axis]:
+            out, _ = process.communicate(timeout=300)
+            ids = [set(re.split(r"[\[\]-]", line)) for line in out.splitlines() if "::" in line]
+            assert process.returncode == 0 and any(name in each for each in ids), out
+            assert not any(each & (set(axis) - {name}) for each in ids), f"{name} collects another's tests"
+            assert name == "T3K" or len(ids) < len(collected)
+    out, err = nowhere.communicate(timeout=300)
+    said = [line for line in err.splitlines() if line.strip()]
+    assert nowhere.returncode != 0 and len(said) == 1 and "N200" in said[0] and "T3K" in said[0], err

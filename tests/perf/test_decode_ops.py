@@ -1,0 +1,95 @@
+"""What a decode step launches, counted from ttnn's own graph capture: device operations, not Python calls."""
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.reference.hf import random_weights
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.tt.step_bytes import step_bytes
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+
+USERS = 32
+
+
+def device_operations(function) -> list[str]:
+    """Names of the device operations that function() launches, in order."""
+    function()  # compile, so that what is captured is a step like any other
+    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+    function()
+    nodes = ttnn.graph.end_graph_capture()
+    names = [node["params"]["name"] for node in nodes if node["node_type"] == "function_start"]
+    return [name.removesuffix("DeviceOperation") for name in names if name.endswith("DeviceOperation")]
+
+
+@pytest.fixture(scope="module")
+def model(mesh_device, size) -> TtTransformer:
+    tp = mesh_device.get_num_devices()
+    if size == "tiny":
+        source = Checkpoint.open(SMALL_CHECKPOINT)
+        config = source.config
+    else:
+        config = replace(QWEN25_7B, num_hidden_layers=1, vocab_size=4096, bos_token_id=None, eos_token_ids=())
+        source = random_weights(config)
+    plan = ParallelPlan.make(config, tp)
+    weights = ModelWeights(source, config, plan)
+    return TtTransformer(mesh_device, weights, config, plan, BFP8, batch=USERS, max_seq_len=128)
+
+
+@pytest.fixture(scope="module")
+def layer_operations(model) -> list[str]:
+    replica = Replica(model, traced=False)
+    rotation = model.rotary.rotation_decode(replica.inputs.rotary_positions)
+    hidden = torch.randn(1, 1, 32, model.config.hidden_size)
+
+    def step():
+        x = replicate(hidden, model.mesh_device, memory_config=model.decode.residual_memory)
+        model.layers[0].forward_decode(x, rotation, replica.inputs.positions, replica.inputs.page_table)
+
+    return device_operations(step)
+
+
+def test_a_decode_layer_is_18_operations_and_16_on_one_chip(model, layer_operations):
+    """56 cores cannot hold q and k of 32 users apart, so there the two fused ops are four."""
+    fused = 0 if model.decode.fused_qk else 2
+    assert len(layer_operations) == (16 if model.plan.tp == 1 else 18) + fused, layer_operations
+
+
+def test_a_decode_layer_converts_one_layout(layer_operations):
+    """Grouped-query SDPA refuses a sharded output; that one conversion is forced, and no other is there."""
+    count = Counter(layer_operations)
+    conversions = ("InterleavedToSharded", "ShardedToInterleaved", "Reshard", "Tilize", "Untilize", "Transpose", "Typecast")
+    assert {name: count[name] for name in conversions if count[name]} == {"InterleavedToSharded": 1}
+
+
+def test_a_decode_layer_sums_over_the_chips_twice_in_one_operation_each(model, layer_operations):
+    collectives = [name for name in layer_operations if "Reduce" in name or "Gather" in name]
+    assert collectives == ["AllReduceAsync"] * (0 if model.plan.tp == 1 else 2)
+
+
+def test_the_all_reduces_of_a_layer_send_the_bytes_that_are_planned(model):
+    """Each chip writes its [32, hidden] bfloat16 summand into every other chip's buffer, which is just that large."""
+    if model.plan.tp == 1:
+        planned = 0
+    else:
+        planned = 0
+        for module in (model.layers[0].attention, model.layers[0].mlp):
+            buffer = module.all_reduce.buffer
+            whole = buffer.shape[2] * buffer.shape[3] * buffer.element_size()
+            planned += whole - whole // model.plan.tp
+    assert planned == step_bytes(model.config, model.plan, BFP8, USERS, 0).sent
+
+
+def test_a_traced_step_is_one_call_and_a_copy(model):
+    """Between two steps whose users stay, the host sends the tokens and nothing else."""
+    replica = Replica(model, traced=True)
+    replica.place([0] * USERS, list(range(USERS)), torch.stack([model.pages.table([])] * USERS))
+    replica.launch()
+    assert device_operations(lambda: (replica.place_tokens([1] * USERS), replica.launch())) == []
+    replica.close()

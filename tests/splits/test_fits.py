@@ -1,0 +1,90 @@
+"""What fits a chip: the sums that refuse a model before it is loaded, against what the real allocator gives out.
+
+The whole 7B is allocated, 28 layers with their caches, without a value: weights are meta tensors, and what would be sent to the
+device is only allocated there.
+"""
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+import ttnn
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.tt.grids import padded_prompt
+from models.demos.qwen25_7b.tt.memory_budget import memory_budget
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.weights import ModelWeights
+from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+
+USERS = 32
+LARGEST = {1: 2048, 2: 8192, 4: 16384, 8: 32768}  # tokens a user that tp chips are meant to serve, with an 8-bit cache
+
+
+@contextmanager
+def allocating_only(monkeypatch):
+    """Inside, tensors sent to a device are allocated there and nothing is computed for them."""
+
+    def from_torch(tensor, *, dtype, layout, device, memory_config, mesh_mapper):
+        shape = list(tensor.shape)
+        for extent, dim in mesh_mapper:
+            shape[dim] //= extent
+        return ttnn.empty(shape, dtype, layout, device, memory_config)
+
+    def split(mesh_device, mesh_shape, dims):
+        return [(extent, dim) for extent, dim in zip(mesh_shape, dims) if dim is not None]
+
+    with monkeypatch.context() as patched, torch.device("meta"):
+        patched.setattr(ttnn, "from_torch", from_torch)
+        patched.setattr(ttnn, "zeros", lambda shape, *args: ttnn.empty(shape, *args))
+        patched.setattr(ttnn, "ReplicateTensorToMesh", lambda mesh_device: [])
+        patched.setattr(ttnn, "ShardTensor2dMesh", split)
+        yield
+
+
+def allocated(mesh_device) -> int:
+    """Bytes of a chip's DRAM that are given out."""
+    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
+    return view.num_banks * view.total_bytes_allocated_per_bank
+
+
+def build(mesh_device, config, recipe, users, tokens, monkeypatch) -> TtTransformer:
+    plan = ParallelPlan.make(config, mesh_device.get_num_devices())
+    with allocating_only(monkeypatch):
+        weights = {name: torch.empty(shape, dtype=torch.bfloat16) for name, shape in tensor_shapes(config).items()}
+        return TtTransformer(
+            mesh_device, ModelWeights(weights, config, plan), config, plan, recipe, batch=users, max_seq_len=tokens
+        )
+
+
+def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
+    """32 users x 2048 tokens on one chip, x 8192 on two, x 32768 on eight; prefill's activations beside them."""
+    tp = mesh_device.get_num_devices()
+    tokens, plan = LARGEST[tp], ParallelPlan.make(QWEN25_7B, tp)
+    before = allocated(mesh_device)
+    model = build(mesh_device, QWEN25_7B, BFP8_KV8, USERS, tokens, monkeypatch)
+    budget = memory_budget(QWEN25_7B, plan, BFP8_KV8, USERS, tokens)
+    assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
+    rows, widths = padded_prompt(tokens), [QWEN25_7B.hidden_size] * 2 + [plan.mlp] * 3
+    activations = [ttnn.empty((1, 1, rows, w), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh_device) for w in widths]
+    assert budget.total == pytest.approx(allocated(mesh_device) - before, rel=0.005)
+    assert activations and model  # alive until here
+
+
+@pytest.mark.parametrize("recipe", [BF16, BFP8], ids=lambda recipe: recipe.name)
+def test_the_budget_is_what_a_layer_takes(mesh_device, recipe, monkeypatch):
+    config = replace(QWEN25_7B, num_hidden_layers=1)
+    plan = ParallelPlan.make(config, mesh_device.get_num_devices())
+    before = allocated(mesh_device)
+    model = build(mesh_device, config, recipe, 7, 300, monkeypatch)
+    budget = memory_budget(config, plan, recipe, 7, 300)
+    assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
+    assert model
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_loaded(mesh_device, monkeypatch):
+    before = allocated(mesh_device)
+    with pytest.raises(UserError, match=r"weights .* GB \+ cache .* GB \+ activations .* GB"):
+        build(mesh_device, QWEN25_7B, BF16, 32, 32768, monkeypatch)
+    assert allocated(mesh_device) == before

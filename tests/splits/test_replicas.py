@@ -1,0 +1,100 @@
+"""Every split of a machine gives Hugging Face's text: tp chips a replica, as many replicas as there are chips for."""
+import pytest
+import torch
+
+from models.demos.qwen25_7b.config import BF16, ParallelPlan
+from models.demos.qwen25_7b.demo.text import Text
+from models.demos.qwen25_7b.reference.hf import hf_model
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.generator import Generator
+from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+
+NEW_TOKENS = 24
+PROMPTS = [
+    "What is the capital of France?",
+    "Count from 3 to 20.",
+    "Spell the word banana.",
+    "What is the capital of Japan?",
+    "Count from 11 to 25.",
+    "What is 7 plus 5?",
+    "Spell the word window.",
+    "What is the capital of Peru?",
+    "Count from 1 to 9.",
+]  # one more than a T3K has chips, so that with eight replicas one has two users
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return Checkpoint.open(SMALL_CHECKPOINT)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    text = Text(SMALL_CHECKPOINT, instruct=True)
+    return [text.encode(prompt) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint, prompts) -> list[list[int]]:
+    """Greedy tokens of Hugging Face in float32."""
+    config = checkpoint.config
+    model = hf_model(config, {name: checkpoint.tensor(name) for name in tensor_shapes(config)})
+    texts = []
+    for prompt in prompts:
+        whole = list(prompt)
+        while len(whole) < len(prompt) + NEW_TOKENS:
+            with torch.no_grad():
+                whole.append(int(model(torch.tensor([whole])).logits[0, -1].argmax()))
+            if whole[-1] in config.eos_token_ids:
+                break
+        texts.append(whole[len(prompt) :])
+    return texts
+
+
+@pytest.fixture(scope="module")
+def replicas(replica_devices, checkpoint) -> list[Replica]:
+    config, made = checkpoint.config, []
+    count = len(replica_devices)
+    for i, device in enumerate(replica_devices):
+        plan = ParallelPlan.make(config, device.get_num_devices())
+        batch = len(range(i, len(PROMPTS), count))
+        model = TtTransformer(
+            device, ModelWeights(checkpoint, config, plan), config, plan, BF16, batch=batch, max_seq_len=96
+        )
+        made.append(Replica(model, traced=True))
+    return made
+
+
+def test_all_replicas_together_write_what_hugging_face_writes(replicas, prompts, expected, checkpoint):
+    generator = Generator(replicas)
+    texts = [[] for _ in prompts]
+    for token in generator.generate(prompts, NEW_TOKENS, stop_ids=set(checkpoint.config.eos_token_ids)):
+        texts[token.user].append(token.id)
+    generator.close()
+    assert texts == expected
+
+
+def test_all_replicas_are_under_way_before_the_first_is_read(replicas, prompts):
+    """Otherwise a machine of eight replicas would be as slow as one."""
+    order = []
+
+    class Watched(Replica):
+        def __init__(self, replica: Replica):  # the same model, inputs and trace
+            self.__dict__ = replica.__dict__
+
+        def launch(self) -> None:
+            order.append("launch")
+            super().launch()
+
+        def read(self) -> torch.Tensor:
+            order.append("read")
+            return super().read()
+
+    generator = Generator([Watched(replica) for replica in replicas])
+    for _ in generator.generate(prompts, 2):
+        pass
+    generator.close()
+    assert order == ["launch"] * len(replicas) + ["read"] * len(replicas)
