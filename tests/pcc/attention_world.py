@@ -6,20 +6,19 @@ import ttnn
 
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.grids import Grid
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.pcc.bench import Bench
 from tests.pcc.paged_cache import CONTEXT, PagedCache
-from tests.pcc.reference import KeysValues, Reference
+from tests.pcc.reference import Reference
 
 POSITIONS = (0, 31, 32, 127, 1023)  # where a decode step may go wrong: the ends of blocks, and of the context
 
 
-def mixed(batch: int) -> list[int]:
+def mixed(batch: int) -> tuple[int, ...]:
     """A position of POSITIONS for each user, in no order."""
     order = torch.randperm(batch, generator=torch.Generator().manual_seed(batch))
-    return [POSITIONS[i % len(POSITIONS)] for i in order.tolist()]
+    return tuple(POSITIONS[i % len(POSITIONS)] for i in order.tolist())
 
 
 class AttentionWorld(Bench):
@@ -35,10 +34,6 @@ class AttentionWorld(Bench):
         all_reduce = self.all_reduce()
         common = (self.config, self.plan, recipe, self.decode, self.rotary, self.cache.on_chips, all_reduce)
         self.attention = {i: TtQwenAttention(mesh_device, self.weights.attention(i), *common) for i in reference.layers}
-
-    def histories(self, layer: int, positions: Sequence[int]) -> list[KeysValues]:
-        """Layer's keys and values of the tokens before each user's position."""
-        return [self.reference.history(layer, position, seed) for seed, position in enumerate(positions)]
 
     def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
         """The module's (attention's or a layer's) step: a token x[u] at positions[u] of each user -> rows of each chip."""

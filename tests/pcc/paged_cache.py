@@ -29,48 +29,52 @@ class PagedCache:
         self.page_table = dealt.view(pages.users, pages.table_width).int()
         blocks, kv_heads, *rest = self.on_chips.shape
         shape = (blocks, bench.plan.tp * kv_heads, *rest)
-        self.noise = [100 * torch.randn(shape, generator=generator) for _ in "kv"]  # as loud as K's peaks
+        self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]  # loud as K's peaks
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""
         images = [noise.clone() for noise in self.noise]
         for user, history in enumerate(histories):
-            self._write(images, user, 0, history)
+            for image, rows in zip(images, self._rows(history), strict=True):
+                blocks, inside = self._places(user, 0, len(rows))
+                image[blocks, :, inside] = rows.bfloat16()
         mapper = ttnn.ShardTensorToMesh(self.bench.mesh_device, dim=1)
         for image, tensor in zip(images, (self.on_chips.keys, self.on_chips.values), strict=True):
             host = ttnn.from_torch(image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
             ttnn.copy_host_to_device_tensor(host, tensor)
         self.before = self._read()
 
-    def assert_wrote(self, rows: Sequence[tuple[int, int, KeysValues]], *, pcc: float, each_pair: bool = True) -> None:
-        """Since `fill` each (user, first position, keys and values) was written, and not a bit anywhere else.
+    def assert_wrote(
+        self, users: Sequence[int], starts: Sequence[int], written: Sequence[KeysValues], *, pcc: float, each_pair: bool = True
+    ) -> None:
+        """Since `fill` the users' keys and values were written from their start positions on, and nothing else.
 
         each_pair: K's peaks drown the rest; every rotary pair must be right by itself, too.
         """
-        expected = [image.clone() for image in self.before]
-        touched = torch.zeros(self.on_chips.shape[0], BLOCK, dtype=torch.bool)
-        for user, start, written in rows:
-            touched[self._places(user, start, written)] = True
-            self._write(expected, user, start, written)
-        for kind, *images in zip(("keys", "values"), self._read(), self.before, expected, strict=True):
-            after, before, want = (image.transpose(1, 2) for image in images)  # [blocks, 32, heads, head_dim]
-            assert_equal(after[~touched], before[~touched])
-            after, want = after[touched], want[touched]
-            assert_close(after, want, pcc=pcc)
-            if kind == "keys" and each_pair:
-                size = want.unflatten(-1, (-1, 2)).pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
-                assert_close(after / size, want / size, pcc=pcc)
+        rows = [self._rows(of_user) for of_user in written]
+        places = [self._places(user, start, len(keys)) for user, start, (keys, _) in zip(users, starts, rows, strict=True)]
+        blocks, inside = (torch.cat(of_users) for of_users in zip(*places))
+        untouched = torch.ones(self.on_chips.shape[0], BLOCK, dtype=torch.bool)
+        untouched[blocks, inside] = False
+        keys, values = (torch.cat(of_users) for of_users in zip(*rows))
+        images = self._read()
+        for after, before, expected in zip(images, self.before, (keys, values), strict=True):
+            assert_equal(after.transpose(1, 2)[untouched], before.transpose(1, 2)[untouched])
+            assert_close(after[blocks, :, inside].float(), expected, pcc=pcc)
+        if each_pair:
+            actual = images[0][blocks, :, inside].float()
+            size = keys.unflatten(-1, (-1, 2)).pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
+            assert_close(actual / size, keys / size, pcc=pcc)
 
     def _read(self) -> list[torch.Tensor]:
         return [self.bench.get(tensor, dim=1) for tensor in (self.on_chips.keys, self.on_chips.values)]
 
-    def _places(self, user: int, start: int, rows: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
-        """Block and row in the block of each token."""
-        positions = torch.arange(start, start + rows.keys.shape[1])
+    def _places(self, user: int, start: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Block, and row in the block, of a user's tokens from position `start` on."""
+        positions = torch.arange(start, start + tokens)
         return self.page_table[user, positions // BLOCK].long(), positions % BLOCK
 
-    def _write(self, images: Sequence[torch.Tensor], user: int, start: int, rows: KeysValues) -> None:
-        blocks, inside = self._places(user, start, rows)
+    def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values as the chips lay them out, [tokens, tp * kv_heads, head_dim] each."""
         heads = [head for chip in self.bench.plan.kv_head_of for head in chip]
-        for image, values in zip(images, (to_interleaved(rows.keys), rows.values), strict=True):
-            image[blocks, :, inside] = values[heads].transpose(0, 1)
+        return tuple(x[heads].transpose(0, 1) for x in (to_interleaved(of_user.keys), of_user.values))

@@ -24,8 +24,19 @@ class KeysValues(NamedTuple):
     values: torch.Tensor
 
 
+class Case(NamedTuple):
+    """What a module is given, and what Hugging Face's makes of it."""
+
+    x: torch.Tensor  # [users or tokens, hidden]
+    past: list[KeysValues]  # of each user, before a step
+    expected: torch.Tensor  # like x
+    written: list[KeysValues]  # of each user: its own token's, or its prompt's
+
+
 @dataclass(frozen=True, eq=False)
 class Reference:
+    """A model of Hugging Face's. Its answers are kept, for they are the same whatever mesh and recipe they judge."""
+
     config: QwenConfig
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
     model: Qwen2ForCausalLM  # in float32
@@ -53,15 +64,41 @@ class Reference:
         """x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
         return apply_rotary_pos_emb(x[None], x[None], *self.model.model.rotary_emb(x, positions[None]))[0][0]
 
-    def attention(self, i: int, x: torch.Tensor, past: Optional[KeysValues] = None) -> tuple[torch.Tensor, KeysValues]:
-        """Layer i's self_attn of tokens x [tokens, hidden] after those of `past`: the result, the tokens' own K and V."""
-        return self._run(lambda **arguments: self.layer(i).self_attn(**arguments)[0], i, x, past)
+    @lru_cache(maxsize=None)
+    def attention_step(self, i: int, positions: tuple[int, ...]) -> Case:
+        """One token of each user through layer i's self_attn, at these positions of their texts."""
+        return self._step(self._attention(i), self.normed(i, len(positions)), i, positions)
 
-    def decoder_layer(self, i: int, x: torch.Tensor, past: Optional[KeysValues] = None) -> tuple[torch.Tensor, KeysValues]:
-        """All of layer i, likewise."""
-        return self._run(self.layer(i), i, x, past)
+    @lru_cache(maxsize=None)
+    def layer_step(self, i: int, positions: tuple[int, ...]) -> Case:
+        """The same through all of layer i."""
+        return self._step(self.layer(i), residual_stream(self.config, len(positions)), i, positions)
 
-    def _run(self, module: Callable, i: int, x: torch.Tensor, past: Optional[KeysValues]):
+    @lru_cache(maxsize=None)
+    def attention_prompt(self, i: int, tokens: int) -> Case:
+        """A prompt of one user through layer i's self_attn."""
+        return self._prompt(self._attention(i), self.normed(i, tokens), i)
+
+    @lru_cache(maxsize=None)
+    def layer_prompt(self, i: int, tokens: int) -> Case:
+        """The same through all of layer i."""
+        return self._prompt(self.layer(i), residual_stream(self.config, tokens), i)
+
+    def _attention(self, i: int) -> Callable:
+        return lambda **arguments: self.layer(i).self_attn(**arguments)[0]
+
+    def _step(self, module: Callable, x: torch.Tensor, i: int, positions: tuple[int, ...]) -> Case:
+        past = [self.history(i, position, seed) for seed, position in enumerate(positions)]
+        results = [self._run(module, i, x[[user]], before) for user, before in enumerate(past)]
+        expected, written = zip(*results)
+        return Case(x, past, torch.cat(expected), list(written))
+
+    def _prompt(self, module: Callable, x: torch.Tensor, i: int) -> Case:
+        expected, written = self._run(module, i, x, None)
+        return Case(x, [], expected, [written])
+
+    def _run(self, module: Callable, i: int, x: torch.Tensor, past: Optional[KeysValues]) -> tuple[torch.Tensor, KeysValues]:
+        """The module's result for tokens x [tokens, hidden] after those of `past`, and their own keys and values."""
         cache, start = DynamicCache(), 0
         if past is not None and past.keys.shape[1]:
             start = past.keys.shape[1]

@@ -5,7 +5,6 @@ K has the 7B's peaks; users' blocks lie all over the cache, and whatever is not 
 from functools import lru_cache
 
 import pytest
-import torch
 
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8
 from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
@@ -13,8 +12,8 @@ from models.demos.qwen25_7b.tt.grids import Grid
 from tests.pcc.attention_world import POSITIONS, AttentionWorld, mixed
 from tests.pcc.bench import assert_module
 
-PCC = {BF16: 0.99, BFP8: 0.99, BFP8_KV8: 0.98}
-CACHE_PCC = {BF16: 0.99, BFP8: 0.99, BFP8_KV8: 0.98}
+PCC = {BF16: 0.999, BFP8: 0.999, BFP8_KV8: 0.99}
+CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, BFP8_KV8: 0.9995}
 WORKER_DISPATCH = Grid(8, 7)  # too few cores for the ops that take q and k, or k and v, of 32 users at once
 
 
@@ -32,14 +31,21 @@ def in_cache(recipe):
 def decode(world, positions):
     """One step of every tested layer, compared with Hugging Face's user by user, and the cache with it."""
     for i, attention in world.attention.items():
-        x = world.reference.normed(i, len(positions))
-        histories = world.histories(i, positions)
-        world.cache.fill(histories)
-        chips = world.run_decode(attention, x, positions)
+        case = world.reference.attention_step(i, positions)
+        world.cache.fill(case.past)
+        chips = world.run_decode(attention, case.x, positions)
+        assert_module(chips, case.expected, pcc=PCC[world.recipe])
+        world.cache.assert_wrote(range(len(positions)), positions, case.written, **in_cache(world.recipe))
 
-        expected, written = zip(*(world.reference.attention(i, x[[u]], past) for u, past in enumerate(histories)))
-        assert_module(chips, torch.cat(expected), pcc=PCC[world.recipe])
-        world.cache.assert_wrote(list(zip(range(len(x)), positions, written)), **in_cache(world.recipe))
+
+def prefill(world, tokens, user=3):
+    """A prompt through every tested layer, likewise."""
+    for i, attention in world.attention.items():
+        case = world.reference.attention_prompt(i, tokens)
+        world.cache.fill([])
+        chips = world.run_prefill(attention, case.x, user)
+        assert_module(chips, case.expected, pcc=PCC[world.recipe])
+        world.cache.assert_wrote([user], [0], case.written, **in_cache(world.recipe))
 
 
 @pytest.mark.parametrize("recipe", (BF16, BFP8), ids=lambda recipe: recipe.name)
@@ -50,7 +56,7 @@ def test_decode_of_users_at_different_positions(world_of, batch, recipe):
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_decode_of_one_user(world_of, position):
-    decode(world_of(BFP8, 1), [position])
+    decode(world_of(BFP8, 1), (position,))
 
 
 def test_decode_with_an_8_bit_cache(world_of):
@@ -61,15 +67,11 @@ def test_decode_of_32_users_on_56_cores(world_of):
     decode(world_of(BFP8, MAX_USERS, WORKER_DISPATCH), mixed(MAX_USERS))
 
 
-@pytest.mark.parametrize("recipe", PCC, ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", (BF16, BFP8), ids=lambda recipe: recipe.name)
 @pytest.mark.parametrize("tokens", (32, 128, 1024))
 def test_prefill_of_a_prompt(world_of, tokens, recipe):
-    world, user = world_of(recipe, 7), 3
-    for i, attention in world.attention.items():
-        x = world.reference.normed(i, tokens)
-        world.cache.fill([])
-        chips = world.run_prefill(attention, x, user)
+    prefill(world_of(recipe, 7), tokens)
 
-        expected, written = world.reference.attention(i, x)
-        assert_module(chips, expected, pcc=PCC[recipe])
-        world.cache.assert_wrote([(user, 0, written)], **in_cache(recipe))
+
+def test_prefill_with_an_8_bit_cache(world_of):
+    prefill(world_of(BFP8_KV8, MAX_USERS), 128)

@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.weights.transforms import lm_head_weight
 from tests.pcc.bench import assert_module
 
-PCC = {BF16: 0.999, BFP8: 0.999}
+PCC = {BF16: 0.9999, BFP8: 0.9997}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, reference):
     """The chips' columns side by side are the vocabulary; what is past its end is zero."""
     x = reference.normed(0, MAX_USERS)
     of_chips = torch.cat([bench.get(piece)[:, 0] for piece in lm_head.forward(bench.put_users(x))], dim=2)
-    logits = torch.cat(list(of_chips), dim=1)  # [32, tp * plan.vocab]
+    logits = torch.cat(list(of_chips), dim=1).float()  # [32, tp * plan.vocab]
     expected = torch.cat([x @ part.float().t() for part in vocabulary.split(8192)], dim=1)
     assert_module([logits[:, : len(vocabulary)]], expected, pcc=PCC[recipe])
     assert not logits[:, len(vocabulary) :].any()

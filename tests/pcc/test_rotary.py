@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.weights import to_interleaved
 from tests.pcc.bench import Bench, assert_module
 from tests.pcc.reference import bf16
 
-PCC = 0.9999
+PCC = 0.99998
 WORKER_DISPATCH = Grid(8, 7)  # too few cores to rotate q and k of 32 users in one op
 
 
@@ -49,7 +49,7 @@ def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch,
     rotated = rotary.forward_decode(put(q, 0), put(k, k_first_core), rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):
-        chips = [users.transpose(0, 1) for users in bench.get(ours)]  # [heads, batch, head_dim]
+        chips = [users.transpose(0, 1) for users in bench.get(ours).float()]  # [heads, batch, head_dim]
         assert_module(chips, to_interleaved(reference.rotate(theirs, positions)), pcc=PCC)
 
 
@@ -65,4 +65,4 @@ def test_prefill_rotates_each_token_by_its_position(bench, reference, tokens):
     rotated = rotary.forward_prefill(*on_mesh, rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):
-        assert_module(list(bench.get(ours)), to_interleaved(reference.rotate(theirs, positions)), pcc=PCC)
+        assert_module(list(bench.get(ours).float()), to_interleaved(reference.rotate(theirs, positions)), pcc=PCC)

@@ -6,12 +6,13 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BF16, BFP8
+from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.tt.grids import TILE, padded_prompt
 from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
 from tests.pcc.bench import Bench, assert_module
 
-PCC = {("tiny", BF16): 0.99, ("tiny", BFP8): 0.99, ("7b", BF16): 0.99, ("7b", BFP8): 0.99}
+PCC = 0.998
+GAIN = 0.02  # what layers add up to in a logit
 PROMPTS = (1, 31, 32, 33, 100, 127)  # tokens of each user's prompt
 STEPS = 3
 CONTEXT = 160  # of a user: more than a prompt and the steps, and no power of two
@@ -20,10 +21,10 @@ CONTEXT = 160  # of a user: more than a prompt and the steps, and no power of tw
 class Talk(Bench):
     """A model with a user for each prompt, and what they say: a prompt, and a token for each step after it."""
 
-    def __init__(self, mesh_device, reference, recipe):
+    def __init__(self, mesh_device, reference):
         super().__init__(mesh_device, reference, batch=len(PROMPTS))
         self.model = TtTransformer(
-            mesh_device, self.weights, self.config, self.plan, recipe, batch=len(PROMPTS), max_seq_len=CONTEXT
+            mesh_device, self.weights, self.config, self.plan, BFP8, batch=len(PROMPTS), max_seq_len=CONTEXT
         )
         generator = torch.Generator().manual_seed(0)
         pages = self.model.pages
@@ -57,14 +58,9 @@ class Talk(Bench):
         return self.model.read_logits(self.model.forward_decode(inputs)).float()[: len(PROMPTS)]
 
 
-@pytest.fixture(scope="module", params=(BF16, BFP8), ids=lambda recipe: recipe.name)
-def recipe(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
-def talk(mesh_device, reference, recipe):
-    return Talk(mesh_device, reference, recipe)
+def talk(mesh_device, reference):
+    return Talk(mesh_device, reference)
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +76,16 @@ def expected(talk, reference):
     return torch.stack(logits, dim=1)
 
 
-def test_logits_after_prompts(prompted, expected, recipe, size):
-    for ours, theirs in zip(prompted, expected[0], strict=True):
-        assert_module([ours], theirs, pcc=PCC[size, recipe])
+def assert_logits(ours, theirs):
+    """Of every user by itself. Logits matter up to a constant: a trained model's lie around one far from zero."""
+    for user, its in zip(ours, theirs, strict=True):
+        assert_module([user - user.mean()], its - its.mean(), pcc=PCC, gain=GAIN)
 
 
-def test_logits_of_steps_after_prompts(talk, prompted, expected, recipe, size):
+def test_logits_after_prompts(prompted, expected):
+    assert_logits(prompted, expected[0])
+
+
+def test_logits_of_steps_after_prompts(talk, prompted, expected):
     for step, theirs in enumerate(expected[1:]):
-        for ours, its in zip(talk.step(step), theirs, strict=True):
-            assert_module([ours], its, pcc=PCC[size, recipe])
+        assert_logits(talk.step(step), theirs)

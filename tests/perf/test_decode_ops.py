@@ -6,6 +6,7 @@ import pytest
 import torch
 import ttnn
 
+from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -86,6 +87,7 @@ def test_the_all_reduces_of_a_layer_send_the_bytes_that_are_planned(model):
     assert planned == step_bytes(model.config, model.plan, BFP8, USERS, 0).sent
 
 
+@pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
 def test_a_traced_step_is_one_call_and_a_copy(model):
     """Between two steps whose users stay, the host sends the tokens and nothing else."""
     replica = Replica(model, traced=True)

@@ -2,6 +2,7 @@
 import pytest
 import torch
 
+from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, ParallelPlan
 from models.demos.qwen25_7b.demo.text import Text
 from models.demos.qwen25_7b.reference.hf import hf_model
@@ -64,7 +65,7 @@ def replicas(replica_devices, checkpoint) -> list[Replica]:
         model = TtTransformer(
             device, ModelWeights(checkpoint, config, plan), config, plan, BF16, batch=batch, max_seq_len=96
         )
-        made.append(Replica(model, traced=True))
+        made.append(Replica(model, traced=traces_available()))
     return made
 
 

@@ -215,11 +215,11 @@ def test_a_shard_that_broke_off_in_its_data(sharded, cut):
     assert f"{shard}: truncated, {whole - cut} bytes where its header claims {whole}" in refusal(sharded)
 
 
-@pytest.mark.parametrize("size", [0, 5, 8, 100])
-def test_a_shard_that_broke_off_in_its_header(sharded, size):
+@pytest.mark.parametrize("length", [0, 5, 8, 100])
+def test_a_shard_that_broke_off_in_its_header(sharded, length):
     shard = shard_of(sharded, K_BIAS)
-    os.truncate(shard, size)
-    assert f"{shard}: truncated, {size} bytes" in refusal(sharded)
+    os.truncate(shard, length)
+    assert f"{shard}: truncated, {length} bytes" in refusal(sharded)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ def assert_close(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None) 
     for chip, (g, w) in enumerate(zip(got, want)):
         assert tuple(g.shape) == tuple(w.shape), f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
         accumulated = 2e-6 * w.abs().max().item()  # a long sum's error is relative to its terms
-        torch.testing.assert_close(g.double(), w.double(), rtol=RELATIVE[(dtype or ttnn.bfloat16).name], atol=accumulated)
+        relative = RELATIVE[(dtype or ttnn.bfloat16).name]
+        torch.testing.assert_close(g.double(), w.double(), rtol=relative, atol=accumulated)
 
 
 def assert_same(got: list[torch.Tensor], want: list[torch.Tensor]) -> None:

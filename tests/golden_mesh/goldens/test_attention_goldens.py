@@ -69,7 +69,8 @@ def line(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("by", ("number", "tensor"))
 def test_chunked_prefill_sees_the_cache_up_to_itself(chips, by):
     start, rows, size, blocks = 64, 32, 32, 8
-    k_cache, v_cache, q = paged(chips, 1, blocks, size, 2), paged(chips, 1, blocks, size, 2), chips.draw(1, 4, rows, DIM)
+    k_cache, v_cache = paged(chips, 1, blocks, size, 2), paged(chips, 1, blocks, size, 2)
+    q = chips.draw(1, 4, rows, DIM)
     table = torch.randperm(blocks + 3)[:blocks][None]
     where = (
         {"chunk_start_idx": start}
@@ -176,8 +177,8 @@ def test_decode_under_a_mask_sees_the_whole_cache(chips):
     )
     want = []
     for c in range(chips.count):
-        per_user = [attend_heads(q[c][0, u][:, None], k[c][u], v[c][u], DIM**-0.5, mask[0, u][:, None]) for u in range(users)]
-        want.append(torch.stack([w[:, 0] for w in per_user])[None])
+        user = lambda u: attend_heads(q[c][0, u][:, None], k[c][u], v[c][u], DIM**-0.5, mask[0, u][:, None])  # noqa
+        want.append(torch.stack([user(u)[:, 0] for u in range(users)])[None])
     assert_close(chips.get(got), want)
 
 

@@ -1,4 +1,4 @@
-"""On a mesh of rows and columns a collective stays inside its row or its column. Golden memory alone, without a device."""
+"""On a mesh of rows and columns a collective stays inside its row or its column. Golden memory alone, no device."""
 import pytest
 import torch
 import ttnn
@@ -19,7 +19,8 @@ def slot(address: int, width: int) -> Slot:
 @pytest.fixture
 def shards():
     """The chip in row r and column c holds c + 10 r everywhere."""
-    values = [torch.full((1, 1, 32, 32), column + 10.0 * row).bfloat16() for row in range(ROWS) for column in range(COLUMNS)]
+    numbers = [column + 10.0 * row for row in range(ROWS) for column in range(COLUMNS)]
+    values = [torch.full((1, 1, 32, 32), number).bfloat16() for number in numbers]
     memory.write(slot(0, 32), values)
     yield
     memory.forget_devices(list(CHIPS))

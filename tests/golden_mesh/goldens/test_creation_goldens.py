@@ -27,7 +27,8 @@ def test_made_like_another_tensor(chips, name):
 
 
 def test_made_on_the_host_it_stays_there():
-    assert torch.equal(ttnn.to_torch(ttnn.zeros((2, 3), ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT)), torch.zeros(2, 3).bfloat16())
+    got = ttnn.zeros((2, 3), ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT)
+    assert torch.equal(ttnn.to_torch(got), torch.zeros(2, 3).bfloat16())
 
 
 def test_integers(chips):

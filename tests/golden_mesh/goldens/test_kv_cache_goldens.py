@@ -1,4 +1,4 @@
-"""Cache writes: exactly the positions named change, in this tensor alone, and values are rounded to the cache's dtype."""
+"""Cache writes: the positions named change, nothing else does, and values are rounded to the cache's dtype."""
 import pytest
 import torch
 import ttnn

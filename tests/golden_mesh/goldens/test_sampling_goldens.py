@@ -3,7 +3,7 @@ import pytest
 import torch
 import ttnn
 
-from tests.golden_mesh.goldens.support import assert_same
+from tests.golden_mesh.goldens.support import assert_same, cores
 
 USERS, WIDTH = 32, 64
 
@@ -51,6 +51,18 @@ def test_manual_seed_repeats_what_follows(chips):
         draws.append(torch.cat([chips.get(sample(chips, values, ids, **options))[0] for _ in range(2)]))
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
     assert not torch.equal(*draws[0].split(1))
+
+
+def test_users_may_be_seeded_one_by_one(chips):
+    """User 3 gets the seed that it had, user 5 another one: so one repeats its draw and the other does not."""
+    values, ids = torch.zeros(1, 1, USERS, WIDTH), torch.arange(WIDTH).expand(1, 1, USERS, WIDTH)
+    rows = lambda *t: chips.put(torch.tensor(t).int(), ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)  # noqa: E731
+    draws = []
+    for seeds in ((11, 12), (11, 13)):
+        ttnn.manual_seed(rows(*seeds), user_ids=rows(3, 5), sub_core_grids=cores(32))
+        got = [chips.get(sample(chips, values, ids, k=32, p=1.0, temperature=1.0))[0].flatten() for _ in range(4)]
+        draws.append(torch.stack(got))
+    assert torch.equal(draws[0][:, 3], draws[1][:, 3]) and not torch.equal(draws[0][:, 5], draws[1][:, 5])
 
 
 def test_a_seed_repeats_its_draws(chips):

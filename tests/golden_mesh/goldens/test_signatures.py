@@ -84,7 +84,7 @@ def test_every_parameter_of_the_op_is_known_or_refused_on_purpose(name):
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))
 def test_a_golden_has_no_parameter_of_its_own(name):
-    """But for those about exactness and layout of families that share one golden, of which only some members have them."""
+    """But for those about exactness and layout in families that share a golden: only some members have them."""
     _, known, _, _ = signature(name)
     of_op = {p for positional, keyword in overloads(name) for p in positional + keyword}
     assert known - of_op - {"fast_and_approximate_mode", "mode", "vector_mode", "output_layout"} == set()
@@ -92,6 +92,6 @@ def test_a_golden_has_no_parameter_of_its_own(name):
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))
 def test_positional_arguments_have_the_ops_order(name):
-    """In at least one overload; where overloads disagree the golden sorts positional arguments out itself, or refuses."""
+    """In at least one overload; where overloads disagree the golden sorts the arguments out itself, or refuses."""
     mine, _, any_positional, _ = signature(name)
     assert any_positional or any(theirs == mine[: len(theirs)] for theirs, _ in overloads(name))

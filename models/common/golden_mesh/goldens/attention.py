@@ -44,7 +44,7 @@ def chunked_scaled_dot_product_attention(
     scale=None,
     program_config=None,
 ):
-    """q [B, heads, C, dim] at positions chunk_start_idx on, over a paged cache [blocks, kv heads, size, dim], causal."""
+    """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
     start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
     rows = input_tensor_q.shape[2]
     lengths = torch.full((len(input_tensor_q),), start + rows)
@@ -112,7 +112,7 @@ def paged_scaled_dot_product_attention_decode(
     program_config=None,
     out,
 ):
-    """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, blocks a user] -> [1, B, heads, dim]"""
+    """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads, dim]"""
     capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
     positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
     lengths = _lengths(input_tensor_q, positions, is_causal, capacity)

@@ -27,7 +27,7 @@ def _update(cache, rows, positions, page_table, modulo, store) -> None:
         elif page_table is not None and 0 <= entry < page_table.shape[-1]:
             entry = int(page_table[user, entry])
         else:
-            raise GoldenError(f"user {user} writes position {position}, outside of its cache: a chip would corrupt memory")
+            raise GoldenError(f"user {user} writes position {position}, outside of its cache")
         if not 0 <= entry < len(cache):
             raise GoldenError(f"user {user}'s position {position} lies in block {entry}; the cache has {len(cache)}")
         cache[entry, :, inside] = rows[user]

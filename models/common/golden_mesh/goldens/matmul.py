@@ -8,9 +8,9 @@ from models.common.golden_mesh.registry import golden
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a [..., M, K] @ b [..., K, N] in float32.
 
-    A weight (b without batch) is widened to float32 a few rows at a time, which is what a product with few rows of `a`
-    spends its time on: rows lie together in memory, and the piece stays in the cache. torch's own bfloat16 product takes
-    as long (on processors that have no bfloat16 arithmetic, several times as long) and rounds its result.
+    A weight (b without batch) is widened to float32 a few rows at a time: a product with few rows of `a` spends its
+    time on that, rows lie together in memory, and the piece stays in the processor's cache. On processors without
+    bfloat16 arithmetic torch's own bfloat16 product takes several times as long.
     """
     if b.dtype == torch.float32 or b.numel() != b.shape[-2] * b.shape[-1]:
         return torch.matmul(a.float(), b.float())

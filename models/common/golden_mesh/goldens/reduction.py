@@ -43,7 +43,7 @@ def argmax(input_tensor, dim=None, keepdim=False, *, enable_secondary_dm=None):
 
 @golden("ttnn.topk")
 def topk(input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tensor=None, stable=False):
-    """The k largest values and where they are, or the labels that indices_tensor has there. Order among equals is free."""
+    """The k largest values and where they are, or the labels that indices_tensor has there. Equals: in any order."""
     values, indices = torch.topk(input_tensor, k, dim, largest, True)
     return values, indices if indices_tensor is None else indices_tensor.gather(dim, indices)
 

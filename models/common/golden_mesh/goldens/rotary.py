@@ -30,7 +30,7 @@ def _per_user(table: torch.Tensor) -> torch.Tensor:
 
 @golden("ttnn.experimental.rotary_embedding_llama")
 def rotary_embedding_llama(input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False):
-    """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1 or heads, >= S, dim]."""
+    """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
     if is_decode_mode:
         return _turn(input_tensor, _per_user(cos_cache), _per_user(sin_cache), _matrix(trans_mat))
     rows = input_tensor.shape[2]

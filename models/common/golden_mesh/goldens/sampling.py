@@ -1,13 +1,26 @@
 """Drawing the next token from candidates.
 
-A chip draws from its own random numbers, which nothing outside it can repeat. The golden draws from torch's, so that
-what it gives has the right distribution, and is right to the token where there is one candidate (k = 1, or p small).
+A chip draws from the random numbers of its cores, one core a user, which nothing outside it can repeat. The golden
+draws from torch's, a generator a user, so that what it gives has the right distribution, is repeated by the same seed,
+and is right to the token where there is one candidate (k = 1, or p small).
 """
 import torch
 
 from models.common.golden_mesh.registry import golden
 
-_generator = torch.Generator().manual_seed(0)
+USERS = 32  # at most, in one sampling op
+KEEP = 2**32 - 1  # the seed that means: go on with the numbers that there are
+
+
+def _seed(generator: torch.Generator, seed: int, user: int) -> None:
+    if seed != KEEP:
+        # Users given one seed draw numbers of their own. torch looks at 32 bits of a seed.
+        generator.manual_seed((seed + user * 0x9E3779B9) % 2**32)
+
+
+_generators = [torch.Generator() for _ in range(USERS)]
+for _user, _generator in enumerate(_generators):
+    _seed(_generator, 0, _user)
 
 
 @golden("ttnn.sampling")
@@ -16,21 +29,28 @@ def sampling(input_values_tensor, input_indices_tensor, k, p, temp, *, seed=None
 
     Of the k largest, as many as it takes for their probabilities to exceed p stay; one of those is drawn.
     """
-    generator = _generator if seed is None else torch.Generator().manual_seed(seed)
-    values, ids = input_values_tensor[0, 0].float(), input_indices_tensor[0, 0]
+    k, p, inverse_temperature = (each.reshape(-1).tolist() for each in (k, p, temp))
     tokens = []
-    for user, (row, labels) in enumerate(zip(values, ids)):
-        best, where = torch.topk(row, int(k.reshape(-1)[user]))
-        probabilities = torch.softmax(best * float(temp.reshape(-1)[user]), 0)
+    for user, (row, ids) in enumerate(zip(input_values_tensor[0, 0].float(), input_indices_tensor[0, 0])):
+        generator = _generators[user]
+        if seed is not None:
+            _seed(generator, seed, user)
+        largest, where = torch.topk(row, k[user])
+        probabilities = torch.softmax(largest * inverse_temperature[user], 0)
         before = probabilities.cumsum(0) - probabilities
-        probabilities[before > float(p.reshape(-1)[user])] = 0
-        tokens.append(labels[where[torch.multinomial(probabilities, 1, generator=generator)]])
+        probabilities[before > p[user]] = 0
+        tokens.append(ids[where[torch.multinomial(probabilities, 1, generator=generator)]])
     return torch.cat(tokens).reshape(out.shape)
 
 
 @golden("ttnn.manual_seed")
 def manual_seed(seeds=0, *, device=None, user_ids=None, out):
-    """Seeds the draws that follow. The tensor that the op returns means nothing."""
-    seed = seeds if isinstance(seeds, int) else int(seeds.reshape(-1)[0])
-    _generator.manual_seed(seed)
+    """Seeds the draws that follow, of all users or of those named. The tensor that the op returns means nothing."""
+    if user_ids is None:
+        users = range(USERS)
+    else:
+        users = [user_ids] if isinstance(user_ids, int) else user_ids.reshape(-1).tolist()
+    seeds = [seeds] * len(users) if isinstance(seeds, int) else seeds.reshape(-1).tolist()
+    for user, seed in zip(users, seeds, strict=True):
+        _seed(_generators[user], seed, user)
     return torch.zeros(out.shape)
