@@ -25,7 +25,13 @@ class AttentionWorld(Bench):
     """A bench with a cache (one for whichever layer is tried) and attention modules that use it."""
 
     def __init__(
-        self, mesh_device: ttnn.MeshDevice, reference: Reference, recipe: Recipe, *, batch: int, grid: Optional[Grid] = None
+        self,
+        mesh_device: ttnn.MeshDevice,
+        reference: Reference,
+        recipe: Recipe,
+        *,
+        batch: int,
+        grid: Optional[Grid] = None,
     ):
         super().__init__(mesh_device, reference, batch=batch, grid=grid)
         self.recipe = recipe
@@ -36,17 +42,16 @@ class AttentionWorld(Bench):
         self.attention = {i: TtQwenAttention(mesh_device, self.weights.attention(i), *common) for i in reference.layers}
 
     def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
-        """The module's (attention's or a layer's) step: a token x[u] at positions[u] of each user -> rows of each chip."""
+        """A step of attention or a layer: a token x[u] at positions[u] of each user -> [batch, hidden] of each chip."""
         positions = torch.tensor(positions)
-        rotary_positions = positions.repeat(self.decode.rotary_users // len(positions))[None]
-        rotation = self.rotary.rotation_decode(self.put_ints(rotary_positions, ttnn.uint32))
+        rotation = self.rotary.rotation_decode(self.put_ints(self.rotary_positions(positions), ttnn.uint32))
         page_table = self.put_ints(self.cache.page_table, ttnn.int32)
         y = module.forward_decode(self.put_users(x), rotation, self.put_ints(positions, ttnn.int32), page_table)
         assert y.memory_config() == self.decode.residual_memory
         return self.take_rows(y, len(x))
 
     def run_prefill(self, module, x: torch.Tensor, user: int) -> list[torch.Tensor]:
-        """The module on a prompt x [tokens, hidden] of one user -> rows of each chip."""
+        """The same for a prompt x [tokens, hidden] of one user -> [tokens, hidden] of each chip."""
         rotation = self.rotary.rotation_prefill(self.put_ints(torch.arange(len(x))[None], ttnn.uint32))
         page_table = self.put_ints(self.cache.page_table[user][None], ttnn.int32)
         y = module.forward_prefill(self.put_tokens(x), rotation, page_table)

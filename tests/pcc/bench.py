@@ -44,6 +44,10 @@ class Bench:
         """Token ids, positions, page tables."""
         return replicate(ints.int(), self.mesh_device, dtype, ttnn.ROW_MAJOR_LAYOUT)
 
+    def rotary_positions(self, positions: torch.Tensor) -> torch.Tensor:
+        """[1, rotary_users]: the users' positions, and once more where q and k are rotated in one op."""
+        return positions.repeat(self.decode.rotary_users // len(positions))[None]
+
     def get(self, tensor: ttnn.Tensor, dim: int = 0) -> torch.Tensor:
         """What the chips hold, side by side along `dim`."""
         return ttnn.to_torch(tensor, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=dim))
@@ -64,5 +68,5 @@ def assert_module(chips: list[torch.Tensor], expected: torch.Tensor, *, pcc: flo
 
 
 def evened(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """x [rows, channels] with every channel divided by its size in `like`: a loud channel counts no more than another."""
+    """x [rows, channels], each channel divided by its size in `like`: a loud channel counts no more than another."""
     return x / like.pow(2).mean(0).sqrt()

@@ -29,7 +29,8 @@ class PagedCache:
         self.page_table = dealt.view(pages.users, pages.table_width).int()
         blocks, kv_heads, *rest = self.on_chips.shape
         shape = (blocks, bench.plan.tp * kv_heads, *rest)
-        self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]  # loud as K's peaks
+        # as loud as K's peaks
+        self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""
@@ -45,14 +46,20 @@ class PagedCache:
         self.before = self._read()
 
     def assert_wrote(
-        self, users: Sequence[int], starts: Sequence[int], written: Sequence[KeysValues], *, pcc: float, each_pair: bool = True
+        self,
+        users: Sequence[int],
+        starts: Sequence[int],
+        written: Sequence[KeysValues],
+        *,
+        pcc: float,
+        each_pair: bool = True,
     ) -> None:
         """Since `fill` the users' keys and values were written from their start positions on, and nothing else.
 
         each_pair: K's peaks drown the rest; every rotary pair must be right by itself, too.
         """
         rows = [self._rows(of_user) for of_user in written]
-        places = [self._places(user, start, len(keys)) for user, start, (keys, _) in zip(users, starts, rows, strict=True)]
+        places = [self._places(u, start, len(keys)) for u, start, (keys, _) in zip(users, starts, rows, strict=True)]
         blocks, inside = (torch.cat(of_users) for of_users in zip(*places))
         untouched = torch.ones(self.on_chips.shape[0], BLOCK, dtype=torch.bool)
         untouched[blocks, inside] = False

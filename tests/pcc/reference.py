@@ -97,7 +97,9 @@ class Reference:
         expected, written = self._run(module, i, x, None)
         return Case(x, [], expected, [written])
 
-    def _run(self, module: Callable, i: int, x: torch.Tensor, past: Optional[KeysValues]) -> tuple[torch.Tensor, KeysValues]:
+    def _run(
+        self, module: Callable, i: int, x: torch.Tensor, past: Optional[KeysValues]
+    ) -> tuple[torch.Tensor, KeysValues]:
         """The module's result for tokens x [tokens, hidden] after those of `past`, and their own keys and values."""
         cache, start = DynamicCache(), 0
         if past is not None and past.keys.shape[1]:

@@ -20,11 +20,16 @@ WORKER_DISPATCH = Grid(8, 7)  # too few cores for the ops that take q and k, or 
 @pytest.fixture(scope="module")
 def world_of(mesh_device, reference):
     """world_of(recipe, batch, grid=None), each made once."""
-    return lru_cache(lambda recipe, batch, grid=None: AttentionWorld(mesh_device, reference, recipe, batch=batch, grid=grid))
+
+    @lru_cache(maxsize=None)
+    def make(recipe, batch, grid=None):
+        return AttentionWorld(mesh_device, reference, recipe, batch=batch, grid=grid)
+
+    return make
 
 
 def in_cache(recipe):
-    """How near keys and values must be. In 8 bits a peak wipes out its neighbours: only their sum total can be judged."""
+    """How near keys and values must be. In 8 bits a peak wipes out its neighbours: only the whole can be judged."""
     return dict(pcc=CACHE_PCC[recipe], each_pair=recipe.kv_cache == "bfloat16")
 
 

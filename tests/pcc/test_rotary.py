@@ -44,8 +44,7 @@ def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch,
         users = to_interleaved(x).transpose(0, 1)[None]  # [1, batch, heads, head_dim]
         return replicate(users, mesh_device, memory_config=height_sharded(bench.config.head_dim, cores))
 
-    of_rotary = positions.repeat(bench.decode.rotary_users // batch)[None]
-    rotation = rotary.rotation_decode(bench.put_ints(of_rotary, ttnn.uint32))
+    rotation = rotary.rotation_decode(bench.put_ints(bench.rotary_positions(positions), ttnn.uint32))
     rotated = rotary.forward_decode(put(q, 0), put(k, k_first_core), rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):

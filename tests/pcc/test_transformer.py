@@ -52,7 +52,7 @@ class Talk(Bench):
         inputs = DecodeInputs(
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(positions, ttnn.int32),
-            rotary_positions=self.put_ints(positions.repeat(self.decode.rotary_users // len(PROMPTS))[None], ttnn.uint32),
+            rotary_positions=self.put_ints(self.rotary_positions(positions), ttnn.uint32),
             page_table=self.put_ints(self.page_table, ttnn.int32),
         )
         return self.model.read_logits(self.model.forward_decode(inputs)).float()[: len(PROMPTS)]

@@ -153,10 +153,13 @@ def test_padded_prompts_are_whole_tiles_of_few_lengths():
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
-@pytest.mark.parametrize("batch", range(1, MAX_USERS + 1))
-def test_every_batch_has_its_cores(config, grid, batch):
-    plan = DecodePlan.make(config, ParallelPlan.make(config, 2), grid, batch)
-    assert plan.fused_qk == (batch <= (32 if grid.cores == 64 else 28)), "q and k of all users on cores of their own"
+@pytest.mark.parametrize("users", range(1, MAX_USERS + 1))
+def test_every_number_of_users_has_its_cores(config, grid, users):
+    plan = DecodePlan.make(config, ParallelPlan.make(config, 2), grid, users)
+    batch = plan.batch
+    assert users <= batch <= MAX_USERS and batch < users + grid.x
+    assert batch <= grid.x or batch % grid.x == 0, "the users' cores are no rectangle"
+    assert plan.fused_qk == (users <= (32 if grid.cores == 64 else 24)), "q and k of all users on cores of their own"
     assert plan.rotary_users == (2 * batch if plan.fused_qk else batch) <= grid.cores
     for memory, cores, shard in (
         (plan.user_memory(config.head_dim), batch, [TILE, config.head_dim]),

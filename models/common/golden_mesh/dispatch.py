@@ -21,7 +21,7 @@ from models.common.golden_mesh.trace import Traces
 memory = GoldenMemory()
 traces = Traces(run=lambda call: run(call))
 HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: transfer.py
-_chips: dict[tuple[int, tuple], int] = {}  # (mesh id, coordinate) -> chip id
+_chips: dict[tuple[int, int, tuple], tuple] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,9 @@ class Call:
 
 def slot_of(tensor: ttnn.Tensor) -> Slot:
     mesh = tensor.device()
-    coordinates = tuple(tuple(c) for c in tensor.device_coords())
-    devices = tuple(_chip(mesh, c) for c in coordinates)
     config = tensor.memory_config()
     return Slot(
-        devices, coordinates, config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
+        *_chips_of(tensor, mesh), config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
         tuple(tensor.shape), tensor.dtype,
     )  # fmt: skip
 
@@ -59,10 +57,15 @@ def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDe
     return ceil(tensor.buffer_num_pages() / banks) * tensor.buffer_aligned_page_size()
 
 
-def _chip(mesh: ttnn.MeshDevice, coordinate: tuple[int, ...]) -> int:
-    key = (mesh.id(), coordinate)
+def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Ids and coordinates of the chips that hold the tensor: all of its mesh, as a rule, or one."""
+    coordinates = tensor.device_coords()
+    key = (mesh.id(), len(coordinates), tuple(coordinates[0]))
     if key not in _chips:
-        _chips[key] = mesh.get_device_id(ttnn.MeshCoordinate(list(coordinate)))
+        found = [mesh.get_device_id(c) for c in coordinates], [tuple(c) for c in coordinates]
+        if 1 < len(coordinates) < mesh.get_num_devices():
+            return tuple(found[0]), tuple(found[1])  # some part of the mesh, which the key does not tell from others
+        _chips[key] = tuple(found[0]), tuple(found[1])
     return _chips[key]
 
 
@@ -174,11 +177,12 @@ def _place(slot: Slot) -> tuple:
 
 def run(step: Call) -> None:
     """Compute the step's values from golden memory into golden memory."""
-    shards = {slot: memory.read(slot) for slot in step.inputs if slot not in _written(step)}
+    targets = _written(step)
+    shards = {slot: memory.read(slot) for slot in step.inputs if slot not in targets}
     if step.golden.over_chips:
         _run_over_chips(step, shards)
     elif step.golden.writes:
-        _run_in_place(step, shards)
+        _run_in_place(step, shards, targets)
     else:
         _run_per_chip(step, shards)
 
@@ -222,8 +226,7 @@ def _run_per_chip(step: Call, shards) -> None:
         memory.write(slot, [result[i] for result in results])
 
 
-def _run_in_place(step: Call, shards) -> None:
-    targets = _written(step)
+def _run_in_place(step: Call, shards, targets: list[Slot]) -> None:
     everything = shards | {slot: memory.read(slot) for slot in targets}
     extras = _extras(step)
     dtypes = [slot.dtype for slot in targets]

@@ -44,6 +44,8 @@ def round_to(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     float32, int32, int32 for uint16, uint8; and int64 for uint32, since torch's own uint32 can neither index nor be
     added. Never changes `values`; returns `values` itself where there is nothing to do, as for bfloat16 in bfloat16.
     """
+    if values.numel() > 1 and not any(values.stride()):  # one value, expanded: stays one value
+        return _ROUND[dtype.name](values[(0,) * values.dim()]).expand(values.shape)
     return _ROUND[dtype.name](values)
 
 

@@ -1,4 +1,7 @@
-"""Tensors made on the device. Their shape is the real op's; every chip gets the same."""
+"""Tensors made on the device. Their shape is the real op's; every chip gets the same.
+
+A constant is one value, expanded: an empty cache costs no host memory until it is written.
+"""
 import torch
 
 from models.common.golden_mesh.registry import golden
@@ -6,34 +9,34 @@ from models.common.golden_mesh.registry import golden
 
 @golden("ttnn.zeros")
 def zeros(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
-    return torch.zeros(out.shape)
+    return torch.zeros(()).expand(out.shape)
 
 
 @golden("ttnn.ones")
 def ones(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
-    return torch.ones(out.shape)
+    return torch.ones(()).expand(out.shape)
 
 
 @golden("ttnn.full")
 def full(shape, fill_value, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
-    return torch.full(out.shape, fill_value)
+    return torch.tensor(fill_value).expand(out.shape)
 
 
 @golden("ttnn.zeros_like")
 def zeros_like(tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
-    return torch.zeros(out.shape)
+    return torch.zeros(()).expand(out.shape)
 
 
 @golden("ttnn.ones_like")
 def ones_like(tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
-    return torch.ones(out.shape)
+    return torch.ones(()).expand(out.shape)
 
 
 @golden("ttnn.full_like")
 def full_like(
     tensor, fill_value, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
 ):
-    return torch.full(out.shape, fill_value)
+    return torch.tensor(fill_value).expand(out.shape)
 
 
 @golden("ttnn.arange")

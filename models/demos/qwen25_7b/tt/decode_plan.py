@@ -33,7 +33,7 @@ class DecodePlan:
     def fused_qk(self) -> bool:
         """Whether q and k of all users lie on cores of their own, as the ops that take both at once want it.
 
-        With worker dispatch (56 cores) that is up to 28 users; beyond, q and k share cores and go one after the other.
+        With worker dispatch (56 cores) that is up to 24 users; beyond (whole rows: 32), q and k share cores and go one after the other.
         """
         return 2 * self.batch <= self.grid.cores
 
