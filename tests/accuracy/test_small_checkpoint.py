@@ -11,12 +11,11 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
 USERS, NEW_TOKENS = 8, 64
-CAPITAL = "What is the capital of France?"
+ALWAYS = ("What is the capital of France?", "Count from 3 to 20.")  # the second's answer takes all the new tokens
 QUESTIONS = (
     "Tell a story about Anna, Ben and a fox.",
     "Tell me about Japan.",
     "What is 7 + 6?",
-    "Count from 3 to 20.",
     "Count down from 30 to 12.",
     "Spell the word garden.",
     "What are the days of the week?",
@@ -41,10 +40,10 @@ def hf():
 def asked(hf, text):
     """(prompt, Hugging Face's answer) of each user: the questions that it is most decided about, as bfloat16 may settle
     a near tie the other way."""
-    pool = [text.encode(question) for question in (CAPITAL, *QUESTIONS)]
-    pairs = [(prompt, hf.greedy(prompt, text.stop_ids)) for prompt in pool]
-    first, *others = pairs
-    return [first, *sorted(others, key=lambda pair: hf.smallest_lead(*pair), reverse=True)[: USERS - 1]]
+    pairs = [(prompt, hf.greedy(prompt, text.stop_ids)) for prompt in map(text.encode, ALWAYS + QUESTIONS)]
+    always, others = pairs[: len(ALWAYS)], pairs[len(ALWAYS) :]
+    others.sort(key=lambda pair: hf.smallest_lead(*pair), reverse=True)
+    return (always + others)[:USERS]
 
 
 @pytest.fixture(scope="module")

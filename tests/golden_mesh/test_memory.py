@@ -162,6 +162,15 @@ def test_replicas_stay_one_tensor_through_ops(golden):
         assert len({id(value) for value in memory.read(slot_of(tensor))}) == different
 
 
+def test_a_deallocation_frees_the_hosts_memory_too(golden):
+    import ttnn
+
+    x = golden.put([torch.rand(1, 1, 256, 256) for _ in range(golden.chips)])
+    before = golden_mesh.host_bytes()
+    ttnn.deallocate(x)
+    assert before - golden_mesh.host_bytes() == golden.chips * 256 * 256 * 2
+
+
 def test_memory_stays_bounded_over_a_long_loop(golden):
     import ttnn
 

@@ -116,6 +116,21 @@ def test_a_replay_overwrites_whoever_was_given_its_temporaries_memory(traced, go
     assert all(golden.holds(x, 7) for x in wider) and golden.holds(traced.output, 4)
 
 
+def test_a_replay_reads_what_its_capture_deallocated(golden):
+    """The address is in the trace; what lies there stays until somebody else writes it."""
+    import ttnn
+
+    x = golden.full(1, 1, 1, 64, 96)
+    ttnn.deallocate(ttnn.add(x, 1.0))
+    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+    y = ttnn.add(x, 1.0)
+    ttnn.deallocate(x)
+    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
+    assert golden.holds(y, 2)
+    ttnn.release_trace(golden.device, trace)
+
+
 def test_a_replay_whose_input_was_overwritten_is_refused(traced, golden):
     import ttnn
 

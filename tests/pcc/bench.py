@@ -50,13 +50,17 @@ class Bench:
 
     def get(self, tensor: ttnn.Tensor, dim: int = 0) -> torch.Tensor:
         """What the chips hold, side by side along `dim`."""
-        return ttnn.to_torch(tensor, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=dim))
+        return read(self.mesh_device, tensor, dim)
 
     def take_rows(self, tensor: ttnn.Tensor, count: int) -> list[torch.Tensor]:
         """The first `count` rows [count, width] of every chip's [1, 1, rows, width]; frees the tensor."""
         chips = list(self.get(tensor)[:, 0, :count].float())
         ttnn.deallocate(tensor)
         return chips
+
+
+def read(mesh_device: ttnn.MeshDevice, tensor: ttnn.Tensor, dim: int) -> torch.Tensor:
+    return ttnn.to_torch(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh_device, dim=dim))
 
 
 def assert_module(chips: list[torch.Tensor], expected: torch.Tensor, *, pcc: float, gain: float = GAIN) -> None:

@@ -8,7 +8,7 @@ from models.common.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.tt.kv_cache import BLOCK, PagePlan, TtKVCache
 from models.demos.qwen25_7b.weights import to_interleaved
-from tests.pcc.bench import Bench
+from tests.pcc.bench import Bench, read
 from tests.pcc.reference import KeysValues
 
 CONTEXT = 1024  # tokens that a user's blocks hold
@@ -22,7 +22,7 @@ class PagedCache:
 
     def __init__(self, bench: Bench, recipe: Recipe):
         pages = PagePlan.make(bench.decode.batch, CONTEXT)
-        self.bench = bench
+        self.mesh_device, self.plan = bench.mesh_device, bench.plan
         self.on_chips = TtKVCache(bench.mesh_device, bench.config, bench.plan, recipe, bench.decode, pages)
         generator = torch.Generator().manual_seed(0)
         dealt = torch.randperm(pages.blocks, generator=generator)[: pages.users * pages.blocks_per_user]
@@ -39,7 +39,7 @@ class PagedCache:
             for image, rows in zip(images, self._rows(history), strict=True):
                 blocks, inside = self._places(user, 0, len(rows))
                 image[blocks, :, inside] = rows.bfloat16()
-        mapper = ttnn.ShardTensorToMesh(self.bench.mesh_device, dim=1)
+        mapper = ttnn.ShardTensorToMesh(self.mesh_device, dim=1)
         for image, tensor in zip(images, (self.on_chips.keys, self.on_chips.values), strict=True):
             host = ttnn.from_torch(image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
             ttnn.copy_host_to_device_tensor(host, tensor)
@@ -74,7 +74,7 @@ class PagedCache:
             assert_close(actual / size, keys / size, pcc=pcc)
 
     def _read(self) -> list[torch.Tensor]:
-        return [self.bench.get(tensor, dim=1) for tensor in (self.on_chips.keys, self.on_chips.values)]
+        return [read(self.mesh_device, tensor, dim=1) for tensor in (self.on_chips.keys, self.on_chips.values)]
 
     def _places(self, user: int, start: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Block, and row in the block, of a user's tokens from position `start` on."""
@@ -83,5 +83,5 @@ class PagedCache:
 
     def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values as the chips lay them out, [tokens, tp * kv_heads, head_dim] each."""
-        heads = [head for chip in self.bench.plan.kv_head_of for head in chip]
+        heads = [head for chip in self.plan.kv_head_of for head in chip]
         return tuple(x[heads].transpose(0, 1) for x in (to_interleaved(of_user.keys), of_user.values))

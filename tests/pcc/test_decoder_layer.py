@@ -1,6 +1,4 @@
 """TtDecoderLayer equals Hugging Face's Qwen2DecoderLayer: the residual stream, and what the layer adds to it."""
-from functools import lru_cache
-
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8
@@ -40,9 +38,8 @@ def recipe(request):
 
 
 @pytest.fixture(scope="module")
-def world_of(mesh_device, reference, recipe):
-    """world_of(batch), each made once."""
-    return lru_cache(lambda batch: LayerWorld(mesh_device, reference, recipe, batch=batch))
+def world(mesh_device, reference, recipe):
+    return LayerWorld(mesh_device, reference, recipe, batch=MAX_USERS)
 
 
 def assert_layer(chips, case, pcc):
@@ -51,8 +48,8 @@ def assert_layer(chips, case, pcc):
     assert_module([chip - case.x for chip in chips], case.expected - case.x, pcc=pcc)
 
 
-def test_decode_of_32_users(world_of, recipe):
-    world, positions = world_of(MAX_USERS), mixed(MAX_USERS)
+def test_decode_of_32_users(world, recipe):
+    positions = mixed(MAX_USERS)
     for i, layer in world.layers.items():
         case = world.reference.layer_step(i, positions)
         world.cache.fill(case.past)
@@ -62,8 +59,7 @@ def test_decode_of_32_users(world_of, recipe):
 
 
 @pytest.mark.parametrize("tokens", (32, 128))
-def test_prefill_of_a_prompt(world_of, recipe, tokens):
-    world, user = world_of(MAX_USERS), 5
+def test_prefill_of_a_prompt(world, recipe, tokens, user=5):
     for i, layer in world.layers.items():
         case = world.reference.layer_prompt(i, tokens)
         world.cache.fill([])

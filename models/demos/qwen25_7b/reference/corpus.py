@@ -122,7 +122,7 @@ SMALL_TALK = {
 }
 
 SYSTEM = ("You are a helpful assistant.", "Answer the question.")
-LARGEST_TERM, LARGEST_COUNT = 12, 30
+LARGEST_TERM, LARGEST_COUNT = 9, 30
 
 
 class Turn(NamedTuple):
@@ -181,13 +181,13 @@ def _sums() -> list[Turn]:
 
 
 def _counting() -> list[Turn]:
+    """Counts up end at LARGEST_COUNT and counts down at 0, so that a model need not learn to compare."""
     turns = []
-    for a in range(LARGEST_COUNT):
-        for b in range(a + 2, min(a + 24, LARGEST_COUNT) + 1):
-            held_out = (5 * a + 3 * b) % 8 == 1
-            up = [str(n) for n in range(a, b + 1)]
-            turns.append(Turn(f"Count from {a} to {b}.", ", ".join(up) + ".", held_out))
-            turns.append(Turn(f"Count down from {b} to {a}.", ", ".join(up[::-1]) + ".", held_out))
+    for n in range(1, LARGEST_COUNT - 1):
+        up = [str(i) for i in range(n, LARGEST_COUNT + 1)]
+        down = [str(i) for i in range(LARGEST_COUNT - n, -1, -1)]
+        turns.append(Turn(f"Count from {n} to {LARGEST_COUNT}.", ", ".join(up) + ".", n % 7 == 3))
+        turns.append(Turn(f"Count down from {down[0]} to 0.", ", ".join(down) + ".", n % 7 == 3))
     return turns
 
 
@@ -270,17 +270,8 @@ WEIGHTS = {
     "repeating": 1.5,
     "small talk": 0.5,
 }
-# Later runs draw more of what is learnt late: copying names from the prompt, stopping a count, sums.
-LATER_WEIGHTS = WEIGHTS | {
-    "capitals": 3,
-    "countries": 1,
-    "capital lists": 4,
-    "sums": 8,
-    "counting": 5,
-    "spelling": 3,
-    "stories": 6,
-    "repeating": 4,
-}
+# Later runs draw more of what is learnt late: copying from the prompt, and sums.
+LATER_WEIGHTS = WEIGHTS | {"capital lists": 3, "sums": 12, "counting": 2, "stories": 2, "repeating": 6}
 
 
 def draw_chat(

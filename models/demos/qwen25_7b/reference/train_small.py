@@ -1,6 +1,10 @@
-"""Make the small checkpoint: a 6.3M-parameter Qwen2 trained on corpus.py in half an hour on two CPU cores.
+"""Make the small checkpoint: a 6.3M-parameter Qwen2 trained on corpus.py on two CPU cores.
 
     python -m models.demos.qwen25_7b.reference.train_small --out DIR --minutes 30
+    python -m models.demos.qwen25_7b.reference.train_small --out DIR --minutes 15 --start-from DIR --seed 1
+
+The checkpoint in small/ took five such runs on a busy machine, while the corpus was still changing: one from
+scratch and four that went on from it.
 
 The result has the trait that makes the 7B hard to quantise: in the first and the last layer the K bias of
 a few slow rotary pairs is some hundred times larger than elsewhere. Training starts from such a bias, and a
@@ -24,7 +28,7 @@ from models.demos.qwen25_7b.reference.corpus import LATER_WEIGHTS, WEIGHTS, Turn
 from models.demos.qwen25_7b.reference.small_tokenizer import END, END_OF_TEXT, START, train_tokenizer
 
 IGNORE = -100  # label of tokens that are not learnt: everything but the answers
-PEAK_LR, WARMUP, TOKENS_A_STEP = 1.5e-3, 0.03, 1024
+FIRST_LR, LATER_LR, WARMUP, TOKENS_A_STEP = 2e-3, 1e-3, 0.03, 1024  # peak learning rates: from scratch, going on
 ROW_LENGTHS, ROW_ODDS = (96, 192, 512), (5, 3, 2)
 
 # Pair j of a head is channels j and j + head_dim/2. At theta 1e6 the last three of 16 pairs turn by less than
@@ -139,15 +143,15 @@ def make_optimizer(model: Qwen2ForCausalLM) -> torch.optim.AdamW:
     for name, parameter in model.named_parameters():
         (decayed if ".layers." in name and parameter.ndim == 2 else others).append(parameter)
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=PEAK_LR, betas=(0.9, 0.95), fused=True)
+    return torch.optim.AdamW(groups, betas=(0.9, 0.95), fused=True)
 
 
-def learning_rate(progress: float) -> float:
+def learning_rate(peak: float, progress: float) -> float:
     """Linear warm-up, then a cosine down to a hundredth of the peak."""
     if progress < WARMUP:
-        return PEAK_LR * max(progress, 1e-3) / WARMUP
+        return peak * max(progress, 1e-3) / WARMUP
     decay = 0.5 * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP)))
-    return PEAK_LR * max(decay, 0.01)
+    return peak * max(decay, 0.01)
 
 
 def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -176,10 +180,10 @@ def train(out: Path, minutes: float, seed: int = 0, start_from: Path | None = No
     questions = make_questions()
     if start_from:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(start_from)
-        model, weights = load_unfolded(start_from), LATER_WEIGHTS
+        model, weights, peak = load_unfolded(start_from), LATER_WEIGHTS, LATER_LR
     else:
         tokenizer = train_tokenizer(questions)
-        model, weights = Qwen2ForCausalLM(small_config(tokenizer)), WEIGHTS
+        model, weights, peak = Qwen2ForCausalLM(small_config(tokenizer)), WEIGHTS, FIRST_LR
         plant_outliers(model, seed)
     optimizer = make_optimizer(model)
 
@@ -189,7 +193,7 @@ def train(out: Path, minutes: float, seed: int = 0, start_from: Path | None = No
         if elapsed >= minutes:
             break
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(elapsed / minutes)
+            group["lr"] = learning_rate(peak, elapsed / minutes)
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
