@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
 USERS, NEW_TOKENS = 8, 64
-ALWAYS = ("What is the capital of France?", "Count from 3 to 20.")  # the second's answer takes all the new tokens
+ALWAYS = ("What is the capital of France?", "Count from 2 to 25.")  # the second's answer takes all the new tokens
 QUESTIONS = (
     "Tell a story about Anna, Ben and a fox.",
     "Tell me about Japan.",

@@ -63,31 +63,32 @@ def summary_of(out: str, where: str, users: int) -> str:
     return found.group()
 
 
-def test_without_any_option_it_answers_on_a_golden_n300(tmp_path):
-    out = Run(tmp_path, f"{DEMO}").finish()
+def test_left_to_itself_it_answers_on_an_n300(tmp_path):
+    out = Run(tmp_path, f"{DEMO}", "--backend", "golden").finish()
     assert re.search(r"^> What is the capital of France\?\n.*Paris", out, re.MULTILINE)
     summary = summary_of(out, "N300.*", 1)
     assert "golden mesh" in summary and re.search(r"first token +\d+ ms", summary) and "tokens/s" in summary
 
 
 def test_eight_chips_answer_too(tmp_path):
-    out = Run(tmp_path, f"{DEMO}", "--mesh", "T3K", "--max-new-tokens", "16").finish()
+    out = Run(tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "T3K", "--max-new-tokens", "16").finish()
     assert "Paris" in out and "golden mesh" in summary_of(out, "T3K, tp 8.*", 1)
 
 
 def test_a_file_of_prompts_on_one_chip_gives_a_table(tmp_path):
     (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS))
     file = f"{tmp_path / 'prompts.json'}"
-    out = Run(tmp_path, f"{DEMO}", "--mesh", "n150", "--prompts", file, "--max-new-tokens", "16").finish()
+    out = Run(tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "n150", "--prompts", file, "--max-new-tokens", "16").finish()
     for user, (country, capital) in enumerate((("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome"))):
         assert re.search(rf"^ +{user} .*{country}.* +\d+ +.*{capital}", out, re.MULTILINE), out
     assert "golden mesh" in summary_of(out, "N150.*", 3)
 
 
 def test_streaming_plain_text_and_seeds(tmp_path):
+    golden = ["--backend", "golden"]
     sampled = ["--batch-size", "2", "--temperature", "4", "--seed", "1", "--max-new-tokens", "8", "--recipe", "bf16"]
     plain = ["--no-instruct", "--prompt", "The capital of France is", "--max-new-tokens", "6"]
-    runs = [["--max-new-tokens", "8"], plain, sampled, sampled]
+    runs = [[*golden, *run] for run in (["--max-new-tokens", "8"], plain, sampled, sampled)]
     program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{MANY_RUNS}"
     results = json.loads(Run(tmp_path, "-c", program, json.dumps(runs)).finish().splitlines()[-1])
     assert [status for status, _, _ in results] == [0] * len(runs)

@@ -2,8 +2,6 @@
 
 K has the 7B's peaks; users' blocks lie all over the cache, and whatever is not theirs is noise.
 """
-from functools import lru_cache
-
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8
@@ -19,16 +17,17 @@ WORKER_DISPATCH = Grid(8, 7)  # too few cores for the ops that take q and k, or 
 
 @pytest.fixture(scope="module")
 def world_of(mesh_device, reference):
-    """world_of(recipe, batch, grid=None); the last one is kept, for the tests that follow.
+    """world_of(recipe, batch, grid=None); the last one is kept, for the tests that follow."""
+    last = {}
 
-    Not all of them: each has buffers that stay in L1, and only one model's fit beside a prompt's matmuls.
-    """
+    def world_of(recipe, batch, grid=None):
+        key = recipe, batch, grid
+        if key not in last:
+            last.clear()  # before the next is made: L1 has room for one world's buffers beside a prompt's matmuls
+            last[key] = AttentionWorld(mesh_device, reference, recipe, batch=batch, grid=grid)
+        return last[key]
 
-    @lru_cache(maxsize=1)
-    def make(recipe, batch, grid=None):
-        return AttentionWorld(mesh_device, reference, recipe, batch=batch, grid=grid)
-
-    return make
+    return world_of
 
 
 def in_cache(recipe):
