@@ -28,3 +28,11 @@ def vocabulary(size) -> torch.Tensor:
     shape = QWEN25_7B.vocab_size, QWEN25_7B.hidden_size
     generator = torch.Generator().manual_seed(0)
     return torch.empty(shape, dtype=torch.bfloat16).normal_(std=QWEN25_7B.hidden_size**-0.5, generator=generator)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs(mesh_device):
+    """A compiled collective keeps semaphores in L1, below all that lay there when it was compiled; whatever is placed
+    later goes below those. So each file starts without programs, as a process with one model does."""
+    yield
+    mesh_device.clear_program_cache()

@@ -42,6 +42,7 @@ def activate(system: str) -> None:
     directory = Path(tempfile.mkdtemp(prefix="golden-mesh-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.environ.update(make_environment(SYSTEMS[system], directory))
+    os.environ.setdefault("HOME", f"{directory}")  # without one the import of ttnn crashes
     importlib.import_module("models.common.golden_mesh.install").install()
     _active = system
 

@@ -2,8 +2,9 @@
 
 An entry is the torch value of one tensor on one chip, found by (device id, buffer type, address). Because the keys
 are addresses that the real allocator gave, lifetimes need no bookkeeping of ours: memory that is allocated again
-replaces what was there, a view reads the entry of its base under another shape, and reading memory that something
-else has overwritten (a trace's replay, an allocation of a submesh) is an error here, where a chip would give garbage.
+replaces what was there, and a view reads the entry of its base under another shape. A tensor whose memory something else
+has overwritten (a trace's replay, an allocation of a submesh) reads, as on a chip, what is there now; where that does not
+begin at its address or is not of its size, it is an error here, where a chip would give garbage.
 
 Values are shared wherever they are equal by construction: replicas hold one torch tensor, and so do an op's input and
 output where the op only moves data. Before an op writes in place, `exclusive` copies what others share.
@@ -114,6 +115,8 @@ class GoldenMemory:
         Copies it first if anything outside these chips' entries lies in the same storage.
         """
         devices = [slot.devices[i] for i in members]
+        if self._value(devices[0], slot).numel() != _volume(slot.shape):
+            raise GoldenError(f"an op writes in place into {slot}, which is only some rows of what lies there")
         value = self._value(devices[0], slot)
         if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
             value = value.clone(memory_format=torch.contiguous_format)

@@ -3,8 +3,8 @@
     python -m models.demos.qwen25_7b.reference.train_small --out DIR --minutes 30
     python -m models.demos.qwen25_7b.reference.train_small --out DIR --minutes 15 --start-from DIR --seed 1
 
-The checkpoint in small/ took five such runs on a busy machine, while the corpus was still changing: one from
-scratch and four that went on from it.
+The checkpoint in small/ took six such runs on a busy machine, while the corpus was still changing: one from
+scratch and five that went on from it.
 
 The result has the trait that makes the 7B hard to quantise: in the first and the last layer the K bias of
 a few slow rotary pairs is some hundred times larger than elsewhere. Training starts from such a bias, and a
