@@ -16,14 +16,14 @@ from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 NEW_TOKENS = 24
 PROMPTS = [
     "What is the capital of France?",
-    "Count from 3 to 20.",
+    "Count from 9 to 30.",
     "Spell the word banana.",
     "What is the capital of Japan?",
-    "Count from 11 to 25.",
-    "What is 7 plus 5?",
-    "Spell the word window.",
-    "What is the capital of Peru?",
-    "Count from 1 to 9.",
+    "Name the planets.",
+    "What is 7 + 5?",
+    "Name the months of the year.",
+    "What is 9 + 8?",
+    "Tell a story about teacher Tom, doctor Anna and a fox.",
 ]  # one more than a T3K has chips, so that with eight replicas one has two users
 
 
