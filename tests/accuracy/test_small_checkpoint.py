@@ -10,20 +10,18 @@ from models.demos.qwen25_7b.demo.text import Text
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
-USERS, NEW_TOKENS = 8, 64
-ALWAYS = ("What is the capital of France?", "Count from 2 to 25.")  # the second's answer takes all the new tokens
+NEW_TOKENS = 64
 QUESTIONS = (
-    "Tell a story about Anna, Ben and a fox.",
-    "Tell me about Japan.",
-    "What is 7 + 6?",
-    "Count down from 30 to 12.",
-    "Spell the word garden.",
+    "What is the capital of France?",
+    "Count from 2 to 25.",  # the answer takes all the new tokens
+    "Tell a story about teacher Tom, doctor Anna and a fox.",
+    "What is 7 + 5?",
+    "Spell the word banana.",
     "What are the days of the week?",
     "Name the planets.",
     "Name the months of the year.",
-    "Who are you?",
-    "What can you do?",
 )
+USERS = len(QUESTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +36,8 @@ def hf():
 
 @pytest.fixture(scope="module")
 def asked(hf, text):
-    """(prompt, Hugging Face's answer) of each user: the questions that it is most decided about, as bfloat16 may settle
-    a near tie the other way."""
-    pairs = [(prompt, hf.greedy(prompt, text.stop_ids)) for prompt in map(text.encode, ALWAYS + QUESTIONS)]
-    always, others = pairs[: len(ALWAYS)], pairs[len(ALWAYS) :]
-    others.sort(key=lambda pair: hf.smallest_lead(*pair), reverse=True)
-    return (always + others)[:USERS]
+    """(prompt, Hugging Face's answer) of each user."""
+    return [(prompt, hf.greedy(prompt, text.stop_ids)) for prompt in map(text.encode, QUESTIONS)]
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +77,6 @@ class HuggingFace:
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         )  # fmt: skip
         return out[0, len(prompt) :].tolist()
-
-    def smallest_lead(self, prompt: list[int], answer: list[int]) -> float:
-        """Of the first choice over the second, in logits, at the answer's most doubtful token."""
-        first, second = self.logits(prompt + answer)[len(prompt) - 1 : -1].topk(2).values.T
-        return float((first - second).min())
 
 
 class Generators:
