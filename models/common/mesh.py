@@ -140,4 +140,6 @@ def _check_ttnn() -> None:
             "under CPython 3.10 or 3.12"
         ) from None
     if found != TTNN_VERSION:
-        raise MeshError(f"ttnn {found} is installed, this port was made for {TTNN_VERSION}: pip install ttnn=={TTNN_VERSION}")
+        raise MeshError(
+            f"ttnn {found} is installed, this port was made for {TTNN_VERSION}: pip install ttnn=={TTNN_VERSION}"
+        )

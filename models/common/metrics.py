@@ -25,7 +25,9 @@ def closeness(actual: torch.Tensor, expected: torch.Tensor) -> Closeness:
     return Closeness(float(a @ e / (a.norm() * e.norm())), float(error))
 
 
-def assert_close(actual: torch.Tensor, expected: torch.Tensor, *, pcc: float, relative_error: float | None = None) -> Closeness:
+def assert_close(
+    actual: torch.Tensor, expected: torch.Tensor, *, pcc: float, relative_error: float | None = None
+) -> Closeness:
     """AssertionError with the numbers unless `actual` is as near as asked.
 
     relative_error: at most this; by default what a pcc of that value means for a result of the right scale,

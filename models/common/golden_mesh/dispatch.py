@@ -128,7 +128,9 @@ def call(operation, *args, **kwargs):
     device = inputs[0].device() if inputs else None
     for slot in slots.values():
         if len(slot.devices) < device.get_num_devices():
-            raise GoldenError(f"{name} on {slot}, which is on {len(slot.devices)} of its mesh's chips: the mock cannot run it")
+            raise GoldenError(
+                f"{name} on {slot}, which is on {len(slot.devices)} of its mesh's chips: the mock cannot run it"
+            )
     if traces.capturing and not inputs and operation.is_cpp_operation:
         traces.outside(f"{name}, which makes a tensor on the host and writes it to the device,")
     programs = device.num_program_cache_entries() if device is not None and traces.capturing else None

@@ -10,7 +10,8 @@ from models.common.golden_mesh.dispatch import forget_mesh, traces
 from models.common.golden_mesh.errors import TraceError
 from models.common.golden_mesh.overlay import expect_dispatch
 
-_roots: dict[int, tuple[list[int], int]] = {}  # mesh id -> (its chips, bytes of its trace region): meshes opened, not cut
+# mesh id -> (its chips, bytes of its trace region), of the meshes that were opened, not cut from another
+_roots: dict[int, tuple[list[int], int]] = {}
 
 
 def install() -> None:

@@ -13,7 +13,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # so that the file runs from a plain checkout
 
 from models.common.errors import UserError  # noqa: E402
-from models.common.mesh import MACHINES, check_tp, describe_backend, machine, open_replicas, select_backend, traces_available  # noqa: E402
+from models.common.mesh import (  # noqa: E402
+    MACHINES,
+    check_tp,
+    describe_backend,
+    machine,
+    open_replicas,
+    select_backend,
+    traces_available,
+)
 from models.demos.qwen25_7b.config import RECIPES, ParallelPlan  # noqa: E402
 from models.demos.qwen25_7b.demo.prompts import read_prompts  # noqa: E402
 from models.demos.qwen25_7b.demo.report import Report, WeightsBar, show_table  # noqa: E402
@@ -23,11 +31,13 @@ from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights  # noqa: E40
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--mesh", default="N300", help=f"{', '.join(MACHINES)}")
     parser.add_argument("--tp", type=int, help="chips that share a replica of the model; default: all of the mesh")
     parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
-    parser.add_argument("--model", help="directory or hub id of a Qwen2.5 checkpoint; default: the small one beside this code")
+    parser.add_argument("--model", help="directory or hub id of a checkpoint; default: the small one")
     parser.add_argument("--recipe", default="bfp8", choices=sorted(RECIPES), help="number formats of weights and cache")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", help="one user's prompt")
