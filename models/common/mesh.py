@@ -67,6 +67,14 @@ def traces_available() -> bool:
     return not os.environ.get("TT_METAL_SLOW_DISPATCH_MODE")
 
 
+def command_queues(worker_dispatch: bool = False) -> int:
+    """Command queues that open_mesh opens a mesh with: a second one for transfers, where there is room for it.
+
+    Slow dispatch has no queues to speak of; the one row of worker cores that dispatches for an N300 or T3K holds one.
+    """
+    return 2 if traces_available() and not worker_dispatch else 1
+
+
 @contextmanager
 def open_mesh(
     mesh: str, *, shape: Optional[tuple[int, int]] = None, worker_dispatch: bool = False
@@ -91,6 +99,7 @@ def open_mesh(
         device = ttnn.open_mesh_device(
             ttnn.MeshShape(rows, columns),
             trace_region_size=TRACE_REGION_BYTES,
+            num_command_queues=command_queues(worker_dispatch),
             dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
         )
         try:

@@ -43,9 +43,28 @@ def argmax(input_tensor, dim=None, keepdim=False, *, enable_secondary_dm=None):
 
 @golden("ttnn.topk")
 def topk(input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tensor=None, stable=False):
-    """The k largest values and where they are, or the labels that indices_tensor has there. Equals: in any order."""
-    values, indices = torch.topk(input_tensor, k, dim, largest, True)
+    """The k largest values and where they are, or the labels that indices_tensor has there.
+
+    Equals: the first come first if `stable`, else in any order.
+    """
+    if stable:
+        ordered = torch.sort(input_tensor, dim=dim, descending=largest, stable=True)
+        values, indices = (x.narrow(dim, 0, k) for x in ordered)
+    else:
+        values, indices = torch.topk(input_tensor, k, dim, largest, True)
     return values, indices if indices_tensor is None else indices_tensor.gather(dim, indices)
+
+
+@golden("ttnn.cumsum")
+def cumsum(input, dim, *, dtype=None, reverse_order=False, disable_compensated_sum=None):
+    x = input.float()
+    return x.flip(dim).cumsum(dim).flip(dim) if reverse_order else x.cumsum(dim)
+
+
+@golden("ttnn.gather")
+def gather(input, dim, index, *, sparse_grad=False):
+    """input's elements at `index` along dim."""
+    return input.gather(dim, index.long())
 
 
 @golden("ttnn.plus_one", writes="input_tensor")

@@ -16,6 +16,7 @@ from models.common.errors import UserError  # noqa: E402
 from models.common.mesh import (  # noqa: E402
     MACHINES,
     check_tp,
+    command_queues,
     describe_backend,
     machine,
     open_replicas,
@@ -47,9 +48,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-new-tokens", type=int, default=64, help="tokens to generate for each user")
     parser.add_argument("--max-seq-len", type=int, default=1024, help="context for which cache is allocated, tokens a user")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
-    parser.add_argument("--top-k", type=int, default=0, help="0 keeps all tokens")
+    parser.add_argument("--top-k", type=int, default=32, help="0 keeps all tokens; more than 32 only on the host")
     parser.add_argument("--top-p", type=float, default=1.0, help="1 keeps all tokens")
     parser.add_argument("--seed", type=int, help="makes sampled text repeatable")
+    parser.add_argument("--sample-on", default="device", choices=("device", "host"), help="where tokens are chosen")
     parser.add_argument("--verbose", action="store_true", help="let the libraries log")
     return parser.parse_args(argv)
 
@@ -75,6 +77,8 @@ def run(args: argparse.Namespace) -> None:
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     max_seq_len = min(args.max_seq_len, checkpoint.config.max_position_embeddings)
+    if args.sample_on == "device":
+        sampling.check_on_device()
     check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp)
     plan = ParallelPlan.make(checkpoint.config, tp)
     report = Report(len(prompts), describe_backend(backend))
@@ -92,7 +96,14 @@ def run(args: argparse.Namespace) -> None:
                     max_seq_len=max_seq_len,
                     progress=bar,
                 )
-            replicas.append(Replica(model, traced=traces_available()))
+            replicas.append(
+                Replica(
+                    model,
+                    traced=traces_available(),
+                    queues=command_queues(),
+                    host_logits=args.sample_on == "host",
+                )
+            )
         generator = Generator(replicas)
         streams = [text.stream() for _ in prompts]
         if len(prompts) == 1:

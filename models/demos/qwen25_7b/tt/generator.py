@@ -7,7 +7,9 @@ import torch
 from models.common.errors import UserError
 from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.replica import Replica
-from models.demos.qwen25_7b.tt.sampling import HostSampler, Sampling
+from models.demos.qwen25_7b.tt.sampling import CANDIDATES, GREEDY, HostSampler, Noise, Sampling
+
+AHEAD = 2  # decode steps in flight where the chips sample: one computing, one waiting for it
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,30 @@ def check_request(
 
 
 class _Users:
-    """The users of one replica: who they are, their next tokens and positions, and whose turn is over."""
+    """The users of one replica: who they are, their next tokens and positions, and whose turn is over.
 
-    def __init__(self, replica: Replica, users: Sequence[int]):
+    Row r of the replica's batch is user users[r].
+    """
+
+    def __init__(self, replica: Replica, users: Sequence[int], samplings: Sequence[Sampling]):
         self.replica, self.users = replica, users
         self.pages = replica.model.pages
+        mine = [samplings[user] for user in users]
+        self.noise, self.sample = Noise(mine, streams=users), HostSampler(mine, streams=users)
+        self.drawing = [row for row, sampling in enumerate(mine) if not sampling.greedy and not replica.host_logits]
         self.tokens = [0] * replica.batch
         self.positions = [0] * replica.batch
         self.tables = torch.stack([self.pages.table([])] * replica.batch)
         self.moved = True  # whether someone came or went since the device was last told
+        self.in_flight = 0  # steps launched and not read
+        if not replica.host_logits:
+            replica.place_sampling(mine)
+
+    def prefill(self, row: int, prompt: Sequence[int]) -> int:
+        """The token that follows a user's prompt."""
+        self._place_noise([row])
+        self.replica.prefill(prompt, self.pages.blocks_of(row, len(prompt)))
+        return self._chosen(self.replica.read(), row)
 
     def enter(self, row: int, token: int, position: int, context: int) -> None:
         """A user's first token is known; it may grow to `context` tokens."""
@@ -59,18 +76,48 @@ class _Users:
         self.tables[row] = self.pages.table([])
         self.moved = True
 
-    def launch(self) -> None:
-        if self.moved:
-            self.replica.place(self.tokens, self.positions, self.tables)
-            self.moved = False
-        else:
-            self.replica.place_tokens(self.tokens)
-        self.replica.launch()
+    def launch(self, steps: int) -> None:
+        """Have up to `steps` steps in flight. Where the chips sample, the next one needs nothing from the host, so it is
+        under way while this one's tokens are read; unless users came or went: then all that is in flight is read first.
+        """
+        ahead = 1 if self.replica.host_logits else AHEAD
+        while self.in_flight < min(steps, ahead) and not (self.moved and self.in_flight):
+            if self.moved:
+                self.replica.place(self.tokens, self.positions, self.tables)
+                self.moved = False
+            elif self.replica.host_logits:
+                self.replica.place_tokens(self.tokens)
+            self._place_noise(self.drawing)
+            self.replica.launch()
+            self.in_flight += 1
+
+    def read(self, rows: Sequence[int]) -> list[int]:
+        """The tokens of these rows from the oldest step in flight."""
+        outcome = self.replica.read()
+        self.in_flight -= 1
         self.positions = [position + 1 for position in self.positions]
+        return [self._chosen(outcome, row) for row in rows]
+
+    def drain(self) -> None:
+        """Read what is in flight and forget it."""
+        while self.in_flight:
+            self.read([])
+
+    def _chosen(self, outcome: Sequence, row: int) -> int:
+        self.tokens[row] = self.sample(row, outcome[row]) if self.replica.host_logits else outcome[row]
+        return self.tokens[row]
+
+    def _place_noise(self, rows: Sequence[int]) -> None:
+        if not set(rows) & set(self.drawing):
+            return
+        noise = torch.zeros(MAX_USERS, CANDIDATES)
+        for row in rows:
+            noise[row] = self.noise.draw(row)
+        self.replica.place_noise(noise)
 
 
 class Generator:
-    """Serves prompts with one or more replicas of a model, each on its own chips; samples on the host.
+    """Serves prompts with one or more replicas of a model, each on its own chips.
 
     User u is served by replica u % len(replicas).
     """
@@ -85,43 +132,51 @@ class Generator:
         max_new_tokens: int,
         *,
         stop_ids: Collection[int] = (),
-        sampling: Sampling = Sampling(),
+        sampling: Sampling | Sequence[Sampling] = GREEDY,
     ) -> Iterator[Token]:
         """New tokens as they come, a prompt's first one right after its prefill; stop tokens are among them.
 
+        sampling: one for all users (each draws from a stream of its own) or one a user.
         Iterating to the end or closing the iterator leaves the generator ready for another call.
         """
         check_request(prompts, max_new_tokens, self.replicas[0].model.max_seq_len, self.users)
-        sample = HostSampler(sampling, len(prompts))
-        left = [max_new_tokens] * len(prompts)
+        samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
+        if len(samplings) != len(prompts):
+            raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(samplings)} samplings")
         count = len(self.replicas)
-        groups = [_Users(replica, range(i, len(prompts), count)) for i, replica in enumerate(self.replicas)]
+        for user, wanted in enumerate(samplings):
+            if not self.replicas[user % count].host_logits:
+                wanted.check_on_device()
+        left = [max_new_tokens] * len(prompts)
+        groups = [
+            _Users(replica, range(i, len(prompts), count), samplings) for i, replica in enumerate(self.replicas)
+        ]
 
-        def choose(user: int, logits: torch.Tensor) -> Token:
-            token = sample(user, logits)
-            left[user] = 0 if token in stop_ids else left[user] - 1
-            return Token(user, token, last=not left[user])
+        def token_of(user: int, id: int) -> Token:
+            left[user] = 0 if id in stop_ids else left[user] - 1
+            return Token(user, id, last=not left[user])
 
-        for user, prompt in enumerate(prompts):
-            group, row = groups[user % count], user // count
-            token = choose(user, group.replica.prefill(prompt, group.pages.blocks_of(row, len(prompt))))
-            if not token.last:
-                group.enter(row, token.id, len(prompt), len(prompt) + max_new_tokens)
-            yield token
-        while any(left):
-            working = [group for group in groups if any(left[user] for user in group.users)]
-            for group in working:  # all replicas are under way before the first is read
-                group.launch()
-            for group in working:
-                logits = group.replica.read()
-                for row, user in enumerate(group.users):
-                    if not left[user]:
-                        continue
-                    token = choose(user, logits[row])
-                    group.tokens[row] = token.id
-                    if token.last:
-                        group.leave(row)
-                    yield token
+        try:
+            for user, prompt in enumerate(prompts):
+                group, row = groups[user % count], user // count
+                token = token_of(user, group.prefill(row, prompt))
+                if not token.last:
+                    group.enter(row, token.id, len(prompt), len(prompt) + max_new_tokens)
+                yield token
+            while any(left):
+                working = [group for group in groups if any(left[user] for user in group.users)]
+                for group in working:  # all replicas are under way before the first is read
+                    group.launch(max(left[user] for user in group.users))
+                for group in working:
+                    rows = [row for row, user in enumerate(group.users) if left[user]]
+                    for row, id in zip(rows, group.read(rows), strict=True):
+                        token = token_of(group.users[row], id)
+                        if token.last:
+                            group.leave(row)
+                        yield token
+        finally:
+            for group in groups:
+                group.drain()
 
     def close(self) -> None:
         for replica in self.replicas:

@@ -1,4 +1,6 @@
 """TtLMHead: logits of one tile row of tokens. HF: lm_head."""
+from typing import Iterator
+
 import torch
 import ttnn
 
@@ -8,17 +10,24 @@ from models.demos.qwen25_7b.tt.grids import TILE, divisors
 from models.demos.qwen25_7b.tt.linear import TtLinear
 from models.demos.qwen25_7b.tt.matmul_plans import DECODE_L1, decode_l1_bytes
 
+PIECE_TILES = 16384 // TILE  # TtSampler fills a piece up to a power of two; topk on all cores takes no more than 2**15
+PADDING_LOGIT = -1e30
+
 
 def pieces_of(vocab_tiles: int, format: str) -> int:
-    """Into how many equal pieces a chip's columns are cut so that each one's matmul fits L1."""
-    return next(n for n in divisors(vocab_tiles) if decode_l1_bytes(vocab_tiles // n, 1, format) <= DECODE_L1)
+    """Into how many equal pieces a chip's columns are cut so that each one's matmul fits L1, and topk its cores."""
+    return next(
+        n
+        for n in divisors(vocab_tiles)
+        if vocab_tiles // n <= PIECE_TILES and decode_l1_bytes(vocab_tiles // n, 1, format) <= DECODE_L1
+    )
 
 
 class TtLMHead:
     """A chip has plan.vocab columns; a matmul over all of them would not fit L1, so they come in pieces.
 
-    weight: torch [hidden, tp * vocab] in mesh order. Columns past the model's vocabulary are padding with logit 0:
-    whoever reads the logits keeps the first vocab_size.
+    weight: torch [hidden, tp * vocab] in mesh order. Columns past the model's vocabulary are padding, which a bias makes
+    so low that no sampler takes them.
     """
 
     def __init__(
@@ -31,11 +40,17 @@ class TtLMHead:
         decode: DecodePlan,
     ):
         pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
-        of_chips = weight.unflatten(1, (plan.tp, pieces, plan.vocab // pieces))  # [hidden, tp, pieces, columns]
+        shape = (plan.tp, pieces, plan.vocab // pieces)
+        of_chips = weight.unflatten(1, shape)  # [hidden, tp, pieces, columns]
+        padded = plan.tp * plan.vocab > config.vocab_size
+        bias = torch.zeros(1, plan.tp * plan.vocab)
+        bias[:, config.vocab_size :] = PADDING_LOGIT
+        bias = bias.unflatten(1, shape)
         self.pieces = [
             TtLinear(
                 mesh_device,
                 of_chips[:, :, i].flatten(1),
+                bias=bias[:, :, i].flatten(1) if padded else None,
                 dim=1,
                 format=recipe.lm_head,
                 decode=decode,
@@ -45,14 +60,14 @@ class TtLMHead:
             for i in range(pieces)
         ]
 
-    def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
-        """[1, 1, 32, hidden] on the residual cores -> pieces [1, 1, 32, columns] bfloat16, interleaved in DRAM.
+    def forward(self, x: ttnn.Tensor, memory: ttnn.MemoryConfig) -> Iterator[ttnn.Tensor]:
+        """[1, 1, 32, hidden] on the residual cores -> pieces [1, 1, 32, columns] bfloat16, interleaved in `memory`.
 
-        Side by side, a chip's pieces are its plan.vocab columns.
+        Side by side, a chip's pieces are its plan.vocab columns. Each is computed when it is asked for, so that L1 need
+        not hold them all.
         """
-        logits = []
         for piece in self.pieces:
             sharded = piece.forward_decode(x)
-            logits.append(ttnn.sharded_to_interleaved(sharded, ttnn.DRAM_MEMORY_CONFIG))
+            logits = ttnn.sharded_to_interleaved(sharded, memory)
             ttnn.deallocate(sharded)
-        return logits
+            yield logits

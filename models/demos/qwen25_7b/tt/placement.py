@@ -41,8 +41,11 @@ def shard(
     )  # fmt: skip
 
 
-def host_replicated(tensor: torch.Tensor, mesh_device: ttnn.MeshDevice, dtype: ttnn.DataType) -> ttnn.Tensor:
-    """A row-major host tensor that `ttnn.copy_host_to_device_tensor` can send to every chip."""
-    return ttnn.from_torch(
-        tensor, dtype=dtype, layout=ttnn.ROW_MAJOR_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device)
-    )
+def host_replicated(
+    tensor: torch.Tensor,
+    mesh_device: ttnn.MeshDevice,
+    dtype: ttnn.DataType,
+    layout: ttnn.Layout = ttnn.ROW_MAJOR_LAYOUT,
+) -> ttnn.Tensor:
+    """A host tensor that `ttnn.copy_host_to_device_tensor` can send to every chip."""
+    return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device))

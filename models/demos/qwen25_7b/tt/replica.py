@@ -1,103 +1,141 @@
-"""Replica: one model on its row of chips, with the tensors that a step reads and the trace that runs it."""
-from typing import Sequence
+"""Replica: one model on its row of chips, with the tensors that its steps read and the traces that run them."""
+from collections import deque
+from typing import Callable, Sequence
 
 import torch
 import ttnn
 
 from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.grids import TILE, padded_prompt
-from models.demos.qwen25_7b.tt.placement import host_replicated, replicate
+from models.demos.qwen25_7b.tt.grids import padded_prompt
+from models.demos.qwen25_7b.tt.placement import host_replicated
+from models.demos.qwen25_7b.tt.sampler import SamplingControls, host_controls, host_noise
+from models.demos.qwen25_7b.tt.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.tt.trace import Queues, TracedStep
 from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
+
+TRACED_PROMPTS = (128, 1024)  # padded lengths; others run op by op
 
 
 class Replica:
-    """Decode is launched and read apart, so that all replicas of a mesh work at once.
+    """Steps are launched and read apart, so that all replicas of a mesh work at once, and one ahead of its reader.
 
-    traced: capture a step the first time and replay it from then on (not possible in slow dispatch).
+    A step's outcome is a token id a row of the batch, sampled on the chips; with host_logits it is the logits instead.
+    traced: replay captured steps (not possible in slow dispatch). queues: command queues that the mesh was opened with.
     """
 
-    def __init__(self, model: TtTransformer, *, traced: bool):
-        self.model, self.mesh_device, self.traced = model, model.mesh_device, traced
+    def __init__(self, model: TtTransformer, *, traced: bool, queues: int, host_logits: bool = False):
+        self.model, self.mesh_device = model, model.mesh_device
         self.batch = model.decode.batch
+        self.host_logits, self.traced = host_logits, traced
+        self.queues = Queues(self.mesh_device, queues)
         nobody = torch.stack([model.pages.table([])] * self.batch)
-        self._placed = self._host_inputs([0] * self.batch, [0] * self.batch, nobody)
-        self.inputs = DecodeInputs(
-            *(ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in self._placed)
-        )
-        self.trace = None
-        self.logits: list[ttnn.Tensor] = []
+        # All that stays is allocated here, before a trace is captured: a replay writes where memory was free at its capture.
+        self.inputs = DecodeInputs(*self._on_device(self._host_inputs([0] * self.batch, [0] * self.batch, nobody)))
+        noise = host_noise(self.mesh_device, torch.zeros(MAX_USERS, CANDIDATES))
+        self.controls = SamplingControls(*self._on_device((*host_controls(self.mesh_device, []), noise)))
+        self._tokens = ttnn.get_device_tensors(self.inputs.tokens)[0]  # every chip holds the same: one is read
+        longest = padded_prompt(model.max_seq_len)
+        self._prompts = {
+            rows: PrefillInputs(*self._on_device(self._host_prompt(rows, [0], [])))
+            for rows in TRACED_PROMPTS
+            if traced and rows <= longest
+        }
+        self.decode = TracedStep(self.mesh_device, self._decode, traced=traced)
+        self.prefills = {
+            rows: TracedStep(self.mesh_device, lambda i=inputs: self._prefill(i), traced=True)
+            for rows, inputs in self._prompts.items()
+        }
+        self._pending = deque()
 
-    def prefill(self, tokens: Sequence[int], blocks: Sequence[int]) -> torch.Tensor:
-        """Fill `blocks` (the user's, in order) of all layers' caches with a prompt; its last token's logits [vocab_size]."""
+    def prefill(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
+        """Fill `blocks` (the user's, in order) of all layers' caches with a prompt; `read` gives what follows it.
+
+        Every row of the outcome is this prompt's, chosen by the row's controls and noise: take the user's.
+        """
         rows = padded_prompt(len(tokens))
-        padded = torch.zeros(1, 1, 1, rows, dtype=torch.int32)
-        padded[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        inputs = PrefillInputs(
-            tokens=self._replicated(padded, ttnn.uint32),
-            positions=self._replicated(torch.arange(rows, dtype=torch.int32)[None], ttnn.uint32),
-            page_table=self._replicated(self.model.pages.table(blocks)[None], ttnn.int32),  # padding: nobody's block
-        )
-        last = len(tokens) - 1
-        pieces = self.model.forward_prefill(inputs, last)
-        logits = self.model.read_logits(pieces)[last % TILE]
-        for tensor in (*inputs, *pieces):
+        prompt = self._host_prompt(rows, tokens, blocks)
+        if rows in self.prefills:
+            self.queues.write(list(zip(prompt, self._prompts[rows], strict=True)))
+            self._pending.append(self._outcome(self.prefills[rows].run()))
+            return
+        inputs = PrefillInputs(*self._on_device(prompt))
+        results = self._prefill(inputs)
+        outcome = self._outcome(results)()
+        self._pending.append(lambda: outcome)
+        for tensor in (*inputs, *results):
             ttnn.deallocate(tensor)
-        return logits
 
     def place(self, tokens: Sequence[int], positions: Sequence[int], page_table: torch.Tensor) -> None:
         """Where the next step starts: tokens[u] goes to positions[u] for each user of the batch.
 
-        page_table: [batch, table_width] int32. Needed when users come or go; else the device goes on by itself.
+        page_table: [batch, table_width] int32. Needed when users come or go; else the chips go on by themselves, each
+        user at its next position, with the token that was sampled for it.
         """
-        self._placed = self._host_inputs(tokens, positions, page_table)
-        self._send_placed()
+        self.queues.write(list(zip(self._host_inputs(tokens, positions, page_table), self.inputs, strict=True)))
+
+    def place_sampling(self, samplings: Sequence[Sampling]) -> None:
+        """How row u of the batch is sampled from now on."""
+        self.queues.write(list(zip(host_controls(self.mesh_device, samplings), self.controls)))
+
+    def place_noise(self, noise: torch.Tensor) -> None:
+        """[32, CANDIDATES] for the next step; for greedy rows zeros, as they are from the beginning."""
+        self.queues.write([(host_noise(self.mesh_device, noise), self.controls.noise)])
 
     def place_tokens(self, tokens: Sequence[int]) -> None:
-        """The next step's tokens; positions have advanced by themselves."""
-        ttnn.copy_host_to_device_tensor(self._host_tokens(tokens), self.inputs.tokens)
+        """The next step's tokens, where they are chosen on the host."""
+        self.queues.write([(self._host_tokens(tokens), self.inputs.tokens)])
 
     def launch(self) -> None:
         """Start a decode step; `read` waits for it."""
-        if not self.traced:
-            for piece in self.logits:
-                ttnn.deallocate(piece)
-            self.logits = self._step()
-            return
-        if self.trace is None:
-            self._capture()
-        ttnn.execute_trace(self.mesh_device, self.trace, cq_id=0, blocking=False)
+        self._pending.append(self._outcome(self.decode.run()))
 
-    def read(self) -> torch.Tensor:
-        """Logits [batch, vocab_size] of the step that was launched last."""
-        return self.model.read_logits(self.logits)[: self.batch]
+    def read(self) -> Sequence:
+        """The outcome of the oldest step that was not read: 32 token ids, or logits [32, vocab_size] with host_logits."""
+        return self._pending.popleft()()
 
     def close(self) -> None:
-        """Release the trace; the model's tensors go with the mesh."""
-        if self.trace is not None:
-            ttnn.release_trace(self.mesh_device, self.trace)
-            self.trace = None
+        """Release the traces; the model's tensors go with the mesh."""
+        for step in (self.decode, *self.prefills.values()):
+            step.release()
 
-    def _step(self) -> list[ttnn.Tensor]:
-        logits = self.model.forward_decode(self.inputs)
+    def _decode(self) -> list[ttnn.Tensor]:
+        results = []
+        if self.host_logits:
+            results = self.model.forward_decode(self.inputs)
+        else:
+            self.model.sample_decode(self.inputs, self.controls, self.inputs.tokens)
         ttnn.plus_one(self.inputs.positions)
         ttnn.plus_one(self.inputs.rotary_positions)
-        return logits
+        return results
 
-    def _capture(self) -> None:
-        """Compile with a run of its own (a capture may not), go back to where it started, and capture.
+    def _prefill(self, inputs: PrefillInputs) -> list[ttnn.Tensor]:
+        if self.host_logits:
+            return self.model.forward_prefill(inputs)
+        self.model.sample_prefill(inputs, self.controls, self.inputs.tokens)
+        return []
 
-        The run leaves in the cache just what the first replay writes there again.
-        """
-        for piece in self._step():
-            ttnn.deallocate(piece)
-        self._send_placed()
-        self.trace = ttnn.begin_trace_capture(self.mesh_device, cq_id=0)
-        self.logits = self._step()
-        ttnn.end_trace_capture(self.mesh_device, self.trace, cq_id=0)
+    def _outcome(self, results: list[ttnn.Tensor]) -> Callable[[], Sequence]:
+        """What waits for the step that was just started. Token ids are on their way already: 128 bytes."""
+        if self.host_logits:
+            return lambda: self.model.read_logits(results)
+        ids = self.queues.read(self._tokens)
+        return lambda: ttnn.to_torch(ids.get()).flatten().tolist()
 
-    def _send_placed(self) -> None:
-        for source, target in zip(self._placed, self.inputs, strict=True):
-            ttnn.copy_host_to_device_tensor(source, target)
+    def _on_device(self, tensors: Sequence[ttnn.Tensor]) -> list[ttnn.Tensor]:
+        return [ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in tensors]
+
+    def _host_prompt(self, rows: int, tokens: Sequence[int], blocks: Sequence[int]) -> tuple[ttnn.Tensor, ...]:
+        """The tensors of PrefillInputs, in its order, on the host; what is written past the prompt is nobody's."""
+        padded = torch.zeros(1, 1, 1, rows, dtype=torch.int32)
+        padded[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+        positions = torch.arange(rows, dtype=torch.int32)[None]
+        table = self.model.pages.table(blocks)[None]
+        last = torch.full((1, MAX_USERS), len(tokens) - 1, dtype=torch.int32)
+        dtypes = (ttnn.uint32, ttnn.uint32, ttnn.int32, ttnn.uint32)
+        return tuple(
+            host_replicated(value, self.mesh_device, dtype)
+            for value, dtype in zip((padded, positions, table, last), dtypes)
+        )
 
     def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:
         """The tensors of DecodeInputs, in its order, on the host."""
@@ -110,6 +148,3 @@ class Replica:
         row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
         row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
         return host_replicated(row, self.mesh_device, ttnn.uint32)
-
-    def _replicated(self, tensor: torch.Tensor, dtype: ttnn.DataType) -> ttnn.Tensor:
-        return replicate(tensor, self.mesh_device, dtype, ttnn.ROW_MAJOR_LAYOUT)

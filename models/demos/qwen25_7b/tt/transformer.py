@@ -10,13 +10,14 @@ from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
 from models.demos.qwen25_7b.tt.embedding import TtEmbedding
-from models.demos.qwen25_7b.tt.grids import TILE, worker_grid
+from models.demos.qwen25_7b.tt.grids import worker_grid
 from models.demos.qwen25_7b.tt.kv_cache import PagePlan, TtKVCache
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.tt.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import TtRotary
+from models.demos.qwen25_7b.tt.sampler import SamplingControls, TtSampler
 from models.demos.qwen25_7b.weights import ModelWeights
 
 
@@ -35,6 +36,7 @@ class PrefillInputs(NamedTuple):
     tokens: ttnn.Tensor  # [1, 1, 1, S] uint32
     positions: ttnn.Tensor  # [1, S] uint32
     page_table: ttnn.Tensor  # [1, table_width] int32, the user's
+    rows: ttnn.Tensor  # [1, 32] uint32: the tokens, by their places in the prompt, whose logits are wanted
 
 
 class TtTransformer:
@@ -86,43 +88,61 @@ class TtTransformer:
             progress(i + 2, parts)
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
+        self.sampler = TtSampler(mesh_device, plan, len(self.lm_head.pieces))
         progress(parts, parts)
 
     def forward_decode(self, inputs: DecodeInputs) -> list[ttnn.Tensor]:
         """One token of each user -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row u being user u's."""
+        return self._logits(self._decode(inputs))
+
+    def forward_prefill(self, inputs: PrefillInputs) -> list[ttnn.Tensor]:
+        """A prompt -> logits in pieces [1, 1, 32, columns], row r being those of token inputs.rows[r]."""
+        return self._logits(self._prefill(inputs))
+
+    def sample_decode(self, inputs: DecodeInputs, controls: SamplingControls, tokens: ttnn.Tensor) -> None:
+        """One token of each user -> the next one, written to tokens [1, 1, 1, 32] uint32."""
+        self._sample(self._decode(inputs), controls, tokens)
+
+    def sample_prefill(self, inputs: PrefillInputs, controls: SamplingControls, tokens: ttnn.Tensor) -> None:
+        """A prompt -> what follows token inputs.rows[r] with row r's controls, written to tokens [1, 1, 1, 32] uint32."""
+        self._sample(self._prefill(inputs), controls, tokens)
+
+    def _decode(self, inputs: DecodeInputs) -> ttnn.Tensor:
+        """-> [1, 1, 32, hidden] on the residual cores, what the LM head reads; so does _prefill."""
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
         for layer in self.layers:
             x = layer.forward_decode(x, rotation, inputs.positions, inputs.page_table)
         rotation.deallocate()
-        return self._logits(x)
+        return self._normed(x)
 
-    def forward_prefill(self, inputs: PrefillInputs, last_token: int) -> list[ttnn.Tensor]:
-        """A prompt -> logits in pieces [1, 1, 32, columns] of the tile row with its last token: row last_token % 32."""
+    def _prefill(self, inputs: PrefillInputs) -> ttnn.Tensor:
         rotation = self.rotary.rotation_prefill(inputs.positions)
         x = self.embedding.forward_prefill(inputs.tokens)  # [1, 1, S, hidden]
         for layer in self.layers:
             x = layer.forward_prefill(x, rotation, inputs.page_table)
         rotation.deallocate()
-        return self._logits(self._tile_row(x, last_token))
-
-    def _tile_row(self, x: ttnn.Tensor, token: int) -> ttnn.Tensor:
-        """[1, 1, S, hidden] -> the 32 rows around row `token`, on the residual cores as decode has them. Frees x."""
-        first = token // TILE * TILE
-        if x.shape[2] > TILE:
-            rows = ttnn.slice(x, (0, 0, first, 0), (1, 1, first + TILE, self.config.hidden_size))
-            ttnn.deallocate(x)
-            x = rows
-        sharded = ttnn.interleaved_to_sharded(x, self.decode.residual_memory)
+        lines = ttnn.untilize(x)  # a table of rows to look up, so that which ones is no part of the program
         ttnn.deallocate(x)
-        return sharded
+        wanted = ttnn.embedding(
+            inputs.rows, lines, layout=ttnn.TILE_LAYOUT, memory_config=self.decode.residual_memory
+        )
+        ttnn.deallocate(lines)
+        return self._normed(ttnn.unsqueeze_to_4D(wanted))  # [1, 1, 32, hidden]
 
-    def _logits(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
+    def _normed(self, x: ttnn.Tensor) -> ttnn.Tensor:
         normed = self.norm.forward_decode(x)
         ttnn.deallocate(x)
-        logits = self.lm_head.forward(normed)
+        return normed
+
+    def _logits(self, normed: ttnn.Tensor) -> list[ttnn.Tensor]:
+        pieces = list(self.lm_head.forward(normed, ttnn.DRAM_MEMORY_CONFIG))
         ttnn.deallocate(normed)
-        return logits
+        return pieces
+
+    def _sample(self, normed: ttnn.Tensor, controls: SamplingControls, tokens: ttnn.Tensor) -> None:
+        self.sampler.forward(self.lm_head.forward(normed, ttnn.L1_MEMORY_CONFIG), controls, tokens)
+        ttnn.deallocate(normed)
 
     def read_logits(self, pieces: list[ttnn.Tensor]) -> torch.Tensor:
         """What forward_* returned, as [32 * rows of the mesh, vocab_size] on the host."""

@@ -1,0 +1,128 @@
+"""TtSampler: the next token of each user, chosen on the chips, so that only token ids leave them. HF: generate's sampling."""
+from typing import Iterable, NamedTuple, Sequence
+
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.config import ParallelPlan
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.linear import compute_config
+from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated, replicate, shard
+from models.demos.qwen25_7b.tt.sampling import CANDIDATES, GREEDY, NEVER, RowControls, Sampling
+
+L1 = ttnn.L1_MEMORY_CONFIG
+
+
+class SamplingControls(NamedTuple):
+    """Device tensors, float32 in tiles, a row a user; they stay allocated and are written anew when users change."""
+
+    inverse_temperature: ttnn.Tensor  # [1, 1, 32, 1]
+    allowed: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past a user's top-k
+    top_p: ttnn.Tensor  # [1, 1, 32, 1]
+    noise: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a user who samples
+
+
+def host_controls(mesh_device: ttnn.MeshDevice, samplings: Sequence[Sampling]) -> tuple[ttnn.Tensor, ...]:
+    """SamplingControls but for the noise, on the host: row u for samplings[u], other rows greedy."""
+    rows = [RowControls.of(s) for s in (*samplings, *[GREEDY] * (MAX_USERS - len(samplings)))]
+    columns = (
+        torch.tensor([row.inverse_temperature for row in rows])[None, None, :, None],
+        torch.stack([row.allowed for row in rows])[None, None],
+        torch.tensor([row.top_p for row in rows], dtype=torch.float32)[None, None, :, None],
+    )
+    return tuple(host_replicated(c, mesh_device, ttnn.float32, ttnn.TILE_LAYOUT) for c in columns)
+
+
+def host_noise(mesh_device: ttnn.MeshDevice, rows: torch.Tensor) -> ttnn.Tensor:
+    """rows: [32, CANDIDATES]"""
+    return host_replicated(rows[None, None], mesh_device, ttnn.float32, ttnn.TILE_LAYOUT)
+
+
+class TtSampler:
+    """A chip takes the 32 largest of each piece of its logits, the chips exchange theirs, and each makes the same choice.
+
+    pieces: how many equal pieces a chip's logits come in (TtLMHead).
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, plan: ParallelPlan, pieces: int):
+        self.chips = chips_in_row(mesh_device)
+        self.kernel = compute_config()
+        columns = plan.vocab // pieces
+        # topk works on all cores if its width is a power of two, and on a single one otherwise
+        missing = max(64, 1 << (columns - 1).bit_length()) - columns
+        self.filler = None
+        if missing:
+            self.filler = replicate(torch.full((1, 1, MAX_USERS, missing), -torch.inf), mesh_device)
+        first = torch.arange(self.chips * pieces) * columns  # token of a piece's first column
+        firsts = first.repeat_interleave(CANDIDATES).repeat(1, 1, MAX_USERS, 1).int()
+        self.first = shard(firsts, mesh_device, 3, ttnn.uint32)  # [1, 1, 32, pieces * CANDIDATES] a chip
+
+    def forward(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
+        """logits: pieces [1, 1, 32, columns], used up. tokens [1, 1, 1, 32] uint32: where each row's choice is written."""
+        values, ids = self._candidates(logits)
+        values, ids = self._of_all_chips(values), self._of_all_chips(ids)
+        best, place = ttnn.topk(values, CANDIDATES, dim=-1, stable=True, memory_config=L1)
+        best_ids = ttnn.gather(ids, -1, place, memory_config=L1)  # [1, 1, 32, CANDIDATES], the likeliest first
+        _free(values, ids, place)
+        scores = self._scores(best, controls)
+        _, place = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
+        chosen = ttnn.gather(best_ids, -1, place, memory_config=L1)  # the first column is the choice
+        _free(best_ids, scores, place)
+        row = ttnn.transpose(chosen, 2, 3, memory_config=L1)
+        choice = ttnn.untilize_with_unpadding(row, output_tensor_end=(0, 0, 0, MAX_USERS - 1), memory_config=L1)
+        ttnn.copy(choice, tokens)
+        _free(chosen, row, choice)
+
+    def _candidates(self, logits: Iterable[ttnn.Tensor]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+        """The pieces' largest logits and their token ids, [1, 1, 32, pieces * CANDIDATES] each.
+
+        Of equal logits the lower token comes first, here and in the merge: `stable` sorts them by place.
+        """
+        best = []
+        for piece in logits:
+            wide = piece if self.filler is None else ttnn.concat([piece, self.filler], dim=-1, memory_config=L1)
+            best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
+            _free(piece)
+            if self.filler is not None:
+                _free(wide)
+        values, places = (_joined(list(parts)) for parts in zip(*best))
+        places32 = ttnn.typecast(places, ttnn.uint32)
+        ids = ttnn.add(places32, self.first, memory_config=L1)
+        _free(places, places32)
+        return values, ids
+
+    def _of_all_chips(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """A chip's columns -> all chips' side by side, on each."""
+        if self.chips == 1:
+            return x
+        whole = ttnn.all_gather(x, dim=3, cluster_axis=1, memory_config=L1)
+        _free(x)
+        return whole
+
+    def _scores(self, best: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
+        """What the choice is the largest of, [1, 1, 32, CANDIDATES] float32. Frees `best`. See sampling.pick."""
+        values = ttnn.typecast(best, ttnn.float32)
+        heated = ttnn.mul(values, controls.inverse_temperature)
+        scaled = ttnn.add(heated, controls.allowed)
+        probabilities = ttnn.softmax(scaled, dim=-1, compute_kernel_config=self.kernel)
+        sums = ttnn.cumsum(probabilities, dim=-1)
+        before = ttnn.sub(sums, probabilities)
+        dropped = ttnn.ge(before, controls.top_p)
+        penalty = ttnn.mul(dropped, NEVER)
+        noisy = ttnn.add(scaled, controls.noise)
+        scores = ttnn.add(noisy, penalty)
+        _free(best, values, heated, scaled, probabilities, sums, before, dropped, penalty, noisy)
+        return scores
+
+
+def _joined(parts: list[ttnn.Tensor]) -> ttnn.Tensor:
+    if len(parts) == 1:
+        return parts[0]
+    whole = ttnn.concat(parts, dim=-1, memory_config=L1)
+    _free(*parts)
+    return whole
+
+
+def _free(*tensors: ttnn.Tensor) -> None:
+    for tensor in tensors:
+        ttnn.deallocate(tensor)
