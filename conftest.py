@@ -70,6 +70,14 @@ def replica_devices(mesh_name, pytestconfig):
 
 
 @pytest.fixture(scope="session")
+def queues(pytestconfig) -> int:
+    """Command queues that the meshes are opened with."""
+    from models.common.mesh import command_queues
+
+    return command_queues(pytestconfig.getoption("--worker-dispatch"))
+
+
+@pytest.fixture(scope="session")
 def mesh_device(replica_devices):
     """The first replica's mesh device: a row of tp chips."""
     return replica_devices[0]

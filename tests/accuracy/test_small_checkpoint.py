@@ -51,8 +51,8 @@ def answers(asked):
 
 
 @pytest.fixture(scope="module")
-def generators(mesh_device):
-    generators = Generators(mesh_device)
+def generators(mesh_device, queues):
+    generators = Generators(mesh_device, queues)
     yield generators
     generators.close_all()
 
@@ -80,36 +80,47 @@ class HuggingFace:
 
 
 class Generators:
-    """A generator for each recipe, built once. Only one has a trace at a time: what one model allocates would lie where
-    another's trace has its temporaries."""
+    """A generator for each recipe and place of sampling, built once. Only one has traces at a time: what another
+    allocates would lie where they have their temporaries."""
 
-    def __init__(self, mesh_device):
-        self.mesh_device = mesh_device
+    def __init__(self, mesh_device, queues):
+        self.mesh_device, self.queues = mesh_device, queues
+        self.models = {}
         self.built = {}
 
-    def of(self, recipe):
-        if recipe not in self.built:
-            self.built[recipe] = self.fresh(recipe)
-        else:
-            self.close_all(but=recipe)
-        return self.built[recipe]
+    def of(self, recipe, host_logits=False):
+        key = recipe, host_logits
+        self.close_all(but=key)
+        if recipe not in self.models:
+            self.models[recipe] = self.fresh_model(recipe)
+        if key not in self.built:
+            self.built[key] = self.around(self.models[recipe], host_logits)
+        return self.built[key]
 
     def fresh(self, recipe):
+        self.close_all()
+        return self.around(self.fresh_model(recipe), host_logits=False)
+
+    def around(self, model, host_logits):
         from models.demos.qwen25_7b.tt.generator import Generator
         from models.demos.qwen25_7b.tt.replica import Replica
+
+        return Generator(
+            [Replica(model, traced=traces_available(), queues=self.queues, host_logits=host_logits)]
+        )
+
+    def fresh_model(self, recipe):
         from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
-        self.close_all()
         checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
         config = checkpoint.config
         plan = ParallelPlan.make(config, self.mesh_device.get_num_devices())
         weights = ModelWeights(checkpoint, config, plan)
-        model = TtTransformer(self.mesh_device, weights, config, plan, recipe, batch=USERS, max_seq_len=2048)
-        return Generator([Replica(model, traced=traces_available())])
+        return TtTransformer(self.mesh_device, weights, config, plan, recipe, batch=USERS, max_seq_len=2048)
 
     def close_all(self, but=None):
-        for recipe, generator in self.built.items():
-            if recipe != but:
+        for key, generator in self.built.items():
+            if key != but:
                 generator.close()
 
 
@@ -126,13 +137,16 @@ def teacher_forced(generator, prompts, continuations) -> list[torch.Tensor]:
     (replica,) = generator.replicas
     pages = replica.model.pages
     blocks = [pages.blocks_of(user, len(p) + len(c)) for user, (p, c) in enumerate(zip(prompts, continuations))]
-    rows = [[replica.prefill(prompt, blocks[user])] for user, prompt in enumerate(prompts)]
+    rows = []
+    for user, prompt in enumerate(prompts):
+        replica.prefill(prompt, blocks[user])
+        rows.append([replica.read()[user]])
     tables = torch.stack([pages.table(mine) for mine in blocks])
     for step in range(max(map(len, continuations)) - 1):
         at = [min(step, len(c) - 1) for c in continuations]  # who has no token left repeats the last one, unread
         replica.place([c[i] for c, i in zip(continuations, at)], [len(p) + i for p, i in zip(prompts, at)], tables)
         replica.launch()
-        for user, logits in enumerate(replica.read()):
+        for user, logits in enumerate(replica.read()[:USERS]):
             if step < len(continuations[user]) - 1:
                 rows[user].append(logits)
     return [torch.stack(r).float() for r in rows]
@@ -164,22 +178,31 @@ def test_a_batch_says_what_hugging_face_says(bf16, text, prompts, answers):
     assert generate(bf16, prompts, text.stop_ids) == answers
 
 
-def test_bf16_chooses_as_hugging_face_over_whole_texts(bf16, hf, text, prompts, answers):
-    assert agreement(bf16, hf, *whole_texts(text, prompts, answers)) >= 0.985
+def test_bf16_chooses_as_hugging_face_over_whole_texts(generators, hf, text, prompts, answers):
+    assert agreement(generators.of(BF16, host_logits=True), hf, *whole_texts(text, prompts, answers)) >= 0.985
 
 
 def test_bfp8_chooses_as_hugging_face_over_whole_texts(generators, hf, text, prompts, answers):
-    assert agreement(generators.of(BFP8), hf, *whole_texts(text, prompts, answers)) >= 0.985
+    assert agreement(generators.of(BFP8, host_logits=True), hf, *whole_texts(text, prompts, answers)) >= 0.985
 
 
 @pytest.mark.parametrize("tokens", [1, 31, 32, 33, 300, 1030])
-def test_prefill_of_any_length(bf16, hf, prompts, answers, tokens):
+def test_prefill_of_any_length(generators, hf, prompts, answers, tokens):
     """Around a tile, over several passes' rows, and beyond the longest single pass."""
     ids = sum((prompt + answer for prompt, answer in zip(prompts, answers)), [])
     ids = (ids * (tokens // len(ids) + 1))[:tokens]
-    (replica,) = bf16.replicas
-    got = replica.prefill(ids, replica.model.pages.blocks_of(0, tokens))
-    assert_close(got, hf.logits(ids)[-1], pcc=0.999)
+    (replica,) = generators.of(BF16, host_logits=True).replicas
+    replica.prefill(ids, replica.model.pages.blocks_of(0, tokens))
+    assert_close(replica.read()[0], hf.logits(ids)[-1], pcc=0.999)
+
+
+def test_prompts_of_traced_lengths_are_answered_the_same_again(bf16, prompts):
+    """The first prompt of a length runs op by op, others replay its trace; in between another length has its turn."""
+    long, longer = sum(prompts, [])[:100], (sum(prompts, []) * 20)[:700]
+    first = [generate(bf16, [prompt], new_tokens=4) for prompt in (long, longer)]
+    assert [generate(bf16, [prompt], new_tokens=4) for prompt in (long, longer)] == first
+    other = [generate(bf16, [prompt[::-1]], new_tokens=4) for prompt in (long, longer)]
+    assert other != first and [generate(bf16, [prompt], new_tokens=4) for prompt in (long, longer)] == first
 
 
 def test_a_users_text_does_not_depend_on_the_batch(bf16, text, prompts):
@@ -199,11 +222,28 @@ def test_a_used_generator_answers_like_a_fresh_one(bf16, generators, text, promp
     assert used == generate(generators.fresh(BF16), prompts[:5], text.stop_ids, new_tokens=24)
 
 
+def test_the_host_samples_what_the_chips_sample(generators, text, prompts):
+    """Users with other options each, some of them greedy; the whole batch, then three who leave one by one."""
+    from models.demos.qwen25_7b.tt.sampling import Sampling
+
+    options = [
+        Sampling(4.0, top_k=1 + 4 * user, top_p=(1.0, 0.9, 0.6)[user % 3], seed=user) if user % 4 else Sampling()
+        for user in range(USERS)
+    ]
+    on_chips = generators.of(BF16)
+    got = generate(on_chips, prompts, text.stop_ids, new_tokens=20, sampling=options)
+    few = generate(on_chips, prompts[:3], text.stop_ids, new_tokens=20, sampling=Sampling(4.0, seed=7))
+    on_host = generators.of(BF16, host_logits=True)
+    assert generate(on_host, prompts, text.stop_ids, new_tokens=20, sampling=options) == got
+    assert generate(on_host, prompts[:3], text.stop_ids, new_tokens=20, sampling=Sampling(4.0, seed=7)) == few
+    assert got != generate(on_host, prompts, text.stop_ids, new_tokens=20), "everything sampled is what greedy takes"
+
+
 def test_sampling_is_repeatable_by_its_seed(bf16, prompts):
     from models.demos.qwen25_7b.tt.sampling import Sampling
 
     def sampled(seed, asked):
-        return generate(bf16, asked, new_tokens=12, sampling=Sampling(temperature=3.0, top_k=200, top_p=0.98, seed=seed))
+        return generate(bf16, asked, new_tokens=12, sampling=Sampling(temperature=3.0, top_k=32, top_p=0.98, seed=seed))
 
     first = sampled(11, prompts[:3])
     assert sampled(11, prompts[:3]) == first

@@ -41,8 +41,11 @@ class Talk(Bench):
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(torch.arange(rows)[None], ttnn.uint32),
             page_table=self.put_ints(self.page_table[user][None], ttnn.int32),
+            rows=self.put_ints(torch.full((1, TILE), last), ttnn.uint32),
         )
-        return self.model.read_logits(self.model.forward_prefill(inputs, last)).float()[last % TILE]
+        logits = self.model.read_logits(self.model.forward_prefill(inputs)).float()
+        assert (logits == logits[0]).all(), "every row was to be the last token's"
+        return logits[0]
 
     def step(self, step: int) -> torch.Tensor:
         """Logits [users, vocab_size] of the users' tokens `step` steps after their prompts."""

@@ -56,7 +56,7 @@ def expected(checkpoint, prompts) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def replicas(replica_devices, checkpoint) -> list[Replica]:
+def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
     config, made = checkpoint.config, []
     count = len(replica_devices)
     for i, device in enumerate(replica_devices):
@@ -65,7 +65,7 @@ def replicas(replica_devices, checkpoint) -> list[Replica]:
         model = TtTransformer(
             device, ModelWeights(checkpoint, config, plan), config, plan, BF16, batch=batch, max_seq_len=96
         )
-        made.append(Replica(model, traced=traces_available()))
+        made.append(Replica(model, traced=traces_available(), queues=queues))
     return made
 
 
@@ -90,12 +90,16 @@ def test_all_replicas_are_under_way_before_the_first_is_read(replicas, prompts):
             order.append("launch")
             super().launch()
 
-        def read(self) -> torch.Tensor:
+        def read(self) -> list[int]:
             order.append("read")
             return super().read()
 
-    generator = Generator([Watched(replica) for replica in replicas])
-    for _ in generator.generate(prompts, 2):
+    watched = [Watched(replica) for replica in replicas]
+    for _ in Generator(watched).generate(prompts, 1):
         pass
-    generator.close()
-    assert order == ["launch"] * len(replicas) + ["read"] * len(replicas)
+    order.clear()  # of the prefills
+    for _ in Generator(watched).generate(prompts, 2):
+        pass
+    Generator(watched).close()
+    after_prefills = order[len(prompts) :]
+    assert after_prefills == ["launch"] * len(replicas) + ["read"] * len(replicas)

@@ -1,4 +1,5 @@
 """Reductions, softmax, the largest values, and counting up."""
+import numpy as np
 import pytest
 import torch
 import ttnn
@@ -65,6 +66,34 @@ def test_topk(chips, largest, k):
     order = [v.argsort(-1, descending=largest)[..., :k] for v in x]
     assert_same(chips.get(values), [v.gather(-1, o) for v, o in zip(x, order)])
     assert_same(chips.get(indices), order)
+
+
+@pytest.mark.parametrize("width", (64, 8192))
+def test_stable_topk_gives_the_first_of_equal_values_first(chips, width):
+    """More equal ones than k, so that which of them are left out counts too."""
+    x = [v.round().clamp(-2, 2) for v in chips.draw(1, 1, 32, width)]
+    values, indices = ttnn.topk(chips.put(x), k=32, dim=-1, stable=True)
+    expected = [sorted(range(width), key=lambda i, row=row: (-row[i], i))[:32] for v in x for row in v[0, 0].tolist()]
+    expected = list(torch.tensor(expected).view(chips.count, 1, 1, 32, 32))
+    assert_same(chips.get(indices), expected)
+    assert_same(chips.get(values), [v.gather(-1, e) for v, e in zip(x, expected)])
+
+
+@pytest.mark.parametrize("dim", (-1, 2))
+@pytest.mark.parametrize("reverse", (False, True))
+def test_cumsum(chips, dim, reverse):
+    x = [v.round() for v in chips.draw(1, 1, 32, 64, scale=4)]  # whole numbers: their sums are exact
+    got = ttnn.cumsum(chips.put(x, ttnn.float32), dim, reverse_order=reverse)
+    flips = [dim] if reverse else []
+    assert_same(chips.get(got), [torch.from_numpy(np.cumsum(v.flip(flips).numpy(), dim)).flip(flips) for v in x])
+
+
+def test_gather_picks_along_the_last_dim(chips):
+    x = [torch.randint(1 << 20, (1, 1, 32, 96)) for _ in range(chips.count)]
+    index = [torch.randint(96, (1, 1, 32, 32)) for _ in range(chips.count)]
+    got = ttnn.gather(chips.put([v.int() for v in x], ttnn.uint32), -1, chips.put([i.int() for i in index], ttnn.uint16))
+    expected = [torch.stack([row[i] for row, i in zip(v[0, 0], at[0, 0])])[None, None] for v, at in zip(x, index)]
+    assert_same(chips.get(got), expected)
 
 
 def test_plus_one_counts_up_in_place(chips):
