@@ -16,6 +16,7 @@ def pytest_addoption(parser):
     group.addoption("--mesh", default=None, help=f"only this machine: {', '.join(MACHINES)}")
     group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default each")
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
+    group.addoption("--checkpoint", help="directory or hub id of a 7B, for the tests of speed; default: random weights")
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
 
@@ -31,8 +32,12 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The golden mesh's own tests have nothing to say about a device."""
-    return True if config.backend == "device" and collection_path.name == "golden_mesh" else None
+    """The golden mesh's own tests have nothing to say about a device, and tests of speed about anything but silicon."""
+    if collection_path.name == "golden_mesh" and config.backend == "device":
+        return True
+    if collection_path.name == "test_speed.py" and describe_backend(config.backend) != "silicon":
+        return True
+    return None
 
 
 def pytest_report_header(config):

@@ -45,7 +45,7 @@ def model(mesh_device, size) -> TtTransformer:
 
 @pytest.fixture(scope="module")
 def layer_operations(model) -> list[str]:
-    replica = Replica(model, traced=False)
+    replica = Replica(model, traced=False, queues=1)
     rotation = model.rotary.rotation_decode(replica.inputs.rotary_positions)
     hidden = torch.randn(1, 1, 32, model.config.hidden_size)
 
@@ -88,10 +88,18 @@ def test_the_all_reduces_of_a_layer_send_the_bytes_that_are_planned(model):
 
 
 @pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
-def test_a_traced_step_is_one_call_and_a_copy(model):
-    """Between two steps whose users stay, the host sends the tokens and nothing else."""
-    replica = Replica(model, traced=True)
+def test_a_traced_step_is_one_call_and_128_bytes(model, queues):
+    """Between two steps whose users stay, the host sends nothing, starts no operation, and reads a token id a row."""
+    replica = Replica(model, traced=True, queues=queues)
     replica.place([0] * USERS, list(range(USERS)), torch.stack([model.pages.table([])] * USERS))
-    replica.launch()
-    assert device_operations(lambda: (replica.place_tokens([1] * USERS), replica.launch())) == []
+    replica.launch()  # compiles and captures
+    replica.read()
+    sent, read = [], []
+    write, fetch = replica.queues.write, replica.queues.read
+    replica.queues.write = lambda pairs: (sent.extend(pairs), write(pairs))
+    replica.queues.read = lambda tensor: (read.append(tensor), fetch(tensor))[1]
+    assert device_operations(lambda: (replica.launch(), replica.read())) == []
     replica.close()
+    assert not sent and len(read) == 2, "one read a step, of two steps"
+    assert {tensor.volume() * tensor.element_size() for tensor in read} == {128}
+    assert {len(tensor.device_coords()) for tensor in read} == {1}, "every chip holds the same: one is read"

@@ -7,6 +7,7 @@
 See README.md beside this file.
 """
 import atexit
+import contextlib
 import importlib
 import os
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 from models.common.golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from models.common.golden_mesh.systems import SYSTEMS
 
-__all__ = ["SYSTEMS", "GoldenError", "GoldenMeshError", "MissingGolden", "TraceError", "activate", "host_bytes"]
+__all__ = ["SYSTEMS", "GoldenError", "GoldenMeshError", "MissingGolden", "TraceError", "activate", "host_bytes", "without_values"]
 
 _active: str | None = None
 
@@ -45,6 +46,21 @@ def activate(system: str) -> None:
     os.environ.setdefault("HOME", f"{directory}")  # without one the import of ttnn crashes
     importlib.import_module("models.common.golden_mesh.install").install()
     _active = system
+
+
+@contextlib.contextmanager
+def without_values():
+    """Inside, no values are computed: what a call takes is Python's and the real library's time, as with a device.
+
+    Nothing that was made inside has a value, so do not read it afterwards.
+    """
+    from models.common.golden_mesh import dispatch
+
+    dispatch.computing = False
+    try:
+        yield
+    finally:
+        dispatch.computing = True
 
 
 def host_bytes() -> int:

@@ -1,0 +1,85 @@
+"""The table of host times in PERF.md: python -m models.demos.qwen25_7b.perf_host --mesh N300
+
+A decode step of 28 layers with 32 users, as Python and ttnn see it. The dims are the small checkpoint's (the host makes the same
+calls for any); on a golden mesh its values are off, so what is left is Python and the real library, without a device.
+"""
+import argparse
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+
+from models.common.errors import UserError
+from models.common.mesh import command_queues, describe_backend, machine, open_replicas, select_backend, traces_available
+
+USERS, LAYERS = 32, 28
+
+
+def run(mesh: str, backend: str) -> str:
+    kind = machine(mesh)
+    backend = select_backend(backend, kind.name)
+    import torch
+
+    from models.common import golden_mesh
+    from models.demos.qwen25_7b.config import BFP8, ParallelPlan, QwenConfig
+    from models.demos.qwen25_7b.perf.host_time import host_time
+    from models.demos.qwen25_7b.reference.hf import random_weights
+    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+    from models.demos.qwen25_7b.tt.replica import Replica
+    from models.demos.qwen25_7b.tt.sampling import CANDIDATES
+    from models.demos.qwen25_7b.tt.transformer import TtTransformer
+    from models.demos.qwen25_7b.weights import ModelWeights
+
+    config = replace(QwenConfig.from_json(SMALL_CHECKPOINT / "config.json"), num_hidden_layers=LAYERS)
+    noise = torch.zeros(32, CANDIDATES)
+    rows = []
+    with open_replicas(kind.name, kind.chips) as (device,):
+        plan = ParallelPlan.make(config, kind.chips)
+        weights = ModelWeights(random_weights(config), config, plan)
+        model = TtTransformer(device, weights, config, plan, BFP8, batch=USERS, max_seq_len=1024)
+        for traced in (True, False) if traces_available() else (False,):
+            replica = Replica(model, traced=traced, queues=command_queues())
+
+            def greedy():
+                replica.launch()
+                replica.read()
+
+            def sampled():
+                replica.place_noise(noise)
+                greedy()
+
+            with golden_mesh.without_values() if backend == "golden" else nullcontext():
+                for name, step in (("greedy", greedy), ("sampled", sampled)):
+                    whole, ours = host_time(step)
+                    how = "traced" if traced else "op by op"
+                    beside = f"{1e6 * ours:.0f} us" if traced else "-"
+                    rows.append(f"| {how} | {name} | {1e6 * whole:,.0f} us | {beside} |")
+                replica.close()
+    return "\n".join(
+        [
+            f"{kind.name}, tp {kind.chips}, {LAYERS} layers, {USERS} users; below ttnn: {describe_backend(backend)}.",
+            "",
+            "| step | tokens | host time, median of 50 | of it outside ttnn's calls |",
+            "|---|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mesh", default="N300")
+    parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
+    args = parser.parse_args()
+    os.environ.setdefault("TT_LOGGER_LEVEL", "fatal")
+    os.environ.setdefault("LOGURU_LEVEL", "ERROR")
+    try:
+        print(run(args.mesh, args.backend))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The captured operations of a step: perf_ops' table is what ttnn launches, and its bytes are those that are planned."""
+from dataclasses import replace
+
+import pytest
+
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.perf.bounds import Rates
+from models.demos.qwen25_7b.perf.capture import Step, capture_step
+from models.demos.qwen25_7b.perf.model import model_step
+from models.demos.qwen25_7b.perf.ops import Op
+from models.demos.qwen25_7b.perf.table import op_table
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.tt.grids import worker_grid
+from models.demos.qwen25_7b.tt.step_bytes import decode_matmuls, step_bytes
+from models.demos.qwen25_7b.weights import Checkpoint
+
+USERS, POSITION = 32, 100
+
+
+@pytest.fixture(scope="module")
+def config(size):
+    if size == "tiny":
+        return Checkpoint.open(SMALL_CHECKPOINT).config
+    return replace(QWEN25_7B, vocab_size=4096, bos_token_id=None, eos_token_ids=())
+
+
+@pytest.fixture(scope="module")
+def plan(mesh_device, config) -> ParallelPlan:
+    return ParallelPlan.make(config, mesh_device.shape[1])
+
+
+@pytest.fixture(scope="module")
+def step(mesh_device, config) -> Step:
+    return capture_step(mesh_device, config, BFP8, USERS)
+
+
+def matmuls(ops: tuple[Op, ...]) -> list[Op]:
+    return [op for op in ops if op.name == "Matmul"]
+
+
+def test_a_layer_has_as_many_operations_as_test_decode_ops_counts(mesh_device, config, plan, step):
+    fused = DecodePlan.make(config, plan, worker_grid(mesh_device), USERS).fused_qk
+    assert len(step.layer) == (16 if plan.tp == 1 else 18) + (0 if fused else 2), [op.name for op in step.layer]
+
+
+def test_the_table_has_a_row_an_operation_with_cores_and_dtype(step):
+    _, _, *rows = (line.strip("| ").split(" | ") for line in op_table(step.layer).splitlines())
+    assert len(rows) == len(step.layer)
+    for row, op in zip(rows, step.layer):
+        assert row[0].startswith(op.call)
+        for result in op.results:
+            assert result.dtype in row[2] and result.memory in row[3], row
+            assert not result.shard or str(result.cores) in row[4], row
+
+
+def test_results_are_bfloat16_on_cores_but_for_attentions(step):
+    """SDPA refuses a sharded result; nothing of a layer goes through DRAM."""
+    interleaved = [op.name for op in step.layer for t in op.results if not t.shard]
+    assert interleaved == ["SdpaDecode"]
+    assert {t.dtype for op in step.layer for t in op.results} == {"bfloat16"}
+    assert not [op.name for op in step.layer for t in op.results if t.in_dram]
+
+
+def test_only_the_cache_update_writes_in_place(step):
+    assert {op.name for op in step.layer if not op.results} <= {"PagedFusedUpdateCache", "PagedUpdateCache"}
+
+
+def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
+    planned = step_bytes(config, plan, BFP8, USERS, POSITION)
+    ops = [*matmuls(step.layer) * config.num_hidden_layers, *matmuls(step.after)]
+    weights = [op.inputs[1] for op in ops]
+    assert all(op.dram_sharded and op.inputs[1].in_dram for op in ops)
+    assert sum(weight.allocated for weight in weights) == planned.weights
+    assert sum(weight.allocated - weight.bytes for weight in weights) == planned.padding
+    assert len(ops) == sum(count for *_, count in decode_matmuls(config, plan, BFP8))
+
+
+def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(config, plan, step):
+    planned = step_bytes(config, plan, BFP8, USERS, POSITION)
+    model = modelled(step, plan)
+    assert sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode") == planned.cache
+    sent = sum(row.count * row.work.sent for row in model.rows if row.op.name == "AllReduceAsync")
+    assert sent == planned.sent * config.num_hidden_layers
+
+
+def test_a_step_is_its_layers_and_what_is_around_them(config, step):
+    assert step.layers == config.num_hidden_layers
+    assert {op.name for op in step.before} >= {"Embeddings"} and not matmuls(step.before)
+    assert step.after[0].name == "LayerNorm" and matmuls(step.after)
+
+
+def test_the_modelled_step_is_above_its_weights_at_full_bandwidth(plan, step):
+    model = modelled(step, plan)
+    assert model.launches == len(step.before) + step.layers * len(step.layer) + len(step.after)
+    assert model.seconds > model.floor > 0
+
+
+def modelled(step: Step, plan: ParallelPlan):
+    perfect = Rates(streamed=1.0, scattered=1.0, launch=0.0)
+    return model_step(step, perfect, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION)

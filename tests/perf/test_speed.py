@@ -1,0 +1,68 @@
+"""Tokens a second and time to first token, on silicon alone (conftest.py): nowhere else does a time say anything about it.
+
+    pytest --mesh N300 tests/perf/test_speed.py -s --checkpoint Qwen/Qwen2.5-7B-Instruct
+
+Without --checkpoint the weights are random. Prints a line a case for PERF.md. No step is faster than DRAM gives out the
+recipe's bytes (step_bytes): a measurement that says so is broken, and fails.
+"""
+import time
+
+import pytest
+import torch
+
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.reference.hf import random_weights
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.tt.step_bytes import step_bytes
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+
+DRAM_BYTES_PER_SECOND = 288e9  # of a chip
+CONTEXT, WARM, STEPS = 2048, 3, 100
+
+
+@pytest.fixture(scope="module", params=[1, MAX_USERS])
+def users(request) -> int:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(mesh_device, users, pytestconfig) -> TtTransformer:
+    name = pytestconfig.getoption("--checkpoint")
+    source = Checkpoint.open(name) if name else random_weights(QWEN25_7B)
+    plan = ParallelPlan.make(QWEN25_7B, mesh_device.shape[1])
+    weights = ModelWeights(source, QWEN25_7B, plan)
+    return TtTransformer(mesh_device, weights, QWEN25_7B, plan, BFP8, batch=users, max_seq_len=CONTEXT)
+
+
+@pytest.mark.parametrize("traced", [True, False], ids=["traced", "untraced"])
+@pytest.mark.parametrize("prompt", [128, 1024])
+def test_speed(model, users, mesh_name, queues, traced, prompt):
+    replica, pages = Replica(model, traced=traced, queues=queues), model.pages
+    tokens = torch.randint(model.config.vocab_size, (prompt,), generator=torch.Generator().manual_seed(0)).tolist()
+    seconds = []
+    for user in (*range(users), 0, 0):  # the first compiles, the last two count
+        begin = time.perf_counter()
+        replica.prefill(tokens, pages.blocks_of(user, prompt))
+        first = replica.read()
+        seconds.append(time.perf_counter() - begin)
+    tables = torch.stack([pages.table(pages.blocks_of(user, CONTEXT)) for user in range(replica.batch)])
+    replica.place(first[: replica.batch], [prompt] * replica.batch, tables)
+    for _ in range(WARM):
+        replica.launch()
+        replica.read()
+    begin = time.perf_counter()
+    replica.launch()
+    for _ in range(STEPS - 1):  # one step ahead of its reader, as Generator runs them
+        replica.launch()
+        replica.read()
+    replica.read()
+    step = (time.perf_counter() - begin) / STEPS
+    replica.close()
+    floor = step_bytes(model.config, model.plan, BFP8, users, prompt).weights / DRAM_BYTES_PER_SECOND
+    print(
+        f"{mesh_name}, {users} user(s), prompt {prompt}, {'traced' if traced else 'op by op'}: first token "
+        f"{1e3 * min(seconds[-2:]):.1f} ms, {1 / step:.2f} tokens/s/user, {floor / step:.0%} of what DRAM allows"
+    )
+    assert step > floor, "faster than DRAM gives the weights out: the measurement is wrong"
