@@ -7,9 +7,11 @@ import torch
 import ttnn
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
+from models.demos.qwen25_7b.tt.matmul_plans import TILE_BYTES
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.replica import Replica
 from models.demos.qwen25_7b.tt.step_bytes import step_bytes
@@ -57,9 +59,10 @@ def layer_operations(model) -> list[str]:
 
 
 def test_a_decode_layer_is_18_operations_and_16_on_one_chip(model, layer_operations):
-    """56 cores cannot hold q and k of 32 users apart, so there the two fused ops are four."""
+    """56 cores cannot hold q and k of 32 users apart, so there the two fused ops are four. Gate and up may be one."""
     fused = 0 if model.decode.fused_qk else 2
-    assert len(layer_operations) == (16 if model.plan.tp == 1 else 18) + fused, layer_operations
+    joined = GateUpPlan.make(model.config, model.plan, BFP8).joined
+    assert len(layer_operations) == (16 if model.plan.tp == 1 else 18) + fused - joined, layer_operations
 
 
 def test_a_decode_layer_converts_one_layout(layer_operations):
@@ -103,3 +106,17 @@ def test_a_traced_step_is_one_call_and_128_bytes(model, queues):
     assert not sent and len(read) == 2, "one read a step, of two steps"
     assert {tensor.volume() * tensor.element_size() for tensor in read} == {128}
     assert {len(tensor.device_coords()) for tensor in read} == {1}, "every chip holds the same: one is read"
+
+
+@pytest.mark.parametrize("recipe", [BFP8, BF16], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("tp, most", [(1, 0.04), (2, 0.04), (4, 0.08), (8, 0.08)])
+def test_a_step_reads_little_more_than_the_model_has(tp, most, recipe):
+    """What fills up heads, columns and banks, of all that is streamed."""
+    step = step_bytes(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, USERS, 0)
+    config, tile = QWEN25_7B, TILE_BYTES[recipe.mlp_in] / 1024
+    layer = config.hidden_size * (36 * 128 + 28 * 128 + 3 * config.intermediate_size)
+    model = (config.num_hidden_layers * layer + config.hidden_size * config.vocab_size) * tile / tp
+    if tp == 8:  # each KV head is on two chips
+        model += config.num_hidden_layers * config.hidden_size * 2 * 4 * 128 * tile / tp
+    assert step.weights - step.padding == pytest.approx(model)
+    assert step.padding <= most * (step.weights - step.padding)

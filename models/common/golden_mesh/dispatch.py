@@ -13,7 +13,7 @@ import ttnn
 
 from models.common.golden_mesh import hazards
 from models.common.golden_mesh.errors import GoldenError, MissingGolden
-from models.common.golden_mesh.memory import GoldenMemory, Slot
+from models.common.golden_mesh.memory import GoldenMemory, Part, Slot
 from models.common.golden_mesh.registry import GOLDENS, Golden
 from models.common.golden_mesh.rounding import round_to
 from models.common.golden_mesh.trace import Traces
@@ -35,13 +35,40 @@ class Call:
     outputs: tuple[Slot, ...]
 
 
+# Views of a part of a tensor (ttnn.narrow): they may share its address, and only their cores tell them from it.
+# Address of the whole tensor -> {(the view's address, cores and shape): which part}
+_parts: dict[int, dict[tuple, Part]] = {}
+
+
 def slot_of(tensor: ttnn.Tensor) -> Slot:
     mesh = tensor.device()
     config = tensor.memory_config()
-    return Slot(
+    slot = Slot(
         *_chips_of(tensor, mesh), config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
         tuple(tensor.shape), tensor.dtype,
     )  # fmt: skip
+    for views in _parts.values():
+        part = views.get(_view(slot, config))
+        if part is not None:
+            return slot._replace(part=part)
+    return slot
+
+
+def _view(slot: Slot, config: ttnn.MemoryConfig) -> tuple:
+    return slot.buffer_type, slot.address, slot.shape, str(config.shard_spec)
+
+
+def narrowed(whole: Slot, view: ttnn.Tensor, dim: int, start: int, length: int) -> None:
+    """`view` shows a part of the tensor in `whole`, until that is freed."""
+    if whole.part is not None:
+        raise GoldenError("ttnn.narrow of what is narrowed already: narrow the whole tensor")
+    part = Part(whole, dim % len(whole.shape), start % whole.shape[dim], length)
+    _parts.setdefault(whole.address, {})[_view(slot_of(view), view.memory_config())] = part
+
+
+def forget_views(address: int) -> None:
+    """What lay there is freed or replaced."""
+    _parts.pop(address, None)
 
 
 def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
@@ -71,6 +98,7 @@ def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ..
 
 def forget_mesh(mesh: ttnn.MeshDevice, devices: list[int]) -> None:
     """A mesh closes: its id may be given again, and what `devices` (chips that no open mesh holds now) held is gone."""
+    _parts.clear()
     for key in [key for key in _chips if key[0] == mesh.id()]:
         del _chips[key]
     memory.forget_devices(devices)
@@ -158,6 +186,9 @@ def call(operation, *args, **kwargs):
         golden_args, golden_kwargs = golden.arguments(args, kwargs)
     except TypeError as error:
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from error
+    for tensor in outputs:
+        if id(tensor) not in slots and not golden.view and _parts:
+            forget_views(tensor.buffer_address())
     written = tuple(slot_of(t) for t in outputs)
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
         return result  # the same memory under another shape: nothing was computed
@@ -180,7 +211,7 @@ def call(operation, *args, **kwargs):
 
 
 def _place(slot: Slot) -> tuple:
-    return slot.buffer_type, slot.address
+    return slot.buffer_type, slot.address, slot.part
 
 
 def run(step: Call) -> None:

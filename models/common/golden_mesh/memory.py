@@ -12,11 +12,20 @@ output where the op only moves data. Before an op writes in place, `exclusive` c
 from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import torch
 
 from models.common.golden_mesh.errors import GoldenError
+
+
+class Part(NamedTuple):
+    """A view of `length` elements from `start` along `dim`, as ttnn.narrow makes them."""
+
+    whole: "Slot"
+    dim: int
+    start: int
+    length: int
 
 
 class Slot(NamedTuple):
@@ -29,6 +38,7 @@ class Slot(NamedTuple):
     size: int  # bytes in a bank
     shape: tuple[int, ...]  # logical shape on one chip
     dtype: object  # ttnn.DataType
+    part: Optional["Part"] = None  # of what lies there, if not all of it
 
     def __str__(self) -> str:
         return f"{list(self.shape)} {self.dtype.name} at {self.buffer_type.name} address {self.address:#x}"
@@ -90,6 +100,9 @@ class GoldenMemory:
 
     def read(self, slot: Slot) -> list[torch.Tensor]:
         """The value on each chip of the slot, in the slot's shape; replicas are one torch tensor."""
+        if slot.part is not None:
+            parts = {id(v): v.narrow(slot.part.dim, slot.part.start, slot.part.length) for v in self.read(slot.part.whole)}
+            return [parts[id(v)] for v in self.read(slot.part.whole)]
         values, views = [], {}
         for device in slot.devices:
             value = self._value(device, slot)
@@ -115,6 +128,8 @@ class GoldenMemory:
         Copies it first if anything outside these chips' entries lies in the same storage.
         """
         devices = [slot.devices[i] for i in members]
+        if slot.part is not None:
+            raise GoldenError(f"an op writes in place into {slot}, which is only a part of what lies there")
         if self._value(devices[0], slot).numel() != _volume(slot.shape):
             raise GoldenError(f"an op writes in place into {slot}, which is only some rows of what lies there")
         value = self._value(devices[0], slot)

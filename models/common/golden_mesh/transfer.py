@@ -9,7 +9,8 @@ from typing import Callable
 import torch
 import ttnn
 
-from models.common.golden_mesh.dispatch import HANDLERS, memory, on_device, slot_of, traces
+from models.common.golden_mesh import hazards
+from models.common.golden_mesh.dispatch import HANDLERS, forget_views, memory, narrowed, on_device, slot_of, traces
 from models.common.golden_mesh.rounding import round_to
 
 
@@ -109,8 +110,22 @@ def copy_device_to_host_tensor(real, device_tensor, host_tensor, blocking=True, 
 def deallocate(real, tensor, *args, **kwargs):
     slot = slot_of(tensor) if on_device(tensor) and tensor.is_allocated() else None
     real(tensor, *args, **kwargs)
-    if slot is not None and not tensor.is_allocated() and not traces.capturing:
-        memory.free(slot)
+    if slot is not None and not tensor.is_allocated():
+        whole = slot.part.whole if slot.part is not None else slot  # freeing a view frees what it shows
+        forget_views(whole.address)
+        if not traces.capturing:
+            memory.free(whole)
+
+
+@handles("ttnn.narrow")
+def narrow(real, input_tensor, dim, start, length):
+    """A view: the same memory, so there is nothing to compute, only to remember."""
+    view = real(input_tensor, dim, start, length)
+    if on_device(input_tensor) and tuple(view.shape) != tuple(input_tensor.shape):
+        if dim in (-1, len(input_tensor.shape) - 1):
+            hazards.check_narrow(input_tensor, view, start)
+        narrowed(slot_of(input_tensor), view, dim, start, length)
+    return view
 
 
 @handles("ttnn.empty")

@@ -27,6 +27,8 @@ REFUSED = {
     "paged_cache_geometry cache_position_modulo spec_multi_pos_tiles",
     "ttnn.slice": "pad_value slice_dim num_devices",
     "ttnn.concat": "groups",
+    "ttnn.cumsum": "out",
+    "ttnn.gather": "out",
     "ttnn.tilize": "tile",
     "ttnn.max": "correction",
     "ttnn.min": "correction",

@@ -42,6 +42,11 @@ class DecodeMatmul:
         )
 
 
+def streamed_tiles(n_tiles: int) -> int:
+    """Columns of a weight as it is read, in tiles: every DRAM bank gives out as many as the fullest."""
+    return ceil_div(n_tiles, DRAM_BANKS) * DRAM_BANKS
+
+
 def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str) -> int:
     """Circular buffers of one streaming core: three blocks of its bank's columns in flight, a float32 and a bfloat16
     row of results, two blocks of the input."""

@@ -5,10 +5,11 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
 from models.demos.qwen25_7b.tt.grids import TILE, ceil_div, padded_prompt
 from models.demos.qwen25_7b.tt.kv_cache import BLOCK, PagePlan
 from models.demos.qwen25_7b.tt.lm_head import pieces_of
-from models.demos.qwen25_7b.tt.matmul_plans import DRAM_BANKS, TILE_BYTES
+from models.demos.qwen25_7b.tt.matmul_plans import TILE_BYTES, streamed_tiles
 
 BF16 = 2  # bytes
 
@@ -36,37 +37,72 @@ def memory_budget(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users:
     """The budget of a model for `users` users of up to max_seq_len tokens each."""
     rows = padded_prompt(max_seq_len)
     tiles = PagePlan.make(users, max_seq_len).blocks * plan.kv_heads * (BLOCK // TILE) * (config.head_dim // TILE)
+    product = GateUpPlan.make(config, plan, recipe)
+    wide = (4 if product.joined else 3) * product.tiles * TILE  # columns: gate and up (joined: and what they are cut from)
     return MemoryBudget(
         weights=weight_bytes(config, plan, recipe, max_seq_len),
         cache=config.num_hidden_layers * 2 * tiles * TILE_BYTES[recipe.kv_cache],
-        # the residual and its normed copy, with gate, up and their product beside them
-        activations=rows * BF16 * (2 * config.hidden_size + 3 * plan.mlp),
+        # the residual and its normed copy, with the MLP's widest beside them: gate, up and their product
+        activations=rows * BF16 * (2 * config.hidden_size + wide),
     )
 
 
 def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
     hidden, head_dim = config.hidden_size, config.head_dim
-    qkv, rows = plan.qkv_width(head_dim), plan.q_width(head_dim)
-    pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
-    layer = (
-        streamed_bytes(hidden, qkv, recipe.attention)
-        + streamed_bytes(rows, hidden, recipe.attention)
-        + 2 * streamed_bytes(hidden, plan.mlp, recipe.mlp_in)
-        + streamed_bytes(plan.mlp, hidden, recipe.mlp_out)
-        + streamed_bytes(TILE, qkv, "bfloat16")  # the bias
-        + 2 * hidden * BF16  # norms
-    )
+    bias_and_norms = streamed_bytes(TILE, plan.qkv_width(head_dim), "bfloat16") + 2 * hidden * BF16
     return (
-        config.num_hidden_layers * layer
-        + pieces * streamed_bytes(hidden, plan.vocab // pieces, recipe.lm_head)
+        sum(matmul.times * matmul.read for matmul in decode_matmuls(config, plan, recipe))
+        + config.num_hidden_layers * bias_and_norms
         + config.vocab_size * hidden * BF16  # the embedding, whole on every chip
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
     )
 
 
+@dataclass(frozen=True)
+class DecodeWeight:
+    """A weight that a chip streams in a decode step."""
+
+    name: str
+    rows: int
+    columns: int
+    format: str
+    times: int  # a step: a layer's in each layer, the LM head's for each piece
+    needed: int  # bytes of the model's own rows and columns, without any padding; a KV head counts on each of its chips
+
+    @property
+    def read(self) -> int:
+        """Bytes each time, with what fills up the DRAM banks."""
+        return streamed_bytes(self.rows, self.columns, self.format)
+
+
+def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
+    product = GateUpPlan.make(config, plan, recipe)
+    mlp = product.tiles * TILE
+    gate_up = [("gate + up", 2 * plan.mlp, 2 * mlp)] if product.joined else [(n, plan.mlp, mlp) for n in ("gate", "up")]
+    qkv, q = plan.qkv_width(config.head_dim), plan.q_width(config.head_dim)
+    queries = config.num_attention_heads * config.head_dim // plan.tp  # without zero heads, a chip on average
+    shapes = [  # name, rows and columns as they are held, format, times, rows and columns of the model's own if fewer
+        ("QKV", hidden, qkv, recipe.attention, layers, (hidden, qkv - q + queries)),
+        ("O", q, hidden, recipe.attention, layers, (queries, hidden)),
+        *((name, hidden, held, recipe.mlp_in, layers, (hidden, own)) for name, own, held in gate_up),
+        ("down", mlp, hidden, recipe.mlp_out, layers, (plan.mlp, hidden)),
+        ("LM head", hidden, plan.vocab // pieces, recipe.lm_head, pieces, None),
+    ]
+    return [
+        DecodeWeight(name, rows, columns, format, times, tile_bytes(*(own or (rows, columns)), format))
+        for name, rows, columns, format, times, own in shapes
+    ]
+
+
+def tile_bytes(rows: int, columns: int, format: str) -> int:
+    return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[format]
+
+
 def streamed_bytes(rows: int, columns: int, format: str) -> int:
     """A weight [rows, columns] cut over the DRAM banks: each bank takes as many whole tiles as the fullest."""
-    return ceil_div(columns, TILE * DRAM_BANKS) * DRAM_BANKS * ceil_div(rows, TILE) * TILE_BYTES[format]
+    return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE)) * TILE_BYTES[format]
 
 
 def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget) -> None:

@@ -22,7 +22,12 @@ def _l1(layout: ttnn.TensorMemoryLayout, cores: ttnn.CoreRangeSet, height: int, 
 
 def width_sharded(width: int, grid: Grid) -> ttnn.MemoryConfig:
     """[1, 1, 32, width] cut into column blocks over a rectangle of cores."""
-    return _l1(ttnn.TensorMemoryLayout.WIDTH_SHARDED, rectangle(grid), TILE, width // grid.cores)
+    return width_sharded_over(width, rectangle(grid))
+
+
+def width_sharded_over(width: int, cores: ttnn.CoreRangeSet) -> ttnn.MemoryConfig:
+    """[1, 1, 32, width] cut into column blocks over any cores, in their order."""
+    return _l1(ttnn.TensorMemoryLayout.WIDTH_SHARDED, cores, TILE, width // cores.num_cores())
 
 
 def height_sharded(width: int, cores: ttnn.CoreRangeSet) -> ttnn.MemoryConfig:

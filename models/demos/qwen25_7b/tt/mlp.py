@@ -1,13 +1,15 @@
 """TtQwenMLP: down(silu(gate(x)) * up(x)). HF: mlp.gate_proj, mlp.up_proj, mlp.down_proj."""
+import torch
+import torch.nn.functional as F
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.tt.gate_up import GateUpPlan, TtGateUp, TtJoinedGateUp
+from models.demos.qwen25_7b.tt.grids import TILE
 from models.demos.qwen25_7b.tt.linear import TtLinear
 from models.demos.qwen25_7b.weights import MlpWeights
-
-SILU = [ttnn.UnaryOpType.SILU]
 
 
 class TtQwenMLP:
@@ -23,38 +25,43 @@ class TtQwenMLP:
         decode: DecodePlan,
         all_reduce: TtAllReduce,
     ):
-        wide = dict(dim=1, format=recipe.mlp_in, decode=decode, out_cores=decode.grid.cores)
-        self.gate = TtLinear(mesh_device, weights.gate, in_cores=decode.residual.cores, **wide)
-        self.up = TtLinear(mesh_device, weights.up, in_cores=decode.residual.cores, **wide)
+        product = GateUpPlan.make(config, plan, recipe)
+        gate, up = (filled(w, 1, plan.tp, product.tiles * TILE) for w in (weights.gate, weights.up))
+        if product.joined:
+            self.gate_up = TtJoinedGateUp(mesh_device, gate, up, recipe, decode, plan.tp)
+        else:
+            self.gate_up = TtGateUp(mesh_device, gate, up, recipe, decode)
         self.down = TtLinear(
             mesh_device,
-            weights.down,
+            filled(weights.down, 0, plan.tp, product.tiles * TILE),
             dim=0,
             format=recipe.mlp_out,
             decode=decode,
-            in_cores=self.gate.decode_plan.out_cores,
+            in_cores=self.gate_up.out_cores,
             out_cores=decode.residual.cores,
         )
         self.all_reduce = all_reduce
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> the same."""
-        gate = self.gate.forward_decode(x)  # [1, 1, 32, mlp]
-        up = self.up.forward_decode(x)  # [1, 1, 32, mlp]
-        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=gate.memory_config())
-        ttnn.deallocate(gate)
-        ttnn.deallocate(up)
+        hidden = self.gate_up.forward_decode(x)  # [1, 1, 32, mlp]
         y = self.down.forward_decode(hidden)  # [1, 1, 32, hidden], a summand
         ttnn.deallocate(hidden)
         return self.all_reduce.forward_decode(y)
 
     def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, S, hidden] interleaved in DRAM -> the same."""
-        gate = self.gate.forward_prefill(x)  # [1, 1, S, mlp]
-        up = self.up.forward_prefill(x)  # [1, 1, S, mlp]
-        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-        ttnn.deallocate(gate)
-        ttnn.deallocate(up)
+        hidden = self.gate_up.forward_prefill(x)  # [1, 1, S, mlp]
         y = self.down.forward_prefill(hidden)  # [1, 1, S, hidden], a summand
         ttnn.deallocate(hidden)
         return self.all_reduce.forward_prefill(y)
+
+
+def filled(weight: torch.Tensor, dim: int, tp: int, extent: int) -> torch.Tensor:
+    """`weight` with each chip's part of `dim` filled up with zeros to `extent`: silu(0) * 0 meets zero rows of down."""
+    of_chips = weight.unflatten(dim, (tp, -1))
+    missing = extent - of_chips.shape[dim + 1]
+    if not missing:
+        return weight
+    after = [0, 0] * (of_chips.dim() - dim - 2)
+    return F.pad(of_chips, (*after, 0, missing)).flatten(dim, dim + 1)

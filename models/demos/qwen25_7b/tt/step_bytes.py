@@ -3,9 +3,8 @@ from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.tt.grids import TILE, ceil_div
-from models.demos.qwen25_7b.tt.lm_head import pieces_of
 from models.demos.qwen25_7b.tt.matmul_plans import TILE_BYTES
-from models.demos.qwen25_7b.tt.memory_budget import BF16, streamed_bytes
+from models.demos.qwen25_7b.tt.memory_budget import BF16, decode_matmuls
 
 
 @dataclass(frozen=True)
@@ -21,10 +20,8 @@ class StepBytes:
 def step_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: int, position: int) -> StepBytes:
     """A step of `users` users, each with `position` tokens behind it."""
     matmuls = decode_matmuls(config, plan, recipe)
-    read = sum(count * streamed_bytes(rows, columns, format) for rows, columns, format, count in matmuls)
-    needed = sum(
-        count * rows * columns * TILE_BYTES[format] // TILE**2 for rows, columns, format, count in matmuls
-    )
+    read = sum(matmul.times * matmul.read for matmul in matmuls)
+    needed = sum(matmul.times * matmul.needed for matmul in matmuls)
     blocks = users * ceil_div(position + 1, TILE)
     tiles = blocks * plan.kv_heads * (config.head_dim // TILE)
     return StepBytes(
@@ -34,15 +31,3 @@ def step_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: in
         sent=2 * (plan.tp - 1) * TILE * config.hidden_size * BF16,
     )
 
-
-def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[tuple[int, int, str, int]]:
-    """(rows, columns, format, times a step) of each weight that a chip streams."""
-    hidden, layers = config.hidden_size, config.num_hidden_layers
-    pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
-    return [
-        (hidden, plan.qkv_width(config.head_dim), recipe.attention, layers),
-        (plan.q_width(config.head_dim), hidden, recipe.attention, layers),
-        (hidden, plan.mlp, recipe.mlp_in, 2 * layers),
-        (plan.mlp, hidden, recipe.mlp_out, layers),
-        (hidden, plan.vocab // pieces, recipe.lm_head, pieces),
-    ]
