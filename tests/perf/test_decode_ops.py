@@ -8,6 +8,7 @@ import ttnn
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.perf_matmuls import decode_plans
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
@@ -120,3 +121,12 @@ def test_a_step_reads_little_more_than_the_model_has(tp, most, recipe):
         model += config.num_hidden_layers * config.hidden_size * 2 * 4 * 128 * tile / tp
     assert step.weights - step.padding == pytest.approx(model)
     assert step.padding <= most * (step.weights - step.padding)
+
+
+def test_the_table_of_matmuls_is_what_the_modules_do(model):
+    planned = {name: plan for name, (plan, _) in decode_plans(model.config, model.plan, BFP8, model.decode.grid).items()}
+    layer = model.layers[0]
+    product = layer.mlp.gate_up
+    linears = {"QKV": layer.attention.qkv, "O": layer.attention.o, "down": layer.mlp.down, "LM head": model.lm_head.pieces[0]}
+    linears |= {"gate + up": product.both} if "gate + up" in planned else {"gate": product.gate, "up": product.up}
+    assert {name: linear.decode_plan for name, linear in linears.items()} == planned

@@ -31,10 +31,29 @@ class DecodeMatmul:
     in_cores: int  # cores that hold the input, k_tiles / in_cores tiles each
     in0_block_w: int  # tiles of K multiplied at a time; divides an input core's tiles
     per_core_n: int  # tiles of N on each output core
+    weight: str  # its format
 
     @property
     def out_cores(self) -> int:
         return self.n_tiles // self.per_core_n
+
+    @property
+    def l1_bytes(self) -> int:
+        """Of a streaming core, the fullest."""
+        return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight)
+
+    @property
+    def padding(self) -> float:
+        """Of what is read, what fills up the banks: a share of the weight."""
+        return streamed_tiles(self.n_tiles) / self.n_tiles - 1
+
+    def __str__(self) -> str:
+        a_bank = streamed_tiles(self.n_tiles) // DRAM_BANKS
+        return (
+            f"K {self.k_tiles} tiles on {self.in_cores} cores, {self.in0_block_w} at a time; N {self.n_tiles} tiles from "
+            f"{DRAM_BANKS} banks, {a_bank} each ({self.padding:.1%} padding), to {self.out_cores} cores, "
+            f"{self.per_core_n} each; {self.l1_bytes:,} of {DECODE_L1:,} bytes of L1"
+        )
 
     def program_config(self) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
         return ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
@@ -57,8 +76,9 @@ def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str) -> int:
 
 
 def plan_decode(k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0) -> DecodeMatmul:
-    """in_cores: where the input lies. weight: its format. out_cores: at most so many cores take the result.
+    """The plan with the most output cores, then with the longest block of K whose buffers fit; print it to see why.
 
+    in_cores: where the input lies. weight: its format. out_cores: at most so many cores take the result.
     divides: a number of tiles that per_core_n must divide (a head's width, so that no head is cut by a core's border).
     ValueError when no choice fits L1.
     """
@@ -69,7 +89,7 @@ def plan_decode(k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_c
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
             f"{decode_l1_bytes(n_tiles, 1, weight)} bytes of a core's L1, {DECODE_L1} are there: split its columns"
         )
-    return DecodeMatmul(k_tiles, n_tiles, in_cores, max(blocks), per_core_n)
+    return DecodeMatmul(k_tiles, n_tiles, in_cores, max(blocks), per_core_n, weight)
 
 
 @dataclass(frozen=True)
@@ -83,6 +103,14 @@ class PrefillMatmul:
     per_core_n: int
     subblock_h: int
     subblock_w: int
+    weight: str  # its format
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows} rows a pass on {self.grid.x}x{self.grid.y} cores, each {self.per_core_m} x {self.per_core_n} tiles "
+            f"in subblocks of {self.subblock_h}x{self.subblock_w}, {self.in0_block_w} tiles of K at a time; "
+            f"{prefill_l1_bytes(self, self.weight):,} of {PREFILL_L1:,} bytes of L1"
+        )
 
     def program_config(self) -> ttnn.MatmulMultiCoreReuseMultiCastProgramConfig:
         return ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
@@ -107,7 +135,7 @@ def plan_prefill(rows: int, k_tiles: int, n_tiles: int, grid: Grid, weight: str)
     row_tiles = min(rows // TILE, 32)
     while True:
         for block in (8, 4, 2, 1):
-            plan = _prefill(row_tiles, k_tiles, n_tiles, grid, block)
+            plan = _prefill(row_tiles, k_tiles, n_tiles, grid, block, weight)
             if k_tiles % block == 0 and prefill_l1_bytes(plan, weight) <= PREFILL_L1:
                 return plan
         if row_tiles % 2:
@@ -115,14 +143,14 @@ def plan_prefill(rows: int, k_tiles: int, n_tiles: int, grid: Grid, weight: str)
         row_tiles //= 2
 
 
-def _prefill(row_tiles: int, k_tiles: int, n_tiles: int, grid: Grid, block: int) -> PrefillMatmul:
+def _prefill(row_tiles: int, k_tiles: int, n_tiles: int, grid: Grid, block: int, weight: str) -> PrefillMatmul:
     used = Grid(min(grid.x, n_tiles), min(grid.y, row_tiles))
     per_core_m, per_core_n = ceil_div(row_tiles, used.y), ceil_div(n_tiles, used.x)
     used = Grid(ceil_div(n_tiles, per_core_n), ceil_div(row_tiles, per_core_m))
     # dest holds 4 tiles with fp32 accumulation; a subblock is one row high unless it is as wide as the core's block
     width = max(w for w in divisors(per_core_n) if w <= 4)
     height = max(h for h in divisors(per_core_m) if h * width <= 4) if width == per_core_n else 1
-    return PrefillMatmul(row_tiles * TILE, used, block, per_core_m, per_core_n, height, width)
+    return PrefillMatmul(row_tiles * TILE, used, block, per_core_m, per_core_n, height, width, weight)
 
 
 def prefill_l1_bytes(plan: PrefillMatmul, weight: str) -> int:
