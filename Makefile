@@ -23,7 +23,7 @@ test-n300:
 	$(PYTHON) -m pytest
 
 test-t3k:
-	$(PYTHON) -m pytest --mesh T3K --size tiny tests/pcc tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 tests/pcc tests/splits tests/perf
 
 test-8x7:
 	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch tests/pcc/test_attention.py tests/perf

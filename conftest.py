@@ -1,5 +1,6 @@
 """Pytest options, and the choice of what is below ttnn: made here, before any test module imports it."""
 import os
+from contextlib import nullcontext
 
 import pytest
 
@@ -16,6 +17,7 @@ def pytest_addoption(parser):
     group.addoption("--mesh", default=None, help=f"only this machine: {', '.join(MACHINES)}")
     group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default each")
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
+    group.addoption("--queues", type=int, default=1, choices=(1, 2), help="command queues that meshes are opened with")
     group.addoption("--checkpoint", help="directory or hub id of a 7B, for the tests of speed; default: random weights")
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
@@ -69,17 +71,25 @@ def replica_devices(mesh_name, pytestconfig):
     from models.common.mesh import open_replicas
 
     name, _, tp = mesh_name.partition("-tp")
-    worker_dispatch = pytestconfig.getoption("--worker-dispatch")
-    with open_replicas(name, int(tp or machine(name).chips), worker_dispatch=worker_dispatch) as devices:
+    options = dict(worker_dispatch=pytestconfig.getoption("--worker-dispatch"), queues=pytestconfig.getoption("--queues"))
+    with open_replicas(name, int(tp or machine(name).chips), **options) as devices:
         yield devices
 
 
 @pytest.fixture(scope="session")
 def queues(pytestconfig) -> int:
     """Command queues that the meshes are opened with."""
-    from models.common.mesh import command_queues
+    return pytestconfig.getoption("--queues")
 
-    return command_queues(pytestconfig.getoption("--worker-dispatch"))
+
+@pytest.fixture(scope="session")
+def host_alone(pytestconfig):
+    """A context in which a golden mesh computes no values, so that what is timed is the host's work for a device."""
+    if pytestconfig.backend != "golden":
+        return nullcontext
+    from models.common.golden_mesh import without_values
+
+    return without_values
 
 
 @pytest.fixture(scope="session")

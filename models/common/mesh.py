@@ -68,7 +68,7 @@ def traces_available() -> bool:
 
 
 def command_queues(worker_dispatch: bool = False) -> int:
-    """Command queues that open_mesh opens a mesh with: a second one for transfers, where there is room for it.
+    """The command queues that a mesh can have: a second one for transfers, where there is room for it.
 
     Slow dispatch has no queues to speak of; the one row of worker cores that dispatches for an N300 or T3K holds one.
     """
@@ -77,12 +77,13 @@ def command_queues(worker_dispatch: bool = False) -> int:
 
 @contextmanager
 def open_mesh(
-    mesh: str, *, shape: Optional[tuple[int, int]] = None, worker_dispatch: bool = False
+    mesh: str, *, shape: Optional[tuple[int, int]] = None, worker_dispatch: bool = False, queues: int = 1
 ) -> Iterator["ttnn.MeshDevice"]:
     """The machine's chips as one mesh device, closed again on the way out.
 
     shape: (rows, columns), a row being the chips that share a model; default: all chips in one row.
     worker_dispatch: send commands from worker cores, which leaves a grid of 8x7, instead of ttnn's choice.
+    queues: command queues, at most command_queues().
     """
     import ttnn
 
@@ -91,6 +92,8 @@ def open_mesh(
     if there < kind.chips:
         raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {there}: choose a smaller --mesh")
     rows, columns = shape or kind.shape
+    if not 1 <= queues <= command_queues(worker_dispatch):
+        raise MeshError(f"this mesh can have {command_queues(worker_dispatch)} command queue(s), got {queues}")
     if rows * columns > kind.chips:
         raise MeshError(f"{kind.name} has {kind.chips} chips, too few for a mesh of {rows}x{columns}")
     if kind.chips > 1:
@@ -99,7 +102,7 @@ def open_mesh(
         device = ttnn.open_mesh_device(
             ttnn.MeshShape(rows, columns),
             trace_region_size=TRACE_REGION_BYTES,
-            num_command_queues=command_queues(worker_dispatch),
+            num_command_queues=queues,
             dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
         )
         try:
@@ -119,12 +122,14 @@ def check_tp(mesh: str, tp: int) -> None:
 
 
 @contextmanager
-def open_replicas(mesh: str, tp: int, *, worker_dispatch: bool = False) -> Iterator[list["ttnn.MeshDevice"]]:
+def open_replicas(
+    mesh: str, tp: int, *, worker_dispatch: bool = False, queues: int = 1
+) -> Iterator[list["ttnn.MeshDevice"]]:
     """The machine's chips as chips / tp mesh devices of (1, tp), each for a replica of the model."""
     import ttnn
 
     check_tp(mesh, tp)
-    with open_mesh(mesh, worker_dispatch=worker_dispatch) as whole:
+    with open_mesh(mesh, worker_dispatch=worker_dispatch, queues=queues) as whole:
         if tp == machine(mesh).chips:
             yield [whole]
             return

@@ -1,6 +1,6 @@
 """Tokens a second and time to first token, on silicon alone (conftest.py): nowhere else does a time say anything about it.
 
-    pytest --mesh N300 tests/perf/test_speed.py -s --checkpoint Qwen/Qwen2.5-7B-Instruct
+    pytest --mesh N300 --queues 2 tests/perf/test_speed.py -s --checkpoint Qwen/Qwen2.5-7B-Instruct
 
 Without --checkpoint the weights are random. Prints a line a case for PERF.md. No step is faster than DRAM gives out the
 recipe's bytes (step_bytes): a measurement that says so is broken, and fails.

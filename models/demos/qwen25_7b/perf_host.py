@@ -33,7 +33,7 @@ def run(mesh: str, backend: str) -> str:
     config = replace(QwenConfig.from_json(SMALL_CHECKPOINT / "config.json"), num_hidden_layers=LAYERS)
     noise = torch.zeros(32, CANDIDATES)
     rows = []
-    with open_replicas(kind.name, kind.chips) as (device,):
+    with open_replicas(kind.name, kind.chips, queues=command_queues()) as (device,):
         plan = ParallelPlan.make(config, kind.chips)
         weights = ModelWeights(random_weights(config), config, plan)
         model = TtTransformer(device, weights, config, plan, BFP8, batch=USERS, max_seq_len=1024)

@@ -82,7 +82,8 @@ def run(args: argparse.Namespace) -> None:
     check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp)
     plan = ParallelPlan.make(checkpoint.config, tp)
     report = Report(len(prompts), describe_backend(backend))
-    with open_replicas(kind.name, tp) as devices:
+    queues = command_queues()
+    with open_replicas(kind.name, tp, queues=queues) as devices:
         replicas = []
         for i, device in enumerate(devices[: len(prompts)]):
             with WeightsBar(f"weights {i + 1}/{dp}" if dp > 1 else "weights") as bar:
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
                 Replica(
                     model,
                     traced=traces_available(),
-                    queues=command_queues(),
+                    queues=queues,
                     host_logits=args.sample_on == "host",
                 )
             )

@@ -1,0 +1,91 @@
+"""A decode step's device operations, captured from a model of one layer with the real dims and no real weights."""
+import gc
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Iterator
+
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.perf.ops import Op, operations
+from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.weights import ModelWeights
+from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+
+LAYER = "decoder_layer"  # the scope that marks a layer's operations in the graph
+CONTEXT = 64  # tokens a user in the cache of the captured model; no operation's plan depends on it
+
+
+@dataclass(frozen=True)
+class Step:
+    """A decode step: `before`, then `layers` times `layer`, then `after`."""
+
+    layers: int
+    before: tuple[Op, ...]
+    layer: tuple[Op, ...]
+    after: tuple[Op, ...]
+
+
+class ZeroWeights:
+    """A TensorSource that has every tensor of a model and no bytes of it: values change no operation."""
+
+    def __init__(self, config: QwenConfig):
+        self.shapes = tensor_shapes(config)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        return torch.zeros((), dtype=torch.bfloat16).expand(self.shapes[name])
+
+
+def capture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int) -> Step:
+    """What a step of `config` launches on a row of chips: one layer is built and run, all of them are alike."""
+    one_layer = replace(config, num_hidden_layers=1)
+    plan = ParallelPlan.make(one_layer, mesh_device.shape[1])
+    weights = ModelWeights(ZeroWeights(one_layer), one_layer, plan)
+    model = TtTransformer(mesh_device, weights, one_layer, plan, recipe, batch=batch, max_seq_len=CONTEXT)
+    replica = Replica(model, traced=False, queues=1)
+    try:
+        replica.launch()  # compiles, so that what is captured is a step like any other
+        with marked_layers(model):
+            ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+            try:
+                replica.launch()
+            finally:
+                nodes = ttnn.graph.end_graph_capture()
+    finally:
+        replica.close()
+        del replica, model
+        gc.collect()  # a replica refers to itself, and holds memory of the chips
+    return split(operations(nodes), config.num_hidden_layers)
+
+
+@contextmanager
+def marked_layers(model: TtTransformer) -> Iterator[None]:
+    """Inside, a captured graph has a scope LAYER around what a layer's forward_decode launches."""
+    for layer in model.layers:
+        layer.forward_decode = _scoped(layer.forward_decode)
+    try:
+        yield
+    finally:
+        for layer in model.layers:
+            del layer.forward_decode  # the class's method is seen again
+
+
+def _scoped(function):
+    def scoped(*args, **kwargs):
+        ttnn.graph.track_function_start(LAYER)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            ttnn.graph.track_function_end()
+
+    return scoped
+
+
+def split(ops: list[Op], layers: int) -> Step:
+    """ops: of a step with one marked layer."""
+    inside = [i for i, op in enumerate(ops) if LAYER in op.marks]
+    first, last = inside[0], inside[-1] + 1
+    assert len(inside) == last - first, "a layer's operations are not in one piece"
+    return Step(layers, tuple(ops[:first]), tuple(ops[first:last]), tuple(ops[last:]))
