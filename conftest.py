@@ -1,4 +1,5 @@
 """Pytest options, and the choice of what is below ttnn: made here, before any test module imports it."""
+
 import os
 from contextlib import nullcontext
 
@@ -71,7 +72,9 @@ def replica_devices(mesh_name, pytestconfig):
     from models.common.mesh import open_replicas
 
     name, _, tp = mesh_name.partition("-tp")
-    options = dict(worker_dispatch=pytestconfig.getoption("--worker-dispatch"), queues=pytestconfig.getoption("--queues"))
+    options = dict(
+        worker_dispatch=pytestconfig.getoption("--worker-dispatch"), queues=pytestconfig.getoption("--queues")
+    )
     with open_replicas(name, int(tp or machine(name).chips), **options) as devices:
         yield devices
 

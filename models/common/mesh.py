@@ -2,6 +2,7 @@
 
 `select_backend` decides before ttnn is imported; `open_mesh` opens the chips with the fabric that collectives need.
 """
+
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass

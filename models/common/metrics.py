@@ -3,6 +3,7 @@
 Correlation alone forgives a wrong scale, a constant forgives everything and NaN compares as false: so a result must be
 finite, vary, correlate (pcc) and lie near (relative error) all at once.
 """
+
 from dataclasses import dataclass
 
 import torch

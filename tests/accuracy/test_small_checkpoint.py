@@ -1,4 +1,5 @@
 """The small checkpoint on a mesh says what Hugging Face's float32 says: token for token, alone or in company."""
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -105,9 +106,7 @@ class Generators:
         from models.demos.qwen25_7b.tt.generator import Generator
         from models.demos.qwen25_7b.tt.replica import Replica
 
-        return Generator(
-            [Replica(model, traced=traces_available(), queues=self.queues, host_logits=host_logits)]
-        )
+        return Generator([Replica(model, traced=traces_available(), queues=self.queues, host_logits=host_logits)])
 
     def fresh_model(self, recipe):
         from models.demos.qwen25_7b.tt.transformer import TtTransformer

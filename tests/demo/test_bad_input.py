@@ -1,4 +1,5 @@
 """Whatever is wrong with what a user gives the demo: status 2, one line that names it, and nothing loaded."""
+
 import json
 import shutil
 from pathlib import Path

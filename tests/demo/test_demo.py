@@ -1,4 +1,5 @@
 """The demo as a user runs it: another folder, a bare environment, every option."""
+
 import json
 import os
 import re
@@ -6,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "models/demos/qwen25_7b/demo/demo.py"
-PROMPTS = ["What is the capital of France?", {"prompt": "What is the capital of Japan?"}, "What is the capital of Italy?"]
+PROMPTS = [
+    "What is the capital of France?",
+    {"prompt": "What is the capital of Japan?"},
+    "What is the capital of Italy?",
+]
 
 # Runs the demo several times in one process, each with what it printed, as one JSON document.
 MANY_RUNS = """
@@ -43,7 +46,12 @@ class Run:
         home.mkdir()
         bare = {"PATH": os.environ["PATH"], "HOME": f"{home}"}
         self.process = subprocess.Popen(
-            [sys.executable, *command], cwd=self.work, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, *command],
+            cwd=self.work,
+            env=bare,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def finish(self) -> str:
@@ -78,7 +86,9 @@ def test_eight_chips_answer_too(tmp_path):
 def test_a_file_of_prompts_on_one_chip_gives_a_table(tmp_path):
     (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS))
     file = f"{tmp_path / 'prompts.json'}"
-    out = Run(tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "n150", "--prompts", file, "--max-new-tokens", "16").finish()
+    out = Run(
+        tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "n150", "--prompts", file, "--max-new-tokens", "16"
+    ).finish()
     for user, (country, capital) in enumerate((("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome"))):
         assert re.search(rf"^ +{user} .*{country}.* +\d+ +.*{capital}", out, re.MULTILINE), out
     assert "golden mesh" in summary_of(out, "N150.*", 3)

@@ -1,4 +1,5 @@
 """Values on a golden mesh and back, for the tests of the golden mesh itself."""
+
 import os
 import subprocess
 import sys

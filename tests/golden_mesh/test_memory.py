@@ -1,4 +1,5 @@
 """Golden memory behaves as a chip's: addresses decide who reads what, and what is gone is an error that names it."""
+
 from collections import namedtuple
 
 import pytest
@@ -55,7 +56,9 @@ class TestAddresses:
 
     def test_chips_and_buffer_types_are_apart(self):
         memory = GoldenMemory()
-        for times, place in enumerate([slot(0, devices=(0,)), slot(0, devices=(1,)), slot(0, devices=(0,), buffer_type=L1)]):
+        for times, place in enumerate(
+            [slot(0, devices=(0,)), slot(0, devices=(1,)), slot(0, devices=(0,), buffer_type=L1)]
+        ):
             memory.write(place, [ones(times=times)])
         assert memory.read(slot(0))[1].equal(ones(times=1)) and memory.read(slot(0))[0].equal(ones(times=0))
 
@@ -185,7 +188,9 @@ def test_memory_stays_bounded_over_a_long_loop(golden):
 
 
 def test_a_mesh_that_was_closed_is_forgotten(run_as):
-    printed = run_as("N300", """
+    printed = run_as(
+        "N300",
+        """
 import torch, ttnn
 from models.common.golden_mesh import host_bytes
 from models.common.mesh import open_mesh
@@ -203,12 +208,15 @@ for number in range(3):
         assert host_bytes() == 2048, "replicas are one tensor"
 assert host_bytes() == 0
 print("seen")
-""")
+""",
+    )
     assert printed.endswith("seen\n")
 
 
 def test_submeshes_compute_apart_and_an_allocation_of_one_is_not_the_others(run_as):
-    printed = run_as("N300", """
+    printed = run_as(
+        "N300",
+        """
 import torch, ttnn
 from models.common.mesh import open_replicas
 
@@ -222,5 +230,6 @@ with open_replicas("N300", 1) as (left, right):
     print([float(ttnn.to_torch(x).mean()) for x in (a, b, c, d)])
     ttnn.deallocate(a)
     print(float(ttnn.to_torch(b).mean()))
-""")
+""",
+    )
     assert printed.splitlines()[-2:] == ["[1.0, 2.0, 2.0, 4.0]", "2.0"]

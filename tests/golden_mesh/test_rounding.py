@@ -1,4 +1,5 @@
 """round_to() against ttnn's own host packing, bit for bit: what from_torch().to_torch() gives without a device."""
+
 import pytest
 import torch
 from hypothesis import given, settings

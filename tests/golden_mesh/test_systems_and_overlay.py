@@ -2,6 +2,7 @@
 
 A process can be one machine only, so meshes are opened in processes of their own. They compute nothing here.
 """
+
 import importlib.util
 import json
 import os
@@ -191,7 +192,7 @@ def test_null_compiler(tmp_path):
         return subprocess.run([compiler, *arguments], check=True, capture_output=True, text=True, env={}).stdout
 
     assert call("--version") == null_compiler.VERSION + "\n"
-    call("-O2", "-DX=\"a b\"", "-c", "-o", made, source, "-MF", listed)
+    call("-O2", '-DX="a b"', "-c", "-o", made, source, "-MF", listed)
     assert made.read_bytes() == b"" and listed.read_text() == f"{made}: {source}\n"
     call("-O2", made, "-o", tmp_path / "a.elf")
     assert (tmp_path / "a.elf").read_bytes() == null_compiler.stub_elf()

@@ -1,4 +1,5 @@
 """Traces on the golden mesh: recorded, not executed; replayed on the same addresses; refused what metal refuses."""
+
 import pytest
 import torch
 
@@ -203,7 +204,9 @@ def test_only_the_capture_under_way_can_be_ended(traced, golden):
 
 
 def test_a_mesh_without_a_trace_region_captures_nothing(run_as):
-    printed = run_as("N150", """
+    printed = run_as(
+        "N150",
+        """
 import ttnn
 mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 1), trace_region_size=0)
 try:
@@ -211,5 +214,6 @@ try:
 except RuntimeError as error:
     print("refused:", "trace_region_size" in str(error))
 ttnn.close_mesh_device(mesh)
-""")
+""",
+    )
     assert printed.endswith("refused: True\n")

@@ -1,4 +1,5 @@
 """Host to device and back, by every door ttnn has: each chip holds what would have been sent, in its number format."""
+
 import pytest
 import torch
 
@@ -130,7 +131,9 @@ def test_a_cache_file_serves_the_second_start(golden, tmp_path):
 
 def test_both_dims_of_a_mesh(run_as):
     """2x4: rows of the tensor over rows of the mesh, columns over columns, and back."""
-    printed = run_as("T3K", """
+    printed = run_as(
+        "T3K",
+        """
 import torch, ttnn
 
 ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
@@ -159,7 +162,8 @@ added = ttnn.add(both, both)
 assert ttnn.to_torch(added, mesh_composer=composer).float().equal(2 * whole)
 ttnn.close_mesh_device(mesh)
 print("seen")
-""")
+""",
+    )
     assert printed.endswith("seen\n")
 
 

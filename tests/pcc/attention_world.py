@@ -1,4 +1,5 @@
 """What attention works in, by itself or in a layer: a paged cache, rotary factors, and users amid their texts."""
+
 from typing import Optional, Sequence
 
 import torch

@@ -1,4 +1,5 @@
 """A mesh to try modules on: what their constructors want, and the way of tensors there and back."""
+
 from typing import Optional
 
 import torch

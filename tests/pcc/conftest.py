@@ -1,4 +1,5 @@
 """Fixtures of the module tests: the reference of each size and a bench on each mesh."""
+
 import pytest
 import torch
 

@@ -1,4 +1,5 @@
 """The paged KV cache as torch sees it: what all chips hold before a step and should hold after it."""
+
 from typing import Sequence
 
 import torch

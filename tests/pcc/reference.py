@@ -1,4 +1,5 @@
 """Hugging Face's modules in float32, over the weights that the tested modules get: what a result is compared with."""
+
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
@@ -113,7 +114,7 @@ class Reference:
 
 @lru_cache(maxsize=None)  # for the whole session: 3 GB for the 7B's dims
 def reference(size: str) -> Reference:
-    """"tiny": the trained small checkpoint, all its layers. "7b": the 7B's dims with random weights."""
+    """ "tiny": the trained small checkpoint, all its layers. "7b": the 7B's dims with random weights."""
     if size == "7b":
         weights = random_weights(TWO_LAYERS)
         return Reference(TWO_LAYERS, weights, _frozen(hf_model(TWO_LAYERS, weights)), range(1))

@@ -2,6 +2,7 @@
 
 K has the 7B's peaks; users' blocks lie all over the cache, and whatever is not theirs is noise.
 """
+
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8

@@ -1,4 +1,5 @@
 """TtDecoderLayer equals Hugging Face's Qwen2DecoderLayer: the residual stream, and what the layer adds to it."""
+
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8

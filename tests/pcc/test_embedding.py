@@ -1,4 +1,5 @@
 """TtEmbedding is exactly Hugging Face's table look-up, in the 7B's case over its whole vocabulary."""
+
 import pytest
 import torch
 import ttnn

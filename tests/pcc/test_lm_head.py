@@ -1,4 +1,5 @@
 """TtLMHead equals Hugging Face's lm_head over the model's whole vocabulary, token by token in order."""
+
 from dataclasses import replace
 
 import pytest

@@ -1,4 +1,5 @@
 """TtQwenMLP equals Hugging Face's Qwen2MLP in each layer."""
+
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8

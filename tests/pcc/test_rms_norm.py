@@ -1,4 +1,5 @@
 """TtRMSNorm equals Hugging Face's Qwen2RMSNorm: each norm of each layer and the final one, loud channels and all."""
+
 import pytest
 import torch
 

@@ -1,4 +1,5 @@
 """TtRotary equals Hugging Face's rotary embedding on every head, with each user or token at a position of its own."""
+
 import pytest
 import torch
 import ttnn

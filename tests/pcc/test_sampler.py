@@ -1,4 +1,5 @@
 """TtSampler chooses what HostSampler chooses from the same logits: users with options of their own, ties, padding."""
+
 from dataclasses import replace
 
 import pytest
@@ -31,7 +32,9 @@ class Sampled:
 
     def __init__(self, mesh_device, vocab_size: int):
         self.mesh_device, self.vocab_size = mesh_device, vocab_size
-        self.plan = ParallelPlan.make(replace(QWEN25_7B, vocab_size=vocab_size, eos_token_ids=(), bos_token_id=0), mesh_device.shape[1])
+        self.plan = ParallelPlan.make(
+            replace(QWEN25_7B, vocab_size=vocab_size, eos_token_ids=(), bos_token_id=0), mesh_device.shape[1]
+        )
         self.pieces = pieces_of(self.plan.vocab // TILE, BFP8.lm_head)
         self.sampler = TtSampler(mesh_device, self.plan, self.pieces)
         self.tokens = replicate(torch.zeros(1, 1, 1, MAX_USERS).int(), mesh_device, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
@@ -78,7 +81,9 @@ def test_of_equal_logits_the_lowest_token_comes_first(sampled):
     logits = torch.zeros(MAX_USERS, sampled.vocab_size)
     first = []
     for row in logits:
-        tied = torch.randperm(sampled.vocab_size, generator=generator)[: 2 + int(torch.randint(60, (), generator=generator))]
+        tied = torch.randperm(sampled.vocab_size, generator=generator)[
+            : 2 + int(torch.randint(60, (), generator=generator))
+        ]
         row[tied] = 5.0
         first.append(int(tied.min()))
     assert sampled.choose(logits, [Sampling()] * MAX_USERS, torch.zeros(MAX_USERS, CANDIDATES)) == first

@@ -2,6 +2,7 @@
 
 "tiny" is the small checkpoint, whole; "7b" two layers of the 7B's dims, the first with its K bias.
 """
+
 import pytest
 import torch
 import ttnn

@@ -1,4 +1,5 @@
 """What a decode step launches, counted from ttnn's own graph capture: device operations, not Python calls."""
+
 from collections import Counter
 from dataclasses import replace
 
@@ -69,7 +70,15 @@ def test_a_decode_layer_is_18_operations_and_16_on_one_chip(model, layer_operati
 def test_a_decode_layer_converts_one_layout(layer_operations):
     """Grouped-query SDPA refuses a sharded output; that one conversion is forced, and no other is there."""
     count = Counter(layer_operations)
-    conversions = ("InterleavedToSharded", "ShardedToInterleaved", "Reshard", "Tilize", "Untilize", "Transpose", "Typecast")
+    conversions = (
+        "InterleavedToSharded",
+        "ShardedToInterleaved",
+        "Reshard",
+        "Tilize",
+        "Untilize",
+        "Transpose",
+        "Typecast",
+    )
     assert {name: count[name] for name in conversions if count[name]} == {"InterleavedToSharded": 1}
 
 
@@ -124,9 +133,16 @@ def test_a_step_reads_little_more_than_the_model_has(tp, most, recipe):
 
 
 def test_the_table_of_matmuls_is_what_the_modules_do(model):
-    planned = {name: plan for name, (plan, _) in decode_plans(model.config, model.plan, BFP8, model.decode.grid).items()}
+    planned = {
+        name: plan for name, (plan, _) in decode_plans(model.config, model.plan, BFP8, model.decode.grid).items()
+    }
     layer = model.layers[0]
     product = layer.mlp.gate_up
-    linears = {"QKV": layer.attention.qkv, "O": layer.attention.o, "down": layer.mlp.down, "LM head": model.lm_head.pieces[0]}
+    linears = {
+        "QKV": layer.attention.qkv,
+        "O": layer.attention.o,
+        "down": layer.mlp.down,
+        "LM head": model.lm_head.pieces[0],
+    }
     linears |= {"gate + up": product.both} if "gate + up" in planned else {"gate": product.gate, "up": product.up}
     assert {name: linear.decode_plan for name, linear in linears.items()} == planned

@@ -1,4 +1,5 @@
 """What a traced step costs the host beside ttnn's own calls: two hundred microseconds at most, so that the chips never wait."""
+
 import pytest
 import torch
 

@@ -1,4 +1,5 @@
 """The captured operations of a step: perf_ops' table is what ttnn launches, its bytes are those that are planned."""
+
 from dataclasses import replace
 
 import pytest

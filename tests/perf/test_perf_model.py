@@ -1,4 +1,5 @@
 """The model of a step: bounds of single operations, sums, what it is fitted to, and what its commands refuse."""
+
 from dataclasses import replace
 
 import pytest

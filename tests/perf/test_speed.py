@@ -5,6 +5,7 @@
 Without --checkpoint the weights are random. Prints a line a case for PERF.md. No step is faster than DRAM gives out the
 recipe's bytes (step_bytes): a measurement that says so is broken, and fails.
 """
+
 import time
 
 import pytest

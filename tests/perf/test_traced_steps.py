@@ -1,4 +1,5 @@
 """A replayed step is the step: the same logits and caches, bit for bit, and the same tokens where the chips choose them."""
+
 import pytest
 import torch
 import ttnn

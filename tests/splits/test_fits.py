@@ -3,6 +3,7 @@
 The whole 7B is allocated, 28 layers with their caches, without a value: weights are meta tensors, and what would be sent to the
 device is only allocated there.
 """
+
 from contextlib import contextmanager
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
 """At tp 8 the 7B's gate and up are one matmul: the MLP is Hugging Face's all the same, and a chip's halves are its own."""
+
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,13 @@ def world(mesh_device):
     reference.config, reference.weights = config, weights
     bench = Bench(mesh_device, reference)
     mlp = TtQwenMLP(
-        mesh_device, bench.weights.mlp(0), config, bench.plan, BFP8, bench.decode, TtAllReduce(mesh_device, bench.decode)
+        mesh_device,
+        bench.weights.mlp(0),
+        config,
+        bench.plan,
+        BFP8,
+        bench.decode,
+        TtAllReduce(mesh_device, bench.decode),
     )
     return bench, mlp, hf_model(config, weights).model.layers[0].mlp
 

@@ -1,4 +1,5 @@
 """Every split of a machine gives Hugging Face's text: tp chips a replica, as many replicas as there are chips for."""
+
 import pytest
 import torch
 

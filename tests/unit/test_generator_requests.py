@@ -1,4 +1,5 @@
 """A request that the model cannot serve is refused before anything is loaded, naming the prompt and the limit."""
+
 import pytest
 
 from models.common.errors import UserError

@@ -1,4 +1,5 @@
 """The metric that every accuracy test rests on refuses whatever is not the reference."""
+
 import math
 
 import pytest

@@ -1,4 +1,5 @@
 """Plans of cores, matmuls and cache pages hold for every split of the 7B and of the small checkpoint."""
+
 from collections import Counter
 from dataclasses import dataclass
 from itertools import product
@@ -47,9 +48,7 @@ class Projection:
     head: int = 0  # tiles of a head, where a core's border may not cut one
 
     def decode(self):
-        return plan_decode(
-            self.k, self.n, self.in_cores, self.format, out_cores=self.out_cores, divides=self.head
-        )
+        return plan_decode(self.k, self.n, self.in_cores, self.format, out_cores=self.out_cores, divides=self.head)
 
 
 def projections(config, grid, tp, recipe) -> dict[str, Projection]:
@@ -101,7 +100,9 @@ def test_prefill_matmuls_divide_and_fit(config, grid, tp, recipe):
         assert rows % plan.rows == 0, f"{name}: passes"
         assert plan.grid.x <= grid.x and plan.grid.y <= grid.y, f"{name}: grid"
         for cores, per_core, tiles in ((plan.grid.x, plan.per_core_n, p.n), (plan.grid.y, plan.per_core_m, row_tiles)):
-            assert cores * per_core >= tiles > (cores - 1) * per_core, f"{name}: tiles are left over, or a core has none"
+            assert cores * per_core >= tiles > (cores - 1) * per_core, (
+                f"{name}: tiles are left over, or a core has none"
+            )
         assert p.k % plan.in0_block_w == 0, f"{name}: blocks of K"
         assert plan.per_core_m % plan.subblock_h == 0 and plan.per_core_n % plan.subblock_w == 0, f"{name}: subblocks"
         assert plan.subblock_h * plan.subblock_w <= 4, f"{name}: dest holds 4 float32 tiles"

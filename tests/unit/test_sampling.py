@@ -1,4 +1,5 @@
 """The host's sampler draws from the distribution that temperature, top-k and top-p define, and from nothing else."""
+
 import math
 
 import pytest
@@ -86,7 +87,10 @@ def test_a_user_draws_from_a_stream_of_its_own():
 
 
 def test_without_a_seed_every_run_differs():
-    runs = {tuple(s(0, torch.zeros(1000)) for _ in range(8)) for s in (HostSampler([Sampling(1.0, top_k=0)]) for _ in range(3))}
+    runs = {
+        tuple(s(0, torch.zeros(1000)) for _ in range(8))
+        for s in (HostSampler([Sampling(1.0, top_k=0)]) for _ in range(3))
+    }
     assert len(runs) == 3
 
 

@@ -6,6 +6,7 @@
 
 See README.md beside this file.
 """
+
 import atexit
 import contextlib
 import importlib
@@ -18,7 +19,16 @@ from pathlib import Path
 from models.common.golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from models.common.golden_mesh.systems import SYSTEMS
 
-__all__ = ["SYSTEMS", "GoldenError", "GoldenMeshError", "MissingGolden", "TraceError", "activate", "host_bytes", "without_values"]
+__all__ = [
+    "SYSTEMS",
+    "GoldenError",
+    "GoldenMeshError",
+    "MissingGolden",
+    "TraceError",
+    "activate",
+    "host_bytes",
+    "without_values",
+]
 
 _active: str | None = None
 

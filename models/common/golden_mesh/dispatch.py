@@ -4,6 +4,7 @@
 `call`. A Python operation of ttnn that has no golden is transparent: the operations it is made of come through the same
 door. A C++ operation on device tensors without a golden is an error that names it.
 """
+
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Callable
@@ -13,12 +14,14 @@ import ttnn
 
 from models.common.golden_mesh import hazards
 from models.common.golden_mesh.errors import GoldenError, MissingGolden
-from models.common.golden_mesh.memory import GoldenMemory, Part, Slot
+from models.common.golden_mesh.memory import GoldenMemory, Slot
 from models.common.golden_mesh.registry import GOLDENS, Golden
 from models.common.golden_mesh.rounding import round_to
 from models.common.golden_mesh.trace import Traces
+from models.common.golden_mesh.views import Views
 
 memory = GoldenMemory()
+views = Views()
 traces = Traces(run=lambda call: run(call))
 HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: transfer.py
 _chips: dict[tuple[int, int, tuple], tuple] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
@@ -35,11 +38,6 @@ class Call:
     outputs: tuple[Slot, ...]
 
 
-# Views of a part of a tensor (ttnn.narrow): they may share its address, and only their cores tell them from it.
-# Address of the whole tensor -> {(the view's address, cores and shape): which part}
-_parts: dict[int, dict[tuple, Part]] = {}
-
-
 def slot_of(tensor: ttnn.Tensor) -> Slot:
     mesh = tensor.device()
     config = tensor.memory_config()
@@ -47,28 +45,7 @@ def slot_of(tensor: ttnn.Tensor) -> Slot:
         *_chips_of(tensor, mesh), config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
         tuple(tensor.shape), tensor.dtype,
     )  # fmt: skip
-    for views in _parts.values():
-        part = views.get(_view(slot, config))
-        if part is not None:
-            return slot._replace(part=part)
-    return slot
-
-
-def _view(slot: Slot, config: ttnn.MemoryConfig) -> tuple:
-    return slot.buffer_type, slot.address, slot.shape, str(config.shard_spec)
-
-
-def narrowed(whole: Slot, view: ttnn.Tensor, dim: int, start: int, length: int) -> None:
-    """`view` shows a part of the tensor in `whole`, until that is freed."""
-    if whole.part is not None:
-        raise GoldenError("ttnn.narrow of what is narrowed already: narrow the whole tensor")
-    part = Part(whole, dim % len(whole.shape), start % whole.shape[dim], length)
-    _parts.setdefault(whole.address, {})[_view(slot_of(view), view.memory_config())] = part
-
-
-def forget_views(address: int) -> None:
-    """What lay there is freed or replaced."""
-    _parts.pop(address, None)
+    return views.look(slot, config)
 
 
 def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
@@ -98,7 +75,7 @@ def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ..
 
 def forget_mesh(mesh: ttnn.MeshDevice, devices: list[int]) -> None:
     """A mesh closes: its id may be given again, and what `devices` (chips that no open mesh holds now) held is gone."""
-    _parts.clear()
+    views.clear()
     for key in [key for key in _chips if key[0] == mesh.id()]:
         del _chips[key]
     memory.forget_devices(devices)
@@ -187,8 +164,8 @@ def call(operation, *args, **kwargs):
     except TypeError as error:
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from error
     for tensor in outputs:
-        if id(tensor) not in slots and not golden.view and _parts:
-            forget_views(tensor.buffer_address())
+        if id(tensor) not in slots and not golden.view:
+            views.forget(tensor.buffer_address())
     written = tuple(slot_of(t) for t in outputs)
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
         return result  # the same memory under another shape: nothing was computed

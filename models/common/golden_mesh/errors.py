@@ -1,4 +1,5 @@
 """What the golden mesh refuses, and why."""
+
 from models.common.errors import UserError
 
 

@@ -1,4 +1,5 @@
 """Calls that the library accepts and a Wormhole chip gets wrong, as seen on simulated chips: refused here."""
+
 from typing import Any
 
 import ttnn

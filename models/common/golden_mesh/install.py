@@ -1,4 +1,5 @@
 """Puts the golden mesh between a program and ttnn. The only place that replaces anything of ttnn's."""
+
 import inspect
 import os
 from pathlib import Path

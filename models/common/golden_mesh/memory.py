@@ -9,6 +9,7 @@ begin at its address or is not of its size, it is an error here, where a chip wo
 Values are shared wherever they are equal by construction: replicas hold one torch tensor, and so do an op's input and
 output where the op only moves data. Before an op writes in place, `exclusive` copies what others share.
 """
+
 from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass
@@ -101,7 +102,9 @@ class GoldenMemory:
     def read(self, slot: Slot) -> list[torch.Tensor]:
         """The value on each chip of the slot, in the slot's shape; replicas are one torch tensor."""
         if slot.part is not None:
-            parts = {id(v): v.narrow(slot.part.dim, slot.part.start, slot.part.length) for v in self.read(slot.part.whole)}
+            parts = {
+                id(v): v.narrow(slot.part.dim, slot.part.start, slot.part.length) for v in self.read(slot.part.whole)
+            }
             return [parts[id(v)] for v in self.read(slot.part.whole)]
         values, views = [], {}
         for device in slot.devices:

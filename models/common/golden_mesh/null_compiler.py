@@ -4,6 +4,7 @@ ttnn compiles the kernels of an op when it first sees it, on a mock cluster too,
 file, a list of dependencies and an ELF that its loader accepts. This is the least that satisfies it: a shell script of
 one process per call (a decode layer makes some 400 calls, so it starts no other program) and an ELF of 276 bytes.
 """
+
 import struct
 from pathlib import Path
 

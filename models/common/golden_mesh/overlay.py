@@ -4,6 +4,7 @@ ttnn finds what it needs at run time (kernel sources, linker scripts, chip descr
 root, as a rule the installed wheel. Here it is a directory of symbolic links to the wheel with two things changed: the
 compiler, and one number in the description of the cores. The wheel itself is only read.
 """
+
 import importlib.util
 from pathlib import Path
 

@@ -10,6 +10,7 @@ one chip computes. Three kinds:
 A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape);
 one named `store` receives the rounding to the dtype of the tensor that is written in place.
 """
+
 import inspect
 from dataclasses import dataclass
 from typing import Callable

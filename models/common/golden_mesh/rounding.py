@@ -16,6 +16,7 @@ Other dtypes are taken as float32. ttnn.from_torch does so too, but for those th
 float16, int64, int16): it makes bfloat16 of them on their way to a block float, and so rounds twice. We do not: what is
 rounded here are results of ops, and a chip has none of those dtypes to begin with.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

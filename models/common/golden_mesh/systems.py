@@ -6,6 +6,7 @@ in a 2x4 mesh). The shape of the descriptor is what tt-umd, the driver library b
 differs from card to card - board numbers, and which rows of Tensix cores are harvested - is made up here, in the number
 that the product has: one harvested row on an N150, two on each chip of an N300. `tests/golden_mesh` opens every mesh.
 """
+
 from dataclasses import dataclass
 
 import yaml

@@ -3,6 +3,7 @@
 As on a chip, what is captured is not executed until `execute_trace`, a replay reads and writes the addresses of its
 capture whatever lives there by then, and host transfers, synchronisation and new programs are refused inside a capture.
 """
+
 from typing import Callable, NoReturn
 
 from models.common.golden_mesh.errors import TraceError

@@ -4,13 +4,14 @@ The host side is real: packing, tilizing, mesh mappers and composers are ttnn's 
 bytes that a chip would hold are kept as torch values, read out of the packed host tensor, so that what golden memory
 holds is exactly what would have been sent.
 """
+
 from typing import Callable
 
 import torch
 import ttnn
 
 from models.common.golden_mesh import hazards
-from models.common.golden_mesh.dispatch import HANDLERS, forget_views, memory, narrowed, on_device, slot_of, traces
+from models.common.golden_mesh.dispatch import HANDLERS, memory, on_device, slot_of, traces, views
 from models.common.golden_mesh.rounding import round_to
 
 
@@ -112,7 +113,7 @@ def deallocate(real, tensor, *args, **kwargs):
     real(tensor, *args, **kwargs)
     if slot is not None and not tensor.is_allocated():
         whole = slot.part.whole if slot.part is not None else slot  # freeing a view frees what it shows
-        forget_views(whole.address)
+        views.forget(whole.address)
         if not traces.capturing:
             memory.free(whole)
 
@@ -124,7 +125,7 @@ def narrow(real, input_tensor, dim, start, length):
     if on_device(input_tensor) and tuple(view.shape) != tuple(input_tensor.shape):
         if dim in (-1, len(input_tensor.shape) - 1):
             hazards.check_narrow(input_tensor, view, start)
-        narrowed(slot_of(input_tensor), view, dim, start, length)
+        views.add(slot_of(input_tensor), slot_of(view), view.memory_config(), dim, start, length)
     return view
 
 

@@ -3,6 +3,7 @@
 A decode step of 28 layers with 32 users, as Python and ttnn see it. The dims are the small checkpoint's (the host makes the same
 calls for any); on a golden mesh its values are off, so what is left is Python and the real library, without a device.
 """
+
 import argparse
 import os
 import sys
@@ -10,7 +11,14 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from models.common.errors import UserError
-from models.common.mesh import command_queues, describe_backend, machine, open_replicas, select_backend, traces_available
+from models.common.mesh import (
+    command_queues,
+    describe_backend,
+    machine,
+    open_replicas,
+    select_backend,
+    traces_available,
+)
 
 USERS, LAYERS = 32, 28
 

@@ -3,6 +3,7 @@
 What the planner chose for every weight of the 7B that a decode step streams, and what filling up the DRAM banks costs. Counts from
 the plans, nothing measured.
 """
+
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan, QwenConfig, Recipe
 
 

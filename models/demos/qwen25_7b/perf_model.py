@@ -2,6 +2,7 @@
 
 Modelled, not measured: each operation takes the largest of its DRAM, compute and ethernet times, and a launch.
 """
+
 import argparse
 import sys
 

@@ -2,6 +2,7 @@
 
 What ttnn's own graph capture says of one layer at the 7B's dims; nothing is timed.
 """
+
 import argparse
 import sys
 

@@ -2,6 +2,7 @@
 
 Counts from the plans, nothing measured: what each chip holds and moves when the 7B is split tp ways.
 """
+
 from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, ParallelPlan
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024

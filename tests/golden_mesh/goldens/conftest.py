@@ -1,4 +1,5 @@
 """Tensors on the golden mesh: what every test of a golden needs."""
+
 import pytest
 import torch
 

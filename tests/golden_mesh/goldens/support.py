@@ -1,4 +1,5 @@
 """Comparing what chips hold with what they should, and memory configs for small tests."""
+
 import torch
 import ttnn
 

@@ -1,4 +1,5 @@
 """Attention: each query head by itself, softmax over what it may see, as written in any textbook."""
+
 import math
 
 import pytest

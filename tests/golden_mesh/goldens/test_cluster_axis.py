@@ -1,4 +1,5 @@
 """On a mesh of rows and columns a collective stays inside its row or its column. Golden memory alone, no device."""
+
 import pytest
 import torch
 import ttnn

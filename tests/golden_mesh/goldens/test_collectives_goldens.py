@@ -1,11 +1,11 @@
 """Collectives: what every chip holds after it, for shards that differ from chip to chip."""
+
 import pytest
 import torch
 import ttnn
 
 from models.common.golden_mesh.errors import GoldenError
 from tests.golden_mesh.goldens.support import assert_close, assert_same, cores, sharded
-
 
 pytestmark = pytest.mark.usefixtures("several_chips")
 

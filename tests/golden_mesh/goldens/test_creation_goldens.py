@@ -1,4 +1,5 @@
 """Tensors made on the device hold on every chip what they were made with."""
+
 import pytest
 import torch
 import ttnn

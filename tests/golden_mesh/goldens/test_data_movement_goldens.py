@@ -1,4 +1,5 @@
 """Shapes: reshaping, slicing, joining, padding and reordering lose nothing and mix nothing up."""
+
 import pytest
 import torch
 import torch.nn.functional as F

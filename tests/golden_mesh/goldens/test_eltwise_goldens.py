@@ -1,4 +1,5 @@
 """Elementwise ops: unary functions, binary ops with their fused activations, in-place forms, selections."""
+
 import math
 
 import pytest

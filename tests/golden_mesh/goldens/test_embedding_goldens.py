@@ -1,4 +1,5 @@
 """Embedding: each id's row of the table, on every chip its own columns."""
+
 import pytest
 import torch
 import ttnn

@@ -1,4 +1,5 @@
 """Fused projections into heads and back, in prefill and in decode: pure data movement, so exact."""
+
 import pytest
 import torch
 import ttnn
@@ -28,9 +29,11 @@ def test_create_qkv_heads_from_queries_and_from_keys_and_values(chips):
     got = ttnn.experimental.nlp_create_qkv_heads(
         chips.put(queries), chips.put(others), num_heads=heads, num_kv_heads=kv_heads, transpose_k_heads=False
     )
-    split = lambda v, first, count: torch.stack(  # noqa: E731
-        [v[0, 0, :, (first + h) * dim : (first + h + 1) * dim] for h in range(count)]
-    )[None]
+    split = (
+        lambda v, first, count: torch.stack(  # noqa: E731
+            [v[0, 0, :, (first + h) * dim : (first + h + 1) * dim] for h in range(count)]
+        )[None]
+    )
     assert_same(chips.get(got[0]), [split(v, 0, heads) for v in queries])
     assert_same(chips.get(got[1]), [split(v, 0, kv_heads) for v in others])
     assert_same(chips.get(got[2]), [split(v, kv_heads, kv_heads) for v in others])

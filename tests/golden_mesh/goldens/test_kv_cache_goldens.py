@@ -1,4 +1,5 @@
 """Cache writes: the positions named change, nothing else does, and values are rounded to the cache's dtype."""
+
 import pytest
 import torch
 import ttnn

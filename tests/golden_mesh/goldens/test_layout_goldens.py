@@ -1,4 +1,5 @@
 """Memory configs, layouts and copies change no value; a dtype changes what it cannot hold."""
+
 import pytest
 import torch
 import ttnn

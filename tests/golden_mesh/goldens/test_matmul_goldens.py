@@ -1,4 +1,5 @@
 """linear, matmul and minimal_matmul: products in float32, rounded once; bias and activation before the rounding."""
+
 import pytest
 import torch
 import ttnn

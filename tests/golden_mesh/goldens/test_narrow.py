@@ -1,4 +1,5 @@
 """ttnn.narrow: views of a part of a tensor, told from it and from each other though they lie at one address."""
+
 import pytest
 import torch
 import ttnn

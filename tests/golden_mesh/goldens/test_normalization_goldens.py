@@ -1,4 +1,5 @@
 """RMS norm and layer norm, plain and distributed over chips."""
+
 import pytest
 import torch
 import ttnn

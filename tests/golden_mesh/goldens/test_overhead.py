@@ -1,4 +1,5 @@
 """What the golden mesh adds to an op beside the real library's own time and torch's: it must stay small."""
+
 import time
 
 import torch

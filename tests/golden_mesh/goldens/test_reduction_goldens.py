@@ -1,4 +1,5 @@
 """Reductions, softmax, the largest values, and counting up."""
+
 import numpy as np
 import pytest
 import torch
@@ -91,7 +92,9 @@ def test_cumsum(chips, dim, reverse):
 def test_gather_picks_along_the_last_dim(chips):
     x = [torch.randint(1 << 20, (1, 1, 32, 96)) for _ in range(chips.count)]
     index = [torch.randint(96, (1, 1, 32, 32)) for _ in range(chips.count)]
-    got = ttnn.gather(chips.put([v.int() for v in x], ttnn.uint32), -1, chips.put([i.int() for i in index], ttnn.uint16))
+    got = ttnn.gather(
+        chips.put([v.int() for v in x], ttnn.uint32), -1, chips.put([i.int() for i in index], ttnn.uint16)
+    )
     expected = [torch.stack([row[i] for row, i in zip(v[0, 0], at[0, 0])])[None, None] for v, at in zip(x, index)]
     assert_same(chips.get(got), expected)
 

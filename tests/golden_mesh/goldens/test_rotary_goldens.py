@@ -1,4 +1,5 @@
 """Rotary embedding, in complex numbers: pair (x0, x1) at position p is (x0 + i x1) * exp(i p w)."""
+
 import pytest
 import torch
 import ttnn

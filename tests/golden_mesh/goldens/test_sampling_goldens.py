@@ -1,4 +1,5 @@
 """Sampling: certain where the settings leave one candidate, of the right distribution where they leave several."""
+
 import pytest
 import torch
 import ttnn

@@ -1,4 +1,5 @@
 """Every golden can be called as its op can: the op's own signatures, read from the library, are the specification."""
+
 import operator
 import re
 

@@ -1,4 +1,5 @@
 """The torch meaning of every ttnn op that the golden mesh knows. Importing this package registers them all."""
+
 from models.common.golden_mesh.goldens import (  # noqa: F401
     attention,
     collectives,

@@ -1,4 +1,5 @@
 """Elementwise functions by the names of ttnn's UnaryOpType: ops of their own, and fused into other ops."""
+
 from __future__ import annotations
 
 from typing import Callable

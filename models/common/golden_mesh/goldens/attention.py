@@ -2,6 +2,7 @@
 
 Queries may have more heads than keys and values: query head h reads key head h // (heads / kv heads).
 """
+
 import torch
 import torch.nn.functional as F
 

@@ -2,6 +2,7 @@
 
 Sums are taken in float32 and rounded once. Chips that end up with the same value share one tensor.
 """
+
 import torch
 
 from models.common.golden_mesh.errors import GoldenError

@@ -2,6 +2,7 @@
 
 A constant is one value, expanded: an empty cache costs no host memory until it is written.
 """
+
 import torch
 
 from models.common.golden_mesh.registry import golden

@@ -1,4 +1,5 @@
 """Shapes: reshaping, slicing, joining, padding, reordering."""
+
 import torch
 import torch.nn.functional as F
 
@@ -50,8 +51,7 @@ def slice_(
 ):
     """input_tensor[start:end:step, ...]. A copy, so that a small slice does not keep all of a large tensor alive."""
     start, end, step = (
-        _numbers(a if a is not None else b)
-        for a, b in ((slice_start, starts), (slice_end, ends), (slice_step, steps))
+        _numbers(a if a is not None else b) for a, b in ((slice_start, starts), (slice_end, ends), (slice_step, steps))
     )
     step = step or [1] * len(start)
     return input_tensor[tuple(map(slice, start, end, step))].clone()

@@ -4,6 +4,7 @@ They take activations for either operand and for the result, which makes silu(a)
 several names: input_tensor_a and input_tensor_b, but input_b or value where the second is a number in some ops, and
 input_a and input_b in some in-place ones.
 """
+
 from typing import Callable
 
 import torch

@@ -1,4 +1,5 @@
 """Elementwise functions of one tensor, and selections."""
+
 from typing import Callable
 
 import torch

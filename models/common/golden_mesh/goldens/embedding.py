@@ -1,4 +1,5 @@
 """Token embedding."""
+
 from models.common.golden_mesh.registry import golden
 
 

@@ -1,4 +1,5 @@
 """Splitting a fused QKV projection into heads and joining heads again, for prefill and for decode."""
+
 import torch
 
 from models.common.golden_mesh.errors import GoldenError

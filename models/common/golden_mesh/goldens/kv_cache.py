@@ -3,7 +3,6 @@
 A paged cache is [blocks, kv heads, block size, dim]; user b's position p lies in block page_table[b, p // block size].
 A position of -1 skips the user; a page table entry of -1 skips the block in paged_fill_cache.
 """
-import torch
 
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden

@@ -2,6 +2,7 @@
 
 The values come back unchanged; what another dtype makes of them is the rounding that every output gets.
 """
+
 import torch
 import torch.nn.functional as F
 

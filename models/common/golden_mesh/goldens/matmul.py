@@ -1,4 +1,5 @@
 """Matrix products: linear, matmul, minimal_matmul."""
+
 import torch
 
 from models.common.golden_mesh.goldens.activations import activate

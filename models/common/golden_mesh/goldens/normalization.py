@@ -1,4 +1,5 @@
 """RMS norm, layer norm and their distributed halves."""
+
 import torch
 import torch.nn.functional as F
 
@@ -18,9 +19,7 @@ def _sum(input_tensor, residual_input_tensor):
 
 
 @golden("ttnn.rms_norm")
-def rms_norm(
-    input_tensor, *, epsilon=1e-12, weight=None, bias=None, residual_input_tensor=None, program_config=None
-):
+def rms_norm(input_tensor, *, epsilon=1e-12, weight=None, bias=None, residual_input_tensor=None, program_config=None):
     """x / rms(x) * weight over the last dimension, [..., H] -> [..., H]; x is input + residual."""
     x = _sum(input_tensor, residual_input_tensor)
     return _scaled(x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon), weight, bias)

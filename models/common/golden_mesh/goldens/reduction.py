@@ -1,4 +1,5 @@
 """Reductions, softmax, the largest values and where they are, and counting up."""
+
 import torch
 
 from models.common.golden_mesh.registry import golden

@@ -3,6 +3,7 @@
 The "llama" ops turn neighbouring pairs (x0, x1), (x2, x3), ...: x * cos + (x @ T) * sin, where T is a 32x32 matrix that
 swaps the two of a pair and changes a sign. The "hf" op turns pairs (x_i, x_{i + dim/2}), as Hugging Face lays them out.
 """
+
 import torch
 
 from models.common.golden_mesh.errors import GoldenError

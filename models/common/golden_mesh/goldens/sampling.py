@@ -4,6 +4,7 @@ A chip draws from the random numbers of its cores, one core a user, which nothin
 draws from torch's, a generator a user, so that what it gives has the right distribution, is repeated by the same seed,
 and is right to the token where there is one candidate (k = 1, or p small).
 """
+
 import torch
 
 from models.common.golden_mesh.registry import golden

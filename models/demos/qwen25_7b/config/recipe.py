@@ -4,6 +4,7 @@ One object serves the speed test and the accuracy test alike. Formats are ttnn's
 bfloat8_b 1.0625 (16 neighbours share an exponent), bfloat4_b 0.5625. Activations, norms, the embedding and the QKV bias
 are bfloat16 in every recipe: the K bias of layers 0 and 27 does not survive a shared exponent.
 """
+
 from dataclasses import dataclass, replace
 from typing import Literal
 

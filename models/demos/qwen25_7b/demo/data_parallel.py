@@ -5,6 +5,7 @@
 The batch is cut over the rows of the mesh (ShardTensorToMesh), the weights are the same on every row, and the results are put
 together again (ConcatMeshToTensor). Nothing in TtQwenMLP knows of it.
 """
+
 import argparse
 import os
 import sys
@@ -50,7 +51,9 @@ def run(mesh: str, backend: str) -> None:
         result = ttnn.to_torch(y, mesh_composer=ttnn.ConcatMeshToTensor(mesh_device, dim=0))  # [chips, 1, 32, hidden]
 
     reference = AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).model.layers[0].mlp
-    print(f"{chips * 32} users on {chips} chip(s), against Hugging Face: {closeness(result, reference(users).detach())}")
+    print(
+        f"{chips * 32} users on {chips} chip(s), against Hugging Face: {closeness(result, reference(users).detach())}"
+    )
 
 
 def main() -> int:

@@ -4,6 +4,7 @@
 
 Without --model the small checkpoint of this repository answers, so nothing is downloaded.
 """
+
 import argparse
 import os
 import sys
@@ -46,7 +47,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, help="users in all; the prompts are repeated or cut to this number")
     parser.add_argument("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="tokens to generate for each user")
-    parser.add_argument("--max-seq-len", type=int, default=1024, help="context for which cache is allocated, tokens a user")
+    parser.add_argument(
+        "--max-seq-len", type=int, default=1024, help="context for which cache is allocated, tokens a user"
+    )
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     parser.add_argument("--top-k", type=int, default=32, help="0 keeps all tokens; more than 32 only on the host")
     parser.add_argument("--top-p", type=float, default=1.0, help="1 keeps all tokens")
@@ -111,7 +114,10 @@ def run(args: argparse.Namespace) -> None:
             print(f"\n> {prompts[0]}")
         report.start(time.perf_counter())
         for token in generator.generate(
-            tokens, args.max_new_tokens, stop_ids=text.stop_ids | set(checkpoint.config.eos_token_ids), sampling=sampling
+            tokens,
+            args.max_new_tokens,
+            stop_ids=text.stop_ids | set(checkpoint.config.eos_token_ids),
+            sampling=sampling,
         ):
             report.token(token.user, time.perf_counter())
             piece = streams[token.user].add(token.id, last=token.last)

@@ -1,4 +1,5 @@
 """The prompts of a demo run, from the command line or a JSON file."""
+
 import json
 from pathlib import Path
 from typing import Optional
@@ -38,5 +39,7 @@ def _from_file(file: Path) -> list[str]:
     prompts = [item.get("prompt") if isinstance(item, dict) else item for item in items]
     for i, item in enumerate(prompts):
         if not isinstance(item, str):
-            raise UserError(f'--prompts {file}: item {i} must be a string or an object with a "prompt", got {items[i]!r}')
+            raise UserError(
+                f'--prompts {file}: item {i} must be a string or an object with a "prompt", got {items[i]!r}'
+            )
     return prompts

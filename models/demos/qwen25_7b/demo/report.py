@@ -1,4 +1,5 @@
 """What a demo run shows beside its text."""
+
 import shutil
 from typing import Optional
 
@@ -47,7 +48,9 @@ class Report:
         prefills = [after - before for before, after in zip(marks, marks[1:])]
         decoded = sum(self.tokens) - self.users
         seconds = self.end - marks[-1]
-        rate = f"{decoded / seconds:.2f} tokens/s, {decoded / seconds / self.users:.2f} tokens/s/user" if decoded else "-"
+        rate = (
+            f"{decoded / seconds:.2f} tokens/s, {decoded / seconds / self.users:.2f} tokens/s/user" if decoded else "-"
+        )
         return (
             f"{where}, {self.users} user(s), recipe {recipe}\n"
             f"  time to first token  {1e3 * sum(prefills) / self.users:.0f} ms (mean; compiling included)\n"

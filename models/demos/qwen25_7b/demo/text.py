@@ -1,4 +1,5 @@
 """Text to token ids and back: the checkpoint's tokenizer and chat template."""
+
 from pathlib import Path
 
 from models.common.errors import UserError

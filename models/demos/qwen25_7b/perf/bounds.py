@@ -6,6 +6,7 @@ Everything here is a model. Sources of the chip's numbers (documents in tt-metal
 - ethernet and collectives: CCLs/CCL_bandwidth, 12.5 GB/s a link and direction; CCLs/results, Wormhole: the formulas.
 Compute is at its peak: what share of it a decode matmul gets is not published, and its measured DRAM share includes it.
 """
+
 from dataclasses import dataclass
 from math import prod
 from typing import Optional
@@ -152,9 +153,7 @@ def _attention(op: Op, grid_cores: int, users: int, position: int) -> Work:
     cache = 2 * users * _block_bytes(keys, tokens=position + 1)
     tokens = -(-(position + 1) // TILE) * TILE
     flops = 2 * users * kv_heads * 2 * TILE * tokens * head_dim
-    return Work(
-        scattered=cache, needed=cache, flops=flops, needed_flops=flops, cores=grid_cores, fidelity=op.fidelity
-    )
+    return Work(scattered=cache, needed=cache, flops=flops, needed_flops=flops, cores=grid_cores, fidelity=op.fidelity)
 
 
 def _block_bytes(cache: Tensor, tokens: int) -> int:

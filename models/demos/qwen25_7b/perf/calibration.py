@@ -14,6 +14,7 @@ Two fits, each by least squares of relative errors:
   bandwidth + `crowd`. Fitted: scattered and crowd. crowd is the same for every model and every number of chips, so it
   is taken for the host's: reading 32 rows of logits and choosing from them.
 """
+
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Sequence

@@ -1,4 +1,5 @@
 """A decode step's device operations, captured from a model of one layer with the real dims and no real weights."""
+
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

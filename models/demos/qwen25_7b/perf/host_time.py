@@ -1,4 +1,5 @@
 """What a decode step costs the host: all of it, and the part that is not inside ttnn."""
+
 import time
 from contextlib import contextmanager
 from statistics import median

@@ -1,4 +1,5 @@
 """A decode step's modelled time: the captured operations, their bounds, and where the time goes. Pure functions."""
+
 from collections import Counter
 from dataclasses import dataclass
 

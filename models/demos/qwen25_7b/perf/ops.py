@@ -1,4 +1,5 @@
 """Device operations as values, read from the nodes of ttnn's graph capture. Needs no device and no ttnn."""
+
 import re
 from dataclasses import dataclass
 from math import prod

@@ -1,4 +1,5 @@
 """What perf_ops and perf_model are told on the command line; a wrong option is one line and status 2."""
+
 import argparse
 import os
 import sys

@@ -1,4 +1,5 @@
 """The text of perf_model. Every block says that it is a model."""
+
 from models.demos.qwen25_7b.perf import calibration as cal
 from models.demos.qwen25_7b.perf.bounds import DRAM
 from models.demos.qwen25_7b.perf.model import Row, StepModel

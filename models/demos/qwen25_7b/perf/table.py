@@ -1,4 +1,5 @@
 """Markdown of captured operations."""
+
 from models.demos.qwen25_7b.perf.ops import Op, Tensor
 
 

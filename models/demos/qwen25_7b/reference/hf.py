@@ -1,4 +1,5 @@
 """Hugging Face's Qwen2 as the reference, in float32, with weights as hard on precision as the 7B's."""
+
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 

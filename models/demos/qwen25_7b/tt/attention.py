@@ -1,4 +1,5 @@
 """TtQwenAttention: grouped-query attention with a QKV bias and a paged KV cache. HF: self_attn.{q,k,v,o}_proj."""
+
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe

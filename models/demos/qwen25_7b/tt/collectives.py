@@ -1,4 +1,5 @@
 """TtAllReduce: the sum of the chips' summands, on every chip."""
+
 import torch
 import ttnn
 

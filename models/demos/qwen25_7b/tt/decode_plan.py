@@ -1,4 +1,5 @@
 """What all modules share in decode: how many users, and which cores hold what."""
+
 from dataclasses import dataclass
 
 import ttnn

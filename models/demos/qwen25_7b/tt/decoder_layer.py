@@ -1,7 +1,7 @@
 """TtDecoderLayer: h = x + attention(norm(x)); y = h + mlp(norm(h)). HF: model.layers.N."""
+
 import ttnn
 
-from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
 from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP

@@ -1,4 +1,5 @@
 """TtEmbedding: token ids to rows of the table. HF: model.embed_tokens."""
+
 import torch
 import ttnn
 

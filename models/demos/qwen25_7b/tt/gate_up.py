@@ -1,4 +1,5 @@
 """silu(gate(x)) * up(x): two matmuls as a rule, one where that leaves out enough padding. HF: mlp.gate_proj, mlp.up_proj."""
+
 from dataclasses import dataclass
 
 import torch
@@ -71,7 +72,13 @@ class TtJoinedGateUp:
     """One matmul whose result [gate | up] is looked at in two halves. gate, up: torch [hidden, tp * columns] in mesh order."""
 
     def __init__(
-        self, mesh_device: ttnn.MeshDevice, gate: torch.Tensor, up: torch.Tensor, recipe: Recipe, decode: DecodePlan, tp: int
+        self,
+        mesh_device: ttnn.MeshDevice,
+        gate: torch.Tensor,
+        up: torch.Tensor,
+        recipe: Recipe,
+        decode: DecodePlan,
+        tp: int,
     ):
         of_chips = torch.cat([w.unflatten(1, (tp, -1)) for w in (gate, up)], dim=2)  # [hidden, tp, 2 * columns]
         self.columns = of_chips.shape[2] // 2
@@ -90,7 +97,9 @@ class TtJoinedGateUp:
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, columns] on out_cores."""
-        both = self.both.forward_decode(x)  # [1, 1, 32, 2 * columns], gate on the first four cores of a row, up on the last
+        both = self.both.forward_decode(
+            x
+        )  # [1, 1, 32, 2 * columns], gate on the first four cores of a row, up on the last
         gate, up = (ttnn.narrow(both, -1, first, self.columns) for first in (0, self.columns))  # views
         hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=self.memory)
         ttnn.deallocate(both)

@@ -1,4 +1,5 @@
 """Generator: prompts in, token ids out, step by step."""
+
 from dataclasses import dataclass
 from typing import Collection, Iterator, Sequence
 
@@ -148,9 +149,7 @@ class Generator:
             if not self.replicas[user % count].host_logits:
                 wanted.check_on_device()
         left = [max_new_tokens] * len(prompts)
-        groups = [
-            _Users(replica, range(i, len(prompts), count), samplings) for i, replica in enumerate(self.replicas)
-        ]
+        groups = [_Users(replica, range(i, len(prompts), count), samplings) for i, replica in enumerate(self.replicas)]
 
         def token_of(user: int, id: int) -> Token:
             left[user] = 0 if id in stop_ids else left[user] - 1

@@ -1,4 +1,5 @@
 """Core grids as numbers: pure functions, tested without a device."""
+
 from dataclasses import dataclass
 
 TILE = 32  # rows and columns of a tile

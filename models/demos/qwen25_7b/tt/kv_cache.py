@@ -1,4 +1,5 @@
 """The paged KV cache: one layer's keys and values, in blocks that page tables deal out to users."""
+
 from dataclasses import dataclass
 from typing import Sequence
 

@@ -1,4 +1,5 @@
 """TtLinear: a projection. All that a matmul needs (placement, plan, fidelity) is in this room."""
+
 from typing import Optional
 
 import torch

@@ -1,4 +1,5 @@
 """TtLMHead: logits of one tile row of tokens. HF: lm_head."""
+
 from typing import Iterator
 
 import torch

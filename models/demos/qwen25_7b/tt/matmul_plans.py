@@ -3,6 +3,7 @@
 Decode multiplies one tile row by a weight that streams from all DRAM banks (`DecodeMatmul`); prefill multiplies many
 rows on a 2D grid of cores (`PrefillMatmul`). Both account for the L1 that their circular buffers take.
 """
+
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -75,7 +76,9 @@ def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str) -> int:
     return in1 + out + 2 * in0_block_w * TILE_BYTES["bfloat16"]
 
 
-def plan_decode(k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0) -> DecodeMatmul:
+def plan_decode(
+    k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0
+) -> DecodeMatmul:
     """The plan with the most output cores, then with the longest block of K whose buffers fit; print it to see why.
 
     in_cores: where the input lies. weight: its format. out_cores: at most so many cores take the result.

@@ -1,4 +1,5 @@
 """What a model takes of each chip's DRAM, summed before anything is loaded."""
+
 from dataclasses import dataclass
 
 import ttnn
@@ -38,7 +39,9 @@ def memory_budget(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users:
     rows = padded_prompt(max_seq_len)
     tiles = PagePlan.make(users, max_seq_len).blocks * plan.kv_heads * (BLOCK // TILE) * (config.head_dim // TILE)
     product = GateUpPlan.make(config, plan, recipe)
-    wide = (4 if product.joined else 3) * product.tiles * TILE  # columns: gate and up (joined: and what they are cut from)
+    wide = (
+        (4 if product.joined else 3) * product.tiles * TILE
+    )  # columns: gate and up (joined: and what they are cut from)
     return MemoryBudget(
         weights=weight_bytes(config, plan, recipe, max_seq_len),
         cache=config.num_hidden_layers * 2 * tiles * TILE_BYTES[recipe.kv_cache],

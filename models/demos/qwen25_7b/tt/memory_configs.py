@@ -1,4 +1,5 @@
 """Where a tensor lies on a chip. All L1 shards are one tile row high: decode has one tile row of users."""
+
 import ttnn
 
 from models.demos.qwen25_7b.tt.grids import TILE, Grid, ceil_div

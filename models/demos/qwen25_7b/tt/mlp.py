@@ -1,4 +1,5 @@
 """TtQwenMLP: down(silu(gate(x)) * up(x)). HF: mlp.gate_proj, mlp.up_proj, mlp.down_proj."""
+
 import torch
 import torch.nn.functional as F
 import ttnn

@@ -1,4 +1,5 @@
 """Torch tensors onto the mesh."""
+
 import torch
 import ttnn
 

@@ -1,4 +1,5 @@
 """Replica: one model on its row of chips, with the tensors that its steps read and the traces that run them."""
+
 from collections import deque
 from typing import Callable, Sequence
 

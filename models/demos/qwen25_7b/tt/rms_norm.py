@@ -1,4 +1,5 @@
 """TtRMSNorm: y = x / sqrt(mean(x^2) + eps) * weight. HF: input_layernorm, post_attention_layernorm, norm."""
+
 import torch
 import ttnn
 

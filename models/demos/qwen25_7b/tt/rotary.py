@@ -3,6 +3,7 @@
 HF rotates the pairs (j, j + head_dim/2); the weight transforms have reordered the rows of Wq and Wk so that here a pair is
 (2j, 2j + 1), whose half turn (a, b) -> (-b, a) is a product with the 32x32 matrix T.
 """
+
 from dataclasses import dataclass
 
 import torch
@@ -81,7 +82,12 @@ class TtRotary:
         """[1, heads, S, head_dim] each, interleaved -> the same, rotated."""
         return tuple(
             ttnn.experimental.rotary_embedding_llama(
-                x, rotation.cos, rotation.sin, self.turn_prefill, is_decode_mode=False, compute_kernel_config=self.kernel
+                x,
+                rotation.cos,
+                rotation.sin,
+                self.turn_prefill,
+                is_decode_mode=False,
+                compute_kernel_config=self.kernel,
             )
             for x in (q, k)
         )

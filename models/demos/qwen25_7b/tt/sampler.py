@@ -1,4 +1,5 @@
 """TtSampler: the next token of each user, chosen on the chips, so that only token ids leave them. HF: generate's sampling."""
+
 from typing import Iterable, NamedTuple, Sequence
 
 import torch

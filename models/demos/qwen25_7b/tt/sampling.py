@@ -3,6 +3,7 @@
 A token is drawn by the Gumbel trick: the largest of (logit / temperature + noise) is distributed as softmax says. Noise
 comes from the host, a stream a user, so the same seed gives the same text wherever the choice is made.
 """
+
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Sequence
 
@@ -56,7 +57,9 @@ class Noise:
         """streams: which stream of its seed each user draws from; default: user u from stream u."""
         self.samplings = list(samplings)
         self.streams = [torch.Generator() for _ in self.samplings]
-        for stream, sampling, number in zip(self.streams, self.samplings, streams or range(len(samplings)), strict=True):
+        for stream, sampling, number in zip(
+            self.streams, self.samplings, streams or range(len(samplings)), strict=True
+        ):
             if sampling.seed is None:
                 stream.seed()
             else:
@@ -82,7 +85,9 @@ class RowControls(NamedTuple):
         allowed = torch.zeros(candidates)
         allowed[kept:] = NEVER
         # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
-        return cls(1.0 if sampling.greedy else 1 / sampling.temperature, allowed, sampling.top_p if sampling.top_p < 1 else 2)
+        return cls(
+            1.0 if sampling.greedy else 1 / sampling.temperature, allowed, sampling.top_p if sampling.top_p < 1 else 2
+        )
 
 
 class HostSampler:

@@ -1,4 +1,5 @@
 """Bytes that a decode step moves, on one chip: sums over the plan, no device needed."""
+
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
@@ -30,4 +31,3 @@ def step_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: in
         cache=config.num_hidden_layers * 2 * tiles * TILE_BYTES[recipe.kv_cache],
         sent=2 * (plan.tp - 1) * TILE * config.hidden_size * BF16,
     )
-

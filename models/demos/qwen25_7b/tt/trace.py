@@ -1,4 +1,5 @@
 """Metal traces and the two command queues that they leave free."""
+
 from typing import Callable, Optional
 
 import ttnn

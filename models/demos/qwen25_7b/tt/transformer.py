@@ -1,4 +1,5 @@
 """TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
+
 from typing import Callable, NamedTuple
 
 import torch
@@ -124,9 +125,7 @@ class TtTransformer:
         rotation.deallocate()
         lines = ttnn.untilize(x)  # a table of rows to look up, so that which ones is no part of the program
         ttnn.deallocate(x)
-        wanted = ttnn.embedding(
-            inputs.rows, lines, layout=ttnn.TILE_LAYOUT, memory_config=self.decode.residual_memory
-        )
+        wanted = ttnn.embedding(inputs.rows, lines, layout=ttnn.TILE_LAYOUT, memory_config=self.decode.residual_memory)
         ttnn.deallocate(lines)
         return self._normed(ttnn.unsqueeze_to_4D(wanted))  # [1, 1, 32, hidden]
 
