@@ -1,0 +1,99 @@
+"""Two command queues that run as far apart as their events allow: every step sees the inputs that were written for it,
+and every read gives its own step's outcome. A golden mesh carries calls out in order and could not tell."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from models.demos.qwen25_7b.tt import trace
+from models.demos.qwen25_7b.tt.trace import COMPUTE, Queues
+
+STEPS = 12
+
+
+class TwoQueues:
+    """A device that works on its queues in a random order, whenever the host waits and at the end."""
+
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+        self.commands = {0: [], 1: []}
+        self.happened = set()
+        self.events = 0
+
+    def put(self, queue: int, command) -> None:
+        self.commands[queue].append(command)
+
+    def record_event(self, mesh, queue: int) -> int:
+        self.events += 1
+        self.put(queue, lambda event=self.events: self.happened.add(event) or True)
+        return self.events
+
+    def wait_for_event(self, queue: int, event: int) -> None:
+        self.put(queue, lambda: event in self.happened)
+
+    def event_synchronize(self, event: int) -> None:
+        while event not in self.happened:
+            self.work()
+
+    def copy(self, host, device, cq_id) -> None:
+        self.put(cq_id, lambda value=host: device.__setattr__("value", value) or True)
+
+    def work(self) -> None:
+        """One queue makes a move, if its next command does not wait."""
+        queues = [queue for queue in self.commands if self.commands[queue]]
+        self.random.shuffle(queues)
+        for queue in queues:
+            if self.commands[queue][0]():
+                self.commands[queue].pop(0)
+                return
+        assert not queues, "the queues wait for each other"
+
+
+class Tensor:
+    """A tensor of one number."""
+
+    def __init__(self, device: TwoQueues, value: int):
+        self.device, self.value = device, value
+
+    def cpu(self, blocking: bool, cq_id: int):
+        assert not blocking
+        host = SimpleNamespace(value=None)
+        self.device.put(cq_id, lambda: host.__setattr__("value", self.value) or True)
+        return host
+
+
+@pytest.fixture(params=range(40))
+def device(request, monkeypatch):
+    device = TwoQueues(request.param)
+    for name, stand_in in {
+        "record_event": device.record_event,
+        "wait_for_event": device.wait_for_event,
+        "event_synchronize": device.event_synchronize,
+        "copy_host_to_device_tensor": device.copy,
+    }.items():
+        monkeypatch.setattr(trace.ttnn, name, stand_in)
+    return device
+
+
+@pytest.mark.parametrize("ahead", (1, 2))
+def test_a_step_has_its_own_noise_and_a_read_its_own_outcome(device, ahead):
+    """Each step adds its noise to the token that the step before left, as decode does with sampled tokens."""
+    queues, pending, read = Queues(None, 2), [], []
+    token, noise = Tensor(device, 0), Tensor(device, 0)
+
+    def step() -> bool:
+        token.value = 3 * token.value + noise.value
+        return True
+
+    for i in range(STEPS):
+        queues.write([(i, noise)])
+        device.put(COMPUTE, step)
+        pending.append(queues.read(token))
+        if len(pending) == ahead:
+            read.append(pending.pop(0).get().value)
+    read += [each.get().value for each in pending]
+    expected = [0]
+    for i in range(STEPS):
+        expected.append(3 * expected[-1] + i)
+    assert read == expected[1:]
