@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import ttnn
 
 from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
 from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
@@ -35,7 +34,7 @@ def lm_head(bench, vocabulary, plan, recipe):
 def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, reference):
     """The chips' columns side by side are the vocabulary; what is past its end is never the largest."""
     x = reference.normed(0, MAX_USERS)
-    pieces = lm_head.forward(bench.put_users(x), ttnn.DRAM_MEMORY_CONFIG)
+    pieces = lm_head.forward(bench.put_users(x))
     of_chips = torch.cat([bench.get(piece)[:, 0] for piece in pieces], dim=2)
     logits = torch.cat(list(of_chips), dim=1).float()  # [32, tp * plan.vocab]
     expected = torch.cat([x @ part.float().t() for part in vocabulary.split(8192)], dim=1)

@@ -49,7 +49,7 @@ def model(mesh_device, size) -> TtTransformer:
 
 @pytest.fixture(scope="module")
 def layer_operations(model) -> list[str]:
-    replica = Replica(model, traced=False, queues=1)
+    replica = Replica(model, traced=False)
     rotation = model.rotary.rotation_decode(replica.inputs.rotary_positions)
     hidden = torch.randn(1, 1, 32, model.config.hidden_size)
 

@@ -13,7 +13,8 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.tt.grids import padded_prompt
+from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
+from models.demos.qwen25_7b.tt.grids import TILE, padded_prompt
 from models.demos.qwen25_7b.tt.memory_budget import memory_budget
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights
@@ -67,7 +68,10 @@ def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
     model = build(mesh_device, QWEN25_7B, BFP8_KV8, USERS, tokens, monkeypatch)
     budget = memory_budget(QWEN25_7B, plan, BFP8_KV8, USERS, tokens)
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
-    rows, widths = padded_prompt(tokens), [QWEN25_7B.hidden_size] * 2 + [plan.mlp] * 3
+    product = GateUpPlan.make(QWEN25_7B, plan, BFP8_KV8)
+    mlp = product.tiles * TILE
+    gate_up = [2 * mlp, mlp, mlp] if product.joined else [mlp] * 3  # joined: what they are cut from, and the two
+    rows, widths = padded_prompt(tokens), [QWEN25_7B.hidden_size] * 2 + gate_up
     activations = [ttnn.empty((1, 1, rows, w), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh_device) for w in widths]
     assert budget.total == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     assert activations and model  # alive until here

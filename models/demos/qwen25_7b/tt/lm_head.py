@@ -61,7 +61,7 @@ class TtLMHead:
             for i in range(pieces)
         ]
 
-    def forward(self, x: ttnn.Tensor, memory: ttnn.MemoryConfig) -> Iterator[ttnn.Tensor]:
+    def forward(self, x: ttnn.Tensor, memory: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG) -> Iterator[ttnn.Tensor]:
         """[1, 1, 32, hidden] on the residual cores -> pieces [1, 1, 32, columns] bfloat16, interleaved in `memory`.
 
         Side by side, a chip's pieces are its plan.vocab columns. Each is computed when it is asked for, so that L1 need

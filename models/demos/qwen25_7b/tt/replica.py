@@ -24,7 +24,7 @@ class Replica:
     traced: replay captured steps (not possible in slow dispatch). queues: command queues that the mesh was opened with.
     """
 
-    def __init__(self, model: TtTransformer, *, traced: bool, queues: int, host_logits: bool = False):
+    def __init__(self, model: TtTransformer, *, traced: bool, queues: int = 1, host_logits: bool = False):
         self.model, self.mesh_device = model, model.mesh_device
         self.batch = model.decode.batch
         self.host_logits, self.traced = host_logits, traced

@@ -135,7 +135,7 @@ class TtTransformer:
         return normed
 
     def _logits(self, normed: ttnn.Tensor) -> list[ttnn.Tensor]:
-        pieces = list(self.lm_head.forward(normed, ttnn.DRAM_MEMORY_CONFIG))
+        pieces = list(self.lm_head.forward(normed))
         ttnn.deallocate(normed)
         return pieces
 
