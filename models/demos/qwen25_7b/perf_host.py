@@ -5,12 +5,11 @@ calls for any); on a golden mesh its values are off, so what is left is Python a
 """
 
 import argparse
-import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
 
-from models.common.errors import UserError
+from models.common.command import status_of
 from models.common.mesh import (
     command_queues,
     describe_backend,
@@ -79,14 +78,7 @@ def main() -> int:
     parser.add_argument("--mesh", default="N300")
     parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
     args = parser.parse_args()
-    os.environ.setdefault("TT_LOGGER_LEVEL", "fatal")
-    os.environ.setdefault("LOGURU_LEVEL", "ERROR")
-    try:
-        print(run(args.mesh, args.backend))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return status_of(lambda: print(run(args.mesh, args.backend)))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,12 @@ together again (ConcatMeshToTensor). Nothing in TtQwenMLP knows of it.
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # so that the file runs from a plain checkout
 
-from models.common.errors import UserError  # noqa: E402
+from models.common.command import status_of  # noqa: E402
 from models.common.mesh import machine, open_mesh, select_backend  # noqa: E402
 
 
@@ -61,14 +60,7 @@ def main() -> int:
     parser.add_argument("--mesh", default="N300")
     parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"))
     args = parser.parse_args()
-    os.environ.setdefault("TT_LOGGER_LEVEL", "fatal")
-    os.environ.setdefault("LOGURU_LEVEL", "ERROR")
-    try:
-        run(args.mesh, args.backend)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return status_of(lambda: run(args.mesh, args.backend))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ Without --model the small checkpoint of this repository answers, so nothing is d
 """
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # so that the file runs from a plain checkout
 
-from models.common.errors import UserError  # noqa: E402
+from models.common.command import status_of  # noqa: E402
 from models.common.mesh import (  # noqa: E402
     MACHINES,
     check_tp,
@@ -133,16 +132,7 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    if not args.verbose:
-        os.environ.setdefault("TT_LOGGER_LEVEL", "fatal")
-        os.environ.setdefault("LOGURU_LEVEL", "ERROR")
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    try:
-        run(args)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return status_of(lambda: run(args), verbose=args.verbose)
 
 
 if __name__ == "__main__":

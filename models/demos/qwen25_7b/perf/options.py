@@ -1,10 +1,9 @@
 """What perf_ops and perf_model are told on the command line; a wrong option is one line and status 2."""
 
 import argparse
-import os
-import sys
 from typing import Callable, NoReturn
 
+from models.common.command import status_of
 from models.common.errors import UserError
 from models.common.mesh import MACHINES, check_tp, machine
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
@@ -46,13 +45,10 @@ def check(args: argparse.Namespace) -> None:
 
 def run(command: Callable[[argparse.Namespace], str], options: Parser, argv: list[str] | None) -> int:
     """Print what the command returns; the status."""
-    os.environ.setdefault("TT_LOGGER_LEVEL", "fatal")
-    os.environ.setdefault("LOGURU_LEVEL", "ERROR")
-    try:
+
+    def checked() -> None:
         args = options.parse_args(argv)
         check(args)
         print(command(args))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return status_of(checked)
