@@ -19,6 +19,11 @@ TILE_BYTES = {"float32": 4096, "bfloat16": 2048, "bfloat8_b": 1088, "bfloat4_b":
 DECODE_L1 = 1_120_000
 PREFILL_L1 = 1_250_000  # activations are in DRAM
 
+SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
+# A core's time for a tile by the tiles of its subblock, to weigh plans by: one was published 1.4 times as slow as two
+# (512 x 4096 x 2560 on 8x8 cores); that three and four gain a little more is a guess.
+SUBBLOCK_COST = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.9}
+
 
 @dataclass(frozen=True)
 class DecodeMatmul:
@@ -148,12 +153,18 @@ def plan_prefill(rows: int, k_tiles: int, n_tiles: int, grid: Grid, weight: str)
 
 def _prefill(row_tiles: int, k_tiles: int, n_tiles: int, grid: Grid, block: int, weight: str) -> PrefillMatmul:
     used = Grid(min(grid.x, n_tiles), min(grid.y, row_tiles))
-    per_core_m, per_core_n = ceil_div(row_tiles, used.y), ceil_div(n_tiles, used.x)
+    per_core_m, least = ceil_div(row_tiles, used.y), ceil_div(n_tiles, used.x)
+    # A few columns of nothing are worth a larger subblock: 296 tiles are 37 a core, a prime; 40 make subblocks of 4.
+    choices = [(n, *largest_subblock(per_core_m, n)) for n in range(least, least + SUBBLOCK)]
+    per_core_n, height, width = min(choices, key=lambda c: (c[0] * SUBBLOCK_COST[c[1] * c[2]], c[0]))
     used = Grid(ceil_div(n_tiles, per_core_n), ceil_div(row_tiles, per_core_m))
-    # dest holds 4 tiles with fp32 accumulation; a subblock is one row high unless it is as wide as the core's block
-    width = max(w for w in divisors(per_core_n) if w <= 4)
-    height = max(h for h in divisors(per_core_m) if h * width <= 4) if width == per_core_n else 1
     return PrefillMatmul(row_tiles * TILE, used, block, per_core_m, per_core_n, height, width, weight)
+
+
+def largest_subblock(rows: int, columns: int) -> tuple[int, int]:
+    """(height, width) in tiles of the largest subblock that divides a core's block; of equal ones, the widest."""
+    sizes = [(h, w) for h in divisors(rows) for w in divisors(columns) if h * w <= SUBBLOCK]
+    return max(sizes, key=lambda size: (size[0] * size[1], size[1]))
 
 
 def prefill_l1_bytes(plan: PrefillMatmul, weight: str) -> int:
