@@ -13,9 +13,12 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.tt.collectives import TtAllReduce
+from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
-from models.demos.qwen25_7b.tt.grids import TILE, padded_prompt
+from models.demos.qwen25_7b.tt.grids import TILE, padded_prompt, worker_grid
 from models.demos.qwen25_7b.tt.memory_budget import memory_budget
+from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
@@ -28,17 +31,22 @@ LARGEST = {1: 2048, 2: 8192, 4: 16384, 8: 32768}  # tokens a user that tp chips 
 def allocating_only(monkeypatch):
     """Inside, tensors sent to a device are allocated there and nothing is computed for them."""
 
-    def from_torch(tensor, *, dtype, layout, device, memory_config, mesh_mapper):
+    def from_torch(tensor, *, dtype, layout, mesh_mapper, device=None, memory_config=None):
         shape = list(tensor.shape)
         for extent, dim in mesh_mapper:
             shape[dim] //= extent
-        return ttnn.empty(shape, dtype, layout, device, memory_config)
+        host = shape, dtype, layout
+        return host if device is None else to_device(host, device, memory_config=memory_config)
+
+    def to_device(host, device, *, memory_config):
+        return ttnn.empty(*host, device, memory_config)
 
     def split(mesh_device, mesh_shape, dims):
         return [(extent, dim) for extent, dim in zip(mesh_shape, dims) if dim is not None]
 
     with monkeypatch.context() as patched, torch.device("meta"):
         patched.setattr(ttnn, "from_torch", from_torch)
+        patched.setattr(ttnn, "to_device", to_device)
         patched.setattr(ttnn, "zeros", lambda shape, *args: ttnn.empty(shape, *args))
         patched.setattr(ttnn, "ReplicateTensorToMesh", lambda mesh_device: [])
         patched.setattr(ttnn, "ShardTensor2dMesh", split)
@@ -93,3 +101,22 @@ def test_what_does_not_fit_is_refused_before_anything_is_loaded(mesh_device, mon
     with pytest.raises(UserError, match=r"weights .* GB \+ cache .* GB \+ activations .* GB"):
         build(mesh_device, QWEN25_7B, BF16, 32, 32768, monkeypatch)
     assert allocated(mesh_device) == before
+
+
+def test_what_stays_in_l1_leaves_prefill_its_room_in_one_piece(mesh_device, host_alone):
+    """As the library itself places tensors, without a golden mesh's values: a hole among them would be lost."""
+    config, plan = QWEN25_7B, ParallelPlan.make(QWEN25_7B, mesh_device.get_num_devices())
+    decode = DecodePlan.make(config, plan, worker_grid(mesh_device), USERS)
+
+    def l1():
+        return ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1)
+
+    before = l1()
+    with host_alone():
+        stays = [TtRotary(mesh_device, config, decode, 64), *(TtAllReduce(mesh_device, decode) for _ in range(2))]
+    after = l1()
+    taken = after.total_bytes_allocated_per_bank - before.total_bytes_allocated_per_bank
+    free = before.largest_contiguous_bytes_free_per_bank
+    assert after.largest_contiguous_bytes_free_per_bank >= free - taken, "a hole was made"
+    assert after.total_bytes_per_bank - taken - 30_000 >= decode.prefill_l1, "prefill may take more than there is"
+    assert stays

@@ -6,9 +6,13 @@ import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
 from models.demos.qwen25_7b.tt.grids import TILE, Grid, ceil_div, residual_grid
+from models.demos.qwen25_7b.tt.matmul_plans import PREFILL_L1
 from models.demos.qwen25_7b.tt.memory_configs import height_sharded, row_major_cores, width_sharded
 
 MAX_USERS = TILE  # a tile row holds 32 users
+BF16 = 2  # bytes
+L1 = 1_393_312  # bytes of a core that the runtime leaves for buffers
+SEMAPHORES = 40_000  # of it, for what collectives keep, and the holes between
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class DecodePlan:
     grid: Grid  # cores of a chip
     residual: Grid  # cores that hold the residual stream
     hidden: int  # columns of the residual stream
+    chips: int  # of a replica
 
     @classmethod
     def make(cls, config: QwenConfig, plan: ParallelPlan, grid: Grid, users: int) -> "DecodePlan":
@@ -28,7 +33,8 @@ class DecodePlan:
         cores the users are whole rows of cores (7B, 8x8 grid: 9 users are computed as 16). Rows without a user are idle.
         """
         batch = users if users <= grid.x else ceil_div(users, grid.x) * grid.x
-        return cls(batch, grid, residual_grid(config.hidden_size // TILE, grid, plan.tp), config.hidden_size)
+        residual = residual_grid(config.hidden_size // TILE, grid, plan.tp)
+        return cls(batch, grid, residual, config.hidden_size, plan.tp)
 
     @property
     def fused_qk(self) -> bool:
@@ -37,6 +43,13 @@ class DecodePlan:
         With worker dispatch (56 cores) that is up to 24 users; beyond (whole rows: 32), q and k share cores and go one after the other.
         """
         return 2 * self.batch <= self.grid.cores
+
+    @property
+    def prefill_l1(self) -> int:
+        """Bytes of a core's L1 that a prefill matmul may take beside what stays: the rotary matrix, and the buffers of
+        two all-reduces with a summand from each chip."""
+        buffers = 2 * self.chips * self.hidden // self.residual.cores * TILE * BF16 if self.chips > 1 else 0
+        return min(PREFILL_L1, L1 - TILE * TILE * BF16 - buffers - SEMAPHORES)
 
     @property
     def residual_memory(self) -> ttnn.MemoryConfig:

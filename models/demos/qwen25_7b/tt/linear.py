@@ -50,7 +50,7 @@ class TtLinear:
     ):
         tp = chips_in_row(mesh_device)
         rows, columns = (extent // tp if i == dim else extent for i, extent in enumerate(weight.shape))
-        self.grid = decode.grid
+        self.grid, self.prefill_l1 = decode.grid, decode.prefill_l1
         self.format = format
         self.k_tiles, self.n_tiles = ceil_div(rows, TILE), ceil_div(columns, TILE)
         self.kernel = compute_config(FIDELITY[format])
@@ -82,7 +82,7 @@ class TtLinear:
     def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, S, in] -> [1, 1, S, out] bfloat16, both interleaved in DRAM."""
         rows, width = x.shape[2], x.shape[3]
-        plan = plan_prefill(rows, self.k_tiles, self.n_tiles, self.grid, self.format)
+        plan = plan_prefill(rows, self.k_tiles, self.n_tiles, self.grid, self.format, self.prefill_l1)
         passes = ttnn.reshape(x, (1, rows // plan.rows, plan.rows, width))  # a view
         y = ttnn.linear(
             passes,

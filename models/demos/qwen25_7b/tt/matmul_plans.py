@@ -17,7 +17,7 @@ TILE_BYTES = {"float32": 4096, "bfloat16": 2048, "bfloat8_b": 1088, "bfloat4_b":
 # Bytes of a core's L1 that a matmul's circular buffers may take. A core has 1,499,136 bytes less what the runtime keeps
 # (1,393,312 are left for buffers); decode leaves room for its activations, the all-reduce buffers and rotary tables.
 DECODE_L1 = 1_120_000
-PREFILL_L1 = 1_250_000  # activations are in DRAM
+PREFILL_L1 = 1_250_000  # activations are in DRAM; DecodePlan.prefill_l1 may be less
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
 # A core's time for a tile by the tiles of its subblock, to weigh plans by: one was published 1.4 times as slow as two
@@ -135,16 +135,16 @@ class PrefillMatmul:
 
 
 @lru_cache(maxsize=None)  # asked for at every prefill; few rows and shapes
-def plan_prefill(rows: int, k_tiles: int, n_tiles: int, grid: Grid, weight: str) -> PrefillMatmul:
+def plan_prefill(rows: int, k_tiles: int, n_tiles: int, grid: Grid, weight: str, l1: int = PREFILL_L1) -> PrefillMatmul:
     """The plan with the most rows a pass whose circular buffers fit, then with the longest block of K.
 
-    rows: S, padded as TtTransformer pads it (a power of two tiles, or a multiple of 1024).
+    rows: S, padded as TtTransformer pads it (a power of two tiles, or a multiple of 1024). l1: bytes of a core.
     """
     row_tiles = min(rows // TILE, 32)
     while True:
         for block in (8, 4, 2, 1):
             plan = _prefill(row_tiles, k_tiles, n_tiles, grid, block, weight)
-            if k_tiles % block == 0 and prefill_l1_bytes(plan, weight) <= PREFILL_L1:
+            if k_tiles % block == 0 and prefill_l1_bytes(plan, weight) <= l1:
                 return plan
         if row_tiles % 2:
             raise ValueError(f"prefill matmul of {k_tiles} x {n_tiles} tiles in {weight} does not fit a core's L1")

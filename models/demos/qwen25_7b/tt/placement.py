@@ -21,11 +21,9 @@ def replicate(
     layout: ttnn.Layout = ttnn.TILE_LAYOUT,
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
 ) -> ttnn.Tensor:
-    """The same tensor on every chip."""
-    return ttnn.from_torch(
-        tensor, dtype=dtype, layout=layout, device=mesh_device, memory_config=memory_config,
-        mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device),
-    )  # fmt: skip
+    """The same tensor on every chip. Tiles are made on the host: made on a chip, what stays in L1 would lie below a hole."""
+    host = host_replicated(tensor, mesh_device, dtype, layout)
+    return ttnn.to_device(host, mesh_device, memory_config=memory_config)
 
 
 def shard(
