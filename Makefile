@@ -1,12 +1,12 @@
 # make demo     generate text on the golden mesh (or on a device, if there is one)
-# make test     every test: N150 and N300, then every split of a T3K, then a grid of 8x7; ARGS="..." for a run of your own
+# make test     every test, by machine: N300, N150, every split of a T3K, a grid of 8x7; ARGS="..." for a run of your own
 # Both make .venv first, from whatever CPython 3.10 or 3.12 is on this machine.
 
 MESH ?= N300
 ARGS ?=
 PYTHON = .venv/bin/python
 
-.PHONY: demo test test-n300 test-t3k test-8x7 clean
+.PHONY: demo test test-n300 test-n150 test-t3k test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -16,11 +16,14 @@ test: .venv/ready
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 --output-sync=target test-n300 test-t3k test-8x7
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 --output-sync=target test-n300 test-t3k test-n150 test-8x7
 endif
 
 test-n300:
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest --mesh N300
+
+test-n150:
+	$(PYTHON) -m pytest --mesh N150 tests/pcc tests/accuracy tests/splits tests/perf tests/golden_mesh/goldens
 
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 tests/pcc tests/splits tests/perf
