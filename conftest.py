@@ -1,10 +1,11 @@
 """Pytest options, and the choice of what is below ttnn: made here, before any test module imports it."""
 
 import os
-from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
+from models.common import mesh
 from models.common.errors import UserError
 from models.common.mesh import MACHINES, check_tp, describe_backend, machine, select_backend
 
@@ -87,12 +88,8 @@ def queues(pytestconfig) -> int:
 
 @pytest.fixture(scope="session")
 def host_alone(pytestconfig):
-    """A context in which a golden mesh computes no values, so that what is timed is the host's work for a device."""
-    if pytestconfig.backend != "golden":
-        return nullcontext
-    from models.common.golden_mesh import without_values
-
-    return without_values
+    """models.common.mesh.host_alone for this run's backend: with host_alone(): ..."""
+    return partial(mesh.host_alone, pytestconfig.backend)
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,18 @@ def describe_backend(backend: str) -> str:
     return "silicon"
 
 
+@contextmanager
+def host_alone(backend: str) -> Iterator[None]:
+    """Inside, a golden mesh computes no values, so that what a call takes is the host's work for a device."""
+    if backend != "golden":
+        yield
+        return
+    from models.common import golden_mesh
+
+    with golden_mesh.without_values():
+        yield
+
+
 def traces_available() -> bool:
     """Slow dispatch has no traces."""
     return not os.environ.get("TT_METAL_SLOW_DISPATCH_MODE")

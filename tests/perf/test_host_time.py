@@ -1,14 +1,12 @@
 """What a traced step costs the host beside ttnn's own calls: two hundred microseconds at most, so that the chips never wait."""
 
 import pytest
-import torch
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BFP8, ParallelPlan
-from models.demos.qwen25_7b.perf.host_time import host_time
+from models.demos.qwen25_7b.perf.host_time import host_time, steps_of
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.replica import Replica
-from models.demos.qwen25_7b.tt.sampling import CANDIDATES
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
@@ -24,18 +22,8 @@ def test_a_traced_step_leaves_the_host_idle(mesh_device, queues, host_alone):
         mesh_device, ModelWeights(checkpoint, config, plan), config, plan, BFP8, batch=32, max_seq_len=128
     )
     replica = Replica(model, traced=True, queues=queues)
-    noise = torch.zeros(32, CANDIDATES)
-
-    def greedy():
-        replica.launch()
-        replica.read()
-
-    def sampled():
-        replica.place_noise(noise)
-        greedy()
-
     with host_alone():
-        times = {step.__name__: host_time(step) for step in (greedy, sampled)}
+        times = {name: host_time(step) for name, step in steps_of(replica).items()}
     replica.close()
     assert all(time.ours < LIMIT for time in times.values()), times
     assert all(time.ours < time.whole for time in times.values()), times

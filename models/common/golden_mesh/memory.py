@@ -102,10 +102,9 @@ class GoldenMemory:
     def read(self, slot: Slot) -> list[torch.Tensor]:
         """The value on each chip of the slot, in the slot's shape; replicas are one torch tensor."""
         if slot.part is not None:
-            parts = {
-                id(v): v.narrow(slot.part.dim, slot.part.start, slot.part.length) for v in self.read(slot.part.whole)
-            }
-            return [parts[id(v)] for v in self.read(slot.part.whole)]
+            whole, part = self.read(slot.part.whole), slot.part
+            parts = {id(v): v.narrow(part.dim, part.start, part.length) for v in whole}
+            return [parts[id(v)] for v in whole]
         values, views = [], {}
         for device in slot.devices:
             value = self._value(device, slot)

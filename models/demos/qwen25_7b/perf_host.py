@@ -6,13 +6,13 @@ calls for any); on a golden mesh its values are off, so what is left is Python a
 
 import argparse
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 
 from models.common.command import status_of
 from models.common.mesh import (
     command_queues,
     describe_backend,
+    host_alone,
     machine,
     open_replicas,
     select_backend,
@@ -25,20 +25,15 @@ USERS, LAYERS = 32, 28
 def run(mesh: str, backend: str) -> str:
     kind = machine(mesh)
     backend = select_backend(backend, kind.name)
-    import torch
-
-    from models.common import golden_mesh
     from models.demos.qwen25_7b.config import BFP8, ParallelPlan, QwenConfig
-    from models.demos.qwen25_7b.perf.host_time import host_time
+    from models.demos.qwen25_7b.perf.host_time import host_time, steps_of
     from models.demos.qwen25_7b.reference.hf import random_weights
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
     from models.demos.qwen25_7b.tt.replica import Replica
-    from models.demos.qwen25_7b.tt.sampling import CANDIDATES
     from models.demos.qwen25_7b.tt.transformer import TtTransformer
     from models.demos.qwen25_7b.weights import ModelWeights
 
     config = replace(QwenConfig.from_json(SMALL_CHECKPOINT / "config.json"), num_hidden_layers=LAYERS)
-    noise = torch.zeros(32, CANDIDATES)
     rows = []
     with open_replicas(kind.name, kind.chips, queues=command_queues()) as (device,):
         plan = ParallelPlan.make(config, kind.chips)
@@ -46,17 +41,8 @@ def run(mesh: str, backend: str) -> str:
         model = TtTransformer(device, weights, config, plan, BFP8, batch=USERS, max_seq_len=1024)
         for traced in (True, False) if traces_available() else (False,):
             replica = Replica(model, traced=traced, queues=command_queues())
-
-            def greedy():
-                replica.launch()
-                replica.read()
-
-            def sampled():
-                replica.place_noise(noise)
-                greedy()
-
-            with golden_mesh.without_values() if backend == "golden" else nullcontext():
-                for name, step in (("greedy", greedy), ("sampled", sampled)):
+            with host_alone(backend):
+                for name, step in steps_of(replica).items():
                     whole, ours = host_time(step)
                     how = "traced" if traced else "op by op"
                     beside = f"{1e6 * ours:.0f} us" if traced else "-"

@@ -3,6 +3,7 @@
 Counts from the plans, nothing measured: what each chip holds and moves when the 7B is split tp ways.
 """
 
+from models.common.mesh import MACHINES
 from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, ParallelPlan
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
@@ -19,15 +20,15 @@ def table() -> str:
         "| all-reduce, sent a layer |",
         "|---|---|---|---|---|---|",
     ]
-    for machine, chips in (("N150", 1), ("N300", 2), ("T3K", 8)):
+    for kind in MACHINES.values():
         for tp in (8, 4, 2, 1):
-            if chips % tp:
+            if kind.chips % tp:
                 continue
             plan = ParallelPlan.make(QWEN25_7B, tp)
             room = memory_budget(QWEN25_7B, plan, BFP8_KV8, USERS, CONTEXT)
             step = step_bytes(QWEN25_7B, plan, BFP8_KV8, USERS, POSITION)
             lines.append(
-                f"| {machine} | tp {tp} x dp {chips // tp} | {room.weights / 1e9:.2f} + {room.cache / 1e9:.2f} + "
+                f"| {kind.name} | tp {tp} x dp {kind.chips // tp} | {room.weights / 1e9:.2f} + {room.cache / 1e9:.2f} + "
                 f"{room.activations / 1e9:.2f} = {room.total / 1e9:.2f} GB | {step.weights / 1e9:.3f} GB "
                 f"({step.padding / (step.weights - step.padding):.1%}) | {step.cache / 1e9:.3f} GB | {step.sent / 1024:.0f} KiB |"
             )

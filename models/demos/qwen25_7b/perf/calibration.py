@@ -29,13 +29,13 @@ from models.demos.qwen25_7b.perf.bounds import (
     SCATTER_RING,
     Rates,
 )
-from models.demos.qwen25_7b.perf.ops import TILE, TILE_BYTES
+from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES
+from models.demos.qwen25_7b.tt.memory_budget import streamed_bytes
 
 SOURCE = "tt-metal models/tt_transformers/PERF.md"
 # DRAM-sharded decode matmuls of Llama-3-70B: 239 to 260 GB/s measured (tech_reports/Saturating_DRAM_bandwidth)
 MATMUL_SHARE = 249.5e9 / DRAM
 LAUNCHES_A_LAYER, COLLECTIVES_A_LAYER, LAUNCHES_AROUND = 23, 4, 19
-BANKS = 12
 MACHINES = {1: "N150", 2: "N300", 8: "T3K"}
 LONG_PROMPT, ONE_USER_RUN, SHORT_RUN = 65536 + 100, 512 + 100, 128 + 100  # mean position: prompt, half of 200 tokens
 
@@ -107,11 +107,6 @@ class Calibration:
     def host(self, users: int) -> float:
         """Seconds a step that the published runs spend beyond their operations: two points, a line between them."""
         return self.once + self.crowd * (users - 1) / 31
-
-
-def streamed_bytes(rows: int, columns: int, format: str) -> int:
-    """As tt/memory_budget.py: every bank takes as many whole tiles as the fullest. Here without importing ttnn."""
-    return -(-columns // (TILE * BANKS)) * BANKS * -(-rows // TILE) * TILE_BYTES[format]
 
 
 def weight_bytes(d: Dims, chips: int) -> int:

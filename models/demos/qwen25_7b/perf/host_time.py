@@ -5,7 +5,12 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Callable, Iterator, NamedTuple
 
+import torch
 import ttnn
+
+from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.tt.sampling import CANDIDATES
 
 # All that Replica calls of ttnn between two traced steps.
 CALLS = [
@@ -46,6 +51,21 @@ def _inside_ttnn() -> Iterator[list[float]]:
     finally:
         for (owner, name), call in zip(CALLS, real):
             setattr(owner, name, call)
+
+
+def steps_of(replica: Replica) -> dict[str, Callable[[], None]]:
+    """What a replica does between two tokens: launch and read, and before that send noise where users sample."""
+    noise = torch.zeros(MAX_USERS, CANDIDATES)
+
+    def greedy():
+        replica.launch()
+        replica.read()
+
+    def sampled():
+        replica.place_noise(noise)
+        greedy()
+
+    return {"greedy": greedy, "sampled": sampled}
 
 
 def host_time(step: Callable[[], None], steps: int = 50) -> HostTime:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Optional, Sequence
 
-TILE = 32
-TILE_BYTES = {"float32": 4096, "uint32": 4096, "int32": 4096, "bfloat16": 2048, "uint16": 2048} | {
-    "bfloat8_b": 1088,
-    "bfloat4_b": 576,
-}
+from models.demos.qwen25_7b.tt import grids
+from models.demos.qwen25_7b.tt.grids import TILE, ceil_div
+
+TILE_BYTES = grids.TILE_BYTES | {"uint32": 4096, "int32": 4096, "uint16": 2048}
 SUFFIX = "DeviceOperation"  # how ttnn names what it launches on the chips
 
 
@@ -77,7 +76,7 @@ class Op:
 
 
 def _tiles(shape: Sequence[int]) -> int:
-    return -(-shape[0] // TILE) * -(-shape[1] // TILE)
+    return ceil_div(shape[0], TILE) * ceil_div(shape[1], TILE)
 
 
 def operations(nodes: Sequence[dict]) -> list[Op]:

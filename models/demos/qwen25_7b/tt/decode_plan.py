@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.tt.grids import TILE, Grid, ceil_div, residual_grid
+from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, Grid, ceil_div, residual_grid
 from models.demos.qwen25_7b.tt.matmul_plans import PREFILL_L1
 from models.demos.qwen25_7b.tt.memory_configs import height_sharded, row_major_cores, width_sharded
 
 MAX_USERS = TILE  # a tile row holds 32 users
-BF16 = 2  # bytes
 L1 = 1_393_312  # bytes of a core that the runtime leaves for buffers
 SEMAPHORES = 40_000  # of it, for what collectives keep, and the holes between
 
@@ -48,8 +47,9 @@ class DecodePlan:
     def prefill_l1(self) -> int:
         """Bytes of a core's L1 that a prefill matmul may take beside what stays: the rotary matrix, and the buffers of
         two all-reduces with a summand from each chip."""
-        buffers = 2 * self.chips * self.hidden // self.residual.cores * TILE * BF16 if self.chips > 1 else 0
-        return min(PREFILL_L1, L1 - TILE * TILE * BF16 - buffers - SEMAPHORES)
+        summands = 2 * self.chips if self.chips > 1 else 0
+        stays = 1 + summands * (self.hidden // TILE // self.residual.cores)  # tiles
+        return min(PREFILL_L1, L1 - stays * TILE_BYTES["bfloat16"] - SEMAPHORES)
 
     @property
     def residual_memory(self) -> ttnn.MemoryConfig:

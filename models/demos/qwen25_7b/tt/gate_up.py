@@ -7,9 +7,9 @@ import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.grids import TILE, ceil_div, divisors
+from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, ceil_div, most_even
 from models.demos.qwen25_7b.tt.linear import TtLinear
-from models.demos.qwen25_7b.tt.matmul_plans import TILE_BYTES, streamed_tiles
+from models.demos.qwen25_7b.tt.matmul_plans import streamed_tiles
 from models.demos.qwen25_7b.tt.memory_configs import row_major_cores, width_sharded_over
 
 SILU = [ttnn.UnaryOpType.SILU]
@@ -91,8 +91,7 @@ class TtJoinedGateUp:
             in_cores=decode.residual.cores,
             out_cores=2 * HALF_CORES,
         )
-        tiles = self.columns // TILE
-        self.out_cores = max(n for n in divisors(tiles) if n <= decode.grid.cores)
+        self.out_cores = most_even(self.columns // TILE, decode.grid.cores)
         self.memory = width_sharded_over(self.columns, row_major_cores(self.out_cores, decode.grid))
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:

@@ -8,7 +8,7 @@ import torch
 from models.common.errors import UserError
 from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.replica import Replica
-from models.demos.qwen25_7b.tt.sampling import CANDIDATES, GREEDY, HostSampler, Noise, Sampling
+from models.demos.qwen25_7b.tt.sampling import CANDIDATES, GREEDY, HostSampler, Sampling
 
 AHEAD = 2  # decode steps in flight where the chips sample: one computing, one waiting for it
 
@@ -50,13 +50,12 @@ class _Users:
         self.replica, self.users = replica, users
         self.pages = replica.model.pages
         mine = [samplings[user] for user in users]
-        self.noise, self.sample = Noise(mine, streams=users), HostSampler(mine, streams=users)
+        self.sample = HostSampler(mine, streams=users)
         self.drawing = [row for row, sampling in enumerate(mine) if not sampling.greedy and not replica.host_logits]
         self.tokens = [0] * replica.batch
         self.positions = [0] * replica.batch
         self.tables = torch.stack([self.pages.table([])] * replica.batch)
         self.moved = True  # whether someone came or went since the device was last told
-        self.in_flight = 0  # steps launched and not read
         if not replica.host_logits:
             replica.place_sampling(mine)
 
@@ -82,7 +81,7 @@ class _Users:
         under way while this one's tokens are read; unless users came or went: then all that is in flight is read first.
         """
         ahead = 1 if self.replica.host_logits else AHEAD
-        while self.in_flight < min(steps, ahead) and not (self.moved and self.in_flight):
+        while self.replica.in_flight < min(steps, ahead) and not (self.moved and self.replica.in_flight):
             if self.moved:
                 self.replica.place(self.tokens, self.positions, self.tables)
                 self.moved = False
@@ -90,18 +89,16 @@ class _Users:
                 self.replica.place_tokens(self.tokens)
             self._place_noise(self.drawing)
             self.replica.launch()
-            self.in_flight += 1
 
     def read(self, rows: Sequence[int]) -> list[int]:
         """The tokens of these rows from the oldest step in flight."""
         outcome = self.replica.read()
-        self.in_flight -= 1
         self.positions = [position + 1 for position in self.positions]
         return [self._chosen(outcome, row) for row in rows]
 
     def drain(self) -> None:
         """Read what is in flight and forget it."""
-        while self.in_flight:
+        while self.replica.in_flight:
             self.read([])
 
     def _chosen(self, outcome: Sequence, row: int) -> int:
@@ -113,7 +110,7 @@ class _Users:
             return
         noise = torch.zeros(MAX_USERS, CANDIDATES)
         for row in rows:
-            noise[row] = self.noise.draw(row)
+            noise[row] = self.sample.noise.draw(row)
         self.replica.place_noise(noise)
 
 

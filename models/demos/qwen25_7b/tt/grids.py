@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 TILE = 32  # rows and columns of a tile
+TILE_BYTES = {"float32": 4096, "bfloat16": 2048, "bfloat8_b": 1088, "bfloat4_b": 576}
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:
 
 def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def most_even(tiles: int, cores: int) -> int:
+    """The most of `cores` cores that share `tiles` out evenly."""
+    return max(n for n in divisors(tiles) if n <= cores)
 
 
 def ceil_div(a: int, b: int) -> int:

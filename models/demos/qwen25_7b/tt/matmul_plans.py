@@ -9,10 +9,9 @@ from functools import lru_cache
 
 import ttnn
 
-from models.demos.qwen25_7b.tt.grids import TILE, Grid, ceil_div, divisors
+from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, Grid, ceil_div, divisors
 
 DRAM_BANKS = 12  # Wormhole
-TILE_BYTES = {"float32": 4096, "bfloat16": 2048, "bfloat8_b": 1088, "bfloat4_b": 576}
 
 # Bytes of a core's L1 that a matmul's circular buffers may take. A core has 1,499,136 bytes less what the runtime keeps
 # (1,393,312 are left for buffers); decode leaves room for its activations, the all-reduce buffers and rotary tables.
@@ -49,15 +48,19 @@ class DecodeMatmul:
         return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight)
 
     @property
+    def tiles_a_bank(self) -> int:
+        """Columns that each DRAM bank gives out."""
+        return ceil_div(self.n_tiles, DRAM_BANKS)
+
+    @property
     def padding(self) -> float:
         """Of what is read, what fills up the banks: a share of the weight."""
-        return streamed_tiles(self.n_tiles) / self.n_tiles - 1
+        return self.tiles_a_bank * DRAM_BANKS / self.n_tiles - 1
 
     def __str__(self) -> str:
-        a_bank = streamed_tiles(self.n_tiles) // DRAM_BANKS
         return (
             f"K {self.k_tiles} tiles on {self.in_cores} cores, {self.in0_block_w} at a time; N {self.n_tiles} tiles from "
-            f"{DRAM_BANKS} banks, {a_bank} each ({self.padding:.1%} padding), to {self.out_cores} cores, "
+            f"{DRAM_BANKS} banks, {self.tiles_a_bank} each ({self.padding:.1%} padding), to {self.out_cores} cores, "
             f"{self.per_core_n} each; {self.l1_bytes:,} of {DECODE_L1:,} bytes of L1"
         )
 

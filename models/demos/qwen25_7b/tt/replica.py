@@ -27,7 +27,7 @@ class Replica:
     def __init__(self, model: TtTransformer, *, traced: bool, queues: int = 1, host_logits: bool = False):
         self.model, self.mesh_device = model, model.mesh_device
         self.batch = model.decode.batch
-        self.host_logits, self.traced = host_logits, traced
+        self.host_logits = host_logits
         self.queues = Queues(self.mesh_device, queues)
         nobody = torch.stack([model.pages.table([])] * self.batch)
         # All that stays is allocated here, before a trace is captured: a replay writes where memory was free at its capture.
@@ -89,6 +89,11 @@ class Replica:
     def launch(self) -> None:
         """Start a decode step; `read` waits for it."""
         self._pending.append(self._outcome(self.decode.run()))
+
+    @property
+    def in_flight(self) -> int:
+        """Steps launched and not read."""
+        return len(self._pending)
 
     def read(self) -> Sequence:
         """The outcome of the oldest step that was not read: 32 token ids, or logits [32, vocab_size] with host_logits."""

@@ -94,12 +94,11 @@ class HostSampler:
     """Chooses from a user's logits as TtSampler does; top_k may be 0 or any number here."""
 
     def __init__(self, samplings: Sequence[Sampling], streams: Optional[Sequence[int]] = None):
-        self.samplings = list(samplings)
         self.noise = Noise(samplings, streams)
 
     def __call__(self, user: int, logits: torch.Tensor) -> int:
         """logits: [vocab_size] of one user, any float dtype. Of equal logits, the lowest token comes first."""
-        sampling, logits = self.samplings[user], logits.float()
+        sampling, logits = self.noise.samplings[user], logits.float()
         if sampling.greedy:
             return int(logits.argmax())
         count = len(logits) if not 1 <= sampling.top_k <= CANDIDATES else min(CANDIDATES, len(logits))

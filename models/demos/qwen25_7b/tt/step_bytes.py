@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.tt.grids import TILE, ceil_div
-from models.demos.qwen25_7b.tt.matmul_plans import TILE_BYTES
+from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, ceil_div
 from models.demos.qwen25_7b.tt.memory_budget import BF16, decode_matmuls
 
 
