@@ -7,8 +7,8 @@ from transformers import AutoModelForCausalLM
 from models.common.mesh import traces_available
 from models.common.metrics import assert_close
 from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
-from models.demos.qwen25_7b.demo.text import Text
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
 NEW_TOKENS = 64
@@ -103,8 +103,8 @@ class Generators:
         return self.around(self.fresh_model(recipe), host_logits=False)
 
     def around(self, model, host_logits):
-        from models.demos.qwen25_7b.tt.generator import Generator
-        from models.demos.qwen25_7b.tt.replica import Replica
+        from models.demos.qwen25_7b.serving.generator import Generator
+        from models.demos.qwen25_7b.serving.replica import Replica
 
         return Generator([Replica(model, traced=traces_available(), queues=self.queues, host_logits=host_logits)])
 
@@ -223,7 +223,7 @@ def test_a_used_generator_answers_like_a_fresh_one(bf16, generators, text, promp
 
 def test_the_host_samples_what_the_chips_sample(generators, text, prompts):
     """Users with other options each, some of them greedy; the whole batch, then three who leave one by one."""
-    from models.demos.qwen25_7b.tt.sampling import Sampling
+    from models.demos.qwen25_7b.config.sampling import Sampling
 
     options = [
         Sampling(4.0, top_k=1 + 4 * user, top_p=(1.0, 0.9, 0.6)[user % 3], seed=user) if user % 4 else Sampling()
@@ -239,7 +239,7 @@ def test_the_host_samples_what_the_chips_sample(generators, text, prompts):
 
 
 def test_sampling_is_repeatable_by_its_seed(bf16, prompts):
-    from models.demos.qwen25_7b.tt.sampling import Sampling
+    from models.demos.qwen25_7b.config.sampling import Sampling
 
     def sampled(seed, asked):
         return generate(bf16, asked, new_tokens=12, sampling=Sampling(temperature=3.0, top_k=32, top_p=0.98, seed=seed))

@@ -6,8 +6,8 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import Recipe
+from models.demos.qwen25_7b.plans.grids import Grid
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
-from models.demos.qwen25_7b.tt.grids import Grid
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.pcc.bench import Bench
 from tests.pcc.paged_cache import CONTEXT, PagedCache

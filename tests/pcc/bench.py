@@ -7,9 +7,9 @@ import ttnn
 
 from models.common.metrics import assert_close
 from models.demos.qwen25_7b.config import ParallelPlan
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.plans.grids import Grid, worker_grid
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS, DecodePlan
-from models.demos.qwen25_7b.tt.grids import Grid, worker_grid
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.reference import Reference

@@ -7,7 +7,8 @@ import ttnn
 
 from models.common.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.tt.kv_cache import BLOCK, PagePlan, TtKVCache
+from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan
+from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.weights import to_interleaved
 from tests.pcc.bench import Bench, read
 from tests.pcc.reference import KeysValues

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.weights.transforms import lm_head_weight
 from tests.pcc.bench import assert_module

@@ -3,8 +3,8 @@
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import residual_stream
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from tests.pcc.bench import assert_module
 from tests.pcc.reference import bf16

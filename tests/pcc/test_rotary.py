@@ -4,9 +4,9 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.grids import Grid
-from models.demos.qwen25_7b.tt.memory_configs import height_sharded, row_major_cores
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.grids import Grid
+from models.demos.qwen25_7b.plans.memory_configs import height_sharded, row_major_cores
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights import to_interleaved

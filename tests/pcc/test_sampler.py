@@ -7,12 +7,14 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.grids import TILE
-from models.demos.qwen25_7b.tt.lm_head import PADDING_LOGIT, pieces_of
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.serving.sampling import HostSampler, Noise
+from models.demos.qwen25_7b.tt.lm_head import PADDING_LOGIT
 from models.demos.qwen25_7b.tt.placement import replicate, shard
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, TtSampler, host_controls, host_noise
-from models.demos.qwen25_7b.tt.sampling import CANDIDATES, HostSampler, Noise, Sampling
 
 VOCABULARIES = {"tiny": 1056, "7b": QWEN25_7B.vocab_size}
 OPTIONS = [

@@ -9,14 +9,14 @@ import ttnn
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.perf_matmuls import decode_plans
+from models.demos.qwen25_7b.perf.commands.matmuls import decode_plans
+from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
+from models.demos.qwen25_7b.plans.matmul_plans import TILE_BYTES
+from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
-from models.demos.qwen25_7b.tt.matmul_plans import TILE_BYTES
+from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.placement import replicate
-from models.demos.qwen25_7b.tt.replica import Replica
-from models.demos.qwen25_7b.tt.step_bytes import step_bytes
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 

@@ -6,7 +6,7 @@ from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BFP8, ParallelPlan
 from models.demos.qwen25_7b.perf.host_time import host_time, steps_of
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 

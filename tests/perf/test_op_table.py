@@ -1,4 +1,4 @@
-"""The captured operations of a step: perf_ops' table is what ttnn launches, its bytes are those that are planned."""
+"""The captured operations of a step: perf ops' table is what ttnn launches, its bytes are those that are planned."""
 
 from dataclasses import replace
 
@@ -7,13 +7,13 @@ import pytest
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.perf.bounds import Rates
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
-from models.demos.qwen25_7b.perf.model import StepModel, model_step
-from models.demos.qwen25_7b.perf.ops import Op
+from models.demos.qwen25_7b.perf.captured import Op
+from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
 from models.demos.qwen25_7b.perf.table import op_table
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import worker_grid
+from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.grids import worker_grid
-from models.demos.qwen25_7b.tt.step_bytes import step_bytes
 from models.demos.qwen25_7b.weights import Checkpoint
 
 USERS, POSITION = 32, 100

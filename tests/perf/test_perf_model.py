@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from models.demos.qwen25_7b import perf_model, perf_ops
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.perf import calibration as cal
+from models.demos.qwen25_7b.perf.__main__ import main
 from models.demos.qwen25_7b.perf.bounds import DRAM, LINK, Rates, bound, matmul_peak, work_of
 from models.demos.qwen25_7b.perf.capture import Step
-from models.demos.qwen25_7b.perf.model import model_step
-from models.demos.qwen25_7b.perf.ops import Op, Tensor
+from models.demos.qwen25_7b.perf.captured import Op, Tensor
 from models.demos.qwen25_7b.perf.report import LABEL, report
-from models.demos.qwen25_7b.tt.memory_budget import streamed_bytes
-from models.demos.qwen25_7b.tt.step_bytes import step_bytes
+from models.demos.qwen25_7b.perf.step_model import model_step
+from models.demos.qwen25_7b.plans.memory_budget import streamed_bytes
+from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 
 PERFECT = Rates(streamed=1.0, scattered=1.0, launch=0.0)
 PLAN = ParallelPlan.make(QWEN25_7B, 2)
@@ -176,7 +176,7 @@ def test_published_models_have_the_bytes_of_their_parameters():
     assert cal.streamed_bytes(3584, 9472, "bfloat8_b") == streamed_bytes(3584, 9472, "bfloat8_b")
 
 
-@pytest.mark.parametrize("command", [perf_ops.main, perf_model.main])
+@pytest.mark.parametrize("command", ["ops", "model"])
 @pytest.mark.parametrize(
     "options, said",
     [
@@ -197,10 +197,10 @@ def test_bad_options_are_one_line_and_status_2(command, options, said, capsys):
 
 @pytest.mark.parametrize("position", ["-1", "32768"])
 def test_a_position_that_the_model_does_not_have_is_refused(position, capsys):
-    refused(perf_model.main, ["--position", position], position, capsys)
+    refused("model", ["--position", position], position, capsys)
 
 
-def refused(command, options: list[str], said: str, capsys) -> None:
-    assert command(options) == 2
+def refused(command: str, options: list[str], said: str, capsys) -> None:
+    assert main([command, *options]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: ") and said in lines[0], lines

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.replica import Replica
-from models.demos.qwen25_7b.tt.step_bytes import step_bytes
+from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 

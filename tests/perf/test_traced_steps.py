@@ -6,9 +6,10 @@ import ttnn
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BFP8_KV8, ParallelPlan
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.replica import Replica
-from models.demos.qwen25_7b.tt.sampling import CANDIDATES, Noise, Sampling
+from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.serving.sampling import Noise
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 

@@ -13,11 +13,11 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
+from models.demos.qwen25_7b.plans.grids import TILE, padded_prompt, worker_grid
+from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
-from models.demos.qwen25_7b.tt.grids import TILE, padded_prompt, worker_grid
-from models.demos.qwen25_7b.tt.memory_budget import memory_budget
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights

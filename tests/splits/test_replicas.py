@@ -5,11 +5,11 @@ import torch
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, ParallelPlan
-from models.demos.qwen25_7b.demo.text import Text
 from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.generator import Generator
-from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.serving.generator import Generator
+from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes

@@ -3,7 +3,7 @@
 import pytest
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.tt.generator import check_request
+from models.demos.qwen25_7b.serving.generator import check_request
 
 
 def refusal(*request) -> str:

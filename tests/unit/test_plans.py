@@ -7,13 +7,11 @@ from itertools import product
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS, DecodePlan
-from models.demos.qwen25_7b.tt.gate_up import HALF_CORES, GateUpPlan
-from models.demos.qwen25_7b.tt.grids import TILE, Grid, divisors, padded_prompt, residual_grid
-from models.demos.qwen25_7b.tt.kv_cache import BLOCK, PagePlan
-from models.demos.qwen25_7b.tt.lm_head import pieces_of
-from models.demos.qwen25_7b.tt.matmul_plans import (
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_prompt, residual_grid
+from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.matmul_plans import (
     DECODE_L1,
     DRAM_BANKS,
     PREFILL_L1,
@@ -23,6 +21,8 @@ from models.demos.qwen25_7b.tt.matmul_plans import (
     plan_prefill,
     prefill_l1_bytes,
 )
+from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
 GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.tt.sampling import HostSampler, Sampling
+from models.demos.qwen25_7b.config.sampling import Sampling
+from models.demos.qwen25_7b.serving.sampling import HostSampler
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5])
 

@@ -5,8 +5,8 @@ import torch
 import ttnn
 
 from models.common.golden_mesh.errors import GoldenError
-from models.demos.qwen25_7b.tt.grids import Grid
-from models.demos.qwen25_7b.tt.memory_configs import row_major_cores, width_sharded, width_sharded_over
+from models.demos.qwen25_7b.plans.grids import Grid
+from models.demos.qwen25_7b.plans.memory_configs import row_major_cores, width_sharded, width_sharded_over
 
 WIDTH, HALF = 512, 256
 

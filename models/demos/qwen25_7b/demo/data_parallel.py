@@ -25,10 +25,10 @@ def run(mesh: str, backend: str) -> None:
 
     from models.common.metrics import closeness
     from models.demos.qwen25_7b.config import BF16, ParallelPlan
+    from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+    from models.demos.qwen25_7b.plans.grids import worker_grid
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
     from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-    from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-    from models.demos.qwen25_7b.tt.grids import worker_grid
     from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
     from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 

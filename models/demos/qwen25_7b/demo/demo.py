@@ -26,8 +26,8 @@ from models.common.mesh import (  # noqa: E402
 from models.demos.qwen25_7b.config import RECIPES, ParallelPlan  # noqa: E402
 from models.demos.qwen25_7b.demo.prompts import read_prompts  # noqa: E402
 from models.demos.qwen25_7b.demo.report import Report, WeightsBar, show_table  # noqa: E402
-from models.demos.qwen25_7b.demo.text import Text  # noqa: E402
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT  # noqa: E402
+from models.demos.qwen25_7b.serving.text import Text  # noqa: E402
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights  # noqa: E402
 
 
@@ -72,9 +72,9 @@ def run(args: argparse.Namespace) -> None:
     backend = select_backend(args.backend, kind.name)
 
     # These import ttnn, which must see the backend that was just chosen.
-    from models.demos.qwen25_7b.tt.generator import Generator, check_request
-    from models.demos.qwen25_7b.tt.replica import Replica
-    from models.demos.qwen25_7b.tt.sampling import Sampling
+    from models.demos.qwen25_7b.config.sampling import Sampling
+    from models.demos.qwen25_7b.serving.generator import Generator, check_request
+    from models.demos.qwen25_7b.serving.replica import Replica
     from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)

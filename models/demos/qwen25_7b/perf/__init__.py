@@ -1,1 +1,1 @@
-"""What a decode step is made of, and a model of what it costs: behind perf_ops.py and perf_model.py."""
+"""What a step is made of, and a model of what it costs: python -m models.demos.qwen25_7b.perf"""

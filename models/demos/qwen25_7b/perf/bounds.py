@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
-from models.demos.qwen25_7b.perf.ops import TILE, TILE_BYTES, Op, Tensor
+from models.demos.qwen25_7b.perf.captured import TILE, TILE_BYTES, Op, Tensor
 
 DRAM = 288e9  # bytes a second
 MATMUL_CORE = 2 * 8 * 16 * 16 * 1e9  # FLOPs a second of one core at LoFi

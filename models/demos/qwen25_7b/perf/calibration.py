@@ -29,8 +29,8 @@ from models.demos.qwen25_7b.perf.bounds import (
     SCATTER_RING,
     Rates,
 )
-from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES
-from models.demos.qwen25_7b.tt.memory_budget import streamed_bytes
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES
+from models.demos.qwen25_7b.plans.memory_budget import streamed_bytes
 
 SOURCE = "tt-metal models/tt_transformers/PERF.md"
 # DRAM-sharded decode matmuls of Llama-3-70B: 239 to 260 GB/s measured (tech_reports/Saturating_DRAM_bandwidth)

@@ -9,8 +9,8 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.perf.ops import Op, operations
-from models.demos.qwen25_7b.tt.replica import Replica
+from models.demos.qwen25_7b.perf.captured import Op, operations
+from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes

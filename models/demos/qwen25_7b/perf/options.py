@@ -1,9 +1,8 @@
-"""What perf_ops and perf_model are told on the command line; a wrong option is one line and status 2."""
+"""Options that the commands share; a wrong one is one line and status 2."""
 
 import argparse
-from typing import Callable, NoReturn
+from typing import NoReturn
 
-from models.common.command import status_of
 from models.common.errors import UserError
 from models.common.mesh import MACHINES, check_tp, machine
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
@@ -16,39 +15,38 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message)
 
 
-def parser(description: str) -> Parser:
-    options = Parser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    options.add_argument("--mesh", default="N300", help=", ".join(MACHINES))
-    options.add_argument("--tp", type=int, help="chips that share a replica of the model; default: all of the mesh")
-    options.add_argument("--batch", type=int, default=MAX_USERS, help=f"users a replica, 1 to {MAX_USERS}")
-    options.add_argument("--recipe", default="bfp8", help=", ".join(sorted(RECIPES)))
-    options.add_argument("--backend", default="auto", help="what is below ttnn: auto, device or golden")
-    options.add_argument("--worker-dispatch", action="store_true", help="a grid of 8x7 instead of 8x8")
-    return options
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mesh", default="N300", help=f"{', '.join(MACHINES)} (default: N300)")
+    parser.add_argument("--backend", default="auto", help="what is below ttnn: auto, device or golden (default: auto)")
 
 
-def check(args: argparse.Namespace) -> None:
+def add_split(parser: argparse.ArgumentParser) -> None:
+    """A machine, and how a replica of the model runs on it."""
+    add_machine(parser)
+    parser.add_argument("--tp", type=int, help="chips that share a replica of the model (default: all of the mesh)")
+    parser.add_argument(
+        "--batch", type=int, default=MAX_USERS, help=f"users a replica, 1 to {MAX_USERS} (default: {MAX_USERS})"
+    )
+    parser.add_argument("--recipe", default="bfp8", help=f"{', '.join(sorted(RECIPES))} (default: bfp8)")
+    parser.add_argument("--worker-dispatch", action="store_true", help="a grid of 8x7 instead of 8x8")
+
+
+def check_machine(args: argparse.Namespace) -> None:
+    """UserError unless the machine and what is below ttnn are known."""
+    args.mesh = machine(args.mesh).name
+    if args.backend not in ("auto", "device", "golden"):
+        raise UserError(f"--backend knows auto, device, golden; got {args.backend!r}")
+
+
+def check_split(args: argparse.Namespace) -> None:
     """UserError unless the options are possible; sets args.tp where it was not given."""
-    kind = machine(args.mesh)
-    args.mesh, args.tp = kind.name, kind.chips if args.tp is None else args.tp
-    check_tp(kind.name, args.tp)
+    check_machine(args)
+    args.tp = machine(args.mesh).chips if args.tp is None else args.tp
+    check_tp(args.mesh, args.tp)
     if not 1 <= args.batch <= MAX_USERS:
         raise UserError(f"--batch must be 1 to {MAX_USERS} users a replica, got {args.batch}")
     if args.recipe not in RECIPES:
         raise UserError(f"--recipe knows {', '.join(sorted(RECIPES))}; got {args.recipe!r}")
-    if args.backend not in ("auto", "device", "golden"):
-        raise UserError(f"--backend knows auto, device, golden; got {args.backend!r}")
     last = QWEN25_7B.max_position_embeddings - 1
     if not 0 <= getattr(args, "position", 0) <= last:
         raise UserError(f"--position must be 0 to {last}, got {args.position}")
-
-
-def run(command: Callable[[argparse.Namespace], str], options: Parser, argv: list[str] | None) -> int:
-    """Print what the command returns; the status."""
-
-    def checked() -> None:
-        args = options.parse_args(argv)
-        check(args)
-        print(command(args))
-
-    return status_of(checked)

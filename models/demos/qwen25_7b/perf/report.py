@@ -1,9 +1,9 @@
-"""The text of perf_model. Every block says that it is a model."""
+"""The text of perf model. Every block says that it is a model."""
 
 from models.demos.qwen25_7b.perf import calibration as cal
 from models.demos.qwen25_7b.perf.bounds import DRAM
-from models.demos.qwen25_7b.perf.model import Row, StepModel
-from models.demos.qwen25_7b.perf.ops import Op
+from models.demos.qwen25_7b.perf.captured import Op
+from models.demos.qwen25_7b.perf.step_model import Row, StepModel
 from models.demos.qwen25_7b.perf.table import label, markdown, megabytes, shape
 
 LABEL = "(modelled, not measured)"

@@ -1,6 +1,6 @@
 """Markdown of captured operations."""
 
-from models.demos.qwen25_7b.perf.ops import Op, Tensor
+from models.demos.qwen25_7b.perf.captured import Op, Tensor
 
 
 def markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

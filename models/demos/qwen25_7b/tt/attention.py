@@ -3,9 +3,9 @@
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.grids import TILE
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.linear import TtLinear, compute_config
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary

@@ -3,8 +3,8 @@
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.memory_configs import rectangle, width_sharded
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.memory_configs import rectangle, width_sharded
 from models.demos.qwen25_7b.tt.placement import chips_in_row, replicate
 
 LINKS = 1  # ethernet links that a collective uses; a pair of neighbours in an N300 or T3K has two

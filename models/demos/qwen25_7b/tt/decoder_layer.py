@@ -2,8 +2,8 @@
 
 import ttnn
 
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import Rotation

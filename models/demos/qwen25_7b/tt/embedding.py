@@ -3,7 +3,7 @@
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.placement import replicate
 
 

@@ -5,10 +5,10 @@ from typing import Optional
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.grids import TILE, ceil_div
-from models.demos.qwen25_7b.tt.matmul_plans import plan_decode, plan_prefill
-from models.demos.qwen25_7b.tt.memory_configs import dram_width_sharded
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans.matmul_plans import plan_decode, plan_prefill
+from models.demos.qwen25_7b.plans.memory_configs import dram_width_sharded
 from models.demos.qwen25_7b.tt.placement import chips_in_row, dtype_of, shard
 
 # HiFi2 drops the lowest mantissa bit of a bfloat16 operand and none of a bfloat8_b; LoFi suits bfloat4_b's three bits.

@@ -5,10 +5,11 @@ import torch.nn.functional as F
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
+from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.gate_up import GateUpPlan, TtGateUp, TtJoinedGateUp
-from models.demos.qwen25_7b.tt.grids import TILE
+from models.demos.qwen25_7b.tt.gate_up import TtGateUp, TtJoinedGateUp
 from models.demos.qwen25_7b.tt.linear import TtLinear
 from models.demos.qwen25_7b.weights import MlpWeights
 

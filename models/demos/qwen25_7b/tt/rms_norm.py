@@ -4,8 +4,8 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import QwenConfig
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-from models.demos.qwen25_7b.tt.grids import TILE
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.placement import replicate
 

@@ -6,10 +6,10 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, NEVER, RowControls, Sampling
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated, replicate, shard
-from models.demos.qwen25_7b.tt.sampling import CANDIDATES, GREEDY, NEVER, RowControls, Sampling
 
 L1 = ttnn.L1_MEMORY_CONFIG
 

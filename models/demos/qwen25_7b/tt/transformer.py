@@ -6,15 +6,16 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import worker_grid
+from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
+from models.demos.qwen25_7b.plans.page_plan import PagePlan
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
 from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
 from models.demos.qwen25_7b.tt.embedding import TtEmbedding
-from models.demos.qwen25_7b.tt.grids import worker_grid
-from models.demos.qwen25_7b.tt.kv_cache import PagePlan, TtKVCache
+from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
-from models.demos.qwen25_7b.tt.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import TtRotary

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import ttnn
 
-from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, Grid, ceil_div, divisors
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, divisors
 
 DRAM_BANKS = 12  # Wormhole
 

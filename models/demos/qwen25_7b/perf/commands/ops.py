@@ -1,19 +1,20 @@
-"""The operations of a decode layer, as in PERF.md: python -m models.demos.qwen25_7b.perf_ops --mesh N300
-
-What ttnn's own graph capture says of one layer at the 7B's dims; nothing is timed.
-"""
+"""The operations of a decode layer, from ttnn's own graph capture of one layer at the 7B's dims; nothing is timed."""
 
 import argparse
-import sys
 
 from models.common.mesh import describe_backend, machine, open_replicas, select_backend
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
-from models.demos.qwen25_7b.perf import options
+from models.demos.qwen25_7b.perf.options import add_split, check_split
 
 VOCAB = 4096  # a layer's operations know nothing of the vocabulary: a small one is quick to build
 
 
-def layer_table(args: argparse.Namespace) -> str:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_split(parser)
+
+
+def table(args: argparse.Namespace) -> str:
+    check_split(args)
     backend = select_backend(args.backend, args.mesh)
 
     # These import ttnn, which must see the backend that was just chosen.
@@ -32,11 +33,3 @@ def layer_table(args: argparse.Namespace) -> str:
         f"grid {grid.x}x{grid.y}: {len(layer)} operations a layer; shapes and bytes of one chip. From ttnn's graph "
         f"capture, nothing timed; below ttnn: {describe_backend(backend).split(' (')[0]}.\n\n{op_table(layer)}"
     )
-
-
-def main(argv: list[str] | None = None) -> int:
-    return options.run(layer_table, options.parser(__doc__.splitlines()[0]), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

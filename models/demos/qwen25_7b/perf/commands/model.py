@@ -1,29 +1,34 @@
-"""What a decode step should cost, from its captured operations: python -m models.demos.qwen25_7b.perf_model --mesh N300
+"""What a decode step should cost, from its captured operations: modelled, not measured.
 
-Modelled, not measured: each operation takes the largest of its DRAM, compute and ethernet times, and a launch.
+Each operation takes the largest of its DRAM, compute and ethernet times, and a launch.
 """
 
 import argparse
-import sys
 
 from models.common.mesh import describe_backend, machine, open_replicas, select_backend
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES, ParallelPlan
-from models.demos.qwen25_7b.perf import options
+from models.demos.qwen25_7b.perf.options import add_split, check_split
 
 
-def modelled(args: argparse.Namespace) -> str:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_split(parser)
+    parser.add_argument("--position", type=int, default=1024, help="tokens behind each user's next one (default: 1024)")
+
+
+def table(args: argparse.Namespace) -> str:
+    check_split(args)
     backend = select_backend(args.backend, args.mesh)
 
     # These import ttnn, which must see the backend that was just chosen.
     from models.demos.qwen25_7b.perf.calibration import calibrate
     from models.demos.qwen25_7b.perf.capture import capture_step
-    from models.demos.qwen25_7b.perf.model import model_step
     from models.demos.qwen25_7b.perf.report import report
+    from models.demos.qwen25_7b.perf.step_model import model_step
+    from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+    from models.demos.qwen25_7b.plans.grids import worker_grid
+    from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
+    from models.demos.qwen25_7b.plans.step_bytes import step_bytes
     from models.demos.qwen25_7b.tt.collectives import LINKS
-    from models.demos.qwen25_7b.tt.decode_plan import DecodePlan
-    from models.demos.qwen25_7b.tt.grids import worker_grid
-    from models.demos.qwen25_7b.tt.memory_budget import check_fits, memory_budget
-    from models.demos.qwen25_7b.tt.step_bytes import step_bytes
 
     recipe, plan = RECIPES[args.recipe], ParallelPlan.make(QWEN25_7B, args.tp)
     with open_replicas(args.mesh, args.tp, worker_dispatch=args.worker_dispatch) as devices:
@@ -50,13 +55,3 @@ def modelled(args: argparse.Namespace) -> str:
         f"{args.position}, recipe {args.recipe}; operations captured, below ttnn: {below}"
     )
     return report(model, calibration, title=title, users=args.batch, replicas=dp, layers=step.layers)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = options.parser(__doc__.splitlines()[0])
-    parser.add_argument("--position", type=int, default=1024, help="tokens behind each user's next one")
-    return options.run(modelled, parser, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

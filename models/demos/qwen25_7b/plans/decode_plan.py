@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, Grid, ceil_div, residual_grid
-from models.demos.qwen25_7b.tt.matmul_plans import PREFILL_L1
-from models.demos.qwen25_7b.tt.memory_configs import height_sharded, row_major_cores, width_sharded
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, residual_grid
+from models.demos.qwen25_7b.plans.matmul_plans import PREFILL_L1
+from models.demos.qwen25_7b.plans.memory_configs import height_sharded, row_major_cores, width_sharded
 
 MAX_USERS = TILE  # a tile row holds 32 users
 L1 = 1_393_312  # bytes of a core that the runtime leaves for buffers

@@ -6,9 +6,10 @@ from typing import Collection, Iterator, Sequence
 import torch
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.replica import Replica
-from models.demos.qwen25_7b.tt.sampling import CANDIDATES, GREEDY, HostSampler, Sampling
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Sampling
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.serving.sampling import HostSampler
 
 AHEAD = 2  # decode steps in flight where the chips sample: one computing, one waiting for it
 

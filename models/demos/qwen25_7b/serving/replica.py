@@ -6,12 +6,12 @@ from typing import Callable, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.tt.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.grids import padded_prompt
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.grids import padded_prompt
+from models.demos.qwen25_7b.serving.trace import Queues, TracedStep
 from models.demos.qwen25_7b.tt.placement import host_replicated
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, host_controls, host_noise
-from models.demos.qwen25_7b.tt.sampling import CANDIDATES, Sampling
-from models.demos.qwen25_7b.tt.trace import Queues, TracedStep
 from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
 
 TRACED_PROMPTS = (128, 1024)  # padded lengths; others run op by op

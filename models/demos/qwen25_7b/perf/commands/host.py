@@ -1,14 +1,12 @@
-"""The table of host times in PERF.md: python -m models.demos.qwen25_7b.perf_host --mesh N300
+"""What a decode step costs the host: 28 layers, 32 users, as Python and ttnn see it.
 
-A decode step of 28 layers with 32 users, as Python and ttnn see it. The dims are the small checkpoint's (the host makes the same
-calls for any); on a golden mesh its values are off, so what is left is Python and the real library, without a device.
+The dims are the small checkpoint's (the host makes the same calls for any); on a golden mesh its values are off, so what is
+left is Python and the real library, without a device.
 """
 
 import argparse
-import sys
 from dataclasses import replace
 
-from models.common.command import status_of
 from models.common.mesh import (
     command_queues,
     describe_backend,
@@ -18,18 +16,24 @@ from models.common.mesh import (
     select_backend,
     traces_available,
 )
+from models.demos.qwen25_7b.perf.options import add_machine, check_machine
 
 USERS, LAYERS = 32, 28
 
 
-def run(mesh: str, backend: str) -> str:
-    kind = machine(mesh)
-    backend = select_backend(backend, kind.name)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_machine(parser)
+
+
+def table(args: argparse.Namespace) -> str:
+    check_machine(args)
+    kind = machine(args.mesh)
+    backend = select_backend(args.backend, kind.name)
     from models.demos.qwen25_7b.config import BFP8, ParallelPlan, QwenConfig
     from models.demos.qwen25_7b.perf.host_time import host_time, steps_of
     from models.demos.qwen25_7b.reference.hf import random_weights
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-    from models.demos.qwen25_7b.tt.replica import Replica
+    from models.demos.qwen25_7b.serving.replica import Replica
     from models.demos.qwen25_7b.tt.transformer import TtTransformer
     from models.demos.qwen25_7b.weights import ModelWeights
 
@@ -57,15 +61,3 @@ def run(mesh: str, backend: str) -> str:
             *rows,
         ]
     )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mesh", default="N300")
-    parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
-    args = parser.parse_args()
-    return status_of(lambda: print(run(args.mesh, args.backend)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

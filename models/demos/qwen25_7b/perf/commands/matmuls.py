@@ -1,8 +1,9 @@
-"""The tables of matmuls in PERF.md: python -m models.demos.qwen25_7b.perf_matmuls
+"""What the planner chose for every weight of the 7B that a decode step streams, and what filling up the DRAM banks costs.
 
-What the planner chose for every weight of the 7B that a decode step streams, and what filling up the DRAM banks costs. Counts from
-the plans, nothing measured.
+Counts from the plans, nothing measured.
 """
+
+import argparse
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan, QwenConfig, Recipe
 
@@ -12,10 +13,10 @@ def decode_plans(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid) -
 
     grid: tt.grids.Grid of a chip.
     """
-    from models.demos.qwen25_7b.tt.gate_up import HALF_CORES, GateUpPlan
-    from models.demos.qwen25_7b.tt.grids import TILE, ceil_div, most_even, residual_grid
-    from models.demos.qwen25_7b.tt.matmul_plans import plan_decode
-    from models.demos.qwen25_7b.tt.memory_budget import decode_matmuls
+    from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
+    from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, most_even, residual_grid
+    from models.demos.qwen25_7b.plans.matmul_plans import plan_decode
+    from models.demos.qwen25_7b.plans.memory_budget import decode_matmuls
 
     residual = residual_grid(config.hidden_size // TILE, grid, plan.tp).cores
     product = GateUpPlan.make(config, plan, recipe)
@@ -38,8 +39,16 @@ def decode_plans(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid) -
     }
 
 
-def table(tp: int) -> str:
-    from models.demos.qwen25_7b.tt.grids import TILE_BYTES, Grid
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """None: the table has every split."""
+
+
+def table(args: argparse.Namespace) -> str:
+    return "\n\n".join(table_of(tp) for tp in (1, 2, 4, 8))
+
+
+def table_of(tp: int) -> str:
+    from models.demos.qwen25_7b.plans.grids import TILE_BYTES, Grid
 
     plans = decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, Grid(8, 8))
     reads = {name: times * p.k_tiles * p.n_tiles * (1 + p.padding) for name, (p, times) in plans.items()}  # tiles
@@ -59,7 +68,3 @@ def table(tp: int) -> str:
             f"{p.l1_bytes:,} |"
         )
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print("\n\n".join(table(tp) for tp in (1, 2, 4, 8)))

@@ -2,7 +2,7 @@
 
 import ttnn
 
-from models.demos.qwen25_7b.tt.grids import TILE, Grid, ceil_div
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div
 
 
 def row_major_cores(count: int, grid: Grid, first: int = 0) -> ttnn.CoreRangeSet:

@@ -6,11 +6,11 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.tt.gate_up import GateUpPlan
-from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, ceil_div, padded_prompt
-from models.demos.qwen25_7b.tt.kv_cache import BLOCK, PagePlan
-from models.demos.qwen25_7b.tt.lm_head import pieces_of
-from models.demos.qwen25_7b.tt.matmul_plans import streamed_tiles
+from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div, padded_prompt
+from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.matmul_plans import streamed_tiles
+from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan
 
 BF16 = 2  # bytes
 

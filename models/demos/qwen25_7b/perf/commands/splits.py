@@ -1,7 +1,6 @@
-"""The table of splits in PERF.md: python -m models.demos.qwen25_7b.perf_splits
+"""What each chip holds and moves when the 7B is split tp ways: counts from the plans, nothing measured."""
 
-Counts from the plans, nothing measured: what each chip holds and moves when the 7B is split tp ways.
-"""
+import argparse
 
 from models.common.mesh import MACHINES
 from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, ParallelPlan
@@ -9,9 +8,13 @@ from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B, ParallelPlan
 USERS, CONTEXT, POSITION = 32, 2048, 1024
 
 
-def table() -> str:
-    from models.demos.qwen25_7b.tt.memory_budget import memory_budget
-    from models.demos.qwen25_7b.tt.step_bytes import step_bytes
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """None: the table has every split of every machine."""
+
+
+def table(args: argparse.Namespace) -> str:
+    from models.demos.qwen25_7b.plans.memory_budget import memory_budget
+    from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 
     lines = [
         f"Recipe {BFP8_KV8.name}, {USERS} users a replica; cache for {CONTEXT} tokens a user, read at position {POSITION}.",
@@ -33,7 +36,3 @@ def table() -> str:
                 f"({step.padding / (step.weights - step.padding):.1%}) | {step.cache / 1e9:.3f} GB | {step.sent / 1024:.0f} KiB |"
             )
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Optional, Sequence
 
-from models.demos.qwen25_7b.tt import grids
-from models.demos.qwen25_7b.tt.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans import grids
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 
 TILE_BYTES = grids.TILE_BYTES | {"uint32": 4096, "int32": 4096, "uint16": 2048}
 SUFFIX = "DeviceOperation"  # how ttnn names what it launches on the chips

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.perf.bounds import DRAM, Bound, Rates, Work, bound, work_of
-from models.demos.qwen25_7b.perf.ops import Op
+from models.demos.qwen25_7b.perf.captured import Op
 
 COMPUTE_UNKNOWN = ("TopK", "ArgMax", "Sampling", "Sort")  # search many columns: more than a launch, not modelled
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.tt.grids import TILE, TILE_BYTES, ceil_div
-from models.demos.qwen25_7b.tt.memory_budget import BF16, decode_matmuls
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
+from models.demos.qwen25_7b.plans.memory_budget import BF16, decode_matmuls
 
 
 @dataclass(frozen=True)

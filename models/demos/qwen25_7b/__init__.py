@@ -1,0 +1,1 @@
+"""Qwen2.5-7B on TT-NN. README.md beside this file says where to begin."""

@@ -1,0 +1,64 @@
+"""How a user wants next tokens chosen, and what that means for a row of candidates on the chips and on the host."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+import torch
+
+from models.common.errors import UserError
+
+CANDIDATES = 32  # tokens that the chips choose from: the most likely ones, a tile's width
+NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature 0 is greedy. top_k 0 and top_p 1 keep every token. seed None: different at every run."""
+
+    temperature: float = 0.0
+    top_k: int = CANDIDATES
+    top_p: float = 1.0
+    seed: Optional[int] = None
+
+    def __post_init__(self):
+        if self.temperature != 0 and not 1e-3 <= self.temperature < float("inf"):
+            raise UserError(f"temperature must be 0 (greedy) or 0.001 or more, got {self.temperature}")
+        if self.top_k < 0:
+            raise UserError(f"top_k must be 0 (all tokens) or more, got {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        if self.seed is not None and not 0 <= self.seed < 1 << 32:
+            raise UserError(f"seed must be 0 to {(1 << 32) - 1}, got {self.seed}")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def check_on_device(self) -> None:
+        """UserError unless TtSampler can do it."""
+        if not self.greedy and not 1 <= self.top_k <= CANDIDATES:
+            raise UserError(
+                f"the chips sample among the {CANDIDATES} most likely tokens: top_k must be 1 to {CANDIDATES}, got "
+                f"{self.top_k}: sample on the host for more (--sample-on host)"
+            )
+
+
+GREEDY = Sampling()
+
+
+class RowControls(NamedTuple):
+    """What a user's options mean for its row of candidates, float32."""
+
+    inverse_temperature: float
+    allowed: torch.Tensor  # [candidates]: 0 where top-k keeps a candidate, NEVER where not
+    top_p: float
+
+    @classmethod
+    def of(cls, sampling: Sampling, candidates: int = CANDIDATES) -> "RowControls":
+        kept = 1 if sampling.greedy else sampling.top_k or candidates
+        allowed = torch.zeros(candidates)
+        allowed[kept:] = NEVER
+        # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
+        return cls(
+            1.0 if sampling.greedy else 1 / sampling.temperature, allowed, sampling.top_p if sampling.top_p < 1 else 2
+        )
