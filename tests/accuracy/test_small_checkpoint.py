@@ -140,7 +140,7 @@ def teacher_forced(generator, prompts, continuations) -> list[torch.Tensor]:
     for user, prompt in enumerate(prompts):
         replica.prefill(prompt, blocks[user])
         rows.append([replica.read()[user]])
-    tables = torch.stack([pages.table(mine) for mine in blocks])
+    tables = torch.stack([pages.decode_table(mine) for mine in blocks])
     for step in range(max(map(len, continuations)) - 1):
         at = [min(step, len(c) - 1) for c in continuations]  # who has no token left repeats the last one, unread
         replica.place([c[i] for c, i in zip(continuations, at)], [len(p) + i for p, i in zip(prompts, at)], tables)
@@ -247,7 +247,23 @@ def test_sampling_is_repeatable_by_its_seed(bf16, prompts):
     first = sampled(11, prompts[:3])
     assert sampled(11, prompts[:3]) == first
     assert sampled(11, prompts[:1]) == first[:1], "who else is there changed a user's draws"
+    assert sampled(11, prompts[2::-1]) == first[::-1], "the row changed a user's draws"
     assert sampled(12, prompts[:3]) != first
+
+
+def test_a_seeded_text_goes_on_the_same_after_a_restart_in_its_middle(bf16, prompts):
+    from models.demos.qwen25_7b.config.sampling import Sampling
+
+    sampling = Sampling(temperature=3.0, top_k=32, seed=11)
+    (whole,) = generate(bf16, prompts[:1], new_tokens=20, sampling=sampling)
+    assert generate(bf16, [prompts[0] + whole[:9]], new_tokens=11, sampling=sampling) == [whole[9:]]
+
+
+def test_users_without_a_seed_never_share_a_stream(bf16, prompts):
+    from models.demos.qwen25_7b.config.sampling import Sampling
+
+    texts = generate(bf16, prompts[:1] * USERS, new_tokens=12, sampling=Sampling(temperature=5.0))
+    assert len(set(map(tuple, texts))) == USERS
 
 
 def test_a_stop_token_ends_only_its_users_text(bf16, prompts):

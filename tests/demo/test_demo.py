@@ -109,7 +109,7 @@ def test_streaming_plain_text_and_seeds(tmp_path):
     assert len(seen) >= 4, "the answer came in one piece"
     assert re.search(r"^> The capital of France is\n.*Paris", continued, re.MULTILINE), continued
     one, other = re.findall(r"^ +[01] .*$", first, re.MULTILINE)
-    assert "capital of France?" in one and "capital of France?" in other and one.split()[1:] != other.split()[1:]
+    assert "capital of France?" in one and one.split()[1:] == other.split()[1:], "the seed is the users', not the row's"
     assert re.findall(r"^ +[01] .*$", again, re.MULTILINE) == [one, other], "the same seed, another text"
 
 

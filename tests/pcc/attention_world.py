@@ -54,6 +54,6 @@ class AttentionWorld(Bench):
     def run_prefill(self, module, x: torch.Tensor, user: int) -> list[torch.Tensor]:
         """The same for a prompt x [tokens, hidden] of one user -> [tokens, hidden] of each chip."""
         rotation = self.rotary.rotation_prefill(self.put_ints(torch.arange(len(x))[None], ttnn.uint32))
-        page_table = self.put_ints(self.cache.page_table[user][None], ttnn.int32)
+        page_table = self.put_ints(self.cache.prefill_table(user, len(x), len(x)), ttnn.int32)
         y = module.forward_prefill(self.put_tokens(x), rotation, page_table)
         return self.take_rows(y, len(x))

@@ -7,7 +7,7 @@ import ttnn
 
 from models.common.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan
+from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan, prefill_table
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.weights import to_interleaved
 from tests.pcc.bench import Bench, read
@@ -23,16 +23,21 @@ class PagedCache:
     """
 
     def __init__(self, bench: Bench, recipe: Recipe):
-        pages = PagePlan.make(bench.decode.batch, CONTEXT)
+        # A block more a user than it needs, so that there are some that belong to nobody and must stay as they are.
+        pages = PagePlan.make(bench.decode.batch, CONTEXT + BLOCK)
         self.mesh_device, self.plan = bench.mesh_device, bench.plan
         self.on_chips = TtKVCache(bench.mesh_device, bench.config, bench.plan, recipe, bench.decode, pages)
         generator = torch.Generator().manual_seed(0)
-        dealt = torch.randperm(pages.blocks, generator=generator)[: pages.users * pages.blocks_per_user]
-        self.page_table = dealt.view(pages.users, pages.table_width).int()
+        dealt = torch.randperm(pages.blocks, generator=generator).view(pages.users, -1)
+        self.page_table = dealt[:, : CONTEXT // BLOCK].int()
         blocks, kv_heads, *rest = self.on_chips.shape
         shape = (blocks, bench.plan.tp * kv_heads, *rest)
         # as loud as K's peaks
         self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]
+
+    def prefill_table(self, user: int, rows: int, tokens: int) -> torch.Tensor:
+        """[1, rows / BLOCK]: where a prompt of `tokens` tokens goes that is padded to `rows` rows."""
+        return prefill_table(self.page_table[user, : -(-tokens // BLOCK)].tolist(), rows)[None]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""

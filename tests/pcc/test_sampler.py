@@ -1,4 +1,4 @@
-"""TtSampler chooses what HostSampler chooses from the same logits: users with options of their own, ties, padding."""
+"""TtSampler chooses what the host chooses from the same logits: users with options of their own, ties, padding."""
 
 from dataclasses import replace
 
@@ -11,7 +11,8 @@ from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
-from models.demos.qwen25_7b.serving.sampling import HostSampler, Noise
+from models.demos.qwen25_7b.serving.noise import gumbel
+from models.demos.qwen25_7b.serving.sampling import choose
 from models.demos.qwen25_7b.tt.lm_head import PADDING_LOGIT
 from models.demos.qwen25_7b.tt.placement import replicate, shard
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, TtSampler, host_controls, host_noise
@@ -62,18 +63,26 @@ def sampled(mesh_device, size) -> Sampled:
     return Sampled(mesh_device, VOCABULARIES[size])
 
 
+POSITION = 17  # of every token that is drawn here
+
+
 def drawn(samplings: list[Sampling]) -> torch.Tensor:
-    noise, draws = torch.zeros(MAX_USERS, CANDIDATES), Noise(samplings)
-    for row in range(len(samplings)):
-        noise[row] = draws.draw(row)
+    """Noise as the generator places it: none for greedy rows."""
+    noise = torch.zeros(MAX_USERS, CANDIDATES)
+    rows = [row for row, sampling in enumerate(samplings) if not sampling.greedy]
+    noise[rows] = gumbel([samplings[row].seed for row in rows], [POSITION] * len(rows), CANDIDATES)
     return noise
+
+
+def on_host(samplings: list[Sampling], logits: torch.Tensor) -> list[int]:
+    return [choose(row, sampling, sampling.seed or 0, POSITION) for sampling, row in zip(samplings, logits)]
 
 
 def test_32_users_with_options_of_their_own(sampled):
     logits = (3 * torch.randn(MAX_USERS, sampled.vocab_size, generator=torch.Generator().manual_seed(0))).bfloat16()
     samplings = OPTIONS * 4
     got = sampled.choose(logits.float(), samplings, drawn(samplings))
-    assert got == [HostSampler(samplings)(user, logits[user]) for user in range(MAX_USERS)]
+    assert got == on_host(samplings, logits)
     assert got != logits.argmax(-1).tolist(), "nobody's draw was anything but the likeliest"
 
 
@@ -91,7 +100,7 @@ def test_of_equal_logits_the_lowest_token_comes_first(sampled):
     assert sampled.choose(logits, [Sampling()] * MAX_USERS, torch.zeros(MAX_USERS, CANDIDATES)) == first
     samplings = [Sampling(1.0, top_k=3, seed=user) for user in range(MAX_USERS)]
     got = sampled.choose(logits, samplings, drawn(samplings))
-    assert got == [HostSampler(samplings)(user, logits[user]) for user in range(MAX_USERS)]
+    assert got == on_host(samplings, logits)
 
 
 @pytest.mark.parametrize("level", [-1e4, 0.0, 1e4])

@@ -9,6 +9,7 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.grids import TILE, padded_prompt
+from models.demos.qwen25_7b.plans.page_plan import prefill_table
 from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
 from tests.pcc.bench import Bench, assert_module
 
@@ -30,7 +31,7 @@ class Talk(Bench):
         generator = torch.Generator().manual_seed(0)
         pages = self.model.pages
         owned = torch.randperm(pages.users * pages.blocks_per_user, generator=generator).view(pages.users, -1)
-        self.page_table = torch.stack([pages.table(blocks) for blocks in owned.tolist()])  # [users, table_width]
+        self.page_table = torch.stack([pages.decode_table(blocks) for blocks in owned.tolist()])
         self.texts = [torch.randint(self.config.vocab_size, (n + STEPS,), generator=generator) for n in PROMPTS]
 
     def prompt(self, user: int) -> torch.Tensor:
@@ -41,7 +42,7 @@ class Talk(Bench):
         inputs = PrefillInputs(
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(torch.arange(rows)[None], ttnn.uint32),
-            page_table=self.put_ints(self.page_table[user][None], ttnn.int32),
+            page_table=self.put_ints(prefill_table(self.page_table[user].tolist(), rows)[None], ttnn.int32),
             rows=self.put_ints(torch.full((1, TILE), last), ttnn.uint32),
         )
         logits = self.model.read_logits(self.model.forward_prefill(inputs)).float()

@@ -104,7 +104,11 @@ def test_the_all_reduces_of_a_layer_send_the_bytes_that_are_planned(model):
 def test_a_traced_step_is_one_call_and_128_bytes(model, queues):
     """Between two steps whose users stay, the host sends nothing, starts no operation, and reads a token id a row."""
     replica = Replica(model, traced=True, queues=queues)
-    replica.place([0] * USERS, list(range(USERS)), torch.stack([model.pages.table([])] * USERS))
+    replica.place(
+        [0] * USERS,
+        list(range(USERS)),
+        torch.stack([model.pages.decode_table(model.pages.blocks_of(u, 64)) for u in range(USERS)]),
+    )
     replica.launch()  # compiles and captures
     replica.read()
     sent, read = [], []

@@ -48,7 +48,7 @@ def test_speed(model, users, mesh_name, queues, traced, prompt):
         replica.prefill(tokens, pages.blocks_of(user, prompt))
         first = replica.read()
         seconds.append(time.perf_counter() - begin)
-    tables = torch.stack([pages.table(pages.blocks_of(user, CONTEXT)) for user in range(replica.batch)])
+    tables = torch.stack([pages.decode_table(pages.blocks_of(user, CONTEXT)) for user in range(replica.batch)])
     replica.place(first[: replica.batch], [prompt] * replica.batch, tables)
     for _ in range(WARM):
         replica.launch()

@@ -21,7 +21,7 @@ from models.demos.qwen25_7b.plans.matmul_plans import (
     plan_prefill,
     prefill_l1_bytes,
 )
-from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan
+from models.demos.qwen25_7b.plans.page_plan import BLOCK, NO_BLOCK, PagePlan, prefill_table
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
@@ -209,19 +209,22 @@ def test_every_number_of_users_has_its_cores(config, grid, users):
 
 @pytest.mark.parametrize("users", [1, 7, 32])
 @pytest.mark.parametrize("max_seq_len", [1, 32, 33, 1000, 1024, 1025, 2048, 4000])
-def test_users_have_blocks_of_their_own_and_nobodys_is_none_of_them(users, max_seq_len):
+def test_users_share_all_blocks_out_and_each_has_room_for_its_context(users, max_seq_len):
     pages = PagePlan.make(users, max_seq_len)
     owned = Counter(block for user in range(users) for block in pages.blocks_of(user, max_seq_len))
     assert set(owned.values()) == {1}, "a block has two owners"
-    assert pages.nobodys not in owned and set(owned) | {pages.nobodys} == set(range(pages.blocks))
+    assert set(owned) == set(range(pages.blocks))
     assert len(pages.blocks_of(0, max_seq_len)) * BLOCK >= max_seq_len
 
 
 @pytest.mark.parametrize("max_seq_len", [1, 33, 1000, 1025])
-def test_a_page_table_lists_a_users_blocks_and_then_nobodys(max_seq_len):
+def test_a_decode_table_lists_a_users_blocks_and_then_one_that_exists(max_seq_len):
     pages = PagePlan.make(3, max_seq_len)
     blocks = pages.blocks_of(1, max_seq_len)
-    table = pages.table(blocks).tolist()
-    assert table[: len(blocks)] == list(blocks) and set(table[len(blocks) :]) <= {pages.nobodys}
-    assert len(table) * BLOCK == padded_prompt(max_seq_len), "prefill writes the rows of its padding too"
-    assert set(pages.table([]).tolist()) == {pages.nobodys}
+    assert pages.decode_table(blocks).tolist() == list(blocks)
+    table = pages.decode_table(blocks[:-1]).tolist()
+    assert len(table) == len(blocks) and table[:-1] == list(blocks[:-1]) and 0 <= table[-1] < pages.blocks
+
+
+def test_a_prefill_table_writes_no_row_past_the_prompts_blocks():
+    assert prefill_table([7, 3], 128).tolist() == [7, 3, NO_BLOCK, NO_BLOCK]

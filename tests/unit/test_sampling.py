@@ -7,7 +7,8 @@ import torch
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config.sampling import Sampling
-from models.demos.qwen25_7b.serving.sampling import HostSampler
+from models.demos.qwen25_7b.serving.noise import SEEDS, gumbel, stream_key
+from models.demos.qwen25_7b.serving.sampling import choose
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5])
 
@@ -28,8 +29,8 @@ def brute_force(logits: list[float], temperature: float, top_k: int, top_p: floa
 
 
 def frequencies(sampling: Sampling, logits: torch.Tensor, draws: int = 1500) -> torch.Tensor:
-    sampler = HostSampler([sampling])
-    tokens = torch.tensor([sampler(0, logits) for _ in range(draws)])
+    key = stream_key(sampling.seed)
+    tokens = torch.tensor([choose(logits, sampling, key, position) for position in range(draws)])
     return torch.bincount(tokens, minlength=len(logits)) / draws
 
 
@@ -60,44 +61,49 @@ def test_a_tie_at_the_border_of_top_p_keeps_just_enough():
     assert (got > 0).sum() == 4  # three hold 0.3, four reach 0.35
 
 
-def test_greedy_takes_the_largest_logit_and_draws_nothing():
-    sampler = HostSampler([Sampling(seed=3)])
-    before = sampler.noise.streams[0].get_state()
-    assert [sampler(0, LOGITS), sampler(0, -LOGITS), sampler(0, LOGITS.bfloat16())] == [1, 2, 1]
-    assert sampler.noise.streams[0].get_state().equal(before)
+def test_greedy_takes_the_largest_logit():
+    greedy = Sampling(seed=3)
+    assert [choose(x, greedy, 3, 0) for x in (LOGITS, -LOGITS, LOGITS.bfloat16())] == [1, 2, 1]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1e-3, seed=0), Sampling(5.0, top_k=1, seed=0)])
 def test_limits_of_sampling_are_greedy(sampling):
-    sampler = HostSampler([sampling])
-    assert {sampler(0, LOGITS) for _ in range(50)} == {1}
+    assert {choose(LOGITS, sampling, 0, position) for position in range(50)} == {1}
 
 
-def test_a_user_draws_from_a_stream_of_its_own():
-    """What a user gets does not depend on who else is there, nor on the order in which users are served."""
-    sampling = Sampling(temperature=2.0, seed=9)
-    alone, together = HostSampler([sampling] * 2), HostSampler([sampling] * 3)
-    expected = [alone(1, LOGITS) for _ in range(40)]
-    got = []
-    for _ in range(40):
-        together(2, LOGITS)
-        got.append(together(1, LOGITS))
-        together(0, LOGITS)
-    assert got == expected
-    assert expected != [HostSampler([sampling])(0, LOGITS) for _ in range(40)]
+def test_a_draw_depends_on_the_key_and_the_position_and_on_nothing_else():
+    keys, positions = (5, 6, 5, 1 << 40), (9, 9, 10, 9)
+    together = gumbel(keys, positions, 32)
+    for row, (key, position) in enumerate(zip(keys, positions)):
+        assert gumbel([key], [position], 32)[0].equal(together[row])
+        assert gumbel([key], [position], 5)[0].equal(together[row, :5])
+    assert len({tuple(row.tolist()) for row in together}) == 4
 
 
-def test_without_a_seed_every_run_differs():
-    runs = {
-        tuple(s(0, torch.zeros(1000)) for _ in range(8))
-        for s in (HostSampler([Sampling(1.0, top_k=0)]) for _ in range(3))
-    }
-    assert len(runs) == 3
+def test_neighbouring_seeds_and_positions_are_independent():
+    """Seeds s and s + 1, positions p and p + 1, candidates c and c + 1, and one traded for another."""
+    noise = torch.stack([gumbel([seed] * 64, range(64), 33) for seed in range(65)])  # [seed, position, candidate]
+    draws = noise[:-1, :-1, :-1]
+    for shifted in (noise[1:, :-1, :-1], noise[:-1, 1:, :-1], noise[:-1, :-1, 1:], noise[1:, 1:, :-1]):
+        assert abs(torch.corrcoef(torch.stack([draws.flatten(), shifted.flatten()]))[0, 1]) < 0.01
+    assert noise.flatten().double().unique().numel() > 0.98 * noise.numel()
+
+
+def test_noise_is_gumbel_distributed():
+    uniform = torch.exp(-torch.exp(-gumbel(range(1000), [7] * 1000, 32).double())).flatten().sort().values
+    even = (torch.arange(len(uniform)) + 0.5) / len(uniform)
+    assert (uniform - even).abs().max() < 1.63 / len(uniform) ** 0.5  # Kolmogorov and Smirnov's bound at 1 %
+
+
+def test_users_without_a_seed_get_keys_that_no_seed_is():
+    keys = {stream_key(None) for _ in range(1000)}
+    assert len(keys) == 1000 and min(keys) >= SEEDS and max(keys) < 1 << 64
+    assert stream_key(12) == 12
 
 
 def test_the_logits_are_left_as_they_are():
     logits = LOGITS.clone()
-    HostSampler([Sampling(0.7, top_k=3, top_p=0.5, seed=0)])(0, logits)
+    choose(logits, Sampling(0.7, top_k=3, top_p=0.5, seed=0), 0, 1)
     assert logits.equal(LOGITS)
 
 

@@ -135,7 +135,9 @@ def _decode(q, keys_and_values, lengths, attn_mask, scale, out) -> torch.Tensor:
     heads, dim = q.shape[2:]
     result = torch.zeros(out.shape)
     active = lengths.nonzero().flatten()
-    for users in active.split(max(1, POSITIONS_AT_A_TIME // max(1, int(lengths.max())))):
+    if not len(active):
+        return result
+    for users in active.split(max(1, POSITIONS_AT_A_TIME // int(lengths.max()))):
         k, v = (cache.float() for cache in keys_and_values(users))
         grouped = q[0, users].float().unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, dim]
         scores = grouped @ k.transpose(-1, -2) * (dim**-0.5 if scale is None else scale)

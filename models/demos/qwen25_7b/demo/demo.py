@@ -73,15 +73,16 @@ def run(args: argparse.Namespace) -> None:
 
     # These import ttnn, which must see the backend that was just chosen.
     from models.demos.qwen25_7b.config.sampling import Sampling
-    from models.demos.qwen25_7b.serving.generator import Generator, check_request
+    from models.demos.qwen25_7b.serving.generator import Generator
     from models.demos.qwen25_7b.serving.replica import Replica
+    from models.demos.qwen25_7b.serving.request import check_request
     from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     max_seq_len = min(args.max_seq_len, checkpoint.config.max_position_embeddings)
     if args.sample_on == "device":
         sampling.check_on_device()
-    check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp)
+    check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp, vocab_size=checkpoint.config.vocab_size)
     plan = ParallelPlan.make(checkpoint.config, tp)
     report = Report(len(prompts), describe_backend(backend))
     queues = command_queues()

@@ -1,7 +1,7 @@
 """Replica: one model on its row of chips, with the tensors that its steps read and the traces that run them."""
 
 from collections import deque
-from typing import Callable, Sequence
+from typing import Callable, NamedTuple, Sequence
 
 import torch
 import ttnn
@@ -9,12 +9,20 @@ import ttnn
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import padded_prompt
+from models.demos.qwen25_7b.plans.page_plan import NOWHERE, prefill_table
 from models.demos.qwen25_7b.serving.trace import Queues, TracedStep
 from models.demos.qwen25_7b.tt.placement import host_replicated
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, host_controls, host_noise
 from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
 
 TRACED_PROMPTS = (128, 1024)  # padded lengths; others run op by op
+
+
+class TracedPrompt(NamedTuple):
+    """A padded prompt length that is traced."""
+
+    inputs: PrefillInputs
+    step: TracedStep
 
 
 class Replica:
@@ -29,23 +37,15 @@ class Replica:
         self.batch = model.decode.batch
         self.host_logits = host_logits
         self.queues = Queues(self.mesh_device, queues)
-        nobody = torch.stack([model.pages.table([])] * self.batch)
+        idle = [NOWHERE] * self.batch, torch.stack([model.pages.decode_table([])] * self.batch)
         # All that stays is allocated here, before a trace is captured: a replay writes where memory was free at its capture.
-        self.inputs = DecodeInputs(*self._on_device(self._host_inputs([0] * self.batch, [0] * self.batch, nobody)))
+        self.inputs = DecodeInputs(*self._on_device(self._host_inputs([0] * self.batch, *idle)))
         noise = host_noise(self.mesh_device, torch.zeros(MAX_USERS, CANDIDATES))
         self.controls = SamplingControls(*self._on_device((*host_controls(self.mesh_device, []), noise)))
         self._tokens = ttnn.get_device_tensors(self.inputs.tokens)[0]  # every chip holds the same: one is read
         longest = padded_prompt(model.max_seq_len)
-        self._prompts = {
-            rows: PrefillInputs(*self._on_device(self._host_prompt(rows, [0], [])))
-            for rows in TRACED_PROMPTS
-            if traced and rows <= longest
-        }
+        self.prompts = {rows: self._traced_prompt(rows) for rows in TRACED_PROMPTS if traced and rows <= longest}
         self.decode = TracedStep(self.mesh_device, self._decode, traced=traced)
-        self.prefills = {
-            rows: TracedStep(self.mesh_device, lambda i=inputs: self._prefill(i), traced=True)
-            for rows, inputs in self._prompts.items()
-        }
         self._pending = deque()
 
     def prefill(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
@@ -55,9 +55,10 @@ class Replica:
         """
         rows = padded_prompt(len(tokens))
         prompt = self._host_prompt(rows, tokens, blocks)
-        if rows in self.prefills:
-            self.queues.write(list(zip(prompt, self._prompts[rows], strict=True)))
-            self._pending.append(self._outcome(self.prefills[rows].run()))
+        if rows in self.prompts:
+            traced = self.prompts[rows]
+            self.queues.write(list(zip(prompt, traced.inputs, strict=True)))
+            self._pending.append(self._outcome(traced.step.run()))
             return
         inputs = PrefillInputs(*self._on_device(prompt))
         results = self._prefill(inputs)
@@ -67,10 +68,10 @@ class Replica:
             ttnn.deallocate(tensor)
 
     def place(self, tokens: Sequence[int], positions: Sequence[int], page_table: torch.Tensor) -> None:
-        """Where the next step starts: tokens[u] goes to positions[u] for each user of the batch.
+        """Where the next step starts: tokens[u] goes to positions[u] for each row of the batch; NOWHERE: the row is idle.
 
-        page_table: [batch, table_width] int32. Needed when users come or go; else the chips go on by themselves, each
-        user at its next position, with the token that was sampled for it.
+        page_table: [batch, blocks_per_user] int32. Needed when users come or go; else the chips go on by themselves, each
+        user at its next position, with the token that was sampled for it, and idle rows stay idle.
         """
         self.queues.write(list(zip(self._host_inputs(tokens, positions, page_table), self.inputs, strict=True)))
 
@@ -101,8 +102,12 @@ class Replica:
 
     def close(self) -> None:
         """Release the traces; the model's tensors go with the mesh."""
-        for step in (self.decode, *self.prefills.values()):
+        for step in (self.decode, *(prompt.step for prompt in self.prompts.values())):
             step.release()
+
+    def _traced_prompt(self, rows: int) -> TracedPrompt:
+        inputs = PrefillInputs(*self._on_device(self._host_prompt(rows, [0], [])))
+        return TracedPrompt(inputs, TracedStep(self.mesh_device, lambda: self._prefill(inputs), traced=True))
 
     def _decode(self) -> list[ttnn.Tensor]:
         results = []
@@ -110,7 +115,8 @@ class Replica:
             results = self.model.forward_decode(self.inputs)
         else:
             self.model.sample_decode(self.inputs, self.controls, self.inputs.tokens)
-        ttnn.plus_one(self.inputs.positions)
+        ttnn.plus_one(self.inputs.positions, skip_negative_entries=True)
+        # An idle row counts up here from 0, where `place` put it: never past a user, who began at 1 or later.
         ttnn.plus_one(self.inputs.rotary_positions)
         return results
 
@@ -131,11 +137,12 @@ class Replica:
         return [ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in tensors]
 
     def _host_prompt(self, rows: int, tokens: Sequence[int], blocks: Sequence[int]) -> tuple[ttnn.Tensor, ...]:
-        """The tensors of PrefillInputs, in its order, on the host; what is written past the prompt is nobody's."""
+        """The tensors of PrefillInputs, in its order, on the host; what lies past the prompt is written nowhere."""
         padded = torch.zeros(1, 1, 1, rows, dtype=torch.int32)
         padded[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
         positions = torch.arange(rows, dtype=torch.int32)[None]
-        table = self.model.pages.table(blocks)[None]
+        positions[:, len(tokens) :] = 0  # padding may be longer than the rotary tables
+        table = prefill_table(blocks, rows)[None]
         last = torch.full((1, MAX_USERS), len(tokens) - 1, dtype=torch.int32)
         dtypes = (ttnn.uint32, ttnn.uint32, ttnn.int32, ttnn.uint32)
         return tuple(
@@ -146,7 +153,7 @@ class Replica:
     def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:
         """The tensors of DecodeInputs, in its order, on the host."""
         at = torch.tensor(positions, dtype=torch.int32)
-        rotary = at.repeat(self.model.decode.rotary_users // self.batch)[None]
+        rotary = at.clamp(min=0).repeat(self.model.decode.rotary_users // self.batch)[None]
         others = ((at, ttnn.int32), (rotary, ttnn.uint32), (page_table, ttnn.int32))
         return self._host_tokens(tokens), *(host_replicated(v, self.mesh_device, dtype) for v, dtype in others)
 

@@ -1,52 +1,26 @@
-"""How a next token is chosen, on the host: the noise, and the choice itself. TtSampler does the same on the chips.
+"""How a next token is chosen, on the host. TtSampler does the same on the chips.
 
 A token is drawn by the Gumbel trick: the largest of (logit / temperature + noise) is distributed as softmax says. Noise
-comes from the host, a stream a user, so the same seed gives the same text wherever the choice is made.
+comes from the host (noise.py), so the same seed gives the same text wherever the choice is made.
 """
-
-from typing import Optional, Sequence
 
 import torch
 
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, NEVER, RowControls, Sampling
+from models.demos.qwen25_7b.serving.noise import gumbel
 
 
-class Noise:
-    """One random stream a user, so that a user's text does not depend on who else is in the batch."""
+def choose(logits: torch.Tensor, sampling: Sampling, key: int, position: int) -> int:
+    """The token at `position` of a user's text, as TtSampler chooses it; top_k may be 0 or any number here.
 
-    def __init__(self, samplings: Sequence[Sampling], streams: Optional[Sequence[int]] = None):
-        """streams: which stream of its seed each user draws from; default: user u from stream u."""
-        self.samplings = list(samplings)
-        self.streams = [torch.Generator() for _ in self.samplings]
-        for stream, sampling, number in zip(
-            self.streams, self.samplings, streams or range(len(samplings)), strict=True
-        ):
-            if sampling.seed is None:
-                stream.seed()
-            else:
-                stream.manual_seed(sampling.seed + number)
-
-    def draw(self, user: int, tokens: int = CANDIDATES) -> torch.Tensor:
-        """[tokens] float32, Gumbel distributed, the likeliest candidate's first; zeros for a greedy user."""
-        if self.samplings[user].greedy:
-            return torch.zeros(tokens)
-        return -torch.empty(tokens).exponential_(generator=self.streams[user]).log()
-
-
-class HostSampler:
-    """Chooses from a user's logits as TtSampler does; top_k may be 0 or any number here."""
-
-    def __init__(self, samplings: Sequence[Sampling], streams: Optional[Sequence[int]] = None):
-        self.noise = Noise(samplings, streams)
-
-    def __call__(self, user: int, logits: torch.Tensor) -> int:
-        """logits: [vocab_size] of one user, any float dtype. Of equal logits, the lowest token comes first."""
-        sampling, logits = self.noise.samplings[user], logits.float()
-        if sampling.greedy:
-            return int(logits.argmax())
-        count = len(logits) if not 1 <= sampling.top_k <= CANDIDATES else min(CANDIDATES, len(logits))
-        values, tokens = logits.sort(descending=True, stable=True)
-        return int(tokens[pick(values[:count], RowControls.of(sampling, count), self.noise.draw(user, count))])
+    logits: [vocab_size], any float dtype; of equal ones, the lowest token comes first. key: noise.stream_key of the user.
+    """
+    logits = logits.float()
+    if sampling.greedy:
+        return int(logits.argmax())
+    count = len(logits) if not 1 <= sampling.top_k <= CANDIDATES else min(CANDIDATES, len(logits))
+    values, tokens = logits.sort(descending=True, stable=True)
+    return int(tokens[pick(values[:count], RowControls.of(sampling, count), gumbel([key], [position], count)[0])])
 
 
 def pick(values: torch.Tensor, controls: RowControls, noise: torch.Tensor) -> int:

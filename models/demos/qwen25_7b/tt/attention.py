@@ -65,7 +65,8 @@ class TtQwenAttention:
     ) -> ttnn.Tensor:
         """x [1, 1, 32, hidden] on the residual cores -> the same.
 
-        positions: [batch] int32, where each user's token goes. page_table: [batch, table_width] int32.
+        positions: [batch] int32, where each user's token goes; rows at NOWHERE are no user's, and their result means
+        nothing. page_table: [batch, blocks_per_user] int32.
         """
         batch, head_dim = self.decode.batch, self.config.head_dim
         qkv = self.qkv.forward_decode(x)  # [1, 1, 32, qkv_width]
@@ -104,7 +105,7 @@ class TtQwenAttention:
     def forward_prefill(self, x: ttnn.Tensor, rotation: Rotation, page_table: ttnn.Tensor) -> ttnn.Tensor:
         """x [1, 1, S, hidden] interleaved in DRAM -> the same; one user's tokens from position 0.
 
-        page_table: [1, table_width] int32, the user's.
+        page_table: [1, S / BLOCK] int32, the user's.
         """
         qkv = self.qkv.forward_prefill(x)  # [1, 1, S, qkv_width]
         q, k, v = ttnn.experimental.nlp_create_qkv_heads(

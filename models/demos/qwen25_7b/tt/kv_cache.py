@@ -29,7 +29,7 @@ class TtKVCache:
         )
 
     def update_decode(self, k: ttnn.Tensor, v: ttnn.Tensor, positions: ttnn.Tensor, page_table: ttnn.Tensor) -> None:
-        """k, v: [1, batch, kv_heads, head_dim] height-sharded, written at each user's position [batch]."""
+        """k, v: [1, batch, kv_heads, head_dim] height-sharded, written at each user's position [batch]; NOWHERE: not."""
         if self.fused:
             ttnn.experimental.paged_fused_update_cache(
                 self.keys, k, self.values, v, update_idxs_tensor=positions, page_table=page_table
@@ -39,7 +39,10 @@ class TtKVCache:
             ttnn.experimental.paged_update_cache(cache, x, update_idxs_tensor=positions, page_table=page_table)
 
     def fill_prefill(self, k: ttnn.Tensor, v: ttnn.Tensor, page_table: ttnn.Tensor) -> None:
-        """k, v: [1, kv_heads, S, head_dim] interleaved, written from position 0 of the user whose page table [1, table_width] it is."""
+        """k, v: [1, kv_heads, S, head_dim] interleaved, written from position 0 into the blocks that the table names.
+
+        page_table: [1, S / BLOCK] int32, the user's; rows whose entry is NO_BLOCK are written nowhere.
+        """
         for cache, x in ((self.keys, k), (self.values, v)):
             stored = x if x.dtype == self.dtype else ttnn.typecast(x, self.dtype)  # the op wants the cache's format
             ttnn.experimental.paged_fill_cache(cache, stored, page_table, batch_idx=0)

@@ -5,8 +5,9 @@ from typing import Callable, NamedTuple
 import torch
 import ttnn
 
+from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.plans.page_plan import PagePlan
@@ -17,6 +18,7 @@ from models.demos.qwen25_7b.tt.embedding import TtEmbedding
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from models.demos.qwen25_7b.tt.placement import chips_in_row
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, TtSampler
@@ -27,24 +29,40 @@ class DecodeInputs(NamedTuple):
     """Device tensors of one decode step; they stay allocated and are written anew for each step."""
 
     tokens: ttnn.Tensor  # [1, 1, 1, 32] uint32
-    positions: ttnn.Tensor  # [batch] int32
-    rotary_positions: ttnn.Tensor  # [1, rotary_users] uint32, the same positions as the rotary tables want them
-    page_table: ttnn.Tensor  # [batch, table_width] int32
+    positions: ttnn.Tensor  # [batch] int32; NOWHERE for a row without a user
+    rotary_positions: ttnn.Tensor  # [1, rotary_users] uint32, the same as the rotary tables want them: no row below 0
+    page_table: ttnn.Tensor  # [batch, blocks_per_user] int32
 
 
 class PrefillInputs(NamedTuple):
     """Device tensors of one prompt."""
 
     tokens: ttnn.Tensor  # [1, 1, 1, S] uint32
-    positions: ttnn.Tensor  # [1, S] uint32
-    page_table: ttnn.Tensor  # [1, table_width] int32, the user's
+    positions: ttnn.Tensor  # [1, S] uint32; of padding, any that the rotary tables have
+    page_table: ttnn.Tensor  # [1, S / BLOCK] int32, the user's; NO_BLOCK where nothing is to be written
     rows: ttnn.Tensor  # [1, 32] uint32: the tokens, by their places in the prompt, whose logits are wanted
+
+
+def _check(mesh_device: ttnn.MeshDevice, config: QwenConfig, plan: ParallelPlan, batch: int, max_seq_len: int) -> None:
+    chips = chips_in_row(mesh_device)
+    if plan.tp != chips:
+        raise UserError(
+            f"the plan splits the model over {plan.tp} chips, the mesh has {chips} in a row: make it for {chips}"
+        )
+    if plan != ParallelPlan.make(config, plan.tp):
+        raise UserError("the plan was made for another model: use ParallelPlan.make(config, tp) with this config")
+    if not 1 <= batch <= MAX_USERS:
+        raise UserError(f"batch must be 1 to {MAX_USERS} users, got {batch}")
+    if not 1 <= max_seq_len <= config.max_position_embeddings:
+        raise UserError(
+            f"max_seq_len must be 1 to the model's {config.max_position_embeddings} tokens, got {max_seq_len}"
+        )
 
 
 class TtTransformer:
     """The model on a row of chips, for at least `batch` users of up to max_seq_len tokens each.
 
-    UserError, before anything is loaded, if that does not fit the chips' DRAM.
+    UserError, before anything is loaded, for numbers that cannot be, and if the model does not fit the chips' DRAM.
     progress: called with (parts placed, parts in all) while the weights go to the device.
     """
 
@@ -60,6 +78,7 @@ class TtTransformer:
         max_seq_len: int,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ):
+        _check(mesh_device, config, plan, batch, max_seq_len)
         decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
         check_fits(mesh_device, memory_budget(config, plan, recipe, decode.batch, max_seq_len))
         self.mesh_device, self.config, self.plan = mesh_device, config, plan
