@@ -178,8 +178,8 @@ def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
     """The library takes it, and a Wormhole gives wrong values: the bias must be sharded like the weight."""
     import ttnn
 
+    from models.demos.qwen25_7b.plans.decode_matmul import plan_decode
     from models.demos.qwen25_7b.plans.grids import Grid
-    from models.demos.qwen25_7b.plans.matmul_plans import plan_decode
     from models.demos.qwen25_7b.plans.memory_configs import dram_width_sharded, width_sharded
 
     x = golden.full(1, 1, 1, 32, 128, memory_config=width_sharded(128, Grid(4, 1)))

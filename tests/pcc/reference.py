@@ -81,6 +81,14 @@ class Reference:
         return self._prompt(self._attention(i), self.normed(i, tokens), i)
 
     @lru_cache(maxsize=None)
+    def attention_continued(self, i: int, start: int, tokens: int) -> Case:
+        """A piece of one user's text through layer i's self_attn, after `start` tokens that were there before."""
+        past = self.history(i, start, seed=start)
+        x = self.normed(i, tokens, seed=1)
+        expected, written = self._run(self._attention(i), i, x, past)
+        return Case(x, [past], expected, [written])
+
+    @lru_cache(maxsize=None)
     def layer_prompt(self, i: int, tokens: int) -> Case:
         """The same through all of layer i."""
         return self._prompt(self.layer(i), residual_stream(self.config, tokens), i)
@@ -107,7 +115,8 @@ class Reference:
             start = past.keys.shape[1]
             cache.update(past.keys[None], past.values[None], i)
         rotation = self.model.model.rotary_emb(x, torch.arange(start, start + len(x))[None])
-        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=None, past_key_values=cache)
+        seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
+        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
         return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:])
 

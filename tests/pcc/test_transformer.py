@@ -6,10 +6,10 @@
 import pytest
 import torch
 import ttnn
+from models.demos.qwen25_7b.plans.page_plan import prefill_table
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.grids import TILE, padded_prompt
-from models.demos.qwen25_7b.plans.page_plan import prefill_table
 from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
 from tests.pcc.bench import Bench, assert_module
 

@@ -10,8 +10,8 @@ import ttnn
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.perf.commands.matmuls import decode_plans
+from models.demos.qwen25_7b.plans.decode_matmul import TILE_BYTES
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
-from models.demos.qwen25_7b.plans.matmul_plans import TILE_BYTES
 from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from itertools import product
 
 import pytest
+from models.demos.qwen25_7b.plans.page_plan import BLOCK, NO_BLOCK, PagePlan, prefill_table
 
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
-from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_prompt, residual_grid
-from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
-from models.demos.qwen25_7b.plans.matmul_plans import (
+from models.demos.qwen25_7b.plans.decode_matmul import (
     DECODE_L1,
     DRAM_BANKS,
     PREFILL_L1,
@@ -21,7 +18,10 @@ from models.demos.qwen25_7b.plans.matmul_plans import (
     plan_prefill,
     prefill_l1_bytes,
 )
-from models.demos.qwen25_7b.plans.page_plan import BLOCK, NO_BLOCK, PagePlan, prefill_table
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_prompt, residual_grid
+from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}

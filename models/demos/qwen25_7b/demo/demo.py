@@ -23,12 +23,12 @@ from models.common.mesh import (  # noqa: E402
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.config import RECIPES, ParallelPlan  # noqa: E402
+from models.demos.qwen25_7b.config import RECIPES  # noqa: E402
 from models.demos.qwen25_7b.demo.prompts import read_prompts  # noqa: E402
 from models.demos.qwen25_7b.demo.report import Report, WeightsBar, show_table  # noqa: E402
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT  # noqa: E402
 from models.demos.qwen25_7b.serving.text import Text  # noqa: E402
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights  # noqa: E402
+from models.demos.qwen25_7b.weights import Checkpoint  # noqa: E402
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -76,39 +76,29 @@ def run(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.serving.generator import Generator
     from models.demos.qwen25_7b.serving.replica import Replica
     from models.demos.qwen25_7b.serving.request import check_request
-    from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     max_seq_len = min(args.max_seq_len, checkpoint.config.max_position_embeddings)
-    if args.sample_on == "device":
-        sampling.check_on_device()
-    check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp, vocab_size=checkpoint.config.vocab_size)
-    plan = ParallelPlan.make(checkpoint.config, tp)
+    check_request(tokens, args.max_new_tokens, max_seq_len, vocab_size=checkpoint.config.vocab_size)
     report = Report(len(prompts), describe_backend(backend))
     queues = command_queues()
     with open_replicas(kind.name, tp, queues=queues) as devices:
         replicas = []
         for i, device in enumerate(devices[: len(prompts)]):
             with WeightsBar(f"weights {i + 1}/{dp}" if dp > 1 else "weights") as bar:
-                model = TtTransformer(
+                replica = Replica.load(
                     device,
-                    ModelWeights(checkpoint, checkpoint.config, plan),
+                    checkpoint,
                     checkpoint.config,
-                    plan,
                     RECIPES[args.recipe],
-                    batch=len(range(i, len(prompts), dp)),
+                    users=min(32, len(range(i, len(prompts), dp))),
                     max_seq_len=max_seq_len,
-                    progress=bar,
-                )
-            replicas.append(
-                Replica(
-                    model,
                     traced=traces_available(),
                     queues=queues,
-                    host_logits=args.sample_on == "host",
+                    progress=bar,
                 )
-            )
-        generator = Generator(replicas)
+            replicas.append(replica)
+        generator = Generator(replicas, on_host=args.sample_on == "host")
         streams = [text.stream() for _ in prompts]
         if len(prompts) == 1:
             print(f"\n> {prompts[0]}")

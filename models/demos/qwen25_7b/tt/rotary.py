@@ -63,7 +63,8 @@ class TtRotary:
         return Rotation(self._prefill_factor(positions, self.cos), self._prefill_factor(positions, self.sin))
 
     def _prefill_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
-        return ttnn.unsqueeze_to_4D(ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT))  # [1, 1, S, head_dim]
+        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.L1_MEMORY_CONFIG)
+        return ttnn.unsqueeze_to_4D(rows)  # [1, 1, S, head_dim]
 
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """[1, batch, heads, head_dim] each, height-sharded, a user a core -> the same, rotated."""
@@ -79,18 +80,21 @@ class TtRotary:
         )
 
     def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """[1, heads, S, head_dim] each, interleaved -> the same, rotated."""
-        return tuple(
-            ttnn.experimental.rotary_embedding_llama(
-                x,
-                rotation.cos,
-                rotation.sin,
-                self.turn_prefill,
-                is_decode_mode=False,
-                compute_kernel_config=self.kernel,
-            )
-            for x in (q, k)
+        """[1, heads, S, head_dim] each, interleaved in L1 -> the same, rotated. Frees q and k."""
+        return tuple(self._rotated(x, rotation) for x in (q, k))
+
+    def _rotated(self, x: ttnn.Tensor, rotation: Rotation) -> ttnn.Tensor:
+        y = ttnn.experimental.rotary_embedding_llama(
+            x,
+            rotation.cos,
+            rotation.sin,
+            self.turn_prefill,
+            is_decode_mode=False,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
+            compute_kernel_config=self.kernel,
         )
+        ttnn.deallocate(x)
+        return y
 
 
 def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,46 @@
+"""The paged cache in numbers: blocks of tokens, and the tables that deal them out to texts."""
+
+from typing import Sequence
+
+import torch
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.plans.grids import ceil_div
+
+BLOCK = 32  # tokens in a block, unless somebody says otherwise
+BLOCKS = (32, 64, 128)  # what it may be: whole tiles, and no more than attention takes at a time
+NO_BLOCK = -1  # what paged_fill_cache skips
+NOWHERE = -1  # the position of a row without a text: the cache update writes nothing for it, attention reads nothing
+ENTRIES = 8  # a table's width is a multiple: chunked attention reads 32 bytes at a time
+
+
+def check_block(block: int) -> None:
+    if block not in BLOCKS:
+        raise UserError(f"a cache's block is {', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]} tokens, got {block}")
+
+
+def table_width(max_seq_len: int, block: int) -> int:
+    """Entries of a text's table."""
+    return ceil_div(ceil_div(max_seq_len, block), ENTRIES) * ENTRIES
+
+
+def blocks_for(texts: int, max_seq_len: int, block: int) -> int:
+    """Blocks that hold `texts` texts of up to max_seq_len tokens; at least as many as a table has entries."""
+    return max(texts * ceil_div(max_seq_len, block), table_width(max_seq_len, block))
+
+
+def attention_table(blocks: Sequence[int], width: int) -> torch.Tensor:
+    """[width] int32: a text's blocks in the order of its tokens, and behind them a block that exists: attention reads whole
+    chunks of keys and masks what is past the text's own."""
+    return _listed(blocks, width, behind=0)
+
+
+def fill_table(blocks: Sequence[int], width: int) -> torch.Tensor:
+    """[width] int32: where blocks of rows are written; NO_BLOCK among `blocks`, and behind them, is nowhere."""
+    return _listed(blocks, width, behind=NO_BLOCK)
+
+
+def _listed(blocks: Sequence[int], width: int, behind: int) -> torch.Tensor:
+    table = torch.full((width,), behind, dtype=torch.int32)
+    table[: len(blocks)] = torch.tensor(list(blocks), dtype=torch.int32)
+    return table
