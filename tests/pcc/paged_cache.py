@@ -7,7 +7,7 @@ import ttnn
 
 from models.common.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.plans.blocks import attention_table, fill_table, table_width
+from models.demos.qwen25_7b.plans.blocks import attention_table, continued_width, fill_table, table_width
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.weights import to_interleaved
 from tests.pcc.bench import Bench, read
@@ -44,7 +44,7 @@ class PagedCache:
 
     def attention_table(self, user: int) -> torch.Tensor:
         """[1, W]"""
-        return attention_table(self.page_table[user].tolist(), table_width(CONTEXT, self.block))[None]
+        return attention_table(self.page_table[user].tolist(), continued_width(table_width(CONTEXT, self.block)))[None]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""

@@ -5,7 +5,7 @@ import torch
 import ttnn
 
 from models.common.metrics import assert_equal
-from models.demos.qwen25_7b.plans.blocks import BLOCK, NOWHERE, attention_table
+from models.demos.qwen25_7b.plans.blocks import BLOCK, NOWHERE, attention_table, equal_shares
 
 BATCH, CONTEXT, STEPS = 4, 64, 5
 
@@ -28,10 +28,8 @@ def caches(replica) -> torch.Tensor:
 
 
 def test_idle_rows_write_nothing_and_stay_idle(replica):
-    positions, own = [NOWHERE, 30, NOWHERE, 0], CONTEXT // BLOCK
-    tables = torch.stack(
-        [attention_table(range(user * own, (user + 1) * own), replica.width) for user in range(BATCH)]
-    )
+    positions = [NOWHERE, 30, NOWHERE, 0]
+    tables = torch.stack([attention_table(own, replica.width) for own in equal_shares(replica.blocks, BATCH)])
     before = caches(replica)
     replica.place([1, 2, 3, 4], positions, tables)
     for _ in range(STEPS):

@@ -11,7 +11,7 @@ BLOCK = 32  # tokens in a block, unless somebody says otherwise
 BLOCKS = (32, 64, 128)  # what it may be: whole tiles, and no more than attention takes at a time
 NO_BLOCK = -1  # what paged_fill_cache skips
 NOWHERE = -1  # the position of a row without a text: the cache update writes nothing for it, attention reads nothing
-ENTRIES = 8  # a table's width is a multiple: chunked attention reads 32 bytes at a time
+ENTRIES = 8  # the width of a table for chunked attention is a multiple: it reads 32 bytes at a time
 
 
 def check_block(block: int) -> None:
@@ -20,13 +20,24 @@ def check_block(block: int) -> None:
 
 
 def table_width(max_seq_len: int, block: int) -> int:
-    """Entries of a text's table."""
-    return ceil_div(ceil_div(max_seq_len, block), ENTRIES) * ENTRIES
+    """Entries of a text's table in decode: no more than there are blocks, as the cache update wants it."""
+    return ceil_div(max_seq_len, block)
+
+
+def continued_width(width: int) -> int:
+    """Entries of its table where a pass goes on from what the cache holds."""
+    return ceil_div(width, ENTRIES) * ENTRIES
 
 
 def blocks_for(texts: int, max_seq_len: int, block: int) -> int:
-    """Blocks that hold `texts` texts of up to max_seq_len tokens; at least as many as a table has entries."""
-    return max(texts * ceil_div(max_seq_len, block), table_width(max_seq_len, block))
+    """Blocks that hold `texts` texts of up to max_seq_len tokens."""
+    return texts * table_width(max_seq_len, block)
+
+
+def equal_shares(blocks: int, texts: int) -> list[range]:
+    """All blocks dealt out evenly, for whoever needs no allocator."""
+    own = blocks // texts
+    return [range(i * own, (i + 1) * own) for i in range(texts)]
 
 
 def attention_table(blocks: Sequence[int], width: int) -> torch.Tensor:

@@ -19,7 +19,6 @@ from models.demos.qwen25_7b.plans.memory_configs import block_sharded
 from models.demos.qwen25_7b.plans.prefill_matmul import PrefillMatmul, prefill_matmuls
 
 MOST_ROWS = 1024  # of a pass
-ATTENTION_CHUNK = 128  # tokens of q and of k that a core attends to at a time, where a pass has that many
 
 
 class PrefillDoesNotFit(UserError):
@@ -44,8 +43,8 @@ class PrefillPlan:
 
     @property
     def chunk(self) -> int:
-        """Tokens of q and of k at a time. A pass that goes on from what a cache holds must begin at a multiple."""
-        return min(self.rows, ATTENTION_CHUNK)
+        """Tokens of q and of k at a time."""
+        return attention_chunk(self.rows)
 
     @property
     def residual_memory(self) -> ttnn.MemoryConfig:
@@ -170,6 +169,13 @@ class PrefillPlan:
         keys = 4 * chunk * dim * TILE_BYTES[kv_format]
         scores = chunk * chunk * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
         return keys + scores + chunk * (dim * 12_288 + 6_144) + 20_000
+
+
+def attention_chunk(rows: int) -> int:
+    """Tokens of q and of k that a core attends to at a time in a pass of `rows` rows: where a text goes on that a cache holds
+    the beginning of, the pass must begin at a multiple. Short passes take a tile, so that they need not begin far back; long
+    ones four, so that keys are read less often."""
+    return 128 if rows >= 128 else TILE
 
 
 @lru_cache(maxsize=None)

@@ -5,10 +5,10 @@ from typing import Iterator, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.plans.blocks import NO_BLOCK, attention_table, fill_table
+from models.demos.qwen25_7b.plans.blocks import NO_BLOCK, attention_table, continued_width, fill_table
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, padded_rows
-from models.demos.qwen25_7b.plans.prefill_plan import ATTENTION_CHUNK
+from models.demos.qwen25_7b.plans.prefill_plan import attention_chunk
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _pieces(prompt: Prompt, longest: int, block: int) -> Iterator[Pass]:
 def begin(at: int, rows: int, block: int) -> int:
     """Where a pass of `rows` rows begins that computes position `at`: attention begins at multiples of its chunk, and rows
     are written by whole blocks."""
-    step = max(block, min(rows, ATTENTION_CHUNK))
+    step = max(block, attention_chunk(rows))
     return at // step * step
 
 
@@ -121,7 +121,7 @@ class PassValues:
 
     @classmethod
     def of(cls, work: Pass, block: int, width: int) -> "PassValues":
-        """width: entries of a text's table."""
+        """width: entries of a text's table in decode."""
         tokens = torch.zeros(1, 1, 1, work.rows, dtype=torch.int32)
         positions = torch.zeros(1, work.rows, dtype=torch.int32)  # of padding: the tables have position 0
         wanted = torch.zeros(1, MAX_USERS, dtype=torch.int32)
@@ -136,7 +136,7 @@ class PassValues:
             at += ceil_div(size, block) * block
         if work.continued:
             (piece,) = work.pieces
-            table = attention_table(piece.prompt.blocks[:width], width)[None]
+            table = attention_table(piece.prompt.blocks, continued_width(width))[None]
             where = torch.tensor([piece.first], dtype=torch.int32), table
         else:
             bounds = [*starts, min(at, work.rows)]  # the padding is a window of its own

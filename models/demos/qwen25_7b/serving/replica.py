@@ -6,6 +6,7 @@ from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 import torch
 import ttnn
 
+from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
 from models.demos.qwen25_7b.plans.blocks import (
@@ -14,9 +15,11 @@ from models.demos.qwen25_7b.plans.blocks import (
     attention_table,
     blocks_for,
     check_block,
+    continued_width,
     table_width,
 )
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.serving.passes import Pass, PassValues
 from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
@@ -96,6 +99,11 @@ class Replica:
         plan = ParallelPlan.make(config, chips_in_row(mesh_device))
         check_block(block)
         blocks = blocks_for(users, max_seq_len, block) if blocks is None else blocks
+        if blocks < table_width(max_seq_len, block):
+            raise UserError(
+                f"a cache of {blocks} blocks of {block} tokens cannot hold one text of {max_seq_len} tokens: it takes "
+                f"{table_width(max_seq_len, block)} blocks"
+            )
         check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len, blocks, block))
         weights = ModelWeights(source, config, plan)
         model = TtTransformer(
@@ -225,7 +233,10 @@ class Replica:
     def _traced_pass(self, kind: Work) -> TracedPass:
         blank = torch.zeros(1, 1, 1, kind.rows), torch.zeros(1, kind.rows)
         table = torch.full((1, -(-kind.rows // self.block)), -1)
-        where = (torch.zeros(1), torch.zeros(1, self.width)) if kind.continued else (torch.zeros(kind.rows // 32 + 1),)
+        if kind.continued:
+            where = torch.zeros(1), torch.zeros(1, continued_width(self.width))
+        else:
+            where = (torch.zeros(kind.rows // TILE + 1),)
         values = PassValues(*blank, table, torch.zeros(1, MAX_USERS), where)
         inputs = _inputs(kind)(*self._on_device(self._host_pass(values)))
         step = TracedStep(self.mesh_device, lambda: self._prefill(inputs, kind.answered), traced=True)
