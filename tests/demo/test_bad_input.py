@@ -79,7 +79,7 @@ SPOILT = {
     "config is not JSON": (lambda m: (m / "config.json").write_text("{"), ["config.json"]),
     "another architecture": (lambda m: edit(m / "config.json", model_type="llama"), ["model_type", "llama"]),
     "sliding window": (lambda m: edit(m / "config.json", use_sliding_window=True), ["use_sliding_window"]),
-    "rope scaling": (lambda m: edit(m / "config.json", rope_scaling={"type": "linear"}), ["rope_scaling"]),
+    "rope scaling": (lambda m: edit(m / "config.json", rope_scaling={"type": "linear"}), ["rope_type", "linear"]),
     "other heads": (lambda m: edit(m / "config.json", num_attention_heads=16), ["q_proj", "config.json"]),
     "no weights": (lambda m: (m / WEIGHTS).unlink(), [WEIGHTS]),
     "truncated weights": (lambda m: cut(m / WEIGHTS), [WEIGHTS]),

@@ -35,11 +35,12 @@ class AttentionWorld(Bench):
         batch: int,
         grid: Optional[Grid] = None,
         block: int = 32,
+        context: int = CONTEXT,
     ):
         super().__init__(mesh_device, reference, batch=batch, grid=grid)
         self.recipe = recipe
-        self.rotary = TtRotary(mesh_device, self.config, self.decode, CONTEXT)
-        self.cache = PagedCache(self, recipe, block)
+        self.rotary = TtRotary(mesh_device, self.config, self.decode, context)
+        self.cache = PagedCache(self, recipe, block, context)
         all_reduce = self.all_reduce()
         common = (self.config, self.plan, recipe, self.decode, self.rotary, all_reduce)
         self.attention = {i: TtQwenAttention(mesh_device, self.weights.attention(i), *common) for i in reference.layers}

@@ -22,10 +22,10 @@ class PagedCache:
     Images are [blocks, tp * kv_heads, block, head_dim], the chips' KV heads side by side, keys as rotary pairs.
     """
 
-    def __init__(self, bench: Bench, recipe: Recipe, block: int = 32):
-        users, mine = bench.decode.batch, CONTEXT // block
+    def __init__(self, bench: Bench, recipe: Recipe, block: int = 32, context: int = CONTEXT):
+        users, mine = bench.decode.batch, context // block
         blocks = users * (mine + 1)  # some belong to nobody and must stay as they are
-        self.mesh_device, self.plan, self.block = bench.mesh_device, bench.plan, block
+        self.mesh_device, self.plan, self.block, self.context = bench.mesh_device, bench.plan, block, context
         self.on_chips = TtKVCache(bench.mesh_device, bench.config, bench.plan, recipe.kv_cache, blocks, block)
         generator = torch.Generator().manual_seed(0)
         self.page_table = torch.randperm(blocks, generator=generator).view(users, -1)[:, :mine].int()
@@ -44,7 +44,9 @@ class PagedCache:
 
     def attention_table(self, user: int) -> torch.Tensor:
         """[1, W]"""
-        return attention_table(self.page_table[user].tolist(), continued_width(table_width(CONTEXT, self.block)))[None]
+        return attention_table(self.page_table[user].tolist(), continued_width(table_width(self.context, self.block)))[
+            None
+        ]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""

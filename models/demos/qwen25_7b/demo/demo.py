@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.serving.request import check_request
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
-    max_seq_len = min(args.max_seq_len, checkpoint.config.max_position_embeddings)
+    max_seq_len = min(args.max_seq_len, checkpoint.config.context)
     check_request(tokens, args.max_new_tokens, max_seq_len, vocab_size=checkpoint.config.vocab_size)
     report = Report(len(prompts), describe_backend(backend))
     queues = command_queues()

@@ -10,6 +10,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.config.rope import inverse_frequencies
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.linear import compute_config
@@ -98,11 +99,15 @@ class TtRotary:
 
 
 def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin, [1, 1, positions, head_dim] float32, each frequency twice in a row."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-    angles = torch.outer(torch.arange(positions, dtype=torch.float64), config.rope_theta**-exponents)
-    angles = angles.repeat_interleave(2, dim=-1)[None, None]
-    return angles.cos().float(), angles.sin().float()
+    """cos and sin, [1, 1, positions, head_dim] float32, each frequency twice in a row.
+
+    In float32 from the first step, as Hugging Face computes them and as the model was trained: far positions times a
+    frequency lose what float32 cannot hold.
+    """
+    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.yarn)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    size = config.yarn.attention_factor if config.yarn else 1.0
+    return tuple((f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin))
 
 
 def half_turn_matrix() -> torch.Tensor:

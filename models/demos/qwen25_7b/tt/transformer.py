@@ -36,9 +36,9 @@ def _check(mesh_device: ttnn.MeshDevice, config: QwenConfig, plan: ParallelPlan,
         raise UserError("the plan was made for another model: use ParallelPlan.make(config, tp) with this config")
     if not 1 <= batch <= MAX_USERS:
         raise UserError(f"batch must be 1 to {MAX_USERS} users, got {batch}")
-    if not 1 <= max_seq_len <= config.max_position_embeddings:
+    if not 1 <= max_seq_len <= config.context:
         raise UserError(
-            f"max_seq_len must be 1 to the model's {config.max_position_embeddings} tokens, got {max_seq_len}"
+            f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}"
         )
 
 
