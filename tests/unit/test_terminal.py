@@ -38,6 +38,18 @@ def test_a_long_line_keeps_its_beginning_and_its_end():
     assert len(line) < LONGEST + 10 and line.startswith("begin") and line.endswith("end")
 
 
+def test_what_is_said_is_printable_and_shown_at_once(monkeypatch):
+    shown = []
+
+    class Screen(io.StringIO):
+        def flush(self):
+            shown.append(self.getvalue())
+
+    monkeypatch.setattr(sys, "stdout", Screen())
+    say("\x1b[2Ja\tb\n\u202ec", end="\r\n")
+    assert shown == ["\\x1b[2Ja\tb\n\\u202ec\\r\n"]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
