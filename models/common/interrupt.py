@@ -20,7 +20,7 @@ from typing import Callable, Iterator, Optional
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN = 0.2  # seconds after which an interrupt that nobody heard is raised again
-PATIENCE = 5.0  # seconds of cleaning up (3 at most were seen) after which one more Ctrl-C ends the worker as it is
+PATIENCE = 10.0  # seconds of cleaning up (4 were seen) after which one more Ctrl-C ends the worker as it is
 
 
 class _State:
