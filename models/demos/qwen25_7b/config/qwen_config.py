@@ -5,13 +5,13 @@ A field keeps its name in config.json. Whatever the file asks for that this port
 read, since a model that silently ignores it would still produce fluent and wrong text.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from models.common.errors import UserError
+from models.common.json_file import read_json
 
 from .rope import RopeError, Yarn, yarn_of
 
@@ -19,6 +19,8 @@ from .rope import RopeError, Yarn, yarn_of
 class ConfigError(UserError):
     """A config.json, or a number that belongs in one, that this port cannot run."""
 
+
+MOST = 2**31 - 1  # of any count: what a tensor's extent can be on a chip; larger ones would overflow further on
 
 _COUNTS = (
     "vocab_size",
@@ -86,7 +88,7 @@ class QwenConfig:
     def from_json(cls, path: str | Path) -> "QwenConfig":
         """Read a checkpoint's config.json."""
         try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            fields = read_json(Path(path))
         except FileNotFoundError as error:
             raise ConfigError(f"{path}: not found; a Hugging Face checkpoint has it beside its weights") from error
         except OSError as error:
@@ -166,6 +168,8 @@ def _check_positive(name: str, value: Any, kind: type | tuple[type, ...]) -> Non
     if not isinstance(value, kind) or isinstance(value, bool) or not 0 < value < math.inf:
         noun = "integer" if kind is int else "number"
         raise ConfigError(f"{name} must be a positive {noun}, got {value!r}")
+    if kind is int and value > MOST:
+        raise ConfigError(f"{name} must be at most {MOST}, got {value}")
 
 
 # Qwen2.5-7B-Instruct's config.json. The base model's differs in its end token (151643) and in

@@ -1,23 +1,13 @@
-"""Options that the commands share; a wrong one is one line and status 2."""
+"""Options that the commands share."""
 
 import argparse
-from typing import NoReturn
 
 from models.common.errors import UserError
-from models.common.mesh import MACHINES, check_tp, machine
+from models.common.mesh import check_tp, machine
+from models.common.options import add_machine
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
 
 MAX_USERS = 32
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mesh", default="N300", help=f"{', '.join(MACHINES)} (default: N300)")
-    parser.add_argument("--backend", default="auto", help="what is below ttnn: auto, device or golden (default: auto)")
 
 
 def add_split(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +22,8 @@ def add_split(parser: argparse.ArgumentParser) -> None:
 
 
 def check_machine(args: argparse.Namespace) -> None:
-    """UserError unless the machine and what is below ttnn are known."""
+    """UserError unless the machine is known."""
     args.mesh = machine(args.mesh).name
-    if args.backend not in ("auto", "device", "golden"):
-        raise UserError(f"--backend knows auto, device, golden; got {args.backend!r}")
 
 
 def check_split(args: argparse.Namespace) -> None:

@@ -37,9 +37,7 @@ def _check(mesh_device: ttnn.MeshDevice, config: QwenConfig, plan: ParallelPlan,
     if not 1 <= batch <= MAX_USERS:
         raise UserError(f"batch must be 1 to {MAX_USERS} users, got {batch}")
     if not 1 <= max_seq_len <= config.context:
-        raise UserError(
-            f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}"
-        )
+        raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
 
 
 class TtTransformer:

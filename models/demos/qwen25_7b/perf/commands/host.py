@@ -16,7 +16,8 @@ from models.common.mesh import (
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.perf.options import add_machine, check_machine
+from models.common.options import add_machine
+from models.demos.qwen25_7b.perf.options import check_machine
 
 USERS, LAYERS = 32, 28
 
