@@ -80,5 +80,8 @@ def _context(wanted: Optional[int], config: QwenConfig) -> int:
     if wanted is None:
         return min(CONTEXT, most)
     if not 1 <= wanted <= most:
-        raise UserError(f"--max-seq-len must be 1 to {most}, the model's longest context, got {wanted}")
+        raise UserError(
+            f"--max-seq-len must be 1 to {most}, the model's longest context (max_position_embeddings, or what YaRN makes of "
+            f"it), got {wanted}"
+        )
     return wanted
