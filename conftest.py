@@ -35,6 +35,17 @@ def pytest_configure(config):
         raise pytest.UsageError(str(error)) from error
 
 
+def pytest_unconfigure(config):
+    """Let go of the tests, those deselected too. Every module that pytest or a plugin loaded leads to pytest's session, and
+    so to its tests; Python clears such modules after ttnn, which then complains of leaks if a parameter is an object of
+    its.
+    """
+    for plugin, tests in (("session", "items"), ("terminalreporter", "stats")):
+        holder = config.pluginmanager.get_plugin(plugin)
+        if holder is not None:  # a run that was refused has neither
+            getattr(holder, tests).clear()
+
+
 def pytest_ignore_collect(collection_path, config):
     """The golden mesh's own tests have nothing to say about a device, and tests of speed about anything but silicon."""
     if collection_path.name == "golden_mesh" and config.backend == "device":
