@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 import sys
+from pathlib import Path
 
 from models.common.golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from models.common.golden_mesh.systems import SYSTEMS
@@ -56,6 +57,13 @@ def activate(system: str) -> None:
         raise GoldenMeshError(f"this process is a golden {_active}; start another process for a {system}")
     if "ttnn" in sys.modules:
         raise GoldenMeshError("ttnn is imported already: call golden_mesh.activate() before the first import of ttnn")
+    directory = _prepare(system)
+    importlib.import_module("models.common.golden_mesh.install").install(directory)
+    _active = system
+
+
+def _prepare(system: str) -> Path:
+    """Make this process's directory, and tell the libraries where and how to run. Returns the directory."""
     from models.common.golden_mesh import scratch
     from models.common.golden_mesh.overlay import make_environment
 
@@ -65,12 +73,14 @@ def activate(system: str) -> None:
         os.environ.update(make_environment(SYSTEMS[system], here))
     except OSError as error:
         raise scratch.unusable(error) from error
-    caches = {"TORCHINDUCTOR_CACHE_DIR": f"{here}"}  # made by an import of transformers
-    no_home = {"HOME": f"{here}"}  # without one the import of ttnn crashes
-    for name, value in (_SETTINGS | caches | no_home).items():
+    if "torch._inductor.runtime.cache_dir_utils" in sys.modules:  # transformers was imported, so torch has made one
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        scratch.remove_at_exit_if_empty(default_cache_dir())
+    folders = {"TORCHINDUCTOR_CACHE_DIR": f"{here}", "HOME": f"{here}"}  # without a HOME the import of ttnn crashes
+    for name, value in (_SETTINGS | folders).items():
         os.environ.setdefault(name, value)
-    importlib.import_module("models.common.golden_mesh.install").install(directory)
-    _active = system
+    return directory
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ import ttnn
 
 from models.common.golden_mesh.errors import GoldenError
 
-# Operations of C++ that do with tensors on the host what they should, as was seen of every one. The others fail on
-# them at best; 283 of ttnn 0.81.1 end the process with a segmentation fault.
+# Operations that do with tensors on the host what they should, as was seen of every one. The others fail on them at
+# best; of ttnn 0.81.1's, 283 end the process with a segmentation fault, and ttnn.pad gives them back as they were.
 ON_HOST = frozenset(
     """
-    ttnn.full_like ttnn.ones_like ttnn.zeros_like ttnn.empty_like ttnn.pad ttnn.reshape ttnn.squeeze ttnn.unsqueeze
-    ttnn.unsqueeze_to_4D ttnn.to_dtype ttnn.to_layout ttnn.typecast ttnn.view ttnn.experimental.view
+    ttnn.full_like ttnn.ones_like ttnn.zeros_like ttnn.reshape ttnn.squeeze ttnn.unsqueeze ttnn.unsqueeze_to_4D
+    ttnn.sharded_to_interleaved ttnn.to_dtype ttnn.to_layout ttnn.typecast ttnn.view ttnn.experimental.view
     ttnn.experimental.quantize_weights_via_host
     """.split()
 )

@@ -27,7 +27,7 @@ traces = Traces(run=lambda call: run(call))
 HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: transfer.py
 # Written in Python, of nothing but what comes through the doors of the golden mesh.
 TRANSPARENT = frozenset(
-    "ttnn.as_tensor ttnn.dump_tensor ttnn.load_tensor ttnn.pearson_correlation_coefficient".split()
+    "ttnn.as_tensor ttnn.dump_tensor ttnn.load_tensor ttnn.pearson_correlation_coefficient ttnn.Tensor.__getitem__".split()
 )
 _chips: dict[tuple[int, int, tuple], tuple] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
 
@@ -96,6 +96,7 @@ def call(operation, *args, **kwargs):
     name = operation.python_fully_qualified_name
     if _inside or not computing:
         return REAL_CALL(operation, *args, **kwargs)
+    meshes.check_all_open((*args, *kwargs.values()))
     if name in HANDLERS:
         _inside += 1
         try:
@@ -116,9 +117,6 @@ def call(operation, *args, **kwargs):
     if golden is not None:
         hazards.check(name, args, kwargs)
     device = inputs[0].device() if inputs else None
-    for value in () if inputs else (*args, *kwargs.values()):
-        if isinstance(value, ttnn.MeshDevice):
-            meshes.check_open(value)
     for slot in slots.values():
         if len(slot.devices) < device.get_num_devices():
             raise GoldenError(

@@ -25,9 +25,6 @@ PLAIN = frozenset(
     tensor.get_optimal_worker_cores_for_sharded_tensor program_descriptor.cb_descriptor_from_sharded_tensor
     operations.ccl.get_usable_topology operations.ccl.reduce_to_root_tensor_spec
     operations.point_to_point.p2p_compute_intermediate_tensor_spec operations.matmul.create_matmul_attributes
-    operations.matmul.MatmulDeviceOperation.compute_output_specs
-    operations.data_movement.SliceDeviceOperation.compute_output_specs
-    operations.normalization.LayerNormDeviceOperation.compute_output_specs
     operations.data_movement._is_tile_native_fold_supported operations.experimental.compute_address_slots
     operations.reduction._sampling_topk_would_route_to_large_indices
     """.split()

@@ -15,7 +15,9 @@ def install(directory: Path) -> None:
     """directory: where what ttnn starts may leave its files."""
     assert goldens.COUNT, "goldens register themselves on import"
     if not ttnn.CONFIG.enable_fast_runtime_mode:
-        raise GoldenMeshError("ttnn was told to run without enable_fast_runtime_mode: the golden mesh knows its ops with it")
+        raise GoldenMeshError(
+            "ttnn was told to run without enable_fast_runtime_mode: the golden mesh knows its ops with it"
+        )
     _start_mpi(directory)
     ttnn.decorators.FastOperation.__call__ = dispatch.call
     tensor_methods.install()

@@ -1,6 +1,6 @@
 """Which meshes are open. ttnn lets a program use one that is closed, and crashes or gives zeros."""
 
-from typing import NamedTuple
+from typing import Iterable, NamedTuple
 
 import ttnn
 
@@ -33,6 +33,13 @@ def check_open(mesh: ttnn.MeshDevice) -> None:
     """GoldenError unless the mesh, and the one that it was cut from, are open."""
     if not is_open(mesh):
         raise GoldenError(f"{mesh} is closed: what is on it is gone, and nothing can be put there")
+
+
+def check_all_open(arguments: Iterable) -> None:
+    """check_open, of the meshes among the arguments of a call."""
+    for value in arguments:
+        if isinstance(value, ttnn.MeshDevice):
+            check_open(value)
 
 
 def is_open(mesh: ttnn.MeshDevice) -> bool:

@@ -5,6 +5,7 @@ directory of a process that lives is a lock on a file in it, which the kernel ta
 """
 
 import atexit
+import contextlib
 import fcntl
 import os
 import shlex
@@ -54,6 +55,16 @@ def shell_safe(directory: Path) -> Path:
         return directory
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     return Path(f"/proc/{os.getpid()}/fd/{handle}")
+
+
+def remove_at_exit_if_empty(directory: str) -> None:
+    """One that a library made and shares with other processes, of which nobody may have put anything there."""
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):  # it is not empty, or another process was faster
+            os.rmdir(directory)
+
+    atexit.register(remove)
 
 
 def _check_room(parent: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Callable
 
 import ttnn
 
-from models.common.golden_mesh import dispatch, doors
+from models.common.golden_mesh import dispatch, doors, meshes
 from models.common.golden_mesh.arguments import on_device
 from models.common.golden_mesh.dispatch import slot_of, traces
 from models.common.golden_mesh.errors import GoldenError, GoldenMeshError
@@ -50,7 +50,7 @@ def _to_torch_with_padded_shape(real, self):
 
 def _repr(real, self):
     """As the library prints it: chip by chip."""
-    if not on_device(self):
+    if not on_device(self) or not self.is_allocated():
         return real(self)
     slot = slot_of(self)
     shards = ttnn.get_device_tensors(fetch(self))
@@ -75,6 +75,7 @@ def _to(real, self, *args, **kwargs):
 
 
 def _to_device(real, self, device, mem_config=None, cq_id=None):
+    meshes.check_open(device)
     return move(real, self, device, mem_config, cq_id=cq_id)
 
 
@@ -91,13 +92,11 @@ def _deallocate(real, self, force=False):
 def _init(real, self, *args, **kwargs):
     """With a device among the arguments: the library makes the tensor, and its values come from one made without."""
     given = (*args, *kwargs.values())
+    meshes.check_all_open(given)
     if not any(isinstance(value, ttnn.MeshDevice) for value in given):
         real(self, *args, **kwargs)
         return
     traces.outside("writing to a device")
-    for mesh in given:
-        if isinstance(mesh, ttnn.MeshDevice):
-            dispatch.meshes.check_open(mesh)
     real(self, *args, **kwargs)
     on_host = [None if isinstance(value, ttnn.MeshDevice) else value for value in args]
     send(ttnn.Tensor(*on_host, **{name: value for name, value in kwargs.items() if name != "device"}), self)

@@ -14,6 +14,7 @@ from models.common.golden_mesh import dispatch, hazards, meshes
 from models.common.golden_mesh.arguments import on_device
 from models.common.golden_mesh.dispatch import HANDLERS, memory, slot_of, traces, views
 from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.memory import Slot
 from models.common.golden_mesh.rounding import round_to
 
 
@@ -89,7 +90,6 @@ def move(real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_co
     if on_device(tensor):
         return real(tensor, device, memory_config, **options)
     traces.outside("writing to a device")
-    meshes.check_open(device)
     return send(tensor, real(tensor, device, memory_config, **options))
 
 
@@ -127,7 +127,7 @@ def from_buffer(real, buffer, shape, dtype, device=None, layout=None, memory_con
 
 @handles("ttnn.copy_host_to_device_tensor")
 def copy_host_to_device_tensor(real, host_tensor, device_tensor, cq_id=None):
-    _check_places("ttnn.copy_host_to_device_tensor", host_tensor, device_tensor)
+    _check_copy("ttnn.copy_host_to_device_tensor", host_tensor, device_tensor)
     traces.outside("writing to a device")
     real(host_tensor, device_tensor)
     send(host_tensor, device_tensor)
@@ -135,20 +135,25 @@ def copy_host_to_device_tensor(real, host_tensor, device_tensor, cq_id=None):
 
 @handles("ttnn.copy_device_to_host_tensor")
 def copy_device_to_host_tensor(real, device_tensor, host_tensor, blocking=True, cq_id=None):
-    _check_places("ttnn.copy_device_to_host_tensor", host_tensor, device_tensor)
+    slot = _check_copy("ttnn.copy_device_to_host_tensor", host_tensor, device_tensor)
     traces.outside("reading from a device")
     real(device_tensor, host_tensor)  # checks that one fits the other
-    source, target = fetch(device_tensor).host_buffer(), host_tensor.host_buffer()
-    for place in map(ttnn.MeshCoordinate, slot_of(device_tensor).coordinates):
-        torch.from_dlpack(target.get_shard(place)).copy_(torch.from_dlpack(source.get_shard(place)))
+    for place, value in zip(slot.coordinates, memory.read(slot), strict=True):
+        _bytes(host_tensor, place).copy_(_bytes(_pack(value, device_tensor), (0, 0)))
 
 
-def _check_places(name: str, host_tensor: ttnn.Tensor, device_tensor: ttnn.Tensor) -> None:
-    """The library crashes on tensors that are not where they should be."""
+def _bytes(host: ttnn.Tensor, place: tuple[int, ...]) -> torch.Tensor:
+    """The memory of the shard for the chip at mesh coordinate `place`."""
+    return torch.from_dlpack(host.host_buffer().get_shard(ttnn.MeshCoordinate(place)))
+
+
+def _check_copy(name: str, host_tensor: ttnn.Tensor, device_tensor: ttnn.Tensor) -> Slot:
+    """Where device_tensor is. GoldenError if the tensors are not where they should be: the library crashes on those."""
     if on_device(host_tensor):
         raise GoldenError(f"{name}: host_tensor is on the device")
     if not on_device(device_tensor):
         raise GoldenError(f"{name}: device_tensor is on the host")
+    return slot_of(device_tensor)
 
 
 @handles("ttnn.deallocate")
@@ -166,16 +171,25 @@ def deallocate(real, tensor, *args, **kwargs):
 @handles("ttnn.narrow")
 def narrow(real, input_tensor, dim, start, length):
     """A view: the same memory, so there is nothing to compute, only to remember."""
+    whole = slot_of(input_tensor) if on_device(input_tensor) else None
     view = real(input_tensor, dim, start, length)
-    if on_device(input_tensor) and tuple(view.shape) != tuple(input_tensor.shape):
+    if whole is not None and tuple(view.shape) != tuple(input_tensor.shape):
         if dim in (-1, len(input_tensor.shape) - 1):
             hazards.check_narrow(input_tensor, view, start)
-        views.add(slot_of(input_tensor), slot_of(view), view.memory_config(), dim, start, length)
+        views.add(whole, slot_of(view), view.memory_config(), dim, start, length)
     return view
 
 
-@handles("ttnn.empty")
 @handles("ttnn.empty_like")
+def empty_like(real, tensor, *args, **kwargs):
+    if on_device(tensor):
+        slot_of(tensor)  # which is an error if it is gone
+    elif not any(isinstance(value, ttnn.MeshDevice) for value in (*args, *kwargs.values())):
+        raise GoldenError("ttnn.empty_like of a tensor on the host needs a device: the library crashes without one")
+    return allocate(real, tensor, *args, **kwargs)
+
+
+@handles("ttnn.empty")
 @handles("ttnn.allocate_tensor_on_device")
 def allocate(real, *args, **kwargs):
     tensor = real(*args, **kwargs)
