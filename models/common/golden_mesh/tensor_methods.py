@@ -49,9 +49,11 @@ def _to_torch_with_padded_shape(real, self):
 
 
 def _repr(real, self):
-    """As the library prints it: chip by chip."""
+    """As the library prints it: chip by chip, where the mesh has several."""
     if not on_device(self) or not self.is_allocated():
         return real(self)
+    if self.device().get_num_devices() == 1:
+        return real(fetch(self))
     slot = slot_of(self)
     shards = ttnn.get_device_tensors(fetch(self))
     return "\n".join(
