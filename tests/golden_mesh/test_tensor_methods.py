@@ -157,6 +157,9 @@ def test_what_is_on_the_device_stays_as_it_is(golden, parts):
         again = call()
         assert again.tensor_id == tensor.tensor_id and again.memory_config() == ttnn.DRAM_MEMORY_CONFIG
         assert same(golden, again, parts) and same(golden, tensor, parts)
+        trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+        call()  # nothing is written, so there is nothing to refuse
+        ttnn.end_trace_capture(golden.device, trace, cq_id=0)
 
 
 def test_what_is_on_the_host_stays_as_it_is(golden, parts):
