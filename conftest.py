@@ -35,15 +35,19 @@ def pytest_configure(config):
         raise pytest.UsageError(str(error)) from error
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    """Let go of the tests, those deselected too. Every module that pytest or a plugin loaded leads to pytest's session, and
-    so to its tests; Python clears such modules after ttnn, which then complains of leaks if a parameter is an object of
-    its.
+    """Let go of tests and fixtures, those deselected too. Every module that pytest or a plugin loaded leads to pytest's
+    session, and so to their functions; Python clears such modules after ttnn, which then complains of leaks if one of its
+    objects is a parameter or a default there.
     """
-    for plugin, tests in (("session", "items"), ("terminalreporter", "stats")):
-        holder = config.pluginmanager.get_plugin(plugin)
-        if holder is not None:  # a run that was refused has neither
-            getattr(holder, tests).clear()
+    names = "session", "funcmanage", "terminalreporter"
+    session, fixtures, reporter = (config.pluginmanager.get_plugin(name) for name in names)
+    if fixtures is None or reporter is None:  # a run that was refused
+        return
+    session.items.clear()
+    vars(fixtures).clear()
+    reporter.stats.clear()
 
 
 def pytest_ignore_collect(collection_path, config):

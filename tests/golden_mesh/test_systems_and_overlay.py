@@ -31,7 +31,7 @@ from models.common.golden_mesh.overlay import expect_dispatch, make_environment
 from models.common.golden_mesh.systems import SYSTEMS
 
 system, directory, shapes = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-os.environ.update(make_environment(SYSTEMS[system], directory))
+os.environ.update(make_environment(SYSTEMS[system], directory) | {"TMPDIR": f"{directory}"})
 import torch, ttnn
 
 grids = []
@@ -228,13 +228,15 @@ def test_a_ttnn_that_keeps_its_slow_runtime_is_refused(monkeypatch, tmp_path):
 
 
 def test_pytest_ends_without_a_page_of_leaks(tmp_path):
-    """Parameters of tests are what pytest keeps longest: here objects of ttnn's, of tests that run and that do not."""
+    """Tests and fixtures are what pytest keeps longest: here with objects of ttnn's, and of tests that do not run."""
     (tmp_path / "test_parameters.py").write_text(
         "import pytest, ttnn\n"
         "@pytest.mark.parametrize('x', [ttnn.DRAM_MEMORY_CONFIG, ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)])\n"
         "def test_one(x): pass\n"
         "@pytest.mark.parametrize('x', [ttnn.L1_MEMORY_CONFIG])\n"
         "def test_other(x): pass\n"
+        "@pytest.fixture\n"
+        "def place(config=ttnn.DRAM_MEMORY_CONFIG): return config\n"
     )
     (tmp_path / "conftest.py").write_text((REPOSITORY / "conftest.py").read_text())
     done = subprocess.run(

@@ -141,16 +141,16 @@ def _method(real: Callable, ours: Callable) -> Callable:
 def _let_python_construct(kind: type) -> None:
     """Let an __init__ that is set on `kind` be called.
 
-    nanobind gives its types a constructor that Python calls directly (PyTypeObject.tp_vectorcall, 3.10 to 3.12), so that
-    it never looks for __init__. Without that it goes the way of all other classes.
+    nanobind gives its types a constructor that Python calls directly (PyTypeObject.tp_vectorcall), so that it never looks
+    for __init__. Without that a type goes the way of all other classes.
     """
 
     class Plain:
         pass
 
     def constructor(of: type) -> ctypes.c_void_p:
-        return ctypes.c_void_p.from_address(id(of) + 50 * ctypes.sizeof(ctypes.c_void_p))  # the 51st word of the struct
+        return ctypes.c_void_p.from_address(id(of) + 50 * ctypes.sizeof(ctypes.c_void_p))  # the struct's 51st word
 
-    if constructor(kind).value is None or constructor(Plain).value is not None:
-        raise GoldenMeshError("the golden mesh runs on CPython 3.10 and 3.12 (64 bits), as ttnn does")
+    if constructor(list).value is None or constructor(Plain).value is not None:
+        raise GoldenMeshError("the golden mesh runs on CPython 3.10 to 3.12 (64 bits), as ttnn does")
     constructor(kind).value = None
