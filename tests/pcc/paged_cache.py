@@ -42,11 +42,10 @@ class PagedCache:
         """[1, rows / block]: where the rows of a pass go."""
         return fill_table(blocks, -(-rows // self.block))[None]
 
-    def attention_table(self, user: int) -> torch.Tensor:
-        """[1, W]"""
-        return attention_table(self.page_table[user].tolist(), continued_width(table_width(self.context, self.block)))[
-            None
-        ]
+    def attention_table(self, user: int, rows: int) -> torch.Tensor:
+        """[1, W], for a pass of `rows` rows that goes on."""
+        width = continued_width(table_width(self.context, self.block), rows, self.block)
+        return attention_table(self.page_table[user].tolist(), width)[None]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""

@@ -8,7 +8,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
 from models.demos.qwen25_7b.serving.text import Text
 
-from .vllm_engine import Engine, Request, start
+from vllm_engine import Engine, Request, start
 
 ROWS, MAX_LEN, NEW_TOKENS = 32, 512, 20
 CAPITALS = ("France", "Japan", "Italy", "Spain", "Egypt", "Peru", "Canada", "Kenya", "Norway", "Cuba", "India", "China")

@@ -69,8 +69,8 @@ def start(model_class, mesh_device, checkpoint, *, rows, max_len, block, blocks=
         model_name=hf_config._name_or_path, num_devices=chips, tt_data_parallel=1, max_model_len=max_len, max_num_seqs=rows
     )
     blocks = blocks or -(-(budget + block * rows) // block)
-    heads = max(1, hf_config.num_key_value_heads // chips)
-    shape = blocks, heads, block, hf_config.hidden_size // hf_config.num_attention_heads
+    heads = hf_config.num_key_value_heads // min(chips, hf_config.num_key_value_heads)
+    shape = blocks, heads, block, hf_config.head_dim
     caches = model.allocate_kv_cache(shape, torch.bfloat16, hf_config.num_hidden_layers)
     width = min(-(-max_len // block), blocks)
     for enable_trace in (False, True) if trace else (False,):

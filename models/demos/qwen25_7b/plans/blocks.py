@@ -24,9 +24,10 @@ def table_width(max_seq_len: int, block: int) -> int:
     return ceil_div(max_seq_len, block)
 
 
-def continued_width(width: int) -> int:
-    """Entries of its table where a pass goes on from what the cache holds."""
-    return ceil_div(width, ENTRIES) * ENTRIES
+def continued_width(width: int, rows: int, block: int) -> int:
+    """Entries of its table where a pass of `rows` rows goes on from what the cache holds: attention reads as far as the rows
+    go, those of padding too, which may be past the longest text. width: as in decode."""
+    return ceil_div(width + ceil_div(rows, block), ENTRIES) * ENTRIES
 
 
 def blocks_for(texts: int, max_seq_len: int, block: int) -> int:
