@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import ttnn
 
-NO_CACHE_BEFORE = ()
+ROWS, MAX_LEN, BLOCK, NEW_TOKENS = 32, 512, 64, 20
 
 
 @dataclass
@@ -58,7 +58,9 @@ class Request:
         return len(self.answer) >= self.new_tokens or bool(self.answer and self.answer[-1] in self.stop_ids)
 
 
-def start(model_class, mesh_device, checkpoint, *, rows, max_len, block, blocks=None, optimizations="accuracy", trace=True):
+def start(
+    model_class, mesh_device, checkpoint, *, rows, max_len, block, blocks=None, optimizations="accuracy", trace=True
+):
     """The model with its caches, warmed up, as the plugin starts it: (model, kv_cache, blocks)."""
     hf_config = HFConfig(checkpoint)
     model = model_class.initialize_vllm_model(
@@ -66,7 +68,11 @@ def start(model_class, mesh_device, checkpoint, *, rows, max_len, block, blocks=
     )
     chips = mesh_device.get_num_devices()
     budget = model_class.get_max_tokens_all_users(
-        model_name=hf_config._name_or_path, num_devices=chips, tt_data_parallel=1, max_model_len=max_len, max_num_seqs=rows
+        model_name=hf_config._name_or_path,
+        num_devices=chips,
+        tt_data_parallel=1,
+        max_model_len=max_len,
+        max_num_seqs=rows,
     )
     blocks = blocks or -(-(budget + block * rows) // block)
     heads = hf_config.num_key_value_heads // min(chips, hf_config.num_key_value_heads)
@@ -79,6 +85,24 @@ def start(model_class, mesh_device, checkpoint, *, rows, max_len, block, blocks=
             kv_cache=caches, enable_trace=enable_trace, max_batch_size=rows, num_blocks=width, can_sample_on_device=True
         )
     return model, caches, blocks
+
+
+def engine(served, **options) -> "Engine":
+    return Engine(*served, BLOCK, rows=ROWS, max_len=MAX_LEN, **options)
+
+
+def requests(prompts, text, **options) -> list["Request"]:
+    return [Request(list(prompt), NEW_TOKENS, stop_ids=frozenset(text.stop_ids), **options) for prompt in prompts]
+
+
+@torch.no_grad()
+def greedy(hf, prompt, stop_ids, **options) -> list[int]:
+    """Hugging Face's text."""
+    out = hf.generate(
+        torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(stop_ids),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long), **options,
+    )  # fmt: skip
+    return out[0, len(prompt) :].tolist()
 
 
 class HFConfig(SimpleNamespace):
@@ -96,15 +120,16 @@ class HFConfig(SimpleNamespace):
 
 class Engine:
     """device: sample on the chips, else on the host. ahead: decode steps in flight. prefix_caching: known full blocks are
-    not computed again. decode_as_prefill: as the plugin's main and stable send decode steps."""
+    not computed again. decode_as_prefill: as the plugin's main and stable send decode steps. chooser(request, logits): the
+    host's, else the likeliest."""
 
     def __init__(
         self, model, kv_cache, blocks, block, *, rows, max_len, device=True, ahead=1, prefix_caching=False,
-        decode_as_prefill=False, trace=True,
+        decode_as_prefill=False, trace=True, chooser=None,
     ):  # fmt: skip
         self.model, self.kv_cache, self.block, self.trace = model, kv_cache, block, trace
         self.device, self.ahead, self.prefix_caching = device, ahead, prefix_caching
-        self.decode_as_prefill = decode_as_prefill
+        self.decode_as_prefill, self.chooser = decode_as_prefill, chooser
         self.free = OrderedDict.fromkeys(range(1, blocks))  # block 0 is nobody's
         self.holders = [0] * blocks
         self.known: dict[tuple, int] = {}
@@ -220,7 +245,9 @@ class Engine:
         if self.ahead > 1:
             out, events = self.model.read_decode_output(out, async_read=True)
         self.flight.append((list(self.running), out, events, device))
-        while len(self.flight) >= (self.ahead if steady or self.ahead == 1 else 2):
+        if not device or any(r.penalised for r in self.running):  # vLLM needs what was chosen for its next step
+            self._drain()
+        while len(self.flight) >= self.ahead:
             self._finish()
 
     _last_on_host = False
@@ -332,7 +359,10 @@ class Engine:
         if device and any(r.sampling.enable_log_probs for r in requests):
             out, log_probs = out
         if not device:
-            out = out[:, -1, :].argmax(-1)
+            logits = out[:, -1, :]
+            out = logits.argmax(-1)
+            if self.chooser:
+                out = torch.tensor([self.chooser(request, row) for request, row in zip(requests, logits)])
         ids = out.flatten().tolist()
         for row, request in enumerate(requests):
             if request.done:  # a step that was launched before its end was known

@@ -15,7 +15,9 @@ class DecodeRows:
         self._tables: Optional[torch.Tensor] = None
         self._tokens: Optional[list[int]] = None  # what the next step writes; None: the chips know it themselves
 
-    def place(self, tokens: torch.Tensor, start_pos: torch.Tensor, page_table: torch.Tensor, *, anew: bool) -> list[int]:
+    def place(
+        self, tokens: torch.Tensor, start_pos: torch.Tensor, page_table: torch.Tensor, *, anew: bool
+    ) -> list[int]:
         """For the next step; returns where it writes each row's token, NOWHERE for idle ones.
 
         tokens [batch, 1], start_pos [batch], page_table [batch, any width]: as vLLM knows them. anew: they are right; else
