@@ -13,10 +13,10 @@ import torch
 import ttnn
 
 from models.common.golden_mesh import hazards
+from models.common.golden_mesh.arithmetic.packer import pack
 from models.common.golden_mesh.errors import GoldenError, MissingGolden
 from models.common.golden_mesh.memory import GoldenMemory, Slot
 from models.common.golden_mesh.registry import GOLDENS, Golden
-from models.common.golden_mesh.rounding import round_to
 from models.common.golden_mesh.trace import Traces
 from models.common.golden_mesh.views import Views
 
@@ -223,9 +223,14 @@ def _replicas(step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Sl
 
 
 def _extras(step: Call) -> dict:
-    if "out" not in step.golden.wants:
-        return {}
-    return {"out": step.outputs[0] if len(step.outputs) == 1 else step.outputs}
+    """What a golden asks for beside its op's arguments (registry.py), but for `store`."""
+    extras = {}
+    if "out" in step.golden.wants:
+        extras["out"] = step.outputs[0] if len(step.outputs) == 1 else step.outputs
+    if "dtypes" in step.golden.wants:
+        bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+        extras["dtypes"] = {name: value.dtype for name, value in bound.items() if isinstance(value, Slot)}
+    return extras
 
 
 def _run_per_chip(step: Call, shards) -> None:
@@ -250,7 +255,7 @@ def _run_in_place(step: Call, shards, targets: list[Slot]) -> None:
     dtypes = [slot.dtype for slot in targets]
 
     def store(values, name=step.golden.writes[0]):
-        return round_to(values, dtypes[step.golden.writes.index(name)])
+        return pack(values, dtypes[step.golden.writes.index(name)])
 
     for group in _replicas(step, everything, list(everything)):
         mine = {slot: shards[slot][group[0]] for slot in shards}
@@ -285,14 +290,14 @@ def _run_over_chips(step: Call, shards) -> None:
 
 
 def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
-    """The golden's results as the outputs' dtypes hold them, checked against the real op's output specs."""
+    """The golden's results as the packer writes them, checked against the real op's output specs."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) != len(step.outputs):
         raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
     for v, slot in zip(values, step.outputs):
         if tuple(v.shape) != slot.shape:
             raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
-    return tuple(round_to(v, slot.dtype) for v, slot in zip(values, step.outputs))
+    return tuple(pack(v, slot.dtype) for v, slot in zip(values, step.outputs))
 
 
 REAL_CALL = ttnn.decorators.FastOperation.__call__

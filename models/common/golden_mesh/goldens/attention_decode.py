@@ -1,0 +1,244 @@
+"""Attention of one query a user, over a contiguous or a paged cache.
+
+A user's keys come in chunks, dealt out to the cores that its head has: a core takes its chunks one after another, and then
+cores join what they have, two by two. All that is kept between steps is bfloat16. Users never meet: what is computed here
+for all of them at once has, for each, the shape and order that it has alone.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from models.common.golden_mesh.arithmetic import engine, flash
+from models.common.golden_mesh.arithmetic.kernel import Kernel
+from models.common.golden_mesh.arithmetic.product import product
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.goldens.attention import gather
+from models.common.golden_mesh.registry import golden
+
+POSITIONS_AT_A_TIME = 1 << 16  # keys of so many positions are widened to float32 at once: 64 MiB a kv head of 128
+TILE = 32
+GRID = 64  # cores of a chip, where no program config names a grid
+HALF_TILE = 16  # so many heads, or fewer, are computed in half tiles, whose exp is the approximate one
+
+
+@golden("ttnn.transformer.scaled_dot_product_attention_decode")
+def scaled_dot_product_attention_decode(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    *,
+    is_causal=True,
+    attn_mask=None,
+    cur_pos=(),
+    cur_pos_tensor=None,
+    scale=None,
+    program_config=None,
+    compute_kernel_config=None,
+    dtypes,
+    out,
+):
+    """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]"""
+    capacity = input_tensor_k.shape[2]
+    positions = torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
+    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
+    if lengths.max() > capacity:
+        raise GoldenError(f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user")
+
+    def keys_and_values(users):
+        return (cache[users, :, : int(lengths[users].max())] for cache in (input_tensor_k, input_tensor_v))
+
+    chunk = min(512, capacity & -capacity)  # the largest power of two that divides the cache's length
+    way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
+    return way.attend(input_tensor_q, keys_and_values, lengths, attn_mask, chunk, out)
+
+
+@golden("ttnn.transformer.paged_scaled_dot_product_attention_decode")
+def paged_scaled_dot_product_attention_decode(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    page_table_tensor,
+    *,
+    is_causal=True,
+    attn_mask=None,
+    cur_pos_tensor=None,
+    scale=None,
+    program_config=None,
+    compute_kernel_config=None,
+    dtypes,
+    out,
+):
+    """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads, dim]"""
+    capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
+    positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
+    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
+
+    def keys_and_values(users):
+        return (gather(cache, page_table_tensor[users], lengths[users]) for cache in (input_tensor_k, input_tensor_v))
+
+    if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
+        grid = ttnn.CoreCoord(8, 8)
+        program_config = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32)
+        program_config.max_cores_per_head_batch = 1
+    way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
+    return way.attend(input_tensor_q, keys_and_values, lengths, attn_mask, 0, out)
+
+
+def _lengths(q, positions, is_causal: bool, capacity: int) -> torch.Tensor:
+    """How many positions each user sees: those up to its own, or (not causal) all of its cache. 0: a skipped user."""
+    users = q.shape[1]
+    return positions[:users].long() + 1 if is_causal else torch.full((users,), capacity)
+
+
+def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dtypes) -> "_Decode":
+    users, heads, dim = q.shape[1:]
+    kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
+    half_tiles = is_causal and heads <= HALF_TILE and dtypes["input_tensor_q"] == ttnn.bfloat16
+    cores = most = GRID
+    if program_config is not None:
+        grid = program_config.compute_with_storage_grid_size
+        cores, most = grid.x * grid.y, program_config.max_cores_per_head_batch
+    a_user = min(cores, most * users * k.shape[1]) // users
+    return _Decode(
+        kernel=kernel,
+        scale=dim**-0.5 if scale is None else scale,
+        approximate=half_tiles or flash.exp_is_approximate(program_config),
+        chunk=None if program_config is None else program_config.k_chunk_size,
+        cores=max(1, a_user // k.shape[1]),
+    )
+
+
+@dataclass(frozen=True)
+class _Decode:
+    kernel: Kernel
+    scale: float
+    approximate: bool  # of exp
+    chunk: int | None  # keys at a time; 0: chosen by each user's position; None: by the cache's length
+    cores: int  # that a user's kv head has
+
+    def attend(self, q, keys_and_values, lengths, mask, cache_chunk: int, out) -> torch.Tensor:
+        """A user at position -1 is skipped: its output is whatever lay there on a chip, zeros here."""
+        heads = q.shape[2]
+        result = torch.zeros(out.shape)
+        chunks = self._chunks(lengths, cache_chunk)
+        for chunk in chunks[lengths > 0].unique().tolist():
+            users = ((chunks == chunk) & (lengths > 0)).nonzero().flatten()
+            for some in users.split(max(1, POSITIONS_AT_A_TIME // int(lengths[users].max()))):
+                masks = None if mask is None else mask[0, some, :heads]
+                k, v = keys_and_values(some)
+                result[0, some, :heads] = self._attend(q[0, some], k, v, lengths[some], masks, chunk).float()
+        return result
+
+    def _chunks(self, lengths: torch.Tensor, cache_chunk: int) -> torch.Tensor:
+        """Keys at a time, for each user. By position: a power of two of tiles, 4 with a float32 dest, else 8 at most."""
+        if self.chunk != 0:
+            return torch.full_like(lengths, self.chunk or cache_chunk)
+        tiles = -(-lengths // TILE)
+        steps = torch.tensor([1, 2, 4, 8][: 3 if self.kernel.wide else 4])
+        return steps[(tiles[:, None] > steps).sum(1).clamp(max=len(steps) - 1)] * TILE
+
+    def _attend(self, q, k, v, lengths, mask, chunk: int) -> torch.Tensor:
+        """q [B, heads, dim], k and v [B, kv heads, longest, dim], mask [B, heads, longest] -> [B, heads, dim]"""
+        kernel, kv_heads = self.kernel, k.shape[1]
+        count = -(-k.shape[2] // chunk)
+        k, v = (_lengthened(x, count * chunk) for x in (k, v))
+        queries = q.unflatten(1, (kv_heads, -1))  # [B, kv heads, group, dim]
+        scores = engine.to_bfloat16(product(queries, k.transpose(-1, -2), kernel, block=-(-k.shape[-1] // TILE)))
+        if mask is not None:
+            mask = F.pad(mask, (0, count * chunk - mask.shape[-1])).unflatten(1, (kv_heads, -1))
+            scores = engine.add(scores, mask.clamp(min=flash.HIDDEN))
+        hidden = torch.arange(count * chunk) >= lengths[:, None]
+
+        # From here on a dim of cores and one of the chunks that a core has: [B, kv heads, cores, turns, ...]
+        order = _dealt(-(-lengths // chunk), self.cores)
+        cores, turns = order.shape[1:]
+        order = order.flatten(1)
+        scores = _in_order(scores.float().unflatten(-1, (count, chunk)).movedim(-2, 2), order)
+        v = _in_order(v.unflatten(2, (count, chunk)), order)
+        hidden = _in_order(hidden.view(-1, 1, count, 1, chunk), order) | (order < 0)[:, None, :, None, None]
+        scores = scores.masked_fill(hidden, flash.HIDDEN)
+        largest = scores.amax(-1, keepdim=True).unflatten(2, (cores, turns)).cummax(3).values
+        weights = flash.weights(scores, largest.flatten(2, 3), self.scale, kernel, self.approximate)
+        weights = engine.to_bfloat16(weights.masked_fill_(hidden, 0))
+        total = flash.sum_of_rows(weights, kernel)
+        parts = torch.cat((product(weights, v, kernel, block=chunk // TILE), total), -1)  # the sum is a column more
+        state = self._in_turns(engine.to_bfloat16(parts).unflatten(2, (cores, turns)), largest)
+        state = self._joined(state, largest[:, :, :, -1])
+        inverse = engine.to_bfloat16(1 / state[..., -1:].float())
+        return flash.times(state[..., :-1], inverse, kernel).flatten(1, 2)
+
+    def _in_turns(self, parts: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+        """[B, kv heads, cores, turns, group, dim + 1] -> [B, kv heads, cores, group, dim + 1]: a core's chunks in order."""
+        state = parts[:, :, :, 0]
+        factors = engine.to_bfloat16(flash.correction(largest[:, :, :, :-1], largest[:, :, :, 1:], self.scale))
+        for turn in range(1, parts.shape[3]):
+            state = engine.add(flash.times(state, factors[:, :, :, turn - 1], self.kernel), parts[:, :, :, turn])
+        return state
+
+    def _joined(self, state: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+        """[B, kv heads, cores, group, dim + 1] -> [B, kv heads, group, dim + 1], along a tree of pairs."""
+        cores = state.shape[2]
+        for pairs in _tree(cores):
+            into, other = (torch.tensor(side) for side in zip(*pairs))
+            new = torch.maximum(largest[:, :, into], largest[:, :, other])
+            factors = [flash.correction(largest[:, :, side], new, self.scale) for side in (into, other)]
+            values = [
+                flash.times(state[:, :, side, :, :-1], engine.to_bfloat16(factor), self.kernel)
+                for side, factor in zip((into, other), factors)
+            ]
+            total = sum(state[:, :, side, :, -1:].float() * factor for side, factor in zip((into, other), factors))
+            state, largest = state.clone(), largest.clone()
+            state[:, :, into] = torch.cat((engine.add(*values), engine.to_bfloat16(total)), -1)
+            largest[:, :, into] = new
+        return state[:, :, cores - 1]
+
+
+def _lengthened(x: torch.Tensor, length: int) -> torch.Tensor:
+    return x if x.shape[2] == length else F.pad(x, (0, 0, 0, length - x.shape[2]))
+
+
+def _dealt(chunks: torch.Tensor, cores: int) -> torch.Tensor:
+    """Which chunks each core has, [B, cores, turns]; -1: none. chunks: how many each user has.
+
+    The last core has a user's last chunks, and joins all others'. Where there are fewer chunks than cores the first cores
+    have none.
+    """
+    core = torch.arange(cores)
+    chunks = chunks[:, None]
+    each, rest = chunks // cores, chunks % cores
+    first = core * each + torch.minimum(rest, core)
+    count = each + (core < rest)
+    few = chunks < cores
+    first = torch.where(few, core - (cores - chunks), first)
+    count = torch.where(few, (first >= 0).long(), count)
+    turn = torch.arange(int(count.max()))
+    return torch.where(turn < count[..., None], first[..., None] + turn, -1)
+
+
+def _in_order(x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """x [B, heads, chunks, ...] with each user's chunks as `order` [B, places] names them."""
+    places = torch.arange(order.shape[1])
+    if order.shape[1] == x.shape[2] and ((order == places) | (order < 0)).all():
+        return x
+    return x.transpose(1, 2)[torch.arange(len(x))[:, None], order.clamp(min=0)].transpose(1, 2)
+
+
+def _tree(cores: int) -> list[list[tuple[int, int]]]:
+    """Which core takes what from which, round by round: (into, other).
+
+    In round r the cores whose number ends in r + 1 ones take from the one 2**r below. Where the number of cores is no
+    power of two, the last core takes what is left over, in a round in which it is free.
+    """
+    rounds = []
+    for r in range((cores - 1).bit_length()):
+        ones = (2 << r) - 1
+        rounds.append([(core, core - (1 << r)) for core in range(cores) if core & ones == ones])
+    last = cores - 1
+    for core in range(last - 1, -1, -1):
+        r = (~core & (core + 1)).bit_length() - 1  # how many ones its number ends in
+        if core + (1 << r) > last and all(into != last for into, _ in rounds[r]):
+            rounds[r].append((last, core))
+    return [pairs for pairs in rounds if pairs]
