@@ -57,7 +57,7 @@ class Golden:
 
     @cached_property
     def wants(self) -> frozenset[str]:
-        return frozenset(self.signature.parameters) & {"dtypes", "out", "store"}
+        return self.keywords & {"dtypes", "out", "store"}
 
 
 GOLDENS: dict[str, Golden] = {}

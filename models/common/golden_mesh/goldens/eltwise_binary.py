@@ -44,7 +44,8 @@ def _compute(function: Callable, a: Operand, b: Operand, activations, a_activati
     a, b = _tensor(a, b), _tensor(b, a)
     in_float32 = torch.float32 in (a.dtype, b.dtype) or out_dtype == ttnn.float32
     a, b = _operand(a, a_activations, in_float32), _operand(b, b_activations, in_float32)
-    result = _ENGINE.get(function, function)(a, b) if _for_engine(a, b, out_dtype) else function(wide(a), wide(b))
+    engines = _ENGINE.get(function) if _for_engine(a, b, out_dtype) else None
+    result = engines(a, b) if engines else function(wide(a), wide(b))
     return _as_dest(activate_all(wide(result), activations) if activations else result, in_float32)
 
 
