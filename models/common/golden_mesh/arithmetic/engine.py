@@ -12,7 +12,7 @@ A register holds 11 bits: bfloat16's 8, or float32 without its last 13. So LoFi 
 SrcB alone; HiFi3 leaves out the smallest part, 2**-12 of a product at most; HiFi4 is exact for bfloat16, and cuts one bit of
 a float32 in SrcA. Cut, not rounded: what is lost makes every result smaller.
 
-A float32 tensor in these functions is one that the chip unpacks from float32 (to 11 bits); a bfloat16 one has its 8.
+A float32 tensor has 24 bits unless `bits` says that fewer are used; a bfloat16 tensor has 8.
 """
 
 import torch
@@ -20,35 +20,42 @@ import torch
 from models.common.golden_mesh.arithmetic.kernel import Kernel
 
 SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST = 10, 5, 11, 7  # significant bits that the multiplier takes
-_FRACTION = 24  # significant bits of a float32
+FLOAT32, BFLOAT16 = 24, 8  # significant bits of the formats
 
 
 def keep(x: torch.Tensor, bits: int) -> torch.Tensor:
     """float32 `x` with all but its first `bits` significant bits cut off."""
-    return (x.contiguous().view(torch.int32) & (-1 << (_FRACTION - bits))).view(torch.float32)
+    return (x.contiguous().view(torch.int32) & (-1 << (FLOAT32 - bits))).view(torch.float32)
 
 
-def source_a(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+def source_a(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
     """What of `x` in SrcA the multiplier uses, as float32."""
-    if kernel.phases == 1:
-        return keep(x.float(), SRC_A_FIRST)
-    return x.float() if x.dtype == torch.bfloat16 else keep(x.float(), SRC_A)
+    return _cut(x, SRC_A_FIRST if kernel.phases == 1 else SRC_A, bits)
 
 
-def source_b(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+def source_b(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
     """What of `x` in SrcB the multiplier uses, as float32."""
-    if kernel.phases <= 2:
-        return keep(x.float(), SRC_B_FIRST)
-    return x.float() if x.dtype == torch.bfloat16 else keep(x.float(), SRC_B)
+    return _cut(x, SRC_B_FIRST if kernel.phases <= 2 else SRC_B, bits)
 
 
-def to_dest(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    """A result as dest holds it; `x` is a float32 of one's own, changed in place."""
-    return x if kernel.wide else to_bfloat16_dest_(x)
+def _cut(x: torch.Tensor, taken: int, bits: int) -> torch.Tensor:
+    bits = BFLOAT16 if x.dtype == torch.bfloat16 else bits
+    return keep(x.float(), taken) if taken < bits else x.float()
 
 
-def to_bfloat16_dest_(x: torch.Tensor) -> torch.Tensor:
-    """float32 `x` as a bfloat16 dest holds it, in place, still as float32.
+def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """float32 `x` rounded to its first `bits` significant bits, ties away from zero."""
+    cut = FLOAT32 - bits
+    return (x.contiguous().view(torch.int32) + (1 << (cut - 1))).bitwise_and_(-1 << cut).view(torch.float32)
+
+
+def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
+    """float32 dest packed to bfloat16; still a float32 tensor, as what is computed with next."""
+    return round_away(x, BFLOAT16)
+
+
+def round_sum_(x: torch.Tensor) -> torch.Tensor:
+    """A sum as a bfloat16 dest holds it, in place; `x` is a float32 of one's own.
 
     The engine adds with eleven bits and rounds the sum to eight, ties away from zero both times. So what is 7/16 of a unit
     in the last place is rounded up already: 9/16 of one is added and the rest cut off.
@@ -57,40 +64,34 @@ def to_bfloat16_dest_(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+def to_dest_(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """A product as dest holds it, in place; `x` is a float32 of one's own."""
+    return x if kernel.wide else round_sum_(x)
+
+
+def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
     """a (through SrcA) * b (through SrcB), as dest holds it; shapes broadcast."""
-    first, second = source_a(a, kernel), source_b(b, kernel)
+    first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
     result = first * second
     if kernel.phases == 3:
         result -= (first - keep(first, SRC_A_FIRST)) * (second - keep(second, SRC_B_FIRST))
-    return to_dest(result, kernel)
+    return to_dest_(result, kernel)
 
 
 def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a + b packed to bfloat16, which is the same from a dest of either kind. Shapes broadcast.
+    """a + b packed to bfloat16, which is the same from a dest of either kind; a float32 tensor. Shapes broadcast.
 
-    The smaller operand is first rounded to a multiple of 2**-10 of the larger one's power of two; `to_bfloat16_dest_` sees
-    only the sum's power of two, which now and then is another one: 99.6 % of sums of random bfloat16 values are a chip's.
+    The smaller operand is first rounded to a multiple of 2**-10 of the larger one's power of two; `round_sum_` sees only
+    the sum's power of two, which now and then is another one: 99.6 % of sums of random bfloat16 values are a chip's.
     """
-    return to_bfloat16_dest_(a.float() + b.float()).bfloat16()
+    return round_sum_(a.float() + b.float())
 
 
 def subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a - b, rounded as `add` is."""
-    return to_bfloat16_dest_(a.float() - b.float()).bfloat16()
+    return round_sum_(a.float() - b.float())
 
 
 def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a + b as a float32 dest holds it: float32 in name, eleven bits in fact."""
     return round_away(keep(a.float(), SRC_B) + keep(b.float(), SRC_B), SRC_B)
-
-
-def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """float32 `x` rounded to its first `bits` significant bits, ties away from zero."""
-    cut = _FRACTION - bits
-    return (x.contiguous().view(torch.int32) + (1 << (cut - 1))).bitwise_and_(-1 << cut).view(torch.float32)
-
-
-def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
-    """float32 dest packed to bfloat16."""
-    return round_away(x, 8).bfloat16()

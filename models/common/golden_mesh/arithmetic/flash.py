@@ -22,25 +22,25 @@ def exp_is_approximate(program_config: ttnn.SDPAProgramConfig | None) -> bool:
 
 
 def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
-    """exp((scores - largest) * scale), float32 as dest holds it."""
+    """exp((scores - largest) * scale), float32 as dest holds it. What is given has eleven bits at most."""
     if kernel.wide:
-        return exp(engine.add_in_float32_dest(scores, -largest), scale, approximate=approximate)
-    result = exp(engine.subtract(scores, largest).float(), scale, approximate=approximate)
+        return exp(engine.round_away(scores - largest, engine.SRC_B), scale, approximate=approximate)
+    result = exp(engine.subtract(scores, largest), scale, approximate=approximate)
     return engine.keep(result, 8) if approximate else result.bfloat16().float()
 
 
 def correction(old: torch.Tensor, new: torch.Tensor, scale: float) -> torch.Tensor:
-    """exp((old - new) * scale), float32; here the kernels have the scale in bfloat16, cut."""
+    """exp((old - new) * scale); here the kernels have the scale in bfloat16, cut."""
     return torch.exp((old - new) * engine.keep(torch.tensor(scale), 8).item())
 
 
 def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    """values * factor, a column, packed to bfloat16."""
-    return engine.to_bfloat16(engine.multiply(values, factor, kernel))
+    """values * factor, a column, both packed to bfloat16 before, and the result after."""
+    return engine.to_bfloat16(engine.multiply(values, factor, kernel, engine.BFLOAT16))
 
 
-def sum_of_rows(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+def sum_of_rows(x: torch.Tensor, kernel: Kernel, bits: int = engine.FLOAT32) -> torch.Tensor:
     """[..., W] -> [..., 1], of what SrcB takes of x, as dest holds it."""
     if kernel.wide:
-        return engine.source_b(x, kernel).sum(-1, keepdim=True)
+        return engine.source_b(x, kernel, bits).sum(-1, keepdim=True)
     return product(x, torch.ones(x.shape[-1], 1), kernel)

@@ -12,7 +12,7 @@ ttnn.typecast alone asks for another way (`typecast`): no rounding of single val
 import torch
 import ttnn
 
-from models.common.golden_mesh.arithmetic.engine import keep, round_away
+from models.common.golden_mesh.arithmetic.engine import BFLOAT16, keep, round_away, to_bfloat16
 from models.common.golden_mesh.rounding import BLOCK, round_to
 
 # Moves ties, and nothing else, away from zero: a value of 8 bits that is no tie is further than this from one.
@@ -24,7 +24,7 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     if values.numel() > 1 and not any(values.stride()):  # one value, expanded: stays one value
         return pack(values[(0,) * values.dim()], dtype).expand(values.shape)
     if dtype == ttnn.bfloat16 and values.dtype == torch.float32:
-        return round_to(round_away(values, 8), dtype)
+        return to_bfloat16(values).bfloat16()
     if dtype not in (ttnn.bfloat8_b, ttnn.bfloat4_b):
         return round_to(values, dtype)
     packed = _block(round_away(values.float(), 7))
@@ -35,7 +35,7 @@ def typecast(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     """What ttnn.typecast makes of a bfloat16 or float32 tensor. To bfloat8_b float32 is cut to bfloat16 first, which makes
     up for the ties that then go away from zero; to bfloat16 the vector unit rounds it, ties to even."""
     if dtype == ttnn.bfloat8_b:
-        return _block(keep(values.float(), 8))
+        return _block(keep(values.float(), BFLOAT16))
     return round_to(values, dtype) if dtype == ttnn.bfloat16 else pack(values, dtype)
 
 
@@ -49,6 +49,8 @@ def _cut_to_four_bits(values: torch.Tensor) -> torch.Tensor:
     width = values.shape[-1]
     blocks = torch.nn.functional.pad(values.float(), (0, -width % BLOCK)).unflatten(-1, (-1, BLOCK))
     largest = blocks.abs().amax(-1, keepdim=True)
-    step = (largest.view(torch.int32) & (0xFF << 23)).view(torch.float32) / 4  # 3 bits: 1, 1/2 and 1/4 of its power of two
+    step = (largest.view(torch.int32) & (0xFF << 23)).view(
+        torch.float32
+    ) / 4  # 3 bits: 1, 1/2 and 1/4 of its power of two
     cut = torch.trunc(blocks / step.clamp(min=torch.finfo(torch.float32).tiny)) * step
     return cut.flatten(-2)[..., :width].bfloat16()

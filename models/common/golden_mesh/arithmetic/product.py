@@ -2,7 +2,7 @@
 
 Torch's product of a row may differ in its last bit with the number of rows beside it: MKL has other loops for fewer than 4
 rows or a few columns, deals both out to its threads, and cuts long sums by the size of the whole. So rows come in multiples
-of 8 and columns in multiples of a tile, padded with zeros, and sums are cut at fixed places: then a row alone and a row among
+of 4 and columns in multiples of a tile, padded with zeros, and sums are cut at fixed places: then a row alone and a row among
 others go through the same additions in the same order, whatever the number of threads.
 
 With a float32 dest the sum is torch's, in float32, over operands cut by the fidelity. Of the chip's own sum two things are
@@ -13,29 +13,47 @@ HiFi3's missing part (3e-5 of it).
 import torch
 import torch.nn.functional as F
 
-from models.common.golden_mesh.arithmetic.engine import SRC_A, SRC_A_FIRST, SRC_B_FIRST, keep, source_a, source_b
-from models.common.golden_mesh.arithmetic.engine import to_bfloat16_dest_ as round_
+from models.common.golden_mesh.arithmetic.engine import (
+    FLOAT32,
+    SRC_A,
+    SRC_A_FIRST,
+    SRC_B_FIRST,
+    keep,
+    round_sum_,
+    source_a,
+    source_b,
+)
 from models.common.golden_mesh.arithmetic.kernel import Kernel
 
-ROWS, COLUMNS = 8, 32  # rows and columns are padded to multiples of these
+ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # of the inner dim at a time, so that a widened piece of a weight stays in the processor's cache
 DEST_COLUMNS = 4096  # of a bfloat16 dest at a time, likewise
 TILE, FACE = 32, 16  # what the engine takes of the inner dim at a time: a tile, in two halves
 
 
-def product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, *, block: int | None = None) -> torch.Tensor:
+def product(
+    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, *, bits: int = FLOAT32, block: int | None = None
+) -> torch.Tensor:
     """a [..., M, K] @ b [..., K, N] in float32, as dest holds it.
 
-    b of one matrix is a weight for all batches of a; else both have the same batch. block: tiles of the inner dim that a
+    b of one matrix is a weight for all batches of a; else their batches broadcast. bits: of a float32 a. block: tiles of the inner dim that a
     bfloat16 dest sums by itself; the default is what ttnn's own program configs choose.
     """
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(a.shape[:-2], b.shape[:-2], key=len)  # b's batch is all ones, and may have the higher rank
         rows = _weighted(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), kernel, block)
         return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if kernel.wide:
+        a, b = source_b(a, kernel, bits), source_a(b, kernel)
+    batch = _common_batch(a.shape[:-2], b.shape[:-2])
     left, right = (x.expand(*batch, *x.shape[-2:]).flatten(0, -3) for x in (a, b))
     return _batched(left, right, kernel, block).reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
+    """The shape that both broadcast to. (torch.broadcast_shapes takes longer than a small product.)"""
+    rank = max(len(a), len(b))
+    return tuple(max(pair) for pair in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b))
 
 
 def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int | None) -> torch.Tensor:
@@ -48,14 +66,14 @@ def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: i
         parts = weight.split(DEST_COLUMNS, 1)
         return torch.cat([_batched(rows[None], part[None], kernel, block)[0] for part in parts], 1)
     count, (inner, columns) = len(rows), weight.shape
-    rows = F.pad(source_b(rows, kernel), (0, 0, 0, -count % ROWS))
+    rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     piece = torch.zeros(min(inner, STEP), columns + -columns % COLUMNS)
+    filled = piece[:, :columns]
     total = torch.zeros(len(rows), piece.shape[1])
     for start in range(0, inner, STEP):
-        part = weight[start : start + STEP]
-        widened = piece[: len(part)]
-        widened[:, :columns].copy_(_cut(part, kernel))
-        total.addmm_(rows[:, start : start + STEP], widened)
+        part = _cut(weight[start : start + STEP], kernel)
+        filled[: len(part)].copy_(part)
+        total.addmm_(rows[:, start : start + STEP], piece[: len(part)])
     return total[:count, :columns]
 
 
@@ -67,19 +85,21 @@ def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int | None) -> torch.Tensor:
-    """a [B, M, K] @ b [B, K, N]"""
+    """a [B, M, K] @ b [B, K, N]; for a float32 dest both are cut already."""
     rows, columns = a.shape[1], b.shape[2]
-    a = F.pad(a, (0, 0, 0, -rows % ROWS))
-    b = F.pad(b, (0, -columns % COLUMNS))
-    total = _float32_dest(a, b, kernel) if kernel.wide else _bfloat16_dest(a, b, kernel, block)
+    a, b = _padded(a, below=-rows % ROWS), _padded(b, right=-columns % COLUMNS)
+    total = _float32_dest(a, b) if kernel.wide else _bfloat16_dest(a, b, kernel, block)
     return total[:, :rows, :columns]
 
 
-def _float32_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    left, right = source_b(a, kernel), source_a(b, kernel)
-    total = torch.bmm(left[:, :, : 4 * STEP], right[:, : 4 * STEP])
-    for start in range(4 * STEP, left.shape[2], 4 * STEP):
-        total.baddbmm_(left[:, :, start : start + 4 * STEP], right[:, start : start + 4 * STEP])
+def _padded(x: torch.Tensor, below: int = 0, right: int = 0) -> torch.Tensor:
+    return F.pad(x, (0, right, 0, below)) if below or right else x
+
+
+def _float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    total = torch.bmm(a[:, :, : 4 * STEP], b[:, : 4 * STEP])
+    for start in range(4 * STEP, a.shape[2], 4 * STEP):
+        total.baddbmm_(a[:, :, start : start + 4 * STEP], b[:, start : start + 4 * STEP])
     return total
 
 
@@ -96,11 +116,13 @@ def _bfloat16_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int 
             if dest is not None:
                 sums = dest if sums is None else (sums + dest).bfloat16().float()
             last = tile + block >= tiles
-            dest = sums if last and sums is not None else a.new_zeros(len(a), a.shape[1], b.shape[2], dtype=torch.float32)
+            dest = (
+                sums if last and sums is not None else a.new_zeros(len(a), a.shape[1], b.shape[2], dtype=torch.float32)
+            )
         at = slice(tile * TILE, (tile + 1) * TILE)
         for left, right in _phases(a[:, :, at].float(), b[:, at].float(), kernel):
             for half in (slice(0, FACE), slice(FACE, TILE)):
-                round_(dest.baddbmm_(left[:, :, half], right[:, half]))
+                round_sum_(dest.baddbmm_(left[:, :, half], right[:, half]))
     return dest
 
 

@@ -48,28 +48,30 @@ def chunked_scaled_dot_product_attention(
 ):
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
     start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
-    lengths = torch.full((len(input_tensor_q),), start + input_tensor_q.shape[2])
-    k, v = (gather(cache, page_table_tensor, lengths) for cache in (input_tensor_k, input_tensor_v))
+    length = start + input_tensor_q.shape[2]
+    blocks = blocks_of(page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k)
+    caches = (input_tensor_k, input_tensor_v)
+    k, v = (cache[blocks].transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches)
     attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
     return attend(input_tensor_q, k, v, start=start)
 
 
-def gather(cache: torch.Tensor, page_table: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Each user's first positions, in order, out of its blocks of cache [blocks, kv heads, size, dim].
+def blocks_of(page_table: torch.Tensor, lengths: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    """The blocks of cache [blocks, kv heads, size, dim] that hold each user's first positions, in order, [B, most].
 
-    [B, kv heads, longest, dim]; what lies there beyond a user's own length means nothing.
+    Where a user needs fewer than another it is block 0. GoldenError: a block that the cache does not have.
     """
     size = cache.shape[2]
-    longest = int(lengths.max())
-    blocks = page_table[: len(lengths), : -(-longest // size)].long()
+    most = -(-int(lengths.max()) // size)
+    blocks = page_table[: len(lengths), :most].long()
     needed = torch.arange(blocks.shape[1]) * size < lengths[:, None]
     missing = needed & ((blocks < 0) | (blocks >= len(cache)))
-    if longest > blocks.shape[1] * size or missing.any():
+    if most > blocks.shape[1] or missing.any():
         raise GoldenError(
-            f"attention to {longest} positions in blocks {blocks[needed].unique().tolist()}: the page table has "
+            f"attention to {int(lengths.max())} positions in blocks {blocks[needed].unique().tolist()}: the page table has "
             f"{page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
         )
-    return cache[blocks.masked_fill(~needed, 0)].transpose(1, 2).flatten(2, 3)[:, :, :longest]
+    return blocks.masked_fill(~needed, 0)
 
 
 class _Attention:
@@ -106,14 +108,16 @@ class _Attention:
                 scores[..., : part.shape[-1]] = self._add(scores[..., : part.shape[-1]], part)
             hidden = self._hidden(rows, first, at, length, start)
             scores.masked_fill_(hidden, flash.HIDDEN)
-            chunk = self._chunk(scores, hidden, v[..., at : at + self.keys, :], state and [x[..., first:, :] for x in state])
+            chunk = self._chunk(
+                scores, hidden, v[..., at : at + self.keys, :], state and [x[..., first:, :] for x in state]
+            )
             if state is not None and first:
                 chunk = [torch.cat((old[..., :first, :], new), -2) for old, new in zip(state, chunk)]
             state = chunk
         _, total, result = state
         total = flash.sum_of_rows(total, self.kernel)
-        inverse = 1 / engine.keep(total, engine.SRC_B) if self.kernel.wide else (1 / total).bfloat16()
-        return flash.times(result, inverse, self.kernel).flatten(1, 2)
+        inverse = 1 / engine.keep(total, engine.SRC_B) if self.kernel.wide else (1 / total).bfloat16().float()
+        return engine.multiply(result, inverse, self.kernel).flatten(1, 2)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         """[B, kv heads, group, rows, chunk], float32"""
@@ -121,7 +125,7 @@ class _Attention:
         return product(q.flatten(2, 3), k[:, :, 0].transpose(-1, -2), self.kernel).unflatten(2, (group, rows))
 
     def _add(self, a, b) -> torch.Tensor:
-        return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b).float()
+        return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
 
     def _hidden(self, rows: int, first: int, at: int, length: int, start: int | None) -> torch.Tensor:
         """Which keys of the chunk at `at` a query may not see, [rows - first, chunk]."""
@@ -136,15 +140,17 @@ class _Attention:
         largest = engine.keep(scores.amax(-1, keepdim=True), 8)
         if state is not None:
             largest = torch.maximum(largest, state[0])
+        if kernel.wide:
+            scores = engine.keep(scores, engine.SRC_B)
         weights = flash.weights(scores, largest, self.scale, kernel, self.approximate).masked_fill_(hidden, 0)
         sums = weights.unflatten(-1, (-1, TILE)).sum(-2)
         if not kernel.wide:
-            sums = sums.bfloat16().float()
+            sums = sums.bfloat16().float()  # in L1, to nearest even
         group, rows = weights.shape[2:4]
         result = product(weights.flatten(2, 3), v[:, :, 0], kernel).unflatten(2, (group, rows))
         result = engine.to_bfloat16(result)
         if state is not None:
             factor = engine.to_bfloat16(flash.correction(state[0], largest, self.scale))
             sums = self._add(sums, engine.multiply(state[1], factor, kernel))
-            result = result + flash.times(state[2], factor, kernel)  # in L1, to nearest even
+            result = (result + flash.times(state[2], factor, kernel)).bfloat16().float()  # likewise
         return largest, sums, result

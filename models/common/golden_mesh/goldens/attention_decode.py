@@ -13,9 +13,9 @@ import ttnn
 
 from models.common.golden_mesh.arithmetic import engine, flash
 from models.common.golden_mesh.arithmetic.kernel import Kernel
-from models.common.golden_mesh.arithmetic.product import product
+from models.common.golden_mesh.arithmetic.product import ROWS, product
 from models.common.golden_mesh.errors import GoldenError
-from models.common.golden_mesh.goldens.attention import gather
+from models.common.golden_mesh.goldens.attention import blocks_of
 from models.common.golden_mesh.registry import golden
 
 POSITIONS_AT_A_TIME = 1 << 16  # keys of so many positions are widened to float32 at once: 64 MiB a kv head of 128
@@ -47,8 +47,10 @@ def scaled_dot_product_attention_decode(
     if lengths.max() > capacity:
         raise GoldenError(f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user")
 
-    def keys_and_values(users):
-        return (cache[users, :, : int(lengths[users].max())] for cache in (input_tensor_k, input_tensor_v))
+    def keys_and_values(users, chunk, order):
+        longest = int(lengths[users].max())
+        caches = (cache[users, :, :longest] for cache in (input_tensor_k, input_tensor_v))
+        return (_in_order(_in_chunks(cache, chunk), order) for cache in caches)
 
     chunk = min(512, capacity & -capacity)  # the largest power of two that divides the cache's length
     way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
@@ -76,8 +78,13 @@ def paged_scaled_dot_product_attention_decode(
     positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
     lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
 
-    def keys_and_values(users):
-        return (gather(cache, page_table_tensor[users], lengths[users]) for cache in (input_tensor_k, input_tensor_v))
+    def keys_and_values(users, chunk, order):
+        blocks = blocks_of(page_table_tensor[users], lengths[users], input_tensor_k)
+        if chunk == input_tensor_k.shape[2]:
+            blocks = _in_order(blocks, order)
+            return input_tensor_k[blocks], input_tensor_v[blocks]
+        caches = (cache[blocks].transpose(1, 2).flatten(2, 3) for cache in (input_tensor_k, input_tensor_v))
+        return (_in_order(_in_chunks(cache, chunk), order) for cache in caches)
 
     if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
         grid = ttnn.CoreCoord(8, 8)
@@ -120,92 +127,100 @@ class _Decode:
     cores: int  # that a user's kv head has
 
     def attend(self, q, keys_and_values, lengths, mask, cache_chunk: int, out) -> torch.Tensor:
-        """A user at position -1 is skipped: its output is whatever lay there on a chip, zeros here."""
+        """keys_and_values(users, chunk, order): [B, cores x turns, kv heads, chunk, dim] each, the chunks in that order.
+
+        A user at position -1 is skipped: its output is whatever lay there on a chip, zeros here.
+        """
         heads = q.shape[2]
         result = torch.zeros(out.shape)
-        chunks = self._chunks(lengths, cache_chunk)
-        for chunk in chunks[lengths > 0].unique().tolist():
-            users = ((chunks == chunk) & (lengths > 0)).nonzero().flatten()
+        for chunk, users in self._by_chunk(lengths, cache_chunk):
             for some in users.split(max(1, POSITIONS_AT_A_TIME // int(lengths[users].max()))):
+                order = _dealt(-(-lengths[some] // chunk), self.cores)
+                k, v = keys_and_values(some, chunk, order)
                 masks = None if mask is None else mask[0, some, :heads]
-                k, v = keys_and_values(some)
-                result[0, some, :heads] = self._attend(q[0, some], k, v, lengths[some], masks, chunk).float()
+                result[0, some, :heads] = self._attend(q[0, some], k, v, lengths[some], order, masks)
         return result
 
-    def _chunks(self, lengths: torch.Tensor, cache_chunk: int) -> torch.Tensor:
-        """Keys at a time, for each user. By position: a power of two of tiles, 4 with a float32 dest, else 8 at most."""
+    def _by_chunk(self, lengths: torch.Tensor, cache_chunk: int) -> list[tuple[int, torch.Tensor]]:
+        """(keys at a time, users), of all users that are not skipped.
+
+        Chosen by position it is a power of two of tiles that holds all of a user's: 4 with a float32 dest, else 8 at most.
+        """
+        active = lengths.nonzero().flatten()
         if self.chunk != 0:
-            return torch.full_like(lengths, self.chunk or cache_chunk)
-        tiles = -(-lengths // TILE)
-        steps = torch.tensor([1, 2, 4, 8][: 3 if self.kernel.wide else 4])
-        return steps[(tiles[:, None] > steps).sum(1).clamp(max=len(steps) - 1)] * TILE
+            return [(self.chunk or cache_chunk, active)] if len(active) else []
+        tiles = -(-lengths[active] // TILE)
+        sizes = (1, 2, 4) if self.kernel.wide else (1, 2, 4, 8)
+        least = (tiles[:, None] > torch.tensor(sizes)).sum(1).clamp(max=len(sizes) - 1)
+        return [(sizes[i] * TILE, active[least == i]) for i in least.unique().tolist()]
 
-    def _attend(self, q, k, v, lengths, mask, chunk: int) -> torch.Tensor:
-        """q [B, heads, dim], k and v [B, kv heads, longest, dim], mask [B, heads, longest] -> [B, heads, dim]"""
-        kernel, kv_heads = self.kernel, k.shape[1]
-        count = -(-k.shape[2] // chunk)
-        k, v = (_lengthened(x, count * chunk) for x in (k, v))
-        queries = q.unflatten(1, (kv_heads, -1))  # [B, kv heads, group, dim]
-        scores = engine.to_bfloat16(product(queries, k.transpose(-1, -2), kernel, block=-(-k.shape[-1] // TILE)))
+    def _attend(self, q, k, v, lengths, order, mask) -> torch.Tensor:
+        """q [B, heads, dim], k and v [B, chunks, kv heads, chunk, dim], mask [B, heads, longest] -> [B, heads, dim]"""
+        kernel = self.kernel
+        kv_heads, chunk, dim = k.shape[2:]
+        group = q.shape[1] // kv_heads
+        queries = F.pad(q.unflatten(1, (kv_heads, group)), (0, 0, 0, -group % ROWS))[:, None]
+        scores = product(queries, k.transpose(-1, -2), kernel, block=-(-dim // TILE))
+        scores = engine.to_bfloat16(scores)  # [B, chunks, kv heads, group, chunk]
         if mask is not None:
-            mask = F.pad(mask, (0, count * chunk - mask.shape[-1])).unflatten(1, (kv_heads, -1))
-            scores = engine.add(scores, mask.clamp(min=flash.HIDDEN))
-        hidden = torch.arange(count * chunk) >= lengths[:, None]
-
-        # From here on a dim of cores and one of the chunks that a core has: [B, kv heads, cores, turns, ...]
-        order = _dealt(-(-lengths // chunk), self.cores)
-        cores, turns = order.shape[1:]
-        order = order.flatten(1)
-        scores = _in_order(scores.float().unflatten(-1, (count, chunk)).movedim(-2, 2), order)
-        v = _in_order(v.unflatten(2, (count, chunk)), order)
-        hidden = _in_order(hidden.view(-1, 1, count, 1, chunk), order) | (order < 0)[:, None, :, None, None]
-        scores = scores.masked_fill(hidden, flash.HIDDEN)
-        largest = scores.amax(-1, keepdim=True).unflatten(2, (cores, turns)).cummax(3).values
-        weights = flash.weights(scores, largest.flatten(2, 3), self.scale, kernel, self.approximate)
+            scores[..., :group, :] = engine.add(scores[..., :group, :], _masks(mask, order, kv_heads, chunk))
+        position = (order.flatten(1) * chunk)[:, :, None] + torch.arange(chunk)
+        hidden = ((position < 0) | (position >= lengths[:, None, None]))[:, :, None, None]
+        scores = scores.masked_fill_(hidden, flash.HIDDEN)
+        largest = scores.amax(-1, keepdim=True).unflatten(1, order.shape[1:]).cummax(2).values
+        weights = flash.weights(scores, largest.flatten(1, 2), self.scale, kernel, self.approximate)
         weights = engine.to_bfloat16(weights.masked_fill_(hidden, 0))
-        total = flash.sum_of_rows(weights, kernel)
-        parts = torch.cat((product(weights, v, kernel, block=chunk // TILE), total), -1)  # the sum is a column more
-        state = self._in_turns(engine.to_bfloat16(parts).unflatten(2, (cores, turns)), largest)
-        state = self._joined(state, largest[:, :, :, -1])
-        inverse = engine.to_bfloat16(1 / state[..., -1:].float())
-        return flash.times(state[..., :-1], inverse, kernel).flatten(1, 2)
+        sums = flash.sum_of_rows(weights, kernel, engine.BFLOAT16)
+        values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)
+        parts = torch.cat((values, sums), -1)  # the sum is a column more
+        state = self._in_turns(engine.to_bfloat16(parts).unflatten(1, order.shape[1:]), largest)
+        state = self._joined(state, largest[:, :, -1])
+        inverse = engine.to_bfloat16(1 / state[..., -1:])
+        return flash.times(state[..., :-1], inverse, kernel)[:, :, :group].flatten(1, 2)
 
     def _in_turns(self, parts: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-        """[B, kv heads, cores, turns, group, dim + 1] -> [B, kv heads, cores, group, dim + 1]: a core's chunks in order."""
-        state = parts[:, :, :, 0]
-        factors = engine.to_bfloat16(flash.correction(largest[:, :, :, :-1], largest[:, :, :, 1:], self.scale))
-        for turn in range(1, parts.shape[3]):
-            state = engine.add(flash.times(state, factors[:, :, :, turn - 1], self.kernel), parts[:, :, :, turn])
+        """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1]: a core's chunks in order."""
+        state = parts[:, :, 0]
+        factors = engine.to_bfloat16(flash.correction(largest[:, :, :-1], largest[:, :, 1:], self.scale))
+        for turn in range(1, parts.shape[2]):
+            state = engine.add(flash.times(state, factors[:, :, turn - 1], self.kernel), parts[:, :, turn])
         return state
 
     def _joined(self, state: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-        """[B, kv heads, cores, group, dim + 1] -> [B, kv heads, group, dim + 1], along a tree of pairs."""
-        cores = state.shape[2]
-        for pairs in _tree(cores):
+        """[B, cores, kv heads, group, dim + 1] -> [B, kv heads, group, dim + 1], along a tree of pairs."""
+        for pairs in _tree(state.shape[1]):
             into, other = (torch.tensor(side) for side in zip(*pairs))
-            new = torch.maximum(largest[:, :, into], largest[:, :, other])
-            factors = [flash.correction(largest[:, :, side], new, self.scale) for side in (into, other)]
-            values = [
-                flash.times(state[:, :, side, :, :-1], engine.to_bfloat16(factor), self.kernel)
+            new = torch.maximum(largest[:, into], largest[:, other])
+            factors = [flash.correction(largest[:, side], new, self.scale) for side in (into, other)]
+            values, sums = zip(*(
+                (flash.times(state[:, side, ..., :-1], engine.to_bfloat16(factor), self.kernel), state[:, side, ..., -1:] * factor)
                 for side, factor in zip((into, other), factors)
-            ]
-            total = sum(state[:, :, side, :, -1:].float() * factor for side, factor in zip((into, other), factors))
+            ))  # fmt: skip
             state, largest = state.clone(), largest.clone()
-            state[:, :, into] = torch.cat((engine.add(*values), engine.to_bfloat16(total)), -1)
-            largest[:, :, into] = new
-        return state[:, :, cores - 1]
+            state[:, into] = torch.cat((engine.add(*values), engine.to_bfloat16(sums[0] + sums[1])), -1)
+            largest[:, into] = new
+        return state[:, -1]
 
 
-def _lengthened(x: torch.Tensor, length: int) -> torch.Tensor:
-    return x if x.shape[2] == length else F.pad(x, (0, 0, 0, length - x.shape[2]))
+def _masks(mask: torch.Tensor, order: torch.Tensor, kv_heads: int, chunk: int) -> torch.Tensor:
+    """[B, heads, longest] -> [B, chunks, kv heads, group, chunk]"""
+    mask = F.pad(mask.float(), (0, -mask.shape[-1] % chunk)).clamp(min=flash.HIDDEN)
+    return _in_order(mask.unflatten(-1, (-1, chunk)).transpose(1, 2), order).unflatten(2, (kv_heads, -1))
+
+
+def _in_chunks(x: torch.Tensor, chunk: int) -> torch.Tensor:
+    """[B, kv heads, length, dim] -> [B, chunks, kv heads, chunk, dim], zeros behind the end"""
+    return F.pad(x, (0, 0, 0, -x.shape[2] % chunk)).unflatten(2, (-1, chunk)).transpose(1, 2)
 
 
 def _dealt(chunks: torch.Tensor, cores: int) -> torch.Tensor:
-    """Which chunks each core has, [B, cores, turns]; -1: none. chunks: how many each user has.
+    """Which chunks each core has, [B, cores, turns]; -1: none (or one that the user does not have, where a core has all).
 
     The last core has a user's last chunks, and joins all others'. Where there are fewer chunks than cores the first cores
     have none.
     """
+    if cores == 1:
+        return torch.arange(int(chunks.max())).expand(len(chunks), 1, -1)
     core = torch.arange(cores)
     chunks = chunks[:, None]
     each, rest = chunks // cores, chunks % cores
@@ -219,11 +234,10 @@ def _dealt(chunks: torch.Tensor, cores: int) -> torch.Tensor:
 
 
 def _in_order(x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """x [B, heads, chunks, ...] with each user's chunks as `order` [B, places] names them."""
-    places = torch.arange(order.shape[1])
-    if order.shape[1] == x.shape[2] and ((order == places) | (order < 0)).all():
+    """x [B, chunks, ...] with each user's chunks as `order` [B, cores, turns] names them, [B, cores x turns, ...]."""
+    if order.shape[1] == 1:
         return x
-    return x.transpose(1, 2)[torch.arange(len(x))[:, None], order.clamp(min=0)].transpose(1, 2)
+    return x[torch.arange(len(x))[:, None], order.flatten(1).clamp(min=0)]
 
 
 def _tree(cores: int) -> list[list[tuple[int, int]]]:

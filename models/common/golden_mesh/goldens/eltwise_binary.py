@@ -46,6 +46,8 @@ def _compute(function: Callable, a: Operand, b: Operand, activations, a_activati
     a, b = _operand(a, a_activations, in_float32), _operand(b, b_activations, in_float32)
     engines = _ENGINE.get(function) if _for_engine(a, b, out_dtype) else None
     result = engines(a, b) if engines else function(wide(a), wide(b))
+    if engines:
+        result = result.bfloat16()
     return _as_dest(activate_all(wide(result), activations) if activations else result, in_float32)
 
 
@@ -56,7 +58,7 @@ def _for_engine(a: torch.Tensor, b: torch.Tensor, out_dtype) -> bool:
     return torch.bfloat16 in (a.dtype, b.dtype) and a.is_floating_point() and b.is_floating_point()
 
 
-_ENGINE = {torch.add: engine.add, torch.sub: engine.subtract}
+_ENGINE = {torch.add: engine.add, torch.sub: engine.subtract}  # both give what bfloat16 holds, as float32
 
 
 def _binary(function: Callable) -> Callable:

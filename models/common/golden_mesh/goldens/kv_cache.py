@@ -4,32 +4,37 @@ A paged cache is [blocks, kv heads, block size, dim]; user b's position p lies i
 A position of -1 skips the user; a page table entry of -1 skips the block in paged_fill_cache.
 """
 
+import torch
+
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
 
 
-def _positions(update_idxs, update_idxs_tensor) -> list[int]:
-    return list(update_idxs) if update_idxs_tensor is None else update_idxs_tensor.reshape(-1).tolist()
+def _positions(update_idxs, update_idxs_tensor) -> torch.Tensor:
+    return torch.tensor(list(update_idxs)) if update_idxs_tensor is None else update_idxs_tensor.reshape(-1).long()
 
 
 def _update(cache, rows, positions, page_table, modulo, store) -> None:
     """rows [1, B, kv heads (or padded to 32), dim] into the cache, one position a user."""
     heads, length = cache.shape[1:3]
     rows = store(rows[0, :, :heads])
-    for user, position in enumerate(positions[: len(rows)]):
-        if position == -1:
-            continue
-        position = position % modulo if modulo else position
-        entry, inside = divmod(position, length)
-        if page_table is None and entry == 0:
-            entry = user
-        elif page_table is not None and 0 <= entry < page_table.shape[-1]:
-            entry = int(page_table[user, entry])
-        else:
-            raise GoldenError(f"user {user} writes position {position}, outside of its cache")
-        if not 0 <= entry < len(cache):
-            raise GoldenError(f"user {user}'s position {position} lies in block {entry}; the cache has {len(cache)}")
-        cache[entry, :, inside] = rows[user]
+    positions = positions[: len(rows)]
+    users = (positions != -1).nonzero().flatten()
+    positions = positions[users] % modulo if modulo else positions[users]
+    entry, inside = positions // length, positions % length
+    width = 1 if page_table is None else page_table.shape[-1]
+    outside = (entry < 0) | (entry >= width)
+    if outside.any():
+        at = int(outside.nonzero()[0])
+        raise GoldenError(f"user {users[at]} writes position {positions[at]}, outside of its cache")
+    entry = users if page_table is None else page_table[users, entry].long()
+    missing = (entry < 0) | (entry >= len(cache))
+    if missing.any():
+        at = int(missing.nonzero()[0])
+        raise GoldenError(
+            f"user {users[at]}'s position {positions[at]} lies in block {entry[at]}; the cache has {len(cache)}"
+        )
+    cache[entry, :, inside] = rows[users]
 
 
 @golden("ttnn.experimental.paged_update_cache", writes="cache_tensor")

@@ -28,7 +28,7 @@ def _biased(result, bias, kernel: Kernel):
     if bias is None:
         return result
     rows = bias.reshape(-1, bias.shape[-1])[: result.shape[-2]]
-    return engine.add_in_float32_dest(result, rows) if kernel.wide else engine.add(result, rows).float()
+    return engine.add_in_float32_dest(result, rows) if kernel.wide else engine.add(result, rows)
 
 
 @golden("ttnn.linear")

@@ -14,7 +14,7 @@ from models.common.golden_mesh.registry import golden
 
 
 def _left(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    """What a step leaves in L1 for the next one."""
+    """What a step leaves in L1 for the next one. (A bfloat16 dest has been rounded already.)"""
     return x if kernel.wide else x.bfloat16()
 
 

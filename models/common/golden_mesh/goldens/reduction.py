@@ -36,8 +36,8 @@ def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=
     """
     approximate = input_tensor.dtype == torch.bfloat16
     kernel = Kernel.of(compute_kernel_config, "HiFi3", wide=True, approximate=approximate)
-    largest = input_tensor.float().amax(dim, keepdim=True)
-    weights = flash.weights(input_tensor.float(), largest, 1.0, kernel, kernel.approximate)
+    scores = engine.keep(input_tensor.float(), engine.SRC_B)
+    weights = flash.weights(scores, scores.amax(dim, keepdim=True), 1.0, kernel, kernel.approximate)
     if kernel.approximate or not kernel.wide:
         weights = engine.to_bfloat16(weights)
     total = engine.source_b(weights, kernel).sum(dim, keepdim=True)

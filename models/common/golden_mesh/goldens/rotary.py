@@ -22,8 +22,8 @@ def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.T
 
 def _sum_of_products(x, cos, swapped, sin, kernel: Kernel) -> torch.Tensor:
     """x * cos + swapped * sin"""
-    first, second = (engine.to_bfloat16(engine.multiply(a, b, kernel)) for a, b in ((x, cos), (swapped, sin)))
-    return engine.add(first, second)
+    first, second = (engine.multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin)))
+    return engine.add(engine.to_bfloat16(first), engine.to_bfloat16(second))
 
 
 def _kernel(config) -> Kernel:
@@ -44,7 +44,9 @@ def _per_user(table: torch.Tensor) -> torch.Tensor:
 
 
 @golden("ttnn.experimental.rotary_embedding_llama")
-def rotary_embedding_llama(input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False, compute_kernel_config=None):
+def rotary_embedding_llama(
+    input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False, compute_kernel_config=None
+):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
     matrix, kernel = _matrix(trans_mat), _kernel(compute_kernel_config)
     if is_decode_mode:
