@@ -175,14 +175,17 @@ class GoldenMemory:
 
 
 def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
-    """`value` in the slot's shape: the same elements, or the first rows of each matrix (the rest of the tile being
-    padding to this view)."""
+    """`value` in the slot's shape: the same elements, the first rows of each matrix (the rest of the tile being padding to
+    this view), or the rows that pad a tile as well, as zeros (on a chip they are whatever was left there)."""
     if value.numel() == _volume(slot.shape):
         return value.reshape(slot.shape)
     if value.dim() >= 2 and len(slot.shape) >= 2 and value.shape[-1] == slot.shape[-1]:
         matrices = value.reshape(-1, *value.shape[-2:])
         if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == _volume(slot.shape[:-2]):
             return matrices[:, : slot.shape[-2]].reshape(slot.shape)
+        rows, tile = matrices.shape[1], 32
+        if rows < slot.shape[-2] == -(-rows // tile) * tile and matrices.shape[0] == _volume(slot.shape[:-2]):
+            return torch.nn.functional.pad(matrices, (0, 0, 0, slot.shape[-2] - rows)).reshape(slot.shape)
     raise GoldenError(f"{list(value.shape)} lies where {slot} is read: a view must keep its elements or cut off rows")
 
 

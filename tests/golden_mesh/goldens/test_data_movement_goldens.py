@@ -43,6 +43,15 @@ def test_reshape_may_cut_rows_that_a_tile_pads_anyway(chips):
     assert_same(chips.get(got), [v[:, :, :8] for v in x])
 
 
+def test_reshape_may_show_the_rows_that_pad_a_tile(chips):
+    """A KV head's queries viewed as the whole tile that they lie in: the same memory, so nothing is moved."""
+    x = chips.draw(1, 2, 7, 64)
+    base = chips.put(x)
+    view = ttnn.reshape(base, (1, 2, 32, 64), (1, 2, 32, 64))
+    assert view.buffer_address() == base.buffer_address()
+    assert_same([v[:, :, :7] for v in chips.get(view)], x)
+
+
 def test_unsqueeze_and_squeeze(chips):
     x = chips.draw(33, 45)
     up = ttnn.unsqueeze(chips.put(x), 0)
