@@ -12,7 +12,7 @@ from typing import Any, Callable
 import torch
 import ttnn
 
-from models.common.golden_mesh import hazards
+from models.common.golden_mesh import hazard_checks
 from models.common.golden_mesh.arithmetic.packer import pack
 from models.common.golden_mesh.errors import GoldenError, MissingGolden
 from models.common.golden_mesh.memory import GoldenMemory, Slot
@@ -130,7 +130,7 @@ def call(operation, *args, **kwargs):
     inputs = [t for t in tensors_in((args, kwargs)) if on_device(t)]
     slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move what it was given
     if golden is not None:
-        hazards.check(name, args, kwargs)
+        hazard_checks.check(name, list(golden.signature.parameters), args, kwargs)
     device = inputs[0].device() if inputs else None
     for slot in slots.values():
         if len(slot.devices) < device.get_num_devices():

@@ -10,7 +10,7 @@ from typing import Callable
 import torch
 import ttnn
 
-from models.common.golden_mesh import hazards
+from models.common.golden_mesh import hazard_checks
 from models.common.golden_mesh.dispatch import HANDLERS, memory, on_device, slot_of, traces, views
 from models.common.golden_mesh.rounding import round_to
 
@@ -124,7 +124,7 @@ def narrow(real, input_tensor, dim, start, length):
     view = real(input_tensor, dim, start, length)
     if on_device(input_tensor) and tuple(view.shape) != tuple(input_tensor.shape):
         if dim in (-1, len(input_tensor.shape) - 1):
-            hazards.check_narrow(input_tensor, view, start)
+            hazard_checks.check_narrow(input_tensor, view, start)
         views.add(slot_of(input_tensor), slot_of(view), view.memory_config(), dim, start, length)
     return view
 

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.usefixtures("several_chips")
 @pytest.mark.parametrize("axis", (None, 1))
 def test_all_reduce_gives_every_chip_the_sum(chips, axis):
     x = chips.draw(1, 1, 32, 96)
-    assert_close(chips.get(ttnn.all_reduce(chips.put(x), cluster_axis=axis)), [sum(x)] * chips.count, steps=chips.count - 1)
+    assert_close(
+        chips.get(ttnn.all_reduce(chips.put(x), cluster_axis=axis)), [sum(x)] * chips.count, steps=chips.count - 1
+    )
 
 
 @pytest.mark.parametrize("dim", (0, 1, 2, 3, -1))

@@ -2,10 +2,6 @@
 
 from dataclasses import dataclass
 
-import ttnn
-
-from models.common.golden_mesh.errors import GoldenError
-
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 
 
@@ -20,16 +16,7 @@ class Kernel:
 
     @staticmethod
     def of(config, fidelity: str, *, wide: bool = False, approximate: bool = False) -> "Kernel":
-        """The kernel that `config` asks for; without one, the op's own default, given by the other arguments.
-
-        GoldenError: a config that names no math_fidelity. ttnn passes that on as fidelity 255, and the kernels make as
-        many phases of it, so that the result is many times too large.
-        """
+        """The kernel that `config` asks for; without one, the op's own default, given by the other arguments."""
         if config is None:
             return Kernel(PHASES[fidelity], wide, approximate)
-        if config.math_fidelity == ttnn.MathFidelity.Invalid:
-            raise GoldenError(
-                "compute_kernel_config names no math_fidelity, which reaches the kernels as 255 phases: name one, "
-                f"such as {fidelity}"
-            )
         return Kernel(PHASES[config.math_fidelity.name], config.fp32_dest_acc_en, config.math_approx_mode)

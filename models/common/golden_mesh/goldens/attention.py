@@ -10,6 +10,7 @@ from models.common.golden_mesh.arithmetic import engine, flash
 from models.common.golden_mesh.arithmetic.kernel import Kernel
 from models.common.golden_mesh.arithmetic.product import product
 from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.hazards import meet
 from models.common.golden_mesh.registry import golden
 
 CHUNK = 32  # ttnn's chunk of queries and of keys where no program config names one
@@ -48,6 +49,14 @@ def chunked_scaled_dot_product_attention(
 ):
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
     start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
+    chunk = CHUNK if program_config is None else program_config.q_chunk_size
+    if start % chunk:
+        op = "ttnn.transformer.chunked_scaled_dot_product_attention"
+        meet(
+            "chunk start between chunks of queries",
+            op,
+            f"chunk_start_idx_tensor holds {start}, q_chunk_size is {chunk}",
+        )
     length = start + input_tensor_q.shape[2]
     blocks = blocks_of(page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k)
     caches = (input_tensor_k, input_tensor_v)

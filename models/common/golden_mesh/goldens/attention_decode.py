@@ -16,6 +16,7 @@ from models.common.golden_mesh.arithmetic.kernel import Kernel
 from models.common.golden_mesh.arithmetic.product import ROWS, product
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.goldens.attention import blocks_of
+from models.common.golden_mesh.hazards import meet
 from models.common.golden_mesh.registry import golden
 
 POSITIONS_AT_A_TIME = 1 << 16  # keys of so many positions are widened to float32 at once: 64 MiB a kv head of 128
@@ -80,6 +81,7 @@ def paged_scaled_dot_product_attention_decode(
 
     def keys_and_values(users, chunk, order):
         blocks = blocks_of(page_table_tensor[users], lengths[users], input_tensor_k)
+        _check_last_chunks(page_table_tensor[users], lengths[users], chunk, input_tensor_k, users)
         if chunk == input_tensor_k.shape[2]:
             blocks = _in_order(blocks, order)
             return input_tensor_k[blocks], input_tensor_v[blocks]
@@ -92,6 +94,24 @@ def paged_scaled_dot_product_attention_decode(
         program_config.max_cores_per_head_batch = 1
     way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
     return way.attend(input_tensor_q, keys_and_values, lengths, attn_mask, 0, out)
+
+
+def _check_last_chunks(page_table, lengths, chunk: int, cache, users) -> None:
+    """HazardError if the last chunk of keys that a user reads has, behind its position, an entry that is no block."""
+    size, op = cache.shape[2], "ttnn.transformer.paged_scaled_dot_product_attention_decode"
+    if chunk <= size:
+        return
+    tokens = -(-lengths // chunk) * chunk
+    if tokens.max() > page_table.shape[1] * size:
+        what = f"the last chunk of {chunk} keys ends at {int(tokens.max())}, the page table at {page_table.shape[1] * size}"
+        meet("chunk of keys beyond the page table", op, what)
+    read = torch.arange(page_table.shape[1]) * size < tokens[:, None]
+    missing = read & ((page_table < 0) | (page_table >= len(cache)))
+    if missing.any():
+        row, entry = missing.nonzero()[0].tolist()
+        what = f"user {int(users[row])} at position {int(lengths[row]) - 1} reads chunks of {chunk} keys, and entry {entry}"
+        block = int(page_table[row, entry])
+        meet("chunk of keys with a missing block", op, f"{what} of its page table is {block}")
 
 
 def _lengths(q, positions, is_causal: bool, capacity: int) -> torch.Tensor:
