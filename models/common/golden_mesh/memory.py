@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 import torch
+import torch.nn.functional as F
 
 from models.common.golden_mesh.errors import GoldenError
 
@@ -176,7 +177,7 @@ class GoldenMemory:
 
 def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
     """`value` in the slot's shape: the same elements, the first rows of each matrix (the rest of the tile being padding to
-    this view), or the rows that pad a tile as well, as zeros (on a chip they are whatever was left there)."""
+    this view), or also the rows that pad a tile, which nobody wrote: NaN here, anything on a chip."""
     if value.numel() == _volume(slot.shape):
         return value.reshape(slot.shape)
     if value.dim() >= 2 and len(slot.shape) >= 2 and value.shape[-1] == slot.shape[-1]:
@@ -185,8 +186,9 @@ def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
             return matrices[:, : slot.shape[-2]].reshape(slot.shape)
         rows, tile = matrices.shape[1], 32
         if rows < slot.shape[-2] == -(-rows // tile) * tile and matrices.shape[0] == _volume(slot.shape[:-2]):
-            return torch.nn.functional.pad(matrices, (0, 0, 0, slot.shape[-2] - rows)).reshape(slot.shape)
-    raise GoldenError(f"{list(value.shape)} lies where {slot} is read: a view must keep its elements or cut off rows")
+            unknown = torch.nan if value.is_floating_point() else 0
+            return F.pad(matrices, (0, 0, 0, slot.shape[-2] - rows), value=unknown).reshape(slot.shape)
+    raise GoldenError(f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, or cut off or add rows of a tile")
 
 
 def _storage(value: torch.Tensor) -> int:

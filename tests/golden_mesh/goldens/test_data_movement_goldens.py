@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from models.common.golden_mesh.errors import GoldenError
 from tests.golden_mesh.goldens.support import assert_same
 
 
@@ -50,6 +49,7 @@ def test_reshape_may_show_the_rows_that_pad_a_tile(chips):
     view = ttnn.reshape(base, (1, 2, 32, 64), (1, 2, 32, 64))
     assert view.buffer_address() == base.buffer_address()
     assert_same([v[:, :, :7] for v in chips.get(view)], x)
+    assert all(v[:, :, 7:].isnan().all() for v in chips.get(view)), "nobody wrote these rows"
 
 
 def test_unsqueeze_and_squeeze(chips):
@@ -148,8 +148,3 @@ def test_repeat_repeat_interleave_and_expand(chips):
     assert_same(chips.get(ttnn.expand(placed, (1, 4, 32, 64))), [v.expand(1, 4, 32, 64) for v in x])
 
 
-def test_padding_that_a_reshape_made_part_of_a_tensor_cannot_be_read(chips):
-    """ttnn lets the padding of a tile become rows of a tensor; nobody wrote them."""
-    padded = ttnn.reshape(chips.put(chips.draw(1, 1, 8, 64)), (1, 1, 32, 64), (1, 1, 32, 64))
-    with pytest.raises(GoldenError, match="view"):
-        chips.get(padded)
