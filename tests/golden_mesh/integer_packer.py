@@ -1,4 +1,4 @@
-"""The packer's way to a block float, written in integers after the ISA documentation: what the float code must equal."""
+"""The packer's way to a block float in integers, after the ISA documentation: what the float code must equal."""
 
 import torch
 import torch.nn.functional as F

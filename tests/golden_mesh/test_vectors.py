@@ -1,7 +1,7 @@
 """The golden mesh against what a chip computed (vectors/README.md): error relative to the record's size, and gain.
 
-Each bound is just above what is reached; where a record is met to the bit, the bound is zero. What is left over is said in
-models/common/golden_mesh/README.md, "How true it is".
+Each bound is just above what is reached; where a record is met to the bit, the bound is zero. What is left over is said
+in models/common/golden_mesh/README.md, "How true it is".
 """
 
 import json
@@ -82,8 +82,9 @@ def attention_program(record):
 
 @pytest.mark.parametrize("name", named("matmul."))
 def test_matmul(judge, name):
-    """With a float32 dest within 5e-4 and the gain within 1e-4. With a bfloat16 dest every sum is rounded dozens of times, and one
-    rounding that falls out otherwise is kept by all that follow: there the gain is what can be asked for."""
+    """With a float32 dest within 5e-4 and the gain within 1e-4. With a bfloat16 dest every sum is rounded dozens of
+    times, and one rounding that falls out otherwise is kept by all that follow: there the gain is what can be asked
+    for."""
     record = Record(name)
     wide = record.settings["fp32_dest_acc_en"]
     x, w = judge.put(record.inputs["in0"]), judge.put(record.inputs["in1"], getattr(ttnn, record.settings["weight"]))

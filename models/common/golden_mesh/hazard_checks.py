@@ -91,7 +91,7 @@ def _keys_beyond_the_table(op: str, given: Arguments) -> None:
 
 
 def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
-    """HazardError if a view of some shards (ttnn.narrow of the last dim) lists its cores in another order than they lie."""
+    """HazardError if a view of some shards (ttnn.narrow of the last dim) lists its cores in another order."""
     spec = whole.memory_config().shard_spec
     if spec is None or view.shape[-1] == whole.shape[-1]:
         return

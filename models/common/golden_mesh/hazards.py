@@ -1,8 +1,9 @@
-"""What the library accepts and a Wormhole chip gets wrong without a word: the table, and how a call that meets an entry ends.
+"""What the library accepts and a Wormhole chip gets wrong without a word: the table, and what meeting an entry does.
 
-A refused hazard is an error here (HazardError). One that is only noted is known of silicon and in wide use, so that refusing
-it would keep other people's models from running: it is counted, and warned of once for each op. HAZARDS.md has a reproduction
-of each for ttnn's maintainers; hazard_checks.py recognises those that a call shows, the goldens those that its values show.
+A refused hazard is an error here (HazardError). One that is only noted is known of silicon and in wide use, so that
+refusing it would keep other people's models from running: it is counted, and warned of once for each op. HAZARDS.md has
+a reproduction of each for ttnn's maintainers; hazard_checks.py recognises those that a call shows, the goldens those
+that its values show.
 """
 
 import warnings
@@ -88,13 +89,13 @@ HAZARDS = {
         "give each part whole rows of cores, or all of it in one row",
     ),
     "no math fidelity": Hazard(
-        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, which is how many phases they make",
+        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, and they make as many phases",
         "in the headers that ttnn 0.81.1 generates for the kernels; not run",
         "name a math_fidelity",
     ),
     "HiFi4 with a float32 dest": Hazard(
         "single results are off by about a power of two",
-        "on silicon only, tt-metal issue 38306, where ttnn advises HiFi3; simulators and this golden mesh compute it right",
+        "on silicon only (tt-metal issue 38306, ttnn advises HiFi3); simulators and this golden mesh compute it right",
         "use HiFi3, which loses 3e-5 of a product",
         refused=False,
     ),

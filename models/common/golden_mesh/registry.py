@@ -7,9 +7,9 @@ one chip computes. Three kinds:
     @golden("ttnn.plus_one", writes="input_tensor")   in place: writes into the torch tensor it is given
     @collective("ttnn.all_gather")               over chips: tensor arguments are lists, one shard a chip of the group
 
-A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape or dtype);
-`dtypes` the ttnn dtypes of the tensor arguments, by parameter (torch's bfloat16 holds block floats, too); `store` the packing
-to the dtype of the tensor that is written in place.
+A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape or
+dtype); `dtypes` the ttnn dtypes of the tensor arguments, by parameter (torch's bfloat16 holds block floats, too);
+`store` the packing to the dtype of the tensor that is written in place.
 """
 
 import inspect
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable
 
-# Arguments that say where and how an op runs, and are none of a golden's business. A golden that computes otherwise for one
-# of them (compute_kernel_config, mostly) has it as a keyword of its own.
+# Arguments that say where and how an op runs, and are none of a golden's business. A golden that computes otherwise for
+# one of them (compute_kernel_config, mostly) has it as a keyword of its own.
 PLACEMENT = frozenset(
     "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
     "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "

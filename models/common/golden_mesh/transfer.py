@@ -1,8 +1,8 @@
 """Host to device and back.
 
-The host side is real: packing, tilizing, mesh mappers and composers are ttnn's own, on ttnn's own host tensors. Only the
-bytes that a chip would hold are kept as torch values, read out of the packed host tensor, so that what golden memory
-holds is exactly what would have been sent.
+The host side is real: packing, tilizing, mesh mappers and composers are ttnn's own, on ttnn's own host tensors. Only
+the bytes that a chip would hold are kept as torch values, read out of the packed host tensor, so that what golden
+memory holds is exactly what would have been sent.
 """
 
 from typing import Callable

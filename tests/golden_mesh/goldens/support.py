@@ -3,8 +3,8 @@
 import torch
 import ttnn
 
-# Of a result that was computed in float32 and rounded once: 9/16 of a unit in the last place, which is how a chip's engine
-# rounds, and as much again where the test's order of summation falls on the other side of a tie.
+# Of a result that was computed in float32 and rounded once: 9/16 of a unit in the last place, which is how a chip's
+# engine rounds, and as much again where the test's order of summation falls on the other side of a tie.
 RELATIVE = {"BFLOAT16": 9 / 8 * 2**-8, "FLOAT32": 2**-20}
 
 # What cuts no operand and sums in float32: for tests of what an op means, not of how exactly it is computed.
@@ -16,7 +16,8 @@ EXACT = ttnn.WormholeComputeKernelConfig(
 def assert_close(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None, steps: int = 1) -> None:
     """Each chip's values equal those wanted as far as `dtype` can hold them. `want` in float32 or better.
 
-    steps: how often a chip rounds to `dtype` on the way to the result; each step's error may be of the size of the largest.
+    steps: how often a chip rounds to `dtype` on the way to the result; each step's error may be of the size of the
+    largest.
     """
     assert len(got) == len(want)
     for chip, (g, w) in enumerate(zip(got, want)):

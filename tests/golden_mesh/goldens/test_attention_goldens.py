@@ -193,8 +193,11 @@ def test_decode_under_a_mask_sees_the_whole_cache(chips):
     )
     want = []
     for c in range(chips.count):
-        user = lambda u: attend_heads(q[c][0, u][:, None], k[c][u], v[c][u], DIM**-0.5, mask[0, u][:, None] * DIM**-0.5)  # noqa
-        want.append(torch.stack([user(u)[:, 0] for u in range(users)])[None])
+        outputs = [
+            attend_heads(q[c][0, u][:, None], k[c][u], v[c][u], DIM**-0.5, mask[0, u][:, None] * DIM**-0.5)[:, 0]
+            for u in range(users)
+        ]
+        want.append(torch.stack(outputs)[None])
     assert_near(chips.get(got), want, ROUNDED)
 
 

@@ -1,9 +1,11 @@
 """A row's result never depends on its company: bit for bit the same alone, among others, and whoever those are.
 
-So it is on a chip, where a row of a tile goes its own way, and a user's attention is computed by cores of its own. torch promises
-no such thing (arithmetic/product.py), so it is tried with several numbers of threads, too. Results are float32 where an op gives
-that: rounding to bfloat16 would hide most of what must not be there.
+So it is on a chip, where a row of a tile goes its own way, and a user's attention is computed by cores of its own.
+torch promises no such thing (arithmetic/product.py), so it is tried with several numbers of threads, too. Results are
+float32 where an op gives that: rounding to bfloat16 would hide most of what must not be there.
 """
+
+from functools import partial
 
 import pytest
 import torch
@@ -28,7 +30,7 @@ def threads(request):
 
 
 def check_rows(chips, x: torch.Tensor, op, dtype=ttnn.float32) -> None:
-    """op's rows of [1, 1, ROWS, W] are those that it gives for one row alone, for three, and for the rows in another order."""
+    """op's rows of [1, 1, ROWS, W] are those that it gives for one row, for three, and for all in another order."""
     put = lambda t: chips.put(t, dtype)  # noqa: E731
     whole = [v.double() for v in chips.get(op(put(x)))]
     for start, count in ((0, 1), (17, 1), (32, 1), (5, 3)):
@@ -42,8 +44,8 @@ def check_rows(chips, x: torch.Tensor, op, dtype=ttnn.float32) -> None:
 @pytest.mark.parametrize("inner, columns", ((96, 45), (320, 96), (70, 32), (1056, 640)))
 def test_linear(chips, threads, config, inner, columns):
     w, bias = chips.put(torch.randn(1, 1, inner, columns)), chips.put(torch.randn(1, columns))
-    op = lambda x: ttnn.linear(x, w, bias=bias, activation="silu", dtype=ttnn.float32, compute_kernel_config=config)  # noqa: E731
-    check_rows(chips, torch.randn(1, 1, ROWS, inner), op)
+    op = partial(ttnn.linear, bias=bias, activation="silu", dtype=ttnn.float32, compute_kernel_config=config)
+    check_rows(chips, torch.randn(1, 1, ROWS, inner), lambda x: op(x, w))
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -102,7 +104,8 @@ def test_decode_attention(chips, threads, config, keys, most):
         return chips.get(
             ttnn.transformer.paged_scaled_dot_product_attention_decode(
                 chips.put(q), chips.put(k), chips.put(v), chips.put_ints(table),
-                cur_pos_tensor=chips.put_ints(torch.tensor(positions)), program_config=how, compute_kernel_config=config,
+                cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
+                program_config=how, compute_kernel_config=config,
             )
         )  # fmt: skip
 

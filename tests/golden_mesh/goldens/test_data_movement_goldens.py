@@ -146,5 +146,3 @@ def test_repeat_repeat_interleave_and_expand(chips):
     assert_same(chips.get(ttnn.repeat(placed, (1, 2, 3, 1))), [v.repeat(1, 2, 3, 1) for v in x])
     assert_same(chips.get(ttnn.repeat_interleave(placed, 3, 1)), [v.repeat_interleave(3, 1) for v in x])
     assert_same(chips.get(ttnn.expand(placed, (1, 4, 32, 64))), [v.expand(1, 4, 32, 64) for v in x])
-
-

@@ -29,7 +29,7 @@ def put_tokens(chips, tokens, start=0):
 
 
 def packed(values: torch.Tensor, dtype) -> torch.Tensor:
-    """What a chip writes: bfloat16 rows come into an 8-bit cache 0.5 % larger, since both roundings go away from zero."""
+    """What a chip writes: bfloat16 rows come into an 8-bit cache 0.5 % larger, as both roundings go away from zero."""
     return integer_packed(values, 7) if dtype == ttnn.bfloat8_b else values
 
 

@@ -1,4 +1,4 @@
-"""linear, matmul and minimal_matmul: what they mean. tests/golden_mesh/test_vectors.py has how exactly chips compute them."""
+"""linear, matmul and minimal_matmul: what they mean (tests/golden_mesh/test_vectors.py: how chips compute them)."""
 
 import pytest
 import torch

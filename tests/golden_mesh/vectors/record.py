@@ -1,10 +1,12 @@
-"""Records what a Wormhole chip computes for small inputs: on silicon, or on the simulator that TT_METAL_SIMULATOR names.
+"""Records what a Wormhole chip computes for small inputs: on silicon, or on the simulator that TT_METAL_SIMULATOR
+names.
 
     python record.py OUT.safetensors [part ...]        parts: elementwise norms matmuls attention attention_exp prefill
 
-A case NAME is NAME/out, the tensor that the chip gave back, and in the file's metadata, under NAME, JSON: the op, its settings,
-and under "inputs" the tensor of the file for each input. Tensors are float32 or bfloat16, exactly as the chip held them; block
-formats as the values that they hold. A tensor that several cases have is stored once. Needs ttnn alone.
+A case NAME is NAME/out, the tensor that the chip gave back, and in the file's metadata, under NAME, JSON: the op, its
+settings, and under "inputs" the tensor of the file for each input. Tensors are float32 or bfloat16, exactly as the chip
+held them; block formats as the values that they hold. A tensor that several cases have is stored once. Needs ttnn
+alone.
 """
 
 import json
@@ -151,8 +153,9 @@ def attention(device):
 
 
 def attention_exp(device):
-    """Decode attention's softmax laid open: V is one-hot, so that a head's output is the weights of 128 keys, and K and q set
-    their scores. Heads' tiles that are full (over 16 heads) go through another exp than half tiles: seven heads, both ways.
+    """Decode attention's softmax laid open: V is one-hot, so that a head's output is the weights of 128 keys, and K and
+    q set their scores. Heads' tiles that are full (over 16 heads) go through another exp than half tiles: seven heads,
+    both ways.
     """
     d, tokens = 128, 128
     own = torch.Generator().manual_seed(7)

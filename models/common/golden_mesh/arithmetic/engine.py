@@ -1,16 +1,16 @@
-"""The matrix engine, element by element: operands cut by the multiplier's phases, an adder of eleven bits, rounding in dest.
+"""The matrix engine, element by element: operands cut by its phases, an adder of eleven bits, rounding in dest.
 
-The multiplier takes five bits of SrcA and seven of SrcB at a time (the leading one, which a float does not write, is one of
-them). Its phases go over the bits in this order:
+The multiplier takes five bits of SrcA and seven of SrcB at a time (the leading one, which a float does not write, is
+one of them). Its phases go over the bits in this order:
 
     phase 1   SrcA's first 5 bits    x SrcB's first 7 bits
     phase 2   SrcA's next 5 bits     x SrcB's first 7 bits
     phase 3   SrcA's first 5 bits    x SrcB's last 4 bits
     phase 4   SrcA's next 5 bits     x SrcB's last 4 bits
 
-A register holds 11 bits: bfloat16's 8, or float32 without its last 13. So LoFi cuts SrcA to 5 bits and SrcB to 7; HiFi2 cuts
-SrcB alone; HiFi3 leaves out the smallest part, 2**-12 of a product at most; HiFi4 is exact for bfloat16, and cuts one bit of
-a float32 in SrcA. Cut, not rounded: what is lost makes every result smaller.
+A register holds 11 bits: bfloat16's 8, or float32 without its last 13. So LoFi cuts SrcA to 5 bits and SrcB to 7; HiFi2
+cuts SrcB alone; HiFi3 leaves out the smallest part, 2**-12 of a product at most; HiFi4 is exact for bfloat16, and cuts
+one bit of a float32 in SrcA. Cut, not rounded: what is lost makes every result smaller.
 
 A float32 tensor has 24 bits unless `bits` says that fewer are used; a bfloat16 tensor has 8.
 """
@@ -57,8 +57,8 @@ def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
 def round_sum_(x: torch.Tensor) -> torch.Tensor:
     """A sum as a bfloat16 dest holds it, in place; `x` is a float32 of one's own.
 
-    The engine adds with eleven bits and rounds the sum to eight, ties away from zero both times. So what is 7/16 of a unit
-    in the last place is rounded up already: 9/16 of one is added and the rest cut off.
+    The engine adds with eleven bits and rounds the sum to eight, ties away from zero both times. So what is 7/16 of a
+    unit in the last place is rounded up already: 9/16 of one is added and the rest cut off.
     """
     x.view(torch.int32).add_(0x9000).bitwise_and_(-1 << 16)
     return x
@@ -81,8 +81,8 @@ def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT
 def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a + b packed to bfloat16, which is the same from a dest of either kind; a float32 tensor. Shapes broadcast.
 
-    The smaller operand is first rounded to a multiple of 2**-10 of the larger one's power of two; `round_sum_` sees only
-    the sum's power of two, which now and then is another one: 99.6 % of sums of random bfloat16 values are a chip's.
+    The smaller operand is first rounded to a multiple of 2**-10 of the larger one's power of two; `round_sum_` sees
+    only the sum's power of two, which now and then is another one: 99.6 % of random sums are a chip's.
     """
     return round_sum_(a.float() + b.float())
 

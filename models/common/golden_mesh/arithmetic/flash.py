@@ -1,8 +1,8 @@
 """The steps of flash attention that prefill and decode share.
 
-Keys come in chunks. Of each a core computes the scores, the weights relative to the largest score so far, their sum and their
-product with the values; what it had before is multiplied by exp(old largest - new largest). The scale of the scores is applied
-inside exp, and so to an additive mask, too.
+Keys come in chunks. Of each a core computes the scores, the weights relative to the largest score so far, their sum and
+their product with the values; what it had before is multiplied by exp(old largest - new largest). The scale of the
+scores is applied inside exp, and so to an additive mask, too.
 """
 
 import torch

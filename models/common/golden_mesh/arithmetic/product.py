@@ -1,13 +1,13 @@
 """Matrix products: a (through SrcB) times b (through SrcA), each row by itself.
 
-Torch's product of a row may differ in its last bit with the number of rows beside it: MKL has other loops for fewer than 4
-rows or a few columns, deals both out to its threads, and cuts long sums by the size of the whole. So rows come in multiples
-of 4 and columns in multiples of a tile, padded with zeros, and sums are cut at fixed places: then a row alone and a row among
-others go through the same additions in the same order, whatever the number of threads.
+Torch's product of a row may differ in its last bit with the number of rows beside it: MKL has other loops for fewer
+than 4 rows or a few columns, deals both out to its threads, and cuts long sums by the size of the whole. So rows come
+in multiples of 4 and columns in multiples of a tile, padded with zeros, and sums are cut at fixed places: then a row
+alone and a row among others go through the same additions in the same order, whatever the number of threads.
 
-With a float32 dest the sum is torch's, in float32, over operands cut by the fidelity. Of the chip's own sum two things are
-missing: products are aligned in groups of eight to 12 bits below the group's largest (noise of 2e-4 to 3e-4 of the result), and
-HiFi3's missing part (3e-5 of it).
+With a float32 dest the sum is torch's, in float32, over operands cut by the fidelity. Of the chip's own sum two things
+are missing: products are aligned in groups of eight to 12 bits below the group's largest (noise of 2e-4 to 3e-4 of the
+result), and HiFi3's missing part (3e-5 of it).
 """
 
 import torch
@@ -36,8 +36,8 @@ def product(
 ) -> torch.Tensor:
     """a [..., M, K] @ b [..., K, N] in float32, as dest holds it.
 
-    b of one matrix is a weight for all batches of a; else their batches broadcast. bits: of a float32 a. block: tiles of the inner dim that a
-    bfloat16 dest sums by itself; the default is what ttnn's own program configs choose.
+    b of one matrix is a weight for all batches of a; else their batches broadcast. bits: of a float32 a. block: tiles
+    of the inner dim that a bfloat16 dest sums by itself; the default is what ttnn's own program configs choose.
     """
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(a.shape[:-2], b.shape[:-2], key=len)  # b's batch is all ones, and may have the higher rank
@@ -59,8 +59,8 @@ def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
 def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int | None) -> torch.Tensor:
     """rows [M, K] @ weight [K, N].
 
-    The weight is widened to float32 a few rows at a time: a product with few rows spends its time on that. On processors
-    without bfloat16 arithmetic torch's own bfloat16 product takes several times as long.
+    The weight is widened to float32 a few rows at a time: a product with few rows spends its time on that. On
+    processors without bfloat16 arithmetic torch's own bfloat16 product takes several times as long.
     """
     if not kernel.wide:
         parts = weight.split(DEST_COLUMNS, 1)
@@ -106,7 +106,8 @@ def _float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _bfloat16_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int | None) -> torch.Tensor:
     """The engine's own steps: sums of 16 products, phase by phase, each added to dest and rounded.
 
-    Every `block` tiles dest is packed and added to what lies in L1 (to nearest even); the last block starts from that sum.
+    Every `block` tiles dest is packed and added to what lies in L1 (to nearest even); the last block starts from that
+    sum.
     """
     tiles = -(-a.shape[2] // TILE)
     block = block or (2 if tiles % 2 == 0 else 1)

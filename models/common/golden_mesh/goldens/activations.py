@@ -1,7 +1,7 @@
 """Elementwise functions by the names of ttnn's UnaryOpType: ops of their own, and fused into other ops.
 
-Some of torch's own (silu, sigmoid, gelu, exp2, mish) go through other code for the last few elements of a tensor than for the
-rest, so that an element's last bit depends on what lies beside it; here they are written in functions that do not.
+Some of torch's own (silu, sigmoid, gelu, exp2, mish) go through other code for the last few elements of a tensor than
+for the rest, so that an element's last bit depends on what lies beside it; here they are made of functions that do not.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def blocks_of(page_table: torch.Tensor, lengths: torch.Tensor, cache: torch.Tens
     missing = needed & ((blocks < 0) | (blocks >= len(cache)))
     if most > blocks.shape[1] or missing.any():
         raise GoldenError(
-            f"attention to {int(lengths.max())} positions in blocks {blocks[needed].unique().tolist()}: the page table has "
-            f"{page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
+            f"attention to {int(lengths.max())} positions in blocks {blocks[needed].unique().tolist()}: the page table "
+            f"has {page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
         )
     return blocks.masked_fill(~needed, 0)
 

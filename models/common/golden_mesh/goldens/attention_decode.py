@@ -1,8 +1,8 @@
 """Attention of one query a user, over a contiguous or a paged cache.
 
-A user's keys come in chunks, dealt out to the cores that its head has: a core takes its chunks one after another, and then
-cores join what they have, two by two. All that is kept between steps is bfloat16. Users never meet: what is computed here
-for all of them at once has, for each, the shape and order that it has alone.
+A user's keys come in chunks, dealt out to the cores that its head has: a core takes its chunks one after another, and
+then cores join what they have, two by two. All that is kept between steps is bfloat16. Users never meet: what is
+computed here for all of them at once has, for each, the shape and order that it has alone.
 """
 
 from dataclasses import dataclass
@@ -103,13 +103,15 @@ def _check_last_chunks(page_table, lengths, chunk: int, cache, users) -> None:
         return
     tokens = -(-lengths // chunk) * chunk
     if tokens.max() > page_table.shape[1] * size:
-        what = f"the last chunk of {chunk} keys ends at {int(tokens.max())}, the page table at {page_table.shape[1] * size}"
+        end = page_table.shape[1] * size
+        what = f"the last chunk of {chunk} keys ends at {int(tokens.max())}, the page table at {end}"
         meet("chunk of keys beyond the page table", op, what)
     read = torch.arange(page_table.shape[1]) * size < tokens[:, None]
     missing = read & ((page_table < 0) | (page_table >= len(cache)))
     if missing.any():
         row, entry = missing.nonzero()[0].tolist()
-        what = f"user {int(users[row])} at position {int(lengths[row]) - 1} reads chunks of {chunk} keys, and entry {entry}"
+        at = int(lengths[row]) - 1
+        what = f"user {int(users[row])} at position {at} reads chunks of {chunk} keys, and entry {entry}"
         block = int(page_table[row, entry])
         meet("chunk of keys with a missing block", op, f"{what} of its page table is {block}")
 
@@ -147,7 +149,7 @@ class _Decode:
     cores: int  # that a user's kv head has
 
     def attend(self, q, keys_and_values, lengths, mask, cache_chunk: int, out) -> torch.Tensor:
-        """keys_and_values(users, chunk, order): [B, cores x turns, kv heads, chunk, dim] each, the chunks in that order.
+        """keys_and_values(users, chunk, order): [B, cores x turns, kv heads, chunk, dim] each, in that order.
 
         A user at position -1 is skipped: its output is whatever lay there on a chip, zeros here.
         """
@@ -164,7 +166,8 @@ class _Decode:
     def _by_chunk(self, lengths: torch.Tensor, cache_chunk: int) -> list[tuple[int, torch.Tensor]]:
         """(keys at a time, users), of all users that are not skipped.
 
-        Chosen by position it is a power of two of tiles that holds all of a user's: 4 with a float32 dest, else 8 at most.
+        Chosen by position it is a power of two of tiles that holds all of a user's: 4 with a float32 dest, else 8 at
+        most.
         """
         active = lengths.nonzero().flatten()
         if self.chunk != 0:
@@ -199,7 +202,7 @@ class _Decode:
         return flash.times(state[..., :-1], inverse, kernel)[:, :, :group].flatten(1, 2)
 
     def _in_turns(self, parts: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-        """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1]: a core's chunks in order."""
+        """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1]: chunks in order."""
         state = parts[:, :, 0]
         factors = engine.to_bfloat16(flash.correction(largest[:, :, :-1], largest[:, :, 1:], self.scale))
         for turn in range(1, parts.shape[2]):
@@ -212,12 +215,11 @@ class _Decode:
             into, other = (torch.tensor(side) for side in zip(*pairs))
             new = torch.maximum(largest[:, into], largest[:, other])
             factors = [flash.correction(largest[:, side], new, self.scale) for side in (into, other)]
-            values, sums = zip(*(
-                (flash.times(state[:, side, ..., :-1], engine.to_bfloat16(factor), self.kernel), state[:, side, ..., -1:] * factor)
-                for side, factor in zip((into, other), factors)
-            ))  # fmt: skip
+            sides = [(state[:, side], factor) for side, factor in zip((into, other), factors)]
+            values = [flash.times(s[..., :-1], engine.to_bfloat16(factor), self.kernel) for s, factor in sides]
+            total = sum(s[..., -1:] * factor for s, factor in sides)
             state, largest = state.clone(), largest.clone()
-            state[:, into] = torch.cat((engine.add(*values), engine.to_bfloat16(sums[0] + sums[1])), -1)
+            state[:, into] = torch.cat((engine.add(*values), engine.to_bfloat16(total)), -1)
             largest[:, into] = new
         return state[:, -1]
 
@@ -234,10 +236,10 @@ def _in_chunks(x: torch.Tensor, chunk: int) -> torch.Tensor:
 
 
 def _dealt(chunks: torch.Tensor, cores: int) -> torch.Tensor:
-    """Which chunks each core has, [B, cores, turns]; -1: none (or one that the user does not have, where a core has all).
+    """Which chunks each core has, [B, cores, turns]; -1: none. (A core that has all may get some past a user's end.)
 
-    The last core has a user's last chunks, and joins all others'. Where there are fewer chunks than cores the first cores
-    have none.
+    The last core has a user's last chunks, and joins all others'. Where there are fewer chunks than cores the first
+    cores have none.
     """
     if cores == 1:
         return torch.arange(int(chunks.max())).expand(len(chunks), 1, -1)

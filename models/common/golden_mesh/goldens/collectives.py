@@ -1,7 +1,7 @@
 """Ops across chips: every tensor argument is the list of the group's shards, in mesh order; so is the result.
 
-Chips add bfloat16 two at a time, as ttnn.add does, and round each sum; how float32 is added is not modelled (torch's sum).
-Chips that end up with the same value share one tensor.
+Chips add bfloat16 two at a time, as ttnn.add does, and round each sum; how float32 is added is not modelled (torch's
+sum). Chips that end up with the same value share one tensor.
 """
 
 from functools import reduce

@@ -4,9 +4,9 @@ They take activations for either operand and for the result, which makes silu(a)
 several names: input_tensor_a and input_tensor_b, but input_b or value where the second is a number in some ops, and
 input_a and input_b in some in-place ones.
 
-Where no float32 is involved dest holds bfloat16, and an activation of an operand is rounded to it before the op. Sums and
-differences are the matrix engine's, the rest is the vector unit's, which rounds to nearest even. (Products of block floats
-are the matrix engine's, too; what that changes is lost in the rounding to a block float.)
+Where no float32 is involved dest holds bfloat16, and an activation of an operand is rounded to it before the op. Sums
+and differences are the matrix engine's, the rest is the vector unit's, which rounds to nearest even. (Products of block
+floats are the matrix engine's, too; what that changes is lost in the rounding to a block float.)
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """Ops that move a tensor and change none of its values: memory configs, layouts, dtypes, copies.
 
-The values come back unchanged; what another dtype makes of them is the packer's, as for every output. ttnn.typecast alone
-packs otherwise.
+The values come back unchanged; what another dtype makes of them is the packer's, as for every output. ttnn.typecast
+alone packs otherwise.
 """
 
 import torch

@@ -12,8 +12,8 @@ _BLOCK_FLOATS = (ttnn.bfloat8_b, ttnn.bfloat4_b)
 
 
 def _kernel(config, dtypes, first: str, second: str, out, chosen: bool) -> Kernel:
-    """ttnn 0.81.1's choice: HiFi3 for two float32 operands, LoFi for a bfloat8_b one times a block float, LoFi too where a
-    core grid or a program config is given, else HiFi2; a float32 dest for a float32 first operand or result."""
+    """ttnn 0.81.1's choice: HiFi3 for two float32 operands, LoFi for a bfloat8_b one times a block float, LoFi too
+    where a core grid or a program config is given, else HiFi2; a float32 dest for a float32 first operand or result."""
     a, b = dtypes[first], dtypes[second]
     if a == b == ttnn.float32:
         fidelity = "HiFi3"

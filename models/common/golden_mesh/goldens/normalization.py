@@ -1,7 +1,7 @@
 """RMS norm, layer norm and their distributed halves, step by step as their kernels take them.
 
-With a float32 dest what a step leaves for the next is float32, of which the next unpacks eleven bits; else it is bfloat16.
-Statistics are sums of a row through SrcB, so HiFi2 cuts what is summed to seven bits, and the factor 1 / rms, too.
+With a float32 dest what a step leaves for the next is float32, of which the next unpacks eleven bits; else it is
+bfloat16. Statistics are sums of a row through SrcB, so HiFi2 cuts what is summed to seven bits, and 1 / rms, too.
 """
 
 import torch
@@ -35,8 +35,8 @@ def _sum_of_rows(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
 def _mean(x: torch.Tensor, kernel: Kernel, shard: int) -> torch.Tensor:
     """Means of rows, [..., 1]. shard: columns that one core has.
 
-    A row on one core is divided by the vector unit. Sharded, the parts' sums are multiplied by 1 / shard and summed, and
-    that by 1 / cores: both factors are cut to bfloat16, which makes the mean up to 0.8 % too small (28 cores: 0.2 %).
+    A row on one core is divided by the vector unit. Sharded, the parts' sums are multiplied by 1 / shard and summed,
+    and that by 1 / cores: both factors are cut to bfloat16, which makes the mean up to 0.8 % too small (0.2 % on 28 cores).
     """
     width = x.shape[-1]
     if shard >= width:
