@@ -54,6 +54,12 @@ def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
     return round_away(x, BFLOAT16)
 
 
+def to_bfloat16_(x: torch.Tensor) -> torch.Tensor:
+    """The same in place; `x` is a float32 of one's own."""
+    x.view(torch.int32).add_(0x8000).bitwise_and_(-1 << 16)
+    return x
+
+
 def round_sum_(x: torch.Tensor) -> torch.Tensor:
     """A sum as a bfloat16 dest holds it, in place; `x` is a float32 of one's own.
 

@@ -36,7 +36,7 @@ def correction(old: torch.Tensor, new: torch.Tensor, scale: float) -> torch.Tens
 
 def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     """values * factor, a column, both packed to bfloat16 before, and the result after."""
-    return engine.to_bfloat16(engine.multiply(values, factor, kernel, engine.BFLOAT16))
+    return engine.to_bfloat16_(engine.multiply(values, factor, kernel, engine.BFLOAT16))
 
 
 def sum_of_rows(x: torch.Tensor, kernel: Kernel, bits: int = engine.FLOAT32) -> torch.Tensor:

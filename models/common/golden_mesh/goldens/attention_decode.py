@@ -15,7 +15,7 @@ from models.common.golden_mesh.arithmetic import engine, flash
 from models.common.golden_mesh.arithmetic.kernel import Kernel
 from models.common.golden_mesh.arithmetic.product import ROWS, product
 from models.common.golden_mesh.errors import GoldenError
-from models.common.golden_mesh.goldens.attention import blocks_of
+from models.common.golden_mesh.goldens.attention import blocks_of, gathered
 from models.common.golden_mesh.hazards import meet
 from models.common.golden_mesh.registry import golden
 
@@ -84,8 +84,8 @@ def paged_scaled_dot_product_attention_decode(
         _check_last_chunks(page_table_tensor[users], lengths[users], chunk, input_tensor_k, users)
         if chunk == input_tensor_k.shape[2]:
             blocks = _in_order(blocks, order)
-            return input_tensor_k[blocks], input_tensor_v[blocks]
-        caches = (cache[blocks].transpose(1, 2).flatten(2, 3) for cache in (input_tensor_k, input_tensor_v))
+            return gathered(input_tensor_k, blocks), gathered(input_tensor_v, blocks)
+        caches = (gathered(cache, blocks).transpose(1, 2).flatten(2, 3) for cache in (input_tensor_k, input_tensor_v))
         return (_in_order(_in_chunks(cache, chunk), order) for cache in caches)
 
     if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
@@ -184,19 +184,21 @@ class _Decode:
         group = q.shape[1] // kv_heads
         queries = F.pad(q.unflatten(1, (kv_heads, group)), (0, 0, 0, -group % ROWS))[:, None]
         scores = product(queries, k.transpose(-1, -2), kernel, block=-(-dim // TILE))
-        scores = engine.to_bfloat16(scores)  # [B, chunks, kv heads, group, chunk]
+        scores = engine.to_bfloat16_(scores)  # [B, chunks, kv heads, group, chunk]
         if mask is not None:
             scores[..., :group, :] = engine.add(scores[..., :group, :], _masks(mask, order, kv_heads, chunk))
         position = (order.flatten(1) * chunk)[:, :, None] + torch.arange(chunk)
         hidden = ((position < 0) | (position >= lengths[:, None, None]))[:, :, None, None]
-        scores = scores.masked_fill_(hidden, flash.HIDDEN)
+        scores = torch.minimum(scores, torch.where(hidden, flash.HIDDEN, torch.inf))  # (masked_fill_ takes longer)
         largest = scores.amax(-1, keepdim=True).unflatten(1, order.shape[1:]).cummax(2).values
         weights = flash.weights(scores, largest.flatten(1, 2), self.scale, kernel, self.approximate)
-        weights = engine.to_bfloat16(weights.masked_fill_(hidden, 0))
+        if mask is not None or self.cores > 1:  # else some key is seen beside each that is hidden, whose exp is 0
+            weights.masked_fill_(hidden, 0)
+        weights = engine.to_bfloat16_(weights)
         sums = flash.sum_of_rows(weights, kernel, engine.BFLOAT16)
         values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)
         parts = torch.cat((values, sums), -1)  # the sum is a column more
-        state = self._in_turns(engine.to_bfloat16(parts).unflatten(1, order.shape[1:]), largest)
+        state = self._in_turns(engine.to_bfloat16_(parts).unflatten(1, order.shape[1:]), largest)
         state = self._joined(state, largest[:, :, -1])
         inverse = engine.to_bfloat16(1 / state[..., -1:])
         return flash.times(state[..., :-1], inverse, kernel)[:, :, :group].flatten(1, 2)
