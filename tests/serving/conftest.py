@@ -65,13 +65,18 @@ def hf():
     return AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).eval()
 
 
-@pytest.fixture(scope="module")
-def served(mesh_device, checkpoint):
+@pytest.fixture(scope="session")
+def started(mesh_device, checkpoint):
     """(model, caches, blocks): the class for vLLM as the plugin starts it, in the recipe that is Hugging Face's to the token."""
     from vllm_engine import BLOCK, MAX_LEN, ROWS, start
 
     from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
 
-    model, caches, blocks = start(QwenForCausalLM, mesh_device, checkpoint, rows=ROWS, max_len=MAX_LEN, block=BLOCK)
-    yield model, caches, blocks
-    model.replica.close()
+    return start(QwenForCausalLM, mesh_device, checkpoint, rows=ROWS, max_len=MAX_LEN, block=BLOCK)
+
+
+@pytest.fixture(scope="module")
+def served(started):
+    """The same. Without traces behind a module's tests: what others allocate would lie where they have temporaries."""
+    yield started
+    started[0].replica.close()

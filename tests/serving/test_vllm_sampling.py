@@ -71,14 +71,12 @@ def test_without_a_seed_texts_differ(served, prompts, text):
     assert len(set(map(tuple, answers))) == 4
 
 
-@pytest.mark.parametrize("penalty", [1.05, 1.3])
-def test_repetition_penalty_is_hugging_faces(served, hf, prompts, text, penalty):
+def test_repetition_penalty_is_hugging_faces(served, hf, prompts, text):
     some = prompts[10:26]
-    expected = [greedy(hf, prompt, text.stop_ids, repetition_penalty=penalty) for prompt in some]
-    sampling = TTSamplingParams(repetition_penalty=penalty)
+    expected = [greedy(hf, prompt, text.stop_ids, repetition_penalty=1.3) for prompt in some]
+    sampling = TTSamplingParams(repetition_penalty=1.3)
     assert engine(served).serve(asked(some, text, [sampling] * len(some))) == expected
-    plain = [greedy(hf, prompt, text.stop_ids) for prompt in some]
-    assert penalty < 1.3 or expected != plain, "the penalty changes nothing here"
+    assert expected != [greedy(hf, prompt, text.stop_ids) for prompt in some], "the penalty changes nothing here"
 
 
 @torch.no_grad()
