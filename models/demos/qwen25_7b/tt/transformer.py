@@ -92,8 +92,9 @@ class TtTransformer:
         progress(1, parts)
         self.layers = []
         for i in range(config.num_hidden_layers):
-            cache = TtKVCache(mesh_device, config, plan, recipe, decode, self.pages)
-            common = (config, plan, recipe, decode)
+            of_layer = recipe.of_layer(i)
+            cache = TtKVCache(mesh_device, config, plan, of_layer, decode, self.pages)
+            common = (config, plan, of_layer, decode)
             self.layers.append(
                 TtDecoderLayer(
                     TtRMSNorm(mesh_device, weights.input_norm(i), config, decode),
