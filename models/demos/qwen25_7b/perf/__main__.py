@@ -2,9 +2,8 @@
 
 import sys
 
-from models.common.command import status_of
+from models.common.command import Parser, status_of
 from models.demos.qwen25_7b.perf.commands import host, matmuls, model, ops, splits
-from models.demos.qwen25_7b.perf.options import Parser
 
 COMMANDS = {"ops": ops, "model": model, "matmuls": matmuls, "splits": splits, "host": host}
 

@@ -1,18 +1,12 @@
-"""Options that the commands share; a wrong one is one line and status 2."""
+"""Options that the commands share."""
 
 import argparse
-from typing import NoReturn
 
 from models.common.errors import UserError
 from models.common.mesh import MACHINES, check_tp, machine
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
 
 MAX_USERS = 32
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:

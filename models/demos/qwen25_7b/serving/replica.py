@@ -48,13 +48,14 @@ class Replica:
         self.decode = TracedStep(self.mesh_device, self._decode, traced=traced)
         self._pending = deque()
 
-    def prefill(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
+    def prefill(self, tokens: Sequence[int], blocks: Sequence[int], places: Sequence[int] = ()) -> None:
         """Fill `blocks` (the user's, in order) of all layers' caches with a prompt; `read` gives what follows it.
 
         Every row of the outcome is this prompt's, chosen by the row's controls and noise: take the user's.
+        places: up to 32 of the prompt's tokens; row i is then what follows token places[i], and further rows the last.
         """
         rows = padded_prompt(len(tokens))
-        prompt = self._host_prompt(rows, tokens, blocks)
+        prompt = self._host_prompt(rows, tokens, blocks, places)
         if rows in self.prompts:
             traced = self.prompts[rows]
             self.queues.write(list(zip(prompt, traced.inputs, strict=True)))
@@ -136,18 +137,21 @@ class Replica:
     def _on_device(self, tensors: Sequence[ttnn.Tensor]) -> list[ttnn.Tensor]:
         return [ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in tensors]
 
-    def _host_prompt(self, rows: int, tokens: Sequence[int], blocks: Sequence[int]) -> tuple[ttnn.Tensor, ...]:
+    def _host_prompt(
+        self, rows: int, tokens: Sequence[int], blocks: Sequence[int], places: Sequence[int] = ()
+    ) -> tuple[ttnn.Tensor, ...]:
         """The tensors of PrefillInputs, in its order, on the host; what lies past the prompt is written nowhere."""
         padded = torch.zeros(1, 1, 1, rows, dtype=torch.int32)
         padded[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
         positions = torch.arange(rows, dtype=torch.int32)[None]
         positions[:, len(tokens) :] = 0  # padding may be longer than the rotary tables
         table = prefill_table(blocks, rows)[None]
-        last = torch.full((1, MAX_USERS), len(tokens) - 1, dtype=torch.int32)
+        wanted = torch.full((1, MAX_USERS), len(tokens) - 1, dtype=torch.int32)
+        wanted[0, : len(places)] = torch.tensor(places, dtype=torch.int32)
         dtypes = (ttnn.uint32, ttnn.uint32, ttnn.int32, ttnn.uint32)
         return tuple(
             host_replicated(value, self.mesh_device, dtype)
-            for value, dtype in zip((padded, positions, table, last), dtypes)
+            for value, dtype in zip((padded, positions, table, wanted), dtypes)
         )
 
     def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:

@@ -1,0 +1,81 @@
+"""What each group's and each layer's format costs: the KL of recipes that differ from one in a single place."""
+
+import argparse
+
+from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.evaluation.ablation import FORMATS, Variant, by_cell, by_group, by_layer
+from models.demos.qwen25_7b.evaluation.options import (
+    add_machine,
+    add_model,
+    add_out,
+    add_sample,
+    check_sample,
+    recipe_of,
+    split_of,
+    words_of,
+)  # fmt: skip
+from models.demos.qwen25_7b.evaluation.plot import plot_ablation
+from models.demos.qwen25_7b.evaluation.report import LEGEND, markdown, recipe_as_dict, write_json
+from models.demos.qwen25_7b.evaluation.run import Run, judge
+from models.demos.qwen25_7b.evaluation.score import Summary
+from models.demos.qwen25_7b.evaluation.subject import Subject
+from models.demos.qwen25_7b.evaluation.texts import sample
+
+HEADER = ("what", "format", "KL mean", "more than the base", "KL max", "top-1", "top-5", "NLL")
+BY = ("group", "layer", "cell")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_machine(parser)
+    parser.add_argument(
+        "--base", default="bf16", help=f"{', '.join(RECIPES)}: what all the rest follows (default: bf16)"
+    )
+    parser.add_argument(
+        "--by", default="group,layer", help="group: in all layers, layer: all its weights, cell: a group of a layer"
+    )
+    parser.add_argument("--formats", default="bfloat8_b,bfloat4_b", help="(default: bfloat8_b,bfloat4_b)")
+    add_sample(parser, steps=32)
+    add_out(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    base = recipe_of(args.base)
+    formats = words_of("--formats", args.formats, FORMATS)
+    subject = Subject.open(args.model)
+    check_sample(args, subject.config.max_position_embeddings)
+    split = split_of(args, subject)
+    size = dict(count=args.texts, beginning=args.beginning, steps=args.steps)
+    texts = sample(subject.tokenizer(), subject.directory, args.text, **size)
+    layers = subject.config.num_hidden_layers
+    made = {
+        "group": lambda: by_group(base, formats),
+        "layer": lambda: by_layer(base, formats, layers),
+        "cell": lambda: by_cell(base, formats, layers),
+    }
+    variants = [variant for by in words_of("--by", args.by, BY) for variant in made[by]()]
+    how = Run.on(args.backend, subject, split, texts)
+    print(f"{how}; all else as in {base.name}\n{LEGEND}\n", flush=True)
+    scores = judge(how, [base, *(variant.recipe for variant in variants)])
+    of_base = next(scores).summary()
+    of_all = how.as_dict() | {"base": {"recipe": recipe_as_dict(base), **of_base.as_dict()}}
+    file = args.out / f"{subject.name}-ablation".replace(" ", "-")
+    results = []
+    for variant, score in zip(variants, scores):
+        results.append((variant, score.summary()))
+        write_json(file.with_suffix(".json"), of_all | {"variants": [_entry(*result) for result in results]})
+    rows = [_row(f"{variant}", variant.format, summary, of_base) for variant, summary in results]
+    print(markdown(HEADER, [_row(base.name, "", of_base, of_base), *rows]))
+    plot_ablation(file.with_suffix(".png"), f"{how}; all else as in {base.name}", of_base, results)
+    print(f"\n{file}.json, {file}.png")
+
+
+def _row(what: str, format: str, s: Summary, base: Summary) -> tuple[str, ...]:
+    more = "" if s is base else f"{s.kl_mean - base.kl_mean:+.2g}"
+    agreed = (f"{s.top1:.2%}", f"{s.top5:.2%}")
+    return what, format, f"{s.kl_mean:.3g}", more, f"{s.kl_max:.3g}", *agreed, f"{s.nll:.4f}"
+
+
+def _entry(variant: Variant, summary: Summary) -> dict:
+    place = {"group": variant.group, "layer": variant.layer, "format": variant.format}
+    return {**place, "recipe": recipe_as_dict(variant.recipe), **summary.as_dict()}

@@ -1,0 +1,47 @@
+"""How far each recipe is from Hugging Face's float32 on held-out text: KL, top-1, top-5, NLL."""
+
+import argparse
+
+from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.evaluation.options import (
+    add_machine,
+    add_model,
+    add_out,
+    add_sample,
+    check_sample,
+    split_of,
+    words_of,
+)  # fmt: skip
+from models.demos.qwen25_7b.evaluation.plot import plot_recipes
+from models.demos.qwen25_7b.evaluation.report import LEGEND, recipe_as_dict, table, write_json
+from models.demos.qwen25_7b.evaluation.run import Run, judge
+from models.demos.qwen25_7b.evaluation.subject import Subject
+from models.demos.qwen25_7b.evaluation.texts import sample
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_machine(parser)
+    parser.add_argument("--recipes", default=",".join(RECIPES), help=f"comma-separated (default: {','.join(RECIPES)})")
+    add_sample(parser, steps=64)
+    parser.add_argument("--prefill", action="store_true", help="judge what prefill expects, not what decode steps do")
+    add_out(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    recipes = [RECIPES[name] for name in words_of("--recipes", args.recipes, tuple(RECIPES))]
+    subject = Subject.open(args.model)
+    check_sample(args, subject.config.max_position_embeddings)
+    split = split_of(args, subject)
+    size = dict(count=args.texts, beginning=args.beginning, steps=args.steps)
+    texts = sample(subject.tokenizer(), subject.directory, args.text, **size)
+    how = Run.on(args.backend, subject, split, texts, prefill=args.prefill)
+    print(f"{how}\n{LEGEND}\n", flush=True)
+    scores = list(zip(recipes, judge(how, recipes)))
+    results = [(recipe, score.summary()) for recipe, score in scores]
+    print(table(results))
+    file = args.out / f"{subject.name}-{'prefill' if args.prefill else 'decode'}".replace(" ", "-")
+    contents = [{"recipe": recipe_as_dict(recipe), **summary.as_dict()} for recipe, summary in results]
+    write_json(file.with_suffix(".json"), how.as_dict() | {"recipes": contents})
+    plot_recipes(file.with_suffix(".png"), f"{how}", scores)
+    print(f"\n{file}.json, {file}.png")
