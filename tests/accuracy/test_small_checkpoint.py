@@ -7,6 +7,7 @@ from transformers import AutoModelForCausalLM
 from models.common.mesh import traces_available
 from models.common.metrics import assert_close
 from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
+from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
@@ -131,33 +132,17 @@ def generate(generator, prompts, stop_ids=(), new_tokens=NEW_TOKENS, **options) 
     return new
 
 
-def teacher_forced(generator, prompts, continuations) -> list[torch.Tensor]:
-    """Logits before each token of each continuation, which is fed in whatever the model itself would have said."""
-    (replica,) = generator.replicas
-    pages = replica.model.pages
-    blocks = [pages.blocks_of(user, len(p) + len(c)) for user, (p, c) in enumerate(zip(prompts, continuations))]
-    rows = []
-    for user, prompt in enumerate(prompts):
-        replica.prefill(prompt, blocks[user])
-        rows.append([replica.read()[user]])
-    tables = torch.stack([pages.decode_table(mine) for mine in blocks])
-    for step in range(max(map(len, continuations)) - 1):
-        at = [min(step, len(c) - 1) for c in continuations]  # who has no token left repeats the last one, unread
-        replica.place([c[i] for c, i in zip(continuations, at)], [len(p) + i for p, i in zip(prompts, at)], tables)
-        replica.launch()
-        for user, logits in enumerate(replica.read()[:USERS]):
-            if step < len(continuations[user]) - 1:
-                rows[user].append(logits)
-    return [torch.stack(r).float() for r in rows]
-
-
 def agreement(generator, hf, prompts, continuations) -> float:
-    """The share of positions at which both have the same first choice."""
+    """The share of positions at which both have the same first choice, the continuations being fed in as they are."""
+    from models.demos.qwen25_7b.evaluation.forcing import forced
+
+    texts = [ForcedText(p + c, len(p)) for p, c in zip(prompts, continuations)]
+    wanted = [hf.logits(text.ids).argmax(-1) for text in texts]
     same = []
-    for prompt, c, logits in zip(prompts, continuations, teacher_forced(generator, prompts, continuations)):
-        wanted = hf.logits(prompt + c)[len(prompt) - 1 : -1]
-        same.append(logits.argmax(-1) == wanted.argmax(-1))
-    same = torch.cat(same).float()
+    for expected in forced(generator.replicas, texts):
+        choices = expected.logits.argmax(-1)
+        same += [wanted[text][at] == c for text, at, c in zip(expected.texts, expected.positions, choices)]
+    same = torch.stack(same).float()
     print(f"top-1 agreement {same.mean():.4f} over {len(same)} positions")
     return float(same.mean())
 

@@ -24,7 +24,9 @@ def assert_as_hugging_face(stream, texts, hugging_face):
     for expected in stream:
         reference = reading.logits(expected.texts, expected.positions)
         score = compare(expected.logits, reference, torch.zeros(len(reference), dtype=torch.long))
-        assert score.kl.max() < 0.03, "of another text or place"  # rounding to bfloat16: 0.006; of a neighbour: 1 and more
+        assert score.kl.max() < 0.03, (
+            "of another text or place"
+        )  # rounding to bfloat16: 0.006; of a neighbour: 1 and more
         places += zip(expected.texts, expected.positions)
     assert sorted(places) == [(i, at) for i, t in enumerate(texts) for at in range(t.beginning - 1, len(t.ids) - 1)]
 

@@ -66,7 +66,10 @@ five = torch.zeros(8, 5, dtype=torch.long)
         ({"reference_tokens": ids[:, :3], "top5_tokens": five}, r"\[1, 3\]"),
         ({"reference_tokens": ids + VOCAB, "top5_tokens": five}, "another model"),
         ({"reference_tokens": ids, "top5_tokens": five - 1}, "another model"),
-        ({"reference_tokens": ids, "top5_tokens": five, "more": slice(1)}, "cannot be read"),  # no tensor: not unpickled
+        (
+            {"reference_tokens": ids, "top5_tokens": five, "more": slice(1)},
+            "cannot be read",
+        ),  # no tensor: not unpickled
     ],
 )
 def test_what_is_no_reference_is_refused(tmp_path, contents, said):

@@ -19,7 +19,9 @@ def test_kl_is_from_the_reference_to_ours():
     assert float(score.kl) == pytest.approx(0.5 * math.log(2) - 0.25 * math.log(2))
     skewed = compare(logs([0.1, 0.6, 0.1, 0.1, 0.1]), logs([0.2, 0.2, 0.2, 0.2, 0.2]), torch.tensor([0]))
     assert float(skewed.kl) == pytest.approx(0.8 * math.log(2) + 0.2 * math.log(1 / 3)), "the direction matters here"
-    assert float(skewed.nll) == pytest.approx(-math.log(0.1)) and float(skewed.reference_nll) == pytest.approx(math.log(5))
+    assert float(skewed.nll) == pytest.approx(-math.log(0.1)) and float(skewed.reference_nll) == pytest.approx(
+        math.log(5)
+    )
 
 
 def test_what_is_the_same_has_no_kl_and_never_less():

@@ -44,13 +44,18 @@ def sample(tokenizer, directory: Path, file: Optional[Path], *, count: int, begi
     if file is None and directory.resolve() == SMALL_CHECKPOINT:
         return _questions(tokenizer, count, beginning, length)
     file = file or HELD_OUT
-    ids = tokenizer.encode(read(file))
+    ids = encode(tokenizer, read(file))
     if len(ids) < length:
         raise UserError(f"{file} has {len(ids)} tokens, one text takes {length}: give a longer one, or fewer --steps")
     count = min(count, len(ids) // length)
     starts = [i * (len(ids) - length) // max(1, count - 1) for i in range(count)]  # over all of the file
     texts = [ids[start : start + length] for start in starts]
     return Sample(file.name, texts, beginning, [list(range(beginning, length - 1))] * count)
+
+
+def encode(tokenizer, text: str) -> list[int]:
+    """Token ids of a text that may be longer than the model's context (verbose: transformers would warn of that)."""
+    return tokenizer.encode(text, verbose=False)
 
 
 def read(file: Path) -> str:

@@ -8,7 +8,7 @@ from models.demos.qwen25_7b.evaluation.options import add_model
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.evaluation.refpt import LONGEST, Reference
 from models.demos.qwen25_7b.evaluation.subject import Subject
-from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, read
+from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, encode, read
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     subject = Subject.open(args.model)
-    tokens = subject.tokenizer().encode(read(args.text))[: args.tokens]
+    tokens = encode(subject.tokenizer(), read(args.text))[: args.tokens]
     if not 4 <= args.tokens <= LONGEST or len(tokens) < args.tokens:
         raise UserError(f"--tokens must be 4 to {LONGEST} and no more than {args.text} has; got {args.tokens}")
     Reference.make(HuggingFace(subject.directory), tokens).save(args.out)
