@@ -5,9 +5,10 @@ import torch
 
 from models.demos.qwen25_7b.evaluation.score import compare
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
+from tests.evaluation.conftest import CONTEXT
 
-LENGTHS = (40, 12, 30, 13, 90, 36, 5)  # more texts than rows
-BEGINNINGS = (33, 11, 1, 3, 70, 4, 2)  # the second one is over after its prompt
+LENGTHS = (40, 12, 30, 13, CONTEXT + 1, 36, 5)  # more texts than rows; the last token of a text is not read
+BEGINNINGS = (33, 11, 1, 3, CONTEXT - 3, 4, 2)  # the second one is over after its prompt
 
 
 @pytest.fixture(scope="module")

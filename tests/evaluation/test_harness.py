@@ -97,6 +97,13 @@ def test_text_ends_at_a_stop_token_at_until_or_at_its_length(model):
     assert said[3] and "b, a, n, a, n, a. That spells banana.".startswith(said[3]) and said[4] == said[0]
 
 
+def test_text_ends_where_the_first_of_several_ends_begins():
+    from models.demos.qwen25_7b.evaluation.harness import before_any
+
+    assert before_any(["\n\n", "Question:", "!"], "12 apples.\n\nQuestion: why?") == "12 apples."
+    assert before_any(["Question:"], "12 apples.") == "12 apples." == before_any([], "12 apples.")
+
+
 def test_drawn_text_depends_on_the_request_alone(model, chats):
     drawn = {"until": [], "do_sample": True, "temperature": 3.0, "max_gen_toks": 10}
     wanted = [(context, drawn) for context, _ in chats]

@@ -36,7 +36,9 @@ def test_the_small_checkpoint_is_asked_what_it_was_not_trained_on(text):
         questions = [turn.split("<|im_end|>")[0] for turn in said.split("<|im_start|>user\n")[1:]]
         assert len(ids) == 65 and all(q in asked and q not in trained for q in questions[:-1]), said  # the last is cut
         answers = "".join(text.tokenizer.decode(ids[at + 1]) for at in judged)
-        assert answers and "user\n" not in answers and "What is" not in answers, answers
+        whole = [turn.split("assistant\n")[1].split("<|im_end|>")[0] for turn in said.split("user\n")[3:-1]]
+        assert all(f"{answer}<|im_end|>" in answers for answer in whole), (whole, answers)
+        assert answers and "user" not in answers and "<|im_end|>\n" not in answers, answers
         assert min(judged) >= 16 and max(judged) <= 63
     assert sample(text.tokenizer, SMALL_CHECKPOINT, None, count=8, beginning=16, steps=48) == got
 

@@ -94,8 +94,8 @@ def test_the_budget_is_what_layers_take(mesh_device, recipe, monkeypatch):
     config = replace(QWEN25_7B, num_hidden_layers=2)
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     before = allocated(mesh_device)
-    model = build(mesh_device, config, recipe, 7, 300, monkeypatch)
-    budget = memory_budget(config, plan, recipe, 7, 300)
+    model = build(mesh_device, config, recipe, USERS, 2048, monkeypatch)
+    budget = memory_budget(config, plan, recipe, USERS, 2048)
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     of_layers = [recipe.of_layer(i) for i in range(2)]
     assert [layer.mlp.down.weight.dtype for layer in model.layers] == [dtype_of(r.mlp_out) for r in of_layers]

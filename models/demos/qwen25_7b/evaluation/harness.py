@@ -175,9 +175,9 @@ class ReplicaLM(TemplateLM):
                     writing.remove(token.user)
             if not writing:
                 tokens.close()  # the others' last tokens are not needed
-        return [_before(wanted.until, stream.text) for stream in streams]
+        return [before_any(wanted.until, stream.text) for stream in streams]
 
 
-def _before(ends: tuple[str, ...], text: str) -> str:
+def before_any(ends: Sequence[str], text: str) -> str:
     """The text up to where the first of the ends begins."""
     return text[: min([text.find(end) for end in ends if end in text], default=len(text))]
