@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.evaluation.__main__ import main
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FEW = ["--texts", "5", "--beginning", "20", "--steps", "20"]
@@ -37,9 +38,10 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     (place / "sums.jsonl").write_text(
         "".join(json.dumps({"question": f"What is {a} + 1?", "answer": f"#### {a + 1}"}) + "\n" for a in (2, 4, 6))
     )
+    (place / "Qwen2.5-1B").symlink_to(SMALL_CHECKPOINT)  # the name has a dot, as real ones have
     commands = {
         "eval": ["eval", *FEW],
-        "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8"],
+        "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8", "--model", "Qwen2.5-1B"],
         "text": ["eval", *FEW, "--recipes", "bf16", "--tp", "1", "--text", f"{REPOSITORY}/README.md", "--out", "text"],
         "ablate": ["ablate", *FEW, "--by", "group,layer", "--formats", "bfloat4_b"],
         "reference": ["reference", "--tokens", "40", "--out", "made/small.refpt"],
@@ -96,9 +98,8 @@ def test_eval_says_how_far_each_recipe_is(ran):
 
 def test_prefill_is_judged_at_the_same_tokens(ran):
     place, said = ran
-    decode, prefill = (
-        json.loads((place / f"small-checkpoint-{mode}.json").read_text()) for mode in ("decode", "prefill")
-    )
+    names = ("small-checkpoint-decode", "Qwen2.5-1B-prefill")
+    decode, prefill = (json.loads((place / f"{name}.json").read_text()) for name in names)
     (of_prefill,), of_decode = prefill["recipes"], decode["recipes"][1]
     assert "prefill: " in said["prefill"] and of_prefill["tokens"] == of_decode["tokens"]
     assert of_prefill["reference_nll"] == pytest.approx(of_decode["reference_nll"], rel=1e-6)

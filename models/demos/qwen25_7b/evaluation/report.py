@@ -1,7 +1,6 @@
 """Tables and JSON of scores."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from models.demos.qwen25_7b.config import Recipe
@@ -30,10 +29,11 @@ def _row(name: str, s: Summary) -> tuple[str, ...]:
     return name, f"{s.kl_mean:.3g}", f"{s.kl_max:.3g}", *agreed, f"{s.nll:.4f}", f"{s.reference_nll:.4f}", str(s.tokens)
 
 
+def result_file(out: Path, subject: str, what: str, kind: str) -> Path:
+    """Where a result of a model goes. Not by with_suffix: a model's name may have dots."""
+    return out / f"{subject.replace(' ', '-')}-{what}.{kind}"
+
+
 def write_json(file: Path, contents: dict) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
-
-
-def recipe_as_dict(recipe: Recipe) -> dict:
-    return asdict(recipe)

@@ -30,10 +30,13 @@ class Run:
         below = describe_backend(select_backend(backend, split.kind.name)).split(" (")[0]
         return cls(subject, split, sample, below, prefill)
 
+    @property
+    def judged(self) -> str:
+        return "prefill" if self.prefill else "decode"
+
     def __str__(self) -> str:
-        how = "prefill" if self.prefill else "decode"
         return (
-            f"{self.subject.name}, {self.split}, {how}: {self.sample.tokens} tokens of {len(self.sample.texts)} texts, "
+            f"{self.subject.name}, {self.split}, {self.judged}: {self.sample.tokens} tokens of {len(self.sample.texts)} texts, "
             f"{self.sample.source}; below ttnn: {self.below}"
         )
 
@@ -44,19 +47,19 @@ class Run:
             "tp": self.split.tp,
             "dp": self.split.dp,
             "below ttnn": self.below,
-            "judged": "prefill" if self.prefill else "decode",
+            "judged": self.judged,
             "text": self.sample.source,
             "texts": len(self.sample.texts),
             "beginning": self.sample.beginning,
         }
 
 
-def judge(run: Run, recipes: Iterable[Recipe]) -> Iterator[Score]:
-    """Each recipe's score as soon as it is there."""
+def judge(run: Run, recipes: Iterable[Recipe]) -> Iterator[tuple[Recipe, Score]]:
+    """Each recipe's score as soon as it is there. Iterate to the end: until then the mesh is open."""
     reading = HuggingFace(run.subject.directory).read(run.sample.texts)
     with run.split.open() as devices:
         for recipe in recipes:
-            yield _judge(run, recipe, devices, reading)
+            yield recipe, _judge(run, recipe, devices, reading)
 
 
 def _judge(run: Run, recipe: Recipe, devices: list, reading: Reading) -> Score:

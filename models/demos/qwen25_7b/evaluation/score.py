@@ -1,6 +1,6 @@
 """How far a model's expectations are from the reference's, token by token. Logarithms are natural: nats."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -50,9 +50,6 @@ class Summary:
     top5: float
     nll: float
     reference_nll: float
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def compare(logits: torch.Tensor, reference: torch.Tensor, following: torch.Tensor) -> Score:

@@ -1,6 +1,7 @@
 """What each group's and each layer's format costs: the KL of recipes that differ from one in a single place."""
 
 import argparse
+from dataclasses import asdict
 
 from models.demos.qwen25_7b.config import RECIPES
 from models.demos.qwen25_7b.evaluation.ablation import FORMATS, Variant, by_cell, by_group, by_layer
@@ -15,7 +16,7 @@ from models.demos.qwen25_7b.evaluation.options import (
     words_of,
 )  # fmt: skip
 from models.demos.qwen25_7b.evaluation.plot import plot_ablation
-from models.demos.qwen25_7b.evaluation.report import LEGEND, markdown, recipe_as_dict, write_json
+from models.demos.qwen25_7b.evaluation.report import LEGEND, markdown, result_file, write_json
 from models.demos.qwen25_7b.evaluation.run import Run, judge
 from models.demos.qwen25_7b.evaluation.score import Summary
 from models.demos.qwen25_7b.evaluation.subject import Subject
@@ -56,18 +57,17 @@ def run(args: argparse.Namespace) -> None:
     variants = [variant for by in words_of("--by", args.by, BY) for variant in made[by]()]
     how = Run.on(args.backend, subject, split, texts)
     print(f"{how}; all else as in {base.name}\n{LEGEND}\n", flush=True)
-    scores = judge(how, [base, *(variant.recipe for variant in variants)])
-    of_base = next(scores).summary()
-    of_all = how.as_dict() | {"base": {"recipe": recipe_as_dict(base), **of_base.as_dict()}}
-    file = args.out / f"{subject.name}-ablation".replace(" ", "-")
-    results = []
-    for variant, score in zip(variants, scores):
-        results.append((variant, score.summary()))
-        write_json(file.with_suffix(".json"), of_all | {"variants": [_entry(*result) for result in results]})
+    picture, data = (result_file(args.out, subject.name, "ablation", kind) for kind in ("png", "json"))
+    summaries = []
+    for _, score in judge(how, [base, *(variant.recipe for variant in variants)]):
+        summaries.append(score.summary())
+        of_base, results = summaries[0], list(zip(variants, summaries[1:]))
+        contents = {"base": {"recipe": asdict(base), **asdict(of_base)}, "variants": [_entry(*r) for r in results]}
+        write_json(data, how.as_dict() | contents)  # after each: the whole may take an hour
     rows = [_row(f"{variant}", variant.format, summary, of_base) for variant, summary in results]
     print(markdown(HEADER, [_row(base.name, "", of_base, of_base), *rows]))
-    plot_ablation(file.with_suffix(".png"), f"{how}; all else as in {base.name}", of_base, results)
-    print(f"\n{file}.json, {file}.png")
+    plot_ablation(picture, f"{how}; all else as in {base.name}", of_base, results)
+    print(f"\n{data}, {picture}")
 
 
 def _row(what: str, format: str, s: Summary, base: Summary) -> tuple[str, ...]:
@@ -78,4 +78,4 @@ def _row(what: str, format: str, s: Summary, base: Summary) -> tuple[str, ...]:
 
 def _entry(variant: Variant, summary: Summary) -> dict:
     place = {"group": variant.group, "layer": variant.layer, "format": variant.format}
-    return {**place, "recipe": recipe_as_dict(variant.recipe), **summary.as_dict()}
+    return {**place, "recipe": asdict(variant.recipe), **asdict(summary)}

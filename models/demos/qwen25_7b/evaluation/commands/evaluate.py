@@ -1,6 +1,7 @@
 """How far each recipe is from Hugging Face's float32 on held-out text: KL, top-1, top-5, NLL."""
 
 import argparse
+from dataclasses import asdict
 
 from models.demos.qwen25_7b.config import RECIPES
 from models.demos.qwen25_7b.evaluation.options import (
@@ -13,7 +14,7 @@ from models.demos.qwen25_7b.evaluation.options import (
     words_of,
 )  # fmt: skip
 from models.demos.qwen25_7b.evaluation.plot import plot_recipes
-from models.demos.qwen25_7b.evaluation.report import LEGEND, recipe_as_dict, table, write_json
+from models.demos.qwen25_7b.evaluation.report import LEGEND, result_file, table, write_json
 from models.demos.qwen25_7b.evaluation.run import Run, judge
 from models.demos.qwen25_7b.evaluation.subject import Subject
 from models.demos.qwen25_7b.evaluation.texts import sample
@@ -37,11 +38,11 @@ def run(args: argparse.Namespace) -> None:
     texts = sample(subject.tokenizer(), subject.directory, args.text, **size)
     how = Run.on(args.backend, subject, split, texts, prefill=args.prefill)
     print(f"{how}\n{LEGEND}\n", flush=True)
-    scores = list(zip(recipes, judge(how, recipes)))
+    scores = list(judge(how, recipes))
     results = [(recipe, score.summary()) for recipe, score in scores]
     print(table(results))
-    file = args.out / f"{subject.name}-{'prefill' if args.prefill else 'decode'}".replace(" ", "-")
-    contents = [{"recipe": recipe_as_dict(recipe), **summary.as_dict()} for recipe, summary in results]
-    write_json(file.with_suffix(".json"), how.as_dict() | {"recipes": contents})
-    plot_recipes(file.with_suffix(".png"), f"{how}", scores)
-    print(f"\n{file}.json, {file}.png")
+    picture, data = (result_file(args.out, subject.name, how.judged, kind) for kind in ("png", "json"))
+    contents = [{"recipe": asdict(recipe), **asdict(summary)} for recipe, summary in results]
+    write_json(data, how.as_dict() | {"recipes": contents})
+    plot_recipes(picture, f"{how}", scores)
+    print(f"\n{data}, {picture}")

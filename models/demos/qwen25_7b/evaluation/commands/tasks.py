@@ -1,12 +1,13 @@
 """The score of lm-eval's tasks, or of a file of questions with one number for an answer each (GSM8K's form)."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from models.common.errors import UserError
 from models.common.mesh import command_queues, describe_backend, select_backend
 from models.demos.qwen25_7b.evaluation.options import add_machine, add_model, add_out, recipe_of, split_of
-from models.demos.qwen25_7b.evaluation.report import recipe_as_dict, write_json
+from models.demos.qwen25_7b.evaluation.report import result_file, write_json
 from models.demos.qwen25_7b.evaluation.subject import MAX_USERS, Subject, replicas_on
 from models.demos.qwen25_7b.serving.text import Text
 
@@ -65,10 +66,10 @@ def run(args: argparse.Namespace) -> None:
         )
     title = f"{subject.name}, {split}, recipe {recipe.name}; below ttnn: {below}"
     print(f"{title}\n\n{make_table(results)}")
-    file = args.out / f"{subject.name}-tasks.json".replace(" ", "-")
+    file = result_file(args.out, subject.name, "tasks", "json")
     kept = {name: results[name] for name in ("results", "versions", "n-shot", "n-samples", "higher_is_better")}
     write_json(
         file,
-        {"model": subject.name, "split": f"{split}", "below ttnn": below} | {"recipe": recipe_as_dict(recipe)} | kept,
+        {"model": subject.name, "split": f"{split}", "below ttnn": below} | {"recipe": asdict(recipe)} | kept,
     )
     print(file)
