@@ -13,7 +13,7 @@ from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights import Checkpoint, key_divisors
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 # The 7B's dims in two layers, the first with its K bias. Its vocabulary would take five times as long to make as these.
@@ -25,6 +25,7 @@ class KeysValues(NamedTuple):
 
     keys: torch.Tensor
     values: torch.Tensor
+    divisors: torch.Tensor  # [num_key_value_heads, 1, head_dim]: what the chips' keys are divided by
 
 
 class Case(NamedTuple):
@@ -61,7 +62,12 @@ class Reference:
             torch.randn(shape, generator=generator) + projection.bias.view(-1, 1, config.head_dim)
             for projection in (attention.k_proj, attention.v_proj)
         )
-        return KeysValues(bf16(self.rotate(keys, torch.arange(tokens))), bf16(values))
+        divisors = self.divisors(i)
+        rotated = self.rotate(keys, torch.arange(tokens))
+        return KeysValues(bf16(rotated / divisors) * divisors, bf16(values), divisors)
+
+    def divisors(self, i: int) -> torch.Tensor:
+        return key_divisors(self.layer(i).self_attn.k_proj.bias, self.config)[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
@@ -120,7 +126,7 @@ class Reference:
         seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
         y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
-        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:])
+        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:], self.divisors(i))
 
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:
