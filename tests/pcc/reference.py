@@ -67,7 +67,8 @@ class Reference:
         return KeysValues(bf16(rotated / divisors) * divisors, bf16(values), divisors)
 
     def divisors(self, i: int) -> torch.Tensor:
-        return key_divisors(self.layer(i).self_attn.k_proj.bias, self.config)[:, None]
+        k_bias = self.layer(i).self_attn.k_proj.bias.view(-1, self.config.head_dim)
+        return torch.stack([key_divisors(head) for head in k_bias])[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""

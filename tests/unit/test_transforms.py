@@ -101,7 +101,8 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     want_keys = cache.layers[layer].keys[0]  # [kv heads of the model, TOKENS, head_dim]
 
     attention = weights.attention(layer)
-    divisors = key_divisors(hf_model.model.layers[layer].self_attn.k_proj.bias, config)
+    k_bias = hf_model.model.layers[layer].self_attn.k_proj.bias.view(-1, config.head_dim)
+    divisors = torch.stack([key_divisors(head) for head in k_bias])
     assert (divisors > 4).any(), "no pair is loud: this would prove nothing"
     half = config.head_dim // 2
     total = torch.zeros_like(x)

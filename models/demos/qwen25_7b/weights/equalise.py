@@ -11,21 +11,18 @@ longer than LOUDEST is brought to it; all others keep their bits, so a model wit
 
 import torch
 
-from ..config import QwenConfig
-
 # A power of two: a value's step in an 8-bit block doubles there. Of 8, 16 and 32 the best on the small checkpoint and on
 # random weights with the 7B's K bias: at 8 the rounding of the now small rows of Wk begins to count.
 LOUDEST = 16.0
 
 
-def key_divisors(k_bias: torch.Tensor, config: QwenConfig) -> torch.Tensor:
-    """k_bias [num_key_value_heads * head_dim] -> [num_key_value_heads, head_dim], 1 for a quiet pair, alike in a pair.
+def key_divisors(k_bias: torch.Tensor) -> torch.Tensor:
+    """One head's k_bias [head_dim] -> [head_dim], 1 for a quiet pair, alike in a pair.
 
     Pairs are as Hugging Face has them: j and j + head_dim / 2.
     """
-    halves = _computed(k_bias).unflatten(0, (config.num_key_value_heads, 2, config.head_dim // 2))
-    divisors = (halves.norm(dim=1) / LOUDEST).clamp_min(1)
-    return divisors.repeat(1, 2)
+    halves = _computed(k_bias).view(2, -1)
+    return (halves.norm(dim=0) / LOUDEST).clamp_min(1).repeat(2)
 
 
 def quiet_key(rows: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:

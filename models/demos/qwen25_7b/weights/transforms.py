@@ -79,7 +79,7 @@ def _qkv_rows(
     -> [tp * (q_heads + 2 * kv_heads) * head_dim, ...]
     """
     q, k, v = (x.unflatten(0, (-1, config.head_dim)) for x in (q, k, v))  # [heads, head_dim, ...]
-    divisors = key_divisors(k_bias, config)
+    divisors = [key_divisors(head) for head in k_bias.unflatten(0, (-1, config.head_dim))]
     group = len(q) // len(k)  # queries that attend to one key
     zero_head = torch.zeros_like(q[0])
     rows = []
