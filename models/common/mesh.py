@@ -4,6 +4,7 @@
 """
 
 import os
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 from models.common.errors import UserError
+from models.common.interrupt import shielded
 
 TTNN_VERSION = "0.81.1"
+SIMULATOR = "TT_METAL_SIMULATOR"  # the environment variable that names a simulator to ttnn
+TEMPORARY_BYTES = 1 << 20  # that a run must be able to write to the temporary directory
 TRACE_REGION_BYTES = 64 << 20  # of each chip's DRAM, for captured command streams
 
 
@@ -29,6 +33,10 @@ class MachineKind:
 
 _KINDS = (MachineKind("N150", 1, (1, 1)), MachineKind("N300", 2, (1, 2)), MachineKind("T3K", 8, (1, 8)))
 MACHINES = {kind.name: kind for kind in _KINDS}
+
+# Threads of torch that spin while they wait for each other make the golden mesh ten times slower as soon as another
+# process is busy. torch reads this when it is loaded, which a program may do before it chooses a backend.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def machine(name: str) -> MachineKind:
@@ -51,6 +59,9 @@ def select_backend(choice: str, mesh: str) -> str:
         from models.common import golden_mesh
 
         golden_mesh.activate(machine(mesh).name)
+    else:
+        _check_device()
+        _check_temporary_directory()
     return choice
 
 
@@ -58,7 +69,7 @@ def describe_backend(backend: str) -> str:
     """What ran below ttnn, for whoever reads a number."""
     if backend == "golden":
         return "golden mesh (torch values, no device: times say nothing about hardware)"
-    if "TT_METAL_SIMULATOR" in os.environ:
+    if SIMULATOR in os.environ:
         return "simulator (bit-exact, times say nothing about hardware)"
     return "silicon"
 
@@ -101,7 +112,7 @@ def open_mesh(
     import ttnn
 
     kind = machine(mesh)
-    there = ttnn.GetNumAvailableDevices()
+    there = _chips_here()
     if there < kind.chips:
         raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {there}: choose a smaller --mesh")
     rows, columns = shape or kind.shape
@@ -111,20 +122,22 @@ def open_mesh(
         raise MeshError(f"{kind.name} has {kind.chips} chips, too few for a mesh of {rows}x{columns}")
     if kind.chips > 1:
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    device = None
     try:
-        device = ttnn.open_mesh_device(
-            ttnn.MeshShape(rows, columns),
-            trace_region_size=TRACE_REGION_BYTES,
-            num_command_queues=queues,
-            dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
-        )
-        try:
-            yield device
-        finally:
-            ttnn.close_mesh_device(device)
+        with shielded():  # a mesh that is half open cannot be closed
+            device = ttnn.open_mesh_device(
+                ttnn.MeshShape(rows, columns),
+                trace_region_size=TRACE_REGION_BYTES,
+                num_command_queues=queues,
+                dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
+            )
+        yield device
     finally:
-        if kind.chips > 1:
-            ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+        with shielded():
+            if device is not None:
+                ttnn.close_mesh_device(device)
+            if kind.chips > 1:
+                ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 
 
 def check_tp(mesh: str, tp: int) -> None:
@@ -146,16 +159,62 @@ def open_replicas(
         if tp == machine(mesh).chips:
             yield [whole]
             return
-        rows = whole.create_submeshes(ttnn.MeshShape(1, tp))
+        rows = []
         try:
+            with shielded():
+                rows = whole.create_submeshes(ttnn.MeshShape(1, tp))
             yield rows
         finally:
-            for row in rows:  # before their parent
-                ttnn.close_mesh_device(row)
+            with shielded():
+                for row in rows:  # before their parent
+                    ttnn.close_mesh_device(row)
+
+
+def _chips_here() -> int:
+    """How many chips ttnn finds. MeshError if it cannot look: this call is the first that touches them."""
+    import ttnn
+
+    try:
+        return ttnn.GetNumAvailableDevices()
+    except RuntimeError as error:
+        raise MeshError(
+            f"ttnn finds no chips to open ({_reason(error)}): check the card (tt-smi) and its driver, or what {SIMULATOR} "
+            f"names, or take --backend golden"
+        ) from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """What ttnn has to say, without the place in its source before it and the stack of C++ functions behind it."""
+    return f"{error}".split("\ninfo:\n")[-1].split("\nbacktrace:")[0].strip()
 
 
 def _device_present() -> bool:
-    return "TT_METAL_SIMULATOR" in os.environ or any(Path("/dev/tenstorrent").glob("*"))
+    return SIMULATOR in os.environ or any(Path("/dev/tenstorrent").glob("*"))
+
+
+def _check_device() -> None:
+    """MeshError if there is plainly nothing that ttnn could open: it says so itself on a page, or crashes."""
+    if not _device_present():
+        raise MeshError(
+            f"--backend device: there is no card (nothing in /dev/tenstorrent) and {SIMULATOR} names no simulator: "
+            f"take --backend golden"
+        )
+    if SIMULATOR in os.environ and not os.path.exists(os.environ[SIMULATOR]):
+        raise MeshError(
+            f"{SIMULATOR} is {os.environ[SIMULATOR]!r}, and there is no such file: name a simulator, or unset it"
+        )
+
+
+def _check_temporary_directory() -> None:
+    """MeshError if files cannot be written where Open MPI, below ttnn, writes its own: it crashes without a word."""
+    directory = next((os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp")
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(TEMPORARY_BYTES))
+    except OSError as error:
+        raise MeshError(
+            f"no files can be written to {directory}, the temporary directory ({error.strerror}): set TMPDIR to another"
+        ) from error
 
 
 def _check_ttnn() -> None:

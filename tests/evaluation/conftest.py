@@ -3,11 +3,11 @@
 import pytest
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, ParallelPlan
+from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.text import Text
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 
 ROWS, CONTEXT = 3, 96  # few rows, so that texts have to wait for one
 
@@ -26,14 +26,10 @@ def text() -> Text:
 def replica(mesh_device, queues):
     """bf16: what it says differs from Hugging Face's by rounding alone."""
     from models.demos.qwen25_7b.serving.replica import Replica
-    from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    config = checkpoint.config
-    plan = ParallelPlan.make(config, mesh_device.shape[1])
-    weights = ModelWeights(checkpoint, config, plan)
-    model = TtTransformer(mesh_device, weights, config, plan, BF16, batch=ROWS, max_seq_len=CONTEXT)
-    replica = Replica(model, traced=traces_available(), queues=queues, host_logits=True)
+    how = dict(users=ROWS, max_seq_len=CONTEXT, traced=traces_available(), queues=queues)
+    replica = Replica.load(mesh_device, checkpoint, checkpoint.config, BF16, **how)
     yield replica
     replica.close()
     mesh_device.clear_program_cache()

@@ -1,17 +1,19 @@
 """Hugging Face's modules in float32, over the weights that the tested modules get: what a result is compared with."""
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
 from transformers import DynamicCache, Qwen2ForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, apply_rotary_pos_emb
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
+from models.demos.qwen25_7b.config.rope import Yarn
+from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights import Checkpoint, key_divisors
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 # The 7B's dims in two layers, the first with its K bias. Its vocabulary would take five times as long to make as these.
@@ -23,6 +25,7 @@ class KeysValues(NamedTuple):
 
     keys: torch.Tensor
     values: torch.Tensor
+    divisors: torch.Tensor  # [num_key_value_heads, 1, head_dim]: what the chips' keys are divided by
 
 
 class Case(NamedTuple):
@@ -59,7 +62,13 @@ class Reference:
             torch.randn(shape, generator=generator) + projection.bias.view(-1, 1, config.head_dim)
             for projection in (attention.k_proj, attention.v_proj)
         )
-        return KeysValues(bf16(self.rotate(keys, torch.arange(tokens))), bf16(values))
+        divisors = self.divisors(i)
+        rotated = self.rotate(keys, torch.arange(tokens))
+        return KeysValues(bf16(rotated / divisors) * divisors, bf16(values), divisors)
+
+    def divisors(self, i: int) -> torch.Tensor:
+        k_bias = self.layer(i).self_attn.k_proj.bias.view(-1, self.config.head_dim)
+        return torch.stack([key_divisors(head) for head in k_bias])[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
@@ -79,6 +88,14 @@ class Reference:
     def attention_prompt(self, i: int, tokens: int) -> Case:
         """A prompt of one user through layer i's self_attn."""
         return self._prompt(self._attention(i), self.normed(i, tokens), i)
+
+    @lru_cache(maxsize=None)
+    def attention_continued(self, i: int, start: int, tokens: int) -> Case:
+        """A piece of one user's text through layer i's self_attn, after `start` tokens that were there before."""
+        past = self.history(i, start, seed=start)
+        x = self.normed(i, tokens, seed=1)
+        expected, written = self._run(self._attention(i), i, x, past)
+        return Case(x, [past], expected, [written])
 
     @lru_cache(maxsize=None)
     def layer_prompt(self, i: int, tokens: int) -> Case:
@@ -107,9 +124,19 @@ class Reference:
             start = past.keys.shape[1]
             cache.update(past.keys[None], past.values[None], i)
         rotation = self.model.model.rotary_emb(x, torch.arange(start, start + len(x))[None])
-        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=None, past_key_values=cache)
+        seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
+        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
-        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:])
+        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:], self.divisors(i))
+
+
+def stretched(reference: Reference, yarn: Yarn) -> Reference:
+    """The same weights with rotary embedding stretched by YaRN."""
+    config = replace(reference.config, yarn=yarn)
+    model, inner = copy(reference.model), copy(reference.model.model)
+    inner._modules = inner._modules | {"rotary_emb": Qwen2RotaryEmbedding(hf_config(config))}
+    model._modules = model._modules | {"model": inner}
+    return replace(reference, config=config, model=model)
 
 
 @lru_cache(maxsize=None)  # for the whole session: 3 GB for the 7B's dims

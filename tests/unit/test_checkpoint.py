@@ -149,9 +149,10 @@ def test_the_7b_opens_without_reading_its_15_gb(tmp_path):
 
     before = peak_resident_mb()
     opened = Checkpoint.open(tmp_path)
-    assert opened.tensor("model.layers.27.mlp.down_proj.weight").shape == (3584, 18944)
-    assert opened.tensor("model.layers.27.self_attn.k_proj.bias").shape == (512,)
     assert peak_resident_mb() - before < 50
+    assert opened.tensor("model.layers.27.mlp.down_proj.weight").shape == (3584, 18944)  # 136 MB, mapped
+    assert opened.tensor("model.layers.27.self_attn.k_proj.bias").shape == (512,)
+    assert peak_resident_mb() - before < 50 + 136
 
 
 @pytest.mark.parametrize("tp", [1, 2])
@@ -177,6 +178,21 @@ def test_a_name_that_is_neither_here_nor_on_the_hub(monkeypatch, tmp_path):
     assert f"{tmp_path / 'absent'}: neither a directory" in message and "HFValidationError" in message
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert "Qwen/None: neither a directory" in refusal("Qwen/None")
+
+
+def test_a_directory_whose_name_is_not_utf_8(single):
+    """safetensors cannot open its files, and says that they are damaged."""
+    assert "is not UTF-8" in refusal(single.rename(os.fsdecode(os.fsencode(single) + b"\xff")))
+
+
+def test_a_header_longer_than_any(single):
+    """A gigabyte that happens to begin with a small number is not read to look for a header."""
+    file = single / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", 1 << 30))
+    os.truncate(file, 2 << 30)
+    before = peak_resident_mb()
+    assert f"{file}: its header is not a safetensors header" in refusal(single)
+    assert peak_resident_mb() - before < 50
 
 
 def test_no_config(single):

@@ -1,22 +1,26 @@
 """The model's dimensions, read from Hugging Face's config.json.
 
 A field keeps its name in config.json. Whatever the file asks for that this port does not compute
-(sliding windows, YaRN, quantized weights, another architecture) is refused here, before a weight is
+(sliding windows, scalings other than YaRN, quantized weights, another architecture) is refused here, before a weight is
 read, since a model that silently ignores it would still produce fluent and wrong text.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from models.common.errors import UserError
+from models.common.json_file import read_json
+
+from .rope import RopeError, Yarn, yarn_of
 
 
 class ConfigError(UserError):
     """A config.json, or a number that belongs in one, that this port cannot run."""
 
+
+MOST = 2**31 - 1  # of any count: what a tensor's extent can be on a chip; larger ones would overflow further on
 
 _COUNTS = (
     "vocab_size",
@@ -42,6 +46,7 @@ class QwenConfig:
     head_dim: Optional[int] = None  # hidden_size // num_attention_heads, unless given; never None once made
     rms_norm_eps: float
     rope_theta: float
+    yarn: Optional[Yarn] = None  # rope_scaling, where the context is stretched
     max_position_embeddings: int
     tie_word_embeddings: bool = False
     bos_token_id: Optional[int] = None
@@ -74,11 +79,16 @@ class QwenConfig:
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even (rotary embedding turns pairs), got {self.head_dim}")
 
+    @property
+    def context(self) -> int:
+        """Tokens of the longest text: as trained, or what YaRN stretches that to."""
+        return max(self.max_position_embeddings, self.yarn.context if self.yarn else 0)
+
     @classmethod
     def from_json(cls, path: str | Path) -> "QwenConfig":
         """Read a checkpoint's config.json."""
         try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            fields = read_json(Path(path))
         except FileNotFoundError as error:
             raise ConfigError(f"{path}: not found; a Hugging Face checkpoint has it beside its weights") from error
         except OSError as error:
@@ -106,11 +116,12 @@ class QwenConfig:
                 **{name: fields[name] for name in required},
                 head_dim=fields.get("head_dim"),
                 rope_theta=_rope_theta(fields),
+                yarn=yarn_of(fields),
                 tie_word_embeddings=fields.get("tie_word_embeddings", False),
                 bos_token_id=fields.get("bos_token_id"),
                 eos_token_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
             )
-        except ConfigError as error:
+        except (ConfigError, RopeError) as error:
             raise ConfigError(f"{source}: {error}") from error
 
 
@@ -133,11 +144,6 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
     for layer, kind in enumerate(layer_types):
         if kind != "full_attention":
             raise ConfigError(f"layer_types must all be 'full_attention', layer {layer} is {kind!r}")
-    if fields.get("rope_scaling") is not None:
-        raise ConfigError(
-            f"rope_scaling must be absent or null, got {fields['rope_scaling']!r}; YaRN and other scalings are "
-            f"not supported yet, remove it to run within max_position_embeddings"
-        )
     if fields.get("quantization_config") is not None:
         raise ConfigError("quantization_config is present; use the unquantized checkpoint, this port quantizes itself")
 
@@ -149,11 +155,6 @@ def _rope_theta(fields: Mapping[str, Any]) -> Any:
         rope = {"rope_type": "default", "rope_theta": fields.get("rope_theta")}
     if not isinstance(rope, Mapping):
         raise ConfigError(f"rope_parameters must be an object, got {rope!r}")
-    if rope.get("rope_type") != "default":
-        raise ConfigError(
-            f"rope_parameters: rope_type must be 'default', got {rope.get('rope_type')!r}; YaRN and other scalings "
-            f"are not supported yet"
-        )
     theta = rope.get("rope_theta")
     if theta is None:
         raise ConfigError("rope_theta missing; use the config.json of the original checkpoint")
@@ -167,6 +168,8 @@ def _check_positive(name: str, value: Any, kind: type | tuple[type, ...]) -> Non
     if not isinstance(value, kind) or isinstance(value, bool) or not 0 < value < math.inf:
         noun = "integer" if kind is int else "number"
         raise ConfigError(f"{name} must be a positive {noun}, got {value!r}")
+    if kind is int and value > MOST:
+        raise ConfigError(f"{name} must be at most {MOST}, got {value}")
 
 
 # Qwen2.5-7B-Instruct's config.json. The base model's differs in its end token (151643) and in

@@ -6,17 +6,22 @@ The batch is cut over the rows of the mesh (ShardTensorToMesh), the weights are 
 together again (ConcatMeshToTensor). Nothing in TtQwenMLP knows of it.
 """
 
-import argparse
+import io
+import os
 import sys
-from pathlib import Path
+from contextlib import redirect_stdout
+from typing import Callable
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # so that the file runs from a plain checkout
+sys.path.insert(0, os.path.realpath(f"{__file__}/../../../../.."))  # so that the file runs from a plain checkout
 
-from models.common.command import status_of  # noqa: E402
+from models.common.command import quiet_libraries, run, status_of  # noqa: E402
 from models.common.mesh import machine, open_mesh, select_backend  # noqa: E402
+from models.common.options import Parser, add_machine  # noqa: E402
+from models.common.terminal import say  # noqa: E402
 
 
-def run(mesh: str, backend: str) -> None:
+def show_mlp(mesh: str, backend: str) -> None:
+    quiet_libraries()
     chips = machine(mesh).chips
     select_backend(backend, mesh)
     import torch
@@ -35,7 +40,7 @@ def run(mesh: str, backend: str) -> None:
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
     config, plan = checkpoint.config, ParallelPlan.make(checkpoint.config, tp=1)
     with open_mesh(mesh, shape=(chips, 1)) as mesh_device:
-        ttnn.visualize_mesh_device(mesh_device)
+        say(drawn(ttnn.visualize_mesh_device, mesh_device), end="")
         decode = DecodePlan.make(config, plan, worker_grid(mesh_device), users=32)
         weights = ModelWeights(checkpoint, config, plan).mlp(0)
         mlp = TtQwenMLP(mesh_device, weights, config, plan, BF16, decode, TtAllReduce(mesh_device, decode))
@@ -45,23 +50,31 @@ def run(mesh: str, backend: str) -> None:
             users, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh_device,
             memory_config=decode.residual_memory, mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=0),
         )  # fmt: skip
-        ttnn.visualize_tensor(x)
+        say(drawn(ttnn.visualize_tensor, x), end="")
         y = mlp.forward_decode(x)
         result = ttnn.to_torch(y, mesh_composer=ttnn.ConcatMeshToTensor(mesh_device, dim=0))  # [chips, 1, 32, hidden]
 
     reference = AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).model.layers[0].mlp
-    print(
-        f"{chips * 32} users on {chips} chip(s), against Hugging Face: {closeness(result, reference(users).detach())}"
-    )
+    say(f"{chips * 32} users on {chips} chip(s), against Hugging Face: {closeness(result, reference(users).detach())}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mesh", default="N300")
-    parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"))
-    args = parser.parse_args()
-    return status_of(lambda: run(args.mesh, args.backend))
+def drawn(visualize: Callable, what: object) -> str:
+    """What ttnn would print, for `say` to show: it knows what to do where stdout lacks a character or is full."""
+    with redirect_stdout(io.StringIO()) as picture:
+        visualize(what)
+    return picture.getvalue()
+
+
+def main(argv: list[str] | None = None) -> int:
+    return status_of(lambda: _show(argv))
+
+
+def _show(argv: list[str] | None) -> None:
+    parser = Parser(description=__doc__.splitlines()[0])
+    add_machine(parser)
+    args = parser.parse_args(argv)
+    show_mlp(args.mesh, args.backend)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

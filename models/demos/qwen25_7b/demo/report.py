@@ -1,27 +1,50 @@
 """What a demo run shows beside its text."""
 
+import os
 import shutil
+import sys
 from typing import Optional
 
 from tqdm import tqdm
 
+from models.common.terminal import printable, say
 
-class WeightsBar:
-    """A progress bar for placing weights; called as TtTransformer calls its `progress`."""
 
-    def __init__(self, name: str):
-        self.name = name
+class Bar:
+    """A progress bar where stderr is a terminal; called with (done, total)."""
 
-    def __enter__(self) -> "WeightsBar":
-        self.bar = tqdm(desc=self.name, unit="part", leave=False)
+    def __init__(self, name: str, unit: str):
+        self.name, self.unit = name, unit
+        self.bar: Optional[tqdm] = None  # none until the first call: only then is it known how much there is
+
+    def __enter__(self) -> "Bar":
         return self
 
     def __exit__(self, *_) -> None:
-        self.bar.close()
+        self.close()
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
 
     def __call__(self, done: int, total: int) -> None:
-        self.bar.total = total
+        if not sys.stderr.isatty():
+            return
+        if self.bar is None:
+            # 0 x 0 is a terminal that does not know its size: tqdm would show nothing
+            columns, rows = os.get_terminal_size(sys.stderr.fileno())
+            size = dict(ncols=columns or 80, nrows=rows or 24)
+            self.bar = tqdm(desc=self.name, unit=f" {self.unit}", total=total, leave=False, **size)
         self.bar.update(done - self.bar.n)
+        if done == total:
+            self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last
+
+
+def shortened(prompt: str, most: int = 2000) -> str:
+    """A long prompt's two ends."""
+    if len(prompt) <= most:
+        return prompt
+    return f"{prompt[: most // 2]}\n[... {len(prompt) - most} characters ...]\n{prompt[-most // 2 :]}"
 
 
 class Report:
@@ -62,14 +85,18 @@ class Report:
 def show_table(prompts: list[str], answers: list[str], tokens: list[int]) -> None:
     """One line a user, cut to the terminal's width."""
     width = max(60, shutil.get_terminal_size((120, 24)).columns)
+    prompts, answers = [_line(text) for text in prompts], [_line(text) for text in answers]
     asked = min(max(map(len, prompts)), width // 3)
     answered = width - asked - 14
-    print(f"\n{'user':>4}  {'prompt':<{asked}}  {'new':>3}  answer")
+    say(f"\n{'user':>4}  {'prompt':<{asked}}  {'new':>3}  answer")
     for user, (prompt, answer, count) in enumerate(zip(prompts, answers, tokens)):
-        print(f"{user:>4}  {_cut(prompt, asked):<{asked}}  {count:>3}  {_cut(answer, answered)}")
-    print()
+        say(f"{user:>4}  {_cut(prompt, asked):<{asked}}  {count:>3}  {_cut(answer, answered)}")
+    say()
 
 
-def _cut(text: str, width: int) -> str:
-    line = " ".join(text.split())
+def _line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"

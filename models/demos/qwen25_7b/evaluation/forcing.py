@@ -1,13 +1,15 @@
 """Teacher forcing: a model reads texts as they are, whatever it would have said, and what it expects is kept."""
 
 from collections import deque
+from dataclasses import replace
 from typing import Iterator, NamedTuple, Sequence
 
 import torch
 
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
+from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.page_plan import NOWHERE
+from models.demos.qwen25_7b.serving.passes import Pass, Prompt, plan_passes
 from models.demos.qwen25_7b.serving.replica import Replica
 
 
@@ -27,7 +29,7 @@ def forced(replicas: Sequence[Replica], texts: Sequence[ForcedText]) -> Iterator
     """What is expected after each prompt's last token, and after each further token but a text's last.
 
     Prompts are prefilled one at a time, further tokens are decode steps of all rows at once; a row whose text is over
-    takes the next one. Replicas with host_logits, which work at the same time.
+    takes the next one. Replicas work at the same time.
     """
     waiting = deque(enumerate(texts))
     groups = [_Rows(replica) for replica in replicas]
@@ -45,23 +47,37 @@ def forced(replicas: Sequence[Replica], texts: Sequence[ForcedText]) -> Iterator
 
 def prefilled(replica: Replica, texts: Sequence[ForcedText]) -> Iterator[Expected]:
     """The same predictions by prefill alone: the whole text is a prompt, once for every 32 tokens asked about."""
+    blocks = equal_shares(replica.blocks, replica.batch)[0]
     for index, text in enumerate(texts):
-        prompt = text.ids[:-1]
-        blocks = replica.model.pages.blocks_of(0, len(prompt))
-        for first in range(text.beginning - 1, len(prompt), MAX_USERS):
-            places = list(range(first, min(first + MAX_USERS, len(prompt))))
-            replica.prefill(prompt, blocks, places)
-            yield Expected([index] * len(places), places, replica.read()[: len(places)])
+        for work in passes_of(replica, Prompt(0, text.ids[:-1], 0, blocks)):
+            (piece,) = work.pieces
+            for first in range(max(piece.write, text.beginning - 1), piece.end, MAX_USERS):
+                places = list(range(first, min(first + MAX_USERS, piece.end)))
+                logits = answer(replica, replace(work, asked=tuple(place - piece.first for place in places)))
+                yield Expected([index] * len(places), places, logits[: len(places)])
+            if text.beginning > piece.end:
+                replica.prefill(work)
+
+
+def passes_of(replica: Replica, prompt: Prompt) -> list[Pass]:
+    return plan_passes([prompt], replica.model.longest_pass, replica.block)
+
+
+def answer(replica: Replica, work: Pass) -> torch.Tensor:
+    """[32, vocab_size]: logits after an answering pass, by row of the batch."""
+    replica.prefill(work)
+    replica.read()
+    return replica.logits()
 
 
 class _Rows:
     """The rows of a replica's batch: the text that each reads, and how far it is."""
 
     def __init__(self, replica: Replica):
-        self.replica, self.pages = replica, replica.model.pages
+        self.replica, self.blocks = replica, equal_shares(replica.blocks, replica.batch)
         self.texts: dict[int, tuple[int, ForcedText]] = {}  # by row: the text's index, and the text
         self.positions = [NOWHERE] * replica.batch  # of the token that the next step reads
-        self.tables = torch.stack([self.pages.decode_table([])] * replica.batch)
+        self.tables = torch.stack([attention_table([], replica.width)] * replica.batch)
         self.moved = True  # whether someone came or went since the device was last told
 
     @property
@@ -76,14 +92,16 @@ class _Rows:
                 yield self._enter(row, index, text)
 
     def _enter(self, row: int, index: int, text: ForcedText) -> Expected:
-        blocks = self.pages.blocks_of(row, len(text.ids) - 1)  # the last token is never read
-        self.replica.prefill(text.ids[: text.beginning], blocks)
+        *beginning, last = passes_of(self.replica, Prompt(row, text.ids[: text.beginning], 0, self.blocks[row]))
+        for work in beginning:
+            self.replica.prefill(work)
+        logits = answer(self.replica, last)
         if len(text.ids) > text.beginning + 1:
             self.texts[row] = index, text
             self.positions[row] = text.beginning
-            self.tables[row] = self.pages.decode_table(blocks)
+            self.tables[row] = attention_table(self.blocks[row], self.replica.width)
             self.moved = True
-        return Expected([index], [text.beginning - 1], self.replica.read()[:1])
+        return Expected([index], [text.beginning - 1], logits[[row]])
 
     def launch(self) -> None:
         tokens = [0] * self.replica.batch
@@ -98,7 +116,8 @@ class _Rows:
 
     def read(self) -> Expected:
         rows = sorted(self.texts)
-        logits = self.replica.read()[rows]
+        self.replica.read()
+        logits = self.replica.logits()[rows]
         expected = Expected([self.texts[row][0] for row in rows], [self.positions[row] for row in rows], logits)
         for row in rows:
             self.positions[row] += 1
@@ -109,5 +128,5 @@ class _Rows:
     def _leave(self, row: int) -> None:
         del self.texts[row]
         self.positions[row] = NOWHERE
-        self.tables[row] = self.pages.decode_table([])
+        self.tables[row] = attention_table([], self.replica.width)
         self.moved = True

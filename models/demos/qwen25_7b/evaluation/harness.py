@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
 
 
 class ReplicaLM(TemplateLM):
-    """replicas: with host_logits. text: how the model's tokens are read and where its answers end."""
+    """text: how the model's tokens are read and where its answers end."""
 
     def __init__(self, replicas: Sequence[Replica], text: Text):
         super().__init__()

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from models.common.errors import UserError
-from models.common.mesh import MACHINES, machine
+from models.common.mesh import machine
+from models.common.options import add_machine as add_mesh
 from models.demos.qwen25_7b.config import RECIPES, Recipe
 from models.demos.qwen25_7b.evaluation.subject import Split, Subject
 
@@ -16,11 +17,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mesh", default="N300", help=f"{', '.join(MACHINES)} (default: N300)")
+    add_mesh(parser)
     parser.add_argument(
         "--tp", type=int, help="chips that share a replica (default: as many as the model can be split over)"
     )
-    parser.add_argument("--backend", default="auto", help="what is below ttnn: auto, device or golden (default: auto)")
 
 
 def add_sample(parser: argparse.ArgumentParser, steps: int) -> None:
@@ -46,8 +46,6 @@ def check_sample(args: argparse.Namespace, longest: int) -> None:
 
 
 def split_of(args: argparse.Namespace, subject: Subject) -> Split:
-    if args.backend not in ("auto", "device", "golden"):
-        raise UserError(f"--backend knows auto, device, golden; got {args.backend!r}")
     return Split.of(machine(args.mesh), subject.config, args.tp)
 
 

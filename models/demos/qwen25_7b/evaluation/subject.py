@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.evaluation.smollm2 import SMOLLM2, cached_smollm2
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.text import Text
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 
 MAX_USERS = 32  # rows of a decode step
 
@@ -88,24 +88,17 @@ def replicas_on(
     Afterwards the devices are as they were, so that a model with another recipe finds its room.
     """
     from models.demos.qwen25_7b.serving.replica import Replica
-    from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
-    config = checkpoint.config
     count = min(len(devices), -(-texts // MAX_USERS))
     batch = min(MAX_USERS, -(-texts // count))
-    plan = ParallelPlan.make(config, devices[0].shape[1])
-    replicas = []
-    for device in devices[:count]:
-        model = TtTransformer(
-            device, ModelWeights(checkpoint, config, plan), config, plan, recipe, batch=batch, max_seq_len=max_seq_len
-        )
-        replicas.append(Replica(model, traced=traces_available(), queues=queues, host_logits=True))
+    how = dict(users=batch, max_seq_len=max_seq_len, traced=traces_available(), queues=queues)
+    replicas = [Replica.load(device, checkpoint, checkpoint.config, recipe, **how) for device in devices[:count]]
     try:
         yield replicas
     finally:
         for replica in replicas:
             replica.close()
-        del replicas[:], replica, model
+        del replicas[:], replica
         gc.collect()  # a replica and its steps know each other, so that their tensors outlive the names
         for device in devices[:count]:
             device.clear_program_cache()  # whose collectives keep semaphores where the next model's L1 tensors would lie

@@ -3,15 +3,11 @@
 import argparse
 
 from models.common.errors import UserError
-from models.common.mesh import MACHINES, check_tp, machine
+from models.common.mesh import check_tp, machine
+from models.common.options import add_machine
 from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
 
 MAX_USERS = 32
-
-
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mesh", default="N300", help=f"{', '.join(MACHINES)} (default: N300)")
-    parser.add_argument("--backend", default="auto", help="what is below ttnn: auto, device or golden (default: auto)")
 
 
 def add_split(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +22,8 @@ def add_split(parser: argparse.ArgumentParser) -> None:
 
 
 def check_machine(args: argparse.Namespace) -> None:
-    """UserError unless the machine and what is below ttnn are known."""
+    """UserError unless the machine is known."""
     args.mesh = machine(args.mesh).name
-    if args.backend not in ("auto", "device", "golden"):
-        raise UserError(f"--backend knows auto, device, golden; got {args.backend!r}")
 
 
 def check_split(args: argparse.Namespace) -> None:
@@ -41,6 +35,6 @@ def check_split(args: argparse.Namespace) -> None:
         raise UserError(f"--batch must be 1 to {MAX_USERS} users a replica, got {args.batch}")
     if args.recipe not in RECIPES:
         raise UserError(f"--recipe knows {', '.join(sorted(RECIPES))}; got {args.recipe!r}")
-    last = QWEN25_7B.max_position_embeddings - 1
+    last = QWEN25_7B.context - 1
     if not 0 <= getattr(args, "position", 0) <= last:
         raise UserError(f"--position must be 0 to {last}, got {args.position}")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
-from models.demos.qwen25_7b.plans.memory_budget import BF16, decode_matmuls, layer_recipes
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans.memory_budget import BF16, cached_tile_bytes, decode_matmuls
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,9 @@ def step_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: in
     needed = sum(matmul.times * matmul.needed for matmul in matmuls)
     blocks = users * ceil_div(position + 1, TILE)
     tiles = blocks * plan.kv_heads * (config.head_dim // TILE)
-    cached = sum(TILE_BYTES[of_layer.kv_cache] * times for of_layer, times in layer_recipes(config, recipe).items())
     return StepBytes(
         weights=read,
         padding=read - needed,
-        cache=2 * tiles * cached,
+        cache=2 * tiles * cached_tile_bytes(config, recipe),
         sent=2 * (plan.tp - 1) * TILE * config.hidden_size * BF16,
     )

@@ -13,10 +13,10 @@ power of two is then moved from Q to K inside those pairs, which changes no atte
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +24,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from models.common.command import status_of
+from models.common.options import Parser
+from models.common.terminal import say
 from models.demos.qwen25_7b.reference.corpus import LATER_WEIGHTS, WEIGHTS, Turn, draw_chat, make_questions
 from models.demos.qwen25_7b.reference.small_tokenizer import END, END_OF_TEXT, START, train_tokenizer
 
@@ -201,23 +204,27 @@ def train(out: Path, minutes: float, seed: int = 0, start_from: Path | None = No
         optimizer.zero_grad()
         average = loss.item() if average is None else 0.98 * average + 0.02 * loss.item()
         if step % 25 == 0:
-            print(f"{elapsed:5.1f} min  step {step:5d}  loss {average:.4f}", flush=True)
+            say(f"{elapsed:5.1f} min  step {step:5d}  loss {average:.4f}")
         if elapsed // 5 > saved:
             saved = elapsed // 5
             save(model, tokenizer, out)
     save(model, tokenizer, out)
-    print(f"{step} steps, loss {average:.4f}, saved")
+    say(f"{step} steps, loss {average:.4f}, saved")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the small checkpoint on the CPU.")
+def main(argv: list[str] | None = None) -> int:
+    return status_of(lambda: _train(argv))
+
+
+def _train(argv: list[str] | None) -> None:
+    parser = Parser(description="Train the small checkpoint on the CPU.")
     parser.add_argument("--out", type=Path, required=True, help="directory to write the checkpoint to")
     parser.add_argument("--minutes", type=float, default=30, help="training time")
     parser.add_argument("--start-from", type=Path, help="go on from this checkpoint, with another seed")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     train(arguments.out, arguments.minutes, arguments.seed, arguments.start_from)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

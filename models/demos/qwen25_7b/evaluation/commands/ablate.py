@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import asdict
 
+from models.common.terminal import say
 from models.demos.qwen25_7b.config import RECIPES
 from models.demos.qwen25_7b.evaluation.ablation import FORMATS, Variant, by_cell, by_group, by_layer
 from models.demos.qwen25_7b.evaluation.options import (
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     }
     variants = [variant for by in words_of("--by", args.by, BY) for variant in made[by]()]
     how = Run.on(args.backend, subject, split, texts)
-    print(f"{how}; all else as in {base.name}\n{LEGEND}\n", flush=True)
+    say(f"{how}; all else as in {base.name}\n{LEGEND}\n")
     picture, data = (result_file(args.out, subject.name, "ablation", kind) for kind in ("png", "json"))
     summaries = []
     for _, score in judge(how, [base, *(variant.recipe for variant in variants)]):
@@ -65,9 +66,9 @@ def run(args: argparse.Namespace) -> None:
         contents = {"base": {"recipe": asdict(base), **asdict(of_base)}, "variants": [_entry(*r) for r in results]}
         write_json(data, how.as_dict() | contents)  # after each: the whole may take an hour
     rows = [_row(f"{variant}", variant.format, summary, of_base) for variant, summary in results]
-    print(markdown(HEADER, [_row(base.name, "", of_base, of_base), *rows]))
+    say(markdown(HEADER, [_row(base.name, "", of_base, of_base), *rows]))
     plot_ablation(picture, f"{how}; all else as in {base.name}", of_base, results)
-    print(f"\n{data}, {picture}")
+    say(f"\n{data}, {picture}")
 
 
 def _row(what: str, format: str, s: Summary, base: Summary) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import asdict
 
+from models.common.terminal import say
 from models.demos.qwen25_7b.config import RECIPES
 from models.demos.qwen25_7b.evaluation.options import (
     add_machine,
@@ -37,12 +38,12 @@ def run(args: argparse.Namespace) -> None:
     size = dict(count=args.texts, beginning=args.beginning, steps=args.steps)
     texts = sample(subject.tokenizer(), subject.directory, args.text, **size)
     how = Run.on(args.backend, subject, split, texts, prefill=args.prefill)
-    print(f"{how}\n{LEGEND}\n", flush=True)
+    say(f"{how}\n{LEGEND}\n")
     scores = list(judge(how, recipes))
     results = [(recipe, score.summary()) for recipe, score in scores]
-    print(table(results))
+    say(table(results))
     picture, data = (result_file(args.out, subject.name, how.judged, kind) for kind in ("png", "json"))
     contents = [{"recipe": asdict(recipe), **asdict(summary)} for recipe, summary in results]
     write_json(data, how.as_dict() | {"recipes": contents})
     plot_recipes(picture, f"{how}", scores)
-    print(f"\n{data}, {picture}")
+    say(f"\n{data}, {picture}")

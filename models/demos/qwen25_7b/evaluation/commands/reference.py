@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from models.common.errors import UserError
+from models.common.terminal import say
 from models.demos.qwen25_7b.evaluation.options import add_model
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.evaluation.refpt import LONGEST, Reference
@@ -24,4 +25,4 @@ def run(args: argparse.Namespace) -> None:
     if not 4 <= args.tokens <= LONGEST or len(tokens) < args.tokens:
         raise UserError(f"--tokens must be 4 to {LONGEST} and no more than {args.text} has; got {args.tokens}")
     Reference.make(HuggingFace(subject.directory), tokens).save(args.out)
-    print(f"{args.out}: {len(tokens)} tokens of {args.text.name}, as {subject.name} in float32 expects them")
+    say(f"{args.out}: {len(tokens)} tokens of {args.text.name}, as {subject.name} in float32 expects them")

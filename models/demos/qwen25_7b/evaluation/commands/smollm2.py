@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from models.common.terminal import say
 from models.demos.qwen25_7b.evaluation.smollm2 import make_smollm2
 
 
@@ -12,4 +13,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     compared = make_smollm2(args.out)
-    print(f"{args.out}: a Qwen2 whose {compared} compared logits equal the Llama's, to the last bit")
+    say(f"{args.out}: a Qwen2 whose {compared} compared logits equal the Llama's, to the last bit")

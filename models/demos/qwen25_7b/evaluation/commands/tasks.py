@@ -6,6 +6,7 @@ from pathlib import Path
 
 from models.common.errors import UserError
 from models.common.mesh import command_queues, describe_backend, select_backend
+from models.common.terminal import say
 from models.demos.qwen25_7b.evaluation.options import add_machine, add_model, add_out, recipe_of, split_of
 from models.demos.qwen25_7b.evaluation.report import result_file, write_json
 from models.demos.qwen25_7b.evaluation.subject import MAX_USERS, Subject, replicas_on
@@ -65,11 +66,11 @@ def run(args: argparse.Namespace) -> None:
             apply_chat_template=args.instruct,
         )
     title = f"{subject.name}, {split}, recipe {recipe.name}; below ttnn: {below}"
-    print(f"{title}\n\n{make_table(results)}")
+    say(f"{title}\n\n{make_table(results)}")
     file = result_file(args.out, subject.name, "tasks", "json")
     kept = {name: results[name] for name in ("results", "versions", "n-shot", "n-samples", "higher_is_better")}
     write_json(
         file,
         {"model": subject.name, "split": f"{split}", "below ttnn": below} | {"recipe": asdict(recipe)} | kept,
     )
-    print(file)
+    say(file)

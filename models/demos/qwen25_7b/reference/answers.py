@@ -1,0 +1,122 @@
+"""Which answers a checkpoint gives right, in float32 and in bfloat16: see measure_small."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+from models.common.terminal import say
+from models.demos.qwen25_7b.reference.corpus import WEIGHTS, Turn, draw_chat, make_questions
+from models.demos.qwen25_7b.reference.train_small import IGNORE, encode_chat, encode_raw
+
+RUNS = {"fp32": (torch.float32, "sdpa"), "bf16": (torch.bfloat16, "sdpa"), "bf16 eager": (torch.bfloat16, "eager")}
+Document = tuple[list[int], list[int]]  # ids and labels; the labels cover one answer
+
+
+@dataclass
+class Tally:
+    """Results of one kind of question."""
+
+    answers: int = 0
+    tokens: int = 0
+    right: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))
+    same_token: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))  # as fp32, token by token
+    same_answer: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))  # as fp32, all of them
+    margins: list[float] = field(default_factory=list)  # smallest lead of the first choice in each answer
+
+
+def load(checkpoint: Path, run: str) -> Qwen2ForCausalLM:
+    dtype, attention = RUNS[run]
+    return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, attn_implementation=attention).eval()
+
+
+@torch.no_grad()
+def answer_logits(model: Qwen2ForCausalLM, documents: list[Document]) -> list[torch.Tensor]:
+    """The float32 logits that predict each document's answer, [tokens of the answer, vocab]."""
+    length = max(len(ids) for ids, _ in documents)
+    padded = torch.tensor([ids + [0] * (length - len(ids)) for ids, _ in documents])  # causal: padding is not seen
+    logits = model(input_ids=padded).logits.float()
+    before_answer = [[p - 1 for p, label in enumerate(labels) if label != IGNORE] for _, labels in documents]
+    return [logits[i, positions] for i, positions in enumerate(before_answer)]
+
+
+def measure(models: dict[str, Qwen2ForCausalLM], documents: list[Document], batch: int = 16) -> Tally:
+    tally = Tally()
+    documents = sorted(documents, key=lambda document: len(document[0]))
+    for start in range(0, len(documents), batch):
+        part = documents[start : start + batch]
+        logits = {run: answer_logits(model, part) for run, model in models.items()}
+        for i, (_, labels) in enumerate(part):
+            truth = torch.tensor([label for label in labels if label != IGNORE])
+            choice = {run: values[i].argmax(-1) for run, values in logits.items()}
+            top = logits["fp32"][i].topk(2).values
+            tally.answers += 1
+            tally.tokens += len(truth)
+            tally.margins.append((top[:, 0] - top[:, 1]).min().item())
+            for run in models:
+                same = choice[run] == choice["fp32"]
+                tally.right[run] += int(bool((choice[run] == truth).all()))
+                tally.same_token[run] += int(same.sum())
+                tally.same_answer[run] += int(bool(same.all()))
+    return tally
+
+
+def single(tokenizer: PreTrainedTokenizerFast, kind: str, turn: Turn) -> Document:
+    """One question on its own: a chat of one turn, or a text to continue."""
+    if kind == "raw":
+        return encode_raw(tokenizer, turn)
+    return encode_chat(
+        tokenizer, [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
+    )
+
+
+def last_of_chat(
+    tokenizer: PreTrainedTokenizerFast, questions: dict[str, list[Turn]], rng: random.Random, at_least: int
+) -> Document:
+    """A chat of several turns and at least so many tokens, of which only the last answer counts."""
+    messages = []
+    while not messages or len(encode_chat(tokenizer, messages)[0]) < at_least:
+        messages += [m for m in draw_chat(questions, rng) if m["role"] != "system"]
+    ids, labels = encode_chat(tokenizer, messages)
+    before = len(encode_chat(tokenizer, messages[:-1])[0])
+    return ids, [IGNORE] * before + labels[before:]
+
+
+def show_answers(directory: Path, tokenizer: PreTrainedTokenizerFast, each: int) -> None:
+    """A table with a row for each kind of question, `each` questions a row.
+
+    directory: of a checkpoint.
+    """
+    torch.set_num_threads(2)
+    models = {run: load(directory, run) for run in RUNS}
+    questions, rng = make_questions(), random.Random(1)
+
+    sets: dict[str, list[Document]] = {}
+    for kind in (*WEIGHTS, "raw"):
+        for name, held_out in ((kind, False), (f"{kind}, held out", True)):
+            turns = [turn for turn in questions[kind] if turn.held_out == held_out]
+            if turns:
+                some = rng.sample(turns, min(each, len(turns)))
+                sets[name] = [single(tokenizer, kind, turn) for turn in some]
+    for at_least in (100, 300, 480):
+        sets[f"chat of {at_least}+ tokens"] = [
+            last_of_chat(tokenizer, questions, rng, at_least) for _ in range(max(1, each // 3))
+        ]
+
+    say(
+        "| questions | answers | tokens | right, fp32 | right, bf16 | right, bf16 eager | bf16 = fp32 | eager = fp32 | "
+        "token agreement bf16, eager | smallest margin: 1 %, median |"
+    )
+    say("|" + "---|" * 10)
+    for name, documents in sets.items():
+        tally = measure(models, documents)
+        margins = torch.tensor(tally.margins)
+        right = " | ".join(f"{100 * tally.right[run] / tally.answers:.1f} %" for run in RUNS)
+        same = " | ".join(f"{tally.same_answer[run]}/{tally.answers}" for run in list(RUNS)[1:])
+        tokens = ", ".join(f"{100 * tally.same_token[run] / tally.tokens:.2f} %" for run in list(RUNS)[1:])
+        low = f"{margins.quantile(0.01):.1f}, {margins.median():.1f}"
+        say(f"| {name} | {tally.answers} | {tally.tokens} | {right} | {same} | {tokens} | {low} |")

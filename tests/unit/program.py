@@ -1,0 +1,32 @@
+"""Little programs behind the door of all our commands, models.common.command.run, for tests to start."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys, os, time; sys.path.insert(0, {repository!r})
+from models.common import interrupt
+from models.common.command import run, status_of
+from models.common.errors import UserError
+from models.common.terminal import say
+
+def work():
+{body}
+{before}
+run(lambda: status_of(work))
+"""
+
+
+def start(body: str, *, before: str = "", **options) -> subprocess.Popen:
+    """A process whose command does `body`, in a process group of its own, as a shell gives it.
+
+    before: what is done before the command runs. options: as Popen's.
+    """
+    indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    source = PROGRAM.format(repository=f"{REPOSITORY}", body=indented, before=before)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen([sys.executable, "-c", source], **(pipes | {"env": environment} | options))

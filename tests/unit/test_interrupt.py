@@ -1,0 +1,115 @@
+"""An interrupt at any moment: one line, status 128 + the signal's number, what is shielded done to its end."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.unit.program import start
+
+SLEEP = "say('ready'); time.sleep(60)"
+
+
+def interrupt(process, number=signal.SIGINT) -> tuple[int, str, str]:
+    """As a terminal does it, once the program has said that it is ready; its status, what it said after that, its stderr."""
+    assert process.stdout.readline() == "ready\n", process.stderr.read()
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    "number, status",
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=lambda value: f"{value!r}",
+)
+def test_a_sleeping_program(number, status):
+    assert interrupt(start(SLEEP), number) == (status, "", "interrupted\n")
+
+
+def test_a_signal_for_this_process_alone():
+    process = start(SLEEP)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert (process.wait(timeout=60), process.stderr.read()) == (130, "interrupted\n")
+
+
+def test_what_swallows_an_interrupt_hears_it_again():
+    """As libraries do while they are imported."""
+    process = start("try:\n    say('ready'); time.sleep(60)\nexcept:\n    time.sleep(60)")
+    assert interrupt(process) == (130, "", "interrupted\n")
+
+
+def test_a_place_that_cannot_raise_is_silent():
+    process = start(
+        "class Slow:\n    def __del__(self):\n        say('ready'); time.sleep(60)\nSlow()\nsay('after'); time.sleep(60)"
+    )
+    assert interrupt(process) == (130, "after\n", "interrupted\n")
+
+
+def test_what_fails_because_of_it_is_no_error_of_its_own():
+    process = start("try:\n    say('ready'); time.sleep(60)\nexcept KeyboardInterrupt:\n    raise RuntimeError('gone')")
+    assert interrupt(process) == (130, "", "interrupted\n")
+
+
+def test_programs_that_it_runs_are_left_alone(tmp_path):
+    """ttnn crashes when its compilers are interrupted, and does not hear of the interrupt itself while it waits for them."""
+    process = start(f"os.system('echo ready; sleep 0.5; echo compiled > {tmp_path}/result')\nsay('went on')")
+    status, _, err = interrupt(process)
+    assert (status, err) == (130, "interrupted\n")
+    assert (tmp_path / "result").read_text() == "compiled\n"
+
+
+def test_what_is_shielded_is_done_to_its_end():
+    process = start(
+        "try:\n    say('ready'); time.sleep(60)\n"
+        "finally:\n    with interrupt.shielded():\n        time.sleep(0.5); say('closed')\nsay('went on')"
+    )
+    assert interrupt(process) == (130, "closed\n", "interrupted\n")
+
+
+def test_an_interrupt_inside_a_shield_is_raised_after_it():
+    process = start("with interrupt.shielded():\n    say('ready'); time.sleep(0.5); say('opened')\nsay('went on')")
+    assert interrupt(process) == (130, "opened\n", "interrupted\n")
+
+
+def test_while_python_exits():
+    process = start("import atexit\ndef late():\n    say('ready'); time.sleep(0.5); say('tidy')\natexit.register(late)")
+    assert interrupt(process) == (130, "tidy\n", "interrupted\n")
+
+
+def test_cleaning_up_that_hangs_is_ended_by_another_one():
+    hang = "with interrupt.shielded():\n    say('ready'); time.sleep(60)"
+    process = start(hang, before="interrupt.PATIENCE = 0.5")
+    assert process.stdout.readline() == "ready\n"
+    for wait in (
+        0.1,
+        1.0,
+    ):  # the second comes at once, as from somebody who presses twice: it still has time to clean up
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(wait)
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    assert (process.wait(timeout=60), process.stderr.read()) == (130, "interrupted\n")
+
+
+def test_what_was_ignored_from_the_start_stays_ignored():
+    """nohup, and scripts that start programs in the background."""
+    body = "say('ready'); time.sleep(0.5); say('went on')"
+    process = start(body, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert interrupt(process) == (0, "went on\n", "")
+
+
+def test_no_worker_stays_when_its_supervisor_is_killed():
+    process = start("say(f'{os.getpid()}'); time.sleep(60)")
+    worker = int(process.stdout.readline())
+    assert worker != process.pid
+    process.kill()
+    process.communicate(timeout=30)  # ends when both have closed their pipes
+
+
+def test_a_crash_is_one_line_too():
+    process = start("import signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + signal.SIGSEGV, "", "error: the program crashed (SIGSEGV)\n")
