@@ -167,11 +167,13 @@ def test_bfp8_chooses_as_hugging_face_over_whole_texts(generators, hf, text, pro
 
 @pytest.mark.parametrize("tokens", [1, 31, 32, 33, 127, 129, 300, 1030, 2047])
 def test_prefill_of_any_length(generators, hf, prompts, answers, tokens):
+    from models.demos.qwen25_7b.evaluation.forcing import forced
+
     """Around a tile, whole chunks and more: the longest take several passes."""
     ids = sum((prompt + answer for prompt, answer in zip(prompts, answers)), [])
     ids = (ids * (tokens // len(ids) + 1))[:tokens]
-    (logits,) = teacher_forced(generators.of(BF16), [ids], [[0]])
-    assert_close(logits[0], hf.logits(ids)[-1], pcc=0.999)
+    (expected,) = forced(generators.of(BF16).replicas, [ForcedText([*ids, 0], len(ids))])
+    assert_close(expected.logits[0].float(), hf.logits(ids)[-1], pcc=0.999)
 
 
 def test_prompts_of_traced_lengths_are_answered_the_same_again(bf16, prompts):
