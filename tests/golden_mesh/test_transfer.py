@@ -111,20 +111,29 @@ def test_what_is_sent_later_does_not_change_what_was_sent(golden):
         assert golden.holds(tensor, 1)
 
 
-def test_a_cache_file_serves_the_second_start(golden, tmp_path):
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_cache_file_serves_the_second_start(golden, tmp_path, sharded):
     import ttnn
+
+    cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 0))})
+    config = ttnn.DRAM_MEMORY_CONFIG
+    if sharded:
+        spec = ttnn.ShardSpec(cores, (64, 32), ttnn.ShardOrientation.ROW_MAJOR)
+        config = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
 
     def load(source):
         return ttnn.as_tensor(
             source, dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=golden.device, cache_file_name=tmp_path / "weight",
-            memory_config=ttnn.DRAM_MEMORY_CONFIG, mesh_mapper=ttnn.ShardTensorToMesh(golden.device, dim=3),
+            memory_config=config, mesh_mapper=ttnn.ShardTensorToMesh(golden.device, dim=3),
         )  # fmt: skip
 
     source = torch.randn(1, 1, 64, 64 * golden.chips, generator=torch.Generator().manual_seed(0))
     first = golden.get(load(source))
     files = list(tmp_path.iterdir())
     assert len(files) == 1
-    assert_holds(golden, load(torch.zeros_like(source)), first)  # what was asked for is on the disk already
+    second = load(torch.zeros_like(source))  # what was asked for is on the disk already
+    assert_holds(golden, second, first)
+    assert second.memory_config() == config
     for chip, shard in enumerate(source.chunk(golden.chips, dim=3)):
         assert (first[chip] - shard).abs().max() < 0.05
 
