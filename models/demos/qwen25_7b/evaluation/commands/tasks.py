@@ -73,4 +73,4 @@ def run(args: argparse.Namespace) -> None:
         file,
         {"model": subject.name, "split": f"{split}", "below ttnn": below} | {"recipe": asdict(recipe)} | kept,
     )
-    say(file)
+    say(str(file))
