@@ -1,6 +1,7 @@
 """From a Hugging Face checkpoint to tensors that an even split gives to the chips."""
 
 from .checkpoint import Checkpoint, CheckpointError
+from .equalise import key_divisors
 from .model_weights import AttentionWeights, LayerWeights, MlpWeights, ModelWeights, StateDict, TensorSource
 from .transforms import to_half_split, to_interleaved
 
@@ -13,6 +14,7 @@ __all__ = [
     "ModelWeights",
     "StateDict",
     "TensorSource",
+    "key_divisors",
     "to_half_split",
     "to_interleaved",
 ]

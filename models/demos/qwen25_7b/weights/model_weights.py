@@ -104,7 +104,7 @@ class ModelWeights:
         weights = [self._layer_tensor(i, f"self_attn.{p}_proj.weight") for p in "qkv"]
         biases = [self._layer_tensor(i, f"self_attn.{p}_proj.bias") for p in "qkv"]
         return AttentionWeights(
-            qkv=transforms.qkv_weight(*weights, self.config, self.plan),
+            qkv=transforms.qkv_weight(*weights, biases[1], self.config, self.plan),
             qkv_bias=transforms.qkv_bias(*biases, self.config, self.plan),
             o=transforms.o_weight(self._layer_tensor(i, "self_attn.o_proj.weight"), self.config, self.plan),
         )

@@ -8,6 +8,7 @@ Face keeps [out, in]. The dtype stays the checkpoint's.
 import torch
 
 from ..config import ParallelPlan, QwenConfig
+from .equalise import key_divisors, matching_query, quiet_key
 
 
 def to_interleaved(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
@@ -26,21 +27,21 @@ def to_half_split(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
 
 
 def qkv_weight(
-    wq: torch.Tensor, wk: torch.Tensor, wv: torch.Tensor, config: QwenConfig, plan: ParallelPlan
+    wq: torch.Tensor, wk: torch.Tensor, wv: torch.Tensor, bk: torch.Tensor, config: QwenConfig, plan: ParallelPlan
 ) -> torch.Tensor:
-    """One weight for a chip's queries, keys and values.
+    """One weight for a chip's queries, keys and values, equalised by K's bias.
 
     wq [num_attention_heads * head_dim, hidden], wk and wv [num_key_value_heads * head_dim, hidden]
     -> [hidden, tp * (q_heads + 2 * kv_heads) * head_dim], a chip's block being [queries | keys | values].
     """
-    return _qkv_rows(wq, wk, wv, config, plan).t().contiguous()
+    return _qkv_rows(wq, wk, wv, bk, config, plan).t().contiguous()
 
 
 def qkv_bias(
     bq: torch.Tensor, bk: torch.Tensor, bv: torch.Tensor, config: QwenConfig, plan: ParallelPlan
 ) -> torch.Tensor:
     """The bias that belongs to qkv_weight: [1, tp * (q_heads + 2 * kv_heads) * head_dim]."""
-    return _qkv_rows(bq, bk, bv, config, plan).unsqueeze(0)
+    return _qkv_rows(bq, bk, bv, bk, config, plan).unsqueeze(0)
 
 
 def o_weight(wo: torch.Tensor, config: QwenConfig, plan: ParallelPlan) -> torch.Tensor:
@@ -70,19 +71,22 @@ def lm_head_weight(w: torch.Tensor, plan: ParallelPlan) -> torch.Tensor:
 
 
 def _qkv_rows(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, config: QwenConfig, plan: ParallelPlan
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_bias: torch.Tensor, config: QwenConfig, plan: ParallelPlan
 ) -> torch.Tensor:
-    """Rows (of weights) or elements (of biases) in mesh order, queries and keys as rotary pairs.
+    """Rows (of weights) or elements (of biases) in mesh order, queries and keys equalised and as rotary pairs.
 
     q [num_attention_heads * head_dim, ...], k and v [num_key_value_heads * head_dim, ...]
     -> [tp * (q_heads + 2 * kv_heads) * head_dim, ...]
     """
     q, k, v = (x.unflatten(0, (-1, config.head_dim)) for x in (q, k, v))  # [heads, head_dim, ...]
+    divisors = [key_divisors(head) for head in k_bias.unflatten(0, (-1, config.head_dim))]
+    group = len(q) // len(k)  # queries that attend to one key
     zero_head = torch.zeros_like(q[0])
     rows = []
     for q_heads, kv_heads in zip(plan.q_head_of, plan.kv_head_of):
-        rows += [zero_head if h is None else to_interleaved(q[h], dim=0) for h in q_heads]
-        rows += [to_interleaved(k[h], dim=0) for h in kv_heads]
+        for h in q_heads:
+            rows.append(zero_head if h is None else to_interleaved(matching_query(q[h], divisors[h // group]), dim=0))
+        rows += [to_interleaved(quiet_key(k[h], divisors[h]), dim=0) for h in kv_heads]
         rows += [v[h] for h in kv_heads]
     return torch.cat(rows)
 
