@@ -5,7 +5,8 @@ set -eu
 
 venv=$1
 python=$2
-vllm=https://files.pythonhosted.org/packages/source/v/vllm/vllm-0.25.1.tar.gz # the version that the plugin is made for
+# The version that the plugin is made for. By its address: to pip, which has asked for 0.25.1, "0.25.1+empty" is another.
+vllm=https://files.pythonhosted.org/packages/bf/ce/542315fe84e23a73b919d64794350233d4f1c70b2544ba0afd5348005aff/vllm-0.25.1.tar.gz
 plugin=${PLUGIN:-git+https://github.com/tenstorrent/vllm-tt-plugin@b95c050}
 
 rm -rf "$venv"
