@@ -44,10 +44,11 @@ def _most_keys(tokens: int) -> int:
     return 128 if tokens <= 4096 else 256 if tokens <= 16384 else 512
 
 
-def continued_width(width: int, block: int) -> int:
-    """Entries of its table where a pass goes on from what the cache holds."""
+def continued_width(width: int, rows: int, block: int) -> int:
+    """Entries of its table where a pass of `rows` rows goes on from what the cache holds. Attention reads as far as the rows
+    go, those of padding too, which may be past the longest text. width: as in decode."""
     step = max(ENTRIES, MOST_KEYS // block)
-    return ceil_div(width, step) * step
+    return ceil_div(width + ceil_div(rows, block), step) * step
 
 
 def blocks_for(texts: int, max_seq_len: int, block: int) -> int:
