@@ -2,8 +2,8 @@
 
     python -m models.demos.qwen25_7b.quantize --model DIR --calibration FILE --out DIR
 
-The result is a checkpoint like any other. Run it with a recipe whose mlp_in is bfloat4_b: the format holds its gate and up
-exactly, as bfloat8_b holds its o and down. A run that was stopped goes on where it was when it is started again.
+The result is a checkpoint like any other. Run it with a recipe whose mlp_in is bfloat4_b: the format holds its gate
+and up exactly, as bfloat8_b holds its down. A run that was stopped goes on where it was when it is started again.
 """
 
 from pathlib import Path
@@ -42,7 +42,7 @@ def _quantise(argv: list[str] | None) -> None:
 
     with Bar("layers", "layers") as bar:
         quantise(args.model, args.calibration, args.out, groups, args.tokens, bar)
-    say(f"{args.out}: {' and '.join(groups)} in bfloat4_b, o and down fitted anew in bfloat8_b")
+    say(f"{args.out}: {' and '.join(groups)} in bfloat4_b, down fitted anew in bfloat8_b")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def read_text(file: Path) -> str:
 
 
 def sequences(text: str, name: str, directory: Path, config: QwenConfig, most: int) -> torch.Tensor:
-    """[sequences, SEQUENCE] token ids from the beginning of `text`, `most` tokens at most. UserError if it is too short.
+    """[sequences, SEQUENCE] token ids from the beginning of `text`, at most `most`. UserError if it is too short.
 
     name: of the text, for the error. directory: the tokenizer's.
     """
@@ -38,12 +38,13 @@ def sequences(text: str, name: str, directory: Path, config: QwenConfig, most: i
     if count * length < config.hidden_size:
         raise UserError(
             f"{name}: gives {count} sequences of {length} tokens ({len(ids)} tokens in all, {most} to be used), and "
-            f"{-(-config.hidden_size // length)} are needed: with fewer tokens than the {config.hidden_size} inputs of a "
-            "weight there are inputs that the text never shows, and rounding would push its errors there; give a longer text"
+            f"{-(-config.hidden_size // length)} are needed: with fewer tokens than the {config.hidden_size} inputs of "
+            "a weight there are inputs that the text never shows, and rounding would push its errors there; give a longer "
+            "text"
         )
     wrong = max(ids[: count * length])
     if wrong >= config.vocab_size:
         raise UserError(
-            f"{directory}: its tokenizer gives token {wrong}, and the model has {config.vocab_size}: they do not belong together"
+            f"{directory}: its tokenizer gives token {wrong}, and the model has {config.vocab_size}: use its own"
         )
     return torch.tensor(ids[: count * length]).view(count, length)

@@ -1,8 +1,8 @@
 """Error-compensated rounding (GPTQ, arXiv 2210.17323) on block floats.
 
-A weight [in, out] is rounded input row by input row; what a row's rounding adds to the outputs is taken away again, as far
-as the inputs of a calibration text allow, by the rows that are not yet rounded. Rows and not columns, since the values that
-share an exponent lie in a row.
+A weight [in, out] is rounded input row by input row; what a row's rounding adds to the outputs is taken away again, as
+far as the inputs of a calibration text allow, by the rows that are not yet rounded. Rows and not columns, since the values
+that share an exponent lie in a row.
 """
 
 from typing import Callable
@@ -10,11 +10,11 @@ from typing import Callable
 import torch
 
 ROWS = 64  # rounded before the rows after them hear of it: one matrix product instead of 64 thin ones
-DAMPING = 0.1  # of the mean of the Hessian's diagonal: how little the calibration text is trusted to be all there is
+DAMPING = 0.3  # of the mean of the Hessian's diagonal: how little the calibration text is trusted to be all there is
 
 
 def hessian(inputs: torch.Tensor) -> torch.Tensor:
-    """inputs [tokens, in] -> [in, in], half the second derivative of the squared error of inputs @ weight, a token's mean."""
+    """inputs [tokens, in] -> [in, in], half the second derivative of the mean squared error of inputs @ weight."""
     return inputs.t() @ inputs / len(inputs)
 
 
@@ -43,7 +43,7 @@ def compensated(
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
-    """The upper Cholesky factor of the damped Hessian's inverse: row i says how rows after i make up for row i's error."""
+    """The upper Cholesky factor of the damped Hessian's inverse: row i says how rows after i make up for its error."""
     damped = hessian.clone()
     damped.diagonal().add_(DAMPING * damped.diagonal().mean())
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))

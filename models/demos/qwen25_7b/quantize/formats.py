@@ -15,9 +15,9 @@ def rounded(weight: torch.Tensor, format: str) -> torch.Tensor:
 def nearest_codes(rows: torch.Tensor) -> torch.Tensor:
     """rows [..., columns] -> bfloat4_b's values near them, each block with the best of three exponents.
 
-    The packing takes the exponent of a block's largest value. Half that step cuts the largest off at 7 codes and is finer
-    for the other fifteen; the double step reaches a largest of 7.5 to 8 codes, which would be cut off to 7. What comes out
-    is packed without a change: its own largest asks for a step that divides all of it.
+    The packing takes the exponent of a block's largest value. Half that step cuts the largest off at 7 codes and is
+    finer for the other fifteen; the double step reaches a largest of 7.5 to 8 codes, which would be cut off to 7. What
+    comes out is packed without a change: its own largest asks for a step that divides all of it.
     """
     blocks = rows.unflatten(-1, (-1, BLOCK))
     largest = blocks.abs().amax(-1, keepdim=True)

@@ -1,7 +1,7 @@
-"""The directory that the result is written to: a checkpoint once all is there, and until then what a later run goes on from.
+"""The directory that the result is written to: a checkpoint once all is there, until then what a later run goes on from.
 
-A layer is a file. After each the streams behind it are kept under `unfinished/`, with what the run was asked for; index and
-config come last, so nobody takes half a model for a whole one. Every file is written under another name and renamed.
+A layer is a file. After each the streams behind it are kept under `unfinished/`, with what the run was asked for; config
+and index come last, so nobody takes half a model for a whole one. Every file is written under another name and renamed.
 """
 
 import json
@@ -51,8 +51,8 @@ class Output:
             found = found if isinstance(found, dict) else {}
             other = [name for name in self.settings if found.get(name) != self.settings[name]]
             raise UserError(
-                f"--out {self.directory}: holds an unfinished run with another {' and '.join(other)}: delete the directory, "
-                "or give a new one"
+                f"--out {self.directory}: holds an unfinished run with another {' and '.join(other)}: delete it, or give "
+                "a new directory"
             )
 
     def resume(self) -> tuple[int, Optional[Streams]]:

@@ -1,4 +1,4 @@
-"""A weight fitted anew to what its inputs have become: the layer's own 8-bit matrices take up what 4 bits lost before them."""
+"""A weight fitted anew to what its inputs have become: an 8-bit matrix takes up what 4 bits lost before it."""
 
 import torch
 

@@ -14,7 +14,7 @@ from models.common.terminal import say
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.quantize.calibration import read_text, sequences
 from models.demos.qwen25_7b.quantize.formats import rounded
-from models.demos.qwen25_7b.quantize.layer import Projections, Streams, rounded_layer
+from models.demos.qwen25_7b.quantize.layer import Mlp, Streams, rounded_layer
 from models.demos.qwen25_7b.quantize.output import Output
 from models.demos.qwen25_7b.reference.hf import hf_config
 from models.demos.qwen25_7b.weights import Checkpoint
@@ -24,7 +24,6 @@ Progress = Callable[[int, int], None]  # layers done, layers in all
 METHOD = (
     1  # raise it with every change of the values that come out: an unfinished run of another method is not gone on with
 )
-NAMES = Projections("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 
 
 def quantise(
@@ -33,7 +32,7 @@ def quantise(
     """UserError for what cannot be, before anything is computed."""
     checkpoint = Checkpoint.open(model)
     config = checkpoint.config
-    _check_blocks(config)
+    check_blocks(config)
     ids = sequences(read_text(calibration), f"--calibration {calibration}", checkpoint.directory, config, tokens)
     settings = {
         "model": _identity(checkpoint),
@@ -53,16 +52,16 @@ def quantise(
     progress(done, config.num_hidden_layers)
     for i in range(done, config.num_hidden_layers):
         tensors = _layer_tensors(checkpoint, i)
-        projections, streams = rounded_layer(_layer(config, i, tensors), streams, rotation, frozenset(groups))
+        mlp, streams = rounded_layer(_layer(config, i, tensors), streams, rotation, frozenset(groups))
         output.keep_layer(
-            i, {f"model.layers.{i}.{name}": t for name, t in (tensors | _named(projections, groups)).items()}, streams
+            i, {f"model.layers.{i}.{name}": t for name, t in (tensors | _named(mlp, groups)).items()}, streams
         )
         progress(i + 1, config.num_hidden_layers)
     rest = [name for name in tensor_shapes(config) if not name.startswith("model.layers.")]
     output.finish({name: checkpoint.tensor(name) for name in rest}, checkpoint.directory)
 
 
-def _check_blocks(config: QwenConfig) -> None:
+def check_blocks(config: QwenConfig) -> None:
     for name in ("hidden_size", "intermediate_size"):
         if getattr(config, name) % BLOCK:
             raise UserError(
@@ -92,11 +91,11 @@ def _layer(config: QwenConfig, i: int, tensors: dict[str, torch.Tensor]) -> Qwen
     return layer.eval()
 
 
-def _named(projections: Projections, groups: Sequence[str]) -> dict[str, torch.Tensor]:
+def _named(mlp: Mlp, groups: Sequence[str]) -> dict[str, torch.Tensor]:
     """As Hugging Face has them: [out, in], in bfloat16, which holds every block float."""
     named = {}
-    for field, name, weight in zip(Projections._fields, NAMES, projections):
-        format = "bfloat4_b" if field in groups else "bfloat8_b"
+    for name, weight in mlp._asdict().items():
+        format = "bfloat4_b" if name in groups else "bfloat8_b"
         assert rounded(weight, format).equal(weight), f"{name}: not all values are those of {format}"
-        named[f"{name}.weight"] = weight.t().bfloat16()
+        named[f"mlp.{name}_proj.weight"] = weight.t().bfloat16()
     return named
