@@ -1,15 +1,22 @@
 # make demo     generate text on the golden mesh (or on a device, if there is one)
+# make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8
 # make test     every test, by machine: N300, N150, every split of a T3K, a grid of 8x7; ARGS="..." for a run of your own
-# Both make .venv first, from whatever CPython 3.10 or 3.12 is on this machine.
+# Each makes .venv first, from whatever CPython 3.10 or 3.12 is on this machine.
 
 MESH ?= N300
+MODEL ?=
+RECIPES ?=
 ARGS ?=
 PYTHON = .venv/bin/python
 
-.PHONY: demo test test-n300 test-n150 test-t3k test-8x7 clean
+.PHONY: demo eval test test-n300 test-n150 test-t3k test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
+
+eval: .venv/ready
+	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) \
+		$(if $(RECIPES),--recipes $(RECIPES)) $(ARGS)
 
 # Two processes at a time, one thread each: they share two cores better than one process with two threads.
 test: .venv/ready

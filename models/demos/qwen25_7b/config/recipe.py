@@ -19,6 +19,11 @@ class Recipe:
     mlp_out: Format  # down projection
     lm_head: Format
     kv_cache: Literal["bfloat16", "bfloat8_b"]
+    different: tuple[tuple[int, "Recipe"], ...] = ()  # layers that differ, each with the recipe that it follows
+
+    def of_layer(self, i: int) -> "Recipe":
+        """What layer i follows."""
+        return dict(self.different).get(i, self)
 
 
 BF16 = Recipe("bf16", "bfloat16", "bfloat16", "bfloat16", "bfloat16", "bfloat16")
