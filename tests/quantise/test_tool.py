@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.quantize.__main__ import main
-from models.demos.qwen25_7b.quantize.divergence import divergence
+from models.demos.qwen25_7b.quantize.compare import float_model, round_mlp, scored
 from models.demos.qwen25_7b.quantize.formats import rounded
 from models.demos.qwen25_7b.quantize.output import Output
 from models.demos.qwen25_7b.quantize.run import check_blocks, quantise
@@ -62,13 +62,9 @@ def test_config_and_tokenizer_come_with_it(quantised):
 
 def test_its_answers_are_nearer_to_the_models_than_rounding_alone_leaves_them(quantised, original, ids):
     """On a text that the tool did not see: less than half of the divergence."""
-    alone = hugging_faces(SMALL_CHECKPOINT)
-    for layer in alone.model.layers:
-        for end, format in FORMATS.items():
-            projection = layer.mlp.get_submodule(end.removesuffix(".weight"))
-            projection.weight.data = rounded(projection.weight.t().contiguous(), format).t()
-    by_tool, by_rounding = (divergence(original, model, ids) for model in (hugging_faces(quantised), alone))
-    assert by_tool.kl < 0.5 * by_rounding.kl, f"{by_tool}, by rounding {by_rounding}"
+    alone = round_mlp(float_model(Checkpoint.open(SMALL_CHECKPOINT)))
+    by_tool, by_rounding = (scored(original, m, ids).summary().kl_mean for m in (hugging_faces(quantised), alone))
+    assert by_tool < 0.5 * by_rounding, f"{by_tool:.2e}, by rounding {by_rounding:.2e}"
 
 
 class Killed(BaseException):
