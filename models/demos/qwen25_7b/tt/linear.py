@@ -2,14 +2,14 @@
 
 from typing import Optional
 
-import torch
 import ttnn
 
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.plans.matmul_plans import plan_decode, plan_prefill
 from models.demos.qwen25_7b.plans.memory_configs import dram_width_sharded
-from models.demos.qwen25_7b.tt.placement import chips_in_row, dtype_of, shard
+from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.weights import Weight
 
 # HiFi2 drops the lowest mantissa bit of a bfloat16 operand and none of a bfloat8_b; LoFi suits bfloat4_b's three bits.
 FIDELITY = {
@@ -29,8 +29,8 @@ def compute_config(fidelity: ttnn.MathFidelity = ttnn.MathFidelity.HiFi4) -> ttn
 class TtLinear:
     """y = x @ weight (+ bias), each chip with its own block of the weight.
 
-    weight: torch [in, out] in mesh order; `dim` is the one that the chips share out (1: columns, so y is split; 0: rows,
-    so every chip's y is a summand). bias: torch [1, out], with dim 1. format: the recipe's name for the weight's format.
+    weight: [in, out] a chip; where the chips share out its columns, y is split, where its rows, every chip's y is a
+    summand. bias: [1, out], where columns are shared out. format: the recipe's name for the weight's format.
     in_cores: cores that hold x in decode; out_cores: at most so many take y; head_dim: where heads may not be cut by a
     core's border.
     """
@@ -38,18 +38,16 @@ class TtLinear:
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        weight: torch.Tensor,
+        weight: Weight,
         *,
-        dim: int,
         format: str,
         decode: DecodePlan,
         in_cores: int,
         out_cores: int,
-        bias: Optional[torch.Tensor] = None,
+        bias: Optional[Weight] = None,
         head_dim: int = 0,
     ):
-        tp = chips_in_row(mesh_device)
-        rows, columns = (extent // tp if i == dim else extent for i, extent in enumerate(weight.shape))
+        rows, columns = weight.shape
         self.grid, self.prefill_l1 = decode.grid, decode.prefill_l1
         self.format = format
         self.k_tiles, self.n_tiles = ceil_div(rows, TILE), ceil_div(columns, TILE)
@@ -58,14 +56,12 @@ class TtLinear:
             self.k_tiles, self.n_tiles, in_cores, format, out_cores=out_cores, divides=head_dim // TILE
         )
         self.decode_config = self.decode_plan.program_config()
-        self.weight = shard(
-            weight[None, None], mesh_device, dim + 2, dtype_of(format), dram_width_sharded(mesh_device, rows, columns)
-        )
+        self.weight = place(weight, mesh_device, format, dram_width_sharded(mesh_device, rows, columns))
         # Both modes' kernels read the bias bank by bank as they read the weight; an interleaved one gives wrong values.
         self.bias = None
         if bias is not None:
             banks = dram_width_sharded(mesh_device, TILE, columns)
-            self.bias = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16, banks)
+            self.bias = place(bias, mesh_device, "bfloat16", banks)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] bfloat16, width-sharded in L1."""
