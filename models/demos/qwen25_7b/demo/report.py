@@ -11,11 +11,14 @@ from models.common.terminal import printable, say
 
 
 class WeightsBar:
-    """A progress bar for placing weights, where stderr is a terminal; called as TtTransformer calls its `progress`."""
+    """A progress bar for placing weights, where stderr is a terminal: bytes, and the time that is left.
+
+    Called as load_model calls its `progress`.
+    """
 
     def __init__(self, name: str):
         self.name = name
-        self.bar: Optional[tqdm] = None  # none until the first part is placed: only then is it known how many there are
+        self.bar: Optional[tqdm] = None  # none until the first bytes are placed: only then is it known how many there are
 
     def __enter__(self) -> "WeightsBar":
         return self
@@ -31,7 +34,7 @@ class WeightsBar:
             # 0 x 0 is a terminal that does not know its size: tqdm would show nothing
             columns, rows = os.get_terminal_size(sys.stderr.fileno())
             size = dict(ncols=columns or 80, nrows=rows or 24)
-            self.bar = tqdm(desc=self.name, unit=" parts", total=total, leave=False, **size)
+            self.bar = tqdm(desc=self.name, unit="B", unit_scale=True, total=total, leave=False, **size)
         self.bar.update(done - self.bar.n)
         if done == total:
             self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last

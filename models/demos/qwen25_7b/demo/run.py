@@ -29,8 +29,8 @@ def answer(args: argparse.Namespace) -> None:
         quiet_libraries()
     # These take seconds to import, or import ttnn, which must see the backend that select_backend chooses.
     from models.demos.qwen25_7b.config.sampling import Sampling
+    from models.demos.qwen25_7b.loading.opened import open_model
     from models.demos.qwen25_7b.serving.text import Text
-    from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
     kind = machine(args.mesh)
     tp = kind.chips if args.tp is None else args.tp
@@ -40,33 +40,34 @@ def answer(args: argparse.Namespace) -> None:
     if args.sample_on == "device":
         sampling.check_on_device()
     prompts = read_prompts(args.prompt, args.prompts, args.batch_size, 32 * dp)
-    checkpoint = Checkpoint.open(SMALL_CHECKPOINT if args.model is None else args.model)
+    name = SMALL_CHECKPOINT if args.model is None else args.model
+    opened = open_model(name, cache=args.cache, use_cache=not args.no_cache)
+    config = opened.config
     if args.model is None:
         say("model: the small checkpoint of this repository (--model for another)")
-    max_seq_len = _context(args.max_seq_len, checkpoint.config)
-    text = Text(checkpoint.directory, instruct=args.instruct)
+    max_seq_len = _context(args.max_seq_len, config)
+    text = Text(opened.directory, instruct=args.instruct)
     text.check_lengths(prompts, max_seq_len)
     tokens = [text.encode(prompt) for prompt in prompts]
     backend = select_backend(args.backend, kind.name)
 
+    from models.demos.qwen25_7b.loading.load import load_model, verify
     from models.demos.qwen25_7b.serving.generator import Generator
     from models.demos.qwen25_7b.serving.replica import Replica
     from models.demos.qwen25_7b.serving.request import check_request
-    from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
-    check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp, vocab_size=checkpoint.config.vocab_size)
-    plan = ParallelPlan.make(checkpoint.config, tp)
+    check_request(tokens, args.max_new_tokens, max_seq_len, 32 * dp, vocab_size=config.vocab_size)
+    if args.verify_cache:
+        verify(opened, ParallelPlan.make(config, tp), RECIPES[args.recipe])
     report = Report(len(prompts), describe_backend(backend))
     queues = command_queues()
     with open_replicas(kind.name, tp, queues=queues) as devices:
         replicas = []
         for i, device in enumerate(devices[: len(prompts)]):
             with WeightsBar(f"weights {i + 1}/{dp}" if dp > 1 else "weights") as bar:
-                model = TtTransformer(
+                model = load_model(
+                    opened,
                     device,
-                    ModelWeights(checkpoint, checkpoint.config, plan),
-                    checkpoint.config,
-                    plan,
                     RECIPES[args.recipe],
                     batch=len(range(i, len(prompts), dp)),
                     max_seq_len=max_seq_len,
@@ -88,7 +89,7 @@ def answer(args: argparse.Namespace) -> None:
         for token in generator.generate(
             tokens,
             args.max_new_tokens,
-            stop_ids=text.stop_ids | set(checkpoint.config.eos_token_ids),
+            stop_ids=text.stop_ids | set(config.eos_token_ids),
             sampling=sampling,
         ):
             report.token(token.user, time.perf_counter())

@@ -1,6 +1,6 @@
 """TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
 
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import torch
 import ttnn
@@ -63,7 +63,6 @@ class TtTransformer:
     """The model on a row of chips, for at least `batch` users of up to max_seq_len tokens each.
 
     UserError, before anything is loaded, for numbers that cannot be, and if the model does not fit the chips' DRAM.
-    progress: called with (parts placed, parts in all) while the weights go to the device.
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class TtTransformer:
         *,
         batch: int,
         max_seq_len: int,
-        progress: Callable[[int, int], None] = lambda done, total: None,
     ):
         _check(mesh_device, config, plan, batch, max_seq_len)
         decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
@@ -87,9 +85,7 @@ class TtTransformer:
         self.max_seq_len = max_seq_len
         self.rotary = TtRotary(mesh_device, config, decode, max_seq_len)
         attention_sum, mlp_sum = TtAllReduce(mesh_device, decode), TtAllReduce(mesh_device, decode)
-        parts = config.num_hidden_layers + 2
         self.embedding = TtEmbedding(mesh_device, weights.embedding, decode)
-        progress(1, parts)
         self.layers = []
         for i in range(config.num_hidden_layers):
             cache = TtKVCache(mesh_device, config, plan, recipe, decode, self.pages)
@@ -106,11 +102,9 @@ class TtTransformer:
                     decode,
                 )
             )  # fmt: skip
-            progress(i + 2, parts)
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
         self.sampler = TtSampler(mesh_device, plan, len(self.lm_head.pieces))
-        progress(parts, parts)
 
     def forward_decode(self, inputs: DecodeInputs) -> list[ttnn.Tensor]:
         """One token of each user -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row u being user u's."""

@@ -57,8 +57,10 @@ class Weight:
         return self.parts[0].shape
 
     def host(self, format: str, *, tiled: bool) -> "list[ttnn.Tensor]":
-        """One host tensor a part."""
-        return [self.pieces.host(piece) for piece in self.pieces_as(format, tiled=tiled)]
+        """One host tensor a part, the same one where parts are the same."""
+        pieces = self.pieces_as(format, tiled=tiled)
+        made = {piece: self.pieces.host(piece) for piece in dict.fromkeys(pieces)}
+        return [made[piece] for piece in pieces]
 
     def pieces_as(self, format: str, *, tiled: bool) -> list[Piece]:
         return [Piece(part, format, tiled) for part in self.parts]
