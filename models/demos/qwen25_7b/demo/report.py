@@ -38,6 +38,7 @@ class WeightsBar:
         self.bar.update(done - self.bar.n)
         if done == total:
             self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last
+            self.bar.close()  # what is said next has the line to itself
 
 
 class Report:

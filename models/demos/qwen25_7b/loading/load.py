@@ -13,12 +13,14 @@ from models.demos.qwen25_7b.loading.maker import Maker
 from models.demos.qwen25_7b.loading.manifest import (
     Manifest,
     all_manifests,
+    forget_manifests,
     make_manifest,
     manifest_file,
     read_manifest,
     write_manifest,
 )
 from models.demos.qwen25_7b.loading.opened import OpenedModel
+from models.demos.qwen25_7b.loading.place import amount
 from models.demos.qwen25_7b.loading.record import read_record, write_record
 from models.demos.qwen25_7b.loading.stream import Stream
 from models.demos.qwen25_7b.loading.tensors import Tensors
@@ -116,8 +118,8 @@ class _Load:
         self.maker.keeps = opened.writable and needed <= free
         if opened.writable and needed > free:
             opened.say(
-                f"cache: {needed / 1e9:.1f} GB would be written to {opened.tiles.root}, where {max(0, free) / 1e9:.1f} GB "
-                "may be used: the model is loaded without it"
+                f"cache: {amount(needed)} would be written to {opened.tiles.root}, where {amount(max(0, free))} may be "
+                "used: the model is loaded without it"
             )
 
     def finish(self) -> None:
@@ -130,13 +132,16 @@ class _Load:
         if maker.keeps:
             self._remember(manifest)
         action = "written to" if maker.written else "mapped from"
-        opened.say(f"cache: {manifest.bytes / 1e9:.2f} GB {action} {opened.tiles.root}")
+        opened.say(f"cache: {amount(manifest.bytes)} {action} {opened.tiles.root}")
 
     def _remember(self, manifest: Manifest) -> None:
         opened = self.opened
         record = opened.record(self.tensors.digests)
         try:
-            if read_record(opened.folder) != record:
+            before = read_record(opened.folder)
+            if before and before.tensors != record.tensors:
+                forget_manifests(opened.folder)  # of a checkpoint that is no longer there
+            if before != record:
                 write_record(opened.folder, record, opened.directory)
             if self._manifest() != manifest:
                 write_manifest(self._manifest_file(), manifest)

@@ -13,6 +13,7 @@ from typing import Iterator, Mapping, Optional, Sequence
 from models.common.mesh import TTNN_VERSION
 from models.demos.qwen25_7b.loading.record import replace_file
 from models.demos.qwen25_7b.loading.tiles import NAME, TileFile
+from models.demos.qwen25_7b.weights.parts import VERSION as PARTS_VERSION
 
 VERSION = 1
 
@@ -22,7 +23,8 @@ class Manifest:
     directory: str  # of the checkpoint
     tp: int
     recipe: str
-    ttnn: str
+    ttnn: str  # the version that packed them
+    parts: int  # the version of the code that read them
     files: Mapping[str, int]  # bytes of each tile file, by its name, which has its checksum
 
     @property
@@ -44,7 +46,7 @@ class Manifest:
 
 def make_manifest(directory: Path, tp: int, recipe: str, files: Sequence[TileFile]) -> Manifest:
     sizes = {file.path.name: file.path.stat().st_size for file in files}
-    return Manifest(str(directory), tp, recipe, TTNN_VERSION, sizes)
+    return Manifest(str(directory), tp, recipe, TTNN_VERSION, PARTS_VERSION, sizes)
 
 
 def manifest_file(folder: Path, keys: Sequence[str]) -> Path:
@@ -59,13 +61,18 @@ def read_manifest(file: Path) -> Optional[Manifest]:
         if fields.pop("version") != VERSION or not all(NAME.fullmatch(name) for name in fields["files"]):
             return None
         return Manifest(**fields)
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
 def write_manifest(file: Path, manifest: Manifest) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(file, json.dumps({"version": VERSION} | asdict(manifest), indent=1).encode())
+
+
+def forget_manifests(folder: Path) -> None:
+    for file in (folder / "loads").glob("*.json"):
+        file.unlink()
 
 
 def all_manifests(root: Path) -> Iterator[tuple[Path, Manifest]]:

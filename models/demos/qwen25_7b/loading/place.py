@@ -19,7 +19,8 @@ class CacheError(UserError):
 def default_root() -> Path:
     """Where caches belong by the XDG base directory specification: $XDG_CACHE_HOME if it is absolute, else ~/.cache."""
     named = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    return (named if named.is_absolute() else Path("~/.cache").expanduser()) / NAME
+    caches = named if named.is_absolute() else Path(os.path.expanduser("~/.cache"))
+    return caches / NAME
 
 
 def prepared(root: Path) -> Optional[str]:
@@ -31,7 +32,7 @@ def prepared(root: Path) -> Optional[str]:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         return f"{error.strerror}"
-    _check_owner(root)
+    check_owner(root)
     try:
         if not (root / TAG_FILE).exists():
             (root / TAG_FILE).write_text(TAG)
@@ -42,7 +43,12 @@ def prepared(root: Path) -> Optional[str]:
     return None if os.access(root, os.W_OK) else "no right to write there"
 
 
-def _check_owner(root: Path) -> None:
+def amount(bytes: int) -> str:
+    return f"{bytes / 1e9:.2f} GB" if bytes >= 1e8 else f"{bytes / 1e6:.1f} MB"
+
+
+def check_owner(root: Path) -> None:
+    """CacheError if others may write to it."""
     found = root.stat()
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CacheError(

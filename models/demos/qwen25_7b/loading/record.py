@@ -61,7 +61,7 @@ def read_record(folder: Path) -> Optional[Record]:
             return None
         fields["weights"] = {name: tuple(stat) for name, stat in fields["weights"].items()}
         record = Record(**fields)
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return record if small_files(files_of(folder)) == record.small else None
 
