@@ -1,6 +1,6 @@
 """All pieces of a model in the order in which its modules ask for them, so that they can be made ready ahead.
 
-A piece that is missing here would still be made, when it is asked for; tests/loading/test_inventory.py finds it.
+A piece that is missing here would still be made, when it is asked for; tests/splits/test_pieces_asked.py finds it.
 """
 
 from typing import Iterator

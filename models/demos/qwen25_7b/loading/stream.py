@@ -31,16 +31,21 @@ class Stream:
     """
 
     def __init__(
-        self, order: Sequence[Ordered], make: Callable[[Piece], "ttnn.Tensor"], progress: Callable[[int, int], None]
+        self,
+        order: Sequence[Ordered],
+        make: Callable[[Piece], "ttnn.Tensor"],
+        progress: Callable[[int, int], None],
+        threads: int = len(os.sched_getaffinity(0)),
     ):
         self._waiting = deque(order)
         self._of = {ordered.piece: ordered for ordered in order}
         self._make = make
         self._progress = progress
         self._ready: dict[Piece, Future] = {}
-        self._held = 0  # bytes of host memory
+        self._held = 0  # bytes of host memory: pieces that are made or wait, and the last one given out
+        self._last = 0  # bytes of that one
         self._given, self._total = 0, sum(ordered.bytes for ordered in order)
-        self._threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="loading")
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="loading")
 
     def __enter__(self) -> "Stream":
         return self
@@ -54,7 +59,8 @@ class Stream:
             return self._make(piece)
         tensor = self._ready.pop(piece).result()
         ordered = self._of[piece]
-        self._held -= ordered.working_bytes
+        self._held += ordered.bytes - ordered.working_bytes - self._last
+        self._last = ordered.bytes
         self._given += ordered.bytes
         self._work_ahead()
         self._progress(self._given, self._total)
