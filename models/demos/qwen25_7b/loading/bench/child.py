@@ -1,4 +1,4 @@
-"""One load in a process of its own, measured: prints its Usage as JSON. bench_load starts it."""
+"""One measurement in a process of its own, printed as JSON; bench_load starts it."""
 
 import argparse
 import json
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from models.common.command import status_of
 from models.common.mesh import host_alone, open_replicas, select_backend
-from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.config import RECIPES, ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.loading.bench.floors import packing
 from models.demos.qwen25_7b.loading.bench.process import Watch
 from models.demos.qwen25_7b.loading.opened import open_model
 
@@ -17,16 +18,22 @@ def run(args: argparse.Namespace) -> None:
     backend = select_backend(args.backend, args.mesh)
     from models.demos.qwen25_7b.loading.load import load_model
 
+    recipe = RECIPES[args.recipe]
     with open_replicas(args.mesh, args.tp) as devices, host_alone(backend):
+        if args.packing:
+            config = QwenConfig.from_json(args.model / "config.json")
+            print(json.dumps(packing(config, ParallelPlan.make(config, args.tp), recipe)))
+            return
         with Watch() as usage:
             opened = open_model(args.model, cache=args.cache, use_cache=args.cache is not None, say=lambda line: None)
-            model = load_model(opened, devices[0], RECIPES[args.recipe], batch=1, max_seq_len=128)
+            model = load_model(opened, devices[0], recipe, batch=1, max_seq_len=128)
         del model
     print(json.dumps(asdict(usage)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--packing", action="store_true", help="ttnn's own packing instead of a load: seconds")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--cache", type=Path, help="default: without a cache")
     parser.add_argument("--mesh", required=True)
