@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterable, Mapping, Optional
 
+from models.demos.qwen25_7b.loading.tiles import PART
 from models.demos.qwen25_7b.weights.checkpoint import SINGLE_FILE, SMALL_FILES
 
 VERSION = 1
@@ -79,7 +80,7 @@ def write_record(folder: Path, record: Record, small_from: Path) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that it is the old one or the new one at any moment."""
-    passing = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    passing = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PART}")
     try:
         passing.write_bytes(content)
         os.replace(passing, path)

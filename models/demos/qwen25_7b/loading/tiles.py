@@ -8,7 +8,6 @@ import fcntl
 import mmap
 import os
 import re
-import shutil
 import uuid
 import zlib
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".tensorbin"  # ttnn loads and dumps no other
 NAME = re.compile(rf"(?P<key>[0-9a-f]{{32}})-(?P<crc32>[0-9a-f]{{8}}){re.escape(SUFFIX)}")
+PART = ".part"  # of a description, while it is written
 LEFT_FREE = 256 << 20  # bytes of the disk that the cache never takes
 
 
@@ -106,8 +106,7 @@ class TileFiles:
         with open(self.root / "lock", "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(self.root / "tmp", ignore_errors=True)
-                (self.root / "tmp").mkdir(mode=0o700, exist_ok=True)
+                self._sweep()
             except BlockingIOError:
                 pass
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -115,13 +114,19 @@ class TileFiles:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """CacheError if the cache is in use."""
+        """Inside, nobody else is at work. CacheError if somebody is."""
         with open(self.root / "lock", "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise CacheError(f"{self.root}: a process is loading with it; try again when that is done") from None
+            self._sweep()
             yield
+
+    def _sweep(self) -> None:
+        """Remove what was being written when a process died."""
+        for file in (*(self.root / "tmp").glob("*"), *(self.root / "models").rglob(f"*{PART}")):
+            file.unlink()
 
     def _folder(self, key: str) -> Path:
         return self.root / "tiles" / key[:2]
