@@ -13,7 +13,7 @@ from models.demos.qwen25_7b.config import BF16, BFP8_KV8
 from models.demos.qwen25_7b.loading import maker, place
 from models.demos.qwen25_7b.loading.opened import open_model
 from models.demos.qwen25_7b.weights import Checkpoint, checkpoint
-from tests.loading.support import Said, assert_same, leftovers, load, made, tiles
+from tests.loading.support import Said, assert_same, leftovers, load, load_opened, made, tiles
 
 
 @pytest.fixture
@@ -39,9 +39,21 @@ def test_the_second_load_maps_what_the_first_wrote(model, cache, right, packing_
     assert len(said) == 1 and f"mapped from {cache}" in said[0]
 
 
-def test_without_a_cache_nothing_is_written(model, cache, right):
-    opened = open_model(model, use_cache=False)
-    assert opened.tiles is None and not cache.exists()
+def test_replicas_of_one_process_read_the_checkpoint_once(model, cache, right, packing_refused):
+    """Each has its own load, of the same opened model."""
+    said = Said()
+    opened = open_model(model, cache=cache, say=said.append)
+    assert_same(load_opened(opened), right)
+    packing_refused()
+    for _ in range(3):
+        assert_same(load_opened(opened), right)
+    assert [line.split()[3:5] for line in said] == [["written", "to"], ["mapped", "from"]], "it is not said for each"
+
+
+def test_without_a_cache_nothing_is_written(model, cache, right, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{cache}")
+    assert_same(load_opened(open_model(model, use_cache=False)), right)
+    assert not cache.exists()
 
 
 def test_pieces_that_are_the_same_are_kept_once(model, cache):

@@ -127,6 +127,7 @@ class _Load:
         opened, maker = self.opened, self.maker
         if not opened.tiles or len(maker.files) < len(self.pieces):
             return
+        opened.known = self.tensors.digests
         files = [maker.files[self.key(piece)] for piece in self.pieces]
         manifest = make_manifest(opened.home, self.plan.tp, self.recipe.name, files)
         if maker.keeps:

@@ -40,7 +40,8 @@ class Maker:
             if self.tiles is None or not piece.part.tensors:  # padding alone is not worth a file
                 return packed(piece, self.tensors.get)
             key = self.key(piece)
-            return self._kept(key) or self._made(key, piece)
+            kept = self._kept(key)
+            return self._made(key, piece) if kept is None else kept
         finally:
             self.tensors.release(piece)
 

@@ -43,7 +43,8 @@ class OpenedModel:
     """
 
     def __init__(self, model: str | Path, tiles: Optional[TileFiles], writable: bool, say: Say):
-        self.tiles, self.writable, self.say = tiles, writable, say
+        self.tiles, self.writable, self._say = tiles, writable, say
+        self._said: set[str] = set()
         self._model = model
         self._checkpoint: Optional[Checkpoint] = None
         self._opening = Lock()
@@ -63,6 +64,12 @@ class OpenedModel:
             self._small = small_files(self.home) if tiles else {}
             self.directory, self.config = self.home, checkpoint.config
         self.known: Mapping[str, str] = record.tensors if record and record.weights == self._stats else {}
+
+    def say(self, line: str) -> None:
+        """Once: replicas of a model would repeat each other."""
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
 
     def tensor(self, name: str) -> torch.Tensor:
         return self._opened().tensor(name)

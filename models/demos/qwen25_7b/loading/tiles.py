@@ -60,8 +60,8 @@ class TileFiles:
                 self.check(file)
                 self._checked.add(file.path)
             return ttnn.load_tensor(file.path)
-        except FileNotFoundError as error:
-            raise Damaged(f"{file.path}: gone") from error
+        except OSError as error:
+            raise Damaged(f"{file.path}: cannot be read ({error.strerror})") from error
 
     def check(self, file: TileFile) -> None:
         """Damaged, unless its bytes are those that were written."""
