@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> None:
     tp = kind.chips if args.tp is None else args.tp
     check_tp(kind.name, tp)
     directory = args.directory or default_root().with_name("qwen25-7b-ttnn-bench")
-    bench = Bench(directory, kind.name, tp, args.recipe, args.backend, lambda line: print(line, file=sys.stderr))
+    bench = Bench(
+        directory, kind.name, tp, args.recipe, args.backend, args.values, lambda line: print(line, file=sys.stderr)
+    )
     try:
         lines = bench.run(SEVENTH if args.seventh else QWEN25_7B)
     finally:
@@ -44,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--recipe", default="bfp8", choices=sorted(RECIPES), help="number formats (default: bfp8)")
     parser.add_argument("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
     parser.add_argument("--seventh", action="store_true", help="a checkpoint of 4 layers and a seventh of the words")
+    parser.add_argument("--values", action="store_true", help="load once more with the values of a golden mesh")
     parser.add_argument(
         "--directory", type=Path, help="room for checkpoint and cache, 24 GB (default: beside the cache)"
     )

@@ -18,6 +18,7 @@ class Usage:
     mapped: int = 0  # bytes of mapped files in memory, at the most
     read: int = 0  # bytes fetched from the disk
     written: int = 0  # bytes sent to the disk
+    chips: int = 0  # bytes, beside `peak`, that stand for chips' memory: a golden mesh's values
 
 
 class Watch:

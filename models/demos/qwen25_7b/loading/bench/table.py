@@ -24,6 +24,7 @@ class Bench:
     tp: int
     recipe: str
     backend: str
+    values: bool  # also load with the values of a golden mesh
     say: Callable[[str], None]
 
     @property
@@ -46,7 +47,7 @@ class Bench:
         )
         shutil.rmtree(self.cache, ignore_errors=True)
         evict(weights)
-        rows.append(self._row("cold, no cache", self._load(cached=False), "packing", packing))
+        rows.append(self._row("cold, no cache", Usage(**self._child()), "packing", packing))
         evict(weights)
         rows.append(self._row("cold, writes the cache", self._load(), "packing", packing))
         tiles = sorted(self.cache.glob("tiles/*/*"))
@@ -57,12 +58,14 @@ class Bench:
         reading(tiles)
         floor = reading(tiles)
         rows.append(self._row("warm, in memory", self._load(), "cat", floor))
+        if self.values:
+            rows.append(self._row("the same with values", self._load("--values"), "cat", floor))
         sizes = [sum(file.stat().st_size for file in files) / 1e9 for files in (weights, tiles)]
         return [
             f"checkpoint {sizes[0]:.2f} GB, cache {sizes[1]:.2f} GB in {len(tiles)} files",
             "",
-            "| load | wall | CPU | own memory | mapped | from disk | to disk | floor | wall / floor |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| load | wall | CPU | own memory | chips' values | mapped | from disk | to disk | floor | wall / floor |",
+            "|---|---|---|---|---|---|---|---|---|---|",
             *rows,
         ]
 
@@ -75,15 +78,16 @@ class Bench:
 
     def _row(self, name: str, usage: Usage, floor: str, seconds: float) -> str:
         row = (
-            f"| {name} | {usage.wall:.1f} s | {usage.cpu:.1f} s | {usage.peak / 1e9:.2f} GB | {usage.mapped / 1e9:.2f} GB "
-            f"| {usage.read / 1e9:.2f} GB | {usage.written / 1e9:.2f} GB | {floor} {seconds:.1f} s "
+            f"| {name} | {usage.wall:.1f} s | {usage.cpu:.1f} s | {_gb(usage.peak)} | {_gb(usage.chips)} | {_gb(usage.mapped)} "
+            f"| {_gb(usage.read)} | {_gb(usage.written)} | {floor} {seconds:.1f} s "
             f"| {usage.wall / seconds:.2f} |"
         )
         self.say(row)
         return row
 
-    def _load(self, cached: bool = True) -> Usage:
-        return Usage(**self._child(*(["--cache", f"{self.cache}"] if cached else [])))
+    def _load(self, *options: str) -> Usage:
+        """Through the cache."""
+        return Usage(**self._child("--cache", f"{self.cache}", *options))
 
     def _child(self, *options: str):
         command = [sys.executable, "-m", "models.demos.qwen25_7b.loading.bench.child", "--model", f"{self.model}"]
@@ -92,3 +96,7 @@ class Bench:
         if done.returncode:
             raise UserError(f"a load ended with status {done.returncode}")
         return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size else "-"
