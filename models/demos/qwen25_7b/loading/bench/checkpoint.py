@@ -24,13 +24,14 @@ def make_checkpoint(directory: Path, config: QwenConfig) -> None:
     fields = {name: value for name, value in asdict(config).items() if name != "eos_token_ids"}
     fields |= {"model_type": "qwen2", "hidden_act": "silu", "eos_token_id": list(config.eos_token_ids)}
     (directory / "config.json").write_text(json.dumps(fields, indent=1))
+    starts = {name: 104729 * number % ELEMENTS for number, name in enumerate(tensor_shapes(config))}  # a prime apart
     random = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(0)).mul_(0.02).bfloat16()
     shards = list(_shards(tensor_shapes(config)))
     weight_map = {}
     for number, names in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
         weight_map |= dict.fromkeys(names, file)
-        _write(directory / file, names, random)
+        _write(directory / file, names, random, starts)
     (directory / INDEX_FILE).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
@@ -45,8 +46,11 @@ def _shards(shapes: dict[str, tuple[int, ...]]) -> Iterator[dict[str, tuple[int,
     yield shard
 
 
-def _write(file: Path, shapes: dict[str, tuple[int, ...]], random: torch.Tensor) -> None:
-    """safetensors: the header's length, the header as JSON, the tensors. Each tensor begins elsewhere in `random`."""
+def _write(file: Path, shapes: dict[str, tuple[int, ...]], random: torch.Tensor, starts: dict[str, int]) -> None:
+    """safetensors: the header's length, the header as JSON, the tensors.
+
+    Each tensor begins elsewhere in `random`: tensors that are alike would share tiles.
+    """
     header, end = {}, 0
     for name, shape in shapes.items():
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + 2 * prod(shape)]}
@@ -54,9 +58,8 @@ def _write(file: Path, shapes: dict[str, tuple[int, ...]], random: torch.Tensor)
     text = json.dumps(header).encode()
     with open(file, "wb") as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
-        for number, shape in enumerate(shapes.values()):
-            first = 104729 * number % ELEMENTS  # a prime, so that no two tensors begin at the same place
-            left = prod(shape)
+        for name, shape in shapes.items():
+            first, left = starts[name], prod(shape)
             while left:
                 part = random[first : first + left]
                 stream.write(memoryview(part.view(torch.uint8).numpy()))
