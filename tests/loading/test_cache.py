@@ -7,6 +7,7 @@ import stat
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8_KV8
@@ -37,6 +38,18 @@ def test_the_second_load_maps_what_the_first_wrote(model, cache, right, packing_
     said.clear()
     assert_same(load(model, cache, said=said), right)
     assert len(said) == 1 and f"mapped from {cache}" in said[0]
+
+
+def test_tensors_that_are_alike_share_a_tile(model, cache, packing_refused):
+    """As the norms of a model that was never trained."""
+    tensors = load_file(model / "model.safetensors")
+    ones = {name: torch.ones_like(tensor) for name, tensor in tensors.items() if "norm" in name}
+    save_file(tensors | ones, model / "model.safetensors")
+    wanted = made(model)
+    assert_same(load(model, cache), wanted)
+    assert len(tiles(cache)) == len(wanted) - len(ones) + 1
+    packing_refused()
+    assert_same(load(model, cache), wanted)
 
 
 def test_replicas_of_one_process_read_the_checkpoint_once(model, cache, right, packing_refused):

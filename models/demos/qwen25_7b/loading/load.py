@@ -125,7 +125,7 @@ class _Load:
     def finish(self) -> None:
         """Remember the checkpoint, and that all of this split and recipe is in the cache."""
         opened, maker = self.opened, self.maker
-        if not opened.tiles or len(maker.files) < len(self.pieces):
+        if not opened.tiles or not all(self._keys.get(piece) in maker.files for piece in self.pieces):
             return
         opened.known = self.tensors.digests
         files = [maker.files[self.key(piece)] for piece in self.pieces]
