@@ -48,7 +48,10 @@ def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
     )
     cache = parser.add_mutually_exclusive_group()
     cache.add_argument(
-        "--cache", type=Path, help=f"where tiled weights are kept for the next start (default: {default_root()})"
+        "--cache",
+        type=Path,
+        default=default_root(),
+        help="where tiled weights are kept for the next start (default: %(default)s)",
     )
     cache.add_argument("--no-cache", action="store_true", help="keep none, use none")
     option("--verify-cache", action="store_true", help="check all of the cache's files before they are used")

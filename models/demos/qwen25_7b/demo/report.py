@@ -18,7 +18,9 @@ class WeightsBar:
 
     def __init__(self, name: str):
         self.name = name
-        self.bar: Optional[tqdm] = None  # none until the first bytes are placed: only then is it known how many there are
+        self.bar: Optional[tqdm] = (
+            None  # none until the first bytes are placed: only then is it known how many there are
+        )
 
     def __enter__(self) -> "WeightsBar":
         return self

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Mapping, Optional, Sequence
 
+from models.common.json_file import read_json
 from models.common.mesh import TTNN_VERSION
 from models.demos.qwen25_7b.loading.record import replace_file
 from models.demos.qwen25_7b.loading.tiles import NAME, TileFile
@@ -57,7 +58,7 @@ def manifest_file(folder: Path, keys: Sequence[str]) -> Path:
 def read_manifest(file: Path) -> Optional[Manifest]:
     """None if there is none that can be used."""
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
+        fields = read_json(file)
         if fields.pop("version") != VERSION or not all(NAME.fullmatch(name) for name in fields["files"]):
             return None
         return Manifest(**fields)

@@ -7,6 +7,7 @@ from typing import Callable, Mapping, Optional
 
 import torch
 
+from models.common import terminal
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.loading.place import default_root, prepared
 from models.demos.qwen25_7b.loading.record import Record, files_of, folder_of, read_record, small_files, stats_of
@@ -18,7 +19,7 @@ Say = Callable[[str], None]
 
 
 def open_model(
-    model: str | Path, *, cache: Optional[Path] = None, use_cache: bool = True, say: Say = print
+    model: str | Path, *, cache: Optional[Path] = None, use_cache: bool = True, say: Say = terminal.say
 ) -> "OpenedModel":
     """Open a model by its directory or hub id. Nothing of its weights is read, and ttnn is not needed yet.
 

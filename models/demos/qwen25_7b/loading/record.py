@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterable, Mapping, Optional
 
+from models.common.json_file import read_json
 from models.demos.qwen25_7b.loading.tiles import PART
 from models.demos.qwen25_7b.weights.checkpoint import SINGLE_FILE, SMALL_FILES
 
@@ -57,7 +58,7 @@ def files_of(folder: Path) -> Path:
 def read_record(folder: Path) -> Optional[Record]:
     """None if there is none that can be used: then it is made again."""
     try:
-        fields = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        fields = read_json(folder / RECORD)
         if fields.pop("version") != VERSION:
             return None
         fields["weights"] = {name: tuple(stat) for name, stat in fields["weights"].items()}

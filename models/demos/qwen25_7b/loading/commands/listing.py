@@ -2,6 +2,7 @@
 
 import argparse
 
+from models.common.terminal import say
 from models.demos.qwen25_7b.loading.manifest import Manifest, all_manifests
 from models.demos.qwen25_7b.loading.place import amount
 from models.demos.qwen25_7b.loading.record import read_record
@@ -12,20 +13,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """None."""
 
 
-def run(args: argparse.Namespace) -> None:
+def execute(args: argparse.Namespace) -> None:
     tiles = TileFiles(args.cache)
     sizes = {file.path.name: file.path.stat().st_size for file in tiles}
-    print(f"{args.cache}: {amount(sum(sizes.values()))} in {len(sizes)} files")
+    say(f"{args.cache}: {amount(sum(sizes.values()))} in {len(sizes)} files")
     used: set[str] = set()
     for file, manifest in all_manifests(args.cache):
         used |= manifest.files.keys()
         record = read_record(file.parent.parent)
-        print(
-            f"  {manifest.directory}: {_described(manifest, args.cache)}{'' if record else ', its config is damaged'}"
-        )
+        say(f"  {manifest.directory}: {_described(manifest, args.cache)}{'' if record else ', its config is damaged'}")
     spare = sum(size for name, size in sizes.items() if name not in used)
     if spare:
-        print(f"  {amount(spare)} that nothing above uses (`prune` removes it)")
+        say(f"  {amount(spare)} that nothing above uses (`prune` removes it)")
 
 
 def _described(manifest: Manifest, root) -> str:

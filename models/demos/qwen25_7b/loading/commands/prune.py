@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from models.common.mesh import TTNN_VERSION
+from models.common.terminal import say
 from models.demos.qwen25_7b.loading.manifest import all_manifests
 from models.demos.qwen25_7b.loading.place import CacheError, amount
 from models.demos.qwen25_7b.loading.record import folder_of
@@ -19,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--all", action="store_true", help="remove everything")
 
 
-def run(args: argparse.Namespace) -> None:
+def execute(args: argparse.Namespace) -> None:
     tiles = TileFiles(args.cache)
     with tiles.alone():
         if args.all:
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
             if file.path.name not in used:
                 freed += file.path.stat().st_size
                 file.path.unlink()
-    print(f"{args.cache}: {amount(freed)} removed")
+    say(f"{args.cache}: {amount(freed)} removed")
 
 
 def _forget(cache: Path, model: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 
+from models.common.terminal import say
 from models.demos.qwen25_7b.loading.place import CacheError, amount
 from models.demos.qwen25_7b.loading.tiles import Damaged, TileFiles
 
@@ -10,7 +11,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """None."""
 
 
-def run(args: argparse.Namespace) -> None:
+def execute(args: argparse.Namespace) -> None:
     tiles = TileFiles(args.cache)
     files, size, damaged = 0, 0, []
     for file in tiles:
@@ -23,4 +24,4 @@ def run(args: argparse.Namespace) -> None:
             tiles.discard(file)
     if damaged:
         raise CacheError(f"{len(damaged)} of {files} files were damaged and are removed, the first: {damaged[0]}")
-    print(f"{args.cache}: {amount(size)} in {files} files, all whole")
+    say(f"{args.cache}: {amount(size)} in {files} files, all whole")
