@@ -35,6 +35,21 @@ def pytest_configure(config):
         raise pytest.UsageError(str(error)) from error
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    """Let go of tests and fixtures, those deselected too. Every module that pytest or a plugin loaded leads to pytest's
+    session, and so to their functions; Python clears such modules after ttnn, which then complains of leaks if one of its
+    objects is a parameter or a default there.
+    """
+    names = "session", "funcmanage", "terminalreporter"
+    session, fixtures, reporter = (config.pluginmanager.get_plugin(name) for name in names)
+    if fixtures is None or reporter is None:  # a run that was refused
+        return
+    session.items.clear()
+    vars(fixtures).clear()
+    reporter.stats.clear()
+
+
 def pytest_ignore_collect(collection_path, config):
     """The golden mesh's own tests have nothing to say about a device, and tests of speed about anything but silicon."""
     if collection_path.name == "golden_mesh" and config.backend == "device":

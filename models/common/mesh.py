@@ -34,6 +34,10 @@ class MachineKind:
 _KINDS = (MachineKind("N150", 1, (1, 1)), MachineKind("N300", 2, (1, 2)), MachineKind("T3K", 8, (1, 8)))
 MACHINES = {kind.name: kind for kind in _KINDS}
 
+# Threads of torch that spin while they wait for each other make the golden mesh ten times slower as soon as another
+# process is busy. torch reads this when it is loaded, which a program may do before it chooses a backend.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 
 def machine(name: str) -> MachineKind:
     """The machine called `name`, in any case."""

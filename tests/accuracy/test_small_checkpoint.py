@@ -6,10 +6,10 @@ from transformers import AutoModelForCausalLM
 
 from models.common.mesh import traces_available
 from models.common.metrics import assert_close
-from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.text import Text
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 
 NEW_TOKENS = 64
 QUESTIONS = (
@@ -86,41 +86,36 @@ class Generators:
 
     def __init__(self, mesh_device, queues):
         self.mesh_device, self.queues = mesh_device, queues
-        self.models = {}
-        self.built = {}
+        self.replicas = {}
 
-    def of(self, recipe, host_logits=False):
-        key = recipe, host_logits
-        self.close_all(but=key)
-        if recipe not in self.models:
-            self.models[recipe] = self.fresh_model(recipe)
-        if key not in self.built:
-            self.built[key] = self.around(self.models[recipe], host_logits)
-        return self.built[key]
+    def of(self, recipe, on_host=False):
+        from models.demos.qwen25_7b.serving.generator import Generator
+
+        for known, replica in self.replicas.items():
+            if known != recipe:
+                replica.close()
+        if recipe not in self.replicas:
+            self.replicas[recipe] = self.fresh_replica(recipe)
+        return Generator([self.replicas[recipe]], on_host=on_host)
 
     def fresh(self, recipe):
-        self.close_all()
-        return self.around(self.fresh_model(recipe), host_logits=False)
-
-    def around(self, model, host_logits):
         from models.demos.qwen25_7b.serving.generator import Generator
+
+        self.close_all()
+        return Generator([self.fresh_replica(recipe)])
+
+    def fresh_replica(self, recipe):
         from models.demos.qwen25_7b.serving.replica import Replica
 
-        return Generator([Replica(model, traced=traces_available(), queues=self.queues, host_logits=host_logits)])
-
-    def fresh_model(self, recipe):
-        from models.demos.qwen25_7b.tt.transformer import TtTransformer
-
         checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-        config = checkpoint.config
-        plan = ParallelPlan.make(config, self.mesh_device.get_num_devices())
-        weights = ModelWeights(checkpoint, config, plan)
-        return TtTransformer(self.mesh_device, weights, config, plan, recipe, batch=USERS, max_seq_len=2048)
+        return Replica.load(
+            self.mesh_device, checkpoint, checkpoint.config, recipe, users=USERS, max_seq_len=2048,
+            traced=traces_available(), queues=self.queues,
+        )  # fmt: skip
 
-    def close_all(self, but=None):
-        for key, generator in self.built.items():
-            if key != but:
-                generator.close()
+    def close_all(self):
+        for replica in self.replicas.values():
+            replica.close()
 
 
 def generate(generator, prompts, stop_ids=(), new_tokens=NEW_TOKENS, **options) -> list[list[int]]:
@@ -133,19 +128,26 @@ def generate(generator, prompts, stop_ids=(), new_tokens=NEW_TOKENS, **options) 
 
 def teacher_forced(generator, prompts, continuations) -> list[torch.Tensor]:
     """Logits before each token of each continuation, which is fed in whatever the model itself would have said."""
+    from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
+    from models.demos.qwen25_7b.serving.passes import Prompt, plan_passes
+
     (replica,) = generator.replicas
-    pages = replica.model.pages
-    blocks = [pages.blocks_of(user, len(p) + len(c)) for user, (p, c) in enumerate(zip(prompts, continuations))]
-    rows = []
-    for user, prompt in enumerate(prompts):
-        replica.prefill(prompt, blocks[user])
-        rows.append([replica.read()[user]])
-    tables = torch.stack([pages.decode_table(mine) for mine in blocks])
+    blocks = equal_shares(replica.blocks, USERS)
+    rows = [[] for _ in prompts]
+    texts = [Prompt(user, prompt, 0, blocks[user]) for user, prompt in enumerate(prompts)]
+    for work in plan_passes(texts, replica.model.longest_pass, replica.block):
+        replica.prefill(work)
+        if work.answered:
+            replica.read()
+        for user in work.answered:
+            rows[user].append(replica.logits()[user])
+    tables = torch.stack([attention_table(mine, replica.width) for mine in blocks[: replica.batch]])
     for step in range(max(map(len, continuations)) - 1):
         at = [min(step, len(c) - 1) for c in continuations]  # who has no token left repeats the last one, unread
         replica.place([c[i] for c, i in zip(continuations, at)], [len(p) + i for p, i in zip(prompts, at)], tables)
         replica.launch()
-        for user, logits in enumerate(replica.read()[:USERS]):
+        replica.read()
+        for user, logits in enumerate(replica.logits()[:USERS]):
             if step < len(continuations[user]) - 1:
                 rows[user].append(logits)
     return [torch.stack(r).float() for r in rows]
@@ -178,21 +180,20 @@ def test_a_batch_says_what_hugging_face_says(bf16, text, prompts, answers):
 
 
 def test_bf16_chooses_as_hugging_face_over_whole_texts(generators, hf, text, prompts, answers):
-    assert agreement(generators.of(BF16, host_logits=True), hf, *whole_texts(text, prompts, answers)) >= 0.985
+    assert agreement(generators.of(BF16, on_host=True), hf, *whole_texts(text, prompts, answers)) >= 0.985
 
 
 def test_bfp8_chooses_as_hugging_face_over_whole_texts(generators, hf, text, prompts, answers):
-    assert agreement(generators.of(BFP8, host_logits=True), hf, *whole_texts(text, prompts, answers)) >= 0.985
+    assert agreement(generators.of(BFP8, on_host=True), hf, *whole_texts(text, prompts, answers)) >= 0.985
 
 
-@pytest.mark.parametrize("tokens", [1, 31, 32, 33, 300, 1030])
+@pytest.mark.parametrize("tokens", [1, 31, 32, 33, 127, 129, 300, 1030, 2047])
 def test_prefill_of_any_length(generators, hf, prompts, answers, tokens):
-    """Around a tile, over several passes' rows, and beyond the longest single pass."""
+    """Around a tile, whole chunks and more: the longest take several passes."""
     ids = sum((prompt + answer for prompt, answer in zip(prompts, answers)), [])
     ids = (ids * (tokens // len(ids) + 1))[:tokens]
-    (replica,) = generators.of(BF16, host_logits=True).replicas
-    replica.prefill(ids, replica.model.pages.blocks_of(0, tokens))
-    assert_close(replica.read()[0], hf.logits(ids)[-1], pcc=0.999)
+    (logits,) = teacher_forced(generators.of(BF16), [ids], [[0]])
+    assert_close(logits[0], hf.logits(ids)[-1], pcc=0.999)
 
 
 def test_prompts_of_traced_lengths_are_answered_the_same_again(bf16, prompts):
@@ -232,7 +233,7 @@ def test_the_host_samples_what_the_chips_sample(generators, text, prompts):
     on_chips = generators.of(BF16)
     got = generate(on_chips, prompts, text.stop_ids, new_tokens=20, sampling=options)
     few = generate(on_chips, prompts[:3], text.stop_ids, new_tokens=20, sampling=Sampling(4.0, seed=7))
-    on_host = generators.of(BF16, host_logits=True)
+    on_host = generators.of(BF16, on_host=True)
     assert generate(on_host, prompts, text.stop_ids, new_tokens=20, sampling=options) == got
     assert generate(on_host, prompts[:3], text.stop_ids, new_tokens=20, sampling=Sampling(4.0, seed=7)) == few
     assert got != generate(on_host, prompts, text.stop_ids, new_tokens=20), "everything sampled is what greedy takes"

@@ -95,7 +95,7 @@ SPOILT = {
     "config is not JSON": (lambda m: (m / "config.json").write_text("{"), ["config.json"]),
     "another architecture": (lambda m: edit(m / "config.json", model_type="llama"), ["model_type", "llama"]),
     "sliding window": (lambda m: edit(m / "config.json", use_sliding_window=True), ["use_sliding_window"]),
-    "rope scaling": (lambda m: edit(m / "config.json", rope_scaling={"type": "linear"}), ["rope_scaling"]),
+    "rope scaling": (lambda m: edit(m / "config.json", rope_scaling={"type": "linear"}), ["rope_type", "linear"]),
     "other heads": (lambda m: edit(m / "config.json", num_attention_heads=16), ["q_proj", "config.json"]),
     "no weights": (lambda m: (m / WEIGHTS).unlink(), [WEIGHTS]),
     "truncated weights": (lambda m: cut(m / WEIGHTS), [WEIGHTS]),
@@ -233,7 +233,7 @@ def test_a_prompt_that_is_no_text(refused, tmp_path, prompt):
     "contents, named",
     [("[", "prompts.json"), ("\xff", "prompts.json"), ("{}", "prompts.json"), ("[]", "holds no prompts"),
      ('["a", 3]', "item 1"), ('["a", {"text": "b"}]', "item 1"), ('["a", "  "]', "prompt 1"),
-     (json.dumps(["a"] * 33), "33")],
+    ],
 )  # fmt: skip
 def test_a_file_of_prompts_that_is_none(refused, tmp_path, contents, named):
     file = tmp_path / "prompts.json"
@@ -246,7 +246,6 @@ def test_a_file_of_prompts_that_is_none(refused, tmp_path, contents, named):
     [
         (["--prompt", ""], ["prompt 0"]),
         (["--prompt", " \n"], ["prompt 0"]),
-        (["--batch-size", "33"], ["--batch-size", "33"]),
         (["--batch-size", "0"], ["--batch-size", "0"]),
         (["--max-new-tokens", "0"], ["max_new_tokens", "0"]),
         (["--max-new-tokens", "1020"], ["1020", "1024"]),
@@ -270,8 +269,6 @@ def test_a_file_of_prompts_that_is_none(refused, tmp_path, contents, named):
         (["--temperature", "-1"], ["temperature", "-1"]),
         (["--temperature", "nan"], ["temperature", "nan"]),
         (["--top-k", "-1"], ["top_k", "-1"]),
-        (["--temperature", "1", "--top-k", "0"], ["top_k", "1 to 32", "--sample-on host"]),
-        (["--temperature", "1", "--top-k", "33"], ["top_k", "33", "--sample-on host"]),
         (["--temperature", "1e-9"], ["temperature", "0.001", "1e-09"]),
         (["--top-p", "0"], ["top_p", "0"]),
         (["--top-p", "1.5"], ["top_p", "1.5"]),

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from models.common import golden_mesh
 from models.common.golden_mesh import null_compiler
 from models.common.golden_mesh.errors import GoldenMeshError
 from models.common.golden_mesh.overlay import make_environment
@@ -30,7 +31,7 @@ from models.common.golden_mesh.overlay import expect_dispatch, make_environment
 from models.common.golden_mesh.systems import SYSTEMS
 
 system, directory, shapes = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-os.environ.update(make_environment(SYSTEMS[system], directory))
+os.environ.update(make_environment(SYSTEMS[system], directory) | {"TMPDIR": f"{directory}"})
 import torch, ttnn
 
 grids = []
@@ -201,3 +202,46 @@ def test_null_compiler(tmp_path):
 def test_null_compiler_is_never_taken_for_the_real_one():
     """ttnn's cache of kernels is keyed by the version that the compiler tells."""
     assert "sfpi" not in null_compiler.VERSION and "15.1" not in null_compiler.VERSION
+
+
+@pytest.mark.parametrize("said", [{}, {"OMP_WAIT_POLICY": "active", "TT_LOGGER_LEVEL": "off", "HOME": "/home/x"}])
+def test_libraries_are_told_how_to_run_where_the_user_has_not_said(monkeypatch, said):
+    """Above all to let threads sleep while they wait: spinning ones make decode ten times slower beside a busy process."""
+    monkeypatch.setattr(os, "environ", dict(said))
+    directory = golden_mesh._prepare("N150")
+    usual = {"OMP_WAIT_POLICY": "passive", "OMPI_MCA_btl": "self", "TT_LOGGER_LEVEL": "error", "HOME": f"{directory}"}
+    assert {name: os.environ[name] for name in usual} == usual | said
+    assert all(
+        Path(os.environ[name]).is_relative_to(directory) for name in ("TT_METAL_CACHE", "TORCHINDUCTOR_CACHE_DIR")
+    )
+
+
+def test_a_ttnn_that_keeps_its_slow_runtime_is_refused(monkeypatch, tmp_path):
+    """Its operations are of another class, which nobody wraps."""
+    import ttnn
+
+    from models.common.golden_mesh.install import install
+
+    monkeypatch.setattr(ttnn.CONFIG, "enable_fast_runtime_mode", False)
+    with pytest.raises(GoldenMeshError, match="without enable_fast_runtime_mode"):
+        install(tmp_path)
+
+
+def test_pytest_ends_without_a_page_of_leaks(tmp_path):
+    """Tests and fixtures are what pytest keeps longest: here with objects of ttnn's, and of tests that do not run."""
+    (tmp_path / "test_parameters.py").write_text(
+        "import pytest, ttnn\n"
+        "@pytest.mark.parametrize('x', [ttnn.DRAM_MEMORY_CONFIG, ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)])\n"
+        "def test_one(x): pass\n"
+        "@pytest.mark.parametrize('x', [ttnn.L1_MEMORY_CONFIG])\n"
+        "def test_other(x): pass\n"
+        "@pytest.fixture\n"
+        "def place(config=ttnn.DRAM_MEMORY_CONFIG): return config\n"
+    )
+    (tmp_path / "conftest.py").write_text((REPOSITORY / "conftest.py").read_text())
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--backend", "golden", "-k", "one"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{REPOSITORY}"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert "2 passed, 1 deselected" in done.stdout
+    assert done.stderr == "" and "leaked" not in done.stdout

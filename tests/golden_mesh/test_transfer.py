@@ -113,20 +113,29 @@ def test_what_is_sent_later_does_not_change_what_was_sent(golden):
         assert golden.holds(tensor, 1)
 
 
-def test_a_cache_file_serves_the_second_start(golden, tmp_path):
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_cache_file_serves_the_second_start(golden, tmp_path, sharded):
     import ttnn
+
+    cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 0))})
+    config = ttnn.DRAM_MEMORY_CONFIG
+    if sharded:
+        spec = ttnn.ShardSpec(cores, (64, 32), ttnn.ShardOrientation.ROW_MAJOR)
+        config = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
 
     def load(source):
         return ttnn.as_tensor(
             source, dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=golden.device, cache_file_name=tmp_path / "weight",
-            memory_config=ttnn.DRAM_MEMORY_CONFIG, mesh_mapper=ttnn.ShardTensorToMesh(golden.device, dim=3),
+            memory_config=config, mesh_mapper=ttnn.ShardTensorToMesh(golden.device, dim=3),
         )  # fmt: skip
 
     source = torch.randn(1, 1, 64, 64 * golden.chips, generator=torch.Generator().manual_seed(0))
     first = golden.get(load(source))
     files = list(tmp_path.iterdir())
     assert len(files) == 1
-    assert_holds(golden, load(torch.zeros_like(source)), first)  # what was asked for is on the disk already
+    second = load(torch.zeros_like(source))  # what was asked for is on the disk already
+    assert_holds(golden, second, first)
+    assert second.memory_config() == config
     for chip, shard in enumerate(source.chunk(golden.chips, dim=3)):
         assert (first[chip] - shard).abs().max() < 0.05
 
@@ -180,8 +189,8 @@ def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
     """The library takes it, and a Wormhole gives wrong values: the bias must be sharded like the weight."""
     import ttnn
 
+    from models.demos.qwen25_7b.plans.decode_matmul import plan_decode
     from models.demos.qwen25_7b.plans.grids import Grid
-    from models.demos.qwen25_7b.plans.matmul_plans import plan_decode
     from models.demos.qwen25_7b.plans.memory_configs import dram_width_sharded, width_sharded
 
     x = golden.full(1, 1, 1, 32, 128, memory_config=width_sharded(128, Grid(4, 1)))

@@ -8,7 +8,7 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8, ParallelPlan, Recipe
 from models.demos.qwen25_7b.loading.inventory import inventory
 from models.demos.qwen25_7b.loading.load import loading
-from models.demos.qwen25_7b.loading.opened import OpenedModel, open_model
+from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
 from models.demos.qwen25_7b.weights import Checkpoint, Packing, Piece
 
 Pieces = dict[Piece, torch.Tensor]
@@ -23,12 +23,12 @@ class Said(list):
 
 def load(model: Path, cache: Path, *, tp: int = 2, recipe: Recipe = BFP8, said: list | None = None) -> Pieces:
     """Through the cache, as load_model does it."""
-    return load_opened(open_model(model, cache=cache, say=(Said() if said is None else said).append), tp, recipe)
+    return load_opened(open_checkpoint(model, cache=cache, say=(Said() if said is None else said).append), tp, recipe)
 
 
-def load_opened(opened: OpenedModel, tp: int = 2, recipe: Recipe = BFP8) -> Pieces:
+def load_opened(opened: OpenedCheckpoint, tp: int = 2, recipe: Recipe = BFP8) -> Pieces:
     plan = ParallelPlan.make(opened.config, tp)
-    with loading(opened, plan, recipe) as weights:
+    with loading(opened, opened.config, plan, recipe) as weights:
         return {piece: values(weights.pieces.host(piece)) for piece in inventory(opened.config, plan, recipe)}
 
 

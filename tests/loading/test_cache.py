@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8_KV8
 from models.demos.qwen25_7b.loading import maker, place
-from models.demos.qwen25_7b.loading.opened import open_model
+from models.demos.qwen25_7b.loading.opened import open_checkpoint
 from models.demos.qwen25_7b.weights import Checkpoint, checkpoint
 from tests.loading.support import Said, assert_same, leftovers, load, load_opened, made, tiles
 
@@ -55,7 +55,7 @@ def test_tensors_that_are_alike_share_a_tile(model, cache, packing_refused):
 def test_replicas_of_one_process_read_the_checkpoint_once(model, cache, right, packing_refused):
     """Each has its own load, of the same opened model."""
     said = Said()
-    opened = open_model(model, cache=cache, say=said.append)
+    opened = open_checkpoint(model, cache=cache, say=said.append)
     assert_same(load_opened(opened), right)
     packing_refused()
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_replicas_of_one_process_read_the_checkpoint_once(model, cache, right, p
 
 def test_without_a_cache_nothing_is_written(model, cache, right, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", f"{cache}")
-    assert_same(load_opened(open_model(model, use_cache=False)), right)
+    assert_same(load_opened(open_checkpoint(model, use_cache=False)), right)
     assert not cache.exists()
 
 
@@ -123,7 +123,7 @@ def test_the_whole_directory_may_be_deleted(model, cache, right, packing_refused
     shutil.rmtree(model)
     packing_refused()
     assert_same(load(model, cache), right)
-    opened = open_model(model, cache=cache)
+    opened = open_checkpoint(model, cache=cache)
     assert json.loads((opened.directory / "tokenizer.json").read_text())["model"]
 
 
@@ -150,11 +150,11 @@ def test_a_changed_tokenizer_is_used_and_no_weight_is_read(model, cache, right, 
     load(model, cache)
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": 5}))
     monkeypatch.setattr(Checkpoint, "tensor", lambda *_: pytest.fail("a tensor was read"))
-    opened = open_model(model, cache=cache)
+    opened = open_checkpoint(model, cache=cache)
     assert json.loads((opened.directory / "generation_config.json").read_text()) == {"eos_token_id": 5}
     assert_same(load(model, cache), right)
     (model / "model.safetensors").unlink()
-    opened = open_model(model, cache=cache)
+    opened = open_checkpoint(model, cache=cache)
     assert json.loads((opened.directory / "generation_config.json").read_text()) == {"eos_token_id": 5}
 
 

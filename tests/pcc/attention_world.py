@@ -6,8 +6,9 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.plans.grids import Grid
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.pcc.bench import Bench
 from tests.pcc.paged_cache import CONTEXT, PagedCache
@@ -33,27 +34,79 @@ class AttentionWorld(Bench):
         *,
         batch: int,
         grid: Optional[Grid] = None,
+        block: int = 32,
+        context: int = CONTEXT,
     ):
         super().__init__(mesh_device, reference, batch=batch, grid=grid)
         self.recipe = recipe
-        self.rotary = TtRotary(mesh_device, self.config, self.decode, CONTEXT)
-        self.cache = PagedCache(self, recipe)
+        self.rotary = TtRotary(mesh_device, self.config, self.decode, context)
+        self.cache = PagedCache(self, recipe, block, context)
         all_reduce = self.all_reduce()
-        common = (self.config, self.plan, recipe, self.decode, self.rotary, self.cache.on_chips, all_reduce)
+        common = (self.config, self.plan, recipe, self.decode, self.rotary, all_reduce)
         self.attention = {i: TtQwenAttention(mesh_device, self.weights.attention(i), *common) for i in reference.layers}
 
     def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
         """A step of attention or a layer: a token x[u] at positions[u] of each user -> [batch, hidden] of each chip."""
         positions = torch.tensor(positions)
-        rotation = self.rotary.rotation_decode(self.put_ints(self.rotary_positions(positions), ttnn.uint32))
-        page_table = self.put_ints(self.cache.page_table, ttnn.int32)
-        y = module.forward_decode(self.put_users(x), rotation, self.put_ints(positions, ttnn.int32), page_table)
+        rotary_positions = self.put_ints(self.rotary_positions(positions), ttnn.uint32)
+        inputs = DecodeInputs(
+            tokens=None,
+            positions=self.put_ints(positions, ttnn.int32),
+            rotary_positions=rotary_positions,
+            page_table=self.put_ints(self.cache.page_table, ttnn.int32),
+        )
+        rotation = self.rotary.rotation_decode(rotary_positions)
+        y = module.forward_decode(self.put_users(x), rotation, inputs, self.cache.on_chips)
         assert y.memory_config() == self.decode.residual_memory
         return self.take_rows(y, len(x))
 
     def run_prefill(self, module, x: torch.Tensor, user: int) -> list[torch.Tensor]:
         """The same for a prompt x [tokens, hidden] of one user -> [tokens, hidden] of each chip."""
-        rotation = self.rotary.rotation_prefill(self.put_ints(torch.arange(len(x))[None], ttnn.uint32))
-        page_table = self.put_ints(self.cache.prefill_table(user, len(x), len(x)), ttnn.int32)
-        y = module.forward_prefill(self.put_tokens(x), rotation, page_table)
+        return self.run_prompts(module, [x], [user])[0]
+
+    def run_prompts(self, module, prompts: Sequence[torch.Tensor], users: Sequence[int]) -> list[list[torch.Tensor]]:
+        """The same for prompts side by side, each from a row where a block begins; a result for each of them."""
+        padded = [-(-len(x) // self.cache.block) * self.cache.block for x in prompts]
+        starts = [sum(padded[:i]) for i in range(len(prompts) + 1)]
+        plan = self.prefill_plan(padded_rows(starts[-1]), self.recipe)
+        rows = 1e2 * torch.randn(plan.rows, prompts[0].shape[1], generator=torch.Generator().manual_seed(1))
+        positions, blocks = torch.zeros(plan.rows), []
+        for x, user, start in zip(prompts, users, starts):
+            rows[start : start + len(x)] = x
+            positions[start : start + len(x)] = torch.arange(len(x))
+            blocks += self.cache.blocks_of(user, 0, len(x))
+        windows = torch.full((plan.rows // TILE + 1,), plan.rows)
+        windows[: len(starts)] = torch.tensor(starts)
+        inputs = PromptInputs(
+            tokens=None,
+            positions=self.put_ints(positions[None], ttnn.uint32),
+            fill_table=self.put_ints(self.cache.fill_table(blocks, plan.rows), ttnn.int32),
+            rows=None,
+            windows=self.put_ints(windows, ttnn.int32),
+        )
+        rotation = self.rotary.rotation_prefill(inputs.positions)
+        x = self.put_tokens(rows, plan)
+        y = module.forward_prefill(x, rotation, inputs, self.cache.on_chips, plan)
+        assert y.memory_config() == plan.residual_memory
+        chips = self.take_rows(y, plan.rows)
+        return [[chip[start : start + len(x)] for chip in chips] for x, start in zip(prompts, starts)]
+
+    def run_continued(self, module, x: torch.Tensor, user: int, start: int) -> list[torch.Tensor]:
+        """The same for a piece x [tokens, hidden] of a user's text from position `start` on, the rest being in the cache."""
+        plan = self.prefill_plan(padded_rows(len(x)), self.recipe)
+        positions = torch.zeros(plan.rows)
+        positions[: len(x)] = torch.arange(start, start + len(x))
+        inputs = ContinuedInputs(
+            tokens=None,
+            positions=self.put_ints(positions[None], ttnn.uint32),
+            fill_table=self.put_ints(
+                self.cache.fill_table(self.cache.blocks_of(user, start, start + len(x)), plan.rows), ttnn.int32
+            ),
+            rows=None,
+            start=self.put_ints(torch.tensor([start]), ttnn.int32),
+            page_table=self.put_ints(self.cache.attention_table(user), ttnn.int32),
+        )
+        rotation = self.rotary.rotation_prefill(inputs.positions)
+        y = module.forward_continued(self.put_tokens(x, plan), rotation, inputs, self.cache.on_chips, plan)
+        assert y.memory_config() == plan.residual_memory
         return self.take_rows(y, len(x))

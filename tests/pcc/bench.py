@@ -6,9 +6,10 @@ import torch
 import ttnn
 
 from models.common.metrics import assert_close
-from models.demos.qwen25_7b.config import ParallelPlan
+from models.demos.qwen25_7b.config import ParallelPlan, Recipe
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.grids import Grid, worker_grid
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, plan_prefill
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.weights import ModelWeights
@@ -37,9 +38,14 @@ class Bench:
         whole[0, 0, : len(rows)] = rows
         return replicate(whole, self.mesh_device, memory_config=self.decode.residual_memory)
 
-    def put_tokens(self, rows: torch.Tensor) -> ttnn.Tensor:
-        """rows [tokens, hidden] -> [1, 1, tokens, hidden] interleaved in DRAM."""
-        return replicate(rows[None, None], self.mesh_device)
+    def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
+        return plan_prefill(self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room)
+
+    def put_tokens(self, rows: torch.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """rows [tokens, hidden] -> [1, 1, plan.rows, hidden] block-sharded in L1; what follows the tokens is loud noise."""
+        whole = 1e3 * torch.randn(1, 1, plan.rows, rows.shape[1], generator=torch.Generator().manual_seed(0))
+        whole[0, 0, : len(rows)] = rows
+        return replicate(whole, self.mesh_device, memory_config=plan.residual_memory)
 
     def put_ints(self, ints: torch.Tensor, dtype: ttnn.DataType) -> ttnn.Tensor:
         """Token ids, positions, page tables."""

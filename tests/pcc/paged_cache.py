@@ -7,7 +7,7 @@ import ttnn
 
 from models.common.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan, prefill_table
+from models.demos.qwen25_7b.plans.blocks import attention_table, continued_width, fill_table, table_width
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.weights import to_interleaved
 from tests.pcc.bench import Bench, read
@@ -19,25 +19,34 @@ CONTEXT = 1024  # tokens that a user's blocks hold
 class PagedCache:
     """A layer's cache, and the image of what it should hold; the users' blocks lie all over it.
 
-    Images are [blocks, tp * kv_heads, 32, head_dim], the chips' KV heads side by side, keys as rotary pairs.
+    Images are [blocks, tp * kv_heads, block, head_dim], the chips' KV heads side by side, keys as rotary pairs.
     """
 
-    def __init__(self, bench: Bench, recipe: Recipe):
-        # A block more a user than it needs, so that there are some that belong to nobody and must stay as they are.
-        pages = PagePlan.make(bench.decode.batch, CONTEXT + BLOCK)
-        self.mesh_device, self.plan = bench.mesh_device, bench.plan
-        self.on_chips = TtKVCache(bench.mesh_device, bench.config, bench.plan, recipe, bench.decode, pages)
+    def __init__(self, bench: Bench, recipe: Recipe, block: int = 32, context: int = CONTEXT):
+        users, mine = bench.decode.batch, context // block
+        blocks = users * (mine + 1)  # some belong to nobody and must stay as they are
+        self.mesh_device, self.plan, self.block, self.context = bench.mesh_device, bench.plan, block, context
+        self.on_chips = TtKVCache(bench.mesh_device, bench.config, bench.plan, recipe.kv_cache, blocks, block)
         generator = torch.Generator().manual_seed(0)
-        dealt = torch.randperm(pages.blocks, generator=generator).view(pages.users, -1)
-        self.page_table = dealt[:, : CONTEXT // BLOCK].int()
-        blocks, kv_heads, *rest = self.on_chips.shape
+        self.page_table = torch.randperm(blocks, generator=generator).view(users, -1)[:, :mine].int()
+        _, kv_heads, *rest = self.on_chips.shape
         shape = (blocks, bench.plan.tp * kv_heads, *rest)
         # as loud as K's peaks
         self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]
 
-    def prefill_table(self, user: int, rows: int, tokens: int) -> torch.Tensor:
-        """[1, rows / BLOCK]: where a prompt of `tokens` tokens goes that is padded to `rows` rows."""
-        return prefill_table(self.page_table[user, : -(-tokens // BLOCK)].tolist(), rows)[None]
+    def blocks_of(self, user: int, first: int, end: int) -> list[int]:
+        """The blocks that hold a user's positions from `first` to before `end`."""
+        return self.page_table[user, first // self.block : -(-end // self.block)].tolist()
+
+    def fill_table(self, blocks: Sequence[int], rows: int) -> torch.Tensor:
+        """[1, rows / block]: where the rows of a pass go."""
+        return fill_table(blocks, -(-rows // self.block))[None]
+
+    def attention_table(self, user: int) -> torch.Tensor:
+        """[1, W]"""
+        return attention_table(self.page_table[user].tolist(), continued_width(table_width(self.context, self.block)))[
+            None
+        ]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""
@@ -60,16 +69,22 @@ class PagedCache:
         *,
         pcc: float,
         each_pair: bool = True,
+        to_the_end: bool = False,
     ) -> None:
         """Since `fill` the users' keys and values were written from their start positions on, and nothing else.
 
         each_pair: K's peaks drown the rest; every rotary pair must be right by itself, too.
+        to_the_end: whole blocks are written, as prefill does; what lies past a text in its last block may change.
         """
         rows = [self._rows(of_user) for of_user in written]
         places = [self._places(u, start, len(keys)) for u, start, (keys, _) in zip(users, starts, rows, strict=True)]
         blocks, inside = (torch.cat(of_users) for of_users in zip(*places))
-        untouched = torch.ones(self.on_chips.shape[0], BLOCK, dtype=torch.bool)
+        untouched = torch.ones(self.on_chips.shape[0], self.block, dtype=torch.bool)
         untouched[blocks, inside] = False
+        if to_the_end:
+            for user, start, (keys, _) in zip(users, starts, rows):
+                end = start + len(keys)
+                untouched[self.page_table[user, (end - 1) // self.block].long(), (end - 1) % self.block :] = False
         keys, values = (torch.cat(of_users) for of_users in zip(*rows))
         images = self._read()
         for after, before, expected in zip(images, self.before, (keys, values), strict=True):
@@ -86,7 +101,7 @@ class PagedCache:
     def _places(self, user: int, start: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Block, and row in the block, of a user's tokens from position `start` on."""
         positions = torch.arange(start, start + tokens)
-        return self.page_table[user, positions // BLOCK].long(), positions % BLOCK
+        return self.page_table[user, positions // self.block].long(), positions % self.block
 
     def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values as the chips lay them out, [tokens, tp * kv_heads, head_dim] each."""

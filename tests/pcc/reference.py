@@ -1,15 +1,17 @@
 """Hugging Face's modules in float32, over the weights that the tested modules get: what a result is compared with."""
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
 from transformers import DynamicCache, Qwen2ForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, apply_rotary_pos_emb
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
+from models.demos.qwen25_7b.config.rope import Yarn
+from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
@@ -81,6 +83,14 @@ class Reference:
         return self._prompt(self._attention(i), self.normed(i, tokens), i)
 
     @lru_cache(maxsize=None)
+    def attention_continued(self, i: int, start: int, tokens: int) -> Case:
+        """A piece of one user's text through layer i's self_attn, after `start` tokens that were there before."""
+        past = self.history(i, start, seed=start)
+        x = self.normed(i, tokens, seed=1)
+        expected, written = self._run(self._attention(i), i, x, past)
+        return Case(x, [past], expected, [written])
+
+    @lru_cache(maxsize=None)
     def layer_prompt(self, i: int, tokens: int) -> Case:
         """The same through all of layer i."""
         return self._prompt(self.layer(i), residual_stream(self.config, tokens), i)
@@ -107,9 +117,19 @@ class Reference:
             start = past.keys.shape[1]
             cache.update(past.keys[None], past.values[None], i)
         rotation = self.model.model.rotary_emb(x, torch.arange(start, start + len(x))[None])
-        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=None, past_key_values=cache)
+        seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
+        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
         return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:])
+
+
+def stretched(reference: Reference, yarn: Yarn) -> Reference:
+    """The same weights with rotary embedding stretched by YaRN."""
+    config = replace(reference.config, yarn=yarn)
+    model, inner = copy(reference.model), copy(reference.model.model)
+    inner._modules = inner._modules | {"rotary_emb": Qwen2RotaryEmbedding(hf_config(config))}
+    model._modules = model._modules | {"model": inner}
+    return replace(reference, config=config, model=model)
 
 
 @lru_cache(maxsize=None)  # for the whole session: 3 GB for the 7B's dims

@@ -36,6 +36,10 @@ def in_cache(recipe):
     return dict(pcc=CACHE_PCC[recipe], each_pair=recipe.kv_cache == "bfloat16")
 
 
+def prefilled(recipe):
+    return in_cache(recipe) | dict(to_the_end=True)
+
+
 def decode(world, positions):
     """One step of every tested layer, compared with Hugging Face's user by user, and the cache with it."""
     for i, attention in world.attention.items():
@@ -53,7 +57,7 @@ def prefill(world, tokens, user=3):
         world.cache.fill([])
         chips = world.run_prefill(attention, case.x, user)
         assert_module(chips, case.expected, pcc=PCC[world.recipe])
-        world.cache.assert_wrote([user], [0], case.written, **in_cache(world.recipe))
+        world.cache.assert_wrote([user], [0], case.written, **prefilled(world.recipe))
 
 
 @pytest.mark.parametrize("batch", (7, MAX_USERS))
@@ -71,10 +75,48 @@ def test_decode_of_one_user(world_of, position):
     decode(world_of(BFP8, 1), (position,))
 
 
-@pytest.mark.parametrize("tokens", (32, 128, 1024))
+@pytest.mark.parametrize("tokens", (1, 33, 128, 256))
 @pytest.mark.parametrize("recipe", (BF16, BFP8), ids=lambda recipe: recipe.name)
 def test_prefill_of_a_prompt(world_of, recipe, tokens):
     prefill(world_of(recipe, 7), tokens)
+
+
+@pytest.mark.parametrize("recipe", (BFP8, BFP8_KV8), ids=lambda recipe: recipe.name)
+def test_prefill_of_prompts_side_by_side(world_of, recipe):
+    """Each as if it were alone: bit for bit, but for what a longer product's rows differ in the last place."""
+    world = world_of(recipe, 7)
+    users, lengths = (4, 1, 6, 0), (31, 32, 70, 1)
+    for i, attention in world.attention.items():
+        cases = [world.reference.attention_prompt(i, tokens) for tokens in lengths]
+        world.cache.fill([])
+        chips = world.run_prompts(attention, [case.x for case in cases], users)
+        for of_prompt, case in zip(chips, cases):
+            assert_module(of_prompt, case.expected, pcc=PCC[recipe])
+        written = [case.written[0] for case in cases]
+        world.cache.assert_wrote(users, [0] * len(users), written, **prefilled(recipe))
+
+
+@pytest.mark.parametrize("start, tokens", ((32, 32), (128, 128), (384, 100), (896, 128)))
+def test_prefill_goes_on_from_what_the_cache_holds(world_of, start, tokens, user=2):
+    world = world_of(BFP8, 7)
+    for i, attention in world.attention.items():
+        case = world.reference.attention_continued(i, start, tokens)
+        world.cache.fill([case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)])
+        chips = world.run_continued(attention, case.x, user, start)
+        assert_module(chips, case.expected, pcc=PCC[BFP8])
+        world.cache.assert_wrote([user], [start], case.written, **prefilled(BFP8))
+
+
+@pytest.mark.parametrize("block", (64, 128))
+def test_blocks_of_64_and_128_tokens(mesh_device, reference, block):
+    world = AttentionWorld(mesh_device, reference, BFP8, batch=7, block=block)
+    decode(world, mixed(7))
+    prefill(world, 100)
+    i, attention = next(iter(world.attention.items()))
+    case = world.reference.attention_continued(i, 256, 70)
+    world.cache.fill([world.reference.history(i, 0, 0), case.past[0]])
+    assert_module(world.run_continued(attention, case.x, 1, 256), case.expected, pcc=PCC[BFP8])
+    world.cache.assert_wrote([1], [256], case.written, **prefilled(BFP8))
 
 
 def test_decode_with_an_8_bit_cache(world_of):

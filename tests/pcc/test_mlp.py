@@ -41,5 +41,7 @@ def test_decode_of_32_users(bench, reference, recipe, mlps):
 def test_prefill_of_a_prompt(bench, reference, recipe, mlps, tokens):
     for i, mlp in mlps.items():
         x = given(reference, i, tokens)
-        y = mlp.forward_prefill(bench.put_tokens(x))
+        plan = bench.prefill_plan(tokens, recipe)
+        y = mlp.forward_prefill(bench.put_tokens(x, plan), plan)
+        assert y.memory_config() == plan.residual_memory
         assert_module(bench.take_rows(y, tokens), reference.layer(i).mlp(x), pcc=PCC[recipe])

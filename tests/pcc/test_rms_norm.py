@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import residual_stream
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
@@ -44,6 +45,7 @@ def test_decode_norms_each_user(bench, norms):
 @pytest.mark.parametrize("tokens", (32, 256))
 def test_prefill_norms_each_token(bench, norms, tokens):
     x = some_rows(bench.config, tokens)
+    plan = bench.prefill_plan(tokens, BFP8)
     for ours, theirs in norms:
-        y = ours.forward_prefill(bench.put_tokens(x))
+        y = ours.forward_prefill(bench.put_tokens(x, plan), plan)
         assert_every_channel(bench.take_rows(y, tokens), theirs(x))

@@ -8,9 +8,12 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.grids import TILE, padded_prompt
-from models.demos.qwen25_7b.plans.page_plan import prefill_table
-from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
+from models.demos.qwen25_7b.plans.blocks import BLOCK, attention_table, blocks_for, table_width
+from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.serving.passes import PassValues, Prompt, plan_passes
+from models.demos.qwen25_7b.tt.inputs import DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.kv_cache import allocate_caches
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from tests.pcc.bench import Bench, assert_module
 
 PCC = 0.998
@@ -28,39 +31,45 @@ class Talk(Bench):
         self.model = TtTransformer(
             mesh_device, self.weights, self.config, self.plan, BFP8, batch=len(PROMPTS), max_seq_len=CONTEXT
         )
+        blocks, self.width = blocks_for(self.decode.batch, CONTEXT, BLOCK), table_width(CONTEXT, BLOCK)
+        self.caches = allocate_caches(mesh_device, self.config, self.plan, BFP8, blocks, BLOCK)
         generator = torch.Generator().manual_seed(0)
-        pages = self.model.pages
-        owned = torch.randperm(pages.users * pages.blocks_per_user, generator=generator).view(pages.users, -1)
-        self.page_table = torch.stack([pages.decode_table(blocks) for blocks in owned.tolist()])
+        self.owned = torch.randperm(blocks, generator=generator).view(self.decode.batch, -1).tolist()
         self.texts = [torch.randint(self.config.vocab_size, (n + STEPS,), generator=generator) for n in PROMPTS]
 
-    def prompt(self, user: int) -> torch.Tensor:
-        """Logits [vocab_size] of the last token of a user's prompt."""
-        rows, last = padded_prompt(PROMPTS[user]), PROMPTS[user] - 1
-        tokens = torch.zeros(1, 1, 1, rows)
-        tokens[..., : last + 1] = self.texts[user][: last + 1]
-        inputs = PrefillInputs(
-            tokens=self.put_ints(tokens, ttnn.uint32),
-            positions=self.put_ints(torch.arange(rows)[None], ttnn.uint32),
-            page_table=self.put_ints(prefill_table(self.page_table[user].tolist(), rows)[None], ttnn.int32),
-            rows=self.put_ints(torch.full((1, TILE), last), ttnn.uint32),
-        )
-        logits = self.model.read_logits(self.model.forward_prefill(inputs)).float()
-        assert (logits == logits[0]).all(), "every row was to be the last token's"
-        return logits[0]
+    def prompts(self) -> torch.Tensor:
+        """Logits [users, vocab_size] of the last tokens of the users' prompts."""
+        logits = [None] * len(PROMPTS)
+        texts = [
+            Prompt(user, self.texts[user][:size].tolist(), 0, self.owned[user]) for user, size in enumerate(PROMPTS)
+        ]
+        for work in plan_passes(texts, self.model.longest_pass, BLOCK):
+            values = PassValues.of(work, BLOCK, self.width)
+            inputs = PromptInputs(
+                tokens=self.put_ints(values.tokens, ttnn.uint32),
+                positions=self.put_ints(values.positions, ttnn.uint32),
+                fill_table=self.put_ints(values.fill_table, ttnn.int32),
+                rows=self.put_ints(values.rows, ttnn.uint32),
+                windows=self.put_ints(values.where[0], ttnn.int32),
+            )
+            of_rows = self.model.read_logits(self.model.forward_prefill(inputs, self.caches)).float()
+            for user in work.answered:
+                logits[user] = of_rows[user]
+        return torch.stack(logits)
 
     def step(self, step: int) -> torch.Tensor:
         """Logits [users, vocab_size] of the users' tokens `step` steps after their prompts."""
         positions = torch.tensor(PROMPTS) + step
         tokens = torch.zeros(1, 1, 1, TILE)
         tokens[..., : len(PROMPTS)] = torch.stack([text[p] for text, p in zip(self.texts, positions)])
+        tables = torch.stack([attention_table(owned, self.width) for owned in self.owned])
         inputs = DecodeInputs(
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(positions, ttnn.int32),
             rotary_positions=self.put_ints(self.rotary_positions(positions), ttnn.uint32),
-            page_table=self.put_ints(self.page_table, ttnn.int32),
+            page_table=self.put_ints(tables, ttnn.int32),
         )
-        return self.model.read_logits(self.model.forward_decode(inputs)).float()[: len(PROMPTS)]
+        return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[: len(PROMPTS)]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +80,7 @@ def talk(mesh_device, reference):
 @pytest.fixture(scope="module")
 def prompted(talk):
     """Every prompt is in the caches: the users' logits [users, vocab_size]."""
-    return torch.stack([talk.prompt(user) for user in range(len(PROMPTS))])
+    return talk.prompts()
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,16 @@ import ttnn
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.perf.commands.matmuls import decode_plans
+from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
+from models.demos.qwen25_7b.plans.decode_matmul import TILE_BYTES
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
-from models.demos.qwen25_7b.plans.matmul_plans import TILE_BYTES
 from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 
 USERS = 32
 
@@ -34,28 +35,30 @@ def device_operations(function) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def model(mesh_device, size) -> TtTransformer:
-    tp = mesh_device.get_num_devices()
+def replica(mesh_device, size, queues) -> Replica:
     if size == "tiny":
         source = Checkpoint.open(SMALL_CHECKPOINT)
         config = source.config
     else:
         config = replace(QWEN25_7B, num_hidden_layers=1, vocab_size=4096, bos_token_id=None, eos_token_ids=())
         source = random_weights(config)
-    plan = ParallelPlan.make(config, tp)
-    weights = ModelWeights(source, config, plan)
-    return TtTransformer(mesh_device, weights, config, plan, BFP8, batch=USERS, max_seq_len=128)
+    return Replica.load(mesh_device, source, config, BFP8, users=USERS, max_seq_len=128, traced=False, queues=queues)
 
 
 @pytest.fixture(scope="module")
-def layer_operations(model) -> list[str]:
-    replica = Replica(model, traced=False)
+def model(replica) -> TtTransformer:
+    return replica.model
+
+
+@pytest.fixture(scope="module")
+def layer_operations(replica) -> list[str]:
+    model = replica.model
     rotation = model.rotary.rotation_decode(replica.inputs.rotary_positions)
     hidden = torch.randn(1, 1, 32, model.config.hidden_size)
 
     def step():
         x = replicate(hidden, model.mesh_device, memory_config=model.decode.residual_memory)
-        model.layers[0].forward_decode(x, rotation, replica.inputs.positions, replica.inputs.page_table)
+        model.layers[0].forward_decode(x, rotation, replica.inputs, replica.caches[0])
 
     return device_operations(step)
 
@@ -101,14 +104,11 @@ def test_the_all_reduces_of_a_layer_send_the_bytes_that_are_planned(model):
 
 
 @pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
-def test_a_traced_step_is_one_call_and_128_bytes(model, queues):
+def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
     """Between two steps whose users stay, the host sends nothing, starts no operation, and reads a token id a row."""
-    replica = Replica(model, traced=True, queues=queues)
-    replica.place(
-        [0] * USERS,
-        list(range(USERS)),
-        torch.stack([model.pages.decode_table(model.pages.blocks_of(u, 64)) for u in range(USERS)]),
-    )
+    replica = Replica(replica.model, replica.caches, traced=True, queues=queues)
+    tables = [attention_table(share, replica.width) for share in equal_shares(replica.blocks, USERS)]
+    replica.place([0] * USERS, list(range(USERS)), torch.stack(tables))
     replica.launch()  # compiles and captures
     replica.read()
     sent, read = [], []

@@ -11,13 +11,14 @@ import time
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
+from models.demos.qwen25_7b.serving.passes import Prompt, plan_passes
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 
 DRAM_BYTES_PER_SECOND = 288e9  # of a chip
 CONTEXT, WARM, STEPS = 2048, 3, 100
@@ -28,27 +29,26 @@ def users(request) -> int:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def model(mesh_device, users, pytestconfig) -> TtTransformer:
+@pytest.fixture(scope="module", params=[True, False], ids=["traced", "untraced"])
+def replica(mesh_device, users, queues, request, pytestconfig) -> Replica:
     name = pytestconfig.getoption("--checkpoint")
     source = Checkpoint.open(name) if name else random_weights(QWEN25_7B)
-    plan = ParallelPlan.make(QWEN25_7B, mesh_device.shape[1])
-    weights = ModelWeights(source, QWEN25_7B, plan)
-    return TtTransformer(mesh_device, weights, QWEN25_7B, plan, BFP8, batch=users, max_seq_len=CONTEXT)
+    how = dict(traced=request.param, queues=queues)
+    return Replica.load(mesh_device, source, QWEN25_7B, BFP8, users=users, max_seq_len=CONTEXT, **how)
 
 
-@pytest.mark.parametrize("traced", [True, False], ids=["traced", "untraced"])
 @pytest.mark.parametrize("prompt", [128, 1024])
-def test_speed(model, users, mesh_name, queues, traced, prompt):
-    replica, pages = Replica(model, traced=traced, queues=queues), model.pages
-    tokens = torch.randint(model.config.vocab_size, (prompt,), generator=torch.Generator().manual_seed(0)).tolist()
+def test_speed(replica, users, mesh_name, prompt):
+    shares = equal_shares(replica.blocks, replica.batch)
+    tokens = torch.randint(QWEN25_7B.vocab_size, (prompt,), generator=torch.Generator().manual_seed(0)).tolist()
     seconds = []
     for user in (*range(users), 0, 0):  # the first compiles, the last two count
         begin = time.perf_counter()
-        replica.prefill(tokens, pages.blocks_of(user, prompt))
+        for work in plan_passes([Prompt(user, tokens, 0, shares[user])], replica.model.longest_pass, replica.block):
+            replica.prefill(work)
         first = replica.read()
         seconds.append(time.perf_counter() - begin)
-    tables = torch.stack([pages.decode_table(pages.blocks_of(user, CONTEXT)) for user in range(replica.batch)])
+    tables = torch.stack([attention_table(share, replica.width) for share in shares])
     replica.place(first[: replica.batch], [prompt] * replica.batch, tables)
     for _ in range(WARM):
         replica.launch()
@@ -61,9 +61,9 @@ def test_speed(model, users, mesh_name, queues, traced, prompt):
     replica.read()
     step = (time.perf_counter() - begin) / STEPS
     replica.close()
-    floor = step_bytes(model.config, model.plan, BFP8, users, prompt).weights / DRAM_BYTES_PER_SECOND
+    floor = step_bytes(QWEN25_7B, replica.model.plan, BFP8, users, prompt).weights / DRAM_BYTES_PER_SECOND
     print(
-        f"{mesh_name}, {users} user(s), prompt {prompt}, {'traced' if traced else 'op by op'}: first token "
+        f"{mesh_name}, {users} user(s), prompt {prompt}, {'traced' if replica.passes else 'op by op'}: first token "
         f"{1e3 * min(seconds[-2:]):.1f} ms, {1 / step:.2f} tokens/s/user, {floor / step:.0%} of what DRAM allows"
     )
     assert step > floor, "faster than DRAM gives the weights out: the measurement is wrong"

@@ -5,13 +5,13 @@ import torch
 import ttnn
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BFP8_KV8, ParallelPlan
+from models.demos.qwen25_7b.config import BFP8_KV8
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.plans.blocks import attention_table
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 
 pytestmark = pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
 
@@ -21,46 +21,47 @@ USERS = len(STARTS)
 
 
 @pytest.fixture(scope="module")
-def model(mesh_device) -> TtTransformer:
+def replicas(mesh_device, queues) -> dict[bool, Replica]:
+    """Traced and not, over the same model and caches."""
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    config = checkpoint.config
-    plan = ParallelPlan.make(config, mesh_device.shape[1])
-    weights = ModelWeights(checkpoint, config, plan)
-    return TtTransformer(mesh_device, weights, config, plan, BFP8_KV8, batch=USERS, max_seq_len=160)
+    config, how = checkpoint.config, dict(users=USERS, max_seq_len=160, queues=queues)
+    traced = Replica.load(mesh_device, checkpoint, config, BFP8_KV8, traced=True, **how)
+    return {True: traced, False: Replica(traced.model, traced.caches, traced=False, queues=queues)}
 
 
 @pytest.fixture(scope="module")
-def tables(model) -> torch.Tensor:
+def tables(replicas) -> torch.Tensor:
     """Blocks dealt out at random."""
-    pages = model.pages
-    owned = torch.randperm(USERS * pages.blocks_per_user, generator=torch.Generator().manual_seed(0)).view(USERS, -1)
-    return torch.stack([pages.decode_table(blocks) for blocks in owned.tolist()])
+    replica = replicas[True]
+    own = replica.blocks // USERS
+    owned = torch.randperm(USERS * own, generator=torch.Generator().manual_seed(0)).view(USERS, own)
+    return torch.stack([attention_table(blocks, replica.width) for blocks in owned.tolist()])
 
 
-def caches(model) -> list[torch.Tensor]:
-    composer = ttnn.ConcatMeshToTensor(model.mesh_device, dim=1)
-    return [ttnn.to_torch(t, mesh_composer=composer) for layer in model.layers
-            for t in (layer.attention.cache.keys, layer.attention.cache.values)]  # fmt: skip
+def caches(replica) -> list[torch.Tensor]:
+    composer = ttnn.ConcatMeshToTensor(replica.mesh_device, dim=1)
+    return [ttnn.to_torch(t, mesh_composer=composer) for cache in replica.caches for t in (cache.keys, cache.values)]
 
 
-def logits_of_64_steps(model, tables, queues, traced: bool) -> torch.Tensor:
+def logits_of_64_steps(replica, tables) -> torch.Tensor:
     """[STEPS, USERS, vocab_size], random tokens being fed in; positions advance on the device alone."""
-    replica = Replica(model, traced=traced, queues=queues, host_logits=True)
-    tokens = torch.randint(model.config.vocab_size, (STEPS, USERS), generator=torch.Generator().manual_seed(1)).tolist()
+    tokens = torch.randint(
+        replica.model.config.vocab_size, (STEPS, USERS), generator=torch.Generator().manual_seed(1)
+    ).tolist()
     replica.place(tokens[0], STARTS, tables)
     logits = []
     for step in tokens:
         replica.place_tokens(step)
         replica.launch()
-        logits.append(replica.read()[:USERS])
+        replica.read()
+        logits.append(replica.logits()[:USERS])
     replica.close()
     return torch.stack(logits)
 
 
-def tokens_of_64_steps(model, tables, queues, traced: bool) -> list[list[int]]:
+def tokens_of_64_steps(replica, tables) -> list[list[int]]:
     """Every token is what the step before chose; odd users sample."""
     samplings = [Sampling(2.0, top_p=0.9, seed=user) if user % 2 else Sampling() for user in range(USERS)]
-    replica = Replica(model, traced=traced, queues=queues)
     replica.place_sampling(samplings)
     replica.place(list(range(USERS)), STARTS, tables)
     noise, chosen = torch.zeros(32, CANDIDATES), []
@@ -74,14 +75,14 @@ def tokens_of_64_steps(model, tables, queues, traced: bool) -> list[list[int]]:
     return chosen
 
 
-def test_logits_and_caches_of_64_steps(model, tables, queues):
-    untraced = logits_of_64_steps(model, tables, queues, traced=False)
-    cache = caches(model)
+def test_logits_and_caches_of_64_steps(replicas, tables):
+    untraced = logits_of_64_steps(replicas[False], tables)
+    cache = caches(replicas[False])
     assert len(untraced.unique(dim=0)) == STEPS, "steps repeat themselves"
-    assert logits_of_64_steps(model, tables, queues, traced=True).equal(untraced)
-    assert all(a.equal(b) for a, b in zip(caches(model), cache, strict=True))
+    assert logits_of_64_steps(replicas[True], tables).equal(untraced)
+    assert all(a.equal(b) for a, b in zip(caches(replicas[True]), cache, strict=True))
 
 
-def test_tokens_of_64_steps(model, tables, queues):
-    untraced = tokens_of_64_steps(model, tables, queues, traced=False)
-    assert tokens_of_64_steps(model, tables, queues, traced=True) == untraced
+def test_tokens_of_64_steps(replicas, tables):
+    untraced = tokens_of_64_steps(replicas[False], tables)
+    assert tokens_of_64_steps(replicas[True], tables) == untraced

@@ -1,11 +1,11 @@
-"""The small checkpoint, and models of it on a mesh."""
+"""The small checkpoint, and replicas of it on a mesh."""
 
 import pytest
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, ParallelPlan
+from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 
 
 @pytest.fixture(scope="session")
@@ -19,21 +19,14 @@ def vocab_size(checkpoint) -> int:
 
 
 @pytest.fixture(scope="module")
-def model_of(mesh_device, checkpoint):
-    """model_of(batch, max_seq_len): a TtTransformer of the small checkpoint, recipe bf16."""
-    from models.demos.qwen25_7b.tt.transformer import TtTransformer
-
-    config = checkpoint.config
-    plan = ParallelPlan.make(config, mesh_device.shape[1])
-    weights = ModelWeights(checkpoint, config, plan)
-    return lambda batch, max_seq_len: TtTransformer(
-        mesh_device, weights, config, plan, BF16, batch=batch, max_seq_len=max_seq_len
-    )
-
-
-@pytest.fixture(scope="module")
-def replica_of(model_of, queues):
-    """replica_of(batch, max_seq_len): such a model with its inputs and traces."""
+def replica_of(mesh_device, checkpoint, queues):
+    """replica_of(users, max_seq_len, **options): a Replica of the small checkpoint, recipe bf16 unless it is told."""
     from models.demos.qwen25_7b.serving.replica import Replica
 
-    return lambda batch, max_seq_len: Replica(model_of(batch, max_seq_len), traced=traces_available(), queues=queues)
+    def replica_of(users, max_seq_len, recipe=BF16, **options):
+        options = dict(traced=traces_available(), queues=queues) | options
+        return Replica.load(
+            mesh_device, checkpoint, checkpoint.config, recipe, users=users, max_seq_len=max_seq_len, **options
+        )
+
+    return replica_of

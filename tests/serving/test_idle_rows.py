@@ -5,7 +5,7 @@ import torch
 import ttnn
 
 from models.common.metrics import assert_equal
-from models.demos.qwen25_7b.plans.page_plan import BLOCK, NOWHERE
+from models.demos.qwen25_7b.plans.blocks import BLOCK, NOWHERE, attention_table, equal_shares
 
 BATCH, CONTEXT, STEPS = 4, 64, 5
 
@@ -23,19 +23,19 @@ def read(replica, tensor, dim) -> torch.Tensor:
 
 def caches(replica) -> torch.Tensor:
     """[caches, blocks, tokens of a block, heads and values]"""
-    pairs = [(layer.attention.cache.keys, layer.attention.cache.values) for layer in replica.model.layers]
+    pairs = [(cache.keys, cache.values) for cache in replica.caches]
     return torch.stack([read(replica, t, 1).transpose(1, 2).flatten(2) for pair in pairs for t in pair])
 
 
 def test_idle_rows_write_nothing_and_stay_idle(replica):
-    pages, positions = replica.model.pages, [NOWHERE, 30, NOWHERE, 0]
-    tables = torch.stack([pages.decode_table(pages.blocks_of(user, CONTEXT)) for user in range(BATCH)])
+    positions = [NOWHERE, 30, NOWHERE, 0]
+    tables = torch.stack([attention_table(own, replica.width) for own in equal_shares(replica.blocks, BATCH)])
     before = caches(replica)
     replica.place([1, 2, 3, 4], positions, tables)
     for _ in range(STEPS):
         replica.launch()
         replica.read()
-    written = torch.zeros(pages.blocks, BLOCK, dtype=torch.bool)
+    written = torch.zeros(replica.blocks, BLOCK, dtype=torch.bool)
     for user, start in ((1, 30), (3, 0)):
         for position in range(start, start + STEPS):
             written[tables[user, position // BLOCK], position % BLOCK] = True
@@ -49,7 +49,7 @@ def test_idle_rows_write_nothing_and_stay_idle(replica):
 def test_a_step_of_idle_rows_alone_is_possible(replica):
     """What a server's warm-up runs."""
     before = caches(replica)
-    idle = torch.stack([replica.model.pages.decode_table([])] * BATCH)
+    idle = torch.stack([attention_table([], replica.width)] * BATCH)
     replica.place([0] * BATCH, [NOWHERE] * BATCH, idle)
     replica.launch()
     replica.read()

@@ -36,4 +36,7 @@ def test_the_7bs_mlp_is_hugging_faces_where_gate_and_up_are_one(mesh_device):
     x = residual_stream(CONFIG, MAX_USERS).bfloat16().float()
     assert_module(bench.take_rows(ours.forward_decode(bench.put_users(x)), MAX_USERS), theirs(x), pcc=0.999)
     x = residual_stream(CONFIG, 128, seed=1).bfloat16().float()
-    assert_module(bench.take_rows(ours.forward_prefill(bench.put_tokens(x)), 128), theirs(x), pcc=0.999)
+    prefill = bench.prefill_plan(128, BFP8)
+    assert_module(
+        bench.take_rows(ours.forward_prefill(bench.put_tokens(x, prefill), prefill), 128), theirs(x), pcc=0.999
+    )

@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, ParallelPlan
+from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.text import Text
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
+from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 NEW_TOKENS = 24
@@ -61,12 +60,12 @@ def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
     config, made = checkpoint.config, []
     count = len(replica_devices)
     for i, device in enumerate(replica_devices):
-        plan = ParallelPlan.make(config, device.get_num_devices())
-        batch = len(range(i, len(PROMPTS), count))
-        model = TtTransformer(
-            device, ModelWeights(checkpoint, config, plan), config, plan, BF16, batch=batch, max_seq_len=96
+        users = len(range(i, len(PROMPTS), count))
+        made.append(
+            Replica.load(
+                device, checkpoint, config, BF16, users=users, max_seq_len=96, traced=traces_available(), queues=queues
+            )
         )
-        made.append(Replica(model, traced=traces_available(), queues=queues))
     return made
 
 
@@ -87,6 +86,10 @@ def test_all_replicas_are_under_way_before_the_first_is_read(replicas, prompts):
         def __init__(self, replica: Replica):  # the same model, inputs and trace
             self.__dict__ = replica.__dict__
 
+        def prefill(self, work) -> None:
+            order.append("prefill")
+            super().prefill(work)
+
         def launch(self) -> None:
             order.append("launch")
             super().launch()
@@ -98,9 +101,9 @@ def test_all_replicas_are_under_way_before_the_first_is_read(replicas, prompts):
     watched = [Watched(replica) for replica in replicas]
     for _ in Generator(watched).generate(prompts, 1):
         pass
-    order.clear()  # of the prefills
+    assert order == ["prefill"] * len(replicas) + ["read"] * len(replicas), "prompts of a replica take one pass"
+    order.clear()
     for _ in Generator(watched).generate(prompts, 2):
         pass
     Generator(watched).close()
-    after_prefills = order[len(prompts) :]
-    assert after_prefills == ["launch"] * len(replicas) + ["read"] * len(replicas)
+    assert order[2 * len(replicas) :] == ["launch"] * len(replicas) + ["read"] * len(replicas)

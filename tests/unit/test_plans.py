@@ -1,32 +1,37 @@
 """Plans of cores, matmuls and cache pages hold for every split of the 7B and of the small checkpoint."""
 
-from collections import Counter
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
 
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
-from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_prompt, residual_grid
-from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
-from models.demos.qwen25_7b.plans.matmul_plans import (
+from models.demos.qwen25_7b.plans.blocks import (
+    BLOCKS,
+    NO_BLOCK,
+    attention_table,
+    blocks_for,
+    continued_width,
+    equal_shares,
+    fill_table,
+    table_width,
+)
+from models.demos.qwen25_7b.plans.decode_matmul import (
     DECODE_L1,
     DRAM_BANKS,
-    PREFILL_L1,
     TILE_BYTES,
     decode_l1_bytes,
     plan_decode,
-    plan_prefill,
-    prefill_l1_bytes,
 )
-from models.demos.qwen25_7b.plans.page_plan import BLOCK, NO_BLOCK, PagePlan, prefill_table
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_rows, residual_grid
+from models.demos.qwen25_7b.plans.l1 import L1
+from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillDoesNotFit, largest_pass, plan_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
 GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}
-L1_FOR_BUFFERS = 1_393_312  # bytes of a core's L1 that the runtime leaves
 
 cases = [
     pytest.param(config, grid, tp, recipe, id=f"{size}-{shape}-tp{tp}-{recipe.name}")
@@ -82,7 +87,7 @@ def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
             assert p.head % plan.per_core_n == 0, f"{name}: a core's border cuts a head"
         bank_columns = -(-p.n // DRAM_BANKS)
         weight_blocks = 3 * plan.in0_block_w * bank_columns * TILE_BYTES[p.format]
-        assert weight_blocks < decode_l1_bytes(p.n, plan.in0_block_w, p.format) <= DECODE_L1 < L1_FOR_BUFFERS, name
+        assert weight_blocks < decode_l1_bytes(p.n, plan.in0_block_w, p.format) <= DECODE_L1 < L1, name
 
 
 @pytest.mark.parametrize("config, grid, tp, recipe", cases)
@@ -99,26 +104,48 @@ def test_the_mlp_and_the_o_projection_end_where_the_next_op_reads(config, grid, 
 
 
 @pytest.mark.parametrize("config, grid, tp, recipe", cases)
-def test_prefill_matmuls_divide_and_fit(config, grid, tp, recipe):
-    wanted = projections(config, grid, tp, recipe)
-    del wanted["lm_head"]  # it sees one tile row, as in decode
-    for (name, p), rows in product(wanted.items(), (32, 64, 128, 512, 1024, 2048, 3072)):
-        plan = plan_prefill(rows, p.k, p.n, grid, p.format)
-        row_tiles = plan.rows // TILE
-        assert rows % plan.rows == 0, f"{name}: passes"
-        assert plan.grid.x <= grid.x and plan.grid.y <= grid.y, f"{name}: grid"
-        for cores, per_core, tiles in ((plan.grid.x, plan.per_core_n, p.n), (plan.grid.y, plan.per_core_m, row_tiles)):
-            assert cores * per_core >= tiles > (cores - 1) * per_core, (
-                f"{name}: tiles are left over, or a core has none"
-            )
-        assert p.k % plan.in0_block_w == 0, f"{name}: blocks of K"
-        assert plan.per_core_m % plan.subblock_h == 0 and plan.per_core_n % plan.subblock_w == 0, f"{name}: subblocks"
-        assert plan.subblock_h * plan.subblock_w <= 4, f"{name}: dest holds 4 float32 tiles"
-        padding = plan.grid.x * plan.per_core_n / p.n - 1
-        assert plan.subblock_h * plan.subblock_w > 1 or plan.per_core_n <= 2, f"{name}: subblocks of a single tile"
-        assert p.n < 64 or padding <= 0.12, f"{name}: {padding:.0%} of the columns are nothing"
-        results = plan.per_core_m * plan.per_core_n * TILE_BYTES["float32"]
-        assert results < prefill_l1_bytes(plan, p.format) <= PREFILL_L1 < L1_FOR_BUFFERS, name
+def test_prefill_passes_divide_and_fit(config, grid, tp, recipe):
+    """From a tile to the longest pass: every core has its part, and nothing is there that a core's L1 cannot hold."""
+    plan = ParallelPlan.make(config, tp)
+    room = DecodePlan.make(config, plan, grid, MAX_USERS).l1_room
+    longest = largest_pass(config, plan, recipe, grid, room)
+    rows = TILE
+    while rows <= longest:
+        whole = plan_prefill(config, plan, recipe, grid, rows, room)
+        assert rows % (whole.cores.y * TILE) == 0 and whole.cores.y <= grid.y and whole.cores.x <= grid.x
+        assert config.hidden_size % (whole.cores.x * TILE) == 0, "the residual lies evenly"
+        for name in ("qkv", "o", "gate_up", "down"):
+            matmul = getattr(whole, name)
+            assert matmul.grid == whole.cores, name
+            assert matmul.per_core_m * whole.cores.y * TILE == rows, f"{name}: rows"
+            assert whole.cores.x * matmul.per_core_n >= matmul.n_tiles > (whole.cores.x - 1) * matmul.per_core_n, name
+            assert matmul.k_tiles % matmul.in0_block_w == 0, f"{name}: blocks of K"
+            assert matmul.per_core_m % matmul.subblock_h == 0 and matmul.per_core_n % matmul.subblock_w == 0, name
+            assert matmul.subblock_h * matmul.subblock_w <= 4, f"{name}: dest holds 4 float32 tiles"
+            if matmul.out_sharded:
+                assert matmul.subblock_h == 1 or matmul.subblock_w == matmul.per_core_n, (
+                    f"{name}: as the library wants it"
+                )
+        assert (hidden_shard := config.hidden_size // TILE // whole.cores.x) % whole.qkv.in0_block_w == 0
+        assert hidden_shard % whole.gate_up.in0_block_w == 0, "a block of K crosses a core's border"
+        if whole.down.in_sharded:
+            assert whole.gate_up.per_core_n % whole.down.in0_block_w == 0, "a block of K crosses a core's border"
+        assert max(moment.bytes for moment in whole.moments(recipe.kv_cache)) <= room < L1
+        rows *= 2
+
+
+@pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
+def test_the_7bs_longest_passes(tp, rows):
+    plan = ParallelPlan.make(QWEN25_7B, tp)
+    room = DecodePlan.make(QWEN25_7B, plan, Grid(8, 8), MAX_USERS).l1_room
+    assert largest_pass(QWEN25_7B, plan, BFP8, Grid(8, 8), room) == rows
+
+
+def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
+    wide = replace(QWEN25_7B, intermediate_size=32 * 8 * 800)
+    plan = ParallelPlan.make(wide, 1)
+    with pytest.raises(PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"):
+        largest_pass(wide, plan, BFP8, Grid(8, 8), 1_000_000)
 
 
 def banked(tiles: int) -> int:
@@ -177,14 +204,10 @@ def test_the_7bs_residual_grids_are_those_seen_right_on_chips():
     assert residual_grid(112, Grid(8, 8), 2) == residual_grid(112, Grid(8, 8), 8) == Grid(7, 4)
 
 
-def test_padded_prompts_are_whole_tiles_of_few_lengths():
-    lengths = {}
-    for tokens in range(1, 4097):
-        rows = lengths[tokens] = padded_prompt(tokens)
-        assert tokens <= rows < 2 * tokens + TILE and rows % TILE == 0
-        assert rows % 1024 == 0 or rows & (rows - 1) == 0
-        assert padded_prompt(rows) == rows
-    assert sorted(set(lengths.values())) == [32, 64, 128, 256, 512, 1024, 2048, 3072, 4096]
+def test_padded_rows_are_powers_of_two_tiles():
+    for tokens in range(1, 1025):
+        rows = padded_rows(tokens)
+        assert tokens <= rows < 2 * tokens + TILE and rows % TILE == 0 and rows & (rows - 1) == 0
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -207,24 +230,18 @@ def test_every_number_of_users_has_its_cores(config, grid, users):
         assert end.x < grid.x and end.y < grid.y
 
 
-@pytest.mark.parametrize("users", [1, 7, 32])
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("texts", [1, 7, 32])
 @pytest.mark.parametrize("max_seq_len", [1, 32, 33, 1000, 1024, 1025, 2048, 4000])
-def test_users_share_all_blocks_out_and_each_has_room_for_its_context(users, max_seq_len):
-    pages = PagePlan.make(users, max_seq_len)
-    owned = Counter(block for user in range(users) for block in pages.blocks_of(user, max_seq_len))
-    assert set(owned.values()) == {1}, "a block has two owners"
-    assert set(owned) == set(range(pages.blocks))
-    assert len(pages.blocks_of(0, max_seq_len)) * BLOCK >= max_seq_len
+def test_every_text_has_blocks_for_its_context(texts, max_seq_len, block):
+    blocks, width = blocks_for(texts, max_seq_len, block), table_width(max_seq_len, block)
+    assert blocks >= width, "the cache update wants a table no wider than the cache"
+    assert continued_width(width) % 8 == 0 and 0 <= continued_width(width) - width < 8
+    shares = equal_shares(blocks, texts)
+    assert len({b for share in shares for b in share}) == sum(map(len, shares)), "a block has two owners"
+    assert all(len(share) * block >= max_seq_len for share in shares) and width * block >= max_seq_len
 
 
-@pytest.mark.parametrize("max_seq_len", [1, 33, 1000, 1025])
-def test_a_decode_table_lists_a_users_blocks_and_then_one_that_exists(max_seq_len):
-    pages = PagePlan.make(3, max_seq_len)
-    blocks = pages.blocks_of(1, max_seq_len)
-    assert pages.decode_table(blocks).tolist() == list(blocks)
-    table = pages.decode_table(blocks[:-1]).tolist()
-    assert len(table) == len(blocks) and table[:-1] == list(blocks[:-1]) and 0 <= table[-1] < pages.blocks
-
-
-def test_a_prefill_table_writes_no_row_past_the_prompts_blocks():
-    assert prefill_table([7, 3], 128).tolist() == [7, 3, NO_BLOCK, NO_BLOCK]
+def test_tables_name_blocks_that_exist_where_attention_reads_and_none_where_nothing_is_written():
+    assert attention_table([7, 3], 8).tolist() == [7, 3, 0, 0, 0, 0, 0, 0]
+    assert fill_table([NO_BLOCK, 3], 4).tolist() == [NO_BLOCK, 3, NO_BLOCK, NO_BLOCK]

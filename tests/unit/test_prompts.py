@@ -15,7 +15,7 @@ from models.demos.qwen25_7b.serving.text import Text
 def test_utf_8_on_the_command_line_is_read_in_a_locale_that_does_not_know_it(prompt):
     """Python hides each byte above 0x7f in a surrogate there."""
     hidden = prompt.encode().decode("ascii", "surrogateescape")
-    assert read_prompts(hidden, None, None, 1) == [prompt] == read_prompts(prompt, None, None, 1)
+    assert read_prompts(hidden, None, None, None) == [prompt] == read_prompts(prompt, None, None, None)
 
 
 def test_a_table_has_one_line_a_user_whatever_they_write(capsys):

@@ -7,13 +7,10 @@
 See README.md beside this file.
 """
 
-import atexit
 import contextlib
 import importlib
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from models.common.golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
@@ -32,12 +29,24 @@ __all__ = [
 
 _active: str | None = None
 
+# What libraries read of the environment when they are loaded, where the user has not said otherwise.
+_SETTINGS = {
+    # torch's threads sleep when they wait for each other. Left to spin, they keep the one that is waited for from its
+    # core as soon as another process is busy: decode was ten times slower beside one.
+    "OMP_WAIT_POLICY": "passive",
+    "OMPI_MCA_btl": "self",  # Open MPI, which ttnn starts, would leave 16 MB of shared memory behind for each process
+    "TT_METAL_SHM_TRACKING_DISABLED": "1",  # and ttnn its statistics of each chip's memory
+    "TT_LOGGER_LEVEL": "error",
+    "LOGURU_LEVEL": "ERROR",
+}
+
 
 def activate(system: str) -> None:
     """Make this process's ttnn a golden mesh of `system` ("N150", "N300" or "T3K").
 
-    Everything that ttnn writes (kernel cache, logs) goes to a temporary directory of this process, removed at exit.
-    GoldenMeshError: unknown system, ttnn not installed or already imported, or another system active.
+    Before the first import of torch, too, if its threads are to sleep while they wait. Everything that the libraries
+    write (kernel cache, logs) goes to a temporary directory of this process, removed at exit. GoldenMeshError: unknown
+    system, ttnn not installed or already imported, another system active, or no room for temporary files.
     """
     global _active
     if system == _active:
@@ -48,14 +57,30 @@ def activate(system: str) -> None:
         raise GoldenMeshError(f"this process is a golden {_active}; start another process for a {system}")
     if "ttnn" in sys.modules:
         raise GoldenMeshError("ttnn is imported already: call golden_mesh.activate() before the first import of ttnn")
+    directory = _prepare(system)
+    importlib.import_module("models.common.golden_mesh.install").install(directory)
+    _active = system
+
+
+def _prepare(system: str) -> Path:
+    """Make this process's directory, and tell the libraries where and how to run. Returns the directory."""
+    from models.common.golden_mesh import scratch
     from models.common.golden_mesh.overlay import make_environment
 
-    directory = Path(tempfile.mkdtemp(prefix="golden-mesh-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    os.environ.update(make_environment(SYSTEMS[system], directory))
-    os.environ.setdefault("HOME", f"{directory}")  # without one the import of ttnn crashes
-    importlib.import_module("models.common.golden_mesh.install").install()
-    _active = system
+    directory = scratch.make()
+    here = scratch.shell_safe(directory)
+    try:
+        os.environ.update(make_environment(SYSTEMS[system], here))
+    except OSError as error:
+        raise scratch.unusable(error) from error
+    if "torch._inductor.runtime.cache_dir_utils" in sys.modules:  # transformers was imported, so torch has made one
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        scratch.remove_at_exit_if_empty(default_cache_dir())
+    folders = {"TORCHINDUCTOR_CACHE_DIR": f"{here}", "HOME": f"{here}"}  # without a HOME the import of ttnn crashes
+    for name, value in (_SETTINGS | folders).items():
+        os.environ.setdefault(name, value)
+    return directory
 
 
 @contextlib.contextmanager

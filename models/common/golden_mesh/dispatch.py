@@ -1,20 +1,21 @@
 """Every ttnn call, twice: the real library validates and allocates, then a golden function computes the values.
 
 `ttnn.decorators.FastOperation.__call__` is the one door through which all registered operations go; it is replaced by
-`call`. A Python operation of ttnn that has no golden is transparent: the operations it is made of come through the same
-door. A C++ operation on device tensors without a golden is an error that names it.
+`call`. The Python operations in TRANSPARENT are what they are made of, which comes through the same door. Any other on
+device tensors is an error that names it, if it has no golden.
 """
 
 import threading
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Callable
+from typing import Callable
 
 import torch
 import ttnn
 
-from models.common.golden_mesh import hazards
-from models.common.golden_mesh.errors import GoldenError, MissingGolden
+from models.common.golden_mesh import hazards, meshes
+from models.common.golden_mesh.arguments import ON_HOST, host_tensor_refused, on_device, substitute, tensors_in
+from models.common.golden_mesh.errors import GoldenError, missing
 from models.common.golden_mesh.memory import GoldenMemory, Slot
 from models.common.golden_mesh.registry import GOLDENS, Golden
 from models.common.golden_mesh.rounding import round_to
@@ -25,6 +26,10 @@ memory = GoldenMemory()
 views = Views()
 traces = Traces(run=lambda call: run(call))
 HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: transfer.py
+# Written in Python, of nothing but what comes through the doors of the golden mesh.
+TRANSPARENT = frozenset(
+    "ttnn.as_tensor ttnn.dump_tensor ttnn.load_tensor ttnn.pearson_correlation_coefficient ttnn.Tensor.__getitem__".split()
+)
 _chips: dict[tuple[int, int, tuple], tuple] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
 
 
@@ -67,6 +72,7 @@ def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ..
     coordinates = tensor.device_coords()
     key = (mesh.id(), len(coordinates), tuple(coordinates[0]))
     if key not in _chips:
+        meshes.check_open(mesh)
         found = [mesh.get_device_id(c) for c in coordinates], [tuple(c) for c in coordinates]
         if 1 < len(coordinates) < mesh.get_num_devices():
             return tuple(found[0]), tuple(found[1])  # some part of the mesh, which the key does not tell from others
@@ -74,38 +80,11 @@ def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ..
     return _chips[key]
 
 
-def forget_mesh(mesh: ttnn.MeshDevice, devices: list[int]) -> None:
-    """A mesh closes: its id may be given again, and what `devices` (chips that no open mesh holds now) held is gone."""
+def forget_mesh(devices: list[int]) -> None:
+    """A mesh was closed or opened: what `devices` (chips that no mesh held in between) held is gone."""
     views.clear()
-    for key in [key for key in _chips if key[0] == mesh.id()]:
-        del _chips[key]
+    _chips.clear()
     memory.forget_devices(devices)
-
-
-def on_device(value: Any) -> bool:
-    return isinstance(value, ttnn.Tensor) and value.storage_type() == ttnn.StorageType.DEVICE
-
-
-def tensors_in(value: Any):
-    """All ttnn tensors inside nested arguments or results."""
-    if isinstance(value, ttnn.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-
-
-def substitute(value: Any, kind: type, replace: Callable) -> Any:
-    """`value` with everything of type `kind` inside nested containers replaced."""
-    if isinstance(value, kind):
-        return replace(value)
-    if type(value) in (list, tuple):
-        return type(value)(substitute(item, kind, replace) for item in value)
-    if type(value) is dict:
-        return {name: substitute(item, kind, replace) for name, item in value.items()}
-    return value
 
 
 computing = True  # False: calls are the real library's alone, for whoever times the host
@@ -125,17 +104,23 @@ def call(operation, *args, **kwargs):
     name = operation.python_fully_qualified_name
     if _depth.inside or not computing:
         return REAL_CALL(operation, *args, **kwargs)
+    meshes.check_all_open((*args, *kwargs.values()))
     if name in HANDLERS:
         _depth.inside += 1
         try:
             return HANDLERS[name](lambda *a, **k: REAL_CALL(operation, *a, **k), *args, **kwargs)
         finally:
             _depth.inside -= 1
-    golden = GOLDENS.get(name)
-    if golden is None and not operation.is_cpp_operation:
+    if name in TRANSPARENT:
         return REAL_CALL(operation, *args, **kwargs)
 
-    inputs = [t for t in tensors_in((args, kwargs)) if on_device(t)]
+    golden = GOLDENS.get(name)
+    tensors = list(tensors_in((args, kwargs)))
+    inputs = [t for t in tensors if on_device(t)]
+    if golden is None and inputs:
+        raise missing(name)
+    if len(inputs) < len(tensors) and name not in ON_HOST:
+        raise host_tensor_refused(operation, args, kwargs)
     slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move what it was given
     if golden is not None:
         hazards.check(name, args, kwargs)
@@ -157,10 +142,7 @@ def call(operation, *args, **kwargs):
     if not outputs and not inputs:
         return result  # host only
     if golden is None:
-        raise MissingGolden(
-            f"{name} has no golden: the real library accepted the call, but nothing computes its values. "
-            "Add a golden to models/common/golden_mesh/goldens/"
-        )
+        raise missing(name)
     if programs is not None and device.num_program_cache_entries() != programs:
         traces.refuse(f"{name} compiled a new program", "run the same calls once before capturing")
 

@@ -15,5 +15,11 @@ class MissingGolden(GoldenError):
     """An op was called for which the golden mesh has no golden function."""
 
 
+def missing(name: str) -> MissingGolden:
+    return MissingGolden(
+        f"{name} has no golden: nothing computes its values. Add one to models/common/golden_mesh/goldens/"
+    )
+
+
 class TraceError(GoldenError):
     """Something inside a trace capture that metal refuses there, or a trace that does not exist."""

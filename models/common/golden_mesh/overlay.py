@@ -22,10 +22,11 @@ _NEEDED = ("runtime/hw", "tt_metal/hw", "tt_metal/soc_descriptors", _WORMHOLE)
 def make_environment(system: System, directory: Path) -> dict[str, str]:
     """Lay out in `directory` all that ttnn needs to run on a mock `system`, and return the environment that says so.
 
-    `directory` must be this process's own, absolute or not, and not yet used for this. Set the variables before ttnn is
-    imported. Everything that ttnn writes then goes below `directory` as well. GoldenMeshError: no ttnn, or another one.
+    `directory` must be this process's own, not yet used for this, and a path that a shell takes as one word
+    (scratch.shell_safe). Set the variables before ttnn is imported. Everything that ttnn writes then goes below
+    `directory` as well. GoldenMeshError: no ttnn, or another one.
     """
-    directory = directory.resolve()
+    directory = directory.absolute()
     package = _ttnn_package()
     root, cache, logs, descriptor = (directory / name for name in ("root", "cache", "logs", "cluster.yaml"))
     for folder in (root, cache, logs):

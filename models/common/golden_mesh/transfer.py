@@ -5,13 +5,16 @@ bytes that a chip would hold are kept as torch values, read out of the packed ho
 holds is exactly what would have been sent.
 """
 
-from typing import Callable
+from typing import Callable, Optional
 
 import torch
 import ttnn
 
-from models.common.golden_mesh import hazards
-from models.common.golden_mesh.dispatch import HANDLERS, memory, on_device, slot_of, traces, views
+from models.common.golden_mesh import dispatch, hazards, meshes
+from models.common.golden_mesh.arguments import on_device
+from models.common.golden_mesh.dispatch import HANDLERS, memory, slot_of, traces, views
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.memory import Slot
 from models.common.golden_mesh.rounding import round_to
 
 
@@ -38,9 +41,14 @@ def shard_values(host: ttnn.Tensor) -> list[torch.Tensor]:
             key.append(None if isinstance(placement, ttnn.PlacementReplicate) else at)
         key = tuple(key)
         if key not in values:
-            values[key] = round_to(shard.to_torch(), host.dtype).clone()
+            values[key] = round_to(shard.to_torch(), _holder(host.dtype)).clone()
         result.append(values[key])
     return result
+
+
+def _holder(dtype: ttnn.DataType) -> ttnn.DataType:
+    """The dtype that values are kept in: what a host tensor holds is rounded already, by blocks of its own tile."""
+    return ttnn.bfloat16 if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else dtype
 
 
 def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
@@ -52,7 +60,7 @@ def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
 
 
 def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
-    """A host tensor with the values that golden memory has for `tensor`."""
+    """A host tensor with the values that golden memory has for `tensor`; its layout, tile and memory config stay."""
     traces.outside("reading from a device")
     packed: dict[int, ttnn.Tensor] = {}
     shards = []
@@ -68,7 +76,21 @@ def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
 
 
 def _pack(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
-    return ttnn.Tensor(tensor=value.contiguous(), data_type=tensor.dtype, layout=tensor.layout)
+    return ttnn.Tensor(
+        tensor=value.contiguous(),
+        data_type=tensor.dtype,
+        layout=tensor.layout,
+        mem_config=tensor.memory_config(),
+        tile=tensor.tile,
+    )
+
+
+def move(real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_config, **options) -> ttnn.Tensor:
+    """`tensor` on the device. One that is on a device stays where and what it is, whatever is asked, as in the library."""
+    if on_device(tensor):
+        return real(tensor, device, memory_config, **options)
+    traces.outside("writing to a device")
+    return send(tensor, real(tensor, device, memory_config, **options))
 
 
 @handles("ttnn.from_torch")
@@ -76,18 +98,17 @@ def from_torch(real, tensor, dtype=None, *, device=None, memory_config=None, spe
     if device is None or tensor is None:
         return real(tensor, dtype, memory_config=memory_config, spec=spec, **options)
     host = real(tensor, dtype, spec=spec, memory_config=memory_config, **options)
-    return to_device(ttnn.to_device, host, device, memory_config or (spec.memory_config if spec else None))
+    return move(ttnn.to_device, host, device, memory_config or (spec.memory_config if spec else None))
 
 
 @handles("ttnn.to_device")
 def to_device(real, tensor, device, memory_config=None, **options):
-    traces.outside("writing to a device")
-    return send(tensor, real(tensor, device, memory_config=memory_config, **options))
+    return move(real, tensor, device, memory_config, **options)
 
 
 @handles("ttnn.from_device")
 def from_device(real, tensor, *args, **kwargs):
-    return fetch(tensor)
+    return fetch(tensor) if on_device(tensor) else real(tensor, *args, **kwargs)
 
 
 @handles("ttnn.to_torch")
@@ -95,8 +116,18 @@ def to_torch(real, tensor, *args, **kwargs):
     return real(fetch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
 
 
+@handles("ttnn.from_buffer")
+def from_buffer(real, buffer, shape, dtype, device=None, layout=None, memory_config=None):
+    tensor = real(buffer, shape, dtype, device, layout, memory_config)
+    if on_device(tensor):
+        traces.outside("writing to a device")
+        send(ttnn.Tensor(list(buffer), list(shape), dtype, tensor.layout), tensor)
+    return tensor
+
+
 @handles("ttnn.copy_host_to_device_tensor")
 def copy_host_to_device_tensor(real, host_tensor, device_tensor, cq_id=None):
+    _check_copy("ttnn.copy_host_to_device_tensor", host_tensor, device_tensor)
     traces.outside("writing to a device")
     real(host_tensor, device_tensor)
     send(host_tensor, device_tensor)
@@ -104,12 +135,31 @@ def copy_host_to_device_tensor(real, host_tensor, device_tensor, cq_id=None):
 
 @handles("ttnn.copy_device_to_host_tensor")
 def copy_device_to_host_tensor(real, device_tensor, host_tensor, blocking=True, cq_id=None):
-    raise NotImplementedError("copy_device_to_host_tensor: read with ttnn.from_device or ttnn.to_torch")
+    slot = _check_copy("ttnn.copy_device_to_host_tensor", host_tensor, device_tensor)
+    traces.outside("reading from a device")
+    real(device_tensor, host_tensor)  # checks that one fits the other
+    for place, value in zip(slot.coordinates, memory.read(slot), strict=True):
+        _bytes(host_tensor, place).copy_(_bytes(_pack(value, device_tensor), (0, 0)))
+
+
+def _bytes(host: ttnn.Tensor, place: tuple[int, ...]) -> torch.Tensor:
+    """The memory of the shard for the chip at mesh coordinate `place`."""
+    return torch.from_dlpack(host.host_buffer().get_shard(ttnn.MeshCoordinate(place)))
+
+
+def _check_copy(name: str, host_tensor: ttnn.Tensor, device_tensor: ttnn.Tensor) -> Slot:
+    """Where device_tensor is. GoldenError if the tensors are not where they should be: the library crashes on those."""
+    if on_device(host_tensor):
+        raise GoldenError(f"{name}: host_tensor is on the device")
+    if not on_device(device_tensor):
+        raise GoldenError(f"{name}: device_tensor is on the host")
+    return slot_of(device_tensor)
 
 
 @handles("ttnn.deallocate")
 def deallocate(real, tensor, *args, **kwargs):
-    slot = slot_of(tensor) if on_device(tensor) and tensor.is_allocated() else None
+    there = on_device(tensor) and tensor.is_allocated() and meshes.is_open(tensor.device())
+    slot = slot_of(tensor) if there else None
     real(tensor, *args, **kwargs)
     if slot is not None and not tensor.is_allocated():
         whole = slot.part.whole if slot.part is not None else slot  # freeing a view frees what it shows
@@ -121,16 +171,25 @@ def deallocate(real, tensor, *args, **kwargs):
 @handles("ttnn.narrow")
 def narrow(real, input_tensor, dim, start, length):
     """A view: the same memory, so there is nothing to compute, only to remember."""
+    whole = slot_of(input_tensor) if on_device(input_tensor) else None
     view = real(input_tensor, dim, start, length)
-    if on_device(input_tensor) and tuple(view.shape) != tuple(input_tensor.shape):
+    if whole is not None and tuple(view.shape) != tuple(input_tensor.shape):
         if dim in (-1, len(input_tensor.shape) - 1):
             hazards.check_narrow(input_tensor, view, start)
-        views.add(slot_of(input_tensor), slot_of(view), view.memory_config(), dim, start, length)
+        views.add(whole, slot_of(view), view.memory_config(), dim, start, length)
     return view
 
 
-@handles("ttnn.empty")
 @handles("ttnn.empty_like")
+def empty_like(real, tensor, *args, **kwargs):
+    if on_device(tensor):
+        slot_of(tensor)  # which is an error if it is gone
+    elif not any(isinstance(value, ttnn.MeshDevice) for value in (*args, *kwargs.values())):
+        raise GoldenError("ttnn.empty_like of a tensor on the host needs a device: the library crashes without one")
+    return allocate(real, tensor, *args, **kwargs)
+
+
+@handles("ttnn.empty")
 @handles("ttnn.allocate_tensor_on_device")
 def allocate(real, *args, **kwargs):
     tensor = real(*args, **kwargs)
@@ -140,41 +199,39 @@ def allocate(real, *args, **kwargs):
     return tensor
 
 
-@handles("ttnn.load_tensor")
-def load_tensor(real, file_name, *, device=None):
+# ---- what is no registered operation: doors.py puts it in its place
+
+
+def _load(real, file_name, device: Optional[ttnn.MeshDevice] = None):
     host = real(file_name)
-    return host if device is None else to_device(ttnn.to_device, host, device)
+    return host if device is None else host.to(device)
 
 
-def install() -> None:
-    """Route the ways around the registered operations (tensor methods, loading onto a device) through the same door."""
-    real_to, real_reshape, real_free = ttnn.Tensor.to, ttnn.Tensor.reshape, ttnn.Tensor.deallocate
-    real_load = ttnn._ttnn.tensor.load_tensor_flatbuffer
+def _dump(real, file_name, tensor, *args, **kwargs):
+    real(file_name, fetch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
 
-    def to(self, target, mem_config=None, cq_id=None):
-        if isinstance(target, ttnn.MeshDevice):
-            return ttnn.to_device(self, target, memory_config=mem_config)
-        return real_to(self, target)
 
-    def reshape(self, *shape):
-        if not on_device(self):
-            return real_reshape(self, *shape)
-        return ttnn.reshape(self, shape[0] if len(shape) == 1 else list(shape))
+def _distribute(real, tensor, mapper, mesh_device: Optional[ttnn.MeshDevice] = None):
+    host = real(tensor, mapper)
+    return host if mesh_device is None else host.to(mesh_device)
 
-    def load(file_name, device=None):
-        host = real_load(file_name)
-        return host if device is None else ttnn.to_device(host, device)
 
-    ttnn.Tensor.to = to
-    ttnn.Tensor.cpu = lambda self, blocking=True, cq_id=None: ttnn.from_device(self)
-    ttnn.Tensor.reshape = reshape
-    ttnn.Tensor.deallocate = lambda self, force=False: (
-        ttnn.deallocate(self, force) if on_device(self) else real_free(self, force)
-    )
-    for name in ("item", "to_list", "to_numpy"):
-        real = getattr(ttnn.Tensor, name)
-        setattr(
-            ttnn.Tensor, name,
-            lambda self, *args, _real=real, **kwargs: _real(fetch(self) if on_device(self) else self, *args, **kwargs),
-        )  # fmt: skip
-    ttnn._ttnn.tensor.load_tensor_flatbuffer = load
+def _aggregate(real, tensor, composer):
+    return real(fetch(tensor) if on_device(tensor) else tensor, composer)
+
+
+def _with_values(stand_in: Callable) -> Callable:
+    """The library alone where nobody wants values."""
+    return lambda real, *args, **kwargs: (stand_in if dispatch.computing else _alone)(real, *args, **kwargs)
+
+
+def _alone(real, *args, **kwargs):
+    return real(*args, **kwargs)
+
+
+STAND_INS = {
+    "tensor.load_tensor_flatbuffer": _with_values(_load),
+    "tensor.dump_tensor_flatbuffer": _with_values(_dump),
+    "multi_device.distribute_tensor": _with_values(_distribute),
+    "multi_device.aggregate_tensor": _with_values(_aggregate),
+}

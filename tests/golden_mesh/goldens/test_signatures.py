@@ -20,8 +20,8 @@ REFUSED = {
     "ttnn.experimental.paged_update_cache": "share_cache batch_offset mesh_coords block_size num_kv_heads",
     "ttnn.experimental.paged_fused_update_cache": "share_cache batch_offset mesh_coords",
     "ttnn.experimental.paged_fill_cache": "mesh_coords block_size cache_position_modulo valid_seq_len_tensor",
-    "ttnn.transformer.scaled_dot_product_attention": "sliding_window_size attention_sink cu_window_seqlens "
-    "windowed_q_token_offset windowed_q_token_offset_tensor output_concat_heads attn_mask_block_map",
+    "ttnn.transformer.scaled_dot_product_attention": "sliding_window_size attention_sink "
+    "windowed_q_token_offset windowed_q_token_offset_tensor attn_mask_block_map",
     "ttnn.transformer.chunked_scaled_dot_product_attention": "paged_cache_geometry sliding_window_size attention_sink",
     "ttnn.transformer.scaled_dot_product_attention_decode": "attention_sink sliding_window_size share_cache",
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": "attention_sink sliding_window_size "

@@ -22,10 +22,27 @@ def scaled_dot_product_attention(
     is_causal=True,
     scale=None,
     program_config=None,
+    cu_window_seqlens=None,
+    output_concat_heads=False,
 ):
-    """q [B, heads, S, dim], k and v [B, kv heads, S, dim], mask [B or 1, heads or 1, S, S] -> [B, heads, S, dim]"""
+    """q [B, heads, S, dim], k and v [B, kv heads, S, dim], mask [B or 1, heads or 1, S, S] -> [B, heads, S, dim], or
+    [B, 1, S, heads * dim] with output_concat_heads.
+
+    cu_window_seqlens [windows + 1]: a row attends within its window alone; empty windows are none.
+    """
     mask = None if attn_mask is None else attn_mask.float()
-    return _attend(input_tensor_q, input_tensor_k, input_tensor_v, scale, mask, is_causal)
+    if cu_window_seqlens is None:
+        y = _attend(input_tensor_q, input_tensor_k, input_tensor_v, scale, mask, is_causal)
+    else:
+        y = _attend_within(input_tensor_q, input_tensor_k, input_tensor_v, scale, cu_window_seqlens.tolist(), is_causal)
+    return y.transpose(1, 2).flatten(2).unsqueeze(1) if output_concat_heads else y
+
+
+def _attend_within(q, k, v, scale, bounds: list[int], is_causal: bool) -> torch.Tensor:
+    if bounds[0] != 0 or bounds[-1] != q.shape[2] or sorted(bounds) != bounds:
+        raise GoldenError(f"cu_window_seqlens must ascend from 0 to the {q.shape[2]} rows of q, got {bounds}")
+    windows = [slice(*pair) for pair in zip(bounds, bounds[1:]) if pair[0] < pair[1]]
+    return torch.cat([_attend(q[:, :, w], k[:, :, w], v[:, :, w], scale, None, is_causal) for w in windows], dim=2)
 
 
 def _attend(q, k, v, scale, mask=None, is_causal=False) -> torch.Tensor:

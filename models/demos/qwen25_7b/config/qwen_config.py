@@ -1,7 +1,7 @@
 """The model's dimensions, read from Hugging Face's config.json.
 
 A field keeps its name in config.json. Whatever the file asks for that this port does not compute
-(sliding windows, YaRN, quantized weights, another architecture) is refused here, before a weight is
+(sliding windows, scalings other than YaRN, quantized weights, another architecture) is refused here, before a weight is
 read, since a model that silently ignores it would still produce fluent and wrong text.
 """
 
@@ -12,6 +12,8 @@ from typing import Any, Mapping, Optional
 
 from models.common.errors import UserError
 from models.common.json_file import read_json
+
+from .rope import RopeError, Yarn, yarn_of
 
 
 class ConfigError(UserError):
@@ -44,6 +46,7 @@ class QwenConfig:
     head_dim: Optional[int] = None  # hidden_size // num_attention_heads, unless given; never None once made
     rms_norm_eps: float
     rope_theta: float
+    yarn: Optional[Yarn] = None  # rope_scaling, where the context is stretched
     max_position_embeddings: int
     tie_word_embeddings: bool = False
     bos_token_id: Optional[int] = None
@@ -75,6 +78,11 @@ class QwenConfig:
         _check_positive("head_dim", self.head_dim, int)
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even (rotary embedding turns pairs), got {self.head_dim}")
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest text: as trained, or what YaRN stretches that to."""
+        return max(self.max_position_embeddings, self.yarn.context if self.yarn else 0)
 
     @classmethod
     def from_json(cls, path: str | Path) -> "QwenConfig":
@@ -108,11 +116,12 @@ class QwenConfig:
                 **{name: fields[name] for name in required},
                 head_dim=fields.get("head_dim"),
                 rope_theta=_rope_theta(fields),
+                yarn=yarn_of(fields),
                 tie_word_embeddings=fields.get("tie_word_embeddings", False),
                 bos_token_id=fields.get("bos_token_id"),
                 eos_token_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
             )
-        except ConfigError as error:
+        except (ConfigError, RopeError) as error:
             raise ConfigError(f"{source}: {error}") from error
 
 
@@ -135,11 +144,6 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
     for layer, kind in enumerate(layer_types):
         if kind != "full_attention":
             raise ConfigError(f"layer_types must all be 'full_attention', layer {layer} is {kind!r}")
-    if fields.get("rope_scaling") is not None:
-        raise ConfigError(
-            f"rope_scaling must be absent or null, got {fields['rope_scaling']!r}; YaRN and other scalings are "
-            f"not supported yet, remove it to run within max_position_embeddings"
-        )
     if fields.get("quantization_config") is not None:
         raise ConfigError("quantization_config is present; use the unquantized checkpoint, this port quantizes itself")
 
@@ -151,11 +155,6 @@ def _rope_theta(fields: Mapping[str, Any]) -> Any:
         rope = {"rope_type": "default", "rope_theta": fields.get("rope_theta")}
     if not isinstance(rope, Mapping):
         raise ConfigError(f"rope_parameters must be an object, got {rope!r}")
-    if rope.get("rope_type") != "default":
-        raise ConfigError(
-            f"rope_parameters: rope_type must be 'default', got {rope.get('rope_type')!r}; YaRN and other scalings "
-            f"are not supported yet"
-        )
     theta = rope.get("rope_theta")
     if theta is None:
         raise ConfigError("rope_theta missing; use the config.json of the original checkpoint")

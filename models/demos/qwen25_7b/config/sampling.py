@@ -34,13 +34,10 @@ class Sampling:
     def greedy(self) -> bool:
         return self.temperature == 0
 
-    def check_on_device(self) -> None:
-        """UserError unless TtSampler can do it."""
-        if not self.greedy and not 1 <= self.top_k <= CANDIDATES:
-            raise UserError(
-                f"the chips sample among the {CANDIDATES} most likely tokens: top_k must be 1 to {CANDIDATES}, got "
-                f"{self.top_k}: sample on the host for more (--sample-on host)"
-            )
+    @property
+    def on_device(self) -> bool:
+        """Whether TtSampler can do it; else the host chooses."""
+        return self.greedy or 1 <= self.top_k <= CANDIDATES
 
 
 GREEDY = Sampling()

@@ -24,7 +24,8 @@ def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", help="one user's prompt")
-    what.add_argument("--prompts", type=Path, help="JSON file: a list of up to 32 prompts")
+    what.add_argument("--prompt-file", type=Path, help="one user's prompt: a text file of any length up to the context")
+    what.add_argument("--prompts", type=Path, help="JSON file: a list of prompts; 32 a replica are answered at once")
     option("--batch-size", type=int, help="users in all; the prompts are repeated or cut to this number")
     option("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
     option("--max-new-tokens", type=int, default=64, help="tokens to generate for each user (default: %(default)s)")
@@ -36,7 +37,7 @@ def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
     )
     option("--temperature", type=float, default=0.0, help="0 is greedy (default: %(default)s)")
     option(
-        "--top-k", type=int, default=32, help="0 keeps all tokens; more than 32 only on the host (default: %(default)s)"
+        "--top-k", type=int, default=32, help="0 keeps all tokens; beyond 32 the host chooses (default: %(default)s)"
     )
     option("--top-p", type=float, default=1.0, help="1 keeps all tokens (default: %(default)s)")
     option("--seed", type=int, help="makes sampled text repeatable")

@@ -10,18 +10,23 @@ from models.common.json_file import read_json
 DEFAULT_PROMPT = "What is the capital of France?"
 
 
-def read_prompts(prompt: Optional[str], file: Optional[Path], users: Optional[int], max_users: int) -> list[str]:
-    """One prompt a user: `prompt`, or those of `file`, or the default; repeated or cut to `users` where given.
+def read_prompts(
+    prompt: Optional[str], prompt_file: Optional[Path], file: Optional[Path], users: Optional[int]
+) -> list[str]:
+    """One prompt a user: `prompt`, or all of prompt_file, or those of `file`, or the default; repeated or cut to `users`.
 
     file: a JSON list whose items are strings, or objects with a "prompt".
     """
-    prompts = _from_file(file) if file else [DEFAULT_PROMPT if prompt is None else _from_argument(prompt)]
+    if file is not None:
+        prompts = _from_file(file)
+    elif prompt_file is not None:
+        prompts = [_whole(prompt_file)]
+    else:
+        prompts = [DEFAULT_PROMPT if prompt is None else _from_argument(prompt)]
     if users is not None:
-        if not 1 <= users <= max_users:
-            raise UserError(f"--batch-size must be 1 to {max_users} (32 a replica), got {users}")
+        if users < 1:
+            raise UserError(f"--batch-size must be 1 user or more, got {users}")
         prompts = [prompts[i % len(prompts)] for i in range(users)]
-    if len(prompts) > max_users:
-        raise UserError(f"{file} has {len(prompts)} prompts, {max_users} fit: cut it with --batch-size {max_users}")
     for i, text in enumerate(prompts):
         if not text.strip():
             raise UserError(f"prompt {i} is empty: a prompt needs at least one character")
@@ -49,6 +54,15 @@ def _from_argument(prompt: str) -> str:
         raise UserError(
             f"--prompt is not UTF-8: {error.reason} at place {error.start}; give it in UTF-8, or in a file (--prompts)"
         ) from error
+
+
+def _whole(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--prompt-file {file}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise UserError(f"--prompt-file {file} is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _from_file(file: Path) -> list[str]:

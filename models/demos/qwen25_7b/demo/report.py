@@ -10,22 +10,20 @@ from tqdm import tqdm
 from models.common.terminal import printable, say
 
 
-class WeightsBar:
-    """A progress bar for placing weights, where stderr is a terminal: bytes, and the time that is left.
+class Bar:
+    """A progress bar where stderr is a terminal; called with (done, total)."""
 
-    Called as load_model calls its `progress`.
-    """
+    def __init__(self, name: str, unit: str):
+        self.name, self.unit = name, unit
+        self.bar: Optional[tqdm] = None  # none until the first call: only then is it known how much there is
 
-    def __init__(self, name: str):
-        self.name = name
-        self.bar: Optional[tqdm] = (
-            None  # none until the first bytes are placed: only then is it known how many there are
-        )
-
-    def __enter__(self) -> "WeightsBar":
+    def __enter__(self) -> "Bar":
         return self
 
     def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
 
@@ -36,11 +34,19 @@ class WeightsBar:
             # 0 x 0 is a terminal that does not know its size: tqdm would show nothing
             columns, rows = os.get_terminal_size(sys.stderr.fileno())
             size = dict(ncols=columns or 80, nrows=rows or 24)
-            self.bar = tqdm(desc=self.name, unit="B", unit_scale=True, total=total, leave=False, **size)
+            unit = dict(unit="B", unit_scale=True) if self.unit == "bytes" else dict(unit=f" {self.unit}")
+            self.bar = tqdm(desc=self.name, total=total, leave=False, **unit, **size)
         self.bar.update(done - self.bar.n)
         if done == total:
             self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last
             self.bar.close()  # what is said next has the line to itself
+
+
+def shortened(prompt: str, most: int = 2000) -> str:
+    """A long prompt's two ends."""
+    if len(prompt) <= most:
+        return prompt
+    return f"{prompt[: most // 2]}\n[... {len(prompt) - most} characters ...]\n{prompt[-most // 2 :]}"
 
 
 class Report:

@@ -1,15 +1,16 @@
 """Loading: pieces from the cache or the checkpoint onto the chips, and what is new into the cache."""
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, Mapping, Optional
 
+import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, Recipe
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.loading.identity import key_of
 from models.demos.qwen25_7b.loading.inventory import inventory, ordered, piece_bytes
-from models.demos.qwen25_7b.loading.maker import Maker
+from models.demos.qwen25_7b.loading.maker import Maker, Packer
 from models.demos.qwen25_7b.loading.manifest import (
     Manifest,
     all_manifests,
@@ -19,7 +20,7 @@ from models.demos.qwen25_7b.loading.manifest import (
     read_manifest,
     write_manifest,
 )
-from models.demos.qwen25_7b.loading.opened import OpenedModel
+from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint
 from models.demos.qwen25_7b.loading.place import amount
 from models.demos.qwen25_7b.loading.record import read_record, write_record
 from models.demos.qwen25_7b.loading.stream import Stream
@@ -27,13 +28,16 @@ from models.demos.qwen25_7b.loading.tensors import Tensors
 from models.demos.qwen25_7b.loading.tiles import LEFT_FREE, Damaged, free_bytes
 from models.demos.qwen25_7b.tt.placement import chips_in_row
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import CheckpointError, ModelWeights, Piece
+from models.demos.qwen25_7b.weights import CheckpointError, ModelWeights, Piece, StateDict, TensorSource
 
 Progress = Callable[[int, int], None]  # bytes given out, bytes in all
+Make = Callable[[Piece], ttnn.Tensor]
+WIDEST_BYTES = 4  # of an element of a tensor, where it is not known before it is read
 
 
 def load_model(
-    opened: OpenedModel,
+    source: TensorSource | Mapping[str, torch.Tensor],
+    config: QwenConfig,
     mesh_device: ttnn.MeshDevice,
     recipe: Recipe,
     *,
@@ -41,42 +45,59 @@ def load_model(
     max_seq_len: int,
     progress: Progress = lambda done, total: None,
 ) -> TtTransformer:
-    """The model on a row of chips, or on each row of a mesh; through the tile cache if it was opened with one.
+    """The model on a row of chips, or on each row of a mesh.
 
+    source: an OpenedCheckpoint, through the tile cache if it was opened with one; any other is streamed without.
     progress: called with the bytes that were given to the chips (copies on several rows count once) and those in all.
     """
-    plan = ParallelPlan.make(opened.config, chips_in_row(mesh_device))
-    with loading(opened, plan, recipe, progress) as weights:
-        return TtTransformer(mesh_device, weights, opened.config, plan, recipe, batch=batch, max_seq_len=max_seq_len)
+    plan = ParallelPlan.make(config, chips_in_row(mesh_device))
+    with loading(source, config, plan, recipe, progress) as weights:
+        return TtTransformer(mesh_device, weights, config, plan, recipe, batch=batch, max_seq_len=max_seq_len)
 
 
 @contextmanager
 def loading(
-    opened: OpenedModel, plan: ParallelPlan, recipe: Recipe, progress: Progress = lambda done, total: None
+    source: TensorSource | Mapping[str, torch.Tensor],
+    config: QwenConfig,
+    plan: ParallelPlan,
+    recipe: Recipe,
+    progress: Progress = lambda done, total: None,
 ) -> Iterator[ModelWeights]:
     """ModelWeights whose pieces are made ahead, in the order in which TtTransformer asks for them.
 
     At the end, if nothing failed and every piece was asked for, the cache has all of them and says so.
     CheckpointError, at once: the weights were deleted, and the cache does not have all of this split and recipe.
     """
-    load = _Load(opened, plan, recipe)
+    source = StateDict(source) if isinstance(source, Mapping) else source
+    pieces = inventory(config, plan, recipe)
     with ExitStack() as stack:
-        load.prepare()
-        if load.maker.keeps:
-            stack.enter_context(opened.tiles.in_use())
-        order = [ordered(piece, opened.element_bytes) for piece in load.pieces]
-        stream = stack.enter_context(Stream(order, load.maker.make, progress))
-        yield ModelWeights(opened, opened.config, plan, stream)
+        if isinstance(source, OpenedCheckpoint) and source.tiles:
+            make = stack.enter_context(_through_cache(source, plan, recipe))
+        else:
+            make = Packer(Tensors(source, {}, pieces)).make
+        element_bytes = source.element_bytes if isinstance(source, OpenedCheckpoint) else WIDEST_BYTES
+        order = [ordered(piece, element_bytes) for piece in pieces]
+        yield ModelWeights(source, config, plan, stack.enter_context(Stream(order, make, progress)))
+
+
+@contextmanager
+def _through_cache(opened: OpenedCheckpoint, plan: ParallelPlan, recipe: Recipe) -> Iterator[Make]:
+    load = _Load(opened, plan, recipe)
+    load.prepare()
+    with opened.tiles.in_use() if load.maker.keeps else nullcontext():
+        yield load.maker.make
         load.finish()
 
 
-def verify(opened: OpenedModel, plan: ParallelPlan, recipe: Recipe) -> None:
+def verify(opened: OpenedCheckpoint, plan: ParallelPlan, recipe: Recipe) -> None:
     """Compare all tile files of a split and recipe with their checksums now, not when they are sent.
 
     Damaged ones are said and removed, so that loading makes them again.
     """
+    if not opened.tiles:
+        return
     load = _Load(opened, plan, recipe)
-    for piece in load.pieces if opened.tiles and opened.known else ():
+    for piece in load.pieces if opened.known else ():
         file = opened.tiles.find(load.key(piece))
         try:
             if file:
@@ -87,9 +108,9 @@ def verify(opened: OpenedModel, plan: ParallelPlan, recipe: Recipe) -> None:
 
 
 class _Load:
-    """One load of one split and recipe."""
+    """One load of one split and recipe, through the cache."""
 
-    def __init__(self, opened: OpenedModel, plan: ParallelPlan, recipe: Recipe):
+    def __init__(self, opened: OpenedCheckpoint, plan: ParallelPlan, recipe: Recipe):
         self.opened, self.plan, self.recipe = opened, plan, recipe
         self.pieces = inventory(opened.config, plan, recipe)
         self.tensors = Tensors(opened, opened.known, self.pieces)
@@ -104,8 +125,6 @@ class _Load:
     def prepare(self) -> None:
         """Settle whether what is new will be kept; see `loading` for the error."""
         opened = self.opened
-        if not opened.tiles:
-            return
         missing = self._missing()
         if missing and not opened.weights_there:
             raise CheckpointError(
@@ -125,7 +144,7 @@ class _Load:
     def finish(self) -> None:
         """Remember the checkpoint, and that all of this split and recipe is in the cache."""
         opened, maker = self.opened, self.maker
-        if not opened.tiles or not all(self._keys.get(piece) in maker.files for piece in self.pieces):
+        if not all(self._keys.get(piece) in maker.files for piece in self.pieces):
             return
         opened.known = self.tensors.digests
         files = [maker.files[self.key(piece)] for piece in self.pieces]

@@ -11,17 +11,31 @@ if TYPE_CHECKING:
     import ttnn
 
 
-class Maker:
-    """Methods may be called by several threads at once.
+class Packer:
+    """Makes pieces without a cache. Several threads may call it at once."""
 
-    tiles: None without a cache. key: of a piece in it. unchanged: CheckpointError if the checkpoint's files are others than
+    def __init__(self, tensors: Tensors):
+        self.tensors = tensors
+
+    def make(self, piece: Piece) -> "ttnn.Tensor":
+        """[1, 1, rows, columns] on the host."""
+        try:
+            return packed(piece, self.tensors.get)
+        finally:
+            self.tensors.release(piece)
+
+
+class Maker:
+    """Makes pieces through a cache. Several threads may call it at once.
+
+    key: of a piece in it. unchanged: CheckpointError if the checkpoint's files are others than
     when it was opened. say: is told if a file was damaged, or if new ones cannot be kept.
     """
 
     def __init__(
         self,
         tensors: Tensors,
-        tiles: Optional[TileFiles],
+        tiles: TileFiles,
         key: Callable[[Piece], str],
         *,
         unchanged: Callable[[], None],
@@ -37,7 +51,7 @@ class Maker:
     def make(self, piece: Piece) -> "ttnn.Tensor":
         """[1, 1, rows, columns] on the host; from the cache it is mapped."""
         try:
-            if self.tiles is None or not piece.part.tensors:  # padding alone is not worth a file
+            if not piece.part.tensors:  # padding alone is not worth a file
                 return packed(piece, self.tensors.get)
             key = self.key(piece)
             kept = self._kept(key)

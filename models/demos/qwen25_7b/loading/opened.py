@@ -1,4 +1,4 @@
-"""A model that is open for loading: known by its checkpoint, or by what the cache remembers of it."""
+"""A checkpoint that is open for loading: known by its files, or by what the cache remembers of them."""
 
 import os
 from pathlib import Path
@@ -18,24 +18,24 @@ from models.demos.qwen25_7b.weights.checkpoint import SMALL_FILES, local_directo
 Say = Callable[[str], None]
 
 
-def open_model(
+def open_checkpoint(
     model: str | Path, *, cache: Optional[Path] = None, use_cache: bool = True, say: Say = terminal.say
-) -> "OpenedModel":
-    """Open a model by its directory or hub id. Nothing of its weights is read, and ttnn is not needed yet.
+) -> "OpenedCheckpoint":
+    """Open a checkpoint by its directory or hub id. Nothing of its weights is read, and ttnn is not needed yet.
 
     cache: where tile files are kept; default: the user's cache directory. say: is told in a line what became of it.
     UserError: there is no such model, its files are damaged, or others may write to the cache.
     """
     if not use_cache:
-        return OpenedModel(model, None, False, say)
+        return OpenedCheckpoint(model, None, False, say)
     root = Path(os.path.abspath(cache or default_root()))
     problem = prepared(root)
     if problem:
         say(f"cache: {root} cannot be written ({problem}); what it has is used")
-    return OpenedModel(model, TileFiles(root), problem is None, say)
+    return OpenedCheckpoint(model, TileFiles(root), problem is None, say)
 
 
-class OpenedModel:
+class OpenedCheckpoint:
     """A TensorSource that opens the checkpoint when its first tensor is needed: with a complete cache never.
 
     config: the model's. directory: where config and tokenizer can be read; in the cache, if it remembers the checkpoint.
@@ -104,6 +104,6 @@ def _home(model: str | Path, root: Path) -> Path:
     """The checkpoint's directory, also where it was deleted and the cache remembers it; of a hub id its small files are
     fetched, whose directory has the commit for its name."""
     directory = Path(os.path.abspath(model))
-    if directory.is_dir() or read_record(folder_of(root, directory)):
+    if str(model) and (os.path.isdir(directory) or read_record(folder_of(root, directory))):
         return directory
     return Path(os.path.abspath(local_directory(model, SMALL_FILES)))

@@ -8,11 +8,10 @@ from typing import Iterator
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
 from models.demos.qwen25_7b.perf.captured import Op, operations
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import ModelWeights
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 LAYER = "decoder_layer"  # the scope that marks a layer's operations in the graph
@@ -42,13 +41,12 @@ class ZeroWeights:
 def capture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int) -> Step:
     """What a step of `config` launches on a row of chips: one layer is built and run, all of them are alike."""
     one_layer = replace(config, num_hidden_layers=1)
-    plan = ParallelPlan.make(one_layer, mesh_device.shape[1])
-    weights = ModelWeights(ZeroWeights(one_layer), one_layer, plan)
-    model = TtTransformer(mesh_device, weights, one_layer, plan, recipe, batch=batch, max_seq_len=CONTEXT)
-    replica = Replica(model, traced=False, queues=1)
+    replica = Replica.load(
+        mesh_device, ZeroWeights(one_layer), one_layer, recipe, users=batch, max_seq_len=CONTEXT, traced=False
+    )
     try:
         replica.launch()  # compiles, so that what is captured is a step like any other
-        with marked_layers(model):
+        with marked_layers(replica.model):
             ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
             try:
                 replica.launch()
@@ -56,7 +54,7 @@ def capture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recip
                 nodes = ttnn.graph.end_graph_capture()
     finally:
         replica.close()
-        del replica, model
+        del replica
         gc.collect()  # a replica refers to itself, and holds memory of the chips
     return split(operations(nodes), config.num_hidden_layers)
 

@@ -35,6 +35,6 @@ def check_split(args: argparse.Namespace) -> None:
         raise UserError(f"--batch must be 1 to {MAX_USERS} users a replica, got {args.batch}")
     if args.recipe not in RECIPES:
         raise UserError(f"--recipe knows {', '.join(sorted(RECIPES))}; got {args.recipe!r}")
-    last = QWEN25_7B.max_position_embeddings - 1
+    last = QWEN25_7B.context - 1
     if not 0 <= getattr(args, "position", 0) <= last:
         raise UserError(f"--position must be 0 to {last}, got {args.position}")

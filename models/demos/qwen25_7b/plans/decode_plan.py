@@ -6,12 +6,10 @@ import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, residual_grid
-from models.demos.qwen25_7b.plans.matmul_plans import PREFILL_L1
+from models.demos.qwen25_7b.plans.l1 import L1, SEMAPHORES
 from models.demos.qwen25_7b.plans.memory_configs import height_sharded, row_major_cores, width_sharded
 
 MAX_USERS = TILE  # a tile row holds 32 users
-L1 = 1_393_312  # bytes of a core that the runtime leaves for buffers
-SEMAPHORES = 40_000  # of it, for what collectives keep, and the holes between
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,12 @@ class DecodePlan:
         return 2 * self.batch <= self.grid.cores
 
     @property
-    def prefill_l1(self) -> int:
-        """Bytes of a core's L1 that a prefill matmul may take beside what stays: the rotary matrix, and the buffers of
-        two all-reduces with a summand from each chip."""
+    def l1_room(self) -> int:
+        """Bytes of a core's L1 beside what stays: the rotary matrix, the buffers of two all-reduces with a summand from
+        each chip, and what collectives keep."""
         summands = 2 * self.chips if self.chips > 1 else 0
         stays = 1 + summands * (self.hidden // TILE // self.residual.cores)  # tiles
-        return min(PREFILL_L1, L1 - stays * TILE_BYTES["bfloat16"] - SEMAPHORES)
+        return L1 - stays * TILE_BYTES["bfloat16"] - SEMAPHORES
 
     @property
     def residual_memory(self) -> ttnn.MemoryConfig:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.decode_matmul import streamed_tiles
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
-from models.demos.qwen25_7b.plans.matmul_plans import streamed_tiles
 
 HALF_CORES = 4  # cores that take each half of a joined matmul's result: two halves fill a row of the grid
 WORTH_BYTES, WORTH_SHARE = 1_000_000, 0.03  # what joining must save of the MLP's bytes a layer: 3.5 us of DRAM, and 3 %

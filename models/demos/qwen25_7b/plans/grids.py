@@ -57,11 +57,6 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def padded_prompt(tokens: int) -> int:
-    """Rows that prefill computes for a prompt: a power of two up to 1024, then multiples of 1024.
-
-    Few lengths mean few programs to compile; each is whole tiles and cuts evenly into prefill's passes.
-    """
-    if tokens > 1024:
-        return ceil_div(tokens, 1024) * 1024
+def padded_rows(tokens: int) -> int:
+    """Rows of the pass that computes `tokens` tokens: a power of two, a tile or more. Few lengths mean few programs."""
     return max(TILE, 1 << (tokens - 1).bit_length())

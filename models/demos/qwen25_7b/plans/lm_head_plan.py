@@ -1,7 +1,7 @@
 """How the LM head's columns are cut."""
 
+from models.demos.qwen25_7b.plans.decode_matmul import DECODE_L1, decode_l1_bytes
 from models.demos.qwen25_7b.plans.grids import TILE, divisors
-from models.demos.qwen25_7b.plans.matmul_plans import DECODE_L1, decode_l1_bytes
 
 PIECE_TILES = 16384 // TILE  # TtSampler fills a piece up to a power of two; topk on all cores takes no more than 2**15
 

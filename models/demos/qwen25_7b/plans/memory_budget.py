@@ -6,11 +6,11 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.blocks import BLOCK
+from models.demos.qwen25_7b.plans.decode_matmul import streamed_tiles
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div, padded_prompt
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
-from models.demos.qwen25_7b.plans.matmul_plans import streamed_tiles
-from models.demos.qwen25_7b.plans.page_plan import BLOCK, PagePlan
 
 BF16 = 2  # bytes
 
@@ -21,7 +21,7 @@ class MemoryBudget:
 
     weights: int  # projections with the padding of their banks, embedding, norms, rotary tables
     cache: int
-    activations: int  # prefill's largest step, for the longest prompt
+    activations: int  # logits of a step; all others live in L1
 
     @property
     def total(self) -> int:
@@ -34,20 +34,21 @@ class MemoryBudget:
         )
 
 
-def memory_budget(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: int, max_seq_len: int) -> MemoryBudget:
-    """The budget of a model for `users` users of up to max_seq_len tokens each."""
-    rows = padded_prompt(max_seq_len)
-    tiles = PagePlan.make(users, max_seq_len).blocks * plan.kv_heads * (BLOCK // TILE) * (config.head_dim // TILE)
-    product = GateUpPlan.make(config, plan, recipe)
-    wide = (
-        (4 if product.joined else 3) * product.tiles * TILE
-    )  # columns: gate and up (joined: and what they are cut from)
+def memory_budget(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int, blocks: int = 0, block: int = BLOCK
+) -> MemoryBudget:
+    """The budget of a model for texts of up to max_seq_len tokens, with a cache of `blocks` blocks."""
     return MemoryBudget(
         weights=weight_bytes(config, plan, recipe, max_seq_len),
-        cache=config.num_hidden_layers * 2 * tiles * TILE_BYTES[recipe.kv_cache],
-        # the residual and its normed copy, with the MLP's widest beside them: gate, up and their product
-        activations=rows * BF16 * (2 * config.hidden_size + wide),
+        cache=blocks * block_bytes(config, plan, recipe, block),
+        activations=TILE * plan.vocab * BF16,
     )
+
+
+def block_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, block: int) -> int:
+    """Of a block of all layers' keys and values, on one chip."""
+    tiles = plan.kv_heads * ceil_div(block, TILE) * ceil_div(config.head_dim, TILE)
+    return config.num_hidden_layers * 2 * tiles * TILE_BYTES[recipe.kv_cache]
 
 
 def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:

@@ -42,3 +42,8 @@ def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int) ->
     width = ceil_div(columns, TILE * banks.x * banks.y) * TILE
     spec = ttnn.ShardSpec(rectangle(Grid(banks.x, banks.y)), (rows, width), ttnn.ShardOrientation.ROW_MAJOR)
     return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
+
+
+def block_sharded(rows: int, width: int, grid: Grid) -> ttnn.MemoryConfig:
+    """[1, 1, rows, up to width * grid.x] cut into blocks: rows over the grid's rows, `width` columns over each of its columns."""
+    return _l1(ttnn.TensorMemoryLayout.BLOCK_SHARDED, rectangle(grid), rows // grid.y, width)

@@ -1,5 +1,7 @@
 """Hugging Face's Qwen2 as the reference, in float32, with weights as hard on precision as the 7B's."""
 
+from typing import Optional
+
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -20,10 +22,24 @@ def hf_config(config: QwenConfig) -> Qwen2Config:
         head_dim=config.head_dim,
         rms_norm_eps=config.rms_norm_eps,
         rope_theta=config.rope_theta,
+        rope_scaling=_rope_scaling(config),
         max_position_embeddings=config.max_position_embeddings,
         tie_word_embeddings=config.tie_word_embeddings,
         attn_implementation="sdpa",
     )
+
+
+def _rope_scaling(config: QwenConfig) -> Optional[dict]:
+    yarn = config.yarn
+    return yarn and {
+        "rope_type": "yarn",
+        "factor": yarn.factor,
+        "original_max_position_embeddings": yarn.original_context,
+        "attention_factor": yarn.attention_factor,
+        "beta_fast": yarn.beta_fast,
+        "beta_slow": yarn.beta_slow,
+        "truncate": yarn.truncate,
+    }
 
 
 def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]:

@@ -1,20 +1,16 @@
-"""Generator: prompts in, token ids out, step by step."""
+"""Generator: prompts in, token ids out, as they come."""
 
-from dataclasses import dataclass
-from typing import Collection, Iterator, Sequence
-
-import torch
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Callable, Collection, Iterator, Optional, Sequence
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Sampling
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.page_plan import NOWHERE
-from models.demos.qwen25_7b.serving.noise import gumbel, stream_key
+from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling
+from models.demos.qwen25_7b.serving.batch import Batch, Text
+from models.demos.qwen25_7b.serving.passes import Pass
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.request import check_request
-from models.demos.qwen25_7b.serving.sampling import choose
-
-AHEAD = 2  # decode steps in flight where the chips sample: one computing, one waiting for it
 
 
 @dataclass(frozen=True)
@@ -26,99 +22,39 @@ class Token:
     last: bool  # a stop token, or the last that was asked for
 
 
-class _Users:
-    """The users of one replica: who they are, their next tokens and positions, and whose turn is over.
+@dataclass
+class _Call:
+    """One call of generate that is being served."""
 
-    Row r of the replica's batch is user users[r]; keys[r] is what its draws depend on.
-    """
+    waiting: deque[Text]
+    stop_ids: frozenset[int]
+    progress: Callable[[int, int], None]
+    prompts: int  # tokens of all prompts
+    prefilled: int = 0
+    cancelled: set[int] = field(default_factory=set)
 
-    def __init__(self, replica: Replica, users: Sequence[int], samplings: Sequence[Sampling]):
-        self.replica, self.users = replica, users
-        self.pages = replica.model.pages
-        self.samplings = [samplings[user] for user in users]
-        self.keys = [stream_key(sampling.seed) for sampling in self.samplings]
-        self.drawing = [
-            row for row, sampling in enumerate(self.samplings) if not sampling.greedy and not replica.host_logits
-        ]
-        self.tokens = [0] * replica.batch
-        self.positions = [NOWHERE] * replica.batch  # where the next unread step writes
-        self.tables = torch.stack([self.pages.decode_table([])] * replica.batch)
-        self.moved = True  # whether someone came or went since the device was last told
-        if not replica.host_logits:
-            replica.place_sampling(self.samplings)
-
-    def prefill(self, row: int, prompt: Sequence[int]) -> int:
-        """The token that follows a user's prompt."""
-        if row in self.drawing:
-            self._place_noise([row], [len(prompt)])
-        self.replica.prefill(prompt, self.pages.blocks_of(row, len(prompt)))
-        return self._chosen(self.replica.read(), row, len(prompt))
-
-    def enter(self, row: int, token: int, position: int, context: int) -> None:
-        """A user's first token is known; it may grow to `context` tokens."""
-        self.tokens[row], self.positions[row] = token, position
-        self.tables[row] = self.pages.decode_table(self.pages.blocks_of(row, context))
-
-    def leave(self, row: int) -> None:
-        """Its row is idle from now on."""
-        self.tokens[row], self.positions[row] = 0, NOWHERE
-        self.tables[row] = self.pages.decode_table([])
-        self.moved = True
-
-    def launch(self, steps: int) -> None:
-        """Have up to `steps` steps in flight. Where the chips sample, the next one needs nothing from the host, so it is
-        under way while this one's tokens are read; unless users came or went: then all that is in flight is read first.
-        """
-        ahead = 1 if self.replica.host_logits else AHEAD
-        while self.replica.in_flight < min(steps, ahead) and not (self.moved and self.replica.in_flight):
-            if self.moved:
-                self.replica.place(self.tokens, self.positions, self.tables)
-                self.moved = False
-            elif self.replica.host_logits:
-                self.replica.place_tokens(self.tokens)
-            drawing = [row for row in self.drawing if self.positions[row] != NOWHERE]
-            # The step writes after those in flight, and draws the token behind what it writes.
-            self._place_noise(drawing, [self.positions[row] + self.replica.in_flight + 1 for row in drawing])
-            self.replica.launch()
-
-    def read(self, rows: Sequence[int]) -> list[int]:
-        """The tokens of these rows from the oldest step in flight."""
-        outcome = self.replica.read()
-        self.positions = [at if at == NOWHERE else at + 1 for at in self.positions]
-        return [self._chosen(outcome, row, self.positions[row]) for row in rows]
-
-    def drain(self) -> None:
-        """Read what is in flight and forget it."""
-        while self.replica.in_flight:
-            self.read([])
-
-    def _chosen(self, outcome: Sequence, row: int, position: int) -> int:
-        """The token at `position` of the row's text."""
-        token = outcome[row]
-        if self.replica.host_logits:
-            token = choose(token, self.samplings[row], self.keys[row], position)
-        self.tokens[row] = token
-        return token
-
-    def _place_noise(self, rows: Sequence[int], positions: Sequence[int]) -> None:
-        """For the next step to draw rows[i]'s token at positions[i]."""
-        if not rows:
-            return
-        noise = torch.zeros(MAX_USERS, CANDIDATES)
-        noise[list(rows)] = gumbel([self.keys[row] for row in rows], positions, CANDIDATES)
-        self.replica.place_noise(noise)
+    def computed(self, work: Pass) -> None:
+        self.prefilled += sum(piece.end - max(piece.first, piece.prompt.start) for piece in work.pieces)
+        self.progress(min(self.prefilled, self.prompts), self.prompts)
 
 
 class Generator:
     """Serves prompts with one or more replicas of a model, each on its own chips.
 
-    User u is served by replica u % len(replicas).
+    Any number of prompts: who finds no free row waits for one. A text that begins as one that a replica's cache still
+    holds is prefilled from where they part. on_host: choose tokens on the host.
     """
 
-    def __init__(self, replicas: Sequence[Replica]):
+    def __init__(self, replicas: Sequence[Replica], *, on_host: bool = False):
         self.replicas = replicas
-        self.users = sum(replica.batch for replica in replicas)
-        self._serving = False
+        self._on_host = on_host
+        self._batches = [Batch(replica, on_host=on_host) for replica in replicas]
+        self._call: Optional[_Call] = None
+
+    @property
+    def users(self) -> int:
+        """Texts that are written at once."""
+        return sum(replica.batch for replica in self.replicas)
 
     def generate(
         self,
@@ -127,76 +63,120 @@ class Generator:
         *,
         stop_ids: Collection[int] = (),
         sampling: Sampling | Sequence[Sampling] = GREEDY,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Iterator[Token]:
         """New tokens as they come, a prompt's first one right after its prefill; stop tokens are among them.
 
         sampling: one for all users or one a user. Users without a seed draw from streams of their own; users with the same
-        seed and prompt say the same.
+        seed and prompt say the same. progress: called with (tokens prefilled, tokens of all prompts).
         A generator serves one call at a time: iterating to the end or closing the iterator leaves it ready for another.
-        UserError, at once, for a request that cannot be served, and while another call's iterator is at work.
+        UserError, at once, for a request that cannot be served, and while another call's iterator is at work. What fails in
+        a step ends this call's requests and no others.
         """
         model = self.replicas[0].model
-        check_request(
-            prompts,
-            max_new_tokens,
-            model.max_seq_len,
-            self.users,
-            vocab_size=model.config.vocab_size,
-            stop_ids=stop_ids,
-        )
+        check_request(prompts, max_new_tokens, model.max_seq_len, vocab_size=model.config.vocab_size, stop_ids=stop_ids)
         samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
         if len(samplings) != len(prompts):
             raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(samplings)} samplings")
-        for user, wanted in enumerate(samplings):
-            if not self.replicas[user % len(self.replicas)].host_logits:
-                wanted.check_on_device()
         self._check_idle()
-        return self._serve(prompts, max_new_tokens, frozenset(stop_ids), samplings)
+        texts = [Text(user, p, max_new_tokens, s) for user, (p, s) in enumerate(zip(prompts, samplings))]
+        return self._serve(_Call(deque(texts), frozenset(stop_ids), progress, sum(map(len, prompts))))
 
-    def _check_idle(self) -> None:
-        if self._serving:
-            raise UserError(
-                "this generator is in the middle of another call: read its iterator to the end, or close() it, first"
-            )
-
-    def _serve(
-        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, stop_ids: frozenset[int], samplings: list[Sampling]
-    ) -> Iterator[Token]:
-        self._check_idle()  # another call may have begun since this one was made
-        self._serving = True
-        count = len(self.replicas)
-        groups = []
-        left = [max_new_tokens] * len(prompts)
-
-        def token_of(user: int, id: int) -> Token:
-            left[user] = 0 if id in stop_ids else left[user] - 1
-            return Token(user, id, last=not left[user])
-
-        try:
-            for i, replica in enumerate(self.replicas):
-                groups.append(_Users(replica, range(i, len(prompts), count), samplings))
-            for user, prompt in enumerate(prompts):
-                group, row = groups[user % count], user // count
-                token = token_of(user, group.prefill(row, prompt))
-                if not token.last:
-                    group.enter(row, token.id, len(prompt), len(prompt) + max_new_tokens)
-                yield token
-            while any(left):
-                working = [group for group in groups if any(left[user] for user in group.users)]
-                for group in working:  # all replicas are under way before the first is read
-                    group.launch(max(left[user] for user in group.users))
-                for group in working:
-                    rows = [row for row, user in enumerate(group.users) if left[user]]
-                    for row, id in zip(rows, group.read(rows), strict=True):
-                        token = token_of(group.users[row], id)
-                        if token.last:
-                            group.leave(row)
-                        yield token
-        finally:
-            for group in groups:
-                group.drain()
-            self._serving = False
+    def cancel(self, user: int) -> None:
+        """Of the call that is being served: the user's text ends where it is, and its row is free at the next step."""
+        if self._call is not None:
+            self._call.cancelled.add(user)
 
     def close(self) -> None:
         for replica in self.replicas:
             replica.close()
+
+    def _check_idle(self) -> None:
+        if self._call is not None:
+            raise UserError(
+                "this generator is in the middle of another call: read its iterator to the end, or close() it, first"
+            )
+
+    def _serve(self, call: _Call) -> Iterator[Token]:
+        self._check_idle()  # another call may have begun since this one was made
+        self._call = call
+        try:
+            while call.waiting or any(batch.texts for batch in self._batches):
+                yield from self._prefill(call)
+                for batch in self._batches:  # all replicas are under way before the first is read
+                    if batch.texts:
+                        batch.launch(max(text.left for text in batch.texts))
+                for batch in self._batches:
+                    if batch.in_flight:
+                        yield from self._given(call, batch, batch.read())
+                for batch in self._batches:
+                    self._make_room(call, batch)
+        except GeneratorExit:
+            self._end()
+            raise
+        except BaseException:
+            self._begin_anew()
+            raise
+        self._end()
+
+    def _prefill(self, call: _Call) -> Iterator[Token]:
+        """Let in who finds room, and yield their first tokens."""
+        for batch in self._batches:
+            while call.waiting and batch.has_room and batch.in_flight:
+                yield from self._given(call, batch, batch.read())
+        plans = [(batch, batch.passes(texts)) for batch, texts in self._admitted(call).items()]
+        for round_ in zip_longest(*(passes for _, passes in plans)):
+            at_work = [(batch, work) for (batch, _), work in zip(plans, round_) if work is not None]
+            for batch, work in at_work:
+                batch.run(work)
+                call.computed(work)
+            for batch, work in at_work:
+                yield from self._given(call, batch, batch.answers(work))
+
+    def _admitted(self, call: _Call) -> dict[Batch, list[Text]]:
+        """Texts dealt out one by one, each to the batch with the fewest."""
+        came: dict[Batch, list[Text]] = {}
+        while call.waiting:
+            text = call.waiting[0]
+            if text.user not in call.cancelled:
+                by_company = sorted(self._batches, key=lambda batch: len(batch.texts))
+                home = next((batch for batch in by_company if batch.admit(text)), None)
+                if home is None:
+                    break
+                came.setdefault(home, []).append(text)
+            call.waiting.popleft()
+        return came
+
+    def _given(self, call: _Call, batch: Batch, texts: Sequence[Text]) -> Iterator[Token]:
+        """The newest tokens of these texts; who is through leaves."""
+        tokens = []
+        for text in texts:
+            if text.user in call.cancelled:
+                batch.leave(text)
+                continue
+            if text.tokens[-1] in call.stop_ids:
+                text.left = 0
+            tokens.append(Token(text.user, text.tokens[-1], text.done))
+            if text.done:
+                batch.leave(text)
+        yield from tokens
+
+    def _make_room(self, call: _Call, batch: Batch) -> None:
+        """Where blocks ran short, the last that came waits until there are some again, and is computed anew then."""
+        while (text := batch.crowded()) is not None:
+            batch.leave(text)
+            call.waiting.appendleft(text)
+
+    def _end(self) -> None:
+        for batch in self._batches:
+            batch.drain()
+            for text in batch.texts:
+                batch.leave(text)
+        self._call = None
+
+    def _begin_anew(self) -> None:
+        """After a fault nothing is known of what was in flight or in the caches."""
+        for replica in self.replicas:
+            replica.forget()
+        self._batches = [Batch(replica, on_host=self._on_host) for replica in self.replicas]
+        self._call = None

@@ -1,79 +1,157 @@
-"""Replica: one model on its row of chips, with the tensors that its steps read and the traces that run them."""
+"""Replica: one model on its row of chips, with its caches, the tensors that its steps read and the traces that run them."""
 
 from collections import deque
-from typing import Callable, NamedTuple, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 import ttnn
 
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.loading.load import load_model
+from models.demos.qwen25_7b.plans.blocks import (
+    BLOCK,
+    NOWHERE,
+    attention_table,
+    blocks_for,
+    check_block,
+    continued_width,
+    table_width,
+)
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.grids import padded_prompt
-from models.demos.qwen25_7b.plans.page_plan import NOWHERE, prefill_table
-from models.demos.qwen25_7b.serving.trace import Queues, TracedStep
-from models.demos.qwen25_7b.tt.placement import host_replicated
+from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
+from models.demos.qwen25_7b.serving.passes import Pass, PassValues
+from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.kv_cache import TtKVCache, allocate_caches
+from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, host_controls, host_noise
-from models.demos.qwen25_7b.tt.transformer import DecodeInputs, PrefillInputs, TtTransformer
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.weights import TensorSource
 
-TRACED_PROMPTS = (128, 1024)  # padded lengths; others run op by op
+TRACED_ROWS = (128, 512)  # passes that replay a trace; others run op by op
 
 
-class TracedPrompt(NamedTuple):
-    """A padded prompt length that is traced."""
+class Work(NamedTuple):
+    """A kind of pass: how many rows, whether it goes on from what the caches hold, whether anybody's logits are wanted."""
 
-    inputs: PrefillInputs
+    rows: int
+    continued: bool
+    answered: bool
+
+
+class TracedPass(NamedTuple):
+    inputs: PromptInputs | ContinuedInputs
     step: TracedStep
 
 
 class Replica:
-    """Steps are launched and read apart, so that all replicas of a mesh work at once, and one ahead of its reader.
+    """Steps and passes are launched and read apart, so that all replicas of a mesh work at once, and one ahead of its reader.
 
-    A step's outcome is a token id a row of the batch, sampled on the chips; with host_logits it is the logits instead.
-    traced: replay captured steps (not possible in slow dispatch). queues: command queues that the mesh was opened with.
+    Each gives a token id a row of the batch, chosen on the chips, and leaves the logits that it was chosen from.
+    caches: one a layer, made for this model. traced: replay captured steps (not possible in slow dispatch).
+    queues: command queues that the mesh was opened with.
     """
 
-    def __init__(self, model: TtTransformer, *, traced: bool, queues: int = 1, host_logits: bool = False):
-        self.model, self.mesh_device = model, model.mesh_device
+    def __init__(self, model: TtTransformer, caches: Sequence[TtKVCache], *, traced: bool, queues: int = 1):
+        self.model, self.mesh_device, self.caches = model, model.mesh_device, caches
         self.batch = model.decode.batch
-        self.host_logits = host_logits
-        self.queues = Queues(self.mesh_device, queues)
-        idle = [NOWHERE] * self.batch, torch.stack([model.pages.decode_table([])] * self.batch)
+        self.block, self.blocks = caches[0].block, caches[0].shape[0]
+        self.width = table_width(model.max_seq_len, self.block)
+        self.queues = Queues(self.mesh_device, queues, events=traced)
         # All that stays is allocated here, before a trace is captured: a replay writes where memory was free at its capture.
-        self.inputs = DecodeInputs(*self._on_device(self._host_inputs([0] * self.batch, *idle)))
+        nothing = attention_table([], self.width)
+        idle = [0] * self.batch, [NOWHERE] * self.batch, torch.stack([nothing] * self.batch)
+        self.inputs = DecodeInputs(*self._on_device(self._host_inputs(*idle)))
         noise = host_noise(self.mesh_device, torch.zeros(MAX_USERS, CANDIDATES))
         self.controls = SamplingControls(*self._on_device((*host_controls(self.mesh_device, []), noise)))
         self._tokens = ttnn.get_device_tensors(self.inputs.tokens)[0]  # every chip holds the same: one is read
-        longest = padded_prompt(model.max_seq_len)
-        self.prompts = {rows: self._traced_prompt(rows) for rows in TRACED_PROMPTS if traced and rows <= longest}
         self.decode = TracedStep(self.mesh_device, self._decode, traced=traced)
-        self._pending = deque()
+        self.passes = {work: self._traced_pass(work) for work in self._works() if traced}
+        self._compiled: set = set()  # kinds of work that ran once
+        self._pending: deque[PendingRead] = deque()
+        self._logits: list[ttnn.Tensor] = []
+        self._untraced: list[ttnn.Tensor] = []  # the logits of the last pass that replays no trace
 
-    def prefill(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
-        """Fill `blocks` (the user's, in order) of all layers' caches with a prompt; `read` gives what follows it.
+    @classmethod
+    def load(
+        cls,
+        mesh_device: ttnn.MeshDevice,
+        source: TensorSource | Mapping[str, torch.Tensor],
+        config: QwenConfig,
+        recipe: Recipe,
+        *,
+        users: int,
+        max_seq_len: int,
+        block: int = BLOCK,
+        blocks: Optional[int] = None,
+        traced: bool,
+        queues: int = 1,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> "Replica":
+        """A model for `users` texts of up to max_seq_len tokens at once, with its caches, on a row of chips.
 
-        Every row of the outcome is this prompt's, chosen by the row's controls and noise: take the user's.
+        source: what open_checkpoint gave, loaded through its tile cache; or a Checkpoint, or a state dict. block, blocks: tokens in a cache's block, and how many there are; default: as
+        many as all users need to fill their contexts. progress: as in load_model. UserError, before a weight is read,
+        if the whole does not fit the chips' DRAM.
         """
-        rows = padded_prompt(len(tokens))
-        prompt = self._host_prompt(rows, tokens, blocks)
-        if rows in self.prompts:
-            traced = self.prompts[rows]
-            self.queues.write(list(zip(prompt, traced.inputs, strict=True)))
-            self._pending.append(self._outcome(traced.step.run()))
+        plan = ParallelPlan.make(config, chips_in_row(mesh_device))
+        check_block(block)
+        blocks = blocks_for(users, max_seq_len, block) if blocks is None else blocks
+        if blocks < table_width(max_seq_len, block):
+            raise UserError(
+                f"a cache of {blocks} blocks of {block} tokens cannot hold one text of {max_seq_len} tokens: it takes "
+                f"{table_width(max_seq_len, block)} blocks"
+            )
+        check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len, blocks, block))
+        model = load_model(source, config, mesh_device, recipe, batch=users, max_seq_len=max_seq_len, progress=progress)
+        caches = allocate_caches(mesh_device, config, plan, recipe, blocks, block)
+        return cls(model, caches, traced=traced, queues=queues)
+
+    # ---- passes over prompts
+
+    def prefill(self, work: Pass) -> None:
+        """Fill the caches with the pass's pieces; `read` gives what follows those that end in it, at their rows of the batch.
+
+        A pass that answers nobody has nothing to read.
+        """
+        values = self._host_pass(PassValues.of(work, self.block, self.width))
+        kind = Work(work.rows, work.continued, bool(work.answered))
+        self._about_to_run(kind)
+        if kind in self.passes:
+            traced = self.passes[kind]
+            self.queues.write(list(zip(values, traced.inputs, strict=True)))
+            self._started(traced.step.run(), kind.answered)
             return
-        inputs = PrefillInputs(*self._on_device(prompt))
-        results = self._prefill(inputs)
-        outcome = self._outcome(results)()
-        self._pending.append(lambda: outcome)
-        for tensor in (*inputs, *results):
+        inputs = _inputs(kind)(*self._on_device(values))
+        pieces = self._prefill(inputs, kind.answered)
+        self._started(pieces, kind.answered)
+        for tensor in (*inputs, *self._untraced):
             ttnn.deallocate(tensor)
+        self._untraced = pieces
+
+    def _prefill(self, inputs: PromptInputs | ContinuedInputs, answered: bool) -> list[ttnn.Tensor]:
+        if not answered:
+            self.model.fill_prefill(inputs, self.caches)
+            return []
+        return self._chosen(self.model.forward_prefill(inputs, self.caches))
+
+    # ---- steps
 
     def place(self, tokens: Sequence[int], positions: Sequence[int], page_table: torch.Tensor) -> None:
         """Where the next step starts: tokens[u] goes to positions[u] for each row of the batch; NOWHERE: the row is idle.
 
-        page_table: [batch, blocks_per_user] int32. Needed when users come or go; else the chips go on by themselves, each
-        user at its next position, with the token that was sampled for it, and idle rows stay idle.
+        page_table: [batch, width] int32. Needed when texts come or go; else the chips go on by themselves, each text at
+        its next position, with the token that was chosen for it, and idle rows stay idle.
         """
         self.queues.write(list(zip(self._host_inputs(tokens, positions, page_table), self.inputs, strict=True)))
+
+    def place_tables(self, page_table: torch.Tensor) -> None:
+        """The texts have grown into other blocks; nothing else changes."""
+        table = host_replicated(page_table, self.mesh_device, ttnn.int32)
+        self.queues.write([(table, self.inputs.page_table)])
 
     def place_sampling(self, samplings: Sequence[Sampling]) -> None:
         """How row u of the batch is sampled from now on."""
@@ -89,66 +167,90 @@ class Replica:
 
     def launch(self) -> None:
         """Start a decode step; `read` waits for it."""
-        self._pending.append(self._outcome(self.decode.run()))
+        self._about_to_run("decode")
+        self._started(self.decode.run(), answered=True)
+
+    def _decode(self) -> list[ttnn.Tensor]:
+        pieces = self._chosen(self.model.forward_decode(self.inputs, self.caches))
+        ttnn.plus_one(self.inputs.positions, skip_negative_entries=True)
+        # An idle row counts up here from 0, where `place` put it: never past a text, which began there or later.
+        ttnn.plus_one(self.inputs.rotary_positions)
+        return pieces
+
+    # ---- what comes out
 
     @property
     def in_flight(self) -> int:
-        """Steps launched and not read."""
+        """Steps and answering passes launched and not read."""
         return len(self._pending)
 
-    def read(self) -> Sequence:
-        """The outcome of the oldest step that was not read: 32 token ids, or logits [32, vocab_size] with host_logits."""
-        return self._pending.popleft()()
+    def read(self) -> list[int]:
+        """32 token ids of the oldest step or pass that was not read."""
+        return ttnn.to_torch(self._pending.popleft().get()).flatten().tolist()
+
+    def logits(self) -> torch.Tensor:
+        """[32, vocab_size] that the newest step or pass chose from; the next one overwrites them."""
+        return self.model.read_logits(self._logits)
 
     def close(self) -> None:
         """Release the traces; the model's tensors go with the mesh."""
-        for step in (self.decode, *(prompt.step for prompt in self.prompts.values())):
+        for step in (self.decode, *(traced.step for traced in self.passes.values())):
             step.release()
 
-    def _traced_prompt(self, rows: int) -> TracedPrompt:
-        inputs = PrefillInputs(*self._on_device(self._host_prompt(rows, [0], [])))
-        return TracedPrompt(inputs, TracedStep(self.mesh_device, lambda: self._prefill(inputs), traced=True))
+    def forget(self) -> None:
+        """After a fault: what was in flight is lost, and traces are captured anew."""
+        self._pending.clear()
+        self.close()
 
-    def _decode(self) -> list[ttnn.Tensor]:
-        results = []
-        if self.host_logits:
-            results = self.model.forward_decode(self.inputs)
+    def _about_to_run(self, kind) -> None:
+        """Nothing is compiled while a trace exists: what a program keeps for good (semaphores in L1, its kernels) would lie
+        where the trace has its temporaries, and its next replay would overwrite it. Traces are captured again when used."""
+        if kind not in self._compiled:
+            self.close()
+            self._compiled.add(kind)
+
+    def _chosen(self, pieces: list[ttnn.Tensor]) -> list[ttnn.Tensor]:
+        self.model.sampler.forward(pieces, self.controls, self.inputs.tokens)
+        return pieces
+
+    def _started(self, pieces: list[ttnn.Tensor], answered: bool) -> None:
+        """Token ids are on their way already: 128 bytes."""
+        if answered:
+            self._logits = pieces
+            self._pending.append(self.queues.read(self._tokens))
+
+    # ---- tensors
+
+    def _works(self) -> list[Work]:
+        """The kinds of passes that are traced. Only whole chunks answer nobody: more of their text follows."""
+        longest = self.model.longest_pass
+        rows = sorted({min(rows, longest) for rows in TRACED_ROWS} | {longest})
+        works = [Work(r, continued, True) for r in rows for continued in (False, True)]
+        return works + [Work(longest, continued, False) for continued in (False, True)]
+
+    def _traced_pass(self, kind: Work) -> TracedPass:
+        blank = torch.zeros(1, 1, 1, kind.rows), torch.zeros(1, kind.rows)
+        table = torch.full((1, -(-kind.rows // self.block)), -1)
+        if kind.continued:
+            where = torch.zeros(1), torch.zeros(1, continued_width(self.width))
         else:
-            self.model.sample_decode(self.inputs, self.controls, self.inputs.tokens)
-        ttnn.plus_one(self.inputs.positions, skip_negative_entries=True)
-        # An idle row counts up here from 0, where `place` put it: never past a user, who began at 1 or later.
-        ttnn.plus_one(self.inputs.rotary_positions)
-        return results
-
-    def _prefill(self, inputs: PrefillInputs) -> list[ttnn.Tensor]:
-        if self.host_logits:
-            return self.model.forward_prefill(inputs)
-        self.model.sample_prefill(inputs, self.controls, self.inputs.tokens)
-        return []
-
-    def _outcome(self, results: list[ttnn.Tensor]) -> Callable[[], Sequence]:
-        """What waits for the step that was just started. Token ids are on their way already: 128 bytes."""
-        if self.host_logits:
-            return lambda: self.model.read_logits(results)
-        ids = self.queues.read(self._tokens)
-        return lambda: ttnn.to_torch(ids.get()).flatten().tolist()
+            where = (torch.zeros(kind.rows // TILE + 1),)
+        values = PassValues(*blank, table, torch.zeros(1, MAX_USERS), where)
+        inputs = _inputs(kind)(*self._on_device(self._host_pass(values)))
+        step = TracedStep(self.mesh_device, lambda: self._prefill(inputs, kind.answered), traced=True)
+        return TracedPass(inputs, step)
 
     def _on_device(self, tensors: Sequence[ttnn.Tensor]) -> list[ttnn.Tensor]:
         return [ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in tensors]
 
-    def _host_prompt(self, rows: int, tokens: Sequence[int], blocks: Sequence[int]) -> tuple[ttnn.Tensor, ...]:
-        """The tensors of PrefillInputs, in its order, on the host; what lies past the prompt is written nowhere."""
-        padded = torch.zeros(1, 1, 1, rows, dtype=torch.int32)
-        padded[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        positions = torch.arange(rows, dtype=torch.int32)[None]
-        positions[:, len(tokens) :] = 0  # padding may be longer than the rotary tables
-        table = prefill_table(blocks, rows)[None]
-        last = torch.full((1, MAX_USERS), len(tokens) - 1, dtype=torch.int32)
-        dtypes = (ttnn.uint32, ttnn.uint32, ttnn.int32, ttnn.uint32)
-        return tuple(
-            host_replicated(value, self.mesh_device, dtype)
-            for value, dtype in zip((padded, positions, table, last), dtypes)
-        )
+    def _host_pass(self, values: PassValues) -> list[ttnn.Tensor]:
+        unsigned = [values.tokens, values.positions], [values.fill_table], [values.rows], values.where
+        dtypes = ttnn.uint32, ttnn.int32, ttnn.uint32, ttnn.int32
+        return [
+            host_replicated(value.int(), self.mesh_device, dtype)
+            for group, dtype in zip(unsigned, dtypes)
+            for value in group
+        ]
 
     def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:
         """The tensors of DecodeInputs, in its order, on the host."""
@@ -161,3 +263,7 @@ class Replica:
         row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
         row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
         return host_replicated(row, self.mesh_device, ttnn.uint32)
+
+
+def _inputs(kind: Work) -> type:
+    return ContinuedInputs if kind.continued else PromptInputs

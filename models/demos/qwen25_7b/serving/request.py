@@ -4,14 +4,12 @@ from numbers import Integral
 from typing import Any, Collection, Optional, Sequence
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 
 
 def check_request(
     prompts: Sequence[Sequence[int]],
     max_new_tokens: int,
     max_seq_len: int,
-    max_users: int = MAX_USERS,
     *,
     vocab_size: Optional[int] = None,
     stop_ids: Collection[int] = (),
@@ -19,8 +17,8 @@ def check_request(
     """UserError, naming the prompt and the limit, for a request that the model cannot serve."""
     if not isinstance(stop_ids, Collection) or not all(map(_is_id, stop_ids)):
         raise UserError(f"stop_ids must be a collection of token ids (empty for none), got {stop_ids!r}")
-    if not 1 <= len(prompts) <= max_users:
-        raise UserError(f"a batch is 1 to {max_users} prompts, got {len(prompts)}")
+    if not prompts:
+        raise UserError("there must be a prompt, got none")
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
     if max_seq_len < 1:

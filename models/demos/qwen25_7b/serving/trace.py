@@ -52,10 +52,11 @@ class Queues:
     A write waits for the steps before it, which may still read what it overwrites, and the steps after it wait for the
     write; a read waits for the steps before it, and the steps after it, which overwrite what it reads, for the read.
     With one queue (count 1) the program's order is the order.
+    events: whether a read may go on beside the host; slow dispatch has no events, there it is waited for at once.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, count: int):
-        self.mesh_device, self.two = mesh_device, count == 2
+    def __init__(self, mesh_device: ttnn.MeshDevice, count: int, *, events: bool = True):
+        self.mesh_device, self.two, self.events = mesh_device, count == 2, events
         self.transfer = TRANSFER if self.two else COMPUTE
 
     def write(self, pairs: list[tuple[ttnn.Tensor, ttnn.Tensor]]) -> None:
@@ -68,8 +69,8 @@ class Queues:
     def read(self, tensor: ttnn.Tensor) -> "PendingRead":
         """Start reading a tensor of one chip as it will be after the steps so far."""
         self._wait(self.transfer, COMPUTE)
-        host = tensor.cpu(blocking=not self.two, cq_id=self.transfer)
-        done = ttnn.record_event(self.mesh_device, self.transfer) if self.two else None
+        host = tensor.cpu(blocking=not self.events, cq_id=self.transfer)
+        done = ttnn.record_event(self.mesh_device, self.transfer) if self.events else None
         if self.two:
             ttnn.wait_for_event(COMPUTE, done)
         return PendingRead(host, done)

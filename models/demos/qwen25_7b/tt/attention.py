@@ -5,13 +5,13 @@ import ttnn
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.linear import TtLinear, compute_config
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
 from models.demos.qwen25_7b.weights import AttentionWeights
-
-PREFILL_CHUNK = 128  # tokens of q and of k that a core attends to at a time
 
 
 class TtQwenAttention:
@@ -26,11 +26,10 @@ class TtQwenAttention:
         recipe: Recipe,
         decode: DecodePlan,
         rotary: TtRotary,
-        cache: TtKVCache,
         all_reduce: TtAllReduce,
     ):
         self.config, self.plan, self.decode = config, plan, decode
-        self.rotary, self.cache, self.all_reduce = rotary, cache, all_reduce
+        self.rotary, self.all_reduce = rotary, all_reduce
         self.scale = config.head_dim**-0.5
         self.kernel = compute_config()
         self.qkv = TtLinear(
@@ -58,16 +57,11 @@ class TtQwenAttention:
             exp_approx_mode=False,
         )
 
-    def forward_decode(
-        self, x: ttnn.Tensor, rotation: Rotation, positions: ttnn.Tensor, page_table: ttnn.Tensor
-    ) -> ttnn.Tensor:
-        """x [1, 1, 32, hidden] on the residual cores -> the same.
-
-        positions: [batch] int32, where each user's token goes; rows at NOWHERE are no user's, and their result means
-        nothing. page_table: [batch, blocks_per_user] int32.
-        """
+    def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
+        """x [1, 1, 32, hidden] on the residual cores -> the same. Frees x. The result of a row at NOWHERE means nothing."""
         batch, head_dim = self.decode.batch, self.config.head_dim
         qkv = self.qkv.forward_decode(x)  # [1, 1, 32, qkv_width]
+        ttnn.deallocate(x)
         qkv = ttnn.reshape(qkv, (1, 1, batch, qkv.shape[3]), (1, 1, TILE, qkv.shape[3]))  # a view of the users' rows
         q, k, v = ttnn.experimental.nlp_create_qkv_heads_decode(
             qkv,
@@ -78,15 +72,15 @@ class TtQwenAttention:
         )  # [1, batch, heads, head_dim]
         ttnn.deallocate(qkv)
         q, k = self.rotary.forward_decode(q, k, rotation)
-        self.cache.update_decode(k, v, positions, page_table)
+        cache.update_decode(k, v, inputs.positions, inputs.page_table, fused=self.decode.fused_qk)
         ttnn.deallocate(k)
         ttnn.deallocate(v)
         heads = ttnn.transformer.paged_scaled_dot_product_attention_decode(
             q,
-            self.cache.keys,
-            self.cache.values,
-            page_table,
-            cur_pos_tensor=positions,
+            cache.keys,
+            cache.values,
+            inputs.page_table,
+            cur_pos_tensor=inputs.positions,
             scale=self.scale,
             program_config=self.sdpa_decode,
             compute_kernel_config=self.kernel,
@@ -100,44 +94,71 @@ class TtQwenAttention:
         ttnn.deallocate(rows)
         return self.all_reduce.forward_decode(y)
 
-    def forward_prefill(self, x: ttnn.Tensor, rotation: Rotation, page_table: ttnn.Tensor) -> ttnn.Tensor:
-        """x [1, 1, S, hidden] interleaved in DRAM -> the same; one user's tokens from position 0.
+    def forward_prefill(
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: PromptInputs, cache: TtKVCache, plan: PrefillPlan
+    ) -> ttnn.Tensor:
+        """x [1, 1, S, hidden] block-sharded in L1 -> the same. Frees x.
 
-        page_table: [1, S / BLOCK] int32, the user's.
+        Whole prompts side by side, each from its position 0: a row attends to the rows before it in its prompt, in
+        bfloat16 whatever the cache's format.
         """
-        qkv = self.qkv.forward_prefill(x)  # [1, 1, S, qkv_width]
-        q, k, v = ttnn.experimental.nlp_create_qkv_heads(
-            qkv,
-            num_heads=self.plan.q_heads,
-            num_kv_heads=self.plan.kv_heads,
-            transpose_k_heads=False,
-            memory_config=ttnn.DRAM_MEMORY_CONFIG,
-        )  # [1, heads, S, head_dim]
-        ttnn.deallocate(qkv)
-        q, k = self.rotary.forward_prefill(q, k, rotation)
-        self.cache.fill_prefill(k, v, page_table)
-        heads = ttnn.transformer.scaled_dot_product_attention(
+        q, k, v = self._rotated_heads(x, rotation, plan)
+        cache.fill_prefill(k, v, inputs.fill_table)
+        rows = ttnn.transformer.scaled_dot_product_attention(
             q,
             k,
             v,
             is_causal=True,
             scale=self.scale,
-            program_config=self._sdpa_prefill(q.shape[2]),
+            cu_window_seqlens=inputs.windows,
+            program_config=plan.attention_program(self.decode.grid),
             compute_kernel_config=self.kernel,
-        )  # [1, q_heads, S, head_dim]
+            output_concat_heads=True,
+            memory_config=plan.heads_memory,
+        )  # [1, 1, S, q_width]
         for used in (q, k, v):
             ttnn.deallocate(used)
-        rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.DRAM_MEMORY_CONFIG)  # [1, 1, S, q_width]
-        ttnn.deallocate(heads)
-        y = self.o.forward_prefill(rows)  # [1, 1, S, hidden], a summand
-        ttnn.deallocate(rows)
-        return self.all_reduce.forward_prefill(y)
+        return self._summed(rows, plan)
 
-    def _sdpa_prefill(self, tokens: int) -> ttnn.SDPAProgramConfig:
-        chunk = min(tokens, PREFILL_CHUNK)
-        return ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=(self.decode.grid.x, self.decode.grid.y),
-            q_chunk_size=chunk,
-            k_chunk_size=chunk,
-            exp_approx_mode=False,
+    def forward_continued(
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: ContinuedInputs, cache: TtKVCache, plan: PrefillPlan
+    ) -> ttnn.Tensor:
+        """The same for rows of one text from inputs.start on: they attend to all that the cache holds before them, too."""
+        q, k, v = self._rotated_heads(x, rotation, plan)
+        cache.fill_prefill(k, v, inputs.fill_table)
+        ttnn.deallocate(k)
+        ttnn.deallocate(v)
+        heads = ttnn.transformer.chunked_scaled_dot_product_attention(
+            q,
+            cache.keys,
+            cache.values,
+            inputs.page_table,
+            chunk_start_idx_tensor=inputs.start,
+            program_config=plan.attention_program(self.decode.grid),
+            compute_kernel_config=self.kernel,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
+        )  # [1, q_heads, S, head_dim]; its scale is head_dim**-0.5 by itself
+        ttnn.deallocate(q)
+        rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, q_width]
+        ttnn.deallocate(heads)
+        return self._summed(rows, plan)
+
+    def _rotated_heads(self, x: ttnn.Tensor, rotation: Rotation, plan: PrefillPlan) -> tuple[ttnn.Tensor, ...]:
+        """q [1, q_heads, S, head_dim], k and v [1, kv_heads, S, head_dim], interleaved in L1. Frees x."""
+        qkv = self.qkv.forward_prefill(x, plan.qkv, ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, qkv_width]
+        ttnn.deallocate(x)
+        q, k, v = ttnn.experimental.nlp_create_qkv_heads(
+            qkv,
+            num_heads=self.plan.q_heads,
+            num_kv_heads=self.plan.kv_heads,
+            transpose_k_heads=False,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
         )
+        ttnn.deallocate(qkv)
+        return *self.rotary.forward_prefill(q, k, rotation), v
+
+    def _summed(self, rows: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, q_width], freed -> [1, 1, S, hidden], the chips' sum."""
+        y = self.o.forward_prefill(rows, plan.o, plan.summand_memory)  # [1, 1, S, hidden], a summand
+        ttnn.deallocate(rows)
+        return self.all_reduce.forward_prefill(y, plan)

@@ -5,6 +5,7 @@ import ttnn
 
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.memory_configs import rectangle, width_sharded
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.placement import chips_in_row, replicate
 
 LINKS = 1  # ethernet links that a collective uses; a pair of neighbours in an N300 or T3K has two
@@ -46,10 +47,16 @@ class TtAllReduce:
         ttnn.deallocate(x)
         return y
 
-    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, hidden] interleaved in DRAM -> the same. Frees x where it makes a new one."""
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] in L1, a summand -> the sum, block-sharded as the residual. Frees x where it makes a new one.
+
+        Two ops: each chip adds up its part of the columns, then all get all parts.
+        """
         if self.chips == 1:
             return x
-        y = ttnn.all_reduce(x, cluster_axis=1, num_links=LINKS, topology=ttnn.Topology.Linear)
+        how = dict(cluster_axis=1, num_links=LINKS, topology=ttnn.Topology.Linear)
+        part = ttnn.reduce_scatter(x, dim=3, memory_config=plan.scattered_memory, **how)  # [1, 1, S, hidden / chips]
         ttnn.deallocate(x)
+        y = ttnn.all_gather(part, dim=3, memory_config=plan.residual_memory, **how)
+        ttnn.deallocate(part)
         return y

@@ -3,7 +3,10 @@
 import ttnn
 
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import Rotation
@@ -22,29 +25,31 @@ class TtDecoderLayer:
         self.post_attention_norm, self.mlp = post_attention_norm, mlp
         self.memory = decode.residual_memory
 
-    def forward_decode(
-        self, x: ttnn.Tensor, rotation: Rotation, positions: ttnn.Tensor, page_table: ttnn.Tensor
-    ) -> ttnn.Tensor:
+    def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> the same. Frees x."""
-        normed = self.input_norm.forward_decode(x)
-        y = self.attention.forward_decode(normed, rotation, positions, page_table)
-        ttnn.deallocate(normed)
+        y = self.attention.forward_decode(self.input_norm.forward_decode(x), rotation, inputs, cache)
         h = self._add(x, y, self.memory)
-        normed = self.post_attention_norm.forward_decode(h)
-        y = self.mlp.forward_decode(normed)
-        ttnn.deallocate(normed)
+        y = self.mlp.forward_decode(self.post_attention_norm.forward_decode(h))
         return self._add(h, y, self.memory)
 
-    def forward_prefill(self, x: ttnn.Tensor, rotation: Rotation, page_table: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, hidden] interleaved in DRAM -> the same. Frees x."""
-        normed = self.input_norm.forward_prefill(x)
-        y = self.attention.forward_prefill(normed, rotation, page_table)
-        ttnn.deallocate(normed)
-        h = self._add(x, y, ttnn.DRAM_MEMORY_CONFIG)
-        normed = self.post_attention_norm.forward_prefill(h)
-        y = self.mlp.forward_prefill(normed)
-        ttnn.deallocate(normed)
-        return self._add(h, y, ttnn.DRAM_MEMORY_CONFIG)
+    def forward_prefill(
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: PromptInputs, cache: TtKVCache, plan: PrefillPlan
+    ) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> the same. Frees x."""
+        y = self.attention.forward_prefill(self.input_norm.forward_prefill(x, plan), rotation, inputs, cache, plan)
+        return self._prefill_rest(x, y, plan)
+
+    def forward_continued(
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: ContinuedInputs, cache: TtKVCache, plan: PrefillPlan
+    ) -> ttnn.Tensor:
+        """The same for a piece of a text whose beginning the cache holds."""
+        y = self.attention.forward_continued(self.input_norm.forward_prefill(x, plan), rotation, inputs, cache, plan)
+        return self._prefill_rest(x, y, plan)
+
+    def _prefill_rest(self, x: ttnn.Tensor, y: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        h = self._add(x, y, plan.residual_memory)
+        y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(h, plan), plan)
+        return self._add(h, y, plan.residual_memory)
 
     @staticmethod
     def _add(residual: ttnn.Tensor, update: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:

@@ -3,6 +3,7 @@
 import ttnn
 
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.placement import place
 from models.demos.qwen25_7b.weights import Weight
 
@@ -19,7 +20,7 @@ class TtEmbedding:
         x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=self.memory)
         return ttnn.unsqueeze_to_4D(x)
 
-    def forward_prefill(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 1, S] uint32 -> [1, 1, S, hidden] interleaved in DRAM."""
-        x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+    def forward_prefill(self, tokens: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, 1, S] uint32 -> [1, 1, S, hidden] block-sharded in L1."""
+        x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=plan.residual_memory)
         return ttnn.unsqueeze_to_4D(x)

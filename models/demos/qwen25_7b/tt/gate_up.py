@@ -7,6 +7,7 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES
 from models.demos.qwen25_7b.plans.grids import TILE, most_even
 from models.demos.qwen25_7b.plans.memory_configs import row_major_cores, width_sharded_over
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.linear import TtLinear
 from models.demos.qwen25_7b.weights import Weight
 
@@ -25,11 +26,17 @@ class TtGateUp:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on out_cores."""
         gate = self.gate.forward_decode(x)  # [1, 1, 32, mlp]
         up = self.up.forward_decode(x)  # [1, 1, 32, mlp]
-        return _product(gate, up, gate.memory_config())
+        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=gate.memory_config())
+        ttnn.deallocate(gate)
+        ttnn.deallocate(up)
+        return hidden
 
-    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, hidden] interleaved in DRAM -> [1, 1, S, mlp]."""
-        return _product(self.gate.forward_prefill(x), self.up.forward_prefill(x), ttnn.DRAM_MEMORY_CONFIG)
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, mlp], block-sharded too. Frees x."""
+        gate = self.gate.forward_prefill(x, plan.gate_up, plan.wide_memory)
+        up = self.up.forward_prefill(x, plan.gate_up, plan.wide_memory)
+        ttnn.deallocate(x)
+        return _product_in_place(gate, up)
 
 
 class TtJoinedGateUp:
@@ -58,19 +65,26 @@ class TtJoinedGateUp:
         ttnn.deallocate(both)
         return hidden
 
-    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, hidden] interleaved in DRAM -> [1, 1, S, columns]."""
-        both = self.both.forward_prefill(x)  # [1, 1, S, 2 * columns]
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, columns] interleaved in L1. Frees x."""
+        both = self.both.forward_prefill(x, plan.gate_up, plan.wide_memory)  # [1, 1, S, 2 * columns]
+        ttnn.deallocate(x)
         rows = both.shape[2]
         gate, up = (
-            ttnn.slice(both, (0, 0, 0, first), (1, 1, rows, first + self.columns)) for first in (0, self.columns)
+            ttnn.slice(
+                both,
+                (0, 0, 0, first),
+                (1, 1, rows, first + self.columns),
+                memory_config=ttnn.L1_MEMORY_CONFIG,
+            )
+            for first in (0, self.columns)
         )
         ttnn.deallocate(both)
-        return _product(gate, up, ttnn.DRAM_MEMORY_CONFIG)
+        return _product_in_place(gate, up)
 
 
-def _product(gate: ttnn.Tensor, up: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
-    hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=memory)
-    ttnn.deallocate(gate)
+def _product_in_place(gate: ttnn.Tensor, up: ttnn.Tensor) -> ttnn.Tensor:
+    """silu(gate) * up in gate's memory; frees up."""
+    hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, output_tensor=gate)
     ttnn.deallocate(up)
     return hidden

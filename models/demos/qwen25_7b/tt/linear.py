@@ -4,10 +4,11 @@ from typing import Optional
 
 import ttnn
 
+from models.demos.qwen25_7b.plans.decode_matmul import plan_decode
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
-from models.demos.qwen25_7b.plans.matmul_plans import plan_decode, plan_prefill
 from models.demos.qwen25_7b.plans.memory_configs import dram_width_sharded
+from models.demos.qwen25_7b.plans.prefill_matmul import PrefillMatmul
 from models.demos.qwen25_7b.tt.placement import place
 from models.demos.qwen25_7b.weights import Weight
 
@@ -48,12 +49,14 @@ class TtLinear:
         head_dim: int = 0,
     ):
         rows, columns = weight.shape
-        self.grid, self.prefill_l1 = decode.grid, decode.prefill_l1
-        self.format = format
-        self.k_tiles, self.n_tiles = ceil_div(rows, TILE), ceil_div(columns, TILE)
         self.kernel = compute_config(FIDELITY[format])
         self.decode_plan = plan_decode(
-            self.k_tiles, self.n_tiles, in_cores, format, out_cores=out_cores, divides=head_dim // TILE
+            ceil_div(rows, TILE),
+            ceil_div(columns, TILE),
+            in_cores,
+            format,
+            out_cores=out_cores,
+            divides=head_dim // TILE,
         )
         self.decode_config = self.decode_plan.program_config()
         self.weight = place(weight, mesh_device, format, dram_width_sharded(mesh_device, rows, columns))
@@ -75,18 +78,14 @@ class TtLinear:
             compute_kernel_config=self.kernel,
         )
 
-    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, in] -> [1, 1, S, out] bfloat16, both interleaved in DRAM."""
-        rows, width = x.shape[2], x.shape[3]
-        plan = plan_prefill(rows, self.k_tiles, self.n_tiles, self.grid, self.format, self.prefill_l1)
-        passes = ttnn.reshape(x, (1, rows // plan.rows, plan.rows, width))  # a view
-        y = ttnn.linear(
-            passes,
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillMatmul, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
+        """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in `memory`, where the plan has them."""
+        return ttnn.linear(
+            x,
             self.weight,
             bias=self.bias,
             program_config=plan.program_config(),
-            memory_config=ttnn.DRAM_MEMORY_CONFIG,
+            memory_config=memory,
             dtype=ttnn.bfloat16,
             compute_kernel_config=self.kernel,
         )
-        return ttnn.reshape(y, (1, 1, rows, y.shape[3]))

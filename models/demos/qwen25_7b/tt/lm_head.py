@@ -1,7 +1,5 @@
 """TtLMHead: logits of one tile row of tokens. HF: lm_head."""
 
-from typing import Iterator
-
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
@@ -46,17 +44,18 @@ class TtLMHead:
             for i in range(pieces)
         ]
 
-    def forward(self, x: ttnn.Tensor, memory: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG) -> Iterator[ttnn.Tensor]:
-        """[1, 1, 32, hidden] on the residual cores -> pieces [1, 1, 32, columns] bfloat16, interleaved in `memory`.
+    def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """[1, 1, 32, hidden] on the residual cores -> pieces [1, 1, 32, columns] bfloat16, interleaved in DRAM.
 
-        Side by side, a chip's pieces are its plan.vocab columns. Each is computed when it is asked for, so that L1 need
-        not hold them all.
+        Side by side, a chip's pieces are its plan.vocab columns. In DRAM, so that L1 need not hold them all, and they can be
+        read after the sampler is through with them.
         """
+        logits = []
         for piece in self.pieces:
             sharded = piece.forward_decode(x)
-            logits = ttnn.sharded_to_interleaved(sharded, memory)
+            logits.append(ttnn.sharded_to_interleaved(sharded, ttnn.DRAM_MEMORY_CONFIG))
             ttnn.deallocate(sharded)
-            yield logits
+        return logits
 
 
 def padding_bias(weight: Weight) -> Weight:

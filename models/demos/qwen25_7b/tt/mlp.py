@@ -6,6 +6,7 @@ from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
 from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.gate_up import TtGateUp, TtJoinedGateUp
 from models.demos.qwen25_7b.tt.linear import TtLinear
@@ -41,15 +42,16 @@ class TtQwenMLP:
         self.all_reduce = all_reduce
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] on the residual cores -> the same."""
+        """[1, 1, 32, hidden] on the residual cores -> the same. Frees x."""
         hidden = self.gate_up.forward_decode(x)  # [1, 1, 32, mlp]
+        ttnn.deallocate(x)
         y = self.down.forward_decode(hidden)  # [1, 1, 32, hidden], a summand
         ttnn.deallocate(hidden)
         return self.all_reduce.forward_decode(y)
 
-    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, hidden] interleaved in DRAM -> the same."""
-        hidden = self.gate_up.forward_prefill(x)  # [1, 1, S, mlp]
-        y = self.down.forward_prefill(hidden)  # [1, 1, S, hidden], a summand
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> the same. Frees x."""
+        hidden = self.gate_up.forward_prefill(x, plan)  # [1, 1, S, mlp]
+        y = self.down.forward_prefill(hidden, plan.down, plan.summand_memory)  # [1, 1, S, hidden], a summand
         ttnn.deallocate(hidden)
-        return self.all_reduce.forward_prefill(y)
+        return self.all_reduce.forward_prefill(y, plan)

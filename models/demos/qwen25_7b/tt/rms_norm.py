@@ -5,6 +5,7 @@ import ttnn
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.placement import place
 from models.demos.qwen25_7b.weights import Weight
@@ -38,6 +39,13 @@ class TtRMSNorm:
             compute_kernel_config=self.kernel,
         )
 
-    def forward_prefill(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, hidden] interleaved in DRAM -> the same."""
-        return ttnn.rms_norm(x, weight=self.weight, epsilon=self.epsilon, compute_kernel_config=self.kernel)
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> the same."""
+        return ttnn.rms_norm(
+            x,
+            weight=self.weight,
+            epsilon=self.epsilon,
+            program_config=plan.norm_program(),
+            memory_config=plan.residual_memory,
+            compute_kernel_config=self.kernel,
+        )

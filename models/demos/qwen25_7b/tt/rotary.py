@@ -10,6 +10,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.config.rope import inverse_frequencies
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.linear import compute_config
@@ -63,7 +64,8 @@ class TtRotary:
         return Rotation(self._prefill_factor(positions, self.cos), self._prefill_factor(positions, self.sin))
 
     def _prefill_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
-        return ttnn.unsqueeze_to_4D(ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT))  # [1, 1, S, head_dim]
+        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.L1_MEMORY_CONFIG)
+        return ttnn.unsqueeze_to_4D(rows)  # [1, 1, S, head_dim]
 
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """[1, batch, heads, head_dim] each, height-sharded, a user a core -> the same, rotated."""
@@ -79,26 +81,33 @@ class TtRotary:
         )
 
     def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """[1, heads, S, head_dim] each, interleaved -> the same, rotated."""
-        return tuple(
-            ttnn.experimental.rotary_embedding_llama(
-                x,
-                rotation.cos,
-                rotation.sin,
-                self.turn_prefill,
-                is_decode_mode=False,
-                compute_kernel_config=self.kernel,
-            )
-            for x in (q, k)
+        """[1, heads, S, head_dim] each, interleaved in L1 -> the same, rotated. Frees q and k."""
+        return tuple(self._rotated(x, rotation) for x in (q, k))
+
+    def _rotated(self, x: ttnn.Tensor, rotation: Rotation) -> ttnn.Tensor:
+        y = ttnn.experimental.rotary_embedding_llama(
+            x,
+            rotation.cos,
+            rotation.sin,
+            self.turn_prefill,
+            is_decode_mode=False,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
+            compute_kernel_config=self.kernel,
         )
+        ttnn.deallocate(x)
+        return y
 
 
 def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin, [1, 1, positions, head_dim] float32, each frequency twice in a row."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-    angles = torch.outer(torch.arange(positions, dtype=torch.float64), config.rope_theta**-exponents)
-    angles = angles.repeat_interleave(2, dim=-1)[None, None]
-    return angles.cos().float(), angles.sin().float()
+    """cos and sin, [1, 1, positions, head_dim] float32, each frequency twice in a row.
+
+    In float32 from the first step, as Hugging Face computes them and as the model was trained: far positions times a
+    frequency lose what float32 cannot hold.
+    """
+    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.yarn)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    size = config.yarn.attention_factor if config.yarn else 1.0
+    return tuple((f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin))
 
 
 def half_turn_matrix() -> torch.Tensor:

@@ -59,7 +59,7 @@ class TtSampler:
         self.first = shard(firsts, mesh_device, 3, ttnn.uint32)  # [1, 1, 32, pieces * CANDIDATES] a chip
 
     def forward(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
-        """logits: pieces [1, 1, 32, columns], used up. tokens [1, 1, 1, 32] uint32: where each row's choice is written."""
+        """logits: pieces [1, 1, 32, columns]. tokens [1, 1, 1, 32] uint32: where each row's choice is written."""
         values, ids = self._candidates(logits)
         values, ids = self._of_all_chips(values), self._of_all_chips(ids)
         best, place = ttnn.topk(values, CANDIDATES, dim=-1, stable=True, memory_config=L1)
@@ -83,7 +83,6 @@ class TtSampler:
         for piece in logits:
             wide = piece if self.filler is None else ttnn.concat([piece, self.filler], dim=-1, memory_config=L1)
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
-            _free(piece)
             if self.filler is not None:
                 _free(wide)
         values, places = (_joined(list(parts)) for parts in zip(*best))

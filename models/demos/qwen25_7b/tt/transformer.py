@@ -1,6 +1,6 @@
 """TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
 
-from typing import NamedTuple
+from typing import Sequence
 
 import torch
 import ttnn
@@ -10,37 +10,20 @@ from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
-from models.demos.qwen25_7b.plans.page_plan import PagePlan
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, largest_pass, plan_prefill
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
 from models.demos.qwen25_7b.tt.embedding import TtEmbedding
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.placement import chips_in_row
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from models.demos.qwen25_7b.tt.sampler import SamplingControls, TtSampler
+from models.demos.qwen25_7b.tt.sampler import TtSampler
 from models.demos.qwen25_7b.weights import ModelWeights
-
-
-class DecodeInputs(NamedTuple):
-    """Device tensors of one decode step; they stay allocated and are written anew for each step."""
-
-    tokens: ttnn.Tensor  # [1, 1, 1, 32] uint32
-    positions: ttnn.Tensor  # [batch] int32; NOWHERE for a row without a user
-    rotary_positions: ttnn.Tensor  # [1, rotary_users] uint32, the same as the rotary tables want them: no row below 0
-    page_table: ttnn.Tensor  # [batch, blocks_per_user] int32
-
-
-class PrefillInputs(NamedTuple):
-    """Device tensors of one prompt."""
-
-    tokens: ttnn.Tensor  # [1, 1, 1, S] uint32
-    positions: ttnn.Tensor  # [1, S] uint32; of padding, any that the rotary tables have
-    page_table: ttnn.Tensor  # [1, S / BLOCK] int32, the user's; NO_BLOCK where nothing is to be written
-    rows: ttnn.Tensor  # [1, 32] uint32: the tokens, by their places in the prompt, whose logits are wanted
 
 
 def _check(mesh_device: ttnn.MeshDevice, config: QwenConfig, plan: ParallelPlan, batch: int, max_seq_len: int) -> None:
@@ -53,10 +36,8 @@ def _check(mesh_device: ttnn.MeshDevice, config: QwenConfig, plan: ParallelPlan,
         raise UserError("the plan was made for another model: use ParallelPlan.make(config, tp) with this config")
     if not 1 <= batch <= MAX_USERS:
         raise UserError(f"batch must be 1 to {MAX_USERS} users, got {batch}")
-    if not 1 <= max_seq_len <= config.max_position_embeddings:
-        raise UserError(
-            f"max_seq_len must be 1 to the model's {config.max_position_embeddings} tokens, got {max_seq_len}"
-        )
+    if not 1 <= max_seq_len <= config.context:
+        raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
 
 
 class TtTransformer:
@@ -78,24 +59,22 @@ class TtTransformer:
     ):
         _check(mesh_device, config, plan, batch, max_seq_len)
         decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
-        check_fits(mesh_device, memory_budget(config, plan, recipe, decode.batch, max_seq_len))
+        check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len))
         self.mesh_device, self.config, self.plan = mesh_device, config, plan
-        self.decode = decode
-        self.pages = PagePlan.make(decode.batch, max_seq_len)
+        self.decode, self.recipe = decode, recipe
         self.max_seq_len = max_seq_len
+        self.longest_pass = largest_pass(config, plan, recipe, decode.grid, decode.l1_room)
         self.rotary = TtRotary(mesh_device, config, decode, max_seq_len)
         attention_sum, mlp_sum = TtAllReduce(mesh_device, decode), TtAllReduce(mesh_device, decode)
         self.embedding = TtEmbedding(mesh_device, weights.embedding, decode)
         self.layers = []
         for i in range(config.num_hidden_layers):
-            cache = TtKVCache(mesh_device, config, plan, recipe, decode, self.pages)
             common = (config, plan, recipe, decode)
             self.layers.append(
                 TtDecoderLayer(
                     TtRMSNorm(mesh_device, weights.input_norm(i), config, decode),
                     TtQwenAttention(
-                        mesh_device, weights.attention(i), *common, rotary=self.rotary, cache=cache,
-                        all_reduce=attention_sum,
+                        mesh_device, weights.attention(i), *common, rotary=self.rotary, all_reduce=attention_sum
                     ),
                     TtRMSNorm(mesh_device, weights.post_attention_norm(i), config, decode),
                     TtQwenMLP(mesh_device, weights.mlp(i), *common, all_reduce=mlp_sum),
@@ -106,42 +85,49 @@ class TtTransformer:
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
         self.sampler = TtSampler(mesh_device, plan, len(self.lm_head.pieces))
 
-    def forward_decode(self, inputs: DecodeInputs) -> list[ttnn.Tensor]:
-        """One token of each user -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row u being user u's."""
-        return self._logits(self._decode(inputs))
+    def prefill_plan(self, rows: int) -> PrefillPlan:
+        """How a pass of `rows` rows runs: a power of two from a tile to longest_pass."""
+        return plan_prefill(self.config, self.plan, self.recipe, self.decode.grid, rows, self.decode.l1_room)
 
-    def forward_prefill(self, inputs: PrefillInputs) -> list[ttnn.Tensor]:
-        """A prompt -> logits in pieces [1, 1, 32, columns], row r being those of token inputs.rows[r]."""
-        return self._logits(self._prefill(inputs))
+    def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
+        """One token of each text -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row u being text u's."""
+        return self._logits(self._decode(inputs, caches))
 
-    def sample_decode(self, inputs: DecodeInputs, controls: SamplingControls, tokens: ttnn.Tensor) -> None:
-        """One token of each user -> the next one, written to tokens [1, 1, 1, 32] uint32."""
-        self._sample(self._decode(inputs), controls, tokens)
+    def forward_prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
+        """A pass -> logits in pieces [1, 1, 32, columns], row r being those of the pass's row inputs.rows[r]."""
+        return self._logits(self._wanted(self._prefill(inputs, caches), inputs.rows))
 
-    def sample_prefill(self, inputs: PrefillInputs, controls: SamplingControls, tokens: ttnn.Tensor) -> None:
-        """A prompt -> what follows token inputs.rows[r] with row r's controls, written to tokens [1, 1, 1, 32] uint32."""
-        self._sample(self._prefill(inputs), controls, tokens)
+    def fill_prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> None:
+        """A pass that only fills the caches: more of its text follows."""
+        ttnn.deallocate(self._prefill(inputs, caches))
 
-    def _decode(self, inputs: DecodeInputs) -> ttnn.Tensor:
-        """-> [1, 1, 32, hidden] on the residual cores, what the LM head reads; so does _prefill."""
+    def _decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> ttnn.Tensor:
+        """-> [1, 1, 32, hidden] on the residual cores, what the LM head reads; so does _wanted."""
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
-        for layer in self.layers:
-            x = layer.forward_decode(x, rotation, inputs.positions, inputs.page_table)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer.forward_decode(x, rotation, inputs, cache)
         rotation.deallocate()
         return self._normed(x)
 
-    def _prefill(self, inputs: PrefillInputs) -> ttnn.Tensor:
+    def _prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> ttnn.Tensor:
+        """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
+        plan = self.prefill_plan(inputs.positions.shape[-1])
         rotation = self.rotary.rotation_prefill(inputs.positions)
-        x = self.embedding.forward_prefill(inputs.tokens)  # [1, 1, S, hidden]
-        for layer in self.layers:
-            x = layer.forward_prefill(x, rotation, inputs.page_table)
+        x = self.embedding.forward_prefill(inputs.tokens, plan)  # [1, 1, S, hidden]
+        for layer, cache in zip(self.layers, caches, strict=True):
+            forward = layer.forward_prefill if isinstance(inputs, PromptInputs) else layer.forward_continued
+            x = forward(x, rotation, inputs, cache, plan)
         rotation.deallocate()
-        lines = ttnn.untilize(x)  # a table of rows to look up, so that which ones is no part of the program
+        return x
+
+    def _wanted(self, x: ttnn.Tensor, rows: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, S, hidden] -> [1, 1, 32, hidden], the rows [1, 32] that are wanted, normed."""
+        lines = ttnn.untilize(x, memory_config=ttnn.L1_MEMORY_CONFIG)  # a table to look rows up in: which, is data
         ttnn.deallocate(x)
-        wanted = ttnn.embedding(inputs.rows, lines, layout=ttnn.TILE_LAYOUT, memory_config=self.decode.residual_memory)
+        wanted = ttnn.embedding(rows, lines, layout=ttnn.TILE_LAYOUT, memory_config=self.decode.residual_memory)
         ttnn.deallocate(lines)
-        return self._normed(ttnn.unsqueeze_to_4D(wanted))  # [1, 1, 32, hidden]
+        return self._normed(ttnn.unsqueeze_to_4D(wanted))
 
     def _normed(self, x: ttnn.Tensor) -> ttnn.Tensor:
         normed = self.norm.forward_decode(x)
@@ -149,13 +135,9 @@ class TtTransformer:
         return normed
 
     def _logits(self, normed: ttnn.Tensor) -> list[ttnn.Tensor]:
-        pieces = list(self.lm_head.forward(normed))
+        pieces = self.lm_head.forward(normed)
         ttnn.deallocate(normed)
         return pieces
-
-    def _sample(self, normed: ttnn.Tensor, controls: SamplingControls, tokens: ttnn.Tensor) -> None:
-        self.sampler.forward(self.lm_head.forward(normed, ttnn.L1_MEMORY_CONFIG), controls, tokens)
-        ttnn.deallocate(normed)
 
     def read_logits(self, pieces: list[ttnn.Tensor]) -> torch.Tensor:
         """What forward_* returned, as [32 * rows of the mesh, vocab_size] on the host."""

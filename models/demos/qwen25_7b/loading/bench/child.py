@@ -20,7 +20,7 @@ def _measure(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.config import RECIPES, ParallelPlan, QwenConfig
     from models.demos.qwen25_7b.loading.bench.floors import packing
     from models.demos.qwen25_7b.loading.bench.process import Watch
-    from models.demos.qwen25_7b.loading.opened import open_model
+    from models.demos.qwen25_7b.loading.opened import open_checkpoint
 
     backend = select_backend(args.backend, args.mesh)
     from models.demos.qwen25_7b.loading.load import load_model
@@ -32,8 +32,10 @@ def _measure(args: argparse.Namespace) -> None:
             say(json.dumps(packing(config, ParallelPlan.make(config, args.tp), recipe)))
             return
         with Watch() as usage:
-            opened = open_model(args.model, cache=args.cache, use_cache=args.cache is not None, say=lambda line: None)
-            model = load_model(opened, devices[0], recipe, batch=1, max_seq_len=128)
+            opened = open_checkpoint(
+                args.model, cache=args.cache, use_cache=args.cache is not None, say=lambda line: None
+            )
+            model = load_model(opened, opened.config, devices[0], recipe, batch=1, max_seq_len=128)
         usage.chips = chips_in_host_memory(backend)
         usage.peak -= usage.chips
         del model

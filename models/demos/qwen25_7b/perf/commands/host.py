@@ -30,22 +30,19 @@ def table(args: argparse.Namespace) -> str:
     check_machine(args)
     kind = machine(args.mesh)
     backend = select_backend(args.backend, kind.name)
-    from models.demos.qwen25_7b.config import BFP8, ParallelPlan, QwenConfig
+    from models.demos.qwen25_7b.config import BFP8, QwenConfig
     from models.demos.qwen25_7b.perf.host_time import host_time, steps_of
     from models.demos.qwen25_7b.reference.hf import random_weights
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
     from models.demos.qwen25_7b.serving.replica import Replica
-    from models.demos.qwen25_7b.tt.transformer import TtTransformer
-    from models.demos.qwen25_7b.weights import ModelWeights
 
     config = replace(QwenConfig.from_json(SMALL_CHECKPOINT / "config.json"), num_hidden_layers=LAYERS)
     rows = []
     with open_replicas(kind.name, kind.chips, queues=command_queues()) as (device,):
-        plan = ParallelPlan.make(config, kind.chips)
-        weights = ModelWeights(random_weights(config), config, plan)
-        model = TtTransformer(device, weights, config, plan, BFP8, batch=USERS, max_seq_len=1024)
+        how = dict(users=USERS, max_seq_len=1024, queues=command_queues())
+        loaded = Replica.load(device, random_weights(config), config, BFP8, traced=False, **how)
         for traced in (True, False) if traces_available() else (False,):
-            replica = Replica(model, traced=traced, queues=command_queues())
+            replica = Replica(loaded.model, loaded.caches, traced=traced, queues=command_queues())
             with host_alone(backend):
                 for name, step in steps_of(replica).items():
                     whole, ours = host_time(step)

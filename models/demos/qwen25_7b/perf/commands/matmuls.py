@@ -13,9 +13,9 @@ def decode_plans(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid) -
 
     grid: tt.grids.Grid of a chip.
     """
+    from models.demos.qwen25_7b.plans.decode_matmul import plan_decode
     from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
     from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, most_even, residual_grid
-    from models.demos.qwen25_7b.plans.matmul_plans import plan_decode
     from models.demos.qwen25_7b.plans.memory_budget import decode_matmuls
 
     residual = residual_grid(config.hidden_size // TILE, grid, plan.tp).cores

@@ -24,6 +24,7 @@ def table(args: argparse.Namespace) -> str:
     from models.demos.qwen25_7b.perf.capture import capture_step
     from models.demos.qwen25_7b.perf.report import report
     from models.demos.qwen25_7b.perf.step_model import model_step
+    from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
     from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
     from models.demos.qwen25_7b.plans.grids import worker_grid
     from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
@@ -34,7 +35,9 @@ def table(args: argparse.Namespace) -> str:
     with open_replicas(args.mesh, args.tp, worker_dispatch=args.worker_dispatch) as devices:
         grid = worker_grid(devices[0])
         rows = DecodePlan.make(QWEN25_7B, plan, grid, args.batch).batch
-        check_fits(devices[0], memory_budget(QWEN25_7B, plan, recipe, rows, args.position + 1))
+        context = args.position + 1
+        blocks = blocks_for(rows, context, BLOCK)
+        check_fits(devices[0], memory_budget(QWEN25_7B, plan, recipe, context, blocks))
         step = capture_step(devices[0], QWEN25_7B, recipe, args.batch)
     calibration = calibrate()
     planned = step_bytes(QWEN25_7B, plan, recipe, args.batch, args.position)

@@ -13,6 +13,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def table(args: argparse.Namespace) -> str:
+    from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
     from models.demos.qwen25_7b.plans.memory_budget import memory_budget
     from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 
@@ -28,7 +29,7 @@ def table(args: argparse.Namespace) -> str:
             if kind.chips % tp:
                 continue
             plan = ParallelPlan.make(QWEN25_7B, tp)
-            room = memory_budget(QWEN25_7B, plan, BFP8_KV8, USERS, CONTEXT)
+            room = memory_budget(QWEN25_7B, plan, BFP8_KV8, CONTEXT, blocks_for(USERS, CONTEXT, BLOCK))
             step = step_bytes(QWEN25_7B, plan, BFP8_KV8, USERS, POSITION)
             lines.append(
                 f"| {kind.name} | tp {tp} x dp {kind.chips // tp} | {room.weights / 1e9:.2f} + {room.cache / 1e9:.2f} + "

@@ -1,0 +1,207 @@
+"""Batch: the texts that one replica writes at once, their rows and their blocks."""
+
+from typing import Optional, Sequence
+
+import torch
+
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Sampling
+from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
+from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.grids import ceil_div
+from models.demos.qwen25_7b.serving.block_pool import BlockPool
+from models.demos.qwen25_7b.serving.noise import gumbel, stream_key
+from models.demos.qwen25_7b.serving.passes import Pass, Prompt, plan_passes
+from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.serving.sampling import choose
+
+AHEAD = 2  # decode steps in flight where the chips sample: one computing, one waiting for it
+
+
+class Text:
+    """A prompt and what follows it.
+
+    The cache holds all tokens but the last, which the next step writes. key: what its draws depend on besides positions.
+    """
+
+    def __init__(self, user: int, prompt: Sequence[int], new_tokens: int, sampling: Sampling):
+        self.user, self.tokens, self.left = user, list(prompt), new_tokens
+        self.sampling, self.key = sampling, stream_key(sampling.seed)
+        self.row: Optional[int] = None
+        self.blocks: list[int] = []
+        self.start = 0  # tokens that a cache held when it came
+
+    @property
+    def done(self) -> bool:
+        return self.left <= 0
+
+
+class Batch:
+    """on_host: choose every token on the host; else only those of texts whose options the chips do not know."""
+
+    def __init__(self, replica: Replica, *, on_host: bool = False):
+        self.replica, self.on_host = replica, on_host
+        self.pool = BlockPool(replica.blocks, replica.block)
+        self.rows: list[Optional[Text]] = [None] * replica.batch
+        self._entered: list[Text] = []  # those in rows, by when they came
+        self._moved = True  # whether texts came or went since the chips were last told
+        self._grown = False  # whether one took another block
+        self._options_moved = True  # whether somebody came whose options the chips were not told
+
+    # ---- coming and going
+
+    @property
+    def texts(self) -> list[Text]:
+        return list(self._entered)
+
+    @property
+    def in_flight(self) -> int:
+        return self.replica.in_flight
+
+    @property
+    def has_room(self) -> bool:
+        return None in self.rows
+
+    def admit(self, text: Text) -> bool:
+        """Give the text a row and blocks, if there are any; not while steps are in flight, which know nothing of it."""
+        if self.in_flight or not self.has_room or not self._housed(text):
+            return False
+        text.row = self.rows.index(None)
+        self.rows[text.row] = text
+        self._entered.append(text)
+        self._moved = self._options_moved = True
+        return True
+
+    def _housed(self, text: Text) -> bool:
+        """Whether the text got blocks for all its tokens but, of what the cache knows of its beginning, its own."""
+        known = self.pool.find(text.tokens[:-1])
+        self.pool.hold(known)
+        taken = self.pool.take(ceil_div(len(text.tokens), self.pool.block) - len(known))
+        if taken is None:
+            self.pool.release(known)
+            return False
+        text.blocks = known + taken
+        text.start = len(known) * self.pool.block
+        return True
+
+    def leave(self, text: Text) -> None:
+        """Its row is idle from now on. What its blocks hold can be found until they are given to others."""
+        self.rows[text.row] = None
+        self._entered.remove(text)
+        self.pool.learn(text.tokens[:-1], text.blocks)
+        self.pool.release(text.blocks)
+        text.blocks, text.row = [], None
+        self._moved = True
+
+    # ---- prompts
+
+    def passes(self, texts: Sequence[Text]) -> list[Pass]:
+        prompts = [Prompt(text.row, text.tokens, text.start, text.blocks) for text in texts]
+        return plan_passes(prompts, self.replica.model.longest_pass, self.pool.block)
+
+    def run(self, work: Pass) -> None:
+        """Start a pass; where it answers somebody, `answers` waits for it."""
+        self._place_options()
+        drawing = [row for row in work.answered if not self.rows[row].sampling.greedy]
+        self._place_noise(drawing, [len(self.rows[row].tokens) for row in drawing])
+        self.replica.prefill(work)
+
+    def answers(self, work: Pass) -> list[Text]:
+        """The texts whose prompts ended in the pass that is read now, each with its first new token."""
+        texts = [self.rows[row] for row in work.answered]
+        if texts:
+            for text in texts:
+                self.pool.learn(text.tokens, text.blocks)
+            self._read(texts)
+        return texts
+
+    # ---- steps
+
+    def launch(self, steps: int) -> None:
+        """Have up to `steps` steps in flight. Where the chips choose, the next one needs nothing from the host, so it is
+        under way while this one's tokens are read; unless texts came or went: then all that is in flight is read first.
+        """
+        ahead = 1 if self._host_texts() else AHEAD
+        while self.in_flight < min(steps, ahead) and not (self._moved and self.in_flight):
+            if not self._grow():
+                return
+            self._place()
+            drawing = [text for text in self._entered if not text.sampling.greedy]
+            # The step writes after those in flight, and draws the token behind what it writes.
+            self._place_noise([t.row for t in drawing], [len(t.tokens) + self.in_flight for t in drawing])
+            self.replica.launch()
+
+    def read(self) -> list[Text]:
+        """The texts with their tokens of the oldest step in flight."""
+        texts = self.texts
+        self._read(texts)
+        return texts
+
+    def drain(self) -> None:
+        """Read what is in flight and forget it."""
+        while self.in_flight:
+            self.replica.read()
+            self._moved = True
+
+    def crowded(self) -> Optional[Text]:
+        """Who must make room: the last that came, where the next step needs a block and there is none."""
+        short = [text for text in self._entered if self._lacks(text)]
+        return self._entered[-1] if len(short) > self.pool.free and not self.in_flight else None
+
+    def _lacks(self, text: Text) -> bool:
+        """Whether the next step writes past the text's blocks."""
+        return len(text.tokens) - 1 + self.in_flight >= len(text.blocks) * self.pool.block
+
+    def _grow(self) -> bool:
+        """A block more for each text whose next token begins one; False if there are too few."""
+        short = [text for text in self._entered if self._lacks(text)]
+        taken = self.pool.take(len(short))
+        if taken is None:
+            return False
+        for text, block in zip(short, taken):
+            text.blocks.append(block)
+            self._grown = True
+        return True
+
+    def _place(self) -> None:
+        tables = torch.stack([attention_table(t.blocks if t else [], self.replica.width) for t in self.rows])
+        if self._moved:
+            tokens = [text.tokens[-1] if text else 0 for text in self.rows]
+            positions = [len(text.tokens) - 1 if text else NOWHERE for text in self.rows]
+            self.replica.place(tokens, positions, tables)
+        else:
+            if self._grown:
+                self.replica.place_tables(tables)
+            if self._host_texts():
+                self.replica.place_tokens([text.tokens[-1] if text else 0 for text in self.rows])
+        self._moved = self._grown = False
+
+    def _place_options(self) -> None:
+        if self._options_moved:
+            wanted = [text.sampling if text else GREEDY for text in self.rows]
+            self.replica.place_sampling([s if s.on_device else GREEDY for s in wanted])
+            self._options_moved = False
+
+    def _place_noise(self, rows: Sequence[int], positions: Sequence[int]) -> None:
+        """For the next step or pass to draw row rows[i]'s token at positions[i]."""
+        if not rows:
+            return
+        noise = torch.zeros(MAX_USERS, CANDIDATES)
+        noise[list(rows)] = gumbel([self.rows[row].key for row in rows], positions, CANDIDATES)
+        self.replica.place_noise(noise)
+
+    def _host_texts(self) -> list[Text]:
+        return [text for text in self._entered if self._on_host(text)]
+
+    def _on_host(self, text: Text) -> bool:
+        return self.on_host or not text.sampling.on_device
+
+    def _read(self, texts: Sequence[Text]) -> None:
+        """Append to each of `texts` its token of the oldest step or pass in flight."""
+        chosen = self.replica.read()
+        logits = self.replica.logits() if any(map(self._on_host, texts)) else None
+        for text in texts:
+            token = chosen[text.row]
+            if self._on_host(text):
+                token = choose(logits[text.row], text.sampling, text.key, len(text.tokens))
+            text.tokens.append(token)
+            text.left -= 1

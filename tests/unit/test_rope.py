@@ -1,0 +1,63 @@
+"""Rotary tables are transformers' own, to 1e-6: plain, and by YaRN as the model card gives it, in both its spellings."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import Qwen2Config
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
+
+from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.config.rope import yarn_of
+from models.demos.qwen25_7b.reference.hf import hf_config
+from models.demos.qwen25_7b.tt.rotary import rotary_tables
+from models.demos.qwen25_7b.weights import to_half_split
+
+CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+SCALINGS = {
+    "plain": None,
+    "as the model card gives it": CARD,
+    "an attention factor": CARD | {"attention_factor": 0.7},
+    "other betas": CARD | {"beta_fast": 16, "beta_slow": 2},
+    "mscales": CARD | {"mscale": 0.8, "mscale_all_dim": 0.5},
+    "no original context": {"rope_type": "yarn", "factor": 2.0},
+    "a factor of one": CARD | {"factor": 1.0},
+}
+
+
+def config_of(scaling, head_dim=128) -> QwenConfig:
+    fields = {"max_position_embeddings": 32768, "rope_scaling": scaling}
+    return replace(QWEN25_7B, yarn=yarn_of(fields), head_dim=head_dim)
+
+
+@pytest.mark.parametrize("head_dim", [32, 64, 128])
+@pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS)
+def test_tables_are_transformers(scaling, head_dim):
+    config = config_of(scaling, head_dim)
+    theirs_config = Qwen2Config(
+        hidden_size=3584, num_attention_heads=28, head_dim=head_dim, rope_theta=1e6, max_position_embeddings=32768,
+        rope_scaling=None if scaling is None else dict(scaling),
+    )  # fmt: skip
+    positions = torch.cat([torch.arange(100), torch.arange(config.context - 100, config.context)])
+    theirs = Qwen2RotaryEmbedding(theirs_config)(torch.zeros(1), positions[None])
+    for ours, expected in zip(rotary_tables(config, config.context), theirs):
+        assert (to_half_split(ours[0, 0, positions]) - expected[0]).abs().max() <= 1e-6
+
+
+def test_the_context_is_what_yarn_stretches_it_to():
+    assert config_of(None).context == 32768
+    assert config_of(CARD).context == 131072
+
+
+def test_transformers_5_spells_it_otherwise():
+    of_five = {"max_position_embeddings": 131072, "rope_parameters": CARD | {"rope_type": "yarn", "rope_theta": 1e6}}
+    assert yarn_of(of_five) == config_of(CARD).yarn
+
+
+def test_the_reference_stretches_it_too():
+    scaling = hf_config(config_of(CARD)).rope_scaling
+    assert (scaling["rope_type"], scaling["factor"], scaling["original_max_position_embeddings"]) == (
+        "yarn",
+        4.0,
+        32768,
+    )
