@@ -61,7 +61,8 @@ class Terminal:
 def test_at_a_terminal_there_is_progress_and_ctrl_c_is_one_line(tmp_path):
     terminal = Terminal(tmp_path, DEMO, "--backend", "golden", "--prompt", "Count from 3 to 30.")
     terminal.read_until(b"> Count")
-    progress = re.findall(rb"weights: .*? ([\d.]+M)/([\d.]+M) \[[\d:]+<[\d:]+, [\d.]+MB/s", terminal.shown)  # bytes, and the time left
+    # bytes placed, bytes in all, the time left
+    progress = re.findall(rb"weights: .*? ([\d.]+M)/([\d.]+M) \[[\d:]+<[\d:]+, [\d.]+MB/s", terminal.shown)
     assert progress and progress[-1][0] == progress[-1][1], terminal.shown
     terminal.read_until(b"3, 4")
     terminal.press(b"\x03")
