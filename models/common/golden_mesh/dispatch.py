@@ -13,12 +13,12 @@ from typing import Callable
 import torch
 import ttnn
 
-from models.common.golden_mesh import hazards, meshes
+from models.common.golden_mesh import hazard_checks, meshes
 from models.common.golden_mesh.arguments import ON_HOST, host_tensor_refused, on_device, substitute, tensors_in
+from models.common.golden_mesh.arithmetic.packer import pack
 from models.common.golden_mesh.errors import GoldenError, missing
 from models.common.golden_mesh.memory import GoldenMemory, Slot
 from models.common.golden_mesh.registry import GOLDENS, Golden
-from models.common.golden_mesh.rounding import round_to
 from models.common.golden_mesh.trace import Traces
 from models.common.golden_mesh.views import Views
 
@@ -123,7 +123,7 @@ def call(operation, *args, **kwargs):
         raise host_tensor_refused(operation, args, kwargs)
     slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move what it was given
     if golden is not None:
-        hazards.check(name, args, kwargs)
+        hazard_checks.check(name, list(golden.signature.parameters), args, kwargs)
     device = inputs[0].device() if inputs else None
     for slot in slots.values():
         if len(slot.devices) < device.get_num_devices():
@@ -181,6 +181,7 @@ def _place(slot: Slot) -> tuple:
     return slot.buffer_type, slot.address, slot.part
 
 
+@torch.inference_mode()  # nothing here is ever differentiated, and small ops take a tenth less time so
 def run(step: Call) -> None:
     """Compute the step's values from golden memory into golden memory."""
     if not computing:
@@ -213,9 +214,14 @@ def _replicas(step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Sl
 
 
 def _extras(step: Call) -> dict:
-    if "out" not in step.golden.wants:
-        return {}
-    return {"out": step.outputs[0] if len(step.outputs) == 1 else step.outputs}
+    """What a golden asks for beside its op's arguments (registry.py), but for `store`."""
+    extras = {}
+    if "out" in step.golden.wants:
+        extras["out"] = step.outputs[0] if len(step.outputs) == 1 else step.outputs
+    if "dtypes" in step.golden.wants:
+        bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+        extras["dtypes"] = {name: value.dtype for name, value in bound.items() if isinstance(value, Slot)}
+    return extras
 
 
 def _run_per_chip(step: Call, shards) -> None:
@@ -240,7 +246,7 @@ def _run_in_place(step: Call, shards, targets: list[Slot]) -> None:
     dtypes = [slot.dtype for slot in targets]
 
     def store(values, name=step.golden.writes[0]):
-        return round_to(values, dtypes[step.golden.writes.index(name)])
+        return pack(values, dtypes[step.golden.writes.index(name)])
 
     for group in _replicas(step, everything, list(everything)):
         mine = {slot: shards[slot][group[0]] for slot in shards}
@@ -275,14 +281,14 @@ def _run_over_chips(step: Call, shards) -> None:
 
 
 def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
-    """The golden's results as the outputs' dtypes hold them, checked against the real op's output specs."""
+    """The golden's results as the packer writes them, checked against the real op's output specs."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) != len(step.outputs):
         raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
     for v, slot in zip(values, step.outputs):
         if tuple(v.shape) != slot.shape:
             raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
-    return tuple(round_to(v, slot.dtype) for v, slot in zip(values, step.outputs))
+    return tuple(pack(v, slot.dtype) for v, slot in zip(values, step.outputs))
 
 
 REAL_CALL = ttnn.decorators.FastOperation.__call__

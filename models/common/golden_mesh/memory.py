@@ -2,9 +2,9 @@
 
 An entry is the torch value of one tensor on one chip, found by (device id, buffer type, address). Because the keys
 are addresses that the real allocator gave, lifetimes need no bookkeeping of ours: memory that is allocated again
-replaces what was there, and a view reads the entry of its base under another shape. A tensor whose memory something else
-has overwritten (a trace's replay, an allocation of a submesh) reads, as on a chip, what is there now; where that does not
-begin at its address or is not of its size, it is an error here, where a chip would give garbage.
+replaces what was there, and a view reads the entry of its base under another shape. A tensor whose memory something
+else has overwritten (a trace's replay, an allocation of a submesh) reads, as on a chip, what is there now; where that
+does not begin at its address or is not of its size, it is an error here, where a chip would give garbage.
 
 Values are shared wherever they are equal by construction: replicas hold one torch tensor, and so do an op's input and
 output where the op only moves data. Before an op writes in place, `exclusive` copies what others share.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 import torch
+import torch.nn.functional as F
 
 from models.common.golden_mesh.errors import GoldenError
 
@@ -175,15 +176,21 @@ class GoldenMemory:
 
 
 def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
-    """`value` in the slot's shape: the same elements, or the first rows of each matrix (the rest of the tile being
-    padding to this view)."""
+    """`value` in the slot's shape: the same elements, the first rows of each matrix (the rest of the tile being padding
+    to this view), or also the rows that pad a tile, which nobody wrote: NaN here, anything on a chip."""
     if value.numel() == _volume(slot.shape):
         return value.reshape(slot.shape)
     if value.dim() >= 2 and len(slot.shape) >= 2 and value.shape[-1] == slot.shape[-1]:
         matrices = value.reshape(-1, *value.shape[-2:])
         if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == _volume(slot.shape[:-2]):
             return matrices[:, : slot.shape[-2]].reshape(slot.shape)
-    raise GoldenError(f"{list(value.shape)} lies where {slot} is read: a view must keep its elements or cut off rows")
+        rows, tile = matrices.shape[1], 32
+        if rows < slot.shape[-2] == -(-rows // tile) * tile and matrices.shape[0] == _volume(slot.shape[:-2]):
+            unknown = torch.nan if value.is_floating_point() else 0
+            return F.pad(matrices, (0, 0, 0, slot.shape[-2] - rows), value=unknown).reshape(slot.shape)
+    raise GoldenError(
+        f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, or cut off or add rows of a tile"
+    )
 
 
 def _storage(value: torch.Tensor) -> int:

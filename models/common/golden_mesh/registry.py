@@ -7,15 +7,18 @@ one chip computes. Three kinds:
     @golden("ttnn.plus_one", writes="input_tensor")   in place: writes into the torch tensor it is given
     @collective("ttnn.all_gather")               over chips: tensor arguments are lists, one shard a chip of the group
 
-A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape);
-one named `store` receives the rounding to the dtype of the tensor that is written in place.
+A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape or
+dtype); `dtypes` the ttnn dtypes of the tensor arguments, by parameter (torch's bfloat16 holds block floats, too);
+`store` the packing to the dtype of the tensor that is written in place.
 """
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Callable
 
-# Arguments that say where and how an op runs, never what it computes.
+# Arguments that say where and how an op runs, and are none of a golden's business. A golden that computes otherwise for
+# one of them (compute_kernel_config, mostly) has it as a keyword of its own.
 PLACEMENT = frozenset(
     "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
     "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
@@ -41,15 +44,20 @@ class Golden:
 
         A golden may have placement in its signature where the op takes it by position: it is given None.
         """
-        kwargs = {name: value for name, value in kwargs.items() if name not in PLACEMENT}
+        ignored = PLACEMENT - self.keywords
+        kwargs = {name: value for name, value in kwargs.items() if name not in ignored}
         bound = self.signature.bind_partial(*args, **kwargs)
-        for name in PLACEMENT.intersection(bound.arguments):
+        for name in ignored.intersection(bound.arguments):
             bound.arguments[name] = None
         return bound.args, bound.kwargs
 
-    @property
+    @cached_property
+    def keywords(self) -> frozenset[str]:
+        return frozenset(p.name for p in self.signature.parameters.values() if p.kind == p.KEYWORD_ONLY)
+
+    @cached_property
     def wants(self) -> frozenset[str]:
-        return frozenset(self.signature.parameters) & {"out", "store"}
+        return self.keywords & {"dtypes", "out", "store"}
 
 
 GOLDENS: dict[str, Golden] = {}

@@ -1,8 +1,8 @@
 """Host to device and back.
 
-The host side is real: packing, tilizing, mesh mappers and composers are ttnn's own, on ttnn's own host tensors. Only the
-bytes that a chip would hold are kept as torch values, read out of the packed host tensor, so that what golden memory
-holds is exactly what would have been sent.
+The host side is real: packing, tilizing, mesh mappers and composers are ttnn's own, on ttnn's own host tensors. Only
+the bytes that a chip would hold are kept as torch values, read out of the packed host tensor, so that what golden
+memory holds is exactly what would have been sent.
 """
 
 from typing import Callable, Optional
@@ -10,7 +10,7 @@ from typing import Callable, Optional
 import torch
 import ttnn
 
-from models.common.golden_mesh import dispatch, hazards, meshes
+from models.common.golden_mesh import dispatch, hazard_checks, meshes
 from models.common.golden_mesh.arguments import on_device
 from models.common.golden_mesh.dispatch import HANDLERS, memory, slot_of, traces, views
 from models.common.golden_mesh.errors import GoldenError
@@ -175,7 +175,7 @@ def narrow(real, input_tensor, dim, start, length):
     view = real(input_tensor, dim, start, length)
     if whole is not None and tuple(view.shape) != tuple(input_tensor.shape):
         if dim in (-1, len(input_tensor.shape) - 1):
-            hazards.check_narrow(input_tensor, view, start)
+            hazard_checks.check_narrow(input_tensor, view, start)
         views.add(whole, slot_of(view), view.memory_config(), dim, start, length)
     return view
 

@@ -3,19 +3,38 @@
 import torch
 import ttnn
 
-# Of a result that was computed in float32 and rounded once to nearest: half a unit in the last place, and as much again
-# where the test's order of summation falls on the other side of a tie.
-RELATIVE = {"BFLOAT16": 2**-8, "FLOAT32": 2**-20}
+# Of a result that was computed in float32 and rounded once: 9/16 of a unit in the last place, which is how a chip's
+# engine rounds, and as much again where the test's order of summation falls on the other side of a tie.
+RELATIVE = {"BFLOAT16": 9 / 8 * 2**-8, "FLOAT32": 2**-20}
+
+# What cuts no operand and sums in float32: for tests of what an op means, not of how exactly it is computed.
+EXACT = ttnn.WormholeComputeKernelConfig(
+    math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, fp32_dest_acc_en=True
+)
 
 
-def assert_close(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None) -> None:
-    """Each chip's values equal those wanted as far as `dtype` can hold them. `want` in float32 or better."""
+def assert_close(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None, steps: int = 1) -> None:
+    """Each chip's values equal those wanted as far as `dtype` can hold them. `want` in float32 or better.
+
+    steps: how often a chip rounds to `dtype` on the way to the result; each step's error may be of the size of the
+    largest.
+    """
     assert len(got) == len(want)
     for chip, (g, w) in enumerate(zip(got, want)):
         assert tuple(g.shape) == tuple(w.shape), f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
-        accumulated = 2e-6 * w.abs().max().item()  # a long sum's error is relative to its terms
         relative = RELATIVE[(dtype or ttnn.bfloat16).name]
-        torch.testing.assert_close(g.double(), w.double(), rtol=relative, atol=accumulated)
+        # A long sum's error is relative to its terms, and so is that of what is rounded before it is added.
+        accumulated = (2e-6 + (steps - 1) * relative / 2) * w.abs().max().item()
+        torch.testing.assert_close(g.double(), w.double(), rtol=steps * relative, atol=accumulated)
+
+
+def assert_near(got: list[torch.Tensor], want: list[torch.Tensor], error: float) -> None:
+    """Each chip's values differ from those wanted by at most `error` of their size: for ops of many rounded steps."""
+    assert len(got) == len(want)
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        off = ((g.double() - w).norm() / w.double().norm()).item()
+        assert off <= error, f"chip {chip}: off by {off:.2e} of the size"
 
 
 def assert_same(got: list[torch.Tensor], want: list[torch.Tensor]) -> None:

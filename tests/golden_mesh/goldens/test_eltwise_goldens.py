@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from models.common.golden_mesh.arithmetic.packer import pack
 from models.common.golden_mesh.errors import GoldenError
 from tests.golden_mesh.goldens.support import assert_close, assert_same
 
@@ -138,10 +139,10 @@ def test_a_replicated_operand_meets_each_chips_own(chips):
 
 @pytest.mark.parametrize("silu", (ttnn.UnaryOpType.SILU, ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)), ids=str)
 def test_multiply_with_silu_of_the_first_operand(chips, silu):
-    """The gate of an MLP in one op: silu is not rounded before the product."""
+    """The gate of an MLP in one op: silu is rounded to bfloat16 before the product."""
     a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
     got = ttnn.mul(chips.put(a), chips.put(b), input_tensor_a_activations=[silu])
-    assert_close(chips.get(got), [F.silu(x) * y for x, y in zip(a, b)])
+    assert_close(chips.get(got), [F.silu(x).bfloat16() * y for x, y in zip(a, b)])
 
 
 def test_activations_of_the_second_operand_and_of_the_result(chips):
@@ -152,7 +153,7 @@ def test_activations_of_the_second_operand_and_of_the_result(chips):
         input_tensor_b_activations=[ttnn.UnaryOpType.SQUARE],
         activations=[ttnn.UnaryOpType.NEG, ttnn.UnaryOpType.RELU],
     )
-    assert_close(chips.get(got), [F.relu(-(x + y * y)) for x, y in zip(a, b)])
+    assert_close(chips.get(got), [F.relu(-(x + (y * y).bfloat16())) for x, y in zip(a, b)])
 
 
 def test_an_unknown_activation_is_refused(chips):
@@ -185,7 +186,8 @@ def test_in_place_binary_with_activations(chips, name):
         input_tensor_b_activations=[ttnn.UnaryOpType.EXP],
         activations=[ttnn.UnaryOpType.RELU],
     )
-    assert_close(chips.get(target), [F.relu(BINARY[IN_PLACE[name]](F.silu(x), y.exp())) for x, y in zip(a, b)])
+    before = [(F.silu(x).bfloat16().float(), y.exp().bfloat16().float()) for x, y in zip(a, b)]
+    assert_close(chips.get(target), [F.relu(BINARY[IN_PLACE[name]](x, y)) for x, y in before])
 
 
 def test_in_place_with_itself(chips):
@@ -202,11 +204,26 @@ def test_integers_stay_integers(chips):
     assert_same(chips.get(ttnn.subtract(put(a), 7)), [a - 7] * chips.count)
 
 
-def test_a_block_float_result_is_rounded_as_the_host_packs_it(chips):
+def test_a_block_float_result_is_rounded_as_a_packer_does(chips):
     a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
     got = ttnn.multiply(chips.put(a), chips.put(b), dtype=ttnn.bfloat8_b)
-    packed = [ttnn.from_torch(x * y, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT) for x, y in zip(a, b)]
-    assert_same(chips.get(got), [ttnn.to_torch(p) for p in packed])
+    assert_same(chips.get(got), [pack((x * y).bfloat16(), ttnn.bfloat8_b) for x, y in zip(a, b)])
+
+
+def test_a_number_is_rounded_to_the_dtype_of_the_tensor_that_it_meets(chips):
+    """0.1 is 0.10009765625 beside a bfloat16 tensor."""
+    ones = torch.ones(1, 1, 32, 32)
+    got = ttnn.multiply(chips.put(ones), 0.1, dtype=ttnn.float32)
+    assert_same(chips.get(got), [ones * 0.10009765625] * chips.count)
+    got = ttnn.multiply(chips.put(ones, ttnn.float32), 0.1)
+    assert_same(chips.get(got), [ones * torch.tensor(0.1)] * chips.count)
+
+
+def test_a_float32_result_of_bfloat16_operands_is_not_rounded(chips):
+    a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
+    for name in ("add", "multiply"):
+        got = getattr(ttnn, name)(chips.put(a), chips.put(b), dtype=ttnn.float32)
+        assert_close(chips.get(got), [BINARY[name](x, y) for x, y in zip(a, b)], ttnn.float32)
 
 
 @pytest.mark.parametrize("mode", ("floor", "trunc"))

@@ -5,6 +5,7 @@ import torch
 import ttnn
 
 from tests.golden_mesh.goldens.support import assert_same, sharded
+from tests.golden_mesh.integer_packer import integer_packed
 
 WIDTH4 = ((32, 64), 4)  # [1, 1, 32, 256] on four cores
 
@@ -80,12 +81,28 @@ def test_untilize_with_unpadding_keeps_up_to_the_last_index_named(chips):
     assert_same(chips.get(got), [v[:, :, :33, :45] for v in x])
 
 
-@pytest.mark.parametrize("dtype", (ttnn.bfloat8_b, ttnn.bfloat4_b, ttnn.float32), ids=str)
-def test_typecast_packs_as_the_host_does(chips, dtype):
+def test_typecast_to_a_block_float_rounds_once(chips):
     x = chips.draw(1, 1, 33, 45)
-    want = [ttnn.to_torch(ttnn.from_torch(v, dtype, layout=ttnn.TILE_LAYOUT)) for v in x]
-    assert_same(chips.get(ttnn.typecast(chips.put(x), dtype)), want)
-    assert_same(chips.get(ttnn.typecast(chips.put(x), ttnn.bfloat16, dtype)), want)
+    want = [integer_packed(v, 7, one_by_one=False) for v in x]
+    assert_same(chips.get(ttnn.typecast(chips.put(x), ttnn.bfloat8_b)), want)
+    assert_same(chips.get(ttnn.typecast(chips.put(x), ttnn.bfloat16, ttnn.bfloat8_b)), want)
+
+
+def test_typecast_of_float32_to_a_block_float_cuts_to_bfloat16_first(chips):
+    x = torch.randn(1, 1, 33, 45)
+    got = ttnn.typecast(chips.put(x, ttnn.float32), ttnn.bfloat8_b)
+    assert_same(chips.get(got), [integer_packed(x, 7, one_by_one=False)] * chips.count)
+
+
+def test_typecast_of_float32_to_bfloat16_rounds_ties_to_even(chips):
+    x = (torch.arange(1, 33) + 2**9).reshape(1, 1, 1, 32) / 2.0  # every second one lies between two bfloat16s
+    got = ttnn.typecast(chips.put(x, ttnn.float32), ttnn.bfloat16)
+    assert_same(chips.get(got), [x.bfloat16()] * chips.count)
+
+
+def test_typecast_to_float32_is_exact(chips):
+    x = chips.draw(1, 1, 33, 45)
+    assert_same(chips.get(ttnn.typecast(chips.put(x), ttnn.float32)), x)
 
 
 @pytest.mark.parametrize("dtype, want", ((ttnn.int32, [-2, -1, 0, 2, 3]), (ttnn.uint16, [0, 0, 1, 3, 4])), ids=str)
@@ -99,7 +116,7 @@ def test_typecast_to_integers_cuts_off_but_rounds_to_uint16(chips, dtype, want):
 def test_a_change_of_place_may_change_the_dtype(chips):
     x = chips.draw(1, 1, 32, 64)
     got = ttnn.to_memory_config(chips.put(x), ttnn.L1_MEMORY_CONFIG, dtype=ttnn.bfloat8_b)
-    assert_same(chips.get(got), [ttnn.to_torch(ttnn.from_torch(v, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT)) for v in x])
+    assert_same(chips.get(got), [integer_packed(v, 7) for v in x])
 
 
 def test_copy_overwrites_its_target_and_no_replica_of_it(chips):

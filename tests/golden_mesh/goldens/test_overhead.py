@@ -1,6 +1,7 @@
 """What the golden mesh adds to an op beside the real library's own time and torch's: it must stay small."""
 
 import time
+from functools import partial
 
 import torch
 import ttnn
@@ -25,12 +26,12 @@ def test_an_op_on_two_chips_costs_less_than_a_millisecond_beside_its_own_work(ch
     """And as much for each further pair."""
     a, b = (chips.put(chips.draw(1, 1, 32, 32)) for _ in range(2))
     x, y = (torch.randn(1, 1, 32, 32).bfloat16() for _ in range(2))
-    compute = GOLDENS["ttnn.add"].function
+    compute = partial(GOLDENS["ttnn.add"].function, out=dispatch.slot_of(a))
 
     def own_work():
         dispatch.REAL_CALL(ttnn.add, a, b)
         for _ in range(chips.count):
-            compute(x, y).to(torch.bfloat16)
+            compute(x, y)
 
     own_work()
     overhead = milliseconds(lambda: ttnn.add(a, b)) - milliseconds(own_work)

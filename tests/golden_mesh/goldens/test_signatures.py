@@ -65,7 +65,7 @@ def signature(name: str):
     named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return (
         [p.name for p in named if p.kind == p.POSITIONAL_OR_KEYWORD],
-        {p.name for p in named} - {"out", "store"},
+        {p.name for p in named} - {"dtypes", "out", "store"},
         any(p.kind == p.VAR_POSITIONAL for p in found),
         any(p.kind == p.VAR_KEYWORD for p in found),
     )

@@ -2,6 +2,7 @@
 
 from models.common.golden_mesh.goldens import (  # noqa: F401
     attention,
+    attention_decode,
     collectives,
     creation,
     data_movement,

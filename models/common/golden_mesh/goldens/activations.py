@@ -1,7 +1,12 @@
-"""Elementwise functions by the names of ttnn's UnaryOpType: ops of their own, and fused into other ops."""
+"""Elementwise functions by the names of ttnn's UnaryOpType: ops of their own, and fused into other ops.
+
+Some of torch's own (silu, sigmoid, gelu, exp2, mish) go through other code for the last few elements of a tensor than
+for the rest, so that an element's last bit depends on what lies beside it; here they are made of functions that do not.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Callable
 
 import torch
@@ -10,6 +15,29 @@ import ttnn
 
 from models.common.golden_mesh.errors import GoldenError
 
+_HALF_ROOT, _GELU_SLOPE = 0.7071067811865476, 0.7978845608028654  # sqrt(1/2), sqrt(2/pi)
+
+
+def _sigmoid(x: torch.Tensor) -> torch.Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def _silu(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def _gelu(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * (1 + torch.erf(x * _HALF_ROOT))
+
+
+def _gelu_by_tanh(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * (1 + torch.tanh(_GELU_SLOPE * (x + 0.044715 * x * x * x)))
+
+
+def _mish(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0))
+
+
 PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ABS": torch.abs,
     "CEIL": torch.ceil,
@@ -17,11 +45,11 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "EQZ": lambda x: x == 0,
     "ERF": torch.erf,
     "EXP": torch.exp,
-    "EXP2": torch.exp2,
+    "EXP2": lambda x: torch.exp(x.double() * math.log(2)).float(),
     "EXPM1": torch.expm1,
     "FLOOR": torch.floor,
-    "GELU": F.gelu,
-    "GELU_TANH": lambda x: F.gelu(x, approximate="tanh"),
+    "GELU": _gelu,
+    "GELU_TANH": _gelu_by_tanh,
     "GEZ": lambda x: x >= 0,
     "GTZ": lambda x: x > 0,
     "HARDSIGMOID": F.hardsigmoid,
@@ -35,16 +63,16 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "LOGICAL_NOT_UNARY": lambda x: x == 0,
     "LOGSIGMOID": F.logsigmoid,
     "LTZ": lambda x: x < 0,
-    "MISH": F.mish,
+    "MISH": _mish,
     "NEG": torch.neg,
     "NEZ": lambda x: x != 0,
     "RECIP": torch.reciprocal,
     "RELU": torch.relu,
     "RELU6": F.relu6,
     "RSQRT": torch.rsqrt,
-    "SIGMOID": torch.sigmoid,
+    "SIGMOID": _sigmoid,
     "SIGN": torch.sign,
-    "SILU": F.silu,
+    "SILU": _silu,
     "SIN": torch.sin,
     "SQRT": torch.sqrt,
     "SQUARE": torch.square,

@@ -1,4 +1,4 @@
-"""Scaled dot product attention: prefill, chunked prefill, decode, and decode over a paged cache.
+"""Scaled dot product attention over whole prompts, and over chunks of them with a paged cache.
 
 Queries may have more heads than keys and values: query head h reads key head h // (heads / kv heads).
 """
@@ -6,10 +6,15 @@ Queries may have more heads than keys and values: query head h reads key head h 
 import torch
 import torch.nn.functional as F
 
+from models.common.golden_mesh.arithmetic import engine, flash
+from models.common.golden_mesh.arithmetic.kernel import Kernel
+from models.common.golden_mesh.arithmetic.product import product
 from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.hazards import meet
 from models.common.golden_mesh.registry import golden
 
-POSITIONS_AT_A_TIME = 1 << 16  # keys of so many positions are widened to float32 at once: 64 MiB a kv head of 128
+CHUNK = 32  # ttnn's chunk of queries and of keys where no program config names one
+TILE = 32
 
 
 @golden("ttnn.transformer.scaled_dot_product_attention")
@@ -22,6 +27,7 @@ def scaled_dot_product_attention(
     is_causal=True,
     scale=None,
     program_config=None,
+    compute_kernel_config=None,
     cu_window_seqlens=None,
     output_concat_heads=False,
 ):
@@ -30,24 +36,19 @@ def scaled_dot_product_attention(
 
     cu_window_seqlens [windows + 1]: a row attends within its window alone; empty windows are none.
     """
-    mask = None if attn_mask is None else attn_mask.float()
-    if cu_window_seqlens is None:
-        y = _attend(input_tensor_q, input_tensor_k, input_tensor_v, scale, mask, is_causal)
-    else:
-        y = _attend_within(input_tensor_q, input_tensor_k, input_tensor_v, scale, cu_window_seqlens.tolist(), is_causal)
+    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[2])
+    start = 0 if is_causal else None
+    y = attend(input_tensor_q, input_tensor_k, input_tensor_v, start=start, mask=attn_mask, windows=windows)
     return y.transpose(1, 2).flatten(2).unsqueeze(1) if output_concat_heads else y
 
 
-def _attend_within(q, k, v, scale, bounds: list[int], is_causal: bool) -> torch.Tensor:
-    if bounds[0] != 0 or bounds[-1] != q.shape[2] or sorted(bounds) != bounds:
-        raise GoldenError(f"cu_window_seqlens must ascend from 0 to the {q.shape[2]} rows of q, got {bounds}")
-    windows = [slice(*pair) for pair in zip(bounds, bounds[1:]) if pair[0] < pair[1]]
-    return torch.cat([_attend(q[:, :, w], k[:, :, w], v[:, :, w], scale, None, is_causal) for w in windows], dim=2)
-
-
-def _attend(q, k, v, scale, mask=None, is_causal=False) -> torch.Tensor:
-    q, k, v = q.float(), k.float(), v.float()
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=True)
+def _windows(bounds: list[int], rows: int) -> torch.Tensor:
+    """Which window each row is in, [rows]."""
+    if bounds[0] != 0 or bounds[-1] != rows or sorted(bounds) != bounds:
+        raise GoldenError(f"cu_window_seqlens must ascend from 0 to the {rows} rows of q, got {bounds}")
+    lengths = torch.tensor(bounds).diff()
+    return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
 
 
 @golden("ttnn.transformer.chunked_scaled_dot_product_attention")
@@ -61,106 +62,132 @@ def chunked_scaled_dot_product_attention(
     chunk_start_idx_tensor=None,
     scale=None,
     program_config=None,
+    compute_kernel_config=None,
 ):
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
     start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
-    rows = input_tensor_q.shape[2]
-    lengths = torch.full((len(input_tensor_q),), start + rows)
-    k, v = (_gather(cache, page_table_tensor, lengths) for cache in (input_tensor_k, input_tensor_v))
-    visible = torch.ones(rows, start + rows, dtype=torch.bool).tril(start)
-    return _attend(input_tensor_q, k, v, scale, visible)
+    chunk = CHUNK if program_config is None else program_config.q_chunk_size
+    if start % chunk:
+        op = "ttnn.transformer.chunked_scaled_dot_product_attention"
+        meet(
+            "chunk start between chunks of queries",
+            op,
+            f"chunk_start_idx_tensor holds {start}, q_chunk_size is {chunk}",
+        )
+    length = start + input_tensor_q.shape[2]
+    blocks = blocks_of(page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k)
+    caches = (input_tensor_k, input_tensor_v)
+    k, v = (gathered(cache, blocks).transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches)
+    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    return attend(input_tensor_q, k, v, start=start)
 
 
-def _gather(cache: torch.Tensor, page_table: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Each user's first positions, in order, out of its blocks of cache [blocks, kv heads, size, dim].
+def blocks_of(page_table: torch.Tensor, lengths: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    """The blocks of cache [blocks, kv heads, size, dim] that hold each user's first positions, in order, [B, most].
 
-    [B, kv heads, longest, dim]; what lies there beyond a user's own length means nothing.
+    Where a user needs fewer than another it is block 0. GoldenError: a block that the cache does not have.
     """
     size = cache.shape[2]
-    longest = int(lengths.max())
-    blocks = page_table[: len(lengths), : -(-longest // size)].long()
+    most = -(-int(lengths.max()) // size)
+    blocks = page_table[: len(lengths), :most].long()
     needed = torch.arange(blocks.shape[1]) * size < lengths[:, None]
     missing = needed & ((blocks < 0) | (blocks >= len(cache)))
-    if longest > blocks.shape[1] * size or missing.any():
+    if most > blocks.shape[1] or missing.any():
         raise GoldenError(
-            f"attention to {longest} positions in blocks {blocks[needed].unique().tolist()}: the page table has "
-            f"{page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
+            f"attention to {int(lengths.max())} positions in blocks {blocks[needed].unique().tolist()}: the page table "
+            f"has {page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
         )
-    return cache[blocks.masked_fill(~needed, 0)].transpose(1, 2).flatten(2, 3)[:, :, :longest]
+    return blocks.masked_fill(~needed, 0)
 
 
-@golden("ttnn.transformer.scaled_dot_product_attention_decode")
-def scaled_dot_product_attention_decode(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    *,
-    is_causal=True,
-    attn_mask=None,
-    cur_pos=(),
-    cur_pos_tensor=None,
-    scale=None,
-    program_config=None,
-    out,
-):
-    """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]"""
-    capacity = input_tensor_k.shape[2]
-    positions = torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
-    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
-    if lengths.max() > capacity:
-        raise GoldenError(f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user")
-
-    def keys_and_values(users):
-        return (cache[users, :, : int(lengths[users].max())] for cache in (input_tensor_k, input_tensor_v))
-
-    return _decode(input_tensor_q, keys_and_values, lengths, attn_mask, scale, out)
+def gathered(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """cache[blocks]. (torch takes ten times as long for it where the cache is bfloat16.)"""
+    return cache.index_select(0, blocks.flatten()).unflatten(0, blocks.shape)
 
 
-@golden("ttnn.transformer.paged_scaled_dot_product_attention_decode")
-def paged_scaled_dot_product_attention_decode(
-    input_tensor_q,
-    input_tensor_k,
-    input_tensor_v,
-    page_table_tensor,
-    *,
-    is_causal=True,
-    attn_mask=None,
-    cur_pos_tensor=None,
-    scale=None,
-    program_config=None,
-    out,
-):
-    """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads, dim]"""
-    capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
-    positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
-    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
+class _Attention:
+    """Prefill's kernel: chunks of keys one after another, all queries that see any of a chunk at once.
 
-    def keys_and_values(users):
-        return (_gather(cache, page_table_tensor[users], lengths[users]) for cache in (input_tensor_k, input_tensor_v))
+    With a float32 dest scores, weights and their sums stay float32; the largest scores are cut to bfloat16, and results
+    packed to it after every chunk.
+    """
 
-    return _decode(input_tensor_q, keys_and_values, lengths, attn_mask, scale, out)
+    def __init__(self, program_config, compute_kernel_config, scale: float | None, dim: int):
+        self.kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
+        self.approximate = flash.exp_is_approximate(program_config)
+        self.scale = dim**-0.5 if scale is None else scale
+        self.queries, self.keys = (CHUNK, CHUNK) if program_config is None else (
+            program_config.q_chunk_size, program_config.k_chunk_size
+        )  # fmt: skip
 
+    def __call__(self, q, k, v, *, start: int | None, mask=None, windows=None) -> torch.Tensor:
+        """start: position of the first query among the keys; None: every query sees every key.
 
-def _lengths(q, positions, is_causal: bool, capacity: int) -> torch.Tensor:
-    """How many positions each user sees: those up to its own, or (not causal) all of its cache. 0: a skipped user."""
-    users = q.shape[1]
-    return positions[:users].long() + 1 if is_causal else torch.full((users,), capacity)
+        windows: which window each query and key is in, [rows]; None: all are in one.
+        """
+        batch, heads, rows, dim = q.shape
+        length = k.shape[2]
+        k, v = (F.pad(x, (0, 0, 0, -length % self.keys)).unsqueeze(2) for x in (k, v))  # [B, kv heads, 1, L, dim]
+        q = q.unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, rows, dim]
+        if mask is not None:
+            masks = mask.expand(batch, heads, -1, -1).unflatten(1, (k.shape[1], -1)).clamp(min=flash.HIDDEN)
+        state = None
+        for at in range(0, length, self.keys):
+            first = 0 if start is None else max(0, at - start) // self.queries * self.queries  # rows before see nothing
+            if first >= rows:
+                break
+            scores = self._scores(q[..., first:, :], k[..., at : at + self.keys, :])
+            if mask is not None:
+                part = masks[..., first:, at : at + self.keys]
+                scores[..., : part.shape[-1]] = self._add(scores[..., : part.shape[-1]], part)
+            hidden = self._hidden(rows, first, at, length, start)
+            if windows is not None:
+                of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
+                hidden = hidden | (of_keys != windows[first:, None])
+            scores.masked_fill_(hidden, flash.HIDDEN)
+            chunk = self._chunk(
+                scores, hidden, v[..., at : at + self.keys, :], state and [x[..., first:, :] for x in state]
+            )
+            if state is not None and first:
+                chunk = [torch.cat((old[..., :first, :], new), -2) for old, new in zip(state, chunk)]
+            state = chunk
+        _, total, result = state
+        total = flash.sum_of_rows(total, self.kernel)
+        inverse = 1 / engine.keep(total, engine.SRC_B) if self.kernel.wide else (1 / total).bfloat16().float()
+        return engine.multiply(result, inverse, self.kernel).flatten(1, 2)
 
+    def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        """[B, kv heads, group, rows, chunk], float32"""
+        group, rows = q.shape[2:4]
+        return product(q.flatten(2, 3), k[:, :, 0].transpose(-1, -2), self.kernel).unflatten(2, (group, rows))
 
-def _decode(q, keys_and_values, lengths, attn_mask, scale, out) -> torch.Tensor:
-    """One query a user. A user at position -1 is skipped: its output is whatever lay there on a chip, zeros here."""
-    heads, dim = q.shape[2:]
-    result = torch.zeros(out.shape)
-    active = lengths.nonzero().flatten()
-    if not len(active):
-        return result
-    for users in active.split(max(1, POSITIONS_AT_A_TIME // int(lengths.max()))):
-        k, v = (cache.float() for cache in keys_and_values(users))
-        grouped = q[0, users].float().unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, dim]
-        scores = grouped @ k.transpose(-1, -2) * (dim**-0.5 if scale is None else scale)
-        if attn_mask is not None:
-            scores = scores + attn_mask[0, users].float().unflatten(1, (k.shape[1], -1))
-        hidden = torch.arange(k.shape[2]) >= lengths[users, None]
-        scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
-        result[0, users, :heads] = (torch.softmax(scores, -1) @ v).flatten(1, 2)
-    return result
+    def _add(self, a, b) -> torch.Tensor:
+        return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
+
+    def _hidden(self, rows: int, first: int, at: int, length: int, start: int | None) -> torch.Tensor:
+        """Which keys of the chunk at `at` a query may not see, [rows - first, chunk]."""
+        keys = torch.arange(at, at + self.keys)
+        if start is None:
+            return (keys >= length)[None].expand(rows - first, -1)
+        return keys > torch.arange(start + first, start + rows)[:, None]
+
+    def _chunk(self, scores, hidden, v, state):
+        """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before."""
+        kernel = self.kernel
+        largest = engine.keep(scores.amax(-1, keepdim=True), 8)
+        if state is not None:
+            largest = torch.maximum(largest, state[0])
+        if kernel.wide:
+            scores = engine.keep(scores, engine.SRC_B)
+        weights = flash.weights(scores, largest, self.scale, kernel, self.approximate).masked_fill_(hidden, 0)
+        sums = weights.unflatten(-1, (-1, TILE)).sum(-2)
+        if not kernel.wide:
+            sums = sums.bfloat16().float()  # in L1, to nearest even
+        group, rows = weights.shape[2:4]
+        result = product(weights.flatten(2, 3), v[:, :, 0], kernel).unflatten(2, (group, rows))
+        result = engine.to_bfloat16(result)
+        if state is not None:
+            factor = engine.to_bfloat16(flash.correction(state[0], largest, self.scale))
+            sums = self._add(sums, engine.multiply(state[1], factor, kernel))
+            result = (result + flash.times(state[2], factor, kernel)).bfloat16().float()  # likewise
+        return largest, sums, result

@@ -1,24 +1,50 @@
 """Ops across chips: every tensor argument is the list of the group's shards, in mesh order; so is the result.
 
-Sums are taken in float32 and rounded once. Chips that end up with the same value share one tensor.
+Chips add bfloat16 two at a time, as ttnn.add does, and round each sum; how float32 is added is not modelled (torch's
+sum). Chips that end up with the same value share one tensor.
 """
+
+from functools import reduce
 
 import torch
 
+from models.common.golden_mesh.arithmetic import engine
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import collective
 
 
 def _sum(shards: list[torch.Tensor]) -> torch.Tensor:
-    total = shards[0].to(torch.float32, copy=True)
-    for shard in shards[1:]:
-        total += shard
-    return total
+    """All shards lie in one chip's memory, and two after two are added to what dest holds."""
+    if shards[0].dtype != torch.bfloat16:
+        return sum(shard.float() for shard in shards)
+    total = None
+    for at in range(0, len(shards), 2):
+        pair = sum(shard.float() for shard in shards[at : at + 2])
+        total = engine.round_sum_(pair if total is None else total.add_(pair))
+    return total.bfloat16()
+
+
+def _parts(shards: list[torch.Tensor], dim: int) -> list[torch.Tensor]:
+    """Each chip's part of the sum: what comes down the line from one side, its own, and what comes from the other."""
+    count = len(shards)
+    cut = [shard.chunk(count, dim) for shard in shards]  # [chip][part]
+    if shards[0].dtype != torch.bfloat16:
+        return [sum(pieces[part].float() for pieces in cut) for part in range(count)]
+    results = []
+    for part in range(count):
+        own = cut[part][part]
+        for side in (range(part), range(count - 1, part, -1)):
+            arriving = [cut[chip][part] for chip in side]
+            if arriving:
+                own = engine.add(reduce(engine.add, arriving), own)
+        results.append(own.bfloat16())
+    return results
 
 
 @collective("ttnn.all_reduce")
 def all_reduce(input_tensor, *, cluster_axis=None):
-    return [_sum(input_tensor)] * len(input_tensor)
+    """A reduce-scatter of the last dimension and an all-gather."""
+    return [torch.cat(_parts(input_tensor, -1), -1)] * len(input_tensor)
 
 
 @collective("ttnn.experimental.all_reduce_async")
@@ -69,7 +95,7 @@ def all_gather_async(
 def reduce_scatter(
     input_tensor, dim, *, cluster_axis=None, intermediate_memory_config=None, use_l1_small_for_semaphores=False
 ):
-    return [part.contiguous() for part in _sum(input_tensor).chunk(len(input_tensor), dim)]
+    return _parts(input_tensor, dim)
 
 
 @collective("ttnn.experimental.reduce_scatter_minimal_async")
@@ -82,7 +108,7 @@ def reduce_scatter_minimal_async(
     cluster_axis=None,
     intermediate_memory_config=None,
 ):
-    return [part.contiguous() for part in _sum(input_tensor).chunk(len(input_tensor), dim)]
+    return _parts(input_tensor, dim)
 
 
 @collective("ttnn.mesh_partition")

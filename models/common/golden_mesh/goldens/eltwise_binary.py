@@ -3,24 +3,62 @@
 They take activations for either operand and for the result, which makes silu(a) * b one op. ttnn calls its operands by
 several names: input_tensor_a and input_tensor_b, but input_b or value where the second is a number in some ops, and
 input_a and input_b in some in-place ones.
+
+Where no float32 is involved dest holds bfloat16, and an activation of an operand is rounded to it before the op. Sums
+and differences are the matrix engine's, the rest is the vector unit's, which rounds to nearest even. (Products of block
+floats are the matrix engine's, too; what that changes is lost in the rounding to a block float.)
 """
 
+from functools import partial
 from typing import Callable
 
 import torch
+import ttnn
 
+from models.common.golden_mesh.arithmetic import engine
 from models.common.golden_mesh.goldens.activations import activate_all, wide
 from models.common.golden_mesh.registry import golden
 
+Operand = "torch.Tensor | float | int"
 
-def _operands(a, b, a_activations, b_activations) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both as tensors, activated. A whole number takes the dtype of the tensor that it meets."""
-    a, b = wide(a), wide(b)
-    if not isinstance(a, torch.Tensor):
-        a = torch.full((), a, dtype=torch.float32 if isinstance(a, float) else b.dtype)
-    if not isinstance(b, torch.Tensor):
-        b = torch.full((), b, dtype=torch.float32 if isinstance(b, float) else a.dtype)
-    return activate_all(a, a_activations), activate_all(b, b_activations)
+
+def _tensor(value: Operand, other: Operand) -> torch.Tensor:
+    """A number comes as the tensor beside it holds it: bfloat16, unless that is float32, or whole numbers meet."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, int) or not isinstance(other, torch.Tensor) or other.dtype != torch.bfloat16:
+        return torch.full((), value, dtype=torch.float32 if isinstance(value, float) else other.dtype)
+    return torch.full((), value, dtype=torch.bfloat16)
+
+
+def _operand(x: torch.Tensor, activations, in_float32: bool) -> torch.Tensor:
+    return _as_dest(activate_all(wide(x), activations), in_float32) if activations else x
+
+
+def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
+    return x.bfloat16() if x.is_floating_point() and not in_float32 else x
+
+
+def _compute(function: Callable, a: Operand, b: Operand, activations, a_activations, b_activations, out_dtype=None):
+    """function(a, b) and the activations around it, in a dest of float32 if one of the three tensors is."""
+    a, b = _tensor(a, b), _tensor(b, a)
+    in_float32 = torch.float32 in (a.dtype, b.dtype) or out_dtype == ttnn.float32
+    a, b = _operand(a, a_activations, in_float32), _operand(b, b_activations, in_float32)
+    engines = _ENGINE.get(function) if _for_engine(a, b, out_dtype) else None
+    result = engines(a, b) if engines else function(wide(a), wide(b))
+    if engines:
+        result = result.bfloat16()
+    return _as_dest(activate_all(wide(result), activations) if activations else result, in_float32)
+
+
+def _for_engine(a: torch.Tensor, b: torch.Tensor, out_dtype) -> bool:
+    """Whether the matrix engine adds the two: not where both are float32, or whole numbers."""
+    if out_dtype == ttnn.float32:
+        return False
+    return torch.bfloat16 in (a.dtype, b.dtype) and a.is_floating_point() and b.is_floating_point()
+
+
+_ENGINE = {torch.add: engine.add, torch.sub: engine.subtract}  # both give what bfloat16 holds, as float32
 
 
 def _binary(function: Callable) -> Callable:
@@ -33,9 +71,12 @@ def _binary(function: Callable) -> Callable:
         activations=(),
         input_tensor_a_activations=(),
         input_tensor_b_activations=(),
+        out,
     ):
-        a, b = _operands(input_tensor_a, input_tensor_b, input_tensor_a_activations, input_tensor_b_activations)
-        return activate_all(function(a, b), activations)
+        return _compute(
+            function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+            input_tensor_b_activations, out.dtype,
+        )  # fmt: skip
 
     return op
 
@@ -69,10 +110,13 @@ def _binary_with_input_b(function: Callable) -> Callable:
         activations=(),
         input_tensor_a_activations=(),
         input_tensor_b_activations=(),
+        out,
     ):
         other = input_b if input_tensor_b is None else input_tensor_b
-        a, b = _operands(input_tensor_a, other, input_tensor_a_activations, input_tensor_b_activations)
-        return activate_all(function(a, b), activations)
+        return _compute(
+            function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
+            out.dtype,
+        )  # fmt: skip
 
     return op
 
@@ -94,11 +138,14 @@ def div(
     activations=(),
     input_tensor_a_activations=(),
     input_tensor_b_activations=(),
+    out,
 ):
     """a / b; rounding_mode "trunc" or "floor" as in torch."""
     other = value if input_tensor_b is None else input_tensor_b
-    a, b = _operands(input_tensor_a, other, input_tensor_a_activations, input_tensor_b_activations)
-    return activate_all(torch.div(a, b, rounding_mode=rounding_mode), activations)
+    return _compute(
+        partial(torch.div, rounding_mode=rounding_mode), input_tensor_a, other, activations,
+        input_tensor_a_activations, input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
 
 
 @golden("ttnn.pow")
@@ -110,9 +157,12 @@ def power(
     activations=(),
     input_tensor_a_activations=(),
     input_tensor_b_activations=(),
+    out,
 ):
-    a, b = _operands(input_tensor, exponent, input_tensor_a_activations, input_tensor_b_activations)
-    return activate_all(torch.pow(a, b), activations)
+    return _compute(
+        torch.pow, input_tensor, exponent, activations, input_tensor_a_activations, input_tensor_b_activations,
+        out.dtype,
+    )  # fmt: skip
 
 
 def _in_place(function: Callable) -> Callable:
@@ -126,8 +176,11 @@ def _in_place(function: Callable) -> Callable:
         input_tensor_b_activations=(),
         store,
     ):
-        a, b = _operands(input_tensor_a, input_tensor_b, input_tensor_a_activations, input_tensor_b_activations)
-        input_tensor_a.copy_(store(activate_all(function(a, b), activations)))
+        result = _compute(
+            function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+            input_tensor_b_activations,
+        )  # fmt: skip
+        input_tensor_a.copy_(store(result))
 
     return op
 

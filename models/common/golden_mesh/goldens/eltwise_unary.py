@@ -1,11 +1,14 @@
-"""Elementwise functions of one tensor, and selections."""
+"""Elementwise functions of one tensor, and selections.
+
+The vector unit works in float32; where no float32 tensor is involved it rounds what it puts into dest to bfloat16.
+"""
 
 from typing import Callable
 
 import torch
 
 from models.common.golden_mesh.errors import GoldenError
-from models.common.golden_mesh.goldens.activations import PLAIN, activate_all, wide
+from models.common.golden_mesh.goldens.activations import PLAIN, activate, wide
 from models.common.golden_mesh.registry import golden
 
 _UNARY = {  # ttnn op -> UnaryOpType
@@ -53,9 +56,14 @@ _UNARY = {  # ttnn op -> UnaryOpType
 
 def _unary(function: Callable) -> Callable:
     def op(input_tensor, fast_and_approximate_mode=False, *, mode=None, vector_mode=4):
-        return function(wide(input_tensor))
+        return _as_dest(function(wide(input_tensor)), input_tensor)
 
     return op
+
+
+def _as_dest(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """What dest holds of a result of `x`."""
+    return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
 
 
 for _name, _type in _UNARY.items():
@@ -68,7 +76,7 @@ def gelu(input_tensor, *, variant=None, fast_and_approximate_mode=False):
     name = getattr(variant, "name", "Accurate")
     if fast_and_approximate_mode or name not in ("Accurate", "Tanh"):
         raise GoldenError(f"ttnn.gelu by a table ({name}) has no golden: use GeluVariant.Accurate or GeluVariant.Tanh")
-    return PLAIN["GELU_TANH" if name == "Tanh" else "GELU"](wide(input_tensor))
+    return _as_dest(PLAIN["GELU_TANH" if name == "Tanh" else "GELU"](wide(input_tensor)), input_tensor)
 
 
 @golden("ttnn.where")
@@ -83,4 +91,7 @@ def clamp(input_tensor, min=None, max=None):
 
 @golden("ttnn.unary_chain")
 def unary_chain(input_tensor, ops_chain):
-    return activate_all(wide(input_tensor), ops_chain)
+    x = wide(input_tensor)
+    for function in ops_chain:
+        x = wide(_as_dest(activate(x, function), input_tensor))
+    return x

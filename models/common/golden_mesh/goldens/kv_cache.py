@@ -4,32 +4,52 @@ A paged cache is [blocks, kv heads, block size, dim]; user b's position p lies i
 A position of -1 skips the user; a page table entry of -1 skips the block in paged_fill_cache.
 """
 
+import torch
+
 from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.hazards import meet
 from models.common.golden_mesh.registry import golden
 
-
-def _positions(update_idxs, update_idxs_tensor) -> list[int]:
-    return list(update_idxs) if update_idxs_tensor is None else update_idxs_tensor.reshape(-1).tolist()
+TILE = 32
 
 
-def _update(cache, rows, positions, page_table, modulo, store) -> None:
+def _positions(update_idxs, update_idxs_tensor) -> torch.Tensor:
+    return torch.tensor(list(update_idxs)) if update_idxs_tensor is None else update_idxs_tensor.reshape(-1).long()
+
+
+def _update(cache, rows, positions, page_table, modulo, store, op: str) -> None:
     """rows [1, B, kv heads (or padded to 32), dim] into the cache, one position a user."""
     heads, length = cache.shape[1:3]
     rows = store(rows[0, :, :heads])
-    for user, position in enumerate(positions[: len(rows)]):
-        if position == -1:
-            continue
-        position = position % modulo if modulo else position
-        entry, inside = divmod(position, length)
-        if page_table is None and entry == 0:
-            entry = user
-        elif page_table is not None and 0 <= entry < page_table.shape[-1]:
-            entry = int(page_table[user, entry])
-        else:
-            raise GoldenError(f"user {user} writes position {position}, outside of its cache")
-        if not 0 <= entry < len(cache):
-            raise GoldenError(f"user {user}'s position {position} lies in block {entry}; the cache has {len(cache)}")
-        cache[entry, :, inside] = rows[user]
+    positions = positions[: len(rows)]
+    users = (positions != -1).nonzero().flatten()
+    positions = positions[users] % modulo if modulo else positions[users]
+    entry, inside = positions // length, positions % length
+    width = 1 if page_table is None else page_table.shape[-1]
+    outside = (entry < 0) | (entry >= width)
+    if outside.any():
+        at = int(outside.nonzero()[0])
+        raise GoldenError(f"user {users[at]} writes position {positions[at]}, outside of its cache")
+    entry = users if page_table is None else page_table[users, entry].long()
+    missing = (entry < 0) | (entry >= len(cache))
+    if missing.any():
+        at = int(missing.nonzero()[0])
+        raise GoldenError(
+            f"user {users[at]}'s position {positions[at]} lies in block {entry[at]}; the cache has {len(cache)}"
+        )
+    _check_tiles(cache, entry * length + inside, users, op)
+    cache[entry, :, inside] = rows[users]
+
+
+def _check_tiles(cache, places, users, op: str) -> None:
+    """HazardError if two users' rows lie in one tile of the cache. places: block * length + position inside."""
+    length = cache.shape[2]
+    tiles = places // length * -(-length // TILE) + places % length // TILE
+    if len(tiles.unique()) == len(tiles):
+        return
+    first = next(tile for tile in tiles.tolist() if (tiles == tile).sum() > 1)
+    rows = users[tiles == first].tolist()
+    meet("rows of one tile", op, f"rows {rows} of the update go into one tile of 32 positions of the cache")
 
 
 @golden("ttnn.experimental.paged_update_cache", writes="cache_tensor")
@@ -45,7 +65,8 @@ def paged_update_cache(
 ):
     """One token a user: cache [blocks or B, kv heads, length, dim], input [1, B, kv heads (padded to 32), dim]."""
     positions = _positions(update_idxs, update_idxs_tensor)
-    _update(cache_tensor, input_tensor, positions, page_table, cache_position_modulo, store)
+    op = "ttnn.experimental.paged_update_cache"
+    _update(cache_tensor, input_tensor, positions, page_table, cache_position_modulo, store, op)
 
 
 @golden("ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2")
@@ -62,8 +83,9 @@ def paged_fused_update_cache(
 ):
     """paged_update_cache of keys and values in one op."""
     positions = _positions(update_idxs, update_idxs_tensor)
-    _update(cache_tensor1, input_tensor1, positions, page_table, None, store)
-    _update(cache_tensor2, input_tensor2, positions, page_table, None, lambda rows: store(rows, "cache_tensor2"))
+    op = "ttnn.experimental.paged_fused_update_cache"
+    _update(cache_tensor1, input_tensor1, positions, page_table, None, store, op)
+    _update(cache_tensor2, input_tensor2, positions, page_table, None, lambda rows: store(rows, "cache_tensor2"), op)
 
 
 @golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor")

@@ -1,11 +1,13 @@
 """Ops that move a tensor and change none of its values: memory configs, layouts, dtypes, copies.
 
-The values come back unchanged; what another dtype makes of them is the rounding that every output gets.
+The values come back unchanged; what another dtype makes of them is the packer's, as for every output. ttnn.typecast
+alone packs otherwise.
 """
 
 import torch
 import torch.nn.functional as F
 
+from models.common.golden_mesh.arithmetic import packer
 from models.common.golden_mesh.registry import golden
 
 
@@ -75,7 +77,7 @@ def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=N
     """
     if input_tensor.is_floating_point() and out.dtype.name == "UINT16":
         return torch.floor(input_tensor.float() + 0.5)
-    return input_tensor
+    return packer.typecast(input_tensor, out.dtype) if input_tensor.is_floating_point() else input_tensor
 
 
 @golden("ttnn.clone")

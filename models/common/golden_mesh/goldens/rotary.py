@@ -2,18 +2,32 @@
 
 The "llama" ops turn neighbouring pairs (x0, x1), (x2, x3), ...: x * cos + (x @ T) * sin, where T is a 32x32 matrix that
 swaps the two of a pair and changes a sign. The "hf" op turns pairs (x_i, x_{i + dim/2}), as Hugging Face lays them out.
+
+Each step (the swap, either product, the sum) leaves bfloat16 for the next, whatever dest holds.
 """
 
 import torch
 
+from models.common.golden_mesh.arithmetic import engine
+from models.common.golden_mesh.arithmetic.kernel import Kernel
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
 
 
-def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    x = x.float()
-    swapped = (x.unflatten(-1, (-1, 32)) @ matrix).flatten(-2)
-    return x * cos.float() + swapped * sin.float()
+def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    # Each of the matrix's columns has one entry, 1 or -1: there is nothing to sum.
+    swapped = (engine.source_b(x, kernel).unflatten(-1, (-1, 32)) @ matrix).flatten(-2)
+    return _sum_of_products(x, cos, engine.to_bfloat16(swapped), sin, kernel)
+
+
+def _sum_of_products(x, cos, swapped, sin, kernel: Kernel) -> torch.Tensor:
+    """x * cos + swapped * sin"""
+    first, second = (engine.multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin)))
+    return engine.add(engine.to_bfloat16(first), engine.to_bfloat16(second))
+
+
+def _kernel(config) -> Kernel:
+    return Kernel.of(config, "HiFi4")
 
 
 def _matrix(trans_mat: torch.Tensor) -> torch.Tensor:
@@ -30,31 +44,37 @@ def _per_user(table: torch.Tensor) -> torch.Tensor:
 
 
 @golden("ttnn.experimental.rotary_embedding_llama")
-def rotary_embedding_llama(input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False):
+def rotary_embedding_llama(
+    input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False, compute_kernel_config=None
+):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
+    matrix, kernel = _matrix(trans_mat), _kernel(compute_kernel_config)
     if is_decode_mode:
-        return _turn(input_tensor, _per_user(cos_cache), _per_user(sin_cache), _matrix(trans_mat))
+        return _turn(input_tensor, _per_user(cos_cache), _per_user(sin_cache), matrix, kernel)
     rows = input_tensor.shape[2]
-    return _turn(input_tensor, cos_cache[:, :, :rows], sin_cache[:, :, :rows], _matrix(trans_mat))
+    return _turn(input_tensor, cos_cache[:, :, :rows], sin_cache[:, :, :rows], matrix, kernel)
 
 
 @golden("ttnn.experimental.rotary_embedding_llama_fused_qk")
-def rotary_embedding_llama_fused_qk(q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat):
+def rotary_embedding_llama_fused_qk(
+    q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat, *, compute_kernel_config=None
+):
     """q [1, B, heads, dim], k [1, B, kv heads, dim], cos [1, 2B, 1, dim]: B entries for q's cores, then B for k's."""
     users = q_input_tensor.shape[1]
     cos, sin, matrix = _per_user(cos_cache), _per_user(sin_cache), _matrix(trans_mat)
-    q = _turn(q_input_tensor, cos[:, :users], sin[:, :users], matrix)
-    k = _turn(k_input_tensor, cos[:, users : 2 * users], sin[:, users : 2 * users], matrix)
+    kernel = _kernel(compute_kernel_config)
+    q = _turn(q_input_tensor, cos[:, :users], sin[:, :users], matrix, kernel)
+    k = _turn(k_input_tensor, cos[:, users : 2 * users], sin[:, users : 2 * users], matrix, kernel)
     return q, k
 
 
 @golden("ttnn.experimental.rotary_embedding_hf")
-def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, *, is_decode_mode=False):
+def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, *, is_decode_mode=False, compute_kernel_config=None):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [1, heads, S, dim], cos [1, 1, >= S, dim]."""
     if is_decode_mode:
-        cos, sin = _per_user(cos_cache).float(), _per_user(sin_cache).float()
+        cos, sin = _per_user(cos_cache), _per_user(sin_cache)
     else:
-        cos, sin = (table[:, :, : input_tensor.shape[2]].float() for table in (cos_cache, sin_cache))
-    x = input_tensor.float()
-    first, second = x.chunk(2, -1)
-    return x * cos + torch.cat((-second, first), -1) * sin
+        cos, sin = (table[:, :, : input_tensor.shape[2]] for table in (cos_cache, sin_cache))
+    first, second = input_tensor.chunk(2, -1)
+    swapped = torch.cat((-second, first), -1)
+    return _sum_of_products(input_tensor, cos, swapped, sin, _kernel(compute_kernel_config))
