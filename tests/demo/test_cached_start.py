@@ -18,13 +18,22 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 STARTS = """
 import contextlib, io, json, subprocess, sys
 from models.demos.qwen25_7b.demo import demo
+from models.demos.qwen25_7b.serving.open_model import open_model
+
+def from_python(name):
+    with open_model(name, backend="golden") as model:
+        print("".join(piece.text for piece in model.write(["What is the capital of France?"], 8)))
+    return 0
 
 results = []
 for before, argv in json.loads(sys.argv[1]):
     subprocess.run(before, shell=True, check=True)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = demo.main(["--backend", "golden", "--max-new-tokens", "8", *argv])
+        if argv[0] == "from python":
+            status = from_python(argv[1])
+        else:
+            status = demo.main(["--backend", "golden", "--max-new-tokens", "8", *argv])
     results.append([status, out.getvalue(), err.getvalue()])
 print()
 print(json.dumps(results))
@@ -44,6 +53,7 @@ def starts(tmp_path_factory) -> dict[str, tuple[int, str, list[str]]]:
         "no cache": ("true", [*of_model, "--no-cache"]),
         "first": (f"test ! -e {cache}", of_model),
         "second": (f"rm {model}/model.safetensors", [*of_model, "--verify-cache"]),
+        "from python": ("true", ["from python", f"{model}"]),
         "damaged": (f"printf x >> $(ls {cache}/tiles/*/* | head -1)", [*of_model, "--verify-cache"]),
         "shared": ("true", ["--cache", f"{shared}"]),
     }
@@ -75,6 +85,11 @@ def test_the_second_start_needs_no_weights_and_answers_the_same(starts):
     status, out, said = starts["second"]
     assert (status, said) == (0, []) and answer(out) == answer(starts["first"][1])
     assert re.search(r"^cache: [\d.]+ MB mapped from /home/.cache/qwen25-7b-ttnn$", out, re.MULTILINE)
+
+
+def test_open_model_takes_the_same_cache_for_a_name(starts):
+    status, out, said = starts["from python"]
+    assert (status, said) == (0, []) and "Paris" in out and "mapped from /home/.cache/qwen25-7b-ttnn" in out
 
 
 def test_damage_without_the_weights_ends_in_a_line_and_no_answer(starts):
