@@ -44,9 +44,8 @@ class PagedCache:
 
     def attention_table(self, user: int) -> torch.Tensor:
         """[1, W]"""
-        return attention_table(self.page_table[user].tolist(), continued_width(table_width(self.context, self.block)))[
-            None
-        ]
+        width = continued_width(table_width(self.context, self.block), self.block)
+        return attention_table(self.page_table[user].tolist(), width)[None]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
         """User u's tokens so far are histories[u]; everywhere else lies noise."""

@@ -1,7 +1,7 @@
 """Hugging Face's modules in float32, over the weights that the tested modules get: what a result is compared with."""
 
-from copy import copy
-from dataclasses import dataclass, replace
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
 
@@ -9,12 +9,15 @@ import torch
 from transformers import DynamicCache, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.common.golden_mesh.rounding import round_to
+from models.demos.qwen25_7b.config import BF16, QWEN25_7B, QwenConfig, Recipe
+from models.demos.qwen25_7b.config.recipe import Format
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+from models.demos.qwen25_7b.weights.transforms import to_half_split, to_interleaved
 
 # The 7B's dims in two layers, the first with its K bias. Its vocabulary would take five times as long to make as these.
 TWO_LAYERS = replace(QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=())
@@ -33,6 +36,7 @@ class Case(NamedTuple):
     x: torch.Tensor  # [users or tokens, hidden]
     past: list[KeysValues]  # of each user, before a step
     expected: torch.Tensor  # like x
+    in_format: torch.Tensor  # likewise, with weights as the recipe's formats hold them
     written: list[KeysValues]  # of each user: its own token's, or its prompt's
 
 
@@ -44,6 +48,17 @@ class Reference:
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
     model: Qwen2ForCausalLM  # in float32
     layers: range  # those whose modules are tested one by one
+    rounded: Mapping[int, Qwen2DecoderLayer] = field(
+        default_factory=dict
+    )  # layers in a recipe's formats, if not as given
+
+    @lru_cache(maxsize=None)
+    def kept_in(self, recipe: Recipe) -> "Reference":
+        """The same for judging a model that keeps its weights in the recipe's formats."""
+        if recipe == BF16:
+            return self
+        rounded = {i: rounded_layer(self.layer(i), recipe, self.config) for i in self.layers}
+        return replace(self, rounded=rounded)
 
     def layer(self, i: int) -> Qwen2DecoderLayer:
         return self.model.model.layers[i]
@@ -70,48 +85,58 @@ class Reference:
     @lru_cache(maxsize=None)
     def attention_step(self, i: int, positions: tuple[int, ...]) -> Case:
         """One token of each user through layer i's self_attn, at these positions of their texts."""
-        return self._step(self._attention(i), self.normed(i, len(positions)), i, positions)
+        return self._step(self._attentions(i), self.normed(i, len(positions)), i, positions)
 
     @lru_cache(maxsize=None)
     def layer_step(self, i: int, positions: tuple[int, ...]) -> Case:
         """The same through all of layer i."""
-        return self._step(self.layer(i), residual_stream(self.config, len(positions)), i, positions)
+        return self._step(self.both(i), residual_stream(self.config, len(positions)), i, positions)
 
     @lru_cache(maxsize=None)
     def attention_prompt(self, i: int, tokens: int) -> Case:
         """A prompt of one user through layer i's self_attn."""
-        return self._prompt(self._attention(i), self.normed(i, tokens), i)
+        return self._prompt(self._attentions(i), self.normed(i, tokens), i)
 
     @lru_cache(maxsize=None)
     def attention_continued(self, i: int, start: int, tokens: int) -> Case:
         """A piece of one user's text through layer i's self_attn, after `start` tokens that were there before."""
         past = self.history(i, start, seed=start)
         x = self.normed(i, tokens, seed=1)
-        expected, written = self._run(self._attention(i), i, x, past)
-        return Case(x, [past], expected, [written])
+        expected, in_format, written = self._run(self._attentions(i), i, x, past)
+        return Case(x, [past], expected, in_format, [written])
 
     @lru_cache(maxsize=None)
     def layer_prompt(self, i: int, tokens: int) -> Case:
         """The same through all of layer i."""
-        return self._prompt(self.layer(i), residual_stream(self.config, tokens), i)
+        return self._prompt(self.both(i), residual_stream(self.config, tokens), i)
 
-    def _attention(self, i: int) -> Callable:
-        return lambda **arguments: self.layer(i).self_attn(**arguments)[0]
+    def both(self, i: int) -> list[Qwen2DecoderLayer]:
+        """Layer i as it was given, and in the recipe's formats."""
+        return [self.layer(i), self.rounded.get(i, self.layer(i))]
 
-    def _step(self, module: Callable, x: torch.Tensor, i: int, positions: tuple[int, ...]) -> Case:
+    def _attentions(self, i: int) -> list[Callable]:
+        return [lambda layer=layer, **arguments: layer.self_attn(**arguments)[0] for layer in self.both(i)]
+
+    def _step(self, modules: list[Callable], x: torch.Tensor, i: int, positions: tuple[int, ...]) -> Case:
         past = [self.history(i, position, seed) for seed, position in enumerate(positions)]
-        results = [self._run(module, i, x[[user]], before) for user, before in enumerate(past)]
-        expected, written = zip(*results)
-        return Case(x, past, torch.cat(expected), list(written))
+        results = [self._run(modules, i, x[[user]], before) for user, before in enumerate(past)]
+        expected, in_format, written = zip(*results)
+        return Case(x, past, torch.cat(expected), torch.cat(in_format), list(written))
 
-    def _prompt(self, module: Callable, x: torch.Tensor, i: int) -> Case:
-        expected, written = self._run(module, i, x, None)
-        return Case(x, [], expected, [written])
+    def _prompt(self, modules: list[Callable], x: torch.Tensor, i: int) -> Case:
+        expected, in_format, written = self._run(modules, i, x, None)
+        return Case(x, [], expected, in_format, [written])
 
     def _run(
+        self, modules: list[Callable], i: int, x: torch.Tensor, past: Optional[KeysValues]
+    ) -> tuple[torch.Tensor, torch.Tensor, KeysValues]:
+        """The modules' results for tokens x [tokens, hidden] after those of `past`, and the first's keys and values."""
+        (expected, written), (in_format, _) = (self._run_one(module, i, x, past) for module in modules)
+        return expected, in_format, written
+
+    def _run_one(
         self, module: Callable, i: int, x: torch.Tensor, past: Optional[KeysValues]
     ) -> tuple[torch.Tensor, KeysValues]:
-        """The module's result for tokens x [tokens, hidden] after those of `past`, and their own keys and values."""
         cache, start = DynamicCache(), 0
         if past is not None and past.keys.shape[1]:
             start = past.keys.shape[1]
@@ -121,6 +146,35 @@ class Reference:
         y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
         return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:])
+
+
+def rounded_layer(layer: Qwen2DecoderLayer, recipe: Recipe, config: QwenConfig) -> Qwen2DecoderLayer:
+    """The layer with weights as the chips hold them: a block of 16 lies along the outputs, q's and k's in rotary pairs."""
+    layer = deepcopy(layer)
+    attention, mlp = layer.self_attn, layer.mlp
+
+    def in_pairs(change, weight):
+        return torch.cat([change(head, dim=0) for head in weight.split(config.head_dim)])
+
+    for projection in (attention.q_proj, attention.k_proj):
+        pairs = in_format(in_pairs(to_interleaved, projection.weight), recipe.attention)
+        projection.weight.data = in_pairs(to_half_split, pairs)
+    for projection, format in (
+        (attention.v_proj, recipe.attention),
+        (attention.o_proj, recipe.attention),
+        (mlp.gate_proj, recipe.mlp_in),
+        (mlp.up_proj, recipe.mlp_in),
+        (mlp.down_proj, recipe.mlp_out),
+    ):
+        projection.weight.data = in_format(projection.weight, format)
+    return layer
+
+
+def in_format(weight: torch.Tensor, format: Format) -> torch.Tensor:
+    """weight [out, in] as ttnn packs its transpose, in float32."""
+    import ttnn
+
+    return round_to(weight.t(), getattr(ttnn, format)).float().t()
 
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:

@@ -46,7 +46,7 @@ def decode(world, positions):
         case = world.reference.attention_step(i, positions)
         world.cache.fill(case.past)
         chips = world.run_decode(attention, case.x, positions)
-        assert_module(chips, case.expected, pcc=PCC[world.recipe])
+        assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[world.recipe], gain=world.decode_gain)
         world.cache.assert_wrote(range(len(positions)), positions, case.written, **in_cache(world.recipe))
 
 
@@ -56,7 +56,7 @@ def prefill(world, tokens, user=3):
         case = world.reference.attention_prompt(i, tokens)
         world.cache.fill([])
         chips = world.run_prefill(attention, case.x, user)
-        assert_module(chips, case.expected, pcc=PCC[world.recipe])
+        assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[world.recipe])
         world.cache.assert_wrote([user], [0], case.written, **prefilled(world.recipe))
 
 
@@ -91,7 +91,7 @@ def test_prefill_of_prompts_side_by_side(world_of, recipe):
         world.cache.fill([])
         chips = world.run_prompts(attention, [case.x for case in cases], users)
         for of_prompt, case in zip(chips, cases):
-            assert_module(of_prompt, case.expected, pcc=PCC[recipe])
+            assert_module(of_prompt, case.expected, in_format=case.in_format, pcc=PCC[recipe])
         written = [case.written[0] for case in cases]
         world.cache.assert_wrote(users, [0] * len(users), written, **prefilled(recipe))
 
@@ -103,7 +103,7 @@ def test_prefill_goes_on_from_what_the_cache_holds(world_of, start, tokens, user
         case = world.reference.attention_continued(i, start, tokens)
         world.cache.fill([case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)])
         chips = world.run_continued(attention, case.x, user, start)
-        assert_module(chips, case.expected, pcc=PCC[BFP8])
+        assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[BFP8])
         world.cache.assert_wrote([user], [start], case.written, **prefilled(BFP8))
 
 
@@ -115,7 +115,9 @@ def test_blocks_of_64_and_128_tokens(mesh_device, reference, block):
     i, attention = next(iter(world.attention.items()))
     case = world.reference.attention_continued(i, 256, 70)
     world.cache.fill([world.reference.history(i, 0, 0), case.past[0]])
-    assert_module(world.run_continued(attention, case.x, 1, 256), case.expected, pcc=PCC[BFP8])
+    assert_module(
+        world.run_continued(attention, case.x, 1, 256), case.expected, in_format=case.in_format, pcc=PCC[BFP8]
+    )
     world.cache.assert_wrote([1], [256], case.written, **prefilled(BFP8))
 
 

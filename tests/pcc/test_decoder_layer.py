@@ -8,7 +8,7 @@ from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from tests.pcc.attention_world import AttentionWorld, mixed
-from tests.pcc.bench import assert_module
+from tests.pcc.bench import GAIN, assert_module
 
 PCC = {BF16: 0.998, BFP8: 0.998}
 CACHE_PCC = {BF16: 0.9999, BFP8: 0.998}
@@ -43,10 +43,11 @@ def world(mesh_device, reference, recipe):
     return LayerWorld(mesh_device, reference, recipe, batch=MAX_USERS)
 
 
-def assert_layer(chips, case, pcc):
+def assert_layer(chips, case, pcc, gain=GAIN):
     """The residual stream's loud channels drown what a layer adds: that must be right by itself, too."""
-    assert_module(chips, case.expected, pcc=pcc)
-    assert_module([chip - case.x for chip in chips], case.expected - case.x, pcc=pcc)
+    assert_module(chips, case.expected, in_format=case.in_format, pcc=pcc)
+    added = [chip - case.x for chip in chips]
+    assert_module(added, case.expected - case.x, in_format=case.in_format - case.x, pcc=pcc, gain=gain)
 
 
 def test_decode_of_32_users(world, recipe):
@@ -55,7 +56,7 @@ def test_decode_of_32_users(world, recipe):
         case = world.reference.layer_step(i, positions)
         world.cache.fill(case.past)
         chips = world.run_decode(layer, case.x, positions)
-        assert_layer(chips, case, PCC[recipe])
+        assert_layer(chips, case, PCC[recipe], gain=world.decode_gain)
         world.cache.assert_wrote(range(MAX_USERS), positions, case.written, pcc=CACHE_PCC[recipe])
 
 

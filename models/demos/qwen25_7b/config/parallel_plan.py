@@ -79,6 +79,15 @@ class ParallelPlan:
         """Queries that read one KV head on a chip."""
         return self.q_heads // self.kv_heads
 
+    @property
+    def exact_decode_attention(self) -> bool:
+        """Whether a step's attention takes the exact exp.
+
+        With 16 query heads or fewer ttnn's decode attention takes half tiles and an exp that is up to 6 % off for a key:
+        2 % of attention's output. The queries of a single KV head can be shown as the whole tile that they lie in.
+        """
+        return self.q_heads > TILE // 2 or self.kv_heads == 1
+
     def q_width(self, head_dim: int) -> int:
         """Columns of a chip's queries, and of its attention output."""
         return self.q_heads * head_dim

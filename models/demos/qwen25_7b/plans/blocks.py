@@ -12,6 +12,7 @@ BLOCKS = (32, 64, 128)  # what it may be: whole tiles, and no more than attentio
 NO_BLOCK = -1  # what paged_fill_cache skips
 NOWHERE = -1  # the position of a row without a text: the cache update writes nothing for it, attention reads nothing
 ENTRIES = 8  # the width of a table for chunked attention is a multiple: it reads 32 bytes at a time
+MOST_KEYS = 512  # tokens that chunked attention takes from the cache at a time; its table must cover the last of them
 
 
 def check_block(block: int) -> None:
@@ -24,9 +25,10 @@ def table_width(max_seq_len: int, block: int) -> int:
     return ceil_div(max_seq_len, block)
 
 
-def continued_width(width: int) -> int:
+def continued_width(width: int, block: int) -> int:
     """Entries of its table where a pass goes on from what the cache holds."""
-    return ceil_div(width, ENTRIES) * ENTRIES
+    step = max(ENTRIES, MOST_KEYS // block)
+    return ceil_div(width, step) * step
 
 
 def blocks_for(texts: int, max_seq_len: int, block: int) -> int:

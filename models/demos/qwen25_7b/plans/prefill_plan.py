@@ -4,7 +4,7 @@ Rows are tokens, of one prompt or of several side by side. The residual is block
 width, rows of cores the tokens. DRAM sees weights, caches, tables of positions and blocks, and nothing else.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Callable, Iterable, Iterator
 
@@ -12,6 +12,7 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.blocks import MOST_KEYS
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, divisors
 from models.demos.qwen25_7b.plans.l1 import Moment, interleaved, sharded
@@ -19,6 +20,9 @@ from models.demos.qwen25_7b.plans.memory_configs import block_sharded
 from models.demos.qwen25_7b.plans.prefill_matmul import PrefillMatmul, prefill_matmuls
 
 MOST_ROWS = 1024  # of a pass
+# Tokens of k at a time where a pass goes on from the cache: as many as fit. The running sum of weights loses up to 2**-10 of
+# itself with every chunk, as it goes through the multiplier: over 32768 tokens 4 % with chunks of 128, 1 % with 512.
+KEYS = (MOST_KEYS, 256, 128, 64, TILE)
 
 
 class PrefillDoesNotFit(UserError):
@@ -40,6 +44,7 @@ class PrefillPlan:
     gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
     down: PrefillMatmul
     joined: bool  # gate and up are one matmul
+    keys: int = TILE  # tokens of k at a time where a pass goes on from the cache
 
     @property
     def chunk(self) -> int:
@@ -88,10 +93,18 @@ class PrefillPlan:
         )
 
     def attention_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
+        """For whole prompts."""
+        return self._attention_program(grid, self.chunk)
+
+    def continued_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
+        """For a pass that goes on from the cache."""
+        return self._attention_program(grid, self.keys)
+
+    def _attention_program(self, grid: Grid, keys: int) -> ttnn.SDPAProgramConfig:
         return ttnn.SDPAProgramConfig(
             compute_with_storage_grid_size=(grid.x, grid.y),
             q_chunk_size=self.chunk,
-            k_chunk_size=self.chunk,
+            k_chunk_size=keys,
             exp_approx_mode=False,
         )
 
@@ -121,8 +134,9 @@ class PrefillPlan:
         yield moment("heads", 0, h, qkv, q, k, v)
         yield moment("rotary", 25_088 * ceil_div(self.head_dim, TILE), h, q, ("q rotated", q[1]), k, v)
         yield moment("cache", 0, h, q, k, v, *stored)
-        yield moment("attention", self._attention_buffers("bfloat16"), h, q, k, v, attended)
+        yield moment("attention", self._attention_buffers(self.chunk, "bfloat16"), h, q, k, v, attended)
         heads = ("attention, head by head", q[1])
+        yield moment("attention to the cache", self._attention_buffers(self.keys, kv_format), h, q, heads)
         concat = 2 * ceil_div(self.q_heads * self.head_dim, TILE) * TILE_BYTES["bfloat16"]
         yield moment("heads side by side", concat, h, heads, ("attention", q[1]))
         yield moment("o", self.o.buffers, h, ("attention", max(attended[1], q[1])), summand)
@@ -163,12 +177,11 @@ class PrefillPlan:
         height, width = self.rows // TILE // self.cores.y, self.hidden // TILE // self.cores.x
         return 8_192 * height * width + 12_288 * height + 2_048 * width + 45_056
 
-    def _attention_buffers(self, kv_format: str) -> int:
+    def _attention_buffers(self, keys: int, kv_format: str) -> int:
         """Two chunks of q, k and v, scores and a mask, two float32 results: as measured on a mock, to some bytes."""
-        chunk, dim = self.chunk // TILE, ceil_div(self.head_dim, TILE)
-        keys = 4 * chunk * dim * TILE_BYTES[kv_format]
-        scores = chunk * chunk * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
-        return keys + scores + chunk * (dim * 12_288 + 6_144) + 20_000
+        chunk, keys, dim = self.chunk // TILE, keys // TILE, ceil_div(self.head_dim, TILE)
+        scores = chunk * keys * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
+        return 4 * keys * dim * TILE_BYTES[kv_format] + scores + chunk * (dim * 12_288 + 6_144) + 20_000
 
 
 def attention_chunk(rows: int) -> int:
@@ -234,6 +247,7 @@ def plan_prefill(
     chosen = fitting(("o",), (whole(chosen.qkv, p, first[2], chosen.down) for p in choices[1]))
     pairs = (whole(chosen.qkv, chosen.o, wide_plan, d) for wide_plan in choices[2] for d in downs(wide_plan))
     chosen = fitting(("gate", "up", "cut", "product", "down"), pairs)
+    chosen = fitting(("attention to the cache",), (replace(chosen, keys=keys) for keys in KEYS))
     return fitting(tuple({m.op for m in chosen.moments(recipe.kv_cache)}), (chosen,))
 
 

@@ -136,7 +136,7 @@ class PassValues:
             at += ceil_div(size, block) * block
         if work.continued:
             (piece,) = work.pieces
-            table = attention_table(piece.prompt.blocks, continued_width(width))[None]
+            table = attention_table(piece.prompt.blocks, continued_width(width, block))[None]
             where = torch.tensor([piece.first], dtype=torch.int32), table
         else:
             bounds = [*starts, min(at, work.rows)]  # the padding is a window of its own

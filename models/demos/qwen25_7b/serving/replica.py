@@ -232,7 +232,7 @@ class Replica:
         blank = torch.zeros(1, 1, 1, kind.rows), torch.zeros(1, kind.rows)
         table = torch.full((1, -(-kind.rows // self.block)), -1)
         if kind.continued:
-            where = torch.zeros(1), torch.zeros(1, continued_width(self.width))
+            where = torch.zeros(1), torch.zeros(1, continued_width(self.width, self.block))
         else:
             where = (torch.zeros(kind.rows // TILE + 1),)
         values = PassValues(*blank, table, torch.zeros(1, MAX_USERS), where)

@@ -76,7 +76,7 @@ class TtQwenAttention:
         ttnn.deallocate(k)
         ttnn.deallocate(v)
         heads = ttnn.transformer.paged_scaled_dot_product_attention_decode(
-            q,
+            self._whole_tile(q),
             cache.keys,
             cache.values,
             inputs.page_table,
@@ -87,12 +87,24 @@ class TtQwenAttention:
             memory_config=ttnn.L1_MEMORY_CONFIG,  # grouped queries refuse a sharded output
         )  # [1, batch, q_heads, head_dim]
         ttnn.deallocate(q)
+        heads = ttnn.reshape(heads, (1, batch, self.plan.q_heads, head_dim), (1, batch, TILE, head_dim))  # a view
         heads = ttnn.to_memory_config(heads, self.decode.user_memory(head_dim))
         rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.plan.q_heads)  # [1, 1, 32, q_width]
         ttnn.deallocate(heads)
         y = self.o.forward_decode(rows)  # [1, 1, 32, hidden], a summand
         ttnn.deallocate(rows)
         return self.all_reduce.forward_decode(y)
+
+    def _whole_tile(self, q: ttnn.Tensor) -> ttnn.Tensor:
+        """q [1, batch, q_heads, head_dim] -> for one KV head the tile that they lie in, [1, batch, 32, head_dim]: a view.
+
+        With 16 heads or fewer decode attention's exp would be approximate (ParallelPlan.exact_decode_attention). What it
+        makes of the further rows is not read.
+        """
+        if self.plan.kv_heads > 1:
+            return q
+        shape = (1, self.decode.batch, TILE, self.config.head_dim)
+        return ttnn.reshape(q, shape, shape)
 
     def forward_prefill(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: PromptInputs, cache: TtKVCache, plan: PrefillPlan
@@ -134,7 +146,7 @@ class TtQwenAttention:
             cache.values,
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
-            program_config=plan.attention_program(self.decode.grid),
+            program_config=plan.continued_program(self.decode.grid),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
         )  # [1, q_heads, S, head_dim]; its scale is head_dim**-0.5 by itself
