@@ -61,9 +61,10 @@ def _models(checkpoints) -> "Iterator[tuple[str, Qwen2ForCausalLM]]":
 def float_model(checkpoint) -> "Qwen2ForCausalLM":
     """Hugging Face's model in float32."""
     from models.demos.qwen25_7b.reference.hf import hf_model
-    from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+    from models.demos.qwen25_7b.weights.checkpoint import LM_HEAD, tensor_shapes
 
-    weights = {name: checkpoint.tensor(name) for name in tensor_shapes(checkpoint.config)}
+    names = {*tensor_shapes(checkpoint.config), LM_HEAD}  # which a checkpoint with tied embeddings does not list
+    weights = {name: checkpoint.tensor(name) for name in names}
     return hf_model(checkpoint.config, weights).requires_grad_(False)
 
 
