@@ -113,7 +113,7 @@ class AttentionWorld(Bench):
             ),
             rows=None,
             start=self.put_ints(torch.tensor([start]), ttnn.int32),
-            page_table=self.put_ints(self.cache.attention_table(user), ttnn.int32),
+            page_table=self.put_ints(self.cache.attention_table(user, plan.rows), ttnn.int32),
         )
         rotation = self.rotary.rotation_prefill(inputs.positions)
         y = module.forward_continued(self.put_tokens(x, plan), rotation, inputs, self.cache.on_chips, plan)

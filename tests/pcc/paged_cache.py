@@ -42,9 +42,9 @@ class PagedCache:
         """[1, rows / block]: where the rows of a pass go."""
         return fill_table(blocks, -(-rows // self.block))[None]
 
-    def attention_table(self, user: int) -> torch.Tensor:
-        """[1, W]"""
-        width = continued_width(table_width(self.context, self.block), self.block)
+    def attention_table(self, user: int, rows: int) -> torch.Tensor:
+        """[1, W], for a pass of `rows` rows that goes on."""
+        width = continued_width(table_width(self.context, self.block), rows, self.block)
         return attention_table(self.page_table[user].tolist(), width)[None]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:

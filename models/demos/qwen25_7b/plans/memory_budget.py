@@ -14,6 +14,10 @@ from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
 
 BF16 = 2  # bytes
+# A Wormhole chip's DRAM as ttnn.get_memory_view tells of it: 12 banks, on N150, N300 and T3K alike.
+DRAM_BYTES = 12 * 1_072_693_184
+# Of it, what is not to be planned with: traces (a server opens meshes with 50 MB for them), programs, the inputs of steps.
+RESERVED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,12 @@ def memory_budget(
         cache=blocks * block_bytes(config, plan, recipe, block),
         activations=TILE * plan.vocab * BF16,
     )
+
+
+def cache_tokens(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
+    """Tokens of all texts that a cache can hold beside the model on a chip; 0 if not even the model fits."""
+    room = DRAM_BYTES - RESERVED_BYTES - memory_budget(config, plan, recipe, max_seq_len).total
+    return max(0, room // block_bytes(config, plan, recipe, TILE)) * TILE
 
 
 def block_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, block: int) -> int:

@@ -142,7 +142,7 @@ class PassValues:
         wanted[0, : len(work.asked)] = torch.tensor(work.asked, dtype=torch.int32)
         if work.continued:
             (piece,) = work.pieces
-            table = attention_table(piece.prompt.blocks, continued_width(width, block))[None]
+            table = attention_table(piece.prompt.blocks, continued_width(width, work.rows, block))[None]
             where = torch.tensor([piece.first], dtype=torch.int32), table
         else:
             bounds = [*starts, min(at, work.rows)]  # the padding is a window of its own
