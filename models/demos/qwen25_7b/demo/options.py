@@ -5,6 +5,7 @@ from pathlib import Path
 
 from models.common.options import Parser, add_machine
 from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.loading.place import default_root
 
 CONTEXT = 1024  # tokens a user, unless the options or the model say otherwise
 
@@ -46,5 +47,14 @@ def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
         choices=("device", "host"),
         help="where tokens are chosen (default: %(default)s)",
     )
+    cache = parser.add_mutually_exclusive_group()
+    cache.add_argument(
+        "--cache",
+        type=Path,
+        default=default_root(),
+        help="where tiled weights are kept for the next start (default: %(default)s)",
+    )
+    cache.add_argument("--no-cache", action="store_true", help="keep none, use none")
+    option("--verify-cache", action="store_true", help="check all of the cache's files before they are used")
     option("--verbose", action="store_true", help="let the libraries log")
     return parser.parse_args(argv)

@@ -34,10 +34,12 @@ class Bar:
             # 0 x 0 is a terminal that does not know its size: tqdm would show nothing
             columns, rows = os.get_terminal_size(sys.stderr.fileno())
             size = dict(ncols=columns or 80, nrows=rows or 24)
-            self.bar = tqdm(desc=self.name, unit=f" {self.unit}", total=total, leave=False, **size)
+            unit = dict(unit="B", unit_scale=True) if self.unit == "bytes" else dict(unit=f" {self.unit}")
+            self.bar = tqdm(desc=self.name, total=total, leave=False, **unit, **size)
         self.bar.update(done - self.bar.n)
         if done == total:
             self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last
+            self.bar.close()  # what is said next has the line to itself
 
 
 def shortened(prompt: str, most: int = 2000) -> str:

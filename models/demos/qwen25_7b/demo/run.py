@@ -21,10 +21,10 @@ def answer(args: argparse.Namespace) -> None:
         quiet_libraries()
     # These take seconds to import.
     from models.demos.qwen25_7b.config.sampling import Sampling
+    from models.demos.qwen25_7b.loading.opened import open_checkpoint
     from models.demos.qwen25_7b.serving.open_model import open_model
     from models.demos.qwen25_7b.serving.request import check_request
     from models.demos.qwen25_7b.serving.text import Text
-    from models.demos.qwen25_7b.weights import Checkpoint
 
     kind = machine(args.mesh)
     tp = kind.chips if args.tp is None else args.tp
@@ -32,7 +32,8 @@ def answer(args: argparse.Namespace) -> None:
     dp = kind.chips // tp
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     prompts = read_prompts(args.prompt, args.prompt_file, args.prompts, args.batch_size)
-    checkpoint = Checkpoint.open(SMALL_CHECKPOINT if args.model is None else args.model)
+    name = SMALL_CHECKPOINT if args.model is None else args.model
+    checkpoint = open_checkpoint(name, cache=args.cache, use_cache=not args.no_cache)
     if args.model is None:
         say("model: the small checkpoint of this repository (--model for another)")
     max_seq_len = _context(args.max_seq_len, checkpoint.config)
@@ -50,7 +51,8 @@ def answer(args: argparse.Namespace) -> None:
         max_seq_len=max_seq_len,
         text=text,
         on_host=args.sample_on == "host",
-        progress=lambda name: Bar(name, "parts"),
+        verify_cache=args.verify_cache,
+        progress=lambda name: Bar(name, "bytes"),
     )
     with opened as model:
         report = Report(len(prompts), model.backend)

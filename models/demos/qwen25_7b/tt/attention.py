@@ -41,7 +41,6 @@ class TtQwenAttention:
             mesh_device,
             weights.qkv,
             bias=weights.qkv_bias,
-            dim=1,
             format=recipe.attention,
             decode=decode,
             in_cores=decode.residual.cores,
@@ -51,7 +50,6 @@ class TtQwenAttention:
         self.o = TtLinear(
             mesh_device,
             weights.o,
-            dim=0,
             format=recipe.attention,
             decode=decode,
             in_cores=plan.q_heads,  # concatenated heads lie one on a core
