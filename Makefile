@@ -1,15 +1,26 @@
 # make demo     generate text on the golden mesh (or on a device, if there is one)
+# make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8
 # make test     every test, by machine: N300, N150, every split of a T3K, a grid of 8x7; ARGS="..." for a run of your own
-# Both make .venv first, from whatever CPython 3.10 or 3.12 is on this machine.
+# make serve    an OpenAI-compatible server: vLLM with Tenstorrent's plugin, in an environment of its own (.venv-vllm)
+# Each makes its environment first, from whatever CPython 3.10 or 3.12 is on this machine.
 
 MESH ?= N300
+MODEL ?=
+RECIPES ?=
 ARGS ?=
 PYTHON = .venv/bin/python
 
-.PHONY: demo test test-n300 test-n150 test-t3k test-8x7 clean
+.PHONY: demo eval serve test test-n300 test-n150 test-t3k test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
+
+eval: .venv/ready
+	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) \
+		$(if $(RECIPES),--recipes $(RECIPES)) $(ARGS)
+
+serve: .venv-vllm/ready
+	@MESH_DEVICE=$(MESH) sh scripts/serve.sh .venv-vllm $(or $(MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
 
 # Two processes at a time, one thread each: they share two cores better than one process with two threads.
 test: .venv/ready
@@ -36,5 +47,9 @@ test-8x7:
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
+.venv-vllm/ready: scripts/vllm_venv.sh scripts/find_python.sh
+	@sh scripts/vllm_venv.sh .venv-vllm "$$(sh scripts/find_python.sh)"
+	@touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-vllm

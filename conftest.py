@@ -20,7 +20,8 @@ def pytest_addoption(parser):
     group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default each")
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
     group.addoption("--queues", type=int, default=1, choices=(1, 2), help="command queues that meshes are opened with")
-    group.addoption("--checkpoint", help="directory or hub id of a 7B, for the tests of speed; default: random weights")
+    group.addoption("--model", help="directory or hub id to judge: tests/accuracy (default: small), tests/perf/test_speed.py")
+    group.addoption("--reference", help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32")
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
 
@@ -51,8 +52,11 @@ def pytest_unconfigure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The golden mesh's own tests have nothing to say about a device, and tests of speed about anything but silicon."""
+    """The golden mesh's own tests have nothing to say about a device, tests of speed about anything but silicon, and what is
+    known of the small checkpoint about another model."""
     if collection_path.name == "golden_mesh" and config.backend == "device":
+        return True
+    if collection_path.name == "test_small_checkpoint.py" and config.getoption("--model"):
         return True
     if collection_path.name == "test_speed.py" and describe_backend(config.backend) != "silicon":
         return True

@@ -7,6 +7,7 @@ from transformers import AutoModelForCausalLM
 from models.common.mesh import traces_available
 from models.common.metrics import assert_close
 from models.demos.qwen25_7b.config import BF16, BFP8
+from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint
@@ -126,40 +127,17 @@ def generate(generator, prompts, stop_ids=(), new_tokens=NEW_TOKENS, **options) 
     return new
 
 
-def teacher_forced(generator, prompts, continuations) -> list[torch.Tensor]:
-    """Logits before each token of each continuation, which is fed in whatever the model itself would have said."""
-    from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
-    from models.demos.qwen25_7b.serving.passes import Prompt, plan_passes
-
-    (replica,) = generator.replicas
-    blocks = equal_shares(replica.blocks, USERS)
-    rows = [[] for _ in prompts]
-    texts = [Prompt(user, prompt, 0, blocks[user]) for user, prompt in enumerate(prompts)]
-    for work in plan_passes(texts, replica.model.longest_pass, replica.block):
-        replica.prefill(work)
-        if work.answered:
-            replica.read()
-        for user in work.answered:
-            rows[user].append(replica.logits()[user])
-    tables = torch.stack([attention_table(mine, replica.width) for mine in blocks[: replica.batch]])
-    for step in range(max(map(len, continuations)) - 1):
-        at = [min(step, len(c) - 1) for c in continuations]  # who has no token left repeats the last one, unread
-        replica.place([c[i] for c, i in zip(continuations, at)], [len(p) + i for p, i in zip(prompts, at)], tables)
-        replica.launch()
-        replica.read()
-        for user, logits in enumerate(replica.logits()[:USERS]):
-            if step < len(continuations[user]) - 1:
-                rows[user].append(logits)
-    return [torch.stack(r).float() for r in rows]
-
-
 def agreement(generator, hf, prompts, continuations) -> float:
-    """The share of positions at which both have the same first choice."""
+    """The share of positions at which both have the same first choice, the continuations being fed in as they are."""
+    from models.demos.qwen25_7b.evaluation.forcing import forced
+
+    texts = [ForcedText(p + c, len(p)) for p, c in zip(prompts, continuations)]
+    wanted = [hf.logits(text.ids).argmax(-1) for text in texts]
     same = []
-    for prompt, c, logits in zip(prompts, continuations, teacher_forced(generator, prompts, continuations)):
-        wanted = hf.logits(prompt + c)[len(prompt) - 1 : -1]
-        same.append(logits.argmax(-1) == wanted.argmax(-1))
-    same = torch.cat(same).float()
+    for expected in forced(generator.replicas, texts):
+        choices = expected.logits.argmax(-1)
+        same += [wanted[text][at] == c for text, at, c in zip(expected.texts, expected.positions, choices)]
+    same = torch.stack(same).float()
     print(f"top-1 agreement {same.mean():.4f} over {len(same)} positions")
     return float(same.mean())
 
@@ -189,11 +167,13 @@ def test_bfp8_chooses_as_hugging_face_over_whole_texts(generators, hf, text, pro
 
 @pytest.mark.parametrize("tokens", [1, 31, 32, 33, 127, 129, 300, 1030, 2047])
 def test_prefill_of_any_length(generators, hf, prompts, answers, tokens):
+    from models.demos.qwen25_7b.evaluation.forcing import forced
+
     """Around a tile, whole chunks and more: the longest take several passes."""
     ids = sum((prompt + answer for prompt, answer in zip(prompts, answers)), [])
     ids = (ids * (tokens // len(ids) + 1))[:tokens]
-    (logits,) = teacher_forced(generators.of(BF16), [ids], [[0]])
-    assert_close(logits[0], hf.logits(ids)[-1], pcc=0.999)
+    (expected,) = forced(generators.of(BF16).replicas, [ForcedText([*ids, 0], len(ids))])
+    assert_close(expected.logits[0].float(), hf.logits(ids)[-1], pcc=0.999)
 
 
 def test_prompts_of_traced_lengths_are_answered_the_same_again(bf16, prompts):

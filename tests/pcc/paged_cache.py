@@ -42,9 +42,9 @@ class PagedCache:
         """[1, rows / block]: where the rows of a pass go."""
         return fill_table(blocks, -(-rows // self.block))[None]
 
-    def attention_table(self, user: int) -> torch.Tensor:
-        """[1, W]"""
-        width = continued_width(table_width(self.context, self.block), self.block)
+    def attention_table(self, user: int, rows: int) -> torch.Tensor:
+        """[1, W], for a pass of `rows` rows that goes on."""
+        width = continued_width(table_width(self.context, self.block), rows, self.block)
         return attention_table(self.page_table[user].tolist(), width)[None]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
@@ -67,12 +67,11 @@ class PagedCache:
         written: Sequence[KeysValues],
         *,
         pcc: float,
-        each_pair: bool = True,
         to_the_end: bool = False,
     ) -> None:
         """Since `fill` the users' keys and values were written from their start positions on, and nothing else.
 
-        each_pair: K's peaks drown the rest; every rotary pair must be right by itself, too.
+        Loud keys drown the rest: every rotary pair must be right by itself, too.
         to_the_end: whole blocks are written, as prefill does; what lies past a text in its last block may change.
         """
         rows = [self._rows(of_user) for of_user in written]
@@ -89,10 +88,9 @@ class PagedCache:
         for after, before, expected in zip(images, self.before, (keys, values), strict=True):
             assert_equal(after.transpose(1, 2)[untouched], before.transpose(1, 2)[untouched])
             assert_close(after[blocks, :, inside].float(), expected, pcc=pcc)
-        if each_pair:
-            actual = images[0][blocks, :, inside].float()
-            size = keys.unflatten(-1, (-1, 2)).pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
-            assert_close(actual / size, keys / size, pcc=pcc)
+        actual = images[0][blocks, :, inside].float()
+        size = keys.unflatten(-1, (-1, 2)).pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
+        assert_close(actual / size, keys / size, pcc=pcc)
 
     def _read(self) -> list[torch.Tensor]:
         return [read(self.mesh_device, tensor, dim=1) for tensor in (self.on_chips.keys, self.on_chips.values)]
@@ -105,4 +103,5 @@ class PagedCache:
     def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values as the chips lay them out, [tokens, tp * kv_heads, head_dim] each."""
         heads = [head for chip in self.plan.kv_head_of for head in chip]
-        return tuple(x[heads].transpose(0, 1) for x in (to_interleaved(of_user.keys), of_user.values))
+        keys = to_interleaved(of_user.keys / of_user.divisors)
+        return tuple(x[heads].transpose(0, 1) for x in (keys, of_user.values))

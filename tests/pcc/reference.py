@@ -10,12 +10,12 @@ from transformers import DynamicCache, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
 from models.common.golden_mesh.rounding import round_to
-from models.demos.qwen25_7b.config import BF16, QWEN25_7B, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.recipe import Format
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint, to_half_split, to_interleaved
+from models.demos.qwen25_7b.weights import Checkpoint, key_divisors, to_half_split, to_interleaved
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 # The 7B's dims in two layers, the first with its K bias. Its vocabulary would take five times as long to make as these.
@@ -27,6 +27,7 @@ class KeysValues(NamedTuple):
 
     keys: torch.Tensor
     values: torch.Tensor
+    divisors: torch.Tensor  # [num_key_value_heads, 1, head_dim]: what the chips' keys are divided by
 
 
 class Case(NamedTuple):
@@ -54,8 +55,6 @@ class Reference:
     @lru_cache(maxsize=None)
     def kept_in(self, recipe: Recipe) -> "Reference":
         """The same for judging a model that keeps its weights in the recipe's formats."""
-        if recipe == BF16:
-            return self
         rounded = {i: rounded_layer(self.layer(i), recipe, self.config) for i in self.layers}
         return replace(self, rounded=rounded)
 
@@ -75,7 +74,13 @@ class Reference:
             torch.randn(shape, generator=generator) + projection.bias.view(-1, 1, config.head_dim)
             for projection in (attention.k_proj, attention.v_proj)
         )
-        return KeysValues(bf16(self.rotate(keys, torch.arange(tokens))), bf16(values))
+        divisors = self.divisors(i)
+        rotated = self.rotate(keys, torch.arange(tokens))
+        return KeysValues(bf16(rotated / divisors) * divisors, bf16(values), divisors)
+
+    def divisors(self, i: int) -> torch.Tensor:
+        k_bias = self.layer(i).self_attn.k_proj.bias.view(-1, self.config.head_dim)
+        return torch.stack([key_divisors(head) for head in k_bias])[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
@@ -144,20 +149,17 @@ class Reference:
         seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
         y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
-        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:])
+        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:], self.divisors(i))
 
 
 def rounded_layer(layer: Qwen2DecoderLayer, recipe: Recipe, config: QwenConfig) -> Qwen2DecoderLayer:
-    """The layer with weights as the chips hold them: a block of 16 lies along the outputs, q's and k's in rotary pairs."""
+    """The layer as the chips hold it: a block of 16 lies along the outputs, q's and k's in rotary pairs, loud ones scaled."""
     layer = deepcopy(layer)
     attention, mlp = layer.self_attn, layer.mlp
-
-    def in_pairs(change, weight):
-        return torch.cat([change(head, dim=0) for head in weight.split(config.head_dim)])
-
-    for projection in (attention.q_proj, attention.k_proj):
-        pairs = in_format(in_pairs(to_interleaved, projection.weight), recipe.attention)
-        projection.weight.data = in_pairs(to_half_split, pairs)
+    divisors = [key_divisors(head) for head in attention.k_proj.bias.split(config.head_dim)]
+    group = config.num_attention_heads // len(divisors)
+    round_heads(attention.k_proj, [1 / of_head for of_head in divisors], recipe.attention)
+    round_heads(attention.q_proj, [of_head for of_head in divisors for _ in range(group)], recipe.attention)
     for projection, format in (
         (attention.v_proj, recipe.attention),
         (attention.o_proj, recipe.attention),
@@ -167,6 +169,16 @@ def rounded_layer(layer: Qwen2DecoderLayer, recipe: Recipe, config: QwenConfig) 
     ):
         projection.weight.data = in_format(projection.weight, format)
     return layer
+
+
+def round_heads(projection: torch.nn.Linear, factors: list[torch.Tensor], format: Format) -> None:
+    """q_proj or k_proj, each head's rows times its factors while they are rounded."""
+    rows = [
+        to_half_split(in_format(to_interleaved(bf16(head * f[:, None]), dim=0), format), dim=0) / f[:, None]
+        for head, f in zip(projection.weight.split(len(factors[0])), factors)
+    ]
+    bias = [bf16(head * f) / f for head, f in zip(projection.bias.split(len(factors[0])), factors)]
+    projection.weight.data, projection.bias.data = torch.cat(rows), torch.cat(bias)
 
 
 def in_format(weight: torch.Tensor, format: Format) -> torch.Tensor:

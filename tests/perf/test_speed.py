@@ -1,8 +1,8 @@
 """Tokens a second and time to first token, on silicon alone (conftest.py): nowhere else does a time say anything about it.
 
-    pytest --mesh N300 --queues 2 tests/perf/test_speed.py -s --checkpoint Qwen/Qwen2.5-7B-Instruct
+    pytest --mesh N300 --queues 2 tests/perf/test_speed.py -s --model Qwen/Qwen2.5-7B-Instruct
 
-Without --checkpoint the weights are random. Prints a line a case for PERF.md. No step is faster than DRAM gives out the
+Without --model the weights are random. Prints a line a case for PERF.md. No step is faster than DRAM gives out the
 recipe's bytes (step_bytes): a measurement that says so is broken, and fails.
 """
 
@@ -31,7 +31,7 @@ def users(request) -> int:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["traced", "untraced"])
 def replica(mesh_device, users, queues, request, pytestconfig) -> Replica:
-    name = pytestconfig.getoption("--checkpoint")
+    name = pytestconfig.getoption("--model")
     source = Checkpoint.open(name) if name else random_weights(QWEN25_7B)
     how = dict(traced=request.param, queues=queues)
     return Replica.load(mesh_device, source, QWEN25_7B, BFP8, users=users, max_seq_len=CONTEXT, **how)

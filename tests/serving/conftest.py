@@ -1,11 +1,34 @@
-"""The small checkpoint, and replicas of it on a mesh."""
+"""The small checkpoint, replicas of it on a mesh, and the class for vLLM with what it is asked."""
 
 import pytest
+import torch
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint
+
+CAPITALS = ("France", "Japan", "Italy", "Spain", "Egypt", "Peru", "Canada", "Kenya", "Norway", "Cuba", "India", "China")
+QUESTIONS = (
+    *(f"What is the capital of {country}?" for country in CAPITALS),
+    *(f"Count from {n} to {n + 12}." for n in range(2, 14)),
+    *(f"Spell the word {word}." for word in ("banana", "house", "garden", "window", "apple", "river")),
+    *(f"What is {a} + {b}?" for a, b in ((7, 5), (3, 4), (9, 8), (2, 6), (5, 5), (8, 1))),
+    "Name the planets.",
+    "What are the days of the week?",
+    "Name the months of the year.",
+    "Tell a story about teacher Tom, doctor Anna and a fox.",
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tiles_elsewhere(tmp_path_factory):
+    """The user's tile cache is left alone."""
+    with pytest.MonkeyPatch.context() as patched:
+        root = tmp_path_factory.mktemp("tiles")
+        patched.setattr("models.demos.qwen25_7b.loading.opened.default_root", lambda: root)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +53,39 @@ def replica_of(mesh_device, checkpoint, queues):
         )
 
     return replica_of
+
+
+@pytest.fixture(scope="session")
+def text() -> Text:
+    return Text(SMALL_CHECKPOINT, instruct=True)
+
+
+@pytest.fixture(scope="session")
+def prompts(text) -> list[list[int]]:
+    """48, of 13 to some 350 tokens: questions, and questions behind other questions."""
+    short = [text.encode(question) for question in QUESTIONS]
+    return short + [sum(short[i : i + 2 + 3 * i], []) for i in range(48 - len(short))]
+
+
+@pytest.fixture(scope="session")
+def hf():
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="session")
+def started(mesh_device, checkpoint):
+    """(model, caches, blocks): the class for vLLM as the plugin starts it, in the recipe that is Hugging Face's to the token."""
+    from vllm_engine import BLOCK, MAX_LEN, ROWS, start
+
+    from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
+
+    return start(QwenForCausalLM, mesh_device, checkpoint, rows=ROWS, max_len=MAX_LEN, block=BLOCK)
+
+
+@pytest.fixture(scope="module")
+def served(started):
+    """The same. Without traces behind a module's tests: what others allocate would lie where they have temporaries."""
+    yield started
+    started[0].replica.close()

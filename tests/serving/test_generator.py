@@ -1,6 +1,7 @@
 """More prompts than rows, blocks that run short, users who go away, faults: everybody gets the text of being alone."""
 
 import pytest
+import torch
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config.sampling import Sampling
@@ -126,11 +127,32 @@ def test_a_fault_ends_its_call_and_the_next_one_is_served(generator, replica, pr
 
 
 def test_options_that_the_chips_do_not_know_are_chosen_by_the_host_beside_others(generator, prompts, text):
-    samplings = [Sampling(), Sampling(3.0, top_k=0, seed=1), Sampling(3.0, top_k=40, seed=2), Sampling(3.0, seed=3)]
-    together = written(generator, prompts[:4], text, sampling=samplings)
-    assert together == written(Generator(generator.replicas, on_host=True), prompts[:4], text, sampling=samplings)
+    samplings = [
+        Sampling(),
+        Sampling(3.0, top_k=0, seed=1),
+        Sampling(3.0, top_k=40, seed=2),
+        Sampling(3.0, seed=3),
+        Sampling(3.0, seed=4, presence_penalty=1.0, frequency_penalty=0.5),
+    ]
+    together = written(generator, prompts[:5], text, sampling=samplings)
+    assert together == written(Generator(generator.replicas, on_host=True), prompts[:5], text, sampling=samplings)
     for prompt, sampling, expected in zip(prompts, samplings, together):
         assert written(generator, [prompt], text, sampling=sampling) == [expected]
+
+
+def test_a_penalty_is_for_what_prompt_and_answer_have(generator, prompts, text):
+    """Hugging Face's text with it."""
+    from transformers import AutoModelForCausalLM
+
+    hf = AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).eval()
+    expected = []
+    for prompt in prompts[:3]:
+        out = hf.generate(
+            torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(text.stop_ids),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long), repetition_penalty=1.3,
+        )  # fmt: skip
+        expected.append(out[0, len(prompt) :].tolist())
+    assert written(generator, prompts[:3], text, sampling=Sampling(repetition_penalty=1.3)) == expected
 
 
 def test_a_context_that_the_cache_cannot_hold_is_refused(replica_of):

@@ -97,15 +97,21 @@ def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
     assert logits and built  # alive until here
 
 
-@pytest.mark.parametrize("recipe", [BF16, BFP8], ids=lambda recipe: recipe.name)
-def test_the_budget_is_what_a_layer_takes(mesh_device, recipe, monkeypatch):
-    config = replace(QWEN25_7B, num_hidden_layers=1)
+FIRST_DIFFERS = replace(BFP8_KV8, name="bfp8-kv8, layer 0 bf16", different=((0, BF16),))
+
+
+@pytest.mark.parametrize("recipe", [BF16, BFP8, FIRST_DIFFERS], ids=lambda recipe: recipe.name)
+def test_the_budget_is_what_layers_take(mesh_device, recipe, monkeypatch):
+    config = replace(QWEN25_7B, num_hidden_layers=2)
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     before = allocated(mesh_device)
-    built = build(mesh_device, config, recipe, 7, 300, monkeypatch)
+    model, caches = build(mesh_device, config, recipe, 7, 300, monkeypatch)
     budget = budget_of(config, plan, recipe, 7, 300)
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
-    assert built
+    of_layers = [recipe.of_layer(i) for i in range(2)]
+    assert [layer.mlp.down.weight.dtype for layer in model.layers] == [dtype_of(r.mlp_out) for r in of_layers]
+    assert [layer.attention.o.weight.dtype for layer in model.layers] == [dtype_of(r.attention) for r in of_layers]
+    assert [cache.keys.dtype for cache in caches] == [dtype_of(r.kv_cache) for r in of_layers]
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_loaded(mesh_device):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demos.qwen25_7b.weights import Constant, Projection, Table, Taken, to_interleaved
+from models.demos.qwen25_7b.weights import Constant, Equalised, Projection, Table, Taken, to_interleaved
 from models.demos.qwen25_7b.weights.parts import VERSION
 
 TENSORS = {
@@ -66,6 +66,20 @@ def test_tensors_of_several_dtypes_keep_the_widest():
     assert got.dtype == torch.float32 and (got[:, 2:] == torch.tensor(1 / 3)).all()
 
 
+def test_loud_pairs_of_a_key_are_divided_and_its_queries_multiplied():
+    """By what the bias of the key's own head says."""
+    bias = TENSORS["bias"][16:24]
+    size = (bias.view(2, 4).norm(dim=0) / 16).repeat(2)[:, None]
+    assert (size > 1).all()
+    for what, wanted in (("query", TENSORS["w"][:8].float() * size), ("key", TENSORS["w"][:8].float() / size)):
+        part = Projection(0, (Taken("w", 0, 8, pairs=True, equalised=Equalised(what, "bias", 16)),), 6)
+        assert part.tensors == ("w", "bias"), "what a piece is named by"
+        got = read(part)
+        assert got.dtype == torch.bfloat16 and torch.allclose(
+            got.float(), to_interleaved(wanted, dim=0).t(), rtol=2**-8
+        )
+
+
 def test_whoever_changes_what_is_read_raises_the_version():
     """Tiles of the old kind would be taken for the new kind."""
     parts = [
@@ -73,10 +87,11 @@ def test_whoever_changes_what_is_read_raises_the_version():
         Projection(0, (Taken("w", 0, 8, pairs=True),), 6),
         Projection(1, (Constant(1), Taken("w", 1, 4)), 24),
         Projection(0, (Taken("bias", 8, 8, pairs=True),), 1),
+        Projection(0, tuple(Taken("w", 0, 8, equalised=Equalised(what, "bias", 16)) for what in ("query", "key")), 6),
         Table("v", (36, 4)),
     ]
     content = b"".join(read(part).float().numpy().tobytes() for part in parts)
-    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (1, "34393b83d61d2aa0")
+    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (1, "0441028caf6fc9da")
 
 
 def test_a_head_in_pairs_cannot_be_cut():

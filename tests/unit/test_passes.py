@@ -48,7 +48,8 @@ def test_every_token_is_computed_and_written_where_it_belongs(batch):
             (start, page_table), (piece,) = values.where, work.pieces
             step = max(block, attention_chunk(work.rows))
             assert int(start) == piece.first and piece.first % step == 0, "attention begins at its chunks"
-            assert page_table.shape == (1, continued_width(width, block)) and page_table.min() >= 0
+            assert page_table.shape == (1, continued_width(width, work.rows, block)) and page_table.min() >= 0
+            assert page_table.shape[1] * block >= piece.first + work.rows, "attention reads past the table"
         else:
             (windows,) = values.where
             bounds = windows.tolist()

@@ -236,8 +236,10 @@ def test_every_number_of_users_has_its_cores(config, grid, users):
 def test_every_text_has_blocks_for_its_context(texts, max_seq_len, block):
     blocks, width = blocks_for(texts, max_seq_len, block), table_width(max_seq_len, block)
     assert blocks >= width, "the cache update wants a table no wider than the cache"
-    continued = continued_width(width, block)
-    assert continued % 8 == 0 and continued * block % 512 == 0 and continued >= width, "whole chunks of keys are read"
+    for rows in (32, 512):
+        continued = continued_width(width, rows, block)
+        assert continued % 8 == 0 and continued * block % 512 == 0, "whole chunks of keys are read"
+        assert (continued - width) * block >= rows, "rows of padding read past the longest text"
     shares = equal_shares(blocks, texts)
     assert len({b for share in shares for b in share}) == sum(map(len, shares)), "a block has two owners"
     assert all(len(share) * block >= max_seq_len for share in shares) and width * block >= max_seq_len

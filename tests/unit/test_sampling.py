@@ -8,7 +8,7 @@ import torch
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config.sampling import Sampling
 from models.demos.qwen25_7b.serving.noise import SEEDS, gumbel, stream_key
-from models.demos.qwen25_7b.serving.sampling import choose
+from models.demos.qwen25_7b.serving.sampling import Seen, choose, penalised
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5])
 
@@ -42,6 +42,33 @@ def test_draws_follow_the_definition(temperature, top_k, top_p):
     assert not got[wanted == 0].any(), "a token was drawn that is left out"
     spread = (wanted * (1 - wanted) / 1500).sqrt()  # standard deviation of a frequency
     assert ((got - wanted).abs() <= 4.5 * spread + 1e-9).all(), f"{got} for {wanted}"
+
+
+def penalised_by_definition(logits, sampling, seen) -> list[float]:
+    """OpenAI's and Hugging Face's formulas, a token at a time."""
+    changed = []
+    for token, logit in enumerate(logits):
+        if token in (*seen.prompt, *seen.answer):
+            logit = logit / sampling.repetition_penalty if logit > 0 else logit * sampling.repetition_penalty
+        times = list(seen.answer).count(token)
+        changed.append(logit - times * sampling.frequency_penalty - (times > 0) * sampling.presence_penalty)
+    return changed
+
+
+@pytest.mark.parametrize("seen", [Seen(), Seen([1, 1, 2]), Seen([1], [2, 2, 5]), Seen([], [0, 0, 0])])
+@pytest.mark.parametrize("penalties", [(1.3, 0, 0), (1, 0.7, 0), (1, 0, 0.4), (0.8, -1.5, 0.3)])
+def test_penalties_are_what_they_are_defined_as(penalties, seen):
+    names = "repetition_penalty", "presence_penalty", "frequency_penalty"
+    sampling = Sampling(**dict(zip(names, penalties)))
+    expected = torch.tensor(penalised_by_definition(LOGITS.tolist(), sampling, seen))
+    assert (penalised(LOGITS, sampling, seen) - expected).abs().max() < 1e-6
+    assert not sampling.on_device
+
+
+def test_penalties_come_before_the_choice():
+    """Greedy, too; and top-k keeps what is likeliest with them."""
+    assert choose(LOGITS, Sampling(presence_penalty=5.0), 0, 0, Seen([1], [1])) == 5
+    assert choose(LOGITS, Sampling(2.0, top_k=1, presence_penalty=5.0, seed=0), 0, 0, Seen([], [1, 5])) == 3
 
 
 def test_equal_logits_are_equally_likely():
@@ -110,7 +137,8 @@ def test_the_logits_are_left_as_they_are():
 @pytest.mark.parametrize(
     "option, value",
     [("temperature", -0.1), ("temperature", 1e-4), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1), ("top_p", 0.0),
-     ("top_p", 1.01), ("top_p", math.nan), ("seed", -1), ("seed", 1 << 32)],
+     ("top_p", 1.01), ("top_p", math.nan), ("seed", -1), ("seed", 1 << 32), ("repetition_penalty", 0.0), ("repetition_penalty", math.inf),
+     ("presence_penalty", math.nan), ("frequency_penalty", math.inf)],
 )  # fmt: skip
 def test_impossible_options_are_refused(option, value):
     with pytest.raises(UserError) as caught:

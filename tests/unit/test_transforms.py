@@ -10,10 +10,11 @@ import torch
 from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.weights import ModelWeights, Weight, to_half_split, to_interleaved
+from models.demos.qwen25_7b.weights import ModelWeights, Weight, key_divisors, to_half_split, to_interleaved
 
 TPS = (1, 2, 4, 8)
 TOKENS = 19
+POSITIONS = torch.linspace(0, 32767, TOKENS).long()
 SHAPES = {
     # 37 tiles of MLP and 1000 tokens divide by nothing; head_dim is not hidden / heads.
     "small": dict(hidden_size=96, head_dim=8, intermediate_size=1184, vocab_size=1000),
@@ -95,16 +96,20 @@ def chip_attention(x, qkv, bias, o, cos, sin, config, plan):
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("tp", TPS)
 def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
-    """Zero heads, copied KV heads, the rotary order and K's outlier biases leave output and keys as they were."""
+    """Zero heads, copied KV heads, the rotary order and K's outlier biases leave the output as it was, wherever a token
+    stands, and the keys but for the divisors of loud pairs."""
     weights = model_weights(hf_model, tp)
     config, plan = weights.config, weights.plan
-    cos, sin = hf_model.model.rotary_emb(x, torch.arange(TOKENS)[None])  # [1, TOKENS, head_dim]: halves alike
+    cos, sin = hf_model.model.rotary_emb(x, POSITIONS[None])  # [1, TOKENS, head_dim]: halves alike
     cache = DynamicCache()
     want, _ = hf_model.model.layers[layer].self_attn(x[None], (cos, sin), None, past_key_values=cache)
     want_keys = cache.layers[layer].keys[0]  # [kv heads of the model, TOKENS, head_dim]
 
     attention = weights.attention(layer)
     qkv, bias, o = (parts(weights, w) for w in (attention.qkv, attention.qkv_bias, attention.o))
+    k_bias = hf_model.model.layers[layer].self_attn.k_proj.bias.view(-1, config.head_dim)
+    divisors = torch.stack([key_divisors(head) for head in k_bias])
+    assert (divisors > 4).any(), "no pair is loud: this would prove nothing"
     half = config.head_dim // 2
     total = torch.zeros_like(x)
     for chip in range(tp):
@@ -119,7 +124,8 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
             plan,
         )
         total += out
-        assert_same(keys, to_interleaved(want_keys[list(plan.kv_head_of[chip])]))
+        heads = list(plan.kv_head_of[chip])
+        assert_same(keys, to_interleaved(want_keys[heads] / divisors[heads, None]))
     assert_same(total, want[0])
 
 

@@ -61,8 +61,8 @@ def _to_bfloat16(values: torch.Tensor) -> torch.Tensor:
     return rounded
 
 
-def _to_block_float(values: torch.Tensor, bits: int) -> torch.Tensor:
-    """`bits`: of a code, without its sign."""
+def to_block_float(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """bits: of a code, without its sign: 7 for bfloat8_b, 3 for bfloat4_b. -> bfloat16."""
     if values.numel() == 0:
         return values.to(torch.bfloat16)
     width = values.shape[-1] if values.dim() else 1
@@ -141,8 +141,8 @@ def _to_unsigned(values: torch.Tensor, bits: int, holder: torch.dtype) -> torch.
 
 _ROUND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "BFLOAT16": _to_bfloat16,
-    "BFLOAT8_B": partial(_to_block_float, bits=7),
-    "BFLOAT4_B": partial(_to_block_float, bits=3),
+    "BFLOAT8_B": partial(to_block_float, bits=7),
+    "BFLOAT4_B": partial(to_block_float, bits=3),
     "FLOAT32": _to_float32,
     "INT32": _to_int32,
     "UINT32": partial(_to_unsigned, bits=32, holder=torch.int64),

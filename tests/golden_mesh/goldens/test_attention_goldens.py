@@ -166,6 +166,27 @@ def test_blocks_that_a_user_does_not_reach_do_not_matter(chips):
     assert_same(chips.get(decode(table.masked_fill(beyond, -1))), chips.get(decode(table)))
 
 
+def test_blocks_longer_than_a_chunk_of_keys(chips):
+    """A last block holds chunks that no user sees."""
+    users, blocks, size = 8, 2, 64
+    cache, q = paged(chips, users, blocks, size, 1), chips.draw(1, users, 20, DIM)
+    table = torch.arange(users * blocks).reshape(users, blocks)
+    for positions in ([0, 31, 12, 27, -1, 5, 30, 9], [0, 31, 32, 95, -1, 50, 64, 64]):
+        got = ttnn.transformer.paged_scaled_dot_product_attention_decode(
+            chips.put(q),
+            chips.put(cache),
+            chips.put(cache),
+            chips.put_ints(table),
+            cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
+            **HOW,
+        )
+        want = [
+            decode_want(queries, lambda u: (line(k, table[u]),) * 2, positions, DIM**-0.5)
+            for queries, k in zip(q, cache)
+        ]
+        assert_near(chips.get(got), want, ROUNDED)
+
+
 def test_many_long_sequences_are_computed_a_few_users_at_a_time(chips, monkeypatch):
     monkeypatch.setattr(attention_decode, "POSITIONS_AT_A_TIME", 300)
     test_decode_over_a_contiguous_cache(chips, "tensor")

@@ -260,7 +260,7 @@ def _dealt(chunks: torch.Tensor, cores: int) -> torch.Tensor:
 def _in_order(x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """x [B, chunks, ...] with each user's chunks as `order` [B, cores, turns] names them, [B, cores x turns, ...]."""
     if order.shape[1] == 1:
-        return x
+        return x[:, : order.shape[2]]  # blocks may hold more chunks than the longest user sees
     return x[torch.arange(len(x))[:, None], order.flatten(1).clamp(min=0)]
 
 

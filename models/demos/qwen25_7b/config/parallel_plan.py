@@ -46,12 +46,9 @@ class ParallelPlan:
         if tp not in (1, 2, 4, 8):
             raise ConfigError(f"tp must divide a row of 8, 4, 2 or 1 chips; got {tp}")
         kv_total = config.num_key_value_heads
-        if kv_total % tp == 0:
-            copies, kv_heads = 1, kv_total // tp
-        elif tp % kv_total == 0:
-            copies, kv_heads = tp // kv_total, 1
-        else:
+        if not cls.deals_out(kv_total, tp):
             raise ConfigError(f"tp must divide the model's {kv_total} KV heads or be a multiple of them; got {tp}")
+        copies, kv_heads = (1, kv_total // tp) if kv_total % tp == 0 else (tp // kv_total, 1)
 
         group = config.num_attention_heads // kv_total  # queries that share a KV head
         group_on_chip = -(-group // copies)
@@ -73,6 +70,11 @@ class ParallelPlan:
             q_head_of=tuple(q_head_of),
             kv_head_of=tuple(kv_head_of),
         )
+
+    @staticmethod
+    def deals_out(kv_heads: int, tp: int) -> bool:
+        """Whether tp chips can share a model's KV heads evenly, each head whole on its chips."""
+        return kv_heads % tp == 0 or tp % kv_heads == 0
 
     @property
     def group(self) -> int:

@@ -19,15 +19,21 @@ class Recipe:
     mlp_out: Format  # down projection
     lm_head: Format
     kv_cache: Literal["bfloat16", "bfloat8_b"]
+    different: tuple[tuple[int, "Recipe"], ...] = ()  # layers that differ, each with the recipe that it follows
+
+    def of_layer(self, i: int) -> "Recipe":
+        """What layer i follows."""
+        return dict(self.different).get(i, self)
 
 
 BF16 = Recipe("bf16", "bfloat16", "bfloat16", "bfloat16", "bfloat16", "bfloat16")
 """For comparison with Hugging Face: nothing below bfloat16. 15.2 GB of weights: the 7B needs an N300 or more."""
 
 BFP8 = Recipe("bfp8", "bfloat8_b", "bfloat8_b", "bfloat8_b", "bfloat8_b", "bfloat16")
-"""What ships: half the bytes a token; the cache stays bfloat16 (DESIGN: an 8-bit K loses what the bias leaves of it)."""
+"""What ships: half the bytes a token; the cache stays bfloat16."""
 
 BFP8_KV8 = replace(BFP8, name="bfp8-kv8", kv_cache="bfloat8_b")
-"""Half the cache, for long contexts and many users. A chip alone needs it for 32 users of 2048 tokens."""
+"""Half the cache, for long contexts and many users; weights/equalise.py keeps the K bias from spoiling it. A chip alone
+needs it for 32 users of 2048 tokens."""
 
 RECIPES = {recipe.name: recipe for recipe in (BF16, BFP8, BFP8_KV8)}

@@ -13,12 +13,20 @@ NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it 
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 is greedy. top_k 0 and top_p 1 keep every token. seed None: different at every run."""
+    """temperature 0 is greedy. top_k 0 and top_p 1 keep every token. seed None: different at every run.
+
+    Penalties change logits before anything else, for greedy rows too. repetition_penalty, as HF's generate has it: a logit of
+    a token that the prompt or the answer has is divided by it, or multiplied where it is negative. presence_penalty and
+    frequency_penalty, as OpenAI and vLLM have them: taken off once, and as often as the answer has the token.
+    """
 
     temperature: float = 0.0
     top_k: int = CANDIDATES
     top_p: float = 1.0
     seed: Optional[int] = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
     def __post_init__(self):
         if self.temperature != 0 and not 1e-3 <= self.temperature < float("inf"):
@@ -29,6 +37,16 @@ class Sampling:
             raise UserError(f"top_p must be above 0 and at most 1, got {self.top_p}")
         if self.seed is not None and not 0 <= self.seed < 1 << 32:
             raise UserError(f"seed must be 0 to {(1 << 32) - 1}, got {self.seed}")
+        if not 0 < self.repetition_penalty < float("inf"):
+            raise UserError(f"repetition_penalty must be above 0 (1: none), got {self.repetition_penalty}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not abs(getattr(self, name)) < float("inf"):
+                raise UserError(f"{name} must be a number (0: none), got {getattr(self, name)}")
+
+    @property
+    def penalised(self) -> bool:
+        """Whether what was written changes what is written next."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
     @property
     def greedy(self) -> bool:
@@ -37,7 +55,7 @@ class Sampling:
     @property
     def on_device(self) -> bool:
         """Whether TtSampler can do it; else the host chooses."""
-        return self.greedy or 1 <= self.top_k <= CANDIDATES
+        return not self.penalised and (self.greedy or 1 <= self.top_k <= CANDIDATES)
 
 
 GREEDY = Sampling()

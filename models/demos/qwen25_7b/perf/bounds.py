@@ -12,6 +12,7 @@ from math import prod
 from typing import Optional
 
 from models.demos.qwen25_7b.perf.captured import TILE, TILE_BYTES, Op, Tensor
+from models.demos.qwen25_7b.plans.prefill_plan import attention_chunk
 
 DRAM = 288e9  # bytes a second
 MATMUL_CORE = 2 * 8 * 16 * 16 * 1e9  # FLOPs a second of one core at LoFi
@@ -104,9 +105,12 @@ def matmul_peak(fidelity: Optional[str], cores: int) -> float:
 
 
 def work_of(op: Op, *, chips: int, grid_cores: int, users: int, position: int) -> Work:
-    """chips: of a replica. grid_cores: of a chip. users: each with `position` tokens behind the one computed."""
+    """chips: of a replica. grid_cores: of a chip. users: each with `position` tokens behind the one computed; in a prefill
+    pass one, with `position` tokens before the pass's first row."""
     if "Sdpa" in op.name:
         return _attention(op, grid_cores, users, position)
+    if op.name == "SDPA":
+        return _prefill_attention(op, grid_cores, position)
     moved = _moved(op, users)
     sent = _sent(op, chips)
     if op.name.startswith(("Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul")):
@@ -122,6 +126,9 @@ def _moved(op: Op, users: int) -> dict:
     if "UpdateCache" in op.name:  # a token's tile row of each user's heads is read, changed and written
         caches = [t for t in op.inputs if t.in_dram and len(t.shape) == 4 and t.tiled]
         rows = sum(2 * users * _block_bytes(cache, tokens=1) for cache in caches)
+        return {"scattered": rows, "needed": rows}
+    if op.name == "PagedFillCache":
+        rows = op.inputs[1].bytes
         return {"scattered": rows, "needed": rows}
     read = [t for t in op.inputs if t.in_dram]
     written = [t for t in op.results if t.in_dram]
@@ -154,6 +161,22 @@ def _attention(op: Op, grid_cores: int, users: int, position: int) -> Work:
     tokens = -(-(position + 1) // TILE) * TILE
     flops = 2 * users * kv_heads * 2 * TILE * tokens * head_dim
     return Work(scattered=cache, needed=cache, flops=flops, needed_flops=flops, cores=grid_cores, fidelity=op.fidelity)
+
+
+def _prefill_attention(op: Op, grid_cores: int, start: int) -> Work:
+    """Each head's rows attend to all before them and, chunk by chunk, to half of what is beside them. What a cache holds is
+    read for every head and every chunk of its rows: no published figure says what of it is shared."""
+    q, keys = op.inputs[:2]
+    _, heads, rows, head_dim = q.shape
+    chunk = attention_chunk(rows)
+    ends = range(start + chunk, start + rows + 1, chunk)  # of each chunk of rows
+    flops = 4 * heads * head_dim * chunk * sum(ends)
+    cache = 0
+    if keys.in_dram:
+        tile_columns = -(-head_dim // TILE)
+        cache = 2 * heads * sum(ends) // TILE * tile_columns * TILE_BYTES[keys.dtype]
+    needed = 4 * heads * head_dim * rows * (start + rows // 2)
+    return Work(scattered=cache, needed=cache, flops=flops, needed_flops=needed, cores=grid_cores, fidelity=op.fidelity)
 
 
 def _block_bytes(cache: Tensor, tokens: int) -> int:

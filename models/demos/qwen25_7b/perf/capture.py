@@ -1,15 +1,16 @@
-"""A decode step's device operations, captured from a model of one layer with the real dims and no real weights."""
+"""The device operations of a decode step and of prefill passes, captured from a model of one layer with the real dims and no real weights."""
 
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Iterator
+from typing import Callable, Iterator
 
 import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import QwenConfig, Recipe
 from models.demos.qwen25_7b.perf.captured import Op, operations
+from models.demos.qwen25_7b.serving.passes import Pass, Prompt, plan_passes
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
@@ -20,7 +21,7 @@ CONTEXT = 64  # tokens a user in the cache of the captured model; no operation's
 
 @dataclass(frozen=True)
 class Step:
-    """A decode step: `before`, then `layers` times `layer`, then `after`."""
+    """A decode step or a prefill pass: `before`, then `layers` times `layer`, then `after`."""
 
     layers: int
     before: tuple[Op, ...]
@@ -40,35 +41,64 @@ class ZeroWeights:
 
 def capture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int) -> Step:
     """What a step of `config` launches on a row of chips: one layer is built and run, all of them are alike."""
+    with _one_layer(mesh_device, config, recipe, batch, CONTEXT) as replica:
+        return _captured(replica, replica.launch, config.num_hidden_layers)
+
+
+def capture_passes(
+    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int
+) -> list[tuple[Pass, Step]]:
+    """The passes that compute a prompt of `tokens` tokens, each with what it launches; equal kinds are captured once."""
+    with _one_layer(mesh_device, config, recipe, 1, tokens) as replica:
+        prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
+        steps, passes = {}, plan_passes([prompt], replica.model.longest_pass, replica.block)
+        for work in passes:
+            kind = work.rows, work.continued, bool(work.answered)
+            if kind not in steps:
+                steps[kind] = _captured(replica, lambda: replica.prefill(work), config.num_hidden_layers)
+        return [(work, steps[work.rows, work.continued, bool(work.answered)]) for work in passes]
+
+
+@contextmanager
+def _one_layer(mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int) -> Iterator[Replica]:
     one_layer = replace(config, num_hidden_layers=1)
     replica = Replica.load(
-        mesh_device, ZeroWeights(one_layer), one_layer, recipe, users=batch, max_seq_len=CONTEXT, traced=False
+        mesh_device, ZeroWeights(one_layer), one_layer, recipe, users=users, max_seq_len=context, traced=False
     )
     try:
-        replica.launch()  # compiles, so that what is captured is a step like any other
-        with marked_layers(replica.model):
-            ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
-            try:
-                replica.launch()
-            finally:
-                nodes = ttnn.graph.end_graph_capture()
+        yield replica
     finally:
         replica.close()
         del replica
         gc.collect()  # a replica refers to itself, and holds memory of the chips
-    return split(operations(nodes), config.num_hidden_layers)
+
+
+def _captured(replica: Replica, run: Callable[[], None], layers: int) -> Step:
+    run()  # compiles, so that what is captured is a step like any other
+    with marked_layers(replica.model):
+        ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+        try:
+            run()
+        finally:
+            nodes = ttnn.graph.end_graph_capture()
+    return split(operations(nodes), layers)
+
+
+FORWARDS = ("forward_decode", "forward_prefill", "forward_continued")
 
 
 @contextmanager
 def marked_layers(model: TtTransformer) -> Iterator[None]:
-    """Inside, a captured graph has a scope LAYER around what a layer's forward_decode launches."""
+    """Inside, a captured graph has a scope LAYER around what a layer's forward launches."""
     for layer in model.layers:
-        layer.forward_decode = _scoped(layer.forward_decode)
+        for name in FORWARDS:
+            setattr(layer, name, _scoped(getattr(layer, name)))
     try:
         yield
     finally:
         for layer in model.layers:
-            del layer.forward_decode  # the class's method is seen again
+            for name in FORWARDS:
+                delattr(layer, name)  # the class's method is seen again
 
 
 def _scoped(function):

@@ -9,7 +9,7 @@ from models.demos.qwen25_7b.plans import grids
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 
 TILE_BYTES = grids.TILE_BYTES | {"uint32": 4096, "int32": 4096, "uint16": 2048}
-SUFFIX = "DeviceOperation"  # how ttnn names what it launches on the chips
+SUFFIX = re.compile(r"^\w+?(Device)?Operation$")  # how ttnn names what it launches on the chips
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def operations(nodes: Sequence[dict]) -> list[Op]:
             if name.endswith("create_device_tensor"):  # by the operation around it, which may not report its results
                 for scope in scopes:
                     created.setdefault(scope["counter"], []).extend(results)
-            if name.endswith(SUFFIX):
+            if SUFFIX.match(name):
                 results = results or created.get(start["counter"], [])
                 found.append((start["counter"], _op(start, scopes, results, by_id)))
     return [op for _, op in sorted(found, key=lambda pair: pair[0])]
@@ -105,7 +105,7 @@ def _op(start: dict, scopes: Sequence[dict], results: Sequence[Tensor], by_id: d
     calls = [name for name in around if name.startswith("ttnn.")]
     fidelity = re.search(r"math_fidelity=(\w+)", " ".join(start["arguments"][:1]))
     return Op(
-        name=start["params"]["name"].removesuffix(SUFFIX),
+        name=re.sub(r"(Device)?Operation$", "", start["params"]["name"]),
         call=calls[-1].removeprefix("ttnn.").split(".")[-1] if calls else "",
         factory=start["params"].get("program_factory_type", "").split("::")[-1],
         fidelity=fidelity and fidelity[1],

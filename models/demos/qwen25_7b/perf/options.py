@@ -26,6 +26,10 @@ def check_machine(args: argparse.Namespace) -> None:
     args.mesh = machine(args.mesh).name
 
 
+def add_prefill(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prefill", type=int, help="a prompt of so many tokens instead of a decode step")
+
+
 def check_split(args: argparse.Namespace) -> None:
     """UserError unless the options are possible; sets args.tp where it was not given."""
     check_machine(args)
@@ -35,6 +39,9 @@ def check_split(args: argparse.Namespace) -> None:
         raise UserError(f"--batch must be 1 to {MAX_USERS} users a replica, got {args.batch}")
     if args.recipe not in RECIPES:
         raise UserError(f"--recipe knows {', '.join(sorted(RECIPES))}; got {args.recipe!r}")
+    prefill = getattr(args, "prefill", None)
+    if prefill is not None and not 1 <= prefill <= QWEN25_7B.context:
+        raise UserError(f"--prefill must be 1 to {QWEN25_7B.context} tokens, got {prefill}")
     last = QWEN25_7B.context - 1
     if not 0 <= getattr(args, "position", 0) <= last:
         raise UserError(f"--position must be 0 to {last}, got {args.position}")

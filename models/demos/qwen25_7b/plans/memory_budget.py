@@ -1,5 +1,6 @@
 """What a model takes of each chip's DRAM, summed before anything is loaded."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import ttnn
@@ -13,6 +14,10 @@ from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
 
 BF16 = 2  # bytes
+# A Wormhole chip's DRAM as ttnn.get_memory_view tells of it: 12 banks, on N150, N300 and T3K alike.
+DRAM_BYTES = 12 * 1_072_693_184
+# Of it, what is not to be planned with: traces (a server opens meshes with 50 MB for them), programs, the inputs of steps.
+RESERVED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,26 @@ def memory_budget(
     )
 
 
+def cache_tokens(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
+    """Tokens of all texts that a cache can hold beside the model on a chip; 0 if not even the model fits."""
+    room = DRAM_BYTES - RESERVED_BYTES - memory_budget(config, plan, recipe, max_seq_len).total
+    return max(0, room // block_bytes(config, plan, recipe, TILE)) * TILE
+
+
 def block_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, block: int) -> int:
     """Of a block of all layers' keys and values, on one chip."""
     tiles = plan.kv_heads * ceil_div(block, TILE) * ceil_div(config.head_dim, TILE)
-    return config.num_hidden_layers * 2 * tiles * TILE_BYTES[recipe.kv_cache]
+    return 2 * tiles * cached_tile_bytes(config, recipe)
+
+
+def cached_tile_bytes(config: QwenConfig, recipe: Recipe) -> int:
+    """Of one tile of keys in each layer."""
+    return sum(TILE_BYTES[of_layer.kv_cache] * times for of_layer, times in layer_recipes(config, recipe).items())
+
+
+def layer_recipes(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
+    """The recipes that a model's layers follow, and how many layers follow each."""
+    return Counter(recipe.of_layer(i) for i in range(config.num_hidden_layers))
 
 
 def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
@@ -80,24 +101,37 @@ class DecodeWeight:
 
 
 def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
-    hidden, layers = config.hidden_size, config.num_hidden_layers
+    """All of a step's; layers that follow another recipe are listed apart from the others."""
     pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
+    columns = plan.vocab // pieces
+    return [
+        *(
+            weight
+            for of_layer, times in layer_recipes(config, recipe).items()
+            for weight in _layer_matmuls(config, plan, of_layer, times)
+        ),
+        _decode_weight("LM head", config.hidden_size, columns, recipe.lm_head, pieces, (config.hidden_size, columns)),
+    ]
+
+
+def _layer_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, layers: int) -> list[DecodeWeight]:
+    hidden = config.hidden_size
     product = GateUpPlan.make(config, plan, recipe)
     mlp = product.tiles * TILE
     gate_up = [("gate + up", 2 * plan.mlp, 2 * mlp)] if product.joined else [(n, plan.mlp, mlp) for n in ("gate", "up")]
     qkv, q = plan.qkv_width(config.head_dim), plan.q_width(config.head_dim)
     queries = config.num_attention_heads * config.head_dim // plan.tp  # without zero heads, a chip on average
-    shapes = [  # name, rows and columns as they are held, format, times, rows and columns of the model's own if fewer
-        ("QKV", hidden, qkv, recipe.attention, layers, (hidden, qkv - q + queries)),
-        ("O", q, hidden, recipe.attention, layers, (queries, hidden)),
-        *((name, hidden, held, recipe.mlp_in, layers, (hidden, own)) for name, own, held in gate_up),
-        ("down", mlp, hidden, recipe.mlp_out, layers, (plan.mlp, hidden)),
-        ("LM head", hidden, plan.vocab // pieces, recipe.lm_head, pieces, None),
-    ]
     return [
-        DecodeWeight(name, rows, columns, format, times, tile_bytes(*(own or (rows, columns)), format))
-        for name, rows, columns, format, times, own in shapes
+        _decode_weight("QKV", hidden, qkv, recipe.attention, layers, (hidden, qkv - q + queries)),
+        _decode_weight("O", q, hidden, recipe.attention, layers, (queries, hidden)),
+        *(_decode_weight(name, hidden, held, recipe.mlp_in, layers, (hidden, own)) for name, own, held in gate_up),
+        _decode_weight("down", mlp, hidden, recipe.mlp_out, layers, (plan.mlp, hidden)),
     ]
+
+
+def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, own: tuple[int, int]) -> DecodeWeight:
+    """own: rows and columns of the model's own, of those that are held."""
+    return DecodeWeight(name, rows, columns, format, times, tile_bytes(*own, format))
 
 
 def tile_bytes(rows: int, columns: int, format: str) -> int:

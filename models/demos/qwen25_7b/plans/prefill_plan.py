@@ -251,6 +251,21 @@ def plan_prefill(
     return fitting(tuple({m.op for m in chosen.moments(recipe.kv_cache)}), (chosen,))
 
 
+def layer_plans(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
+) -> list[PrefillPlan]:
+    """plan_prefill for each layer by its own recipe."""
+    recipes = [recipe.of_layer(i) for i in range(config.num_hidden_layers)]
+    plans = [plan_prefill(config, plan, of_layer, grid, rows, room) for of_layer in recipes]
+    for i, of_layer in enumerate(plans):
+        if of_layer.cores != plans[0].cores:
+            raise PrefillDoesNotFit(
+                f"recipe {recipes[i].name} of layer {i} wants the residual on {of_layer.cores}, layer 0 on {plans[0].cores}: "
+                "keep gate and up of all layers in one format"
+            )
+    return plans
+
+
 def fills(across: int, widths: tuple[int, ...]) -> bool:
     """Whether every one of `across` columns of cores has a part of each of these widths in tiles."""
     return all(ceil_div(n, ceil_div(n, across)) == across for n in widths)
@@ -262,7 +277,7 @@ def largest_pass(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: G
     rows = MOST_ROWS
     while True:
         try:
-            plan_prefill(config, plan, recipe, grid, rows, room)
+            layer_plans(config, plan, recipe, grid, rows, room)
             return rows
         except PrefillDoesNotFit:
             if rows == TILE:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
-from models.demos.qwen25_7b.plans.memory_budget import BF16, decode_matmuls
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans.memory_budget import BF16, cached_tile_bytes, decode_matmuls
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,6 @@ def step_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: in
     return StepBytes(
         weights=read,
         padding=read - needed,
-        cache=config.num_hidden_layers * 2 * tiles * TILE_BYTES[recipe.kv_cache],
+        cache=2 * tiles * cached_tile_bytes(config, recipe),
         sent=2 * (plan.tp - 1) * TILE * config.hidden_size * BF16,
     )

@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.serving.block_pool import BlockPool
 from models.demos.qwen25_7b.serving.noise import gumbel, stream_key
 from models.demos.qwen25_7b.serving.passes import Pass, Prompt, plan_passes
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.sampling import choose
+from models.demos.qwen25_7b.serving.sampling import Seen, choose
 
 AHEAD = 2  # decode steps in flight where the chips sample: one computing, one waiting for it
 
@@ -25,6 +25,7 @@ class Text:
 
     def __init__(self, user: int, prompt: Sequence[int], new_tokens: int, sampling: Sampling):
         self.user, self.tokens, self.left = user, list(prompt), new_tokens
+        self._prompt = len(prompt)
         self.sampling, self.key = sampling, stream_key(sampling.seed)
         self.row: Optional[int] = None
         self.blocks: list[int] = []
@@ -33,6 +34,10 @@ class Text:
     @property
     def done(self) -> bool:
         return self.left <= 0
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.tokens[: self._prompt], self.tokens[self._prompt :])
 
 
 class Batch:
@@ -202,6 +207,6 @@ class Batch:
         for text in texts:
             token = chosen[text.row]
             if self._on_host(text):
-                token = choose(logits[text.row], text.sampling, text.key, len(text.tokens))
+                token = choose(logits[text.row], text.sampling, text.key, len(text.tokens), text.seen)
             text.tokens.append(token)
             text.left -= 1

@@ -50,10 +50,15 @@ class Pass:
     rows: int
     pieces: tuple[Piece, ...]
     continued: bool
+    asked: tuple[
+        int, ...
+    ] = ()  # rows of the pass, up to 32; what follows them goes to the batch's rows 0, 1, ... instead
 
     @property
     def answered(self) -> list[int]:
-        """Rows of the batch whose prompts end in this pass."""
+        """Rows of the batch that get an answer: those whose prompts end in this pass."""
+        if self.asked:
+            return list(range(len(self.asked)))
         return [piece.prompt.row for piece in self.pieces if piece.last]
 
 
@@ -134,9 +139,10 @@ class PassValues:
             blocks += _written(piece, block)
             starts.append(at)
             at += ceil_div(size, block) * block
+        wanted[0, : len(work.asked)] = torch.tensor(work.asked, dtype=torch.int32)
         if work.continued:
             (piece,) = work.pieces
-            table = attention_table(piece.prompt.blocks, continued_width(width, block))[None]
+            table = attention_table(piece.prompt.blocks, continued_width(width, work.rows, block))[None]
             where = torch.tensor([piece.first], dtype=torch.int32), table
         else:
             bounds = [*starts, min(at, work.rows)]  # the padding is a window of its own

@@ -51,12 +51,12 @@ class Replica:
     """Steps and passes are launched and read apart, so that all replicas of a mesh work at once, and one ahead of its reader.
 
     Each gives a token id a row of the batch, chosen on the chips, and leaves the logits that it was chosen from.
-    caches: one a layer, made for this model. traced: replay captured steps (not possible in slow dispatch).
-    queues: command queues that the mesh was opened with.
+    caches: one a layer, made for this model. traced: replay captured steps, unless a call says otherwise (not possible in
+    slow dispatch, nor without a trace region). queues: command queues that the mesh was opened with.
     """
 
     def __init__(self, model: TtTransformer, caches: Sequence[TtKVCache], *, traced: bool, queues: int = 1):
-        self.model, self.mesh_device, self.caches = model, model.mesh_device, caches
+        self.model, self.mesh_device, self.caches, self.traced = model, model.mesh_device, caches, traced
         self.batch = model.decode.batch
         self.block, self.blocks = caches[0].block, caches[0].shape[0]
         self.width = table_width(model.max_seq_len, self.block)
@@ -68,7 +68,7 @@ class Replica:
         noise = host_noise(self.mesh_device, torch.zeros(MAX_USERS, CANDIDATES))
         self.controls = SamplingControls(*self._on_device((*host_controls(self.mesh_device, []), noise)))
         self._tokens = ttnn.get_device_tensors(self.inputs.tokens)[0]  # every chip holds the same: one is read
-        self.decode = TracedStep(self.mesh_device, self._decode, traced=traced)
+        self.decode = TracedStep(self.mesh_device, self._decode)
         self.passes = {work: self._traced_pass(work) for work in self._works() if traced}
         self._compiled: set = set()  # kinds of work that ran once
         self._pending: deque[PendingRead] = deque()
@@ -112,18 +112,18 @@ class Replica:
 
     # ---- passes over prompts
 
-    def prefill(self, work: Pass) -> None:
+    def prefill(self, work: Pass, *, traced: bool = True) -> None:
         """Fill the caches with the pass's pieces; `read` gives what follows those that end in it, at their rows of the batch.
 
-        A pass that answers nobody has nothing to read.
+        A pass that answers nobody has nothing to read. traced: False runs it op by op, whatever was captured.
         """
         values = self._host_pass(PassValues.of(work, self.block, self.width))
         kind = Work(work.rows, work.continued, bool(work.answered))
         self._about_to_run(kind)
-        if kind in self.passes:
-            traced = self.passes[kind]
-            self.queues.write(list(zip(values, traced.inputs, strict=True)))
-            self._started(traced.step.run(), kind.answered)
+        if traced and kind in self.passes:
+            replayed = self.passes[kind]
+            self.queues.write(list(zip(values, replayed.inputs, strict=True)))
+            self._started(replayed.step.run(traced=True), kind.answered)
             return
         inputs = _inputs(kind)(*self._on_device(values))
         pieces = self._prefill(inputs, kind.answered)
@@ -165,10 +165,10 @@ class Replica:
         """The next step's tokens, where they are chosen on the host."""
         self.queues.write([(self._host_tokens(tokens), self.inputs.tokens)])
 
-    def launch(self) -> None:
-        """Start a decode step; `read` waits for it."""
+    def launch(self, *, traced: bool = True) -> None:
+        """Start a decode step; `read` waits for it. traced: as in `prefill`."""
         self._about_to_run("decode")
-        self._started(self.decode.run(), answered=True)
+        self._started(self.decode.run(traced=traced and self.traced), answered=True)
 
     def _decode(self) -> list[ttnn.Tensor]:
         pieces = self._chosen(self.model.forward_decode(self.inputs, self.caches))
@@ -186,7 +186,11 @@ class Replica:
 
     def read(self) -> list[int]:
         """32 token ids of the oldest step or pass that was not read."""
-        return ttnn.to_torch(self._pending.popleft().get()).flatten().tolist()
+        return token_ids(self.take())
+
+    def take(self) -> PendingRead:
+        """The same, on its way: for who waits elsewhere, with token_ids."""
+        return self._pending.popleft()
 
     def logits(self) -> torch.Tensor:
         """[32, vocab_size] that the newest step or pass chose from; the next one overwrites them."""
@@ -232,12 +236,12 @@ class Replica:
         blank = torch.zeros(1, 1, 1, kind.rows), torch.zeros(1, kind.rows)
         table = torch.full((1, -(-kind.rows // self.block)), -1)
         if kind.continued:
-            where = torch.zeros(1), torch.zeros(1, continued_width(self.width, self.block))
+            where = torch.zeros(1), torch.zeros(1, continued_width(self.width, kind.rows, self.block))
         else:
             where = (torch.zeros(kind.rows // TILE + 1),)
         values = PassValues(*blank, table, torch.zeros(1, MAX_USERS), where)
         inputs = _inputs(kind)(*self._on_device(self._host_pass(values)))
-        step = TracedStep(self.mesh_device, lambda: self._prefill(inputs, kind.answered), traced=True)
+        step = TracedStep(self.mesh_device, lambda: self._prefill(inputs, kind.answered))
         return TracedPass(inputs, step)
 
     def _on_device(self, tensors: Sequence[ttnn.Tensor]) -> list[ttnn.Tensor]:
@@ -263,6 +267,11 @@ class Replica:
         row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
         row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
         return host_replicated(row, self.mesh_device, ttnn.uint32)
+
+
+def token_ids(pending: PendingRead) -> list[int]:
+    """32 token ids, waited for."""
+    return ttnn.to_torch(pending.get()).flatten().tolist()
 
 
 def _inputs(kind: Work) -> type:

@@ -11,26 +11,29 @@ class TracedStep:
     """A function of device tensors: run op by op the first time, captured then, and replayed from the second time on.
 
     The first run compiles, which a capture may not, and its result counts like any other; a capture computes nothing.
-    step: makes no host transfer and leaves its results in tensors that were there before, or returns new ones (what the
-    first run returned is freed when the step runs again).
+    step: makes no host transfer and leaves its results in tensors that were there before, or returns new ones (what a run
+    op by op returned is freed when the step runs again).
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, step: Callable[[], list[ttnn.Tensor]], *, traced: bool):
-        self.mesh_device, self.step, self.traced = mesh_device, step, traced
+    def __init__(self, mesh_device: ttnn.MeshDevice, step: Callable[[], list[ttnn.Tensor]]):
+        self.mesh_device, self.step = mesh_device, step
         self.trace: Optional[int] = None
         self._of_capture: list[ttnn.Tensor] = []
         self._of_run: list[ttnn.Tensor] = []
 
-    def run(self) -> list[ttnn.Tensor]:
-        """Start the step; what it returns may be read once the compute queue is through with it."""
+    def run(self, *, traced: bool) -> list[ttnn.Tensor]:
+        """Start the step; what it returns may be read once the compute queue is through with it.
+
+        traced: not op by op, and captured for the next time if it is not yet.
+        """
         for tensor in self._of_run:
             ttnn.deallocate(tensor)
         self._of_run = []
-        if self.trace is not None:
+        if traced and self.trace is not None:
             ttnn.execute_trace(self.mesh_device, self.trace, cq_id=COMPUTE, blocking=False)
             return self._of_capture
         self._of_run = self.step()
-        if self.traced:
+        if traced:
             self.trace = ttnn.begin_trace_capture(self.mesh_device, cq_id=COMPUTE)
             self._of_capture = self.step()
             ttnn.end_trace_capture(self.mesh_device, self.trace, cq_id=COMPUTE)
@@ -84,10 +87,11 @@ class PendingRead:
     """A host tensor that is on its way."""
 
     def __init__(self, host: ttnn.Tensor, done):
-        self._host, self._done = host, done
+        """done: the event that says that it is there; None: it is."""
+        self._host, self.done = host, done
 
     def get(self) -> ttnn.Tensor:
         """Wait for it."""
-        if self._done is not None:
-            ttnn.event_synchronize(self._done)
+        if self.done is not None:
+            ttnn.event_synchronize(self.done)
         return self._host

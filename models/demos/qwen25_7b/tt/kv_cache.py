@@ -55,5 +55,6 @@ def allocate_caches(
 ) -> list[TtKVCache]:
     """A cache for each layer."""
     return [
-        TtKVCache(mesh_device, config, plan, recipe.kv_cache, blocks, block) for _ in range(config.num_hidden_layers)
+        TtKVCache(mesh_device, config, plan, recipe.of_layer(i).kv_cache, blocks, block)
+        for i in range(config.num_hidden_layers)
     ]

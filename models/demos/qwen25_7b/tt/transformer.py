@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, largest_pass, plan_prefill
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, largest_pass, layer_plans
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
@@ -69,7 +69,7 @@ class TtTransformer:
         self.embedding = TtEmbedding(mesh_device, weights.embedding, decode)
         self.layers = []
         for i in range(config.num_hidden_layers):
-            common = (config, plan, recipe, decode)
+            common = (config, plan, recipe.of_layer(i), decode)
             self.layers.append(
                 TtDecoderLayer(
                     TtRMSNorm(mesh_device, weights.input_norm(i), config, decode),
@@ -85,9 +85,9 @@ class TtTransformer:
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
         self.sampler = TtSampler(mesh_device, plan, len(self.lm_head.pieces))
 
-    def prefill_plan(self, rows: int) -> PrefillPlan:
-        """How a pass of `rows` rows runs: a power of two from a tile to longest_pass."""
-        return plan_prefill(self.config, self.plan, self.recipe, self.decode.grid, rows, self.decode.l1_room)
+    def prefill_plans(self, rows: int) -> list[PrefillPlan]:
+        """How a pass of `rows` rows runs in each layer: a power of two from a tile to longest_pass."""
+        return layer_plans(self.config, self.plan, self.recipe, self.decode.grid, rows, self.decode.l1_room)
 
     def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """One token of each text -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row u being text u's."""
@@ -112,10 +112,10 @@ class TtTransformer:
 
     def _prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> ttnn.Tensor:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
-        plan = self.prefill_plan(inputs.positions.shape[-1])
+        plans = self.prefill_plans(inputs.positions.shape[-1])
         rotation = self.rotary.rotation_prefill(inputs.positions)
-        x = self.embedding.forward_prefill(inputs.tokens, plan)  # [1, 1, S, hidden]
-        for layer, cache in zip(self.layers, caches, strict=True):
+        x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
+        for layer, cache, plan in zip(self.layers, caches, plans, strict=True):
             forward = layer.forward_prefill if isinstance(inputs, PromptInputs) else layer.forward_continued
             x = forward(x, rotation, inputs, cache, plan)
         rotation.deallocate()

@@ -1,8 +1,9 @@
 """From a Hugging Face checkpoint to what each chip holds of it."""
 
 from .checkpoint import Checkpoint, CheckpointError
+from .equalise import key_divisors
 from .model_weights import AttentionWeights, LayerWeights, MlpWeights, ModelWeights, StateDict
-from .parts import Constant, Piece, Projection, Table, Taken, to_half_split, to_interleaved
+from .parts import Constant, Equalised, Piece, Projection, Table, Taken, to_half_split, to_interleaved
 from .weight import Packing, PieceSource, TensorSource, Weight, packed
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "Constant",
+    "Equalised",
     "LayerWeights",
     "MlpWeights",
     "ModelWeights",
@@ -22,6 +24,7 @@ __all__ = [
     "Taken",
     "TensorSource",
     "Weight",
+    "key_divisors",
     "packed",
     "to_half_split",
     "to_interleaved",

@@ -5,15 +5,31 @@ one makes one chip's tensor and nothing else, so that a load never holds more th
 """
 
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Literal, Optional
 
 import torch
+
+from .equalise import key_divisors, matching_query, quiet_key
 
 # Part of the name of everything that the tile cache holds. Raise it when `read` gives other values for the same part
 # (tests/unit/test_parts.py notices).
 VERSION = 1
 
 ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
+
+
+@dataclass(frozen=True)
+class Equalised:
+    """A head's loud rotary pairs are divided (a key's) or multiplied (a query's), as that key's bias says: equalise.py."""
+
+    what: Literal["query", "key"]
+    tensor: str  # K's bias, by its Hugging Face name
+    first: int  # element of it with which the key's head begins
+
+    def read(self, rows: torch.Tensor, tensor: ReadTensor) -> torch.Tensor:
+        """The head's rows [head_dim, ...] so; their dtype."""
+        divisors = key_divisors(tensor(self.tensor).narrow(0, self.first, len(rows)))
+        return (matching_query if self.what == "query" else quiet_key)(rows, divisors)
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,7 @@ class Taken:
     first: int
     count: int
     pairs: bool = False
+    equalised: Optional[Equalised] = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,8 @@ class Projection:
     @property
     def tensors(self) -> tuple[str, ...]:
         """Names of the tensors that it is made of."""
-        return tuple(dict.fromkeys(block.tensor for block in self.blocks if isinstance(block, Taken)))
+        taken = [block for block in self.blocks if isinstance(block, Taken)]
+        return tuple(dict.fromkeys(t.tensor for block in taken for t in (block, block.equalised) if t))
 
     def narrow(self, first: int, count: int) -> "Projection":
         """`count` of the rows or columns, from number `first`."""
@@ -76,7 +94,8 @@ class Projection:
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         """[in, out], in the tensors' dtype (the widest, where they differ). The result is the only copy that is made."""
-        sources = {name: tensor(name) for name in self.tensors}
+        names = dict.fromkeys(block.tensor for block in self.blocks if isinstance(block, Taken))
+        sources = {name: tensor(name) for name in names}
         dtype = torch.bfloat16 if not sources else _common([source.dtype for source in sources.values()])
         result = torch.empty(self.shape, dtype=dtype)
         at = 0
@@ -89,6 +108,8 @@ class Projection:
             source = sources[block.tensor]
             whole = source if source.dim() == 2 else source.unsqueeze(1)
             taken = whole.narrow(self.cut, block.first, block.count)
+            if block.equalised:
+                taken = block.equalised.read(taken, tensor)
             place.copy_((to_interleaved(taken, self.cut) if block.pairs else taken).t())
         return result
 

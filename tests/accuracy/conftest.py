@@ -1,0 +1,16 @@
+"""Results that are worth reading when all went well, too, are printed at the end of a run."""
+
+import pytest
+
+RESULTS = pytest.StashKey[list]()
+
+
+@pytest.fixture
+def publish(pytestconfig):
+    """publish(line): have it printed at the end."""
+    return pytestconfig.stash.setdefault(RESULTS, []).append
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for line in config.stash.get(RESULTS, []):
+        terminalreporter.write_line(line)

@@ -1,0 +1,61 @@
+"""A Llama is a Qwen2 without a QKV bias, and its GGUF file's words make its tokenizer. The real one is 93 MB: not here."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.evaluation.smollm2 import as_qwen2, check_equal, make_tokenizer, save
+from models.demos.qwen25_7b.weights import Checkpoint
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def llama() -> LlamaForCausalLM:
+    """Three KV heads and a tied head, as SmolLM2 has them."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=600, hidden_size=144, intermediate_size=96, num_hidden_layers=2, num_attention_heads=9,
+        num_key_value_heads=3, head_dim=16, rms_norm_eps=1e-5, rope_theta=1e5, tie_word_embeddings=True,
+        max_position_embeddings=512, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    words = [*SPECIAL, *sorted(ByteLevel.alphabet()), "12", "Ġ1", "ab", "Ġa"]
+    return make_tokenizer(words, ["1 2", "Ġ 1", "a b", "Ġ a"], SPECIAL, TEMPLATE)
+
+
+def test_a_llama_as_a_qwen2_says_the_same_to_the_last_bit(llama, tokenizer, tmp_path):
+    save(as_qwen2(llama), tokenizer, tmp_path / "made")
+    assert check_equal(llama, tmp_path / "made", tokenizer) > 0
+    checkpoint = Checkpoint.open(tmp_path / "made")
+    assert checkpoint.config.tie_word_embeddings and checkpoint.config.num_key_value_heads == 3
+    assert checkpoint.config.rope_theta == 1e5 and checkpoint.config.rms_norm_eps == 1e-5
+    assert not checkpoint.tensor("model.layers.1.self_attn.k_proj.bias").any()
+
+
+def test_a_conversion_that_went_wrong_is_noticed(llama, tokenizer, tmp_path):
+    wrong = as_qwen2(llama)
+    wrong.model.layers[1].self_attn.k_proj.bias.data[3] = 1e-2
+    save(wrong, tokenizer, tmp_path / "made")
+    with pytest.raises(UserError, match="logits differ"):
+        check_equal(llama, tmp_path / "made", tokenizer)
+
+
+def test_the_tokenizer_parts_digits_keeps_special_words_whole_and_adds_none(tokenizer):
+    def words(said):
+        return tokenizer.convert_ids_to_tokens(tokenizer.encode(said))
+
+    assert words("12 ab") == ["1", "2", "Ġ", "ab"] and words("a b") == ["a", "Ġ", "b"]
+    assert words("a<|im_end|>\n") == ["a", "<|im_end|>", "Ċ"]
+    said = "Größe 12 <|im_start|> é"
+    assert tokenizer.decode(tokenizer.encode(said)) == said
+    chat = tokenizer.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False)
+    assert chat == "<|im_start|>ab<|im_end|>" and tokenizer.eos_token == "<|im_end|>"
