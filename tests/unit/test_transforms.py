@@ -106,10 +106,10 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     want_keys = cache.layers[layer].keys[0]  # [kv heads of the model, TOKENS, head_dim]
 
     attention = weights.attention(layer)
-    qkv, bias, o = (parts(weights, w) for w in (attention.qkv, attention.qkv_bias, attention.o))
     k_bias = hf_model.model.layers[layer].self_attn.k_proj.bias.view(-1, config.head_dim)
     divisors = torch.stack([key_divisors(head) for head in k_bias])
     assert (divisors > 4).any(), "no pair is loud: this would prove nothing"
+    qkv, bias, o = (parts(weights, w) for w in (attention.qkv, attention.qkv_bias, attention.o))
     half = config.head_dim // 2
     total = torch.zeros_like(x)
     for chip in range(tp):

@@ -3,7 +3,8 @@
 from .checkpoint import Checkpoint, CheckpointError
 from .equalise import key_divisors
 from .model_weights import AttentionWeights, LayerWeights, MlpWeights, ModelWeights, StateDict
-from .parts import Constant, Equalised, Piece, Projection, Table, Taken, to_half_split, to_interleaved
+from .parts import Constant, Equalised, Piece, Projection, Table, Taken
+from .rotary_pairs import to_half_split, to_interleaved
 from .weight import Packing, PieceSource, TensorSource, Weight, packed
 
 __all__ = [

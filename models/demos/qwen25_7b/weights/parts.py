@@ -5,11 +5,12 @@ one makes one chip's tensor and nothing else, so that a load never holds more th
 """
 
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Literal, Optional
+from typing import Callable, Iterator, Optional
 
 import torch
 
 from .equalise import key_divisors, matching_query, quiet_key
+from .rotary_pairs import to_interleaved
 
 # Part of the name of everything that the tile cache holds. Raise it when `read` gives other values for the same part
 # (tests/unit/test_parts.py notices).
@@ -20,16 +21,11 @@ ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
 
 @dataclass(frozen=True)
 class Equalised:
-    """A head's loud rotary pairs are divided (a key's) or multiplied (a query's), as that key's bias says: equalise.py."""
+    """That a head's rows are scaled by how loud K's bias is (equalise.py): those of its key, or of a query that attends to it."""
 
-    what: Literal["query", "key"]
-    tensor: str  # K's bias, by its Hugging Face name
-    first: int  # element of it with which the key's head begins
-
-    def read(self, rows: torch.Tensor, tensor: ReadTensor) -> torch.Tensor:
-        """The head's rows [head_dim, ...] so; their dtype."""
-        divisors = key_divisors(tensor(self.tensor).narrow(0, self.first, len(rows)))
-        return (matching_query if self.what == "query" else quiet_key)(rows, divisors)
+    tensor: str  # K's bias
+    first: int  # of the key head's elements there
+    queries: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,8 @@ class Projection:
     def tensors(self) -> tuple[str, ...]:
         """Names of the tensors that it is made of."""
         taken = [block for block in self.blocks if isinstance(block, Taken)]
-        return tuple(dict.fromkeys(t.tensor for block in taken for t in (block, block.equalised) if t))
+        scaling = [block.equalised.tensor for block in taken if block.equalised]
+        return tuple(dict.fromkeys([*(block.tensor for block in taken), *scaling]))
 
     def narrow(self, first: int, count: int) -> "Projection":
         """`count` of the rows or columns, from number `first`."""
@@ -94,9 +91,9 @@ class Projection:
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         """[in, out], in the tensors' dtype (the widest, where they differ). The result is the only copy that is made."""
-        names = dict.fromkeys(block.tensor for block in self.blocks if isinstance(block, Taken))
-        sources = {name: tensor(name) for name in names}
-        dtype = torch.bfloat16 if not sources else _common([source.dtype for source in sources.values()])
+        sources = {name: tensor(name) for name in self.tensors}
+        taken_from = [sources[block.tensor].dtype for block in self.blocks if isinstance(block, Taken)]
+        dtype = _common(taken_from) if taken_from else torch.bfloat16
         result = torch.empty(self.shape, dtype=dtype)
         at = 0
         for block in self.blocks:
@@ -109,7 +106,8 @@ class Projection:
             whole = source if source.dim() == 2 else source.unsqueeze(1)
             taken = whole.narrow(self.cut, block.first, block.count)
             if block.equalised:
-                taken = block.equalised.read(taken, tensor)
+                divisors = key_divisors(sources[block.equalised.tensor].narrow(0, block.equalised.first, block.count))
+                taken = (matching_query if block.equalised.queries else quiet_key)(taken, divisors)
             place.copy_((to_interleaved(taken, self.cut) if block.pairs else taken).t())
         return result
 
@@ -139,21 +137,6 @@ class Piece:
     part: Part
     format: str  # a recipe's name for a number format: bfloat16, bfloat8_b, bfloat4_b
     tiled: bool  # in tiles; else row after row
-
-
-def to_interleaved(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """Reorder one head's `dim` (head_dim long) from rotary halves to adjacent rotary pairs.
-
-    Hugging Face turns the pair (j, j + head_dim/2), ttnn's rotary_embedding_llama the pair (2j, 2j + 1):
-    new[2j] = old[j], new[2j + 1] = old[j + head_dim/2]. Done to Wq, bq, Wk and bk alike it leaves every
-    q . k as it was; values and Wo do not rotate and keep their order.
-    """
-    return x.index_select(dim, torch.arange(x.shape[dim]).view(2, -1).t().flatten())
-
-
-def to_half_split(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """The inverse of to_interleaved: rotary pairs to Hugging Face's halves."""
-    return x.index_select(dim, torch.arange(x.shape[dim]).view(-1, 2).t().flatten())
 
 
 def _within(blocks: tuple[Taken | Constant, ...], first: int, last: int) -> Iterator[Taken | Constant]:

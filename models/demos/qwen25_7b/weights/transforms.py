@@ -10,10 +10,7 @@ Parts = tuple[Projection, ...]
 
 
 def qkv_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
-    """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values].
-
-    q and k in rotary pairs, equalised by K's bias.
-    """
+    """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs."""
     return _qkv(layer, "weight", config.hidden_size, config, plan)
 
 
@@ -25,14 +22,13 @@ def qkv_biases(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
 def _qkv(layer: str, kind: str, other: int, config: QwenConfig, plan: ParallelPlan) -> Parts:
     size = config.head_dim
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
-    k_bias = f"{layer}self_attn.k_proj.bias"
-    group = config.num_attention_heads // config.num_key_value_heads  # queries that attend to one key
+    k_bias, group = f"{layer}self_attn.k_proj.bias", config.num_attention_heads // config.num_key_value_heads
 
     def query(h: int) -> Taken:
-        return Taken(q, h * size, size, pairs=True, equalised=Equalised("query", k_bias, h // group * size))
+        return Taken(q, h * size, size, pairs=True, equalised=Equalised(k_bias, h // group * size, queries=True))
 
     def key(h: int) -> Taken:
-        return Taken(k, h * size, size, pairs=True, equalised=Equalised("key", k_bias, h * size))
+        return Taken(k, h * size, size, pairs=True, equalised=Equalised(k_bias, h * size))
 
     return tuple(
         Projection(
