@@ -36,6 +36,12 @@ def check_request(
         _check_ids(user, prompt, vocab_size)
 
 
+def check_stop(stop: Sequence[str]) -> None:
+    """UserError for what cannot end a text."""
+    if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(s, str) and s for s in stop):
+        raise UserError(f"stop must be a list of strings of one character or more, got {stop!r}")
+
+
 def _check_ids(user: int, prompt: Sequence[int], vocab_size: Optional[int]) -> None:
     for place, token in enumerate(prompt):
         if not _is_id(token):

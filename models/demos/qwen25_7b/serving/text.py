@@ -6,6 +6,7 @@ from typing import Sequence
 from models.common.bounded import bounded
 from models.common.errors import UserError
 from models.common.json_file import read_json
+from models.demos.qwen25_7b.serving.stream import Stream
 
 TEMPLATE_SECONDS = 1.0  # of processor time; Qwen2.5's template takes some milliseconds
 TEMPLATE_BYTES = 1 << 30  # of memory
@@ -52,8 +53,8 @@ class Text:
             return self.tokenizer.encode(prompt)
         return self.tokenizer.encode(self._in_template(prompt), add_special_tokens=False)
 
-    def stream(self) -> "Stream":
-        return Stream(self.tokenizer)
+    def stream(self, stop: Sequence[str] = ()) -> Stream:
+        return Stream(self.tokenizer, stop)
 
     def _in_template(self, prompt: str) -> str:
         turn = [{"role": "user", "content": prompt}]
@@ -95,21 +96,3 @@ def _stop_ids(generation_config: Path) -> set[int]:
     if not all(type(id) is int for id in ids):  # not isinstance: true is an int, too
         raise UserError(f"{generation_config}: eos_token_id must be a token id or a list of them, got {eos!r}: {again}")
     return set(ids)
-
-
-class Stream:
-    """Text that grows token by token."""
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-        self.ids: list[int] = []
-        self.text = ""  # what has been given out
-
-    def add(self, token: int, *, last: bool) -> str:
-        """The text that `token` adds: empty while a character's bytes are incomplete, and for special tokens."""
-        self.ids.append(token)
-        whole = self.tokenizer.decode(self.ids, skip_special_tokens=True)
-        if whole.endswith("\N{REPLACEMENT CHARACTER}") and not last:
-            return ""
-        new, self.text = whole[len(self.text) :], whole
-        return new
