@@ -133,7 +133,9 @@ def on_chips(mesh_device) -> int:
     return ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM).total_bytes_allocated_per_bank
 
 
-def test_random_requests_leave_nothing_behind_and_get_their_own_texts(replica, mesh_device, known, number, longest, text):
+def test_random_requests_leave_nothing_behind_and_get_their_own_texts(
+    replica, mesh_device, known, number, longest, text
+):
     rng = random.Random(14)
     generator = Generator([replica])
     done, marks = 0, []

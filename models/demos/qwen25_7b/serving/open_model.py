@@ -68,9 +68,7 @@ class OpenModel:
         from models.demos.qwen25_7b.config.sampling import GREEDY
 
         streams = [self.text.stream(stop) for _ in prompts]
-        tokens = self.generator.generate(
-            prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY
-        )
+        tokens = self.generator.generate(prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY)
         for token in tokens:
             stream = streams[token.user]
             piece = stream.add(token.id, last=token.last)
