@@ -86,6 +86,15 @@ def host_alone(backend: str) -> Iterator[None]:
         yield
 
 
+def chips_in_host_memory(backend: str) -> int:
+    """Bytes of host memory that stand for what the chips hold: a golden mesh's values; 0 below which there is a device."""
+    if backend != "golden":
+        return 0
+    from models.common import golden_mesh
+
+    return golden_mesh.host_bytes()
+
+
 def traces_available() -> bool:
     """Slow dispatch has no traces."""
     return not os.environ.get("TT_METAL_SLOW_DISPATCH_MODE")

@@ -28,8 +28,9 @@ def model(tmp_path):
 
 
 @pytest.fixture
-def refused(capsys):
+def refused(capsys, tmp_path, monkeypatch):
     """Runs the demo, which must refuse; the line it says."""
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/caches")
 
     def run(*argv) -> str:
         status = demo.main([f"{arg}" for arg in argv])

@@ -1,5 +1,7 @@
 """Host to device and back, by every door ttnn has: each chip holds what would have been sent, in its number format."""
 
+import threading
+
 import pytest
 import torch
 
@@ -202,3 +204,29 @@ def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
     bias = golden.full(2, 1, 1, 1, 384, memory_config=dram_width_sharded(golden.device, 32, 384))
     assert golden.holds(ttnn.linear(x, weight, bias=bias, **options), 130)
     assert golden.holds(ttnn.linear(x, weight, **options), 128)
+
+
+def test_a_thread_that_makes_host_tensors_hides_no_call_of_another(golden, monkeypatch):
+    """A loader packs weights ahead while the main thread sends and computes."""
+    import ttnn
+
+    from models.common.golden_mesh import dispatch
+
+    packing, go_on = threading.Event(), threading.Event()
+
+    def slow(real, *args, **kwargs):
+        packing.set()
+        assert go_on.wait(60)
+        return real(*args, **kwargs)
+
+    x = golden.put(torch.ones(32, 32))
+    monkeypatch.setitem(dispatch.HANDLERS, "ttnn.from_torch", slow)
+    worker = threading.Thread(target=ttnn.from_torch, args=(torch.ones(32, 32),))
+    worker.start()
+    try:
+        assert packing.wait(60)
+        y = ttnn.neg(x)
+    finally:
+        go_on.set()
+        worker.join()
+    assert_holds(golden, y, [-torch.ones(32, 32)] * golden.chips)

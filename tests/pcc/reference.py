@@ -15,9 +15,8 @@ from models.demos.qwen25_7b.config.recipe import Format
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint, key_divisors
+from models.demos.qwen25_7b.weights import Checkpoint, key_divisors, to_half_split, to_interleaved
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
-from models.demos.qwen25_7b.weights.transforms import to_half_split, to_interleaved
 
 # The 7B's dims in two layers, the first with its K bias. Its vocabulary would take five times as long to make as these.
 TWO_LAYERS = replace(QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=())

@@ -1,5 +1,7 @@
 """TtEmbedding is exactly Hugging Face's table look-up, in the 7B's case over its whole vocabulary."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import ttnn
@@ -8,11 +10,14 @@ from models.common.metrics import assert_equal
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.embedding import TtEmbedding
+from models.demos.qwen25_7b.weights import ModelWeights
 
 
 @pytest.fixture(scope="module")
 def embedding(bench, vocabulary):
-    return TtEmbedding(bench.mesh_device, vocabulary, bench.decode)
+    config = replace(bench.config, vocab_size=len(vocabulary))
+    weights = ModelWeights({"model.embed_tokens.weight": vocabulary}, config, bench.plan)
+    return TtEmbedding(bench.mesh_device, weights.embedding, bench.decode)
 
 
 def some_tokens(count, vocabulary):

@@ -8,7 +8,7 @@ import torch
 from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
-from models.demos.qwen25_7b.weights.transforms import lm_head_weight
+from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.bench import assert_module
 
 PCC = {BF16: 0.9999, BFP8: 0.9997}
@@ -26,8 +26,8 @@ def recipe(request):
 
 @pytest.fixture(scope="module")
 def lm_head(bench, vocabulary, plan, recipe):
-    weight = lm_head_weight(vocabulary, plan)
     config = replace(bench.config, vocab_size=len(vocabulary))
+    weight = ModelWeights({"lm_head.weight": vocabulary}, config, plan).lm_head
     return TtLMHead(bench.mesh_device, weight, config, plan, recipe, bench.decode)
 
 

@@ -26,13 +26,13 @@ CONTEXT = 160  # of a user: more than a prompt and the steps, and no power of tw
 class Talk(Bench):
     """A model with a user for each prompt, and what they say: a prompt, and a token for each step after it."""
 
-    def __init__(self, mesh_device, reference):
+    def __init__(self, mesh_device, reference, recipe=BFP8):
         super().__init__(mesh_device, reference, batch=len(PROMPTS))
         self.model = TtTransformer(
-            mesh_device, self.weights, self.config, self.plan, BFP8, batch=len(PROMPTS), max_seq_len=CONTEXT
+            mesh_device, self.weights, self.config, self.plan, recipe, batch=len(PROMPTS), max_seq_len=CONTEXT
         )
         blocks, self.width = blocks_for(self.decode.batch, CONTEXT, BLOCK), table_width(CONTEXT, BLOCK)
-        self.caches = allocate_caches(mesh_device, self.config, self.plan, BFP8, blocks, BLOCK)
+        self.caches = allocate_caches(mesh_device, self.config, self.plan, recipe, blocks, BLOCK)
         generator = torch.Generator().manual_seed(0)
         self.owned = torch.randperm(blocks, generator=generator).view(self.decode.batch, -1).tolist()
         self.texts = [torch.randint(self.config.vocab_size, (n + STEPS,), generator=generator) for n in PROMPTS]

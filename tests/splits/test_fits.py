@@ -18,16 +18,24 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.tt import placement
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.kv_cache import allocate_caches
 from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights
-from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 USERS = 32
 LARGEST = {1: 2048, 2: 8192, 4: 16384, 8: 32768}  # tokens a user that tp chips are meant to serve, with an 8-bit cache
+
+
+class Shapes:
+    """A PieceSource of pieces without bytes."""
+
+    def host(self, piece):
+        layout = ttnn.TILE_LAYOUT if piece.tiled else ttnn.ROW_MAJOR_LAYOUT
+        return [1, 1, *piece.part.shape], dtype_of(piece.format), layout
 
 
 @contextmanager
@@ -49,6 +57,7 @@ def allocating_only(monkeypatch):
 
     with monkeypatch.context() as patched, torch.device("meta"):
         patched.setattr(ttnn, "from_torch", from_torch)
+        patched.setattr(placement, "on_rows", lambda pieces, mesh_device, dim: pieces[0])
         patched.setattr(ttnn, "to_device", to_device)
         patched.setattr(ttnn, "zeros", lambda shape, *args: ttnn.empty(shape, *args))
         patched.setattr(ttnn, "ReplicateTensorToMesh", lambda mesh_device: [])
@@ -66,10 +75,8 @@ def build(mesh_device, config, recipe, users, tokens, monkeypatch):
     """A model and its caches."""
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     with allocating_only(monkeypatch):
-        weights = {name: torch.empty(shape, dtype=torch.bfloat16) for name, shape in tensor_shapes(config).items()}
-        model = TtTransformer(
-            mesh_device, ModelWeights(weights, config, plan), config, plan, recipe, batch=users, max_seq_len=tokens
-        )
+        weights = ModelWeights({}, config, plan, Shapes())
+        model = TtTransformer(mesh_device, weights, config, plan, recipe, batch=users, max_seq_len=tokens)
         return model, allocate_caches(mesh_device, config, plan, recipe, blocks_for(users, tokens, BLOCK), BLOCK)
 
 

@@ -10,7 +10,7 @@ import torch
 from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.weights import ModelWeights, key_divisors, to_half_split, to_interleaved
+from models.demos.qwen25_7b.weights import ModelWeights, Weight, key_divisors, to_half_split, to_interleaved
 
 TPS = (1, 2, 4, 8)
 TOKENS = 19
@@ -61,6 +61,11 @@ def model_weights(hf_model, tp: int) -> ModelWeights:
     return ModelWeights(hf_model.state_dict(), config, ParallelPlan.make(config, tp))
 
 
+def parts(weights: ModelWeights, weight: Weight) -> list[torch.Tensor]:
+    """What each chip holds of a weight."""
+    return [part.read(weights.source.tensor) for part in weight.parts]
+
+
 def assert_same(got, want):
     """Equal to 1e-12 of the largest value: float64 sums in another order."""
     assert got.shape == want.shape
@@ -104,14 +109,15 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     k_bias = hf_model.model.layers[layer].self_attn.k_proj.bias.view(-1, config.head_dim)
     divisors = torch.stack([key_divisors(head) for head in k_bias])
     assert (divisors > 4).any(), "no pair is loud: this would prove nothing"
+    qkv, bias, o = (parts(weights, w) for w in (attention.qkv, attention.qkv_bias, attention.o))
     half = config.head_dim // 2
     total = torch.zeros_like(x)
     for chip in range(tp):
         out, keys = chip_attention(
             x,
-            attention.qkv.chunk(tp, dim=1)[chip],
-            attention.qkv_bias.chunk(tp, dim=1)[chip],
-            attention.o.chunk(tp, dim=0)[chip],
+            qkv[chip],
+            bias[chip],
+            o[chip],
             cos[0, :, :half],
             sin[0, :, :half],
             config,
@@ -126,9 +132,10 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("tp", TPS)
 def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
-    mlp = model_weights(hf_model, tp).mlp(layer)
+    weights = model_weights(hf_model, tp)
+    mlp = weights.mlp(layer)
     total = torch.zeros_like(x)
-    for gate, up, down in zip(mlp.gate.chunk(tp, 1), mlp.up.chunk(tp, 1), mlp.down.chunk(tp, 0), strict=True):
+    for gate, up, down in zip(*(parts(weights, w) for w in (mlp.gate, mlp.up, mlp.down)), strict=True):
         total += (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
     assert_same(total, hf_model.model.layers[layer].mlp(x))
 
@@ -137,7 +144,7 @@ def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
 def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
     """Column t is token t; what follows the vocabulary is exactly zero."""
     weights = model_weights(hf_model, tp)
-    logits = torch.cat([x @ part for part in weights.lm_head.chunk(tp, dim=1)], dim=1)
+    logits = torch.cat([x @ part for part in parts(weights, weights.lm_head)], dim=1)
     assert logits.shape[1] == tp * weights.plan.vocab
     vocab = weights.config.vocab_size
     assert_same(logits[:, :vocab], hf_model.lm_head(x))
@@ -147,10 +154,13 @@ def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
 def test_norms_and_embedding_are_hugging_faces(hf_model):
     weights = model_weights(hf_model, 2)
     for i, layer in enumerate(hf_model.model.layers):
-        assert weights.layer(i).input_norm.equal(layer.input_layernorm.weight)
-        assert weights.layer(i).post_attention_norm.equal(layer.post_attention_layernorm.weight)
-    assert weights.final_norm.equal(hf_model.model.norm.weight)
-    assert weights.embedding.equal(hf_model.model.embed_tokens.weight)
+        for ours, theirs in (
+            (weights.layer(i).input_norm, layer.input_layernorm),
+            (weights.layer(i).post_attention_norm, layer.post_attention_layernorm),
+        ):
+            assert parts(weights, ours)[0].flatten().equal(theirs.weight)
+    assert parts(weights, weights.final_norm)[0].flatten().equal(hf_model.model.norm.weight)
+    assert parts(weights, weights.embedding)[0].equal(hf_model.model.embed_tokens.weight)
 
 
 def test_rotary_pairs_become_neighbours_and_back():
@@ -167,5 +177,5 @@ def test_weights_keep_the_checkpoints_dtype(hf_model):
     config = QwenConfig.from_dict(hf_model.config.to_dict())
     weights = ModelWeights(state, config, ParallelPlan.make(config, 8))
     attention, mlp = weights.attention(0), weights.mlp(0)
-    tensors = [attention.qkv, attention.qkv_bias, attention.o, mlp.gate, mlp.up, mlp.down, weights.lm_head]
-    assert {t.dtype for t in tensors} == {torch.bfloat16}
+    held = [attention.qkv, attention.qkv_bias, attention.o, mlp.gate, mlp.up, mlp.down, weights.lm_head]
+    assert {part.dtype for weight in held for part in parts(weights, weight)} == {torch.bfloat16}

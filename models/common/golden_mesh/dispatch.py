@@ -5,6 +5,7 @@
 device tensors is an error that names it, if it has no golden.
 """
 
+import threading
 from dataclasses import dataclass
 from math import ceil
 from typing import Callable
@@ -87,22 +88,29 @@ def forget_mesh(devices: list[int]) -> None:
 
 
 computing = True  # False: calls are the real library's alone, for whoever times the host
-_inside = 0  # depth of operations that are handled as a whole: what they call is theirs, not a step of the program
+
+
+class _Depth(threading.local):
+    """Of operations that are handled as a whole: what they call is theirs, not a step of the program. Each thread's own."""
+
+    inside = 0
+
+
+_depth = _Depth()
 
 
 def call(operation, *args, **kwargs):
     """Stands in for FastOperation.__call__."""
-    global _inside
     name = operation.python_fully_qualified_name
-    if _inside or not computing:
+    if _depth.inside or not computing:
         return REAL_CALL(operation, *args, **kwargs)
     meshes.check_all_open((*args, *kwargs.values()))
     if name in HANDLERS:
-        _inside += 1
+        _depth.inside += 1
         try:
             return HANDLERS[name](lambda *a, **k: REAL_CALL(operation, *a, **k), *args, **kwargs)
         finally:
-            _inside -= 1
+            _depth.inside -= 1
     if name in TRANSPARENT:
         return REAL_CALL(operation, *args, **kwargs)
 
@@ -125,11 +133,11 @@ def call(operation, *args, **kwargs):
     if traces.capturing and not inputs and operation.is_cpp_operation:
         traces.outside(f"{name}, which makes a tensor on the host and writes it to the device,")
     programs = device.num_program_cache_entries() if device is not None and traces.capturing else None
-    _inside += 1
+    _depth.inside += 1
     try:
         result = REAL_CALL(operation, *args, **kwargs)
     finally:
-        _inside -= 1
+        _depth.inside -= 1
     outputs = [t for t in tensors_in(result) if on_device(t)]
     if not outputs and not inputs:
         return result  # host only

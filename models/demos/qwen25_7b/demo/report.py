@@ -3,11 +3,14 @@
 import os
 import shutil
 import sys
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from tqdm import tqdm
 
 from models.common.terminal import printable, say
+
+if TYPE_CHECKING:
+    from models.demos.qwen25_7b.config.sampling import Sampling
 
 
 class Bar:
@@ -34,10 +37,20 @@ class Bar:
             # 0 x 0 is a terminal that does not know its size: tqdm would show nothing
             columns, rows = os.get_terminal_size(sys.stderr.fileno())
             size = dict(ncols=columns or 80, nrows=rows or 24)
-            self.bar = tqdm(desc=self.name, unit=f" {self.unit}", total=total, leave=False, **size)
+            unit = dict(unit="B", unit_scale=True) if self.unit == "bytes" else dict(unit=f" {self.unit}")
+            self.bar = tqdm(desc=self.name, total=total, leave=False, **unit, **size)
         self.bar.update(done - self.bar.n)
         if done == total:
             self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last
+            self.bar.close()  # what is said next has the line to itself
+
+
+def described(sampling: "Sampling") -> str:
+    """In words, without what is off."""
+    how = "greedy"
+    if not sampling.greedy:
+        how = f"temperature {sampling.temperature}, top-k {sampling.top_k or 'off'}, top-p {sampling.top_p}"
+    return how + (f", repetition penalty {sampling.repetition_penalty}" if sampling.penalised else "")
 
 
 def shortened(prompt: str, most: int = 2000) -> str:

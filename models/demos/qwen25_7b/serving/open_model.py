@@ -14,7 +14,9 @@ from models.common.mesh import (
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.config import RECIPES, ParallelPlan
+from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
+from models.demos.qwen25_7b.serving.request import check_stop
 from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint
 
@@ -36,7 +38,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class OpenModel:
-    checkpoint: Checkpoint
+    checkpoint: OpenedCheckpoint | Checkpoint
     text: Text
     generator: "Generator"
     backend: str  # what is below ttnn, in words
@@ -46,25 +48,38 @@ class OpenModel:
         return self.text.stop_ids | set(self.checkpoint.config.eos_token_ids)
 
     def write(
-        self, prompts: Sequence[str], max_new_tokens: int = 64, sampling: "Optional[Sampling]" = None
+        self,
+        prompts: Sequence[str],
+        max_new_tokens: int = 64,
+        sampling: "Optional[Sampling]" = None,
+        *,
+        stop: Sequence[str] = (),
     ) -> Iterator[Piece]:
-        """Answers, piece by piece as they come; prompt u is user u. sampling: greedy unless it says otherwise."""
+        """Answers, piece by piece as they come; prompt u is user u. sampling: greedy unless it says otherwise.
+
+        stop: strings; an answer ends before the first of them.
+        """
+        check_stop(stop)
+        return self._pieces([self.text.encode(prompt) for prompt in prompts], max_new_tokens, sampling, stop)
+
+    def _pieces(
+        self, prompts: list[list[int]], max_new_tokens: int, sampling: "Optional[Sampling]", stop: Sequence[str]
+    ) -> Iterator[Piece]:
         from models.demos.qwen25_7b.config.sampling import GREEDY
 
-        streams = [self.text.stream() for _ in prompts]
-        tokens = self.generator.generate(
-            [self.text.encode(prompt) for prompt in prompts],
-            max_new_tokens,
-            stop_ids=self.stop_ids,
-            sampling=sampling or GREEDY,
-        )
+        streams = [self.text.stream(stop) for _ in prompts]
+        tokens = self.generator.generate(prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY)
         for token in tokens:
-            yield Piece(token.user, streams[token.user].add(token.id, last=token.last), token.last)
+            stream = streams[token.user]
+            piece = stream.add(token.id, last=token.last)
+            if stream.stopped:
+                self.generator.cancel(token.user)
+            yield Piece(token.user, piece, token.last or stream.stopped)
 
 
 @contextmanager
 def open_model(
-    model: str | Path | Checkpoint,
+    model: str | Path | OpenedCheckpoint | Checkpoint,
     *,
     mesh: str = "N300",
     tp: Optional[int] = None,
@@ -75,26 +90,32 @@ def open_model(
     instruct: bool = True,
     text: Optional[Text] = None,
     on_host: bool = False,
+    verify_cache: bool = False,
     progress: Optional[Callable[[str], ContextManager[Progress]]] = None,
 ) -> Iterator[OpenModel]:
     """A checkpoint on a machine, closed again on the way out.
 
-    model: a directory or hub id, or what was opened already; text likewise. mesh: N150, N300 or T3K; tp: chips that share a replica of it (default: all). users: texts
-    that are written at once, up to 32 a replica; more prompts than that take turns. max_seq_len: tokens of the longest text,
-    prompt and answer. instruct: wrap prompts in the chat template. on_host: choose tokens on the host. progress: given a
-    name, a context manager of what is called with (parts placed, parts in all).
+    model: a directory or hub id, loaded through the user's tile cache; or what was opened already, by open_checkpoint
+    (through another cache, or none) or as a Checkpoint (through none); text likewise. mesh: N150, N300 or T3K; tp: chips
+    that share a replica of it (default: all). users: texts that are written at once, up to 32 a replica; more prompts than
+    that take turns. max_seq_len: tokens of the longest text, prompt and answer. instruct: wrap prompts in the chat
+    template. on_host: choose tokens on the host. verify_cache: check all of the model's tiles there before they are used.
+    progress: given a name, a context manager of what is called with (bytes placed, bytes in all).
     To be called before ttnn is imported. UserError for what cannot be.
     """
     kind = machine(mesh)
     tp = kind.chips if tp is None else tp
     check_tp(kind.name, tp)
-    checkpoint = model if isinstance(model, Checkpoint) else Checkpoint.open(model)
+    checkpoint = model if isinstance(model, (OpenedCheckpoint, Checkpoint)) else open_checkpoint(model)
     text = text or Text(checkpoint.directory, instruct=instruct)
     below = describe_backend(select_backend(backend, kind.name))
 
+    from models.demos.qwen25_7b.loading.load import verify
     from models.demos.qwen25_7b.serving.generator import Generator
     from models.demos.qwen25_7b.serving.replica import Replica
 
+    if verify_cache and isinstance(checkpoint, OpenedCheckpoint):
+        verify(checkpoint, ParallelPlan.make(checkpoint.config, tp), RECIPES[recipe])
     queues, dp = command_queues(), kind.chips // tp
     with open_replicas(kind.name, tp, queues=queues) as devices:
         replicas = []

@@ -9,6 +9,7 @@ import ttnn
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCK,
     NOWHERE,
@@ -28,7 +29,7 @@ from models.demos.qwen25_7b.tt.kv_cache import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, host_controls, host_noise
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import ModelWeights, TensorSource
+from models.demos.qwen25_7b.weights import TensorSource
 
 TRACED_ROWS = (128, 512)  # passes that replay a trace; others run op by op
 
@@ -92,8 +93,8 @@ class Replica:
     ) -> "Replica":
         """A model for `users` texts of up to max_seq_len tokens at once, with its caches, on a row of chips.
 
-        source: a Checkpoint, or a state dict. block, blocks: tokens in a cache's block, and how many there are; default: as
-        many as all users need to fill their contexts. progress: as in TtTransformer. UserError, before a weight is read,
+        source: what open_checkpoint gave, loaded through its tile cache; or a Checkpoint, or a state dict. block, blocks: tokens in a cache's block, and how many there are; default: as
+        many as all users need to fill their contexts. progress: as in load_model. UserError, before a weight is read,
         if the whole does not fit the chips' DRAM.
         """
         plan = ParallelPlan.make(config, chips_in_row(mesh_device))
@@ -105,10 +106,7 @@ class Replica:
                 f"{table_width(max_seq_len, block)} blocks"
             )
         check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len, blocks, block))
-        weights = ModelWeights(source, config, plan)
-        model = TtTransformer(
-            mesh_device, weights, config, plan, recipe, batch=users, max_seq_len=max_seq_len, progress=progress
-        )
+        model = load_model(source, config, mesh_device, recipe, batch=users, max_seq_len=max_seq_len, progress=progress)
         caches = allocate_caches(mesh_device, config, plan, recipe, blocks, block)
         return cls(model, caches, traced=traced, queues=queues)
 

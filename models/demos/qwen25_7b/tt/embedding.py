@@ -1,19 +1,19 @@
 """TtEmbedding: token ids to rows of the table. HF: model.embed_tokens."""
 
-import torch
 import ttnn
 
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.weights import Weight
 
 
 class TtEmbedding:
-    """The whole table on every chip, bfloat16, row-major (a row is one read). weight: torch [vocab, hidden]."""
+    """The whole table on every chip, bfloat16, row-major (a row is one read). weight: [vocab, hidden]."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: torch.Tensor, decode: DecodePlan):
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, decode: DecodePlan):
         self.memory = decode.residual_memory
-        self.weight = replicate(weight[None, None], mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
+        self.weight = place(weight, mesh_device, tiled=False)
 
     def forward_decode(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 1, 32] uint32 -> [1, 1, 32, hidden] on the residual cores."""

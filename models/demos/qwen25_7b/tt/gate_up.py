@@ -1,6 +1,5 @@
 """silu(gate(x)) * up(x): two matmuls as a rule, one where that leaves out enough padding. HF: mlp.gate_proj, mlp.up_proj."""
 
-import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import Recipe
@@ -10,19 +9,16 @@ from models.demos.qwen25_7b.plans.grids import TILE, most_even
 from models.demos.qwen25_7b.plans.memory_configs import row_major_cores, width_sharded_over
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.linear import TtLinear
+from models.demos.qwen25_7b.weights import Weight
 
 SILU = [ttnn.UnaryOpType.SILU]
 
 
 class TtGateUp:
-    """Two matmuls and their product. gate, up: torch [hidden, tp * mlp] in mesh order."""
+    """Two matmuls and their product. gate, up: [hidden, mlp] a chip."""
 
-    def __init__(
-        self, mesh_device: ttnn.MeshDevice, gate: torch.Tensor, up: torch.Tensor, recipe: Recipe, decode: DecodePlan
-    ):
-        wide = dict(
-            dim=1, format=recipe.mlp_in, decode=decode, in_cores=decode.residual.cores, out_cores=decode.grid.cores
-        )
+    def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, recipe: Recipe, decode: DecodePlan):
+        wide = dict(format=recipe.mlp_in, decode=decode, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
         self.gate, self.up = TtLinear(mesh_device, gate, **wide), TtLinear(mesh_device, up, **wide)
         self.out_cores = self.gate.decode_plan.out_cores
 
@@ -44,23 +40,13 @@ class TtGateUp:
 
 
 class TtJoinedGateUp:
-    """One matmul whose result [gate | up] is looked at in two halves. gate, up: torch [hidden, tp * columns] in mesh order."""
+    """One matmul whose result [gate | up] is looked at in two halves. gate, up: [hidden, columns] a chip."""
 
-    def __init__(
-        self,
-        mesh_device: ttnn.MeshDevice,
-        gate: torch.Tensor,
-        up: torch.Tensor,
-        recipe: Recipe,
-        decode: DecodePlan,
-        tp: int,
-    ):
-        of_chips = torch.cat([w.unflatten(1, (tp, -1)) for w in (gate, up)], dim=2)  # [hidden, tp, 2 * columns]
-        self.columns = of_chips.shape[2] // 2
+    def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, recipe: Recipe, decode: DecodePlan):
+        self.columns = gate.shape[1]
         self.both = TtLinear(
             mesh_device,
-            of_chips.flatten(1),
-            dim=1,
+            gate.beside(up),  # [hidden, 2 * columns]
             format=recipe.mlp_in,
             decode=decode,
             in_cores=decode.residual.cores,

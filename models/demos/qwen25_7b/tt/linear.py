@@ -2,7 +2,6 @@
 
 from typing import Optional
 
-import torch
 import ttnn
 
 from models.demos.qwen25_7b.plans.decode_matmul import plan_decode
@@ -10,7 +9,8 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.plans.memory_configs import dram_width_sharded
 from models.demos.qwen25_7b.plans.prefill_matmul import PrefillMatmul
-from models.demos.qwen25_7b.tt.placement import chips_in_row, dtype_of, shard
+from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.weights import Weight
 
 # The multiplier takes operands apart and makes a pass for each pair of parts (tech_reports/matrix_engine). HiFi3 leaves out
 # the product of the lowest parts alone: 3e-5 of a result. HiFi2 and LoFi cut an activation to 7 significant bits, which
@@ -33,8 +33,8 @@ def compute_config(fidelity: ttnn.MathFidelity = ttnn.MathFidelity.HiFi3) -> ttn
 class TtLinear:
     """y = x @ weight (+ bias), each chip with its own block of the weight.
 
-    weight: torch [in, out] in mesh order; `dim` is the one that the chips share out (1: columns, so y is split; 0: rows,
-    so every chip's y is a summand). bias: torch [1, out], with dim 1. format: the recipe's name for the weight's format.
+    weight: [in, out] a chip; where the chips share out its columns, y is split, where its rows, every chip's y is a
+    summand. bias: [1, out], where columns are shared out. format: the recipe's name for the weight's format.
     in_cores: cores that hold x in decode; out_cores: at most so many take y; head_dim: where heads may not be cut by a
     core's border.
     """
@@ -42,18 +42,16 @@ class TtLinear:
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        weight: torch.Tensor,
+        weight: Weight,
         *,
-        dim: int,
         format: str,
         decode: DecodePlan,
         in_cores: int,
         out_cores: int,
-        bias: Optional[torch.Tensor] = None,
+        bias: Optional[Weight] = None,
         head_dim: int = 0,
     ):
-        tp = chips_in_row(mesh_device)
-        rows, columns = (extent // tp if i == dim else extent for i, extent in enumerate(weight.shape))
+        rows, columns = weight.shape
         self.kernel = compute_config(FIDELITY[format])
         self.decode_plan = plan_decode(
             ceil_div(rows, TILE),
@@ -64,14 +62,12 @@ class TtLinear:
             divides=head_dim // TILE,
         )
         self.decode_config = self.decode_plan.program_config()
-        self.weight = shard(
-            weight[None, None], mesh_device, dim + 2, dtype_of(format), dram_width_sharded(mesh_device, rows, columns)
-        )
+        self.weight = place(weight, mesh_device, format, dram_width_sharded(mesh_device, rows, columns))
         # Both modes' kernels read the bias bank by bank as they read the weight; an interleaved one gives wrong values.
         self.bias = None
         if bias is not None:
             banks = dram_width_sharded(mesh_device, TILE, columns)
-            self.bias = shard(bias[None, None], mesh_device, 3, ttnn.bfloat16, banks)
+            self.bias = place(bias, mesh_device, "bfloat16", banks)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] bfloat16, width-sharded in L1."""

@@ -1,6 +1,5 @@
 """TtLMHead: logits of one tile row of tokens. HF: lm_head."""
 
-import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
@@ -8,6 +7,7 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
 from models.demos.qwen25_7b.tt.linear import TtLinear
+from models.demos.qwen25_7b.weights import Constant, Projection, Taken, Weight
 
 PADDING_LOGIT = -1e30
 
@@ -15,32 +15,27 @@ PADDING_LOGIT = -1e30
 class TtLMHead:
     """A chip has plan.vocab columns; a matmul over all of them would not fit L1, so they come in pieces.
 
-    weight: torch [hidden, tp * vocab] in mesh order. Columns past the model's vocabulary are padding, which a bias makes
+    weight: [hidden, vocab] a chip. Columns past the model's vocabulary are padding, which a bias makes
     so low that no sampler takes them.
     """
 
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        weight: torch.Tensor,
+        weight: Weight,
         config: QwenConfig,
         plan: ParallelPlan,
         recipe: Recipe,
         decode: DecodePlan,
     ):
         pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
-        shape = (plan.tp, pieces, plan.vocab // pieces)
-        of_chips = weight.unflatten(1, shape)  # [hidden, tp, pieces, columns]
-        padded = plan.tp * plan.vocab > config.vocab_size
-        bias = torch.zeros(1, plan.tp * plan.vocab)
-        bias[:, config.vocab_size :] = PADDING_LOGIT
-        bias = bias.unflatten(1, shape)
+        columns = plan.vocab // pieces
+        bias = padding_bias(weight) if plan.tp * plan.vocab > config.vocab_size else None
         self.pieces = [
             TtLinear(
                 mesh_device,
-                of_chips[:, :, i].flatten(1),
-                bias=bias[:, :, i].flatten(1) if padded else None,
-                dim=1,
+                weight.narrow(i * columns, columns),
+                bias=bias and bias.narrow(i * columns, columns),
                 format=recipe.lm_head,
                 decode=decode,
                 in_cores=decode.residual.cores,
@@ -61,3 +56,13 @@ class TtLMHead:
             logits.append(ttnn.sharded_to_interleaved(sharded, ttnn.DRAM_MEMORY_CONFIG))
             ttnn.deallocate(sharded)
         return logits
+
+
+def padding_bias(weight: Weight) -> Weight:
+    """[1, vocab] a chip: 0 for the vocabulary's columns, PADDING_LOGIT for what follows them."""
+
+    def of(part: Projection) -> Projection:
+        values = [0.0 if isinstance(block, Taken) else PADDING_LOGIT for block in part.blocks]
+        return Projection(0, tuple(Constant(b.count, value) for b, value in zip(part.blocks, values)), other=1)
+
+    return Weight(weight.pieces, tuple(map(of, weight.parts)))

@@ -1,7 +1,5 @@
 """TtQwenMLP: down(silu(gate(x)) * up(x)). HF: mlp.gate_proj, mlp.up_proj, mlp.down_proj."""
 
-import torch
-import torch.nn.functional as F
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
@@ -29,15 +27,13 @@ class TtQwenMLP:
         all_reduce: TtAllReduce,
     ):
         product = GateUpPlan.make(config, plan, recipe)
-        gate, up = (filled(w, 1, plan.tp, product.tiles * TILE) for w in (weights.gate, weights.up))
-        if product.joined:
-            self.gate_up = TtJoinedGateUp(mesh_device, gate, up, recipe, decode, plan.tp)
-        else:
-            self.gate_up = TtGateUp(mesh_device, gate, up, recipe, decode)
+        # What fills up a chip's part adds nothing: silu(0) * 0 meets zero rows of down.
+        gate, up, down = (w.filled(product.tiles * TILE) for w in (weights.gate, weights.up, weights.down))
+        kind = TtJoinedGateUp if product.joined else TtGateUp
+        self.gate_up = kind(mesh_device, gate, up, recipe, decode)
         self.down = TtLinear(
             mesh_device,
-            filled(weights.down, 0, plan.tp, product.tiles * TILE),
-            dim=0,
+            down,
             format=recipe.mlp_out,
             decode=decode,
             in_cores=self.gate_up.out_cores,
@@ -59,13 +55,3 @@ class TtQwenMLP:
         y = self.down.forward_prefill(hidden, plan.down, plan.summand_memory)  # [1, 1, S, hidden], a summand
         ttnn.deallocate(hidden)
         return self.all_reduce.forward_prefill(y, plan)
-
-
-def filled(weight: torch.Tensor, dim: int, tp: int, extent: int) -> torch.Tensor:
-    """`weight` with each chip's part of `dim` filled up with zeros to `extent`: silu(0) * 0 meets zero rows of down."""
-    of_chips = weight.unflatten(dim, (tp, -1))
-    missing = extent - of_chips.shape[dim + 1]
-    if not missing:
-        return weight
-    after = [0, 0] * (of_chips.dim() - dim - 2)
-    return F.pad(of_chips, (*after, 0, missing)).flatten(dim, dim + 1)

@@ -1,7 +1,11 @@
-"""Torch tensors onto the mesh."""
+"""Weights and torch tensors onto the mesh."""
+
+from typing import Sequence
 
 import torch
 import ttnn
+
+from models.demos.qwen25_7b.weights import Projection, Weight
 
 
 def dtype_of(name: str) -> ttnn.DataType:
@@ -12,6 +16,35 @@ def dtype_of(name: str) -> ttnn.DataType:
 def chips_in_row(mesh_device: ttnn.MeshDevice) -> int:
     """Chips that share a model: tp."""
     return mesh_device.shape[1]
+
+
+def place(
+    weight: Weight,
+    mesh_device: ttnn.MeshDevice,
+    format: str = "bfloat16",
+    memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
+    *,
+    tiled: bool = True,
+) -> ttnn.Tensor:
+    """A weight onto the mesh, [1, 1, rows, columns] a chip: each chip of a row gets its part, every row the same.
+
+    format: the recipe's name for it. Its pieces are tiled and packed on the host, or were when the tile cache was written.
+    """
+    host = weight.host(format, tiled=tiled)
+    part = weight.parts[0]
+    joined = on_rows(host, mesh_device, dim=3 - part.cut) if isinstance(part, Projection) else host[0]
+    return ttnn.to_device(joined, mesh_device, memory_config=memory_config)
+
+
+def on_rows(pieces: Sequence[ttnn.Tensor], mesh_device: ttnn.MeshDevice, dim: int) -> ttnn.Tensor:
+    """Host tensors, one a chip of a row, as the one that ShardTensor2dMesh(dims=(None, dim)) would have cut into them."""
+    rows, _ = mesh_device.shape
+    host = ttnn.from_host_shards(list(pieces) * rows, mesh_device.shape)
+    placements = [ttnn.PlacementReplicate(), ttnn.PlacementShard(dim)]
+    host.update_tensor_topology(
+        ttnn.TensorTopology(mesh_device.shape, placements, host.tensor_topology().mesh_coords())
+    )
+    return host
 
 
 def replicate(

@@ -1,6 +1,5 @@
 """TtRMSNorm: y = x / sqrt(mean(x^2) + eps) * weight. HF: input_layernorm, post_attention_layernorm, norm."""
 
-import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import QwenConfig
@@ -8,16 +7,17 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.linear import compute_config
-from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.weights import Weight
 
 
 class TtRMSNorm:
-    """Every chip norms the whole residual stream. weight: torch [hidden]."""
+    """Every chip norms the whole residual stream. weight: [hidden / 32, 32]."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: torch.Tensor, config: QwenConfig, decode: DecodePlan):
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, config: QwenConfig, decode: DecodePlan):
         self.epsilon = config.rms_norm_eps
         self.kernel = compute_config()
-        self.weight = replicate(weight.reshape(1, 1, -1, TILE), mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
+        self.weight = place(weight, mesh_device, tiled=False)
         tiles = config.hidden_size // TILE // decode.residual.cores
         self.memory = decode.residual_memory
         self.program = ttnn.LayerNormShardedMultiCoreProgramConfig(

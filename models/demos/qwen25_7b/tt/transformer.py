@@ -1,6 +1,6 @@
 """TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
 
-from typing import Callable, Sequence
+from typing import Sequence
 
 import torch
 import ttnn
@@ -44,7 +44,6 @@ class TtTransformer:
     """The model on a row of chips, for at least `batch` users of up to max_seq_len tokens each.
 
     UserError, before anything is loaded, for numbers that cannot be, and if the model does not fit the chips' DRAM.
-    progress: called with (parts placed, parts in all) while the weights go to the device.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class TtTransformer:
         *,
         batch: int,
         max_seq_len: int,
-        progress: Callable[[int, int], None] = lambda done, total: None,
     ):
         _check(mesh_device, config, plan, batch, max_seq_len)
         decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
@@ -68,9 +66,7 @@ class TtTransformer:
         self.longest_pass = largest_pass(config, plan, recipe, decode.grid, decode.l1_room)
         self.rotary = TtRotary(mesh_device, config, decode, max_seq_len)
         attention_sum, mlp_sum = TtAllReduce(mesh_device, decode), TtAllReduce(mesh_device, decode)
-        parts = config.num_hidden_layers + 2
         self.embedding = TtEmbedding(mesh_device, weights.embedding, decode)
-        progress(1, parts)
         self.layers = []
         for i in range(config.num_hidden_layers):
             common = (config, plan, recipe.of_layer(i), decode)
@@ -85,11 +81,9 @@ class TtTransformer:
                     decode,
                 )
             )  # fmt: skip
-            progress(i + 2, parts)
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
         self.sampler = TtSampler(mesh_device, plan, len(self.lm_head.pieces))
-        progress(parts, parts)
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
         """How a pass of `rows` rows runs in each layer: a power of two from a tile to longest_pass."""

@@ -9,7 +9,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Mapping
+from typing import Mapping, Sequence
 
 import torch
 from huggingface_hub import snapshot_download
@@ -24,9 +24,9 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
-DTYPES = ("BF16", "F16", "F32")
-# What a run needs from the hub: config, index and tokenizer (json), merges, chat template, weights.
-HUB_FILES = ["*.json", "*.safetensors", "merges.txt", "*.jinja"]
+DTYPES = {"BF16": 2, "F16": 2, "F32": 4}  # bytes an element
+SMALL_FILES = ("*.json", "merges.txt", "*.jinja")  # config, index, tokenizer, chat template
+WEIGHT_FILES = ("*.safetensors",)
 MOST_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 DOWNLOAD_AGAIN = "download the checkpoint again"
 
@@ -55,11 +55,21 @@ class Checkpoint:
     @classmethod
     def open(cls, model: str | Path) -> "Checkpoint":
         """Open and check a checkpoint: a local directory, or a hub id such as Qwen/Qwen2.5-7B-Instruct."""
-        directory = _local_directory(model)
+        directory = local_directory(model)
         config = QwenConfig.from_json(directory / "config.json")
         headers = _read_headers(directory)
         _check_against_config(headers, config, directory)
         return cls(directory, config, headers)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Paths of its safetensors files, in its directory."""
+        return frozenset(f"{header.file.relative_to(self.directory)}" for header in self.headers.values())
+
+    @property
+    def element_bytes(self) -> int:
+        """Of the widest tensor."""
+        return max(DTYPES.get(header.dtype, 0) for header in self.headers.values())
 
     def tensor(self, name: str) -> torch.Tensor:
         """Map one tensor into memory and check that its values are numbers; nothing is kept here."""
@@ -112,7 +122,8 @@ def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _local_directory(model: str | Path) -> Path:
+def local_directory(model: str | Path, files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES)) -> Path:
+    """The directory itself, or where those files of a hub id lie now."""
     if not str(model):
         raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
     if os.path.isdir(model):  # and not Path's, which fails for a name of 5,000 characters
@@ -120,7 +131,7 @@ def _local_directory(model: str | Path) -> Path:
             raise CheckpointError(f"{model}: the name is not UTF-8, as the safetensors library wants it; rename it")
         return Path(model)
     try:
-        return Path(snapshot_download(str(model), allow_patterns=HUB_FILES))
+        return Path(snapshot_download(str(model), allow_patterns=list(files)))
     except Exception as error:  # bad id, no such repository, no network, no token, full disk: one remedy for all
         raise CheckpointError(
             f"{model}: neither a directory here nor a Hugging Face repository that could be had "

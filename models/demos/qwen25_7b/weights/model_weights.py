@@ -1,23 +1,17 @@
-"""The model's weights, laid out for a plan, read when asked for and never kept.
+"""The model's weights, laid out for a plan: which part of which tensor each chip gets. Nothing is read before it is placed.
 
-Fields are named after what a module does with them; the Hugging Face names are spelt out beside them.
-A layer of the 7B is 470 MB in bfloat16, of which the MLP is 408 MB: ask for the parts one at a time
-where that matters, place them on the device, and let them go.
+Fields are named after what a module does with them; the Hugging Face names are spelt out in transforms.py.
 """
 
 from dataclasses import dataclass
-from typing import Mapping, Protocol
+from typing import Mapping, Optional
 
 import torch
 
-from ..config import ParallelPlan, QwenConfig
+from ..config import TILE, ParallelPlan, QwenConfig
 from . import transforms
-
-
-class TensorSource(Protocol):
-    """Whatever finds a tensor by its Hugging Face name, such as a Checkpoint."""
-
-    def tensor(self, name: str) -> torch.Tensor: ...
+from .parts import Part, Table
+from .weight import Packing, PieceSource, TensorSource, Weight
 
 
 @dataclass(frozen=True)
@@ -32,57 +26,65 @@ class StateDict:
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """self_attn of one layer; see transforms for the order within a chip."""
+    """self_attn of one layer; shapes are one chip's."""
 
-    qkv: torch.Tensor  # [hidden, tp * (q_heads + 2 * kv_heads) * head_dim]
-    qkv_bias: torch.Tensor  # [1, tp * (q_heads + 2 * kv_heads) * head_dim]
-    o: torch.Tensor  # [tp * q_heads * head_dim, hidden]
+    qkv: Weight  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
+    qkv_bias: Weight  # [1, (q_heads + 2 * kv_heads) * head_dim]
+    o: Weight  # [q_heads * head_dim, hidden]
 
 
 @dataclass(frozen=True)
 class MlpWeights:
-    """mlp of one layer."""
+    """mlp of one layer; shapes are one chip's."""
 
-    gate: torch.Tensor  # [hidden, tp * mlp]
-    up: torch.Tensor  # [hidden, tp * mlp]
-    down: torch.Tensor  # [tp * mlp, hidden]
+    gate: Weight  # [hidden, mlp]
+    up: Weight  # [hidden, mlp]
+    down: Weight  # [mlp, hidden]
 
 
 @dataclass(frozen=True)
 class LayerWeights:
     """One decoder layer."""
 
-    input_norm: torch.Tensor  # [hidden]
+    input_norm: Weight  # [hidden / 32, 32], on every chip
     attention: AttentionWeights
-    post_attention_norm: torch.Tensor  # [hidden]
+    post_attention_norm: Weight  # [hidden / 32, 32], on every chip
     mlp: MlpWeights
 
 
 class ModelWeights:
-    """All weights of a model, each read and transformed when it is asked for.
+    """All weights of a model for a plan.
 
-    source: a Checkpoint, or a state_dict.
+    source: a Checkpoint, or a state_dict. pieces: whoever makes the chips' tensors of it; default: made of `source` when
+    they are asked for, one after the other (loading.Stream works ahead and keeps them on disk).
     """
 
-    def __init__(self, source: TensorSource | Mapping[str, torch.Tensor], config: QwenConfig, plan: ParallelPlan):
+    def __init__(
+        self,
+        source: TensorSource | Mapping[str, torch.Tensor],
+        config: QwenConfig,
+        plan: ParallelPlan,
+        pieces: Optional[PieceSource] = None,
+    ):
         self.source = StateDict(source) if isinstance(source, Mapping) else source
         self.config = config
         self.plan = plan
+        self.pieces = Packing(self.source) if pieces is None else pieces
 
     @property
-    def embedding(self) -> torch.Tensor:
-        """[vocab_size, hidden]"""
-        return self.source.tensor("model.embed_tokens.weight")
+    def embedding(self) -> Weight:
+        """[vocab_size, hidden], on every chip"""
+        return self._weight(Table("model.embed_tokens.weight", (self.config.vocab_size, self.config.hidden_size)))
 
     @property
-    def final_norm(self) -> torch.Tensor:
-        """[hidden]"""
-        return self.source.tensor("model.norm.weight")
+    def final_norm(self) -> Weight:
+        """[hidden / 32, 32], on every chip"""
+        return self._norm("model.norm.weight")
 
     @property
-    def lm_head(self) -> torch.Tensor:
-        """[hidden, tp * vocab]"""
-        return transforms.lm_head_weight(self.source.tensor("lm_head.weight"), self.plan)
+    def lm_head(self) -> Weight:
+        """[hidden, vocab]"""
+        return self._weight(*transforms.lm_head_weights(self.config, self.plan))
 
     def layer(self, i: int) -> LayerWeights:
         return LayerWeights(
@@ -92,29 +94,36 @@ class ModelWeights:
             mlp=self.mlp(i),
         )
 
-    def input_norm(self, i: int) -> torch.Tensor:
-        """[hidden]"""
-        return self._layer_tensor(i, "input_layernorm.weight")
+    def input_norm(self, i: int) -> Weight:
+        return self._norm(f"{_layer(i)}input_layernorm.weight")
 
-    def post_attention_norm(self, i: int) -> torch.Tensor:
-        """[hidden]"""
-        return self._layer_tensor(i, "post_attention_layernorm.weight")
+    def post_attention_norm(self, i: int) -> Weight:
+        return self._norm(f"{_layer(i)}post_attention_layernorm.weight")
 
     def attention(self, i: int) -> AttentionWeights:
-        weights = [self._layer_tensor(i, f"self_attn.{p}_proj.weight") for p in "qkv"]
-        biases = [self._layer_tensor(i, f"self_attn.{p}_proj.bias") for p in "qkv"]
+        common = (_layer(i), self.config, self.plan)
         return AttentionWeights(
-            qkv=transforms.qkv_weight(*weights, biases[1], self.config, self.plan),
-            qkv_bias=transforms.qkv_bias(*biases, self.config, self.plan),
-            o=transforms.o_weight(self._layer_tensor(i, "self_attn.o_proj.weight"), self.config, self.plan),
+            qkv=self._weight(*transforms.qkv_weights(*common)),
+            qkv_bias=self._weight(*transforms.qkv_biases(*common)),
+            o=self._weight(*transforms.o_weights(*common)),
         )
 
     def mlp(self, i: int) -> MlpWeights:
+        common = (_layer(i), self.config, self.plan)
         return MlpWeights(
-            gate=transforms.mlp_in_weight(self._layer_tensor(i, "mlp.gate_proj.weight"), self.plan),
-            up=transforms.mlp_in_weight(self._layer_tensor(i, "mlp.up_proj.weight"), self.plan),
-            down=transforms.mlp_out_weight(self._layer_tensor(i, "mlp.down_proj.weight"), self.plan),
+            gate=self._weight(*transforms.gate_weights(*common)),
+            up=self._weight(*transforms.up_weights(*common)),
+            down=self._weight(*transforms.down_weights(*common)),
         )
 
-    def _layer_tensor(self, i: int, name: str) -> torch.Tensor:
-        return self.source.tensor(f"model.layers.{i}.{name}")
+    def _norm(self, name: str) -> Weight:
+        return self._weight(
+            Table(name, (self.config.hidden_size // TILE, TILE))
+        )  # rows of a tile, as rms_norm reads it
+
+    def _weight(self, *parts: Part) -> Weight:
+        return Weight(self.pieces, parts)
+
+
+def _layer(i: int) -> str:
+    return f"model.layers.{i}."

@@ -1,0 +1,1 @@
+"""Weights in block floats that keep a model's answers, in checkpoints that any loader reads."""

@@ -1,0 +1,114 @@
+"""One decoder layer, rounded: gate and up to 4 bits by error-compensated rounding, down fitted anew in 8 bits.
+
+Two residual streams go through the layers side by side: the model's own, and that of the model with rounded weights.
+Gate and up are rounded for the inputs that they will really get, and down is fitted so that the second stream comes back
+to the first: it takes up what its own layer lost, and what is left of the losses before. Attention stays as it is.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import silu
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
+
+from models.demos.qwen25_7b.quantize.compensated import compensated, hessian
+from models.demos.qwen25_7b.quantize.formats import nearest_codes, rounded
+from models.demos.qwen25_7b.quantize.refit import refitted
+
+TRUST = 1.0  # how far the calibration text may move down, see refit.py
+AT_ONCE = 4  # sequences in attention: bounds the memory of its scores and heads
+
+
+class Streams(NamedTuple):
+    """The residual stream between two layers, [sequences, tokens, hidden] in float32."""
+
+    exact: torch.Tensor  # the model's own
+    rounded: torch.Tensor  # with rounded weights in the layers before
+
+
+class Mlp(NamedTuple):
+    """A layer's projections in float32."""
+
+    gate: torch.Tensor  # [hidden, mlp]
+    up: torch.Tensor  # [hidden, mlp]
+    down: torch.Tensor  # [mlp, hidden]
+
+    @classmethod
+    def of(cls, layer: Qwen2DecoderLayer) -> "Mlp":
+        return cls(*(module.weight.t() for module in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)))
+
+
+Rotation = tuple[torch.Tensor, torch.Tensor]  # cos and sin, as Hugging Face's rotary embedding gives them
+
+
+@torch.no_grad()
+def rounded_layer(
+    layer: Qwen2DecoderLayer, streams: Streams, rotation: Rotation, groups: frozenset[str]
+) -> tuple[Mlp, Streams]:
+    """The layer's projections in block floats, and the streams behind it.
+
+    groups: which of gate, up and down are to be in bfloat4_b; the rest is in bfloat8_b.
+    """
+    exact, x = (_after_attention(layer, stream, rotation) for stream in streams)  # [tokens, hidden]
+    # Errors count relative to the stream: the first token of a text is a thousand times louder than the others.
+    counts = exact.pow(2).mean(1, keepdim=True).rsqrt()
+    mlp = arranged(Mlp.of(layer))
+    inputs_exact, inputs = (layer.post_attention_layernorm(stream) for stream in (exact, x))
+    exact = exact + hidden(inputs_exact, mlp) @ mlp.down
+    mlp = rounded_inputs(mlp, inputs, groups)
+    given = hidden(inputs, mlp)
+    missing = (exact - x - given @ mlp.down).mul_(counts)
+    down = rounded_down(mlp.down, given * counts, missing, groups)
+    x = x + given @ down
+    return mlp._replace(down=down), Streams(*(stream.view(streams.exact.shape) for stream in (exact, x)))
+
+
+def arranged(mlp: Mlp) -> Mlp:
+    """The same MLP, its columns in the order of their size in gate, each as large in up.
+
+    Neighbours share an exponent, so they should be of a size. A column of up may be scaled if down's row undoes it, and
+    columns may change places if down's rows do so, too: both change nothing, whatever the number of chips.
+    """
+    sizes = mlp.gate.norm(dim=0)
+    scale = sizes / mlp.up.norm(dim=0)
+    scale = torch.where(scale.isfinite() & (scale > 0), scale, 1)  # a column of zeros has no size
+    order = sizes.argsort(stable=True)
+    return Mlp(mlp.gate[:, order], (mlp.up * scale)[:, order], (mlp.down / scale[:, None])[order])
+
+
+def hidden(inputs: torch.Tensor, mlp: Mlp) -> torch.Tensor:
+    """inputs [tokens, hidden] -> [tokens, mlp]: what down is given."""
+    return silu(inputs @ mlp.gate).mul_(inputs @ mlp.up)
+
+
+def rounded_inputs(mlp: Mlp, inputs: torch.Tensor, groups: frozenset[str]) -> Mlp:
+    """With gate and up rounded for inputs [tokens, hidden], those of `groups` to bfloat4_b."""
+    weights = {"gate": mlp.gate, "up": mlp.up}
+    if not groups & weights.keys():
+        return mlp._replace(**{name: rounded(weight, "bfloat8_b") for name, weight in weights.items()})
+    chosen = torch.cat([weight for name, weight in weights.items() if name in groups], dim=1)
+    found = iter(compensated(chosen, hessian(inputs), nearest_codes).split(mlp.gate.shape[1], dim=1))
+    return mlp._replace(
+        **{name: next(found) if name in groups else rounded(w, "bfloat8_b") for name, w in weights.items()}
+    )
+
+
+def rounded_down(
+    down: torch.Tensor, given: torch.Tensor, missing: torch.Tensor, groups: frozenset[str]
+) -> torch.Tensor:
+    """down [mlp, hidden] fitted to `missing` [tokens, hidden] for what it is given, [tokens, mlp], and rounded."""
+    fitted = refitted(down, given, missing, TRUST)
+    if "down" not in groups:
+        return rounded(fitted, "bfloat8_b")
+    return compensated(fitted, hessian(given), nearest_codes)
+
+
+def _after_attention(layer: Qwen2DecoderLayer, stream: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """[sequences, tokens, hidden] -> [sequences * tokens, hidden]: the stream with attention's result."""
+    parts = []
+    for part in stream.split(AT_ONCE):
+        result, _ = layer.self_attn(
+            hidden_states=layer.input_layernorm(part), position_embeddings=rotation, attention_mask=None
+        )
+        parts.append(part + result)
+    return torch.cat(parts).flatten(0, 1)

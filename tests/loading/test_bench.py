@@ -1,0 +1,63 @@
+"""The benchmark's parts: a checkpoint of given dims that opens, and a watch that sees time, memory and bytes of the disk."""
+
+import mmap
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.loading.bench import checkpoint as bench_checkpoint
+from models.demos.qwen25_7b.loading.bench.checkpoint import SEVENTH, make_checkpoint
+from models.demos.qwen25_7b.loading.bench.floors import evict, packing, reading
+from models.demos.qwen25_7b.loading.bench.process import Watch
+from models.demos.qwen25_7b.loading.inventory import inventory, piece_bytes
+from models.demos.qwen25_7b.weights import Checkpoint
+
+TINY = replace(
+    SEVENTH,
+    hidden_size=256,
+    head_dim=32,
+    intermediate_size=512,
+    num_attention_heads=8,
+    vocab_size=512,
+    num_hidden_layers=2,
+)
+
+
+def test_a_checkpoint_of_given_dims_opens_and_no_two_tensors_are_alike(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_checkpoint, "SHARD_BYTES", 1 << 20)
+    make_checkpoint(tmp_path / "model", TINY)
+    opened = Checkpoint.open(tmp_path / "model")
+    assert opened.config == TINY and len(opened.files) > 2
+    first = [tuple(opened.tensor(name).flatten()[:8].tolist()) for name in opened.headers]
+    assert len(set(first)) == len(first)
+    assert all(opened.tensor(name).isfinite().all() for name in opened.headers)
+
+
+def test_a_seventh_is_a_seventh():
+    def size(config):
+        return sum(map(piece_bytes, inventory(config, ParallelPlan.make(config, 2), BFP8)))
+
+    assert size(SEVENTH) == pytest.approx(size(QWEN25_7B) / 7, rel=0.01)
+
+
+def test_a_watch_sees_memory_of_ones_own_apart_from_mapped_files(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 50_000_000)
+    with Watch() as usage:
+        own = torch.ones(20_000_000, dtype=torch.uint8)
+        with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as content:
+            assert content[:].count(b"x") == 50_000_000  # a copy: so much more of its own
+            time.sleep(0.1)
+    assert 20e6 < usage.peak < 90e6 and 45e6 < usage.mapped < 60e6
+    assert usage.wall >= 0.1 and usage.cpu > 0 and own.numel()
+
+
+def test_floors_are_times(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 10_000_000)
+    evict([file])
+    assert 0 < reading([file]) < 60
+    assert 0 < packing(TINY, ParallelPlan.make(TINY, 2), BFP8) < 60

@@ -1,0 +1,334 @@
+"""Whatever happens to the cache or the checkpoint, a load ends in right weights or in one clear line, never in wrong ones."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.loading.tiles import LEFT_FREE, TileFiles
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.weights import Checkpoint
+from tests.loading.support import Said, assert_same, leftovers, load, made, tiles
+
+NORM = "model.layers.2.input_layernorm.weight"
+
+
+def flip(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 0x10
+    file.write_bytes(content)
+
+
+def change(model: Path) -> None:
+    """Other weights of the same shapes, in place: two values of a matrix change places, one of a norm's is another."""
+    with open(model / "model.safetensors", "r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+
+        def edit(name: str, other) -> None:
+            file.seek(8 + length + header[name]["data_offsets"][0])
+            values = other(file.read(4))
+            file.seek(-4, os.SEEK_CUR)
+            file.write(values)
+
+        edit("model.layers.1.mlp.down_proj.weight", lambda two: two[2:] + two[:2])
+        edit(NORM, lambda two: b"\x00\x40" + two[2:])  # 2.0
+
+
+# Damaged tiles
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: os.truncate(file, file.stat().st_size - 1),
+        lambda file: os.truncate(file, 100),
+        lambda file: os.truncate(file, 0),
+        lambda file: file.write_bytes(file.read_bytes() + b"\0"),
+        lambda file: flip(file, 20),  # in ttnn's header, which the library would trust
+        lambda file: flip(file, file.stat().st_size // 2),
+        lambda file: flip(file, -1),
+        lambda file: file.unlink(),
+    ],
+    ids=["last byte cut", "cut in the header", "empty", "a byte more", "header", "middle", "last byte", "gone"],
+)
+def test_damaged_tiles_are_made_again(model, cache, right, damage):
+    load(model, cache)
+    for file in random.Random(0).sample(tiles(cache), 5):
+        damage(file)
+    said = Said()
+    assert_same(load(model, cache, said=said), right)
+    assert all("made again" in line for line in said[:-1]) and "written to" in said[-1]
+    said.clear()
+    assert_same(load(model, cache, said=said), right)
+    assert len(said) == 1 and "mapped from" in said[0]
+
+
+def test_a_damaged_tile_whose_weights_were_deleted_is_one_line(model, cache):
+    load(model, cache)
+    (model / "model.safetensors").unlink()
+    flip(tiles(cache)[3], -1)
+    said = Said()
+    with pytest.raises(UserError, match="holds neither model.safetensors"):
+        load(model, cache, said=said)
+    assert len(said) == 1 and f"{cache}" in said[0] and "damaged" in said[0]
+    with pytest.raises(UserError, match="weights were deleted"):
+        load(model, cache)
+
+
+def test_tiles_that_changed_places_are_not_taken_for_each_other(model, cache, right):
+    load(model, cache)
+    first, second = tiles(cache)[:2]
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert_same(load(model, cache), right)
+
+
+def test_a_file_that_is_no_tile_is_left_alone(model, cache, right):
+    load(model, cache)
+    stray = tiles(cache)[0].parent / "notes.txt"
+    stray.write_text("mine")
+    assert_same(load(model, cache), right)
+    assert stray.read_text() == "mine"
+
+
+# Damaged descriptions
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"version": 1}', '{"version": 99, "files": {}}'])
+@pytest.mark.parametrize("which", ["checkpoint.json", "loads/*.json"])
+def test_a_lost_or_damaged_description_is_written_again(model, cache, right, which, content):
+    load(model, cache)
+    (file,) = (cache / "models").glob(f"*/{which}")
+    before = json.loads(file.read_text())
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content)
+    assert_same(load(model, cache), right)
+    assert json.loads(file.read_text()) == before
+
+
+def test_a_damaged_copy_of_the_config_is_not_believed(model, cache, right):
+    load(model, cache)
+    (copy,) = (cache / "models").glob("*/files/config.json")
+    copy.write_text(copy.read_text().replace('"rope_theta": ', '"rope_theta": 1'))
+    assert_same(load(model, cache), right)
+    assert copy.read_text() == (model / "config.json").read_text()
+
+
+# Places that cannot be written
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(model, cache, right, monkeypatch):
+    """The disk is full after some tiles; ttnn's own writing fails, as it does on a disk that has no more room."""
+    written = []
+
+    def dump(file, tensor):
+        if len(written) == 7:
+            raise RuntimeError(
+                'TT_FATAL @ x.cpp:47: written == bytes\ninfo:\nFailed to write: "No space left on device"\n'
+            )
+        written.append(file)
+        real_dump(file, tensor)
+
+    import ttnn
+
+    real_dump = ttnn.dump_tensor
+    monkeypatch.setattr(ttnn, "dump_tensor", dump)
+    said = Said()
+    assert_same(load(model, cache, said=said), right)
+    assert len(said) == 1 and "No space left on device" in said[0] and "without it" in said[0]
+    assert not tiles(cache) and not leftovers(cache)
+
+
+def test_a_write_that_the_system_cuts_short_leaves_nothing(model, cache, right):
+    """The same with writes that really fail: no file may be longer than 64 kB."""
+
+    def short_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
+
+    said = in_child(lambda: loaded_right(model, cache, right), short_files)
+    assert len(said) == 1 and "cannot be written" in said[0] and "File too large" in said[0]
+    assert not tiles(cache) and not leftovers(cache)
+
+
+def test_too_little_room_is_said_before_anything_is_written(model, cache, right, monkeypatch):
+    monkeypatch.setattr("models.demos.qwen25_7b.loading.load.free_bytes", lambda _: LEFT_FREE + 1_000_000)
+    said = Said()
+    assert_same(load(model, cache, said=said), right)
+    assert len(said) == 1 and "1.0 MB may be used" in said[0] and not tiles(cache)
+
+
+def test_a_cache_that_can_only_be_read_is_read(right):
+    """By somebody who may not write there. What it lacks is made and not kept."""
+    with tempfile.TemporaryDirectory() as directory:  # where another user may look, too
+        os.chmod(directory, 0o755)
+        model = Path(shutil.copytree(SMALL_CHECKPOINT, f"{directory}/model"))
+        cache = Path(directory) / "cache"
+        load(model, cache)
+        tiles(cache)[5].unlink()
+        before = sorted(cache.rglob("*"))
+        for path in (cache, *before):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        said = in_child(lambda: loaded_right(model, cache, right), become_nobody)
+        for path in (cache, *before):
+            path.chmod(0o755)
+        assert len(said) == 1 and "cannot be written" in said[0] and "what it has is used" in said[0]
+        assert sorted(cache.rglob("*")) == before
+        load(model, cache)
+        for path in (cache, *cache.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        said = in_child(lambda: loaded_right(model, cache, right), become_nobody)
+        for path in (cache, *cache.rglob("*")):
+            path.chmod(0o755)
+        assert len(said) == 2 and "mapped from" in said[1]
+
+
+def test_a_place_that_cannot_be_made_is_said(model, tmp_path, right):
+    (tmp_path / "file").write_text("")
+    said = Said()
+    assert_same(load(model, tmp_path / "file" / "cache", said=said), right)
+    assert len(said) == 1 and "cannot be written (Not a directory)" in said[0]
+
+
+# A checkpoint that changes
+
+
+def test_a_checkpoint_replaced_under_its_name_is_noticed(model, cache, right):
+    load(model, cache)
+    change(model)
+    wanted = made(model)
+    said = Said()
+    assert_same(load(model, cache, said=said), wanted)
+    changed = [piece for piece in wanted if not wanted[piece].equal(right[piece])]
+    assert 2 <= len(changed) <= 3, "two tensors were changed; what did not change is not made again"
+    assert "written to" in said[0]
+
+
+def test_a_file_that_was_overwritten_with_its_old_date_is_noticed(model, cache):
+    """As a clock that goes backwards, or a copy that keeps dates, would have it."""
+    load(model, cache)
+    before = (model / "model.safetensors").stat()
+    change(model)
+    os.utime(model / "model.safetensors", ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = (model / "model.safetensors").stat()
+    assert (after.st_size, after.st_ino, after.st_mtime_ns) == (before.st_size, before.st_ino, before.st_mtime_ns)
+    assert_same(load(model, cache), made(model))
+
+
+@pytest.mark.parametrize("date", [0, 4_000_000_000])
+def test_dates_long_ago_and_to_come_are_only_dates(model, cache, right, date):
+    load(model, cache)
+    for file in (model / "model.safetensors", *tiles(cache)):
+        os.utime(file, (date, date))
+    said = Said()
+    assert_same(load(model, cache, said=said), right)
+    assert "mapped from" in said[-1]
+    change(model)
+    os.utime(model / "model.safetensors", (date, date))
+    assert_same(load(model, cache), made(model))
+
+
+def test_a_checkpoint_replaced_by_a_rename_is_noticed(model, cache, tmp_path):
+    """By a file of the same size and date."""
+    other = Path(shutil.copytree(model, tmp_path / "other"))
+    change(other)
+    load(model, cache)
+    stat = (model / "model.safetensors").stat()
+    os.replace(other / "model.safetensors", model / "model.safetensors")
+    os.utime(model / "model.safetensors", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert_same(load(model, cache), made(model))
+
+
+def test_a_checkpoint_that_changes_while_it_is_read_ends_the_load(model, cache, monkeypatch):
+    real = Checkpoint.tensor
+
+    def tensor(self, name):
+        found = real(self, name)
+        if name == NORM:
+            change(model)
+        return found
+
+    monkeypatch.setattr(Checkpoint, "tensor", tensor)
+    with pytest.raises(UserError, match=f"{model}: its weights were changed while they were read"):
+        load(model, cache)
+    monkeypatch.undo()
+    assert_same(load(model, cache), made(model))
+
+
+# Processes that die, and several at once
+
+
+def test_builds_killed_twenty_times_leave_whole_tiles_and_end_in_a_right_load(model, cache, right):
+    rng = random.Random(0)
+    finished = 0
+    for _ in range(20):
+        if tiles(cache):
+            for file in rng.sample(tiles(cache), len(tiles(cache)) // 2):  # so that there is something to build
+                file.unlink()
+        child = start(lambda: loaded_right(model, cache, right))
+        time.sleep(rng.uniform(0, 0.4))
+        os.kill(child, signal.SIGKILL)
+        finished += os.waitpid(child, 0)[1] == 0
+        files = TileFiles(cache)
+        for file in files if cache.exists() else ():
+            files.check(file)
+    assert finished < 15, "most builds were over before they were killed"
+    assert_same(load(model, cache), right)
+    assert not leftovers(cache), "what the killed processes left is removed by the next"
+
+
+def test_two_processes_that_build_at_once_both_end_right(model, cache, right):
+    children = [start(lambda: loaded_right(model, cache, right)) for _ in range(3)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+    assert len(tiles(cache)) == len(right) and not leftovers(cache)
+    said = Said()
+    assert_same(load(model, cache, said=said), right)
+    assert "mapped from" in said[0]
+
+
+def loaded_right(model: Path, cache: Path, right) -> list[str]:
+    said = Said()
+    assert_same(load(model, cache, said=said), right)
+    return said
+
+
+def start(work) -> int:
+    """A child process that does it; its status is 0 if nothing was raised."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def in_child(work, before) -> list[str]:
+    """What `work` returns in a process of its own, after `before`."""
+    reader, writer = os.pipe()
+    child = start(lambda: (before(), os.write(writer, json.dumps(work()).encode())))
+    os.close(writer)
+    with open(reader) as answer:
+        text = answer.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return json.loads(text)
+
+
+def become_nobody() -> None:
+    """Who has no right to write; a test that root runs would have it anywhere."""
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
