@@ -178,7 +178,8 @@ def test_blocks_longer_than_a_chunk_of_keys(chips):
             chips.put(cache),
             chips.put_ints(table),
             cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
-            **HOW,
+            compute_kernel_config=EXACT,
+            program_config=program(max_cores_per_head_batch=1),
         )
         want = [
             decode_want(queries, lambda u: (line(k, table[u]),) * 2, positions, DIM**-0.5)
