@@ -56,13 +56,15 @@ def test_a_seeded_text_is_the_same_in_any_company(served, prompts, text):
     model, caches, _ = served
     tight = [sum(prompts[i : i + 4], []) for i in range(10, 20)]
     samplings = [
-        TTSamplingParams(1.0, top_k=20 if i % 2 else EVERYTHING, seed=i, presence_penalty=0.5 * (i % 3 == 0))
+        TTSamplingParams(presence_penalty=20.0)
+        if i % 2
+        else TTSamplingParams(1.0, (20, EVERYTHING)[i % 4 // 2], seed=i)
         for i in range(10)
     ]
     roomy = engine(served).serve(asked(tight, text, samplings))
     assert roomy[3:5] == engine(served).serve(asked(tight[3:5], text, samplings[3:5]))
     crowded = Engine(model, caches, 9, 64, rows=ROWS, max_len=MAX_LEN, ahead=2)
-    assert crowded.serve(asked(tight, text, samplings)) == roomy and crowded.preempted > 2
+    assert crowded.serve(asked(tight, text, samplings)) == roomy and crowded.preempted
 
 
 def test_without_a_seed_texts_differ(served, prompts, text):

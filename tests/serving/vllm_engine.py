@@ -7,6 +7,7 @@ blocks were taken, that come back as prompts; prompts whose first blocks another
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, fields
+from itertools import count
 from types import SimpleNamespace
 from typing import Optional
 
@@ -15,6 +16,7 @@ import torch
 import ttnn
 
 ROWS, MAX_LEN, BLOCK, NEW_TOKENS = 32, 512, 64, 20
+_seeds = count()
 
 
 @dataclass
@@ -130,7 +132,9 @@ class Engine:
         self.model, self.kv_cache, self.block, self.trace = model, kv_cache, block, trace
         self.device, self.ahead, self.prefix_caching = device, ahead, prefix_caching
         self.decode_as_prefill, self.chooser = decode_as_prefill, chooser
-        self.free = OrderedDict.fromkeys(range(1, blocks))  # block 0 is nobody's
+        rng = np.random.default_rng(next(_seeds))
+        # Block 0 is nobody's. Each engine deals out others first, which hold what other texts left there.
+        self.free = OrderedDict.fromkeys((1 + rng.permutation(blocks - 1)).tolist())
         self.holders = [0] * blocks
         self.known: dict[tuple, int] = {}
         self.running: list[Request] = []
@@ -139,7 +143,7 @@ class Engine:
         self.flight: deque = deque()
         self.changed = True
         self.preempted = self.overlapped = self.hits = self.resumed_on_device = 0
-        rng = np.random.default_rng(0)  # what rows hold before anybody came: others' leftovers
+        # What rows hold before anybody came: others' leftovers.
         self.token_ids = torch.from_numpy(rng.integers(0, 1000, (rows, max_len)).astype(np.int32))
         self.table = torch.from_numpy(rng.integers(1, blocks, (rows, -(-max_len // block))).astype(np.int32))
 
