@@ -32,8 +32,11 @@ def picture(request, mesh_device, config) -> Picture:
 
 
 def test_every_tensor_of_a_layer_is_planned_and_no_other(picture):
+    """But for what a plan counts and ttnn does without: reduce-scatter's buffer, and attention's result in whichever layout is
+    larger, before O reads it."""
+    spare = {"reduce-scatter": "its buffer", "o": "attention"}
     for row in picture.rows:
-        unused = sum(size for name, size in row.planned.tensors if name == "its buffer")
+        unused = sum(size for name, size in row.planned.tensors if name == spare.get(row.planned.op))
         assert -SEMAPHORES <= row.planned_tensors - row.tensors <= unused, f"{row.planned.op}: {row}"
 
 

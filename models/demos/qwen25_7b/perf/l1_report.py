@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from models.demos.qwen25_7b.perf.l1 import Picture
 from models.demos.qwen25_7b.plans.l1 import L1
 
-GREY, BUFFERS = "#8a8f98", "#cbd0d6"
-COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a", "#b7791f", "#6b46c1", "#c53030", "#0987a0", "#97266d")
+GREY, DARK, LIGHT, RED = "#8a8f98", DARK, "#cbd0d6", "#c53030"
+COLOURS = colormaps["tab20"].colors  # more than a layer has names
 
 
 def l1_table(picture: Picture) -> str:
@@ -47,21 +49,25 @@ def draw(file: Path, title: str, picture: Picture) -> None:
     figure = Figure(figsize=(11, 1.6 + 0.42 * len(picture.rows)), dpi=150, layout="constrained")
     axes = figure.subplots()
     names = dict.fromkeys(name for row in picture.rows for name, _ in row.planned.tensors)
-    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+    colours = {name: COLOURS[i] for i, name in enumerate(names)}
     for y, row in enumerate(picture.rows):
-        parts = [("stays", picture.stays, GREY), *((name, size, colours[name]) for name, size in row.planned.tensors)]
-        _bar(axes, y - 0.2, [*parts, ("buffers", row.planned.buffers, BUFFERS)], named=True)
-        of_ttnn = [("stays", picture.stays_taken, GREY), ("ttnn", row.tensors, "#4a5568"), ("", row.buffers, BUFFERS)]
-        _bar(axes, y + 0.2, of_ttnn, named=False)
-    axes.axvline(L1 / 1024, color=COLOURS[5], linewidth=1, linestyle="--")
+        planned = [(size, colours[name]) for name, size in row.planned.tensors]
+        _bar(axes, y - 0.2, [(picture.stays, GREY), *planned, (row.planned.buffers, LIGHT)])
+        _bar(axes, y + 0.2, [(picture.stays_taken, GREY), (row.tensors, DARK), (row.buffers, LIGHT)])
+    axes.axvline(L1 / 1024, color=RED, linewidth=1, linestyle="--")
     axes.set_yticks(range(len(picture.rows)), [row.planned.op for row in picture.rows])
     axes.set_ylim(len(picture.rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * L1 / 1024)
     axes.set_xlabel(
-        "KiB of a core. Upper bar: planned, tensor by tensor; lower, dark: tensors as ttnn gave them out; light: circular "
-        "buffers (ttnn reports some operations' only); grey: what stays; dashed: all there is",
+        "KiB of a core; dashed: all there is. Upper bar: planned. Lower bar: as ttnn gave it out; of circular buffers it reports "
+        "some operations' only",
         fontsize=8,
     )
+    entries = {"what stays": GREY, **colours, "ttnn: tensors": DARK, "circular buffers": LIGHT}
+    axes.legend(
+        handles=[Patch(color=colour, label=name) for name, colour in entries.items()],
+        fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5),
+    )  # fmt: skip
     axes.grid(axis="x", color="#e6e8eb", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, labelsize=8)
@@ -71,19 +77,8 @@ def draw(file: Path, title: str, picture: Picture) -> None:
     figure.savefig(file)
 
 
-def _bar(axes, y: float, parts: list[tuple[str, int, str]], *, named: bool) -> None:
+def _bar(axes, y: float, parts: list[tuple[int, object]]) -> None:
     at = 0.0
-    for name, size, colour in parts:
-        width = size / 1024
-        axes.barh(y, width, 0.36, left=at, color=colour, edgecolor="white", linewidth=0.4)
-        if named and width > 11 * len(name) + 8:  # KiB that a letter takes at this size
-            axes.text(
-                at + width / 2,
-                y,
-                name,
-                ha="center",
-                va="center",
-                fontsize=6,
-                color="white" if name != "buffers" else "black",
-            )
-        at += width
+    for size, colour in parts:
+        axes.barh(y, size / 1024, 0.36, left=at, color=colour, edgecolor="white", linewidth=0.4)
+        at += size / 1024
