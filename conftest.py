@@ -22,6 +22,7 @@ def pytest_addoption(parser):
     group.addoption("--queues", type=int, default=1, choices=(1, 2), help="command queues that meshes are opened with")
     group.addoption("--model", help="directory or hub id to judge: tests/accuracy (default: small), tests/perf/test_speed.py")
     group.addoption("--reference", help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32")
+    group.addoption("--requests", type=int, default=40, help="random requests that tests/serving/test_soak.py serves")
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
 

@@ -8,8 +8,12 @@ and hears nothing itself, since what it calls them with (`system` of the C libra
 So two processes share the work. One waits and takes the signals. The other works and ignores them, and so do its compilers;
 it is told through a pipe, and raises KeyboardInterrupt again and again until the command has heard it, but not where that is
 `shielded`.
+
+A program that goes on after a Ctrl-C, such as a chat, says so by `taken`. The process that waits must know it, since it
+counts the first signal as the program's end: the two share a byte.
 """
 
+import mmap
 import os
 import signal
 import sys
@@ -29,6 +33,8 @@ class _State:
     by: Optional[int] = None  # the signal that interrupted
     over = False  # it was heard: raised no more
     shields = 0  # that are held over the program now
+    taker: Optional[Callable[[], None]] = None  # what a Ctrl-C calls instead of interrupting
+    shared: Optional[mmap.mmap] = None  # one byte, 1 while there is a taker; None where nobody supervises
 
 
 _state = _State()
@@ -43,6 +49,7 @@ def supervised(work: Callable[[], int], complain: Callable[[str], None]) -> int:
     ours = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     signal.pthread_sigmask(signal.SIG_BLOCK, ours)
     end, beginning = os.pipe()
+    _state.shared = mmap.mmap(-1, 1)
     worker = os.fork()
     os.close(end if worker else beginning)
     if worker:
@@ -79,12 +86,35 @@ def shielded() -> Iterator[None]:
         _raise()
 
 
+@contextmanager
+def taken(pressed: Callable[[], None]) -> Iterator[None]:
+    """Inside, Ctrl-C interrupts nothing: `pressed` is called in the main thread, wherever that is, and may raise.
+
+    Being told to end (SIGTERM, SIGHUP) interrupts as ever. Where nobody supervises, Python's KeyboardInterrupt comes as ever.
+    """
+    _state.taker = pressed
+    _let_know(True)
+    try:
+        yield
+    finally:
+        _let_know(False)
+        _state.taker = None
+
+
+def _let_know(is_taken: bool) -> None:
+    if _state.shared is not None:
+        _state.shared[0] = is_taken
+
+
 def _wait_for(worker: int, ours: list[int], pipe: int, complain: Callable[[str], None]) -> int:
     """The process that waits: it passes the first signal on, and returns what became of the worker."""
     first: list[tuple[int, float]] = []  # the signal, and when it came
 
     def arrived(number: int, frame) -> None:
-        if not first:
+        if number == signal.SIGINT and _state.shared[0] and not first:
+            with suppress(BrokenPipeError):
+                os.write(pipe, bytes([number]))
+        elif not first:
             first.append((number, time.monotonic()))
             with suppress(BrokenPipeError):  # the worker has just ended
                 os.write(pipe, bytes([number]))
@@ -111,6 +141,9 @@ def _wait_for(worker: int, ours: list[int], pipe: int, complain: Callable[[str],
 def _listen(pipe: int) -> None:
     """The worker's thread: it hears also while the main thread is inside a library."""
     told = os.read(pipe, 1)
+    while told == bytes([signal.SIGINT]) and _state.taker is not None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+        told = os.read(pipe, 1)
     _state.by = told[0] if told else signal.SIGTERM  # nothing: the process that waits was killed
     while not _state.over:
         signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)  # also wakes it from waiting for the network
@@ -118,7 +151,10 @@ def _listen(pipe: int) -> None:
 
 
 def _raise(number: int = 0, frame=None) -> None:
-    if not _state.shields and not _state.over:
+    if not came():
+        if _state.taker is not None:  # it may have been given up a moment ago
+            _state.taker()
+    elif not _state.shields and not _state.over:
         raise KeyboardInterrupt
 
 

@@ -113,3 +113,37 @@ def test_a_crash_is_one_line_too():
     process = start("import signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (128 + signal.SIGSEGV, "", "error: the program crashed (SIGSEGV)\n")
+
+
+TAKEN = """
+pressed = []
+with interrupt.taken(lambda: pressed.append(1)):
+    say('ready')
+    for press in (1, 2):
+        while len(pressed) < press: time.sleep(0.01)
+        say(f'pressed {press}')
+say('after'); time.sleep(60)
+"""
+
+
+def test_a_program_that_takes_ctrl_c_goes_on_and_is_interrupted_as_ever_behind_it():
+    process = start(TAKEN)
+    for line in ("ready", "pressed 1", "pressed 2"):
+        assert process.stdout.readline() == f"{line}\n", process.stderr.read()
+        if line != "pressed 2":
+            os.killpg(process.pid, signal.SIGINT)
+    assert process.stdout.readline() == "after\n"
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_a_program_that_takes_ctrl_c_can_be_told_to_end():
+    process = start("with interrupt.taken(lambda: None):\n    say('ready'); time.sleep(60)")
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "interrupted\n")

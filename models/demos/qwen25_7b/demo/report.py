@@ -3,11 +3,14 @@
 import os
 import shutil
 import sys
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from tqdm import tqdm
 
 from models.common.terminal import printable, say
+
+if TYPE_CHECKING:
+    from models.demos.qwen25_7b.config.sampling import Sampling
 
 
 class Bar:
@@ -40,6 +43,14 @@ class Bar:
         if done == total:
             self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last
             self.bar.close()  # what is said next has the line to itself
+
+
+def described(sampling: "Sampling") -> str:
+    """In words, without what is off."""
+    how = "greedy"
+    if not sampling.greedy:
+        how = f"temperature {sampling.temperature}, top-k {sampling.top_k or 'off'}, top-p {sampling.top_p}"
+    return how + (f", repetition penalty {sampling.repetition_penalty}" if sampling.penalised else "")
 
 
 def shortened(prompt: str, most: int = 2000) -> str:

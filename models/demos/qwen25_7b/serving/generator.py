@@ -56,6 +56,11 @@ class Generator:
         """Texts that are written at once."""
         return sum(replica.batch for replica in self.replicas)
 
+    @property
+    def idle_blocks(self) -> int:
+        """Blocks of all caches that no text holds; all of them between two calls."""
+        return sum(batch.pool.free for batch in self._batches)
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

@@ -16,6 +16,7 @@ from models.common.mesh import (
 )
 from models.demos.qwen25_7b.config import RECIPES, ParallelPlan
 from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
+from models.demos.qwen25_7b.serving.request import check_stop
 from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint
 
@@ -47,20 +48,33 @@ class OpenModel:
         return self.text.stop_ids | set(self.checkpoint.config.eos_token_ids)
 
     def write(
-        self, prompts: Sequence[str], max_new_tokens: int = 64, sampling: "Optional[Sampling]" = None
+        self,
+        prompts: Sequence[str],
+        max_new_tokens: int = 64,
+        sampling: "Optional[Sampling]" = None,
+        *,
+        stop: Sequence[str] = (),
     ) -> Iterator[Piece]:
-        """Answers, piece by piece as they come; prompt u is user u. sampling: greedy unless it says otherwise."""
+        """Answers, piece by piece as they come; prompt u is user u. sampling: greedy unless it says otherwise.
+
+        stop: strings; an answer ends before the first of them.
+        """
+        check_stop(stop)
+        return self._pieces([self.text.encode(prompt) for prompt in prompts], max_new_tokens, sampling, stop)
+
+    def _pieces(
+        self, prompts: list[list[int]], max_new_tokens: int, sampling: "Optional[Sampling]", stop: Sequence[str]
+    ) -> Iterator[Piece]:
         from models.demos.qwen25_7b.config.sampling import GREEDY
 
-        streams = [self.text.stream() for _ in prompts]
-        tokens = self.generator.generate(
-            [self.text.encode(prompt) for prompt in prompts],
-            max_new_tokens,
-            stop_ids=self.stop_ids,
-            sampling=sampling or GREEDY,
-        )
+        streams = [self.text.stream(stop) for _ in prompts]
+        tokens = self.generator.generate(prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY)
         for token in tokens:
-            yield Piece(token.user, streams[token.user].add(token.id, last=token.last), token.last)
+            stream = streams[token.user]
+            piece = stream.add(token.id, last=token.last)
+            if stream.stopped:
+                self.generator.cancel(token.user)
+            yield Piece(token.user, piece, token.last or stream.stopped)
 
 
 @contextmanager

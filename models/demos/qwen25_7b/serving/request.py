@@ -19,8 +19,7 @@ def check_request(
         raise UserError(f"stop_ids must be a collection of token ids (empty for none), got {stop_ids!r}")
     if not prompts:
         raise UserError("there must be a prompt, got none")
-    if max_new_tokens < 1:
-        raise UserError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
+    check_new_tokens(max_new_tokens)
     if max_seq_len < 1:
         raise UserError(f"max_seq_len must be 1 token or more, got {max_seq_len}")
     for user, prompt in enumerate(prompts):
@@ -34,6 +33,17 @@ def check_request(
                 f"of {max_seq_len}: shorten it, or ask for fewer new tokens"
             )
         _check_ids(user, prompt, vocab_size)
+
+
+def check_new_tokens(max_new_tokens: int) -> None:
+    if max_new_tokens < 1:
+        raise UserError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
+
+
+def check_stop(stop: Sequence[str]) -> None:
+    """UserError for what cannot end a text."""
+    if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(s, str) and s for s in stop):
+        raise UserError(f"stop must be a list of strings of one character or more, got {stop!r}")
 
 
 def _check_ids(user: int, prompt: Sequence[int], vocab_size: Optional[int]) -> None:

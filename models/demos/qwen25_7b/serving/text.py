@@ -5,7 +5,8 @@ from typing import Sequence
 
 from models.common.bounded import bounded
 from models.common.errors import UserError
-from models.common.json_file import read_json
+from models.demos.qwen25_7b.serving.generation_config import stop_ids
+from models.demos.qwen25_7b.serving.stream import Stream
 
 TEMPLATE_SECONDS = 1.0  # of processor time; Qwen2.5's template takes some milliseconds
 TEMPLATE_BYTES = 1 << 30  # of memory
@@ -33,7 +34,7 @@ class Text:
         if instruct and not self.tokenizer.chat_template:
             raise UserError(f"the tokenizer of {directory} has no chat template: run with --no-instruct")
         self.instruct = instruct
-        self.stop_ids = ({self.tokenizer.eos_token_id} - {None}) | _stop_ids(Path(directory) / "generation_config.json")
+        self.stop_ids = ({self.tokenizer.eos_token_id} - {None}) | stop_ids(directory)
 
     def check_lengths(self, prompts: Sequence[str], context: int) -> None:
         """UserError for a prompt that is too long for `context` tokens, whatever the tokenizer makes of it.
@@ -50,24 +51,29 @@ class Text:
     def encode(self, prompt: str) -> list[int]:
         if not self.instruct:
             return self.tokenizer.encode(prompt)
-        return self.tokenizer.encode(self._in_template(prompt), add_special_tokens=False)
+        return self.encode_chat(self.chat([{"role": "user", "content": prompt}]))
 
-    def stream(self) -> "Stream":
-        return Stream(self.tokenizer)
+    def encode_chat(self, chat: str) -> list[int]:
+        """A chat as the template writes it, or a part of one between two special tokens."""
+        return self.tokenizer.encode(chat, add_special_tokens=False)
 
-    def _in_template(self, prompt: str) -> str:
-        turn = [{"role": "user", "content": prompt}]
+    def stream(self, stop: Sequence[str] = ()) -> Stream:
+        return Stream(self.tokenizer, stop)
+
+    def chat(self, turns: Sequence[dict[str, str]]) -> str:
+        """The turns, each a role and its content, in the template, with the beginning of the answer that is to come."""
+        content = sum(len(turn["content"]) for turn in turns)
         try:
             with bounded(TEMPLATE_SECONDS, TEMPLATE_BYTES):
-                chat = self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+                chat = self.tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program: it can raise anything
             raise UserError(
                 f"the chat template of {self.directory} fails ({type(error).__name__}: {error}): download the checkpoint "
                 f"again, or run with --no-instruct"
             ) from error
-        if len(chat) > len(prompt) + TEMPLATE_ADDS:
+        if len(chat) > content + TEMPLATE_ADDS:
             raise UserError(
-                f"the chat template of {self.directory} makes {len(chat)} characters of a prompt of {len(prompt)}: "
+                f"the chat template of {self.directory} makes {len(chat)} characters of a prompt of {content}: "
                 f"download the checkpoint again, or run with --no-instruct"
             )
         return chat
@@ -75,41 +81,3 @@ class Text:
     def _longest_token(self) -> int:
         """Bytes."""
         return max(len(name.encode()) for name in self.tokenizer.get_vocab())
-
-
-def _stop_ids(generation_config: Path) -> set[int]:
-    """Where Qwen2.5 lists all tokens that end a text; a checkpoint may do without the file."""
-    if not generation_config.exists():
-        return set()
-    again = "download the checkpoint again, or remove the file"
-    try:
-        fields = read_json(generation_config)
-    except OSError as error:
-        raise UserError(f"{generation_config} cannot be read ({error.strerror}): {again}") from error
-    except ValueError as error:
-        raise UserError(f"{generation_config} is not JSON ({error}): {again}") from error
-    if not isinstance(fields, dict):
-        raise UserError(f"{generation_config} must hold a JSON object, got {type(fields).__name__}: {again}")
-    eos = fields.get("eos_token_id")
-    ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
-    if not all(type(id) is int for id in ids):  # not isinstance: true is an int, too
-        raise UserError(f"{generation_config}: eos_token_id must be a token id or a list of them, got {eos!r}: {again}")
-    return set(ids)
-
-
-class Stream:
-    """Text that grows token by token."""
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-        self.ids: list[int] = []
-        self.text = ""  # what has been given out
-
-    def add(self, token: int, *, last: bool) -> str:
-        """The text that `token` adds: empty while a character's bytes are incomplete, and for special tokens."""
-        self.ids.append(token)
-        whole = self.tokenizer.decode(self.ids, skip_special_tokens=True)
-        if whole.endswith("\N{REPLACEMENT CHARACTER}") and not last:
-            return ""
-        new, self.text = whole[len(self.text) :], whole
-        return new
