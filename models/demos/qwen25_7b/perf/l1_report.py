@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from models.demos.qwen25_7b.perf.l1 import Picture
 from models.demos.qwen25_7b.plans.l1 import L1
 
-GREY, DARK, LIGHT, RED = "#8a8f98", DARK, "#cbd0d6", "#c53030"
+GREY, DARK, LIGHT, RED = "#8a8f98", "#4a5568", "#cbd0d6", "#c53030"
 COLOURS = colormaps["tab20"].colors  # more than a layer has names
 
 
