@@ -89,7 +89,8 @@ def test_the_second_start_needs_no_weights_and_answers_the_same(starts):
 
 def test_open_model_takes_the_same_cache_for_a_name(starts):
     status, out, said = starts["from python"]
-    assert (status, said) == (0, []) and "Paris" in out and "mapped from /home/.cache/qwen25-7b-ttnn" in out
+    assert status == 0 and "Paris" in out
+    assert len(said) == 1 and "mapped from /home/.cache/qwen25-7b-ttnn" in said[0]
 
 
 def test_damage_without_the_weights_ends_in_a_line_and_no_answer(starts):
