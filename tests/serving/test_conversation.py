@@ -18,7 +18,7 @@ def replica(replica_of):
 
 @pytest.fixture
 def conversation(text):
-    return Conversation(text)
+    return Conversation(text, text.stop_ids)
 
 
 def answer(generator, prompt, text, stop, most):

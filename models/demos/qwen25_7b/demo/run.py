@@ -11,7 +11,7 @@ from models.common.mesh import check_tp, machine
 from models.common.terminal import say
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.demo.options import CONTEXT, NEW_TOKENS
-from models.demos.qwen25_7b.demo.prompts import read_prompts
+from models.demos.qwen25_7b.demo.prompts import from_argument, read_prompts
 from models.demos.qwen25_7b.demo.report import Bar, Report, described, shortened, show_table
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
@@ -34,6 +34,7 @@ def answer(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.serving.text import Text
 
     check_tp(args.mesh, _tp(args))
+    args.stop = [from_argument("--stop", stop) for stop in args.stop]
     check_stop(args.stop)
     new_tokens = NEW_TOKENS if args.max_new_tokens is None else args.max_new_tokens
     check_new_tokens(new_tokens)
