@@ -101,13 +101,15 @@ def test_a_run_goes_on_where_a_kill_left_it_and_writes_the_same_bytes(
     assert not other and not missing and len(same) >= 9
 
 
-def test_gate_or_up_alone(calibration, tmp_path):
+@pytest.mark.parametrize("groups", (["up"], ["down", "gate"]), ids=", ".join)
+def test_other_groups_in_4_bits(calibration, tmp_path, groups):
     out = tmp_path / "model"
-    quantise(SMALL_CHECKPOINT, calibration, out, ["up"], 512)
-    for name, format in (("gate", "bfloat8_b"), ("up", "bfloat4_b")):
-        held = Checkpoint.open(out).tensor(f"model.layers.2.mlp.{name}_proj.weight").t().float().contiguous()
-        assert rounded(held, format).equal(held)
-        assert rounded(held, "bfloat4_b").equal(held) == (format == "bfloat4_b")
+    quantise(SMALL_CHECKPOINT, calibration, out, groups, 512)
+    checkpoint = Checkpoint.open(out)
+    for name in ("gate", "up", "down"):
+        held = checkpoint.tensor(f"model.layers.2.mlp.{name}_proj.weight").t().float().contiguous()
+        assert rounded(held, "bfloat8_b").equal(held)
+        assert rounded(held, "bfloat4_b").equal(held) == (name in groups), name
 
 
 def refused(capsys, *arguments) -> str:
@@ -143,7 +145,7 @@ def test_too_few_tokens_asked_for(capsys, calibration, tmp_path):
     common = "--model", SMALL_CHECKPOINT, "--calibration", calibration, "--out", tmp_path / "out"
     assert "256 inputs" in refused(capsys, *common, "--tokens", 100)
     assert "--tokens must be" in refused(capsys, *common, "--tokens", 0)
-    assert "--groups must be" in refused(capsys, *common, "--groups", "gate,down")
+    assert "--groups must be" in refused(capsys, *common, "--groups", "gate,o")
 
 
 def test_a_directory_that_holds_something_else(capsys, quantised, calibration, tmp_path):

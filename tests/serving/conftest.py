@@ -22,6 +22,15 @@ QUESTIONS = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def tiles_elsewhere(tmp_path_factory):
+    """The user's tile cache is left alone."""
+    with pytest.MonkeyPatch.context() as patched:
+        root = tmp_path_factory.mktemp("tiles")
+        patched.setattr("models.demos.qwen25_7b.loading.opened.default_root", lambda: root)
+        yield
+
+
 @pytest.fixture(scope="session")
 def checkpoint() -> Checkpoint:
     return Checkpoint.open(SMALL_CHECKPOINT)

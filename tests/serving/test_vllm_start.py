@@ -85,6 +85,6 @@ def test_no_more_memory_is_taken_than_full_contexts_need(monkeypatch, mesh_devic
 
     assert told(4, 1024) == 4096
     opened = SimpleNamespace(config=replace(QWEN25_7B, max_position_embeddings=131072))
-    monkeypatch.setattr("models.demos.qwen25_7b.serving.generator_vllm.Checkpoint.open", lambda _: opened)
+    monkeypatch.setattr("models.demos.qwen25_7b.serving.generator_vllm.open_checkpoint", lambda _: opened)
     monkeypatch.setattr(QwenForCausalLM, "_recipe", BFP8)
     assert told(32, 131072) == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, 131072) - 32 * 128

@@ -32,7 +32,11 @@ class Recorder:
         return self.made[kind]
 
 
-@pytest.mark.parametrize("recipe", [BF16, BFP8], ids=lambda recipe: recipe.name)
+# Its second layer follows another.
+MIXED = replace(BFP8, name="mixed", different=((1, BF16),))
+
+
+@pytest.mark.parametrize("recipe", [BF16, BFP8, MIXED], ids=lambda recipe: recipe.name)
 def test_the_inventory_is_what_a_model_asks_for(mesh_device, recipe, host_alone):
     plan = ParallelPlan.make(CONFIG, mesh_device.shape[1])
     recorder = Recorder()

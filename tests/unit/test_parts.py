@@ -47,6 +47,7 @@ def test_a_key_head_is_divided_by_its_bias_and_its_queries_multiplied():
     heads = [w[:8] / divisors[:, None], w[8:16] * divisors[:, None]]
     assert read(part).float().allclose(torch.cat([to_interleaved(head, dim=0) for head in heads]).t(), rtol=2**-8)
     assert part.tensors == ("w", "bias")
+    assert read(part).dtype == torch.bfloat16, "a bias of another dtype scales, and is not there itself"
 
 
 blocks = st.lists(

@@ -41,7 +41,7 @@ def answer(args: argparse.Namespace) -> None:
     given = _sampling(args, GREEDY)
     prompts = [] if args.chat else read_prompts(args.prompt, args.prompt_file, args.prompts, args.batch_size)
     name = SMALL_CHECKPOINT if args.model is None else args.model
-    checkpoint = open_checkpoint(name, cache=args.cache, use_cache=not args.no_cache)
+    checkpoint = open_checkpoint(name, cache=args.cache, use_cache=not args.no_cache, say=say)
     if args.model is None:
         say("model: the small checkpoint of this repository (--model for another)")
     max_seq_len = _context(args.max_seq_len, checkpoint.config)

@@ -31,18 +31,18 @@ def inventory(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[Pi
 def _weights(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> Iterator[list[Piece]]:
     weights = ModelWeights({}, config, plan, _Nothing())
     yield weights.embedding.pieces_as(BF16, tiled=False)
-    product = GateUpPlan.make(config, plan, recipe)
     for i in range(config.num_hidden_layers):
-        layer = weights.layer(i)
+        layer, followed = weights.layer(i), recipe.of_layer(i)
+        product = GateUpPlan.make(config, plan, followed)
         yield layer.input_norm.pieces_as(BF16, tiled=False)
-        yield layer.attention.qkv.pieces_as(recipe.attention, tiled=True)
+        yield layer.attention.qkv.pieces_as(followed.attention, tiled=True)
         yield layer.attention.qkv_bias.pieces_as(BF16, tiled=True)
-        yield layer.attention.o.pieces_as(recipe.attention, tiled=True)
+        yield layer.attention.o.pieces_as(followed.attention, tiled=True)
         yield layer.post_attention_norm.pieces_as(BF16, tiled=False)
         gate, up, down = (w.filled(product.tiles * TILE) for w in (layer.mlp.gate, layer.mlp.up, layer.mlp.down))
         for weight in [gate.beside(up)] if product.joined else [gate, up]:
-            yield weight.pieces_as(recipe.mlp_in, tiled=True)
-        yield down.pieces_as(recipe.mlp_out, tiled=True)
+            yield weight.pieces_as(followed.mlp_in, tiled=True)
+        yield down.pieces_as(followed.mlp_out, tiled=True)
     yield weights.final_norm.pieces_as(BF16, tiled=False)
     yield from _lm_head(weights.lm_head, plan, recipe)
 

@@ -19,11 +19,12 @@ Say = Callable[[str], None]
 
 
 def open_checkpoint(
-    model: str | Path, *, cache: Optional[Path] = None, use_cache: bool = True, say: Say = terminal.say
+    model: str | Path, *, cache: Optional[Path] = None, use_cache: bool = True, say: Say = terminal.complain
 ) -> "OpenedCheckpoint":
     """Open a checkpoint by its directory or hub id. Nothing of its weights is read, and ttnn is not needed yet.
 
-    cache: where tile files are kept; default: the user's cache directory. say: is told in a line what became of it.
+    cache: where tile files are kept; default: the user's cache directory. say: is told in a line what became of it;
+    default: stderr.
     UserError: there is no such model, its files are damaged, or others may write to the cache.
     """
     if not use_cache:

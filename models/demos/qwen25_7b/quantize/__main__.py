@@ -26,7 +26,7 @@ def _quantise(argv: list[str] | None) -> None:
     option("--model", required=True, help="directory or hub id of the checkpoint")
     option("--calibration", type=Path, required=True, help="text of the kind that the model will be used for, UTF-8")
     option("--out", type=Path, required=True, help="directory to write the new checkpoint to")
-    option("--groups", default="gate,up", help="what is rounded to 4 bits: gate, up or both (default: %(default)s)")
+    option("--groups", default="gate,up", help="what is rounded to 4 bits, of gate,up,down (default: %(default)s)")
     option(
         "--tokens", type=int, default=6144, help="of the text, at most: memory grows with them (default: %(default)s)"
     )
@@ -34,15 +34,15 @@ def _quantise(argv: list[str] | None) -> None:
     if args.tokens < 1:
         raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
     groups = sorted(set(args.groups.split(",")))
-    if not set(groups) <= {"gate", "up"}:
-        raise UserError(f"--groups must be gate, up or gate,up, got {args.groups!r}")
+    if not set(groups) <= {"gate", "up", "down"}:
+        raise UserError(f"--groups must be some of gate,up,down, got {args.groups!r}")
 
     from models.demos.qwen25_7b.demo.report import Bar
     from models.demos.qwen25_7b.quantize.run import quantise
 
     with Bar("layers", "layers") as bar:
         quantise(args.model, args.calibration, args.out, groups, args.tokens, bar)
-    say(f"{args.out}: {' and '.join(groups)} in bfloat4_b, down fitted anew in bfloat8_b")
+    say(f"{args.out}: {', '.join(groups)} in bfloat4_b, the rest of the MLP in bfloat8_b")
 
 
 if __name__ == "__main__":

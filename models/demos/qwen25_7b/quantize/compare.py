@@ -7,7 +7,7 @@ tool was given.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Iterator, Sequence
 
 from models.common.command import quiet_libraries, run, status_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from models.demos.qwen25_7b.evaluation.score import Score
 
-MLP = {"gate_proj": "bfloat4_b", "up_proj": "bfloat4_b", "down_proj": "bfloat8_b"}
+GATE_UP = ("gate", "up")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,13 +47,14 @@ def _compare(argv: list[str] | None) -> None:
             reference = model
         score = scored(reference, model, ids).summary()
         rows.append((name, f"{score.kl_mean:.4f}", f"{score.top1:.1%}", f"{score.nll:.4f}"))
-    say(markdown(("gate and up", "KL, nats a token", "same first choice", "nats to the text"), rows))
+    say(markdown(("weights", "KL, nats a token", "same first choice", "nats to the text"), rows))
     say(f"\n{ids.numel()} tokens of {args.text}")
 
 
 def _models(checkpoints) -> "Iterator[tuple[str, Qwen2ForCausalLM]]":
     yield "as they were", float_model(checkpoints[0])
-    yield "rounded to bfloat4_b", round_mlp(float_model(checkpoints[0]))
+    for groups in (GATE_UP, (*GATE_UP, "down")):
+        yield f"{', '.join(groups)} rounded", round_mlp(float_model(checkpoints[0]), groups)
     for checkpoint in checkpoints[1:]:
         yield f"{checkpoint.directory}", float_model(checkpoint)
 
@@ -61,19 +62,21 @@ def _models(checkpoints) -> "Iterator[tuple[str, Qwen2ForCausalLM]]":
 def float_model(checkpoint) -> "Qwen2ForCausalLM":
     """Hugging Face's model in float32."""
     from models.demos.qwen25_7b.reference.hf import hf_model
-    from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+    from models.demos.qwen25_7b.weights.checkpoint import LM_HEAD, tensor_shapes
 
-    weights = {name: checkpoint.tensor(name) for name in tensor_shapes(checkpoint.config)}
+    names = {*tensor_shapes(checkpoint.config), LM_HEAD}  # which a checkpoint with tied embeddings does not list
+    weights = {name: checkpoint.tensor(name) for name in names}
     return hf_model(checkpoint.config, weights).requires_grad_(False)
 
 
-def round_mlp(model: "Qwen2ForCausalLM") -> "Qwen2ForCausalLM":
-    """The same with each layer's MLP as ttnn packs it: gate and up in bfloat4_b, down in bfloat8_b."""
+def round_mlp(model: "Qwen2ForCausalLM", groups: Sequence[str] = GATE_UP) -> "Qwen2ForCausalLM":
+    """The same with each layer's MLP as ttnn packs it: `groups` in bfloat4_b, the rest in bfloat8_b."""
     from models.demos.qwen25_7b.quantize.formats import rounded
 
     for layer in model.model.layers:
-        for name, format in MLP.items():
-            projection = layer.mlp.get_submodule(name)
+        for name in ("gate", "up", "down"):
+            projection = layer.mlp.get_submodule(f"{name}_proj")
+            format = "bfloat4_b" if name in groups else "bfloat8_b"
             projection.weight.data = rounded(projection.weight.t().contiguous(), format).t()
     return model
 

@@ -47,7 +47,7 @@ def rounded_layer(
 ) -> tuple[Mlp, Streams]:
     """The layer's projections in block floats, and the streams behind it.
 
-    groups: which of gate and up are to be in bfloat4_b; the rest is in bfloat8_b.
+    groups: which of gate, up and down are to be in bfloat4_b; the rest is in bfloat8_b.
     """
     exact, x = (_after_attention(layer, stream, rotation) for stream in streams)  # [tokens, hidden]
     # Errors count relative to the stream: the first token of a text is a thousand times louder than the others.
@@ -57,8 +57,8 @@ def rounded_layer(
     exact = exact + hidden(inputs_exact, mlp) @ mlp.down
     mlp = rounded_inputs(mlp, inputs, groups)
     given = hidden(inputs, mlp)
-    missing = exact - x - given @ mlp.down
-    down = rounded(refitted(mlp.down, given * counts, missing * counts, TRUST), "bfloat8_b")
+    missing = (exact - x - given @ mlp.down).mul_(counts)
+    down = rounded_down(mlp.down, given * counts, missing, groups)
     x = x + given @ down
     return mlp._replace(down=down), Streams(*(stream.view(streams.exact.shape) for stream in (exact, x)))
 
@@ -84,11 +84,23 @@ def hidden(inputs: torch.Tensor, mlp: Mlp) -> torch.Tensor:
 def rounded_inputs(mlp: Mlp, inputs: torch.Tensor, groups: frozenset[str]) -> Mlp:
     """With gate and up rounded for inputs [tokens, hidden], those of `groups` to bfloat4_b."""
     weights = {"gate": mlp.gate, "up": mlp.up}
+    if not groups & weights.keys():
+        return mlp._replace(**{name: rounded(weight, "bfloat8_b") for name, weight in weights.items()})
     chosen = torch.cat([weight for name, weight in weights.items() if name in groups], dim=1)
     found = iter(compensated(chosen, hessian(inputs), nearest_codes).split(mlp.gate.shape[1], dim=1))
     return mlp._replace(
         **{name: next(found) if name in groups else rounded(w, "bfloat8_b") for name, w in weights.items()}
     )
+
+
+def rounded_down(
+    down: torch.Tensor, given: torch.Tensor, missing: torch.Tensor, groups: frozenset[str]
+) -> torch.Tensor:
+    """down [mlp, hidden] fitted to `missing` [tokens, hidden] for what it is given, [tokens, mlp], and rounded."""
+    fitted = refitted(down, given, missing, TRUST)
+    if "down" not in groups:
+        return rounded(fitted, "bfloat8_b")
+    return compensated(fitted, hessian(given), nearest_codes)
 
 
 def _after_attention(layer: Qwen2DecoderLayer, stream: torch.Tensor, rotation: Rotation) -> torch.Tensor:

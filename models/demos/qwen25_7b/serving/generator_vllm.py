@@ -12,6 +12,8 @@ import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY
+from models.demos.qwen25_7b.loading.load import load_model
+from models.demos.qwen25_7b.loading.opened import open_checkpoint
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import ceil_div
@@ -27,7 +29,6 @@ from models.demos.qwen25_7b.serving.vllm_start import can_trace, capturing, chec
 from models.demos.qwen25_7b.serving.warm_up import warm_up_decode, warm_up_passes
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
 Chosen = torch.Tensor | tuple[torch.Tensor, torch.Tensor]  # token ids [rows]; with their log-probabilities [rows]
 
@@ -73,15 +74,14 @@ class QwenForCausalLM:
         tt_data_parallel: int = 1,
         optimizations: Optional[str] = None,
     ) -> "QwenForCausalLM":
-        """hf_config: transformers' Qwen2Config; its _name_or_path is vLLM's --model. Weights go to the chips here."""
+        """hf_config: transformers' Qwen2Config; its _name_or_path is vLLM's --model. Weights go to the chips here, through the
+        user's tile cache."""
         recipe = recipe_of(optimizations)
         config = QwenConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         check_start(mesh_device, config, max_batch_size, max_seq_len, tt_data_parallel)
-        plan = ParallelPlan.make(config, mesh_device.shape[1])
-        weights = ModelWeights(Checkpoint.open(hf_config._name_or_path), config, plan)
         cls._recipe = recipe
         batch = dict(batch=max_batch_size, max_seq_len=max_seq_len)
-        return cls(TtTransformer(mesh_device, weights, config, plan, recipe, **batch))
+        return cls(load_model(open_checkpoint(hf_config._name_or_path), config, mesh_device, recipe, **batch))
 
     @classmethod
     def get_max_tokens_all_users(
@@ -91,7 +91,7 @@ class QwenForCausalLM:
 
         The plugin adds a block for each sequence to it.
         """
-        config = Checkpoint.open(model_name).config
+        config = open_checkpoint(model_name).config
         plan = ParallelPlan.make(config, num_devices // tt_data_parallel)
         room = cache_tokens(config, plan, cls._recipe, max_model_len) - max_num_seqs * max(BLOCKS)
         return max(0, min(room, max_num_seqs * max_model_len))

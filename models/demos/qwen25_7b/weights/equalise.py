@@ -7,6 +7,7 @@ every position. That is folded into the weights and biases once and costs nothin
 
 The bias alone tells which pairs are loud: what the weights add is no louder than in other layers. A pair whose bias is
 longer than LOUDEST is brought to it; all others keep their bits, so a model without such biases is not touched.
+`python -m models.demos.qwen25_7b.quantize.keys` prints what it buys.
 """
 
 import torch

@@ -92,7 +92,8 @@ class Projection:
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         """[in, out], in the tensors' dtype (the widest, where they differ). The result is the only copy that is made."""
         sources = {name: tensor(name) for name in self.tensors}
-        dtype = torch.bfloat16 if not sources else _common([source.dtype for source in sources.values()])
+        taken_from = [sources[block.tensor].dtype for block in self.blocks if isinstance(block, Taken)]
+        dtype = _common(taken_from) if taken_from else torch.bfloat16
         result = torch.empty(self.shape, dtype=dtype)
         at = 0
         for block in self.blocks:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from models.demos.qwen25_7b.quantize import compensated as compensated_module
 from models.demos.qwen25_7b.quantize.compensated import compensated, hessian
 from models.demos.qwen25_7b.quantize.formats import nearest_codes, rounded
 from models.demos.qwen25_7b.quantize.layer import Mlp, arranged, hidden
@@ -45,6 +46,15 @@ def test_what_a_row_loses_is_made_up_for_by_the_rows_after_it():
     x = correlated(300, 96, seed=7)
     error, alone = ((x @ (weight - w)).pow(2).sum() for w in (codes, nearest_codes(weight)))
     assert error < 0.5 * alone, f"{error / alone:.2f} of it"
+
+
+def test_rows_hear_of_all_errors_before_them_however_many_are_rounded_at_once(monkeypatch):
+    weight, second = normal(96, 64, dtype=torch.float64), hessian(correlated(500, 96, seed=1).double())
+    results = []
+    for rows in (7, 96):
+        monkeypatch.setattr(compensated_module, "ROWS", rows)
+        results.append(compensated(weight, second, nearest_codes))
+    assert results[0].equal(results[1])
 
 
 def test_columns_may_be_scaled_and_change_places_without_a_change():
