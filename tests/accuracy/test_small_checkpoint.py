@@ -165,11 +165,11 @@ def test_bfp8_chooses_as_hugging_face_over_whole_texts(generators, hf, text, pro
     assert agreement(generators.of(BFP8, on_host=True), hf, *whole_texts(text, prompts, answers)) >= 0.985
 
 
-@pytest.mark.parametrize("tokens", [1, 31, 32, 33, 127, 129, 300, 1030, 2047])
+@pytest.mark.parametrize("tokens", [1, 31, 32, 33, 127, 128, 129, 300, 1000, 1030, 2047])
 def test_prefill_of_any_length(generators, hf, prompts, answers, tokens):
+    """Around a tile, whole chunks and more: the longest take several passes."""
     from models.demos.qwen25_7b.evaluation.forcing import forced
 
-    """Around a tile, whole chunks and more: the longest take several passes."""
     ids = sum((prompt + answer for prompt, answer in zip(prompts, answers)), [])
     ids = (ids * (tokens // len(ids) + 1))[:tokens]
     (expected,) = forced(generators.of(BF16).replicas, [ForcedText([*ids, 0], len(ids))])

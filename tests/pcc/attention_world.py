@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
 from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from tests.pcc.bench import GAIN, Bench
+from tests.pcc.bench import Bench, usual_gain
 from tests.pcc.paged_cache import CONTEXT, PagedCache
 from tests.pcc.reference import Reference
 
@@ -52,7 +52,7 @@ class AttentionWorld(Bench):
         """How far the scale of attention in a step may be off: more where ttnn takes its approximate exp (attention.py),
         and where its update of an 8-bit cache makes rows larger than they are."""
         larger = UPDATE_GAIN if self.recipe.kv_cache == "bfloat8_b" else 0
-        return larger + (GAIN if self.plan.exact_decode_attention else APPROXIMATE_GAIN)
+        return larger + (usual_gain(self.plan.tp) if self.plan.exact_decode_attention else APPROXIMATE_GAIN)
 
     def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
         """A step of attention or a layer: a token x[u] at positions[u] of each user -> [batch, hidden] of each chip."""

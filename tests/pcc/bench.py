@@ -16,6 +16,7 @@ from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.reference import Reference
 
 GAIN = 0.003  # how far a result's scale may be off; a low precision adds noise, and scales far less
+GAIN_OF_A_ROW = {4: 0.004, 8: 0.005}  # a sum of two bfloat16 comes out up to 0.08 % too large: more chips, more sums
 
 
 class Bench:
@@ -76,7 +77,7 @@ def assert_module(
     *,
     pcc: float,
     in_format: Optional[torch.Tensor] = None,
-    gain: float = GAIN,
+    gain: Optional[float] = None,
 ) -> None:
     """Every chip's result is as near to Hugging Face's as `pcc` and what follows from it say, and of its scale.
 
@@ -85,7 +86,12 @@ def assert_module(
     """
     for actual in chips:
         assert_close(actual, expected, pcc=pcc)
-        assert_scale(actual, expected if in_format is None else in_format, gain)
+        assert_scale(actual, expected if in_format is None else in_format, usual_gain(len(chips)) if gain is None else gain)
+
+
+def usual_gain(chips: int) -> float:
+    """How far the scale of a sum over `chips` chips may be off."""
+    return GAIN_OF_A_ROW.get(chips, GAIN)
 
 
 def assert_scale(actual: torch.Tensor, expected: torch.Tensor, gain: float) -> None:

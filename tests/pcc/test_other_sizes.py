@@ -37,7 +37,7 @@ def model_of(size: str) -> Reference:
 def test_prompts_and_then_a_step_of_all_users(mesh_device, model):
     reference = model_of(model)
     talk = Talk(mesh_device, reference)
-    prompted = torch.stack([talk.prompt(user) for user in range(len(PROMPTS))])
+    prompted = talk.prompts()
     expected = torch.stack([reference.model(text[None]).logits[0, -1 - STEPS :] for text in talk.texts], dim=1)
     assert_logits(prompted, expected[0])
     assert_logits(talk.step(0), expected[1])

@@ -1,5 +1,7 @@
 """More prompts than rows, blocks that run short, users who go away, faults: everybody gets the text of being alone."""
 
+from contextlib import closing
+
 import pytest
 import torch
 
@@ -158,3 +160,16 @@ def test_a_penalty_is_for_what_prompt_and_answer_have(generator, prompts, text):
 def test_a_context_that_the_cache_cannot_hold_is_refused(replica_of):
     with pytest.raises(UserError, match="blocks"):
         replica_of(1, 256, blocks=4)
+
+
+def test_a_prompt_that_was_left_before_it_was_computed_is_not_known(replica_of, prompts):
+    """Each of these takes a pass of its own; the caller goes away after the first one's first token."""
+    replica = replica_of(2, 1024)
+    first, second = [(prompts[i] * 80)[:600] for i in (0, 1)]
+    expected = list(Generator([replica]).generate([second], 4))
+    list(Generator([replica]).generate([first, first[::-1]], 1))  # what the blocks hold from earlier
+    generator = Generator([replica])
+    with closing(generator.generate([first, second], 4)) as tokens:
+        assert next(tokens).user == 0
+    assert list(generator.generate([second], 4)) == expected
+    replica.close()

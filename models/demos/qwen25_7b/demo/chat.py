@@ -21,7 +21,7 @@ class Chat:
     def __init__(self, model: OpenModel, sampling: Sampling, stop: Sequence[str], *, context: int, most: Optional[int]):
         self._model, self._sampling, self._stop = model, sampling, stop
         self._context, self._most = context, most
-        self._conversation = Conversation(model.text)
+        self._conversation = self._anew()
         self._reading = False  # whether the program waits for a line
         self._unwanted = False  # whether Ctrl-C came while an answer was written
 
@@ -30,12 +30,15 @@ class Chat:
         with interrupt.taken(self._pressed):
             while (line := self._next(lines)) is not None and line != "/exit":
                 if line == "/reset":
-                    self._conversation = Conversation(self._model.text)
+                    self._conversation = self._anew()
                     say("(a new conversation)\n")
-                elif line == "/help":
-                    say(f"({HELP})\n")
+                elif line.startswith("/") and " " not in line:
+                    say(f"({'' if line == '/help' else f'{line} is no command: '}{HELP})\n")
                 elif line:
                     self._turn(line)
+
+    def _anew(self) -> Conversation:
+        return Conversation(self._model.text, self._model.stop_ids)
 
     def _pressed(self) -> None:
         """Ctrl-C. An answer ends between two tokens, so that the caches stay as they are known."""

@@ -22,7 +22,7 @@ def read_prompts(
     elif prompt_file is not None:
         prompts = [_whole(prompt_file)]
     else:
-        prompts = [DEFAULT_PROMPT if prompt is None else _from_argument(prompt)]
+        prompts = [DEFAULT_PROMPT if prompt is None else from_argument("--prompt", prompt)]
     if users is not None:
         if users < 1:
             raise UserError(f"--batch-size must be 1 user or more, got {users}")
@@ -44,15 +44,15 @@ def _half_character(text: str) -> Optional[int]:
     return None
 
 
-def _from_argument(prompt: str) -> str:
+def from_argument(option: str, value: str) -> str:
     """Python hides in surrogates what the locale's encoding does not have, such as all of UTF-8 beyond ASCII in LC_ALL=C."""
-    if _half_character(prompt) is None:
-        return prompt
+    if _half_character(value) is None:
+        return value
     try:
-        return os.fsencode(prompt).decode("utf-8")
+        return os.fsencode(value).decode("utf-8")
     except UnicodeError as error:
         raise UserError(
-            f"--prompt is not UTF-8: {error.reason} at place {error.start}; give it in UTF-8, or in a file (--prompts)"
+            f"{option} is not UTF-8: {error.reason} at place {error.start}; give it in UTF-8, or a prompt in a file (--prompts)"
         ) from error
 
 

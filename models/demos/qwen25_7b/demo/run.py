@@ -11,7 +11,7 @@ from models.common.mesh import check_tp, machine
 from models.common.terminal import say
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.demo.options import CONTEXT, NEW_TOKENS
-from models.demos.qwen25_7b.demo.prompts import read_prompts
+from models.demos.qwen25_7b.demo.prompts import from_argument, read_prompts
 from models.demos.qwen25_7b.demo.report import Bar, Report, described, shortened, show_table
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
@@ -30,11 +30,14 @@ def answer(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.config.sampling import GREEDY
     from models.demos.qwen25_7b.loading.opened import open_checkpoint
     from models.demos.qwen25_7b.serving.generation_config import default_sampling
-    from models.demos.qwen25_7b.serving.request import check_request, check_stop
+    from models.demos.qwen25_7b.serving.request import check_new_tokens, check_request, check_stop
     from models.demos.qwen25_7b.serving.text import Text
 
     check_tp(args.mesh, _tp(args))
+    args.stop = [from_argument("--stop", stop) for stop in args.stop]
     check_stop(args.stop)
+    new_tokens = NEW_TOKENS if args.max_new_tokens is None else args.max_new_tokens
+    check_new_tokens(new_tokens)
     given = _sampling(args, GREEDY)
     prompts = [] if args.chat else read_prompts(args.prompt, args.prompt_file, args.prompts, args.batch_size)
     name = SMALL_CHECKPOINT if args.model is None else args.model
@@ -46,7 +49,6 @@ def answer(args: argparse.Namespace) -> None:
     if args.chat:
         _chat(args, checkpoint, text, _sampling(args, default_sampling(checkpoint.directory)), max_seq_len)
         return
-    new_tokens = NEW_TOKENS if args.max_new_tokens is None else args.max_new_tokens
     text.check_lengths(prompts, max_seq_len)
     tokens = [text.encode(prompt) for prompt in prompts]
     check_request(tokens, new_tokens, max_seq_len, vocab_size=checkpoint.config.vocab_size)
@@ -92,11 +94,8 @@ def _chat(
     from models.demos.qwen25_7b.demo.chat import Chat
     from models.demos.qwen25_7b.demo.lines import Lines
     from models.demos.qwen25_7b.serving.generation_config import not_done
-    from models.demos.qwen25_7b.serving.request import check_new_tokens
 
     lines = Lines()
-    if args.max_new_tokens is not None:
-        check_new_tokens(args.max_new_tokens)
     for name in not_done(checkpoint.directory):
         say(f"note: generation_config.json sets {name}, which is not done here")
     with _opened(args, checkpoint, text, 1, max_seq_len) as model:

@@ -41,7 +41,7 @@ class ZeroWeights:
 
 def capture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int) -> Step:
     """What a step of `config` launches on a row of chips: one layer is built and run, all of them are alike."""
-    with _one_layer(mesh_device, config, recipe, batch, CONTEXT) as replica:
+    with one_layer(mesh_device, config, recipe, batch, CONTEXT) as replica:
         return _captured(replica, replica.launch, config.num_hidden_layers)
 
 
@@ -49,7 +49,7 @@ def capture_passes(
     mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int
 ) -> list[tuple[Pass, Step]]:
     """The passes that compute a prompt of `tokens` tokens, each with what it launches; equal kinds are captured once."""
-    with _one_layer(mesh_device, config, recipe, 1, tokens) as replica:
+    with one_layer(mesh_device, config, recipe, 1, tokens) as replica:
         prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
         steps, passes = {}, plan_passes([prompt], replica.model.longest_pass, replica.block)
         for work in passes:
@@ -60,10 +60,12 @@ def capture_passes(
 
 
 @contextmanager
-def _one_layer(mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int) -> Iterator[Replica]:
-    one_layer = replace(config, num_hidden_layers=1)
+def one_layer(mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int) -> Iterator[Replica]:
+    """A replica of a model with one layer and no values."""
+    gc.collect()  # an earlier one that its user's frame still named when it was closed
+    single = replace(config, num_hidden_layers=1)
     replica = Replica.load(
-        mesh_device, ZeroWeights(one_layer), one_layer, recipe, users=users, max_seq_len=context, traced=False
+        mesh_device, ZeroWeights(single), single, recipe, users=users, max_seq_len=context, traced=False
     )
     try:
         yield replica

@@ -149,7 +149,7 @@ class PrefillPlan:
             wide = halves
         else:
             yield moment("up", self.gate_up.buffers, h, x, *wide)
-        yield moment("product", 2 * TILE_BYTES["bfloat16"], h, *wide)
+        yield moment("product", (7 if self.joined else 2) * TILE_BYTES["bfloat16"], h, *wide)
         yield moment("down", self.down.buffers, h, ("product", wide[0][1]), summand)
         yield from self._sums(moment, h, summand, part)
 
@@ -157,7 +157,7 @@ class PrefillPlan:
         if self.chips > 1:
             yield moment("reduce-scatter", 196_608, h, summand, ("its buffer", summand[1]), part)
             yield moment("all-gather", 12_288, h, part, ("sum", h[1]))
-        yield moment("add", 0, h, ("sum", h[1]))
+        yield moment("add", 0, h, ("sum", h[1]), ("new residual", h[1]))
 
     def _spread(self, columns: int, format: str = "bfloat16") -> int:
         return interleaved(self.rows, columns, format, self.banks)

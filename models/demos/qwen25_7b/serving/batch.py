@@ -20,7 +20,7 @@ AHEAD = 2  # decode steps in flight where the chips sample: one computing, one w
 class Text:
     """A prompt and what follows it.
 
-    The cache holds all tokens but the last, which the next step writes. key: what its draws depend on besides positions.
+    Once its prompt is computed, the cache holds all tokens but the last, which the next step writes. key: what its draws depend on besides positions.
     """
 
     def __init__(self, user: int, prompt: Sequence[int], new_tokens: int, sampling: Sampling):
@@ -30,6 +30,7 @@ class Text:
         self.row: Optional[int] = None
         self.blocks: list[int] = []
         self.start = 0  # tokens that a cache held when it came
+        self.held = 0  # tokens that it holds, or will when all that was launched is through
 
     @property
     def done(self) -> bool:
@@ -85,14 +86,15 @@ class Batch:
             self.pool.release(known)
             return False
         text.blocks = known + taken
-        text.start = len(known) * self.pool.block
+        text.start = text.held = len(known) * self.pool.block
         return True
 
     def leave(self, text: Text) -> None:
-        """Its row is idle from now on. What its blocks hold can be found until they are given to others."""
+        """Its row is idle from now on. What its blocks hold can be found until they are given to others: where it leaves
+        before its prompt was computed, that is not all of it."""
         self.rows[text.row] = None
         self._entered.remove(text)
-        self.pool.learn(text.tokens[:-1], text.blocks)
+        self.pool.learn(text.tokens[: text.held], text.blocks)
         self.pool.release(text.blocks)
         text.blocks, text.row = [], None
         self._moved = True
@@ -109,6 +111,8 @@ class Batch:
         drawing = [row for row in work.answered if not self.rows[row].sampling.greedy]
         self._place_noise(drawing, [len(self.rows[row].tokens) for row in drawing])
         self.replica.prefill(work)
+        for piece in work.pieces:
+            self.rows[piece.prompt.row].held = piece.end
 
     def answers(self, work: Pass) -> list[Text]:
         """The texts whose prompts ended in the pass that is read now, each with its first new token."""
@@ -208,5 +212,6 @@ class Batch:
             token = chosen[text.row]
             if self._on_host(text):
                 token = choose(logits[text.row], text.sampling, text.key, len(text.tokens), text.seen)
+            text.held = len(text.tokens)
             text.tokens.append(token)
             text.left -= 1

@@ -1,7 +1,7 @@
 """Conversation: turns of a chat as token ids, each prompt beginning with all the ids that were there before."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Collection, Sequence
 
 from models.demos.qwen25_7b.serving.text import Text
 
@@ -20,8 +20,8 @@ class Conversation:
     write a word in other pieces). So ids of answers are kept as they came, and of a new turn only what is new is tokenized.
     """
 
-    def __init__(self, text: Text):
-        self._text = text
+    def __init__(self, text: Text, stop_ids: Collection[int]):
+        self._text, self._stop_ids = text, stop_ids
         self.turns: list[dict[str, str]] = []
         self._written = ""  # the turns in the template, up to the end of the last answer's text
         self._ids: list[int] = []  # of _written
@@ -38,7 +38,8 @@ class Conversation:
     def answered(self, prompt: Prompt, answer: str, ids: Sequence[int]) -> None:
         """answer: the text that was shown; ids: what the model wrote, which may go on past it (a stop string)."""
         self.turns += [{"role": "user", "content": prompt.message}, {"role": "assistant", "content": answer}]
-        own = [id for id in ids if id not in self._text.stop_ids]  # the template writes the token that ends a turn
+        # The template writes the token that ends a turn.
+        own = list(ids[:-1] if ids and ids[-1] in self._stop_ids else ids)
         if self._text.tokenizer.decode(own, skip_special_tokens=True) != answer:
             own = self._text.encode_chat(answer)
         self._written, self._ids = prompt.written + answer, prompt.ids + own

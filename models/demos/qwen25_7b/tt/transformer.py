@@ -7,6 +7,7 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.decode_l1 import check_decode
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
@@ -43,7 +44,7 @@ def _check(mesh_device: ttnn.MeshDevice, config: QwenConfig, plan: ParallelPlan,
 class TtTransformer:
     """The model on a row of chips, for at least `batch` users of up to max_seq_len tokens each.
 
-    UserError, before anything is loaded, for numbers that cannot be, and if the model does not fit the chips' DRAM.
+    UserError, before anything is loaded, for numbers that cannot be, and if the model does not fit the chips' DRAM or L1.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class TtTransformer:
     ):
         _check(mesh_device, config, plan, batch, max_seq_len)
         decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
+        check_decode(config, plan, recipe, decode)
         check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len))
         self.mesh_device, self.config, self.plan = mesh_device, config, plan
         self.decode, self.recipe = decode, recipe

@@ -1,0 +1,44 @@
+"""A layer of the 14B and of the 32B runs in a core's L1 as it was planned, on every split that is meant for it, or is refused.
+
+Nothing is computed: it is for the library to say what it accepts, and what it gives out.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B
+from models.demos.qwen25_7b.perf.l1 import Picture, picture_pass, picture_step
+
+SEMAPHORES = 512  # bytes that collectives take at their first run
+ONE_LAYER = replace(
+    QWEN25_7B,
+    num_hidden_layers=1,
+    vocab_size=4096,
+    hidden_size=5120,
+    num_attention_heads=40,
+    num_key_value_heads=8,
+    bos_token_id=None,
+    eos_token_ids=(),
+)
+SIZES = {"14B": replace(ONE_LAYER, intermediate_size=13824), "32B": replace(ONE_LAYER, intermediate_size=27648)}
+FEWEST = {"14B": 2, "32B": 8}  # chips whose DRAM holds all its layers
+
+
+@pytest.mark.parametrize("model", SIZES)
+def test_a_layer_is_planned_or_refused(mesh_device, host_alone, model):
+    config, chips = SIZES[model], mesh_device.shape[1]
+    with host_alone():
+        if chips == 1:
+            with pytest.raises(UserError, match="40 of the model's 40 query heads.* use more chips a replica"):
+                picture_step(mesh_device, config, BFP8_KV8, 32)
+        elif chips >= FEWEST[model]:
+            assert_as_planned(picture_step(mesh_device, config, BFP8_KV8, 32))
+            assert_as_planned(picture_pass(mesh_device, config, BFP8_KV8, 512, continued=False))
+            assert_as_planned(picture_pass(mesh_device, config, BFP8_KV8, 512, continued=True))
+
+
+def assert_as_planned(picture: Picture) -> None:
+    for row in picture.rows:
+        assert row.tensors <= row.planned_tensors + SEMAPHORES, f"{row.planned.op}: {row}"
