@@ -10,7 +10,7 @@ RECIPES ?=
 ARGS ?=
 PYTHON = .venv/bin/python
 
-.PHONY: demo eval serve test test-n300 test-n150 test-t3k test-8x7 clean
+.PHONY: demo eval serve test test-7b test-n300 test-n150 test-t3k test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -22,19 +22,24 @@ eval: .venv/ready
 serve: .venv-vllm/ready
 	@MESH_DEVICE=$(MESH) sh scripts/serve.sh .venv-vllm $(or $(MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
 
-# Two processes at a time, one thread each: they share two cores better than one process with two threads.
+# Two processes at a time, one thread each: they share two cores better than one process with two threads. What has the 7B's
+# dims takes up to 11 GB, so it has a process of its own, one machine after the other.
 test: .venv/ready
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 --output-sync=target test-n300 test-t3k test-n150 test-8x7
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 --output-sync=target test-n300 test-7b test-t3k test-n150 test-8x7
 endif
 
 test-n300:
-	$(PYTHON) -m pytest --mesh N300
+	$(PYTHON) -m pytest --mesh N300 -k "not 7b"
+
+test-7b:
+	$(PYTHON) -m pytest --mesh N300 -k 7b
+	$(PYTHON) -m pytest --mesh N150 -k 7b tests/pcc tests/splits tests/perf
 
 test-n150:
-	$(PYTHON) -m pytest --mesh N150 tests/pcc tests/accuracy tests/splits tests/perf tests/golden_mesh/goldens
+	$(PYTHON) -m pytest --mesh N150 -k "not 7b" tests/pcc tests/accuracy tests/splits tests/perf tests/golden_mesh/goldens
 
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 tests/pcc tests/splits tests/perf
