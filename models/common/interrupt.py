@@ -34,6 +34,7 @@ class _State:
     over = False  # it was heard: raised no more
     shields = 0  # that are held over the program now
     taker: Optional[Callable[[], None]] = None  # what a Ctrl-C calls instead of interrupting
+    untaken = False  # a Ctrl-C is on its way to the taker
     shared: Optional[mmap.mmap] = None  # one byte, 1 while there is a taker; None where nobody supervises
 
 
@@ -142,7 +143,10 @@ def _listen(pipe: int) -> None:
     """The worker's thread: it hears also while the main thread is inside a library."""
     told = os.read(pipe, 1)
     while told == bytes([signal.SIGINT]) and _state.taker is not None:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+        _state.untaken = True
+        while _state.untaken and _state.taker is not None:  # a signal that comes just before readline waits is noticed too late
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+            time.sleep(AGAIN)
         told = os.read(pipe, 1)
     _state.by = told[0] if told else signal.SIGTERM  # nothing: the process that waits was killed
     while not _state.over:
@@ -152,7 +156,8 @@ def _listen(pipe: int) -> None:
 
 def _raise(number: int = 0, frame=None) -> None:
     if not came():
-        if _state.taker is not None:  # it may have been given up a moment ago
+        if _state.taker is not None and _state.untaken:  # it may have been given up a moment ago
+            _state.untaken = False
             _state.taker()
     elif not _state.shields and not _state.over:
         raise KeyboardInterrupt

@@ -4,6 +4,7 @@ import math
 import os
 import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -16,11 +17,11 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = f"{REPOSITORY}/models/demos/qwen25_7b/demo/demo.py"
+PATIENCE = 120  # seconds in which a program shows something, on a busy machine, too
 
 
 def bare(place: Path, **more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": f"{place}", "TMPDIR": f"{place}", "OMP_NUM_THREADS": "1", **more}
-
 
 class Terminal:
     """A program that has a terminal of its own, to which nothing else is attached."""
@@ -52,6 +53,7 @@ class Terminal:
         return self.shown[begin:]
 
     def _read(self) -> bytes:
+        assert select.select([self.screen], [], [], PATIENCE)[0], f"nothing more was shown after: {self.shown.decode()!r}"
         try:
             return os.read(self.screen, 1 << 16)
         except OSError:  # how Linux says that nobody has the terminal any more
