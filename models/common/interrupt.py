@@ -144,7 +144,8 @@ def _listen(pipe: int) -> None:
     told = os.read(pipe, 1)
     while told == bytes([signal.SIGINT]) and _state.taker is not None:
         _state.untaken = True
-        while _state.untaken and _state.taker is not None:  # a signal that comes just before readline waits is noticed too late
+        # Again until it is taken: one that comes just before readline waits would be noticed with the next key only.
+        while _state.untaken and _state.taker is not None:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
             time.sleep(AGAIN)
         told = os.read(pipe, 1)

@@ -23,6 +23,7 @@ PATIENCE = 120  # seconds in which a program shows something, on a busy machine,
 def bare(place: Path, **more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": f"{place}", "TMPDIR": f"{place}", "OMP_NUM_THREADS": "1", **more}
 
+
 class Terminal:
     """A program that has a terminal of its own, to which nothing else is attached."""
 
@@ -53,7 +54,8 @@ class Terminal:
         return self.shown[begin:]
 
     def _read(self) -> bytes:
-        assert select.select([self.screen], [], [], PATIENCE)[0], f"nothing more was shown after: {self.shown.decode()!r}"
+        waiting, _, _ = select.select([self.screen], [], [], PATIENCE)
+        assert waiting, f"nothing more was shown after {self.shown!r}"
         try:
             return os.read(self.screen, 1 << 16)
         except OSError:  # how Linux says that nobody has the terminal any more
