@@ -5,7 +5,6 @@ import os
 import random
 import resource
 import shutil
-import signal
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from models.common.errors import UserError
 from models.demos.qwen25_7b.loading.tiles import LEFT_FREE, TileFiles
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
+from tests.loading.child import Child, checksums, loaded
 from tests.loading.support import Said, assert_same, leftovers, load, made, tiles
 
 NORM = "model.layers.2.input_layernorm.weight"
@@ -153,11 +153,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(model, cache, right, monkeyp
 
 def test_a_write_that_the_system_cuts_short_leaves_nothing(model, cache, right):
     """The same with writes that really fail: no file may be longer than 64 kB."""
-
-    def short_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
-
-    said = in_child(lambda: loaded_right(model, cache, right), short_files)
+    said, pieces = loaded(model, cache, short_files)
+    assert pieces == checksums(right)
     assert len(said) == 1 and "cannot be written" in said[0] and "File too large" in said[0]
     assert not tiles(cache) and not leftovers(cache)
 
@@ -180,17 +177,19 @@ def test_a_cache_that_can_only_be_read_is_read(right):
         before = sorted(cache.rglob("*"))
         for path in (cache, *before):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        said = in_child(lambda: loaded_right(model, cache, right), become_nobody)
+        said, pieces = loaded(model, cache, become_nobody)
         for path in (cache, *before):
             path.chmod(0o755)
+        assert pieces == checksums(right)
         assert len(said) == 1 and "cannot be written" in said[0] and "what it has is used" in said[0]
         assert sorted(cache.rglob("*")) == before
         load(model, cache)
         for path in (cache, *cache.rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        said = in_child(lambda: loaded_right(model, cache, right), become_nobody)
+        said, pieces = loaded(model, cache, become_nobody)
         for path in (cache, *cache.rglob("*")):
             path.chmod(0o755)
+        assert pieces == checksums(right)
         assert len(said) == 2 and "mapped from" in said[1]
 
 
@@ -276,10 +275,12 @@ def test_builds_killed_twenty_times_leave_whole_tiles_and_end_in_a_right_load(mo
         if tiles(cache):
             for file in rng.sample(tiles(cache), len(tiles(cache)) // 2):  # so that there is something to build
                 file.unlink()
-        child = start(lambda: loaded_right(model, cache, right))
+        child = Child(model, cache)
+        child.go()
         time.sleep(rng.uniform(0, 0.4))
-        os.kill(child, signal.SIGKILL)
-        finished += os.waitpid(child, 0)[1] == 0
+        child.process.kill()
+        child.process.join()
+        finished += child.process.exitcode == 0
         files = TileFiles(cache)
         for file in files if cache.exists() else ():
             files.check(file)
@@ -289,42 +290,18 @@ def test_builds_killed_twenty_times_leave_whole_tiles_and_end_in_a_right_load(mo
 
 
 def test_two_processes_that_build_at_once_both_end_right(model, cache, right):
-    children = [start(lambda: loaded_right(model, cache, right)) for _ in range(3)]
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+    children = [Child(model, cache) for _ in range(3)]
+    for child in children:
+        child.go()
+    assert [child.result()[1] for child in children] == [checksums(right)] * 3
     assert len(tiles(cache)) == len(right) and not leftovers(cache)
     said = Said()
     assert_same(load(model, cache, said=said), right)
     assert "mapped from" in said[0]
 
 
-def loaded_right(model: Path, cache: Path, right) -> list[str]:
-    said = Said()
-    assert_same(load(model, cache, said=said), right)
-    return said
-
-
-def start(work) -> int:
-    """A child process that does it; its status is 0 if nothing was raised."""
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        work()
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def in_child(work, before) -> list[str]:
-    """What `work` returns in a process of its own, after `before`."""
-    reader, writer = os.pipe()
-    child = start(lambda: (before(), os.write(writer, json.dumps(work()).encode())))
-    os.close(writer)
-    with open(reader) as answer:
-        text = answer.read()
-    assert os.waitpid(child, 0)[1] == 0
-    return json.loads(text)
+def short_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
 
 
 def become_nobody() -> None:

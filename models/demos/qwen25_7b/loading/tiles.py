@@ -62,6 +62,8 @@ class TileFiles:
             return ttnn.load_tensor(file.path)
         except OSError as error:
             raise Damaged(f"{file.path}: cannot be read ({error.strerror})") from error
+        except RuntimeError as error:  # ttnn's for a file that it cannot open: it went since it was checked
+            raise Damaged(f"{file.path}: cannot be read ({_reason(error)})") from error
 
     def check(self, file: TileFile) -> None:
         """Damaged, unless its bytes are those that were written."""
