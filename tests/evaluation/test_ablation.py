@@ -15,11 +15,11 @@ FORMATS = ["bfloat8_b", "bfloat4_b"]
 def changes(variant, base) -> set[tuple[str, int, str]]:
     """(group, layer, format) of every difference; the LM head counts as layer -1."""
     places = [(group, i) for group in LAYER_GROUPS for i in range(LAYERS)]
-    found = {(g, i, getattr(variant.recipe.of_layer(i), g)) for g, i in places} - {
-        (g, i, getattr(base.of_layer(i), g)) for g, i in places
+    found = {(g, i, f"{getattr(variant.recipe.of_layer(i), g)}") for g, i in places} - {
+        (g, i, f"{getattr(base.of_layer(i), g)}") for g, i in places
     }
-    if variant.recipe.lm_head != base.lm_head:
-        found.add(("lm_head", -1, variant.recipe.lm_head))
+    if variant.recipe.lm_head.format != base.lm_head.format:
+        found.add(("lm_head", -1, variant.recipe.lm_head.format))
     return found
 
 

@@ -55,7 +55,7 @@ class Reference:
     @lru_cache(maxsize=None)
     def kept_in(self, recipe: Recipe) -> "Reference":
         """The same for judging a model that keeps its weights in the recipe's formats."""
-        formats = recipe.attention, recipe.mlp_in, recipe.mlp_out
+        formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
         return replace(self, rounded={i: rounded_layer(self.layer(i), self.config, *formats) for i in self.layers})
 
     def layer(self, i: int) -> Qwen2DecoderLayer:

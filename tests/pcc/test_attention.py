@@ -5,14 +5,14 @@ K has the 7B's peaks; users' blocks lie all over the cache, and whatever is not 
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import Grid
 from tests.pcc.attention_world import POSITIONS, AttentionWorld, mixed
 from tests.pcc.bench import assert_module
 
-PCC = {BF16: 0.999, BFP8: 0.999, BFP8_KV8: 0.999}
-CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, BFP8_KV8: 0.998}
+PCC = {BF16: 0.999, BFP8: 0.999, PERFORMANCE: 0.999}
+CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 WORKER_DISPATCH = Grid(8, 7)  # too few cores for the ops that take q and k, or k and v, of 32 users at once
 
 
@@ -56,7 +56,7 @@ def prefill(world, tokens, user=3):
 
 
 @pytest.mark.parametrize("batch", (7, MAX_USERS))
-@pytest.mark.parametrize("recipe", (BF16, BFP8), ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", (BF16, BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
 def test_decode_of_users_at_different_positions(world_of, recipe, batch):
     decode(world_of(recipe, batch), mixed(batch))
 
@@ -76,7 +76,7 @@ def test_prefill_of_a_prompt(world_of, recipe, tokens):
     prefill(world_of(recipe, 7), tokens)
 
 
-@pytest.mark.parametrize("recipe", (BFP8, BFP8_KV8), ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", (BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
 def test_prefill_of_prompts_side_by_side(world_of, recipe):
     """Each as if it were alone: bit for bit, but for what a longer product's rows differ in the last place."""
     world = world_of(recipe, 7)
@@ -116,9 +116,6 @@ def test_blocks_of_64_and_128_tokens(mesh_device, reference, block):
     world.cache.assert_wrote([1], [256], case.written, **prefilled(BFP8))
 
 
-def test_decode_with_an_8_bit_cache(world_of):
-    decode(world_of(BFP8_KV8, 7), mixed(7))
-
-
-def test_prefill_with_an_8_bit_cache(world_of):
-    prefill(world_of(BFP8_KV8, 7), 128)
+@pytest.mark.parametrize("tokens", (33, 128, 256))  # of a single one some pair is small by chance, and 8 bits lose it
+def test_prefill_with_an_8_bit_cache(world_of, tokens):
+    prefill(world_of(PERFORMANCE, 7), tokens)

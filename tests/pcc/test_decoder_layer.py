@@ -2,16 +2,16 @@
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from tests.pcc.attention_world import AttentionWorld, mixed
-from tests.pcc.bench import assert_module
+from tests.pcc.bench import assert_mlp
 
-PCC = {BF16: 0.998, BFP8: 0.998}
-CACHE_PCC = {BF16: 0.9999, BFP8: 0.998}
+PCC = {BF16: 0.998, BFP8: 0.998, PERFORMANCE: 0.998}
+CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 
 
 class LayerWorld(AttentionWorld):
@@ -43,11 +43,11 @@ def world(mesh_device, reference, recipe):
     return LayerWorld(mesh_device, reference, recipe, batch=MAX_USERS)
 
 
-def assert_layer(chips, case, pcc, gain=None):
+def assert_layer(chips, recipe, case, gain=None):
     """The residual stream's loud channels drown what a layer adds: that must be right by itself, too."""
-    assert_module(chips, case.expected, in_format=case.in_format, pcc=pcc)
+    assert_mlp(chips, recipe, case.expected, case.in_format, pcc=PCC[recipe])
     added = [chip - case.x for chip in chips]
-    assert_module(added, case.expected - case.x, in_format=case.in_format - case.x, pcc=pcc, gain=gain)
+    assert_mlp(added, recipe, case.expected - case.x, case.in_format - case.x, pcc=PCC[recipe], gain=gain)
 
 
 def test_decode_of_32_users(world, recipe):
@@ -56,7 +56,7 @@ def test_decode_of_32_users(world, recipe):
         case = world.reference.layer_step(i, positions)
         world.cache.fill(case.past)
         chips = world.run_decode(layer, case.x, positions)
-        assert_layer(chips, case, PCC[recipe], gain=world.decode_gain)
+        assert_layer(chips, recipe, case, gain=world.decode_gain)
         world.cache.assert_wrote(range(MAX_USERS), positions, case.written, pcc=CACHE_PCC[recipe])
 
 
@@ -66,5 +66,5 @@ def test_prefill_of_a_prompt(world, recipe, tokens, user=5):
         case = world.reference.layer_prompt(i, tokens)
         world.cache.fill([])
         chips = world.run_prefill(layer, case.x, user)
-        assert_layer(chips, case, PCC[recipe])
+        assert_layer(chips, recipe, case)
         world.cache.assert_wrote([user], [0], case.written, pcc=CACHE_PCC[recipe], to_the_end=True)

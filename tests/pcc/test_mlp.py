@@ -2,14 +2,14 @@
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import residual_stream
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
-from tests.pcc.bench import assert_module
+from tests.pcc.bench import assert_mlp
 from tests.pcc.reference import bf16
 
-PCC = {BF16: 0.9999, BFP8: 0.999}
+PCC = {BF16: 0.9999, BFP8: 0.999, PERFORMANCE: 0.999}
 
 
 @pytest.fixture(scope="module", params=PCC, ids=lambda recipe: recipe.name)
@@ -31,7 +31,7 @@ def given(reference, i, *shape):
 
 def assert_right(chips, reference, recipe, i, x):
     expected, in_format = (layer.mlp(x) for layer in reference.kept_in(recipe).both(i))
-    assert_module(chips, expected, in_format=in_format, pcc=PCC[recipe])
+    assert_mlp(chips, recipe, expected, in_format, pcc=PCC[recipe])
 
 
 def test_decode_of_32_users(bench, reference, recipe, mlps):

@@ -13,7 +13,7 @@ import torch
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
 from tests.pcc.reference import Reference
-from tests.pcc.test_transformer import PROMPTS, STEPS, Talk, assert_logits
+from tests.pcc.test_transformer import STEPS, Talk, assert_logits
 
 ONE_LAYER = replace(
     QWEN25_7B, num_hidden_layers=1, vocab_size=4096, tie_word_embeddings=True, bos_token_id=None, eos_token_ids=()

@@ -38,7 +38,7 @@ class Sampled:
         self.plan = ParallelPlan.make(
             replace(QWEN25_7B, vocab_size=vocab_size, eos_token_ids=(), bos_token_id=0), mesh_device.shape[1]
         )
-        self.pieces = pieces_of(self.plan.vocab // TILE, BFP8.lm_head)
+        self.pieces = pieces_of(self.plan.vocab // TILE, BFP8.lm_head.format)
         self.sampler = TtSampler(mesh_device, self.plan, self.pieces)
         self.tokens = replicate(torch.zeros(1, 1, 1, MAX_USERS).int(), mesh_device, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
 

@@ -8,7 +8,7 @@ import torch
 import ttnn
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.perf.commands.matmuls import decode_plans
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_matmul import TILE_BYTES
@@ -122,18 +122,21 @@ def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
     assert {len(tensor.device_coords()) for tensor in read} == {1}, "every chip holds the same: one is read"
 
 
-@pytest.mark.parametrize("recipe", [BFP8, BF16], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", [BFP8, BF16, PERFORMANCE], ids=lambda recipe: recipe.name)
 @pytest.mark.parametrize("tp, most", [(1, 0.04), (2, 0.04), (4, 0.08), (8, 0.08)])
 def test_a_step_reads_little_more_than_the_model_has(tp, most, recipe):
-    """What fills up heads, columns and banks, of all that is streamed."""
+    """What fills up heads, columns and banks, of all that is streamed; most of it in attention and down, whose share is larger
+    where gate and up have 4 bits."""
     step = step_bytes(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, USERS, 0)
-    config, tile = QWEN25_7B, TILE_BYTES[recipe.mlp_in] / 1024
-    layer = config.hidden_size * (36 * 128 + 28 * 128 + 3 * config.intermediate_size)
-    model = (config.num_hidden_layers * layer + config.hidden_size * config.vocab_size) * tile / tp
-    if tp == 8:  # each KV head is on two chips
-        model += config.num_hidden_layers * config.hidden_size * 2 * 4 * 128 * tile / tp
+    config = QWEN25_7B
+    attention, mlp_in, mlp_out, lm_head = (
+        TILE_BYTES[group.format] / 1024 for group in (recipe.attention, recipe.mlp_in, recipe.mlp_out, recipe.lm_head)
+    )
+    heads = 36 * 128 + 28 * 128 + (2 * 4 * 128 if tp == 8 else 0)  # of eight chips two have each KV head
+    layer = heads * attention + config.intermediate_size * (2 * mlp_in + mlp_out)
+    model = config.hidden_size * (config.num_hidden_layers * layer + config.vocab_size * lm_head) / tp
     assert step.weights - step.padding == pytest.approx(model)
-    assert step.padding <= most * (step.weights - step.padding)
+    assert step.padding <= most * (step.weights - step.padding) * (1.3 if recipe == PERFORMANCE else 1)
 
 
 def test_the_table_of_matmuls_is_what_the_modules_do(model):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B
+from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.perf.l1 import Picture, picture_pass, picture_step
 from models.demos.qwen25_7b.perf.l1_report import draw, l1_table
 from models.demos.qwen25_7b.plans.l1 import L1
@@ -27,8 +27,8 @@ def config(size):
 @pytest.fixture(scope="module", params=["step", "pass", "continued pass"])
 def picture(request, mesh_device, config) -> Picture:
     if request.param == "step":
-        return picture_step(mesh_device, config, BFP8_KV8, 32)
-    return picture_pass(mesh_device, config, BFP8_KV8, 256, continued="continued" in request.param)
+        return picture_step(mesh_device, config, PERFORMANCE, 32)
+    return picture_pass(mesh_device, config, PERFORMANCE, 256, continued="continued" in request.param)
 
 
 def test_every_tensor_of_a_layer_is_planned_and_no_other(picture):

@@ -44,10 +44,10 @@ def in_l1(name: str, call: str) -> Op:
 
 ALL_REDUCE = in_l1("AllReduceAsync", "all_reduce_async")
 WEIGHTS = 28 * 112 * (72 + 56) * 1088 + 2 * 112 * 396 * 1088  # bytes of STEP's, without padding
+LAYER = (in_l1("LayerNorm", "rms_norm"), streaming(3584, 2304), attention(), streaming(1792, 3584), ALL_REDUCE)
 STEP = Step(
-    28,
     before=(),
-    layer=(in_l1("LayerNorm", "rms_norm"), streaming(3584, 2304), attention(), streaming(1792, 3584), ALL_REDUCE),
+    kinds=((LAYER, 28),),
     after=(streaming(3584, 12672), streaming(3584, 12672)),
 )
 

@@ -5,7 +5,7 @@ import torch
 import ttnn
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BFP8_KV8
+from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
 from models.demos.qwen25_7b.plans.blocks import attention_table
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -25,7 +25,7 @@ def replicas(mesh_device, queues) -> dict[bool, Replica]:
     """Traced and not, over the same model and caches."""
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
     config, how = checkpoint.config, dict(users=USERS, max_seq_len=160, queues=queues)
-    traced = Replica.load(mesh_device, checkpoint, config, BFP8_KV8, traced=True, **how)
+    traced = Replica.load(mesh_device, checkpoint, config, PERFORMANCE, traced=True, **how)
     return {True: traced, False: Replica(traced.model, traced.caches, traced=False, queues=queues)}
 
 

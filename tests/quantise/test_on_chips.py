@@ -1,17 +1,13 @@
 """What the tool wrote, run by a recipe whose formats hold it: the same numbers as Hugging Face's from the same file."""
 
-from dataclasses import replace
-
 import pytest
 
-from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 from tests.pcc.reference import Reference
 from tests.pcc.test_transformer import STEPS, Talk, assert_logits
-
-FOUR_BITS = replace(BFP8, name="gate and up in 4 bits", mlp_in="bfloat4_b")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +19,7 @@ def reference(quantised) -> Reference:
 
 
 def test_logits_are_hugging_faces_of_the_same_weights(mesh_device, reference):
-    talk = Talk(mesh_device, reference, FOUR_BITS)
+    talk = Talk(mesh_device, reference, PERFORMANCE)
     ours = [talk.prompts(), *(talk.step(step) for step in range(STEPS))]
     theirs = [[reference.model(text[None]).logits[0, at - 1 - STEPS] for text in talk.texts] for at in range(STEPS + 1)]
     for logits, expected in zip(ours, theirs, strict=True):

@@ -12,7 +12,7 @@ import torch
 import ttnn
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, PERFORMANCE, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
@@ -100,7 +100,7 @@ def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
 FIRST_DIFFERS = replace(BFP8_KV8, name="bfp8-kv8, layer 0 bf16", different=((0, BF16),))
 
 
-@pytest.mark.parametrize("recipe", [BF16, BFP8, FIRST_DIFFERS], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE, FIRST_DIFFERS], ids=lambda recipe: recipe.name)
 def test_the_budget_is_what_layers_take(mesh_device, recipe, monkeypatch):
     config = replace(QWEN25_7B, num_hidden_layers=2)
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
@@ -109,8 +109,8 @@ def test_the_budget_is_what_layers_take(mesh_device, recipe, monkeypatch):
     budget = budget_of(config, plan, recipe, 7, 300)
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     of_layers = [recipe.of_layer(i) for i in range(2)]
-    assert [layer.mlp.down.weight.dtype for layer in model.layers] == [dtype_of(r.mlp_out) for r in of_layers]
-    assert [layer.attention.o.weight.dtype for layer in model.layers] == [dtype_of(r.attention) for r in of_layers]
+    assert [layer.mlp.down.weight.dtype for layer in model.layers] == [dtype_of(r.mlp_out.format) for r in of_layers]
+    assert [layer.attention.o.weight.dtype for layer in model.layers] == [dtype_of(r.attention.format) for r in of_layers]
     assert [cache.keys.dtype for cache in caches] == [dtype_of(r.kv_cache) for r in of_layers]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B
+from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.perf.l1 import Picture, picture_pass, picture_step
 
 SEMAPHORES = 512  # bytes that collectives take at their first run
@@ -32,11 +32,11 @@ def test_a_layer_is_planned_or_refused(mesh_device, host_alone, model):
     with host_alone():
         if chips == 1:
             with pytest.raises(UserError, match="40 of the model's 40 query heads.* use more chips a replica"):
-                picture_step(mesh_device, config, BFP8_KV8, 32)
+                picture_step(mesh_device, config, PERFORMANCE, 32)
         elif chips >= FEWEST[model]:
-            assert_as_planned(picture_step(mesh_device, config, BFP8_KV8, 32))
-            assert_as_planned(picture_pass(mesh_device, config, BFP8_KV8, 512, continued=False))
-            assert_as_planned(picture_pass(mesh_device, config, BFP8_KV8, 512, continued=True))
+            assert_as_planned(picture_step(mesh_device, config, PERFORMANCE, 32))
+            assert_as_planned(picture_pass(mesh_device, config, PERFORMANCE, 512, continued=False))
+            assert_as_planned(picture_pass(mesh_device, config, PERFORMANCE, 512, continued=True))
 
 
 def assert_as_planned(picture: Picture) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.loading.inventory import inventory
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights, Piece
@@ -33,7 +33,7 @@ class Recorder:
 
 
 # Its second layer follows another.
-MIXED = replace(BFP8, name="mixed", different=((1, BF16),))
+MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
 
 
 @pytest.mark.parametrize("recipe", [BF16, BFP8, MIXED], ids=lambda recipe: recipe.name)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.plans.decode_l1 import check_decode, decode_moments
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid
@@ -57,7 +57,7 @@ def refusal(*case) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("recipe", [BF16, BFP8], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE], ids=lambda recipe: recipe.name)
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("model", SIZES)

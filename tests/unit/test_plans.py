@@ -64,15 +64,15 @@ def projections(config, grid, tp, recipe) -> dict[str, Projection]:
     q, qkv = plan.q_heads * head, (plan.q_heads + 2 * plan.kv_heads) * head
     product = GateUpPlan.make(config, plan, recipe)
     most = 2 * HALF_CORES if product.joined else grid.cores
-    gate = Projection(hidden, product.weights()[0], recipe.mlp_in, residual, most)
+    gate = Projection(hidden, product.weights()[0], recipe.mlp_in.format, residual, most)
     between = max(n for n in divisors(product.tiles) if n <= grid.cores)  # cores that hold gate times up
     vocab = plan.vocab // TILE
     return {
-        "qkv": Projection(hidden, qkv, recipe.attention, residual, grid.cores, head),
-        "o": Projection(q, hidden, recipe.attention, plan.q_heads, residual),
+        "qkv": Projection(hidden, qkv, recipe.attention.format, residual, grid.cores, head),
+        "o": Projection(q, hidden, recipe.attention.format, plan.q_heads, residual),
         "gate": gate,
-        "down": Projection(product.tiles, hidden, recipe.mlp_out, between, residual),
-        "lm_head": Projection(hidden, vocab // pieces_of(vocab, recipe.lm_head), recipe.lm_head, residual, grid.cores),
+        "down": Projection(product.tiles, hidden, recipe.mlp_out.format, between, residual),
+        "lm_head": Projection(hidden, vocab // pieces_of(vocab, recipe.lm_head.format), recipe.lm_head.format, residual, grid.cores),
     }
 
 
@@ -162,7 +162,7 @@ def test_gate_and_up_are_joined_where_that_saves_a_megabyte_and_three_percent(co
     held = -(-mlp // 4) * 4  # so that each half lies evenly on four cores
     apart = 2 * hidden * banked(mlp) + mlp * banked(hidden)
     joined = hidden * banked(2 * held) + held * banked(hidden)
-    tile = TILE_BYTES[recipe.mlp_in]
+    tile = TILE_BYTES[recipe.mlp_in.format]
     worth = (apart - joined) * tile >= 1e6 and apart - joined >= 0.03 * apart
     got = GateUpPlan.make(config, plan, recipe)
     assert got == (GateUpPlan(held, True) if worth else GateUpPlan(mlp, False))

@@ -22,7 +22,7 @@ def _show_table(argv: list[str] | None) -> None:
     import shutil
 
     from models.common.mesh import check_tp, machine
-    from models.demos.qwen25_7b.config import QWEN25_7B
+    from models.demos.qwen25_7b.config import QWEN25_7B, recipe_named
     from models.demos.qwen25_7b.loading.bench.checkpoint import SEVENTH
     from models.demos.qwen25_7b.loading.bench.table import Bench
     from models.demos.qwen25_7b.loading.place import default_root
@@ -31,6 +31,7 @@ def _show_table(argv: list[str] | None) -> None:
     kind = machine(args.mesh)
     tp = kind.chips if args.tp is None else args.tp
     check_tp(kind.name, tp)
+    recipe_named(args.recipe)  # which is there, before anything is made
     directory = args.directory or default_root().with_name("qwen25-7b-ttnn-bench")
     bench = Bench(directory, kind.name, tp, args.recipe, args.backend, args.values, complain)
     try:
@@ -46,13 +47,13 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     from pathlib import Path
 
     from models.common.options import Parser, add_machine
-    from models.demos.qwen25_7b.config import RECIPES
+    from models.demos.qwen25_7b.config.recipe_file import KNOWN
 
     parser = Parser(prog="python -m models.demos.qwen25_7b.bench_load", description=__doc__.splitlines()[0])
     option = parser.add_argument
     add_machine(parser)
     option("--tp", type=int, help="chips that share the model (default: all of the mesh)")
-    option("--recipe", default="bfp8", choices=sorted(RECIPES), help="number formats (default: %(default)s)")
+    option("--recipe", default="bfp8", help=f"number formats: {KNOWN} (default: %(default)s)")
     option("--seventh", action="store_true", help="a checkpoint of 4 layers and a seventh of the words")
     option("--values", action="store_true", help="load once more with the values of a golden mesh")
     option("--directory", type=Path, help="room for checkpoint and cache, 24 GB (default: beside the cache)")

@@ -2,8 +2,10 @@
 
 from .parallel_plan import TILE, ParallelPlan
 from .qwen_config import QWEN25_7B, ConfigError, QwenConfig
-from .recipe import BF16, BFP8, BFP8_KV8, RECIPES, Recipe
+from .recipe import ACCURACY, BF16, BFP8, BFP8_KV8, PERFORMANCE, RECIPES, Group, Recipe
+from .recipe_file import recipe_named
 
 __all__ = [
-    "BF16", "BFP8", "BFP8_KV8", "QWEN25_7B", "RECIPES", "TILE", "ConfigError", "ParallelPlan", "QwenConfig", "Recipe",
+    "ACCURACY", "BF16", "BFP8", "BFP8_KV8", "PERFORMANCE", "QWEN25_7B", "RECIPES", "TILE", "ConfigError", "Group",
+    "ParallelPlan", "QwenConfig", "Recipe", "recipe_named",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from models.common.options import Parser, add_machine
-from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.config.options import add_recipe
 from models.demos.qwen25_7b.loading.place import default_root
 
 CONTEXT = 1024  # tokens a user, unless the options or the model say otherwise
@@ -17,12 +17,7 @@ def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
     add_machine(parser)
     option("--tp", type=int, help="chips that share a replica of the model (default: all of the mesh)")
     option("--model", help="directory or hub id of a checkpoint (default: the small one of this repository)")
-    option(
-        "--recipe",
-        default="bfp8",
-        choices=sorted(RECIPES),
-        help="number formats of weights and cache (default: %(default)s)",
-    )
+    add_recipe(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", help="one user's prompt")
     what.add_argument("--prompt-file", type=Path, help="one user's prompt: a text file of any length up to the context")

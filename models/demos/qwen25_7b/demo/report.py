@@ -10,6 +10,7 @@ from tqdm import tqdm
 from models.common.terminal import printable, say
 
 if TYPE_CHECKING:
+    from models.demos.qwen25_7b.config import Recipe
     from models.demos.qwen25_7b.config.sampling import Sampling
 
 
@@ -78,7 +79,7 @@ class Report:
         self.tokens[user] += 1
         self.end = now
 
-    def summary(self, where: str, recipe: str) -> str:
+    def summary(self, where: str, recipe: "Recipe") -> str:
         """Prefills run one after the other, so a user's time to first token is the step from the one before."""
         marks = [self.begin, *self.first]
         prefills = [after - before for before, after in zip(marks, marks[1:])]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from models.demos.qwen25_7b.config import Recipe
+from models.demos.qwen25_7b.config import Group, Recipe
 from models.demos.qwen25_7b.config.recipe import Format
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head", "kv_cache")
@@ -58,5 +58,6 @@ def _in_layer(base: Recipe, layer: int, group: str | None, format: str) -> Recip
 
 def _with(recipe: Recipe, group: str, format: str) -> Recipe:
     """The group in this format in every layer, in those that differ, too."""
-    different = tuple((i, replace(of_layer, **{group: format})) for i, of_layer in recipe.different)
-    return replace(recipe, **{group: format}, different=different)
+    change = {group: format if group == "kv_cache" else Group(format)}
+    different = tuple((i, replace(of_layer, **change)) for i, of_layer in recipe.different)
+    return replace(recipe, **change, different=different)

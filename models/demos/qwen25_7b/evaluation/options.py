@@ -6,7 +6,6 @@ from pathlib import Path
 from models.common.errors import UserError
 from models.common.mesh import machine
 from models.common.options import add_machine as add_mesh
-from models.demos.qwen25_7b.config import RECIPES, Recipe
 from models.demos.qwen25_7b.evaluation.subject import Split, Subject
 
 OUT = Path("generated/evaluation")  # git ignores it
@@ -47,12 +46,6 @@ def check_sample(args: argparse.Namespace, longest: int) -> None:
 
 def split_of(args: argparse.Namespace, subject: Subject) -> Split:
     return Split.of(machine(args.mesh), subject.config, args.tp)
-
-
-def recipe_of(name: str) -> Recipe:
-    if name not in RECIPES:
-        raise UserError(f"there are the recipes {', '.join(RECIPES)}; got {name!r}")
-    return RECIPES[name]
 
 
 def words_of(option: str, value: str, known: tuple[str, ...]) -> list[str]:

@@ -23,35 +23,39 @@ class _Nothing:
 
 
 def inventory(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[Piece]:
-    """In order, each piece once, however many chips hold it. What is padding alone is left out: it is made in no time."""
+    """In order, each piece once, however many chips hold it. What is padding alone is left out: it is made in no time.
+
+    UserError: the recipe has layers that the model has not.
+    """
     pieces = (piece for weight in _weights(config, plan, recipe) for piece in weight)
     return list(dict.fromkeys(piece for piece in pieces if piece.part.tensors))
 
 
 def _weights(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> Iterator[list[Piece]]:
+    recipe.check_layers(config.num_hidden_layers)
     weights = ModelWeights({}, config, plan, _Nothing())
     yield weights.embedding.pieces_as(BF16, tiled=False)
     for i in range(config.num_hidden_layers):
         layer, followed = weights.layer(i), recipe.of_layer(i)
         product = GateUpPlan.make(config, plan, followed)
         yield layer.input_norm.pieces_as(BF16, tiled=False)
-        yield layer.attention.qkv.pieces_as(followed.attention, tiled=True)
+        yield layer.attention.qkv.pieces_as(followed.attention.format, tiled=True)
         yield layer.attention.qkv_bias.pieces_as(BF16, tiled=True)
-        yield layer.attention.o.pieces_as(followed.attention, tiled=True)
+        yield layer.attention.o.pieces_as(followed.attention.format, tiled=True)
         yield layer.post_attention_norm.pieces_as(BF16, tiled=False)
         gate, up, down = (w.filled(product.tiles * TILE) for w in (layer.mlp.gate, layer.mlp.up, layer.mlp.down))
         for weight in [gate.beside(up)] if product.joined else [gate, up]:
-            yield weight.pieces_as(followed.mlp_in, tiled=True)
-        yield down.pieces_as(followed.mlp_out, tiled=True)
+            yield weight.pieces_as(followed.mlp_in.format, tiled=True)
+        yield down.pieces_as(followed.mlp_out.format, tiled=True)
     yield weights.final_norm.pieces_as(BF16, tiled=False)
     yield from _lm_head(weights.lm_head, plan, recipe)
 
 
 def _lm_head(weight: Weight, plan: ParallelPlan, recipe: Recipe) -> Iterator[list[Piece]]:
-    count = pieces_of(plan.vocab // TILE, recipe.lm_head)
+    count = pieces_of(plan.vocab // TILE, recipe.lm_head.format)
     columns = plan.vocab // count
     for i in range(count):
-        yield weight.narrow(i * columns, columns).pieces_as(recipe.lm_head, tiled=True)
+        yield weight.narrow(i * columns, columns).pieces_as(recipe.lm_head.format, tiled=True)
 
 
 def piece_bytes(piece: Piece) -> int:

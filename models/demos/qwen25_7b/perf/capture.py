@@ -1,9 +1,11 @@
-"""The device operations of a decode step and of prefill passes, captured from a model of one layer with the real dims and no real weights."""
+"""The device operations of a decode step and of prefill passes, captured from a model of few layers with the real dims and no real
+weights."""
 
 import gc
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Sequence
 
 import torch
 import ttnn
@@ -15,18 +17,28 @@ from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
-LAYER = "decoder_layer"  # the scope that marks a layer's operations in the graph
+LAYER = "decoder_layer_"  # and its number: the scope that marks a layer's operations in the graph
 CONTEXT = 64  # tokens a user in the cache of the captured model; no operation's plan depends on it
 
 
 @dataclass(frozen=True)
 class Step:
-    """A decode step or a prefill pass: `before`, then `layers` times `layer`, then `after`."""
+    """A decode step or a prefill pass: `before`, the layers, then `after`."""
 
-    layers: int
     before: tuple[Op, ...]
-    layer: tuple[Op, ...]
+    kinds: tuple[
+        tuple[tuple[Op, ...], int], ...
+    ]  # operations of a layer, and how many layers have them; layer 0's first
     after: tuple[Op, ...]
+
+    @property
+    def layer(self) -> tuple[Op, ...]:
+        """Of layer 0."""
+        return self.kinds[0][0]
+
+    @property
+    def layers(self) -> int:
+        return sum(count for _, count in self.kinds)
 
 
 class ZeroWeights:
@@ -40,33 +52,39 @@ class ZeroWeights:
 
 
 def capture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int) -> Step:
-    """What a step of `config` launches on a row of chips: one layer is built and run, all of them are alike."""
-    with one_layer(mesh_device, config, recipe, batch, CONTEXT) as replica:
-        return _captured(replica, replica.launch, config.num_hidden_layers)
+    """What a step of `config` launches on a row of chips: a layer of each kind that the recipe has is built and run."""
+    with a_layer_of_each(mesh_device, config, recipe, batch, CONTEXT) as replica:
+        return _captured(replica, replica.launch, list(kinds_of(config, recipe).values()))
 
 
 def capture_passes(
     mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int
 ) -> list[tuple[Pass, Step]]:
     """The passes that compute a prompt of `tokens` tokens, each with what it launches; equal kinds are captured once."""
-    with one_layer(mesh_device, config, recipe, 1, tokens) as replica:
+    counts = list(kinds_of(config, recipe).values())
+    with a_layer_of_each(mesh_device, config, recipe, 1, tokens) as replica:
         prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
         steps, passes = {}, plan_passes([prompt], replica.model.longest_pass, replica.block)
         for work in passes:
             kind = work.rows, work.continued, bool(work.answered)
             if kind not in steps:
-                steps[kind] = _captured(replica, lambda: replica.prefill(work), config.num_hidden_layers)
+                steps[kind] = _captured(replica, lambda: replica.prefill(work), counts)
         return [(work, steps[work.rows, work.continued, bool(work.answered)]) for work in passes]
 
 
+def kinds_of(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
+    """What the layers follow, and how many follow it; what layer 0 follows is first."""
+    return Counter(replace(recipe.of_layer(i), different=()) for i in range(config.num_hidden_layers))
+
+
 @contextmanager
-def one_layer(mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int) -> Iterator[Replica]:
-    """A replica of a model with one layer and no values."""
+def a_layer_of_each(mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int) -> Iterator[Replica]:
+    """A replica of a model without values that has one layer of each kind."""
     gc.collect()  # an earlier one that its user's frame still named when it was closed
-    single = replace(config, num_hidden_layers=1)
-    replica = Replica.load(
-        mesh_device, ZeroWeights(single), single, recipe, users=users, max_seq_len=context, traced=False
-    )
+    kinds = kinds_of(config, recipe)
+    few = replace(config, num_hidden_layers=len(kinds))
+    recipe = replace(recipe, different=tuple(enumerate(kinds)))
+    replica = Replica.load(mesh_device, ZeroWeights(few), few, recipe, users=users, max_seq_len=context, traced=False)
     try:
         yield replica
     finally:
@@ -75,15 +93,20 @@ def one_layer(mesh_device, config: QwenConfig, recipe: Recipe, users: int, conte
         gc.collect()  # a replica refers to itself, and holds memory of the chips
 
 
-def _captured(replica: Replica, run: Callable[[], None], layers: int) -> Step:
+def _captured(replica: Replica, run: Callable[[], None], counts: Sequence[int]) -> Step:
     run()  # compiles, so that what is captured is a step like any other
+    return split(operations(graph_of(replica, run)), counts)
+
+
+def graph_of(replica: Replica, run: Callable[[], None]) -> list[dict]:
+    """The nodes of what `run` does, with its layers marked."""
     with marked_layers(replica.model):
         ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
         try:
             run()
         finally:
             nodes = ttnn.graph.end_graph_capture()
-    return split(operations(nodes), layers)
+    return nodes
 
 
 FORWARDS = ("forward_decode", "forward_prefill", "forward_continued")
@@ -92,9 +115,9 @@ FORWARDS = ("forward_decode", "forward_prefill", "forward_continued")
 @contextmanager
 def marked_layers(model: TtTransformer) -> Iterator[None]:
     """Inside, a captured graph has a scope LAYER around what a layer's forward launches."""
-    for layer in model.layers:
+    for i, layer in enumerate(model.layers):
         for name in FORWARDS:
-            setattr(layer, name, _scoped(getattr(layer, name)))
+            setattr(layer, name, _scoped(getattr(layer, name), f"{LAYER}{i}"))
     try:
         yield
     finally:
@@ -103,9 +126,9 @@ def marked_layers(model: TtTransformer) -> Iterator[None]:
                 delattr(layer, name)  # the class's method is seen again
 
 
-def _scoped(function):
+def _scoped(function, name: str):
     def scoped(*args, **kwargs):
-        ttnn.graph.track_function_start(LAYER)
+        ttnn.graph.track_function_start(name)
         try:
             return function(*args, **kwargs)
         finally:
@@ -114,9 +137,10 @@ def _scoped(function):
     return scoped
 
 
-def split(ops: list[Op], layers: int) -> Step:
-    """ops: of a step with one marked layer."""
-    inside = [i for i, op in enumerate(ops) if LAYER in op.marks]
-    first, last = inside[0], inside[-1] + 1
-    assert len(inside) == last - first, "a layer's operations are not in one piece"
-    return Step(layers, tuple(ops[:first]), tuple(ops[first:last]), tuple(ops[last:]))
+def split(ops: list[Op], counts: Sequence[int]) -> Step:
+    """ops: of a step with a marked layer of each kind. counts: layers of that kind."""
+    pieces = [[i for i, op in enumerate(ops) if f"{LAYER}{kind}" in op.marks] for kind in range(len(counts))]
+    first, last = pieces[0][0], pieces[-1][-1] + 1
+    assert sum(pieces, []) == list(range(first, last)), "the layers' operations are not in pieces, one after the other"
+    kinds = tuple((tuple(ops[i] for i in piece), count) for piece, count in zip(pieces, counts))
+    return Step(tuple(ops[:first]), kinds, tuple(ops[last:]))

@@ -7,7 +7,7 @@ from typing import Callable, Iterator, Sequence
 import ttnn
 
 from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.perf.capture import CONTEXT, LAYER, marked_layers, one_layer
+from models.demos.qwen25_7b.perf.capture import CONTEXT, LAYER, a_layer_of_each, graph_of
 from models.demos.qwen25_7b.perf.captured import SUFFIX
 from models.demos.qwen25_7b.plans.decode_l1 import decode_moments
 from models.demos.qwen25_7b.plans.grids import padded_rows
@@ -65,9 +65,12 @@ class Picture:
     stays_taken: int  # as ttnn has it
 
 
+FIRST = f"{LAYER}0"
+
+
 def picture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, users: int) -> Picture:
     """Of a layer in a decode step."""
-    with one_layer(mesh_device, config, recipe, users, CONTEXT) as replica:
+    with a_layer_of_each(mesh_device, config, recipe, users, CONTEXT) as replica:
         moments = decode_moments(config, replica.model.plan, recipe.of_layer(0), replica.model.decode)
         return _picture(replica, users, list(moments), replica.launch)
 
@@ -76,7 +79,7 @@ def picture_pass(
     mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, rows: int, continued: bool
 ) -> Picture:
     """Of a layer in a prefill pass of `rows` rows, or of as many as fit, over a whole prompt, or after a pass as long."""
-    with one_layer(mesh_device, config, recipe, 1, 2 * rows) as replica:
+    with a_layer_of_each(mesh_device, config, recipe, 1, 2 * rows) as replica:
         rows = min(padded_rows(rows), replica.model.longest_pass)
         moments = replica.model.prefill_plans(rows)[0].moments(recipe.of_layer(0).kv_cache)
         others = {"attention"} if continued else {"attention to the cache", "heads side by side"}
@@ -89,12 +92,7 @@ def picture_pass(
 def _picture(replica: Replica, work: int, moments: Sequence[Moment], run: Callable[[], None]) -> Picture:
     """Captured at its first run: later ones reuse programs, and ttnn does not report their circular buffers."""
     view = ttnn.get_memory_view(replica.mesh_device, ttnn.BufferType.L1)
-    with marked_layers(replica.model):
-        ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
-        try:
-            run()
-        finally:
-            nodes = ttnn.graph.end_graph_capture()
+    nodes = graph_of(replica, run)
     return Picture(
         work,
         tuple(side_by_side(moments, list(taken(nodes)))),
@@ -104,16 +102,16 @@ def _picture(replica: Replica, work: int, moments: Sequence[Moment], run: Callab
 
 
 def taken(nodes: Sequence[dict]) -> Iterator[Taken]:
-    """Of each device operation of the marked layer. nodes: what ttnn.graph.end_graph_capture returns."""
+    """Of each device operation of layer 0. nodes: what ttnn.graph.end_graph_capture returns."""
     scopes, inside, lying, found = [], 0, {}, []
     for node in nodes:
         kind, params = node["node_type"], node["params"]
         if kind == "function_start":
             scopes.append([params["name"], sum(lying.values()), []])
-            inside += params["name"] == LAYER
+            inside += params["name"] == FIRST
         elif kind == "function_end":
             name, tensors, buffers = scopes.pop()
-            inside -= name == LAYER
+            inside -= name == FIRST
             if inside and SUFFIX.match(name):
                 found.append(Taken(re.sub(r"(Device)?Operation$", "", name), tensors, extent(buffers)))
         elif kind == "circular_buffer_allocate" and params["globally_allocated"] == "0":

@@ -5,7 +5,8 @@ import argparse
 from models.common.errors import UserError
 from models.common.mesh import check_tp, machine
 from models.common.options import add_machine
-from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
+from models.demos.qwen25_7b.config import QWEN25_7B
+from models.demos.qwen25_7b.config.options import add_recipe
 
 MAX_USERS = 32
 
@@ -17,7 +18,7 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=int, default=MAX_USERS, help=f"users a replica, 1 to {MAX_USERS} (default: {MAX_USERS})"
     )
-    parser.add_argument("--recipe", default="bfp8", help=f"{', '.join(sorted(RECIPES))} (default: bfp8)")
+    add_recipe(parser)
     parser.add_argument("--worker-dispatch", action="store_true", help="a grid of 8x7 instead of 8x8")
 
 
@@ -37,8 +38,7 @@ def check_split(args: argparse.Namespace) -> None:
     check_tp(args.mesh, args.tp)
     if not 1 <= args.batch <= MAX_USERS:
         raise UserError(f"--batch must be 1 to {MAX_USERS} users a replica, got {args.batch}")
-    if args.recipe not in RECIPES:
-        raise UserError(f"--recipe knows {', '.join(sorted(RECIPES))}; got {args.recipe!r}")
+    args.recipe.check_layers(QWEN25_7B.num_hidden_layers)
     prefill = getattr(args, "prefill", None)
     if prefill is not None and not 1 <= prefill <= QWEN25_7B.context:
         raise UserError(f"--prefill must be 1 to {QWEN25_7B.context} tokens, got {prefill}")

@@ -53,7 +53,7 @@ def table(rows: list[Row], per: int) -> str:
     header = ("op", "result", "launches", "DRAM", "link", *bounds, "ms a step")
     lines = [(*_cells(row, per), f"{1e3 * row.seconds:.3f}") for row in rows]
     launches = sum(row.count for row in rows)
-    total = ("sum", "", f"{launches // per}", *("",) * 7, f"{1e3 * sum(row.seconds for row in rows):.3f}")
+    total = ("sum", "", f"{launches / per:.3g}", *("",) * 7, f"{1e3 * sum(row.seconds for row in rows):.3f}")
     return markdown(header, [*lines, total])
 
 
@@ -62,7 +62,7 @@ def _cells(row: Row, per: int) -> tuple[str, ...]:
     return (
         named(row.op),
         result(row.op),
-        f"{row.count // per}",
+        f"{row.count / per:.3g}",
         megabytes(moved) if moved else "",
         megabytes(row.work.sent) if row.work.sent else "",
         *(f"{1e6 * s:.1f}" if s >= 5e-8 else "" for s in (b.dram, b.compute, b.ethernet)),

@@ -84,7 +84,8 @@ def model_step(
 ) -> StepModel:
     """step: a capture.Step. weights: as in StepModel. users: of a replica, each with `position` tokens behind it."""
     launches = Counter()
-    for ops, times, in_layer in ((step.before, 1, False), (step.layer, step.layers, True), (step.after, 1, False)):
+    layers = [(ops, count, True) for ops, count in step.kinds]
+    for ops, times, in_layer in ((step.before, 1, False), *layers, (step.after, 1, False)):
         for op in ops:
             launches[op, in_layer] += times
     rows = []

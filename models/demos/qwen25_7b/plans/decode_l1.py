@@ -36,12 +36,12 @@ def decode_moments(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decod
         return sharded(TILE, tiles * TILE)
 
     grid = decode.grid.cores
-    qkv = matmul(hidden, plan.qkv_width(head) // TILE, cores, recipe.attention, grid, head_tiles)
-    o = matmul(plan.q_width(head) // TILE, hidden, plan.q_heads, recipe.attention, cores)
+    qkv = matmul(hidden, plan.qkv_width(head) // TILE, cores, recipe.attention.format, grid, head_tiles)
+    o = matmul(plan.q_width(head) // TILE, hidden, plan.q_heads, recipe.attention.format, cores)
     most = 2 * HALF_CORES if product.joined else grid
-    gate = matmul(hidden, product.weights()[0], cores, recipe.mlp_in, most)
+    gate = matmul(hidden, product.weights()[0], cores, recipe.mlp_in.format, most)
     between = most_even(product.tiles, grid) if product.joined else gate.out_cores
-    down = matmul(product.tiles, hidden, between, recipe.mlp_out, cores)
+    down = matmul(product.tiles, hidden, between, recipe.mlp_out.format, cores)
 
     tables, h = ("cos and sin", 2 * rows(head_tiles)), ("residual", rows(hidden // cores))
     x, total = ("normed", h[1]), ("sum", h[1])

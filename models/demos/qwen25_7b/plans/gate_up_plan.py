@@ -34,5 +34,5 @@ class GateUpPlan:
 
     def bytes(self, hidden_tiles: int, recipe: Recipe) -> int:
         """Of the MLP's weights a layer, down with them, as they are read."""
-        read = sum(hidden_tiles * streamed_tiles(n) for n in self.weights()) * TILE_BYTES[recipe.mlp_in]
-        return read + self.tiles * streamed_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_out]
+        read = sum(hidden_tiles * streamed_tiles(n) for n in self.weights()) * TILE_BYTES[recipe.mlp_in.format]
+        return read + self.tiles * streamed_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_out.format]

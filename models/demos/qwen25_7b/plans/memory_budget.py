@@ -102,7 +102,7 @@ class DecodeWeight:
 
 def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
     """All of a step's; layers that follow another recipe are listed apart from the others."""
-    pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
+    pieces = pieces_of(plan.vocab // TILE, recipe.lm_head.format)
     columns = plan.vocab // pieces
     return [
         *(
@@ -110,7 +110,7 @@ def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> li
             for of_layer, times in layer_recipes(config, recipe).items()
             for weight in _layer_matmuls(config, plan, of_layer, times)
         ),
-        _decode_weight("LM head", config.hidden_size, columns, recipe.lm_head, pieces, (config.hidden_size, columns)),
+        _decode_weight("LM head", config.hidden_size, columns, recipe.lm_head.format, pieces, (config.hidden_size, columns)),
     ]
 
 
@@ -122,10 +122,10 @@ def _layer_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, layer
     qkv, q = plan.qkv_width(config.head_dim), plan.q_width(config.head_dim)
     queries = config.num_attention_heads * config.head_dim // plan.tp  # without zero heads, a chip on average
     return [
-        _decode_weight("QKV", hidden, qkv, recipe.attention, layers, (hidden, qkv - q + queries)),
-        _decode_weight("O", q, hidden, recipe.attention, layers, (queries, hidden)),
-        *(_decode_weight(name, hidden, held, recipe.mlp_in, layers, (hidden, own)) for name, own, held in gate_up),
-        _decode_weight("down", mlp, hidden, recipe.mlp_out, layers, (plan.mlp, hidden)),
+        _decode_weight("QKV", hidden, qkv, recipe.attention.format, layers, (hidden, qkv - q + queries)),
+        _decode_weight("O", q, hidden, recipe.attention.format, layers, (queries, hidden)),
+        *(_decode_weight(name, hidden, held, recipe.mlp_in.format, layers, (hidden, own)) for name, own, held in gate_up),
+        _decode_weight("down", mlp, hidden, recipe.mlp_out.format, layers, (plan.mlp, hidden)),
     ]
 
 

@@ -214,9 +214,9 @@ def plan_prefill(
         return list(prefill_matmuls(row_tiles, k, n, cores, format, **where))
 
     choices = [
-        matmuls(hidden, qkv, recipe.attention, in_shard=hidden // across, out_sharded=False, bias=True),
-        matmuls(q, hidden, recipe.attention, in_shard=q // across if heads_sharded else None, out_sharded=sums_sharded),
-        matmuls(hidden, wide, recipe.mlp_in, in_shard=hidden // across, out_sharded=not product.joined),
+        matmuls(hidden, qkv, recipe.attention.format, in_shard=hidden // across, out_sharded=False, bias=True),
+        matmuls(q, hidden, recipe.attention.format, in_shard=q // across if heads_sharded else None, out_sharded=sums_sharded),
+        matmuls(hidden, wide, recipe.mlp_in.format, in_shard=hidden // across, out_sharded=not product.joined),
     ]
 
     def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
@@ -227,7 +227,7 @@ def plan_prefill(
 
     def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:
         shard = None if product.joined else gate_up.per_core_n
-        return matmuls(product.tiles, hidden, recipe.mlp_out, in_shard=shard, out_sharded=sums_sharded)
+        return matmuls(product.tiles, hidden, recipe.mlp_out.format, in_shard=shard, out_sharded=sums_sharded)
 
     def fitting(ops: tuple[str, ...], candidates: Iterable[PrefillPlan]) -> PrefillPlan:
         """The first whose moments called `ops` fit."""

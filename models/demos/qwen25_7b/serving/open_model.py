@@ -14,7 +14,7 @@ from models.common.mesh import (
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.config import RECIPES, ParallelPlan
+from models.demos.qwen25_7b.config import BFP8, ParallelPlan, Recipe, recipe_named
 from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
 from models.demos.qwen25_7b.serving.request import check_stop
 from models.demos.qwen25_7b.serving.text import Text
@@ -84,7 +84,7 @@ def open_model(
     mesh: str = "N300",
     tp: Optional[int] = None,
     backend: str = "auto",
-    recipe: str = "bfp8",
+    recipe: Recipe | str = BFP8,
     users: int = 1,
     max_seq_len: int = 1024,
     instruct: bool = True,
@@ -97,7 +97,7 @@ def open_model(
 
     model: a directory or hub id, loaded through the user's tile cache; or what was opened already, by open_checkpoint
     (through another cache, or none) or as a Checkpoint (through none); text likewise. mesh: N150, N300 or T3K; tp: chips
-    that share a replica of it (default: all). users: texts that are written at once, up to 32 a replica; more prompts than
+    that share a replica of it (default: all). recipe: number formats: a Recipe, its name or a JSON file. users: texts that are written at once, up to 32 a replica; more prompts than
     that take turns. max_seq_len: tokens of the longest text, prompt and answer. instruct: wrap prompts in the chat
     template. on_host: choose tokens on the host. verify_cache: check all of the model's tiles there before they are used.
     progress: given a name, a context manager of what is called with (bytes placed, bytes in all).
@@ -106,6 +106,7 @@ def open_model(
     kind = machine(mesh)
     tp = kind.chips if tp is None else tp
     check_tp(kind.name, tp)
+    recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe
     checkpoint = model if isinstance(model, (OpenedCheckpoint, Checkpoint)) else open_checkpoint(model)
     text = text or Text(checkpoint.directory, instruct=instruct)
     below = describe_backend(select_backend(backend, kind.name))
@@ -115,7 +116,7 @@ def open_model(
     from models.demos.qwen25_7b.serving.replica import Replica
 
     if verify_cache and isinstance(checkpoint, OpenedCheckpoint):
-        verify(checkpoint, ParallelPlan.make(checkpoint.config, tp), RECIPES[recipe])
+        verify(checkpoint, ParallelPlan.make(checkpoint.config, tp), recipe)
     queues, dp = command_queues(), kind.chips // tp
     with open_replicas(kind.name, tp, queues=queues) as devices:
         replicas = []
@@ -125,7 +126,7 @@ def open_model(
                     device,
                     checkpoint,
                     checkpoint.config,
-                    RECIPES[recipe],
+                    recipe,
                     users=min(32, len(range(i, users, dp))),
                     max_seq_len=max_seq_len,
                     traced=traces_available(),

@@ -7,12 +7,12 @@ import ttnn
 
 from models.common.errors import UserError
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import ACCURACY, BFP8, PERFORMANCE, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.memory_budget import block_bytes
 
-OPTIMIZATIONS = {None: BFP8, "performance": BFP8_KV8, "accuracy": BF16}  # the plugin's tt.optimizations
+OPTIMIZATIONS = {None: BFP8, "performance": PERFORMANCE, "accuracy": ACCURACY}  # the plugin's tt.optimizations
 
 
 def recipe_of(optimizations: Optional[str]) -> Recipe:

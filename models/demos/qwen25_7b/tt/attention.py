@@ -41,7 +41,7 @@ class TtQwenAttention:
             mesh_device,
             weights.qkv,
             bias=weights.qkv_bias,
-            format=recipe.attention,
+            group=recipe.attention,
             decode=decode,
             in_cores=decode.residual.cores,
             out_cores=decode.grid.cores,
@@ -50,7 +50,7 @@ class TtQwenAttention:
         self.o = TtLinear(
             mesh_device,
             weights.o,
-            format=recipe.attention,
+            group=recipe.attention,
             decode=decode,
             in_cores=plan.q_heads,  # concatenated heads lie one on a core
             out_cores=decode.residual.cores,

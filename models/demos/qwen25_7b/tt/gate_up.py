@@ -18,7 +18,7 @@ class TtGateUp:
     """Two matmuls and their product. gate, up: [hidden, mlp] a chip."""
 
     def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, recipe: Recipe, decode: DecodePlan):
-        wide = dict(format=recipe.mlp_in, decode=decode, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
+        wide = dict(group=recipe.mlp_in, decode=decode, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
         self.gate, self.up = TtLinear(mesh_device, gate, **wide), TtLinear(mesh_device, up, **wide)
         self.out_cores = self.gate.decode_plan.out_cores
 
@@ -47,7 +47,7 @@ class TtJoinedGateUp:
         self.both = TtLinear(
             mesh_device,
             gate.beside(up),  # [hidden, 2 * columns]
-            format=recipe.mlp_in,
+            group=recipe.mlp_in,
             decode=decode,
             in_cores=decode.residual.cores,
             out_cores=2 * HALF_CORES,

@@ -4,6 +4,7 @@ from typing import Optional
 
 import ttnn
 
+from models.demos.qwen25_7b.config.recipe import Fidelity, Group
 from models.demos.qwen25_7b.plans.decode_matmul import plan_decode
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
@@ -12,21 +13,14 @@ from models.demos.qwen25_7b.plans.prefill_matmul import PrefillMatmul
 from models.demos.qwen25_7b.tt.placement import place
 from models.demos.qwen25_7b.weights import Weight
 
-# The multiplier takes operands apart and makes a pass for each pair of parts (tech_reports/matrix_engine). HiFi3 leaves out
-# the product of the lowest parts alone: 3e-5 of a result. HiFi2 and LoFi cut an activation to 7 significant bits, which
-# shrinks every result by 0.28 %; LoFi cuts a weight to 5 besides, of which bfloat4_b has no more than 3.
-# HiFi4 with sums in float32 is not used: on Wormhole single results come out wrong by a power of two (tt-metal issue 38306).
-FIDELITY = {
-    "bfloat16": ttnn.MathFidelity.HiFi3,
-    "bfloat8_b": ttnn.MathFidelity.HiFi3,
-    "bfloat4_b": ttnn.MathFidelity.LoFi,
-}
 
-
-def compute_config(fidelity: ttnn.MathFidelity = ttnn.MathFidelity.HiFi3) -> ttnn.WormholeComputeKernelConfig:
+def compute_config(fidelity: Fidelity = "HiFi3") -> ttnn.WormholeComputeKernelConfig:
     """Sums in float32: the model's sums are 3584 to 18944 long."""
     return ttnn.WormholeComputeKernelConfig(
-        math_fidelity=fidelity, math_approx_mode=False, fp32_dest_acc_en=True, packer_l1_acc=True
+        math_fidelity=getattr(ttnn.MathFidelity, fidelity),
+        math_approx_mode=False,
+        fp32_dest_acc_en=True,
+        packer_l1_acc=True,
     )
 
 
@@ -34,7 +28,7 @@ class TtLinear:
     """y = x @ weight (+ bias), each chip with its own block of the weight.
 
     weight: [in, out] a chip; where the chips share out its columns, y is split, where its rows, every chip's y is a
-    summand. bias: [1, out], where columns are shared out. format: the recipe's name for the weight's format.
+    summand. bias: [1, out], where columns are shared out. group: the recipe's, for the weight's format and fidelity.
     in_cores: cores that hold x in decode; out_cores: at most so many take y; head_dim: where heads may not be cut by a
     core's border.
     """
@@ -44,7 +38,7 @@ class TtLinear:
         mesh_device: ttnn.MeshDevice,
         weight: Weight,
         *,
-        format: str,
+        group: Group,
         decode: DecodePlan,
         in_cores: int,
         out_cores: int,
@@ -52,17 +46,17 @@ class TtLinear:
         head_dim: int = 0,
     ):
         rows, columns = weight.shape
-        self.kernel = compute_config(FIDELITY[format])
+        self.kernel = compute_config(group.math_fidelity)
         self.decode_plan = plan_decode(
             ceil_div(rows, TILE),
             ceil_div(columns, TILE),
             in_cores,
-            format,
+            group.format,
             out_cores=out_cores,
             divides=head_dim // TILE,
         )
         self.decode_config = self.decode_plan.program_config()
-        self.weight = place(weight, mesh_device, format, dram_width_sharded(mesh_device, rows, columns))
+        self.weight = place(weight, mesh_device, group.format, dram_width_sharded(mesh_device, rows, columns))
         # Both modes' kernels read the bias bank by bank as they read the weight; an interleaved one gives wrong values.
         self.bias = None
         if bias is not None:

@@ -28,7 +28,7 @@ class TtLMHead:
         recipe: Recipe,
         decode: DecodePlan,
     ):
-        pieces = pieces_of(plan.vocab // TILE, recipe.lm_head)
+        pieces = pieces_of(plan.vocab // TILE, recipe.lm_head.format)
         columns = plan.vocab // pieces
         bias = padding_bias(weight) if plan.tp * plan.vocab > config.vocab_size else None
         self.pieces = [
@@ -36,7 +36,7 @@ class TtLMHead:
                 mesh_device,
                 weight.narrow(i * columns, columns),
                 bias=bias and bias.narrow(i * columns, columns),
-                format=recipe.lm_head,
+                group=recipe.lm_head,
                 decode=decode,
                 in_cores=decode.residual.cores,
                 out_cores=decode.grid.cores,

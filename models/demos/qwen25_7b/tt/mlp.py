@@ -34,7 +34,7 @@ class TtQwenMLP:
         self.down = TtLinear(
             mesh_device,
             down,
-            format=recipe.mlp_out,
+            group=recipe.mlp_out,
             decode=decode,
             in_cores=self.gate_up.out_cores,
             out_cores=decode.residual.cores,

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 
 from models.common.terminal import say
-from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.config.options import add_recipe
 from models.demos.qwen25_7b.evaluation.ablation import FORMATS, Variant, by_cell, by_group, by_layer
 from models.demos.qwen25_7b.evaluation.options import (
     add_machine,
@@ -12,7 +12,6 @@ from models.demos.qwen25_7b.evaluation.options import (
     add_out,
     add_sample,
     check_sample,
-    recipe_of,
     split_of,
     words_of,
 )  # fmt: skip
@@ -30,9 +29,7 @@ BY = ("group", "layer", "cell")
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_machine(parser)
-    parser.add_argument(
-        "--base", default="bf16", help=f"{', '.join(RECIPES)}: what all the rest follows (default: bf16)"
-    )
+    add_recipe(parser, "--base", default="bf16")
     parser.add_argument(
         "--by", default="group,layer", help="group: in all layers, layer: all its weights, cell: a group of a layer"
     )
@@ -42,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    base = recipe_of(args.base)
+    base = args.base
     formats = words_of("--formats", args.formats, FORMATS)
     subject = Subject.open(args.model)
     check_sample(args, subject.config.max_position_embeddings)

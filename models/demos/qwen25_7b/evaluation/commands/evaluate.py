@@ -4,7 +4,8 @@ import argparse
 from dataclasses import asdict
 
 from models.common.terminal import say
-from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.config import RECIPES, recipe_named
+from models.demos.qwen25_7b.config.recipe_file import KNOWN
 from models.demos.qwen25_7b.evaluation.options import (
     add_machine,
     add_model,
@@ -12,7 +13,6 @@ from models.demos.qwen25_7b.evaluation.options import (
     add_sample,
     check_sample,
     split_of,
-    words_of,
 )  # fmt: skip
 from models.demos.qwen25_7b.evaluation.plot import plot_recipes
 from models.demos.qwen25_7b.evaluation.report import LEGEND, result_file, table, write_json
@@ -24,14 +24,16 @@ from models.demos.qwen25_7b.evaluation.texts import sample
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_machine(parser)
-    parser.add_argument("--recipes", default=",".join(RECIPES), help=f"comma-separated (default: {','.join(RECIPES)})")
+    parser.add_argument(
+        "--recipes", default=",".join(RECIPES), help=f"comma-separated: {KNOWN} (default: {','.join(RECIPES)})"
+    )
     add_sample(parser, steps=64)
     parser.add_argument("--prefill", action="store_true", help="judge what prefill expects, not what decode steps do")
     add_out(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    recipes = [RECIPES[name] for name in words_of("--recipes", args.recipes, tuple(RECIPES))]
+    recipes = [recipe_named(name) for name in dict.fromkeys(args.recipes.split(","))]
     subject = Subject.open(args.model)
     check_sample(args, subject.config.max_position_embeddings)
     split = split_of(args, subject)

@@ -7,7 +7,8 @@ from pathlib import Path
 from models.common.errors import UserError
 from models.common.mesh import command_queues, describe_backend, select_backend
 from models.common.terminal import say
-from models.demos.qwen25_7b.evaluation.options import add_machine, add_model, add_out, recipe_of, split_of
+from models.demos.qwen25_7b.config.options import add_recipe
+from models.demos.qwen25_7b.evaluation.options import add_machine, add_model, add_out, split_of
 from models.demos.qwen25_7b.evaluation.report import result_file, write_json
 from models.demos.qwen25_7b.evaluation.subject import MAX_USERS, Subject, replicas_on
 from models.demos.qwen25_7b.serving.text import Text
@@ -16,7 +17,7 @@ from models.demos.qwen25_7b.serving.text import Text
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_machine(parser)
-    parser.add_argument("--recipe", default="bfp8", help="number formats (default: bfp8)")
+    add_recipe(parser)
     parser.add_argument(
         "--tasks", default="", help="comma-separated names of lm-eval's tasks, which may want a network"
     )
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     names = [name for name in args.tasks.split(",") if name]
     if not names and args.questions is None:
         raise UserError("nothing to do: give --tasks or --questions")
-    recipe = recipe_of(args.recipe)
+    recipe = args.recipe
     subject = Subject.open(args.model)
     split = split_of(args, subject)
     text = Text(subject.directory, instruct=args.instruct)
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
             limit=args.limit,
             apply_chat_template=args.instruct,
         )
-    title = f"{subject.name}, {split}, recipe {recipe.name}; below ttnn: {below}"
+    title = f"{subject.name}, {split}, recipe {recipe}; below ttnn: {below}"
     say(f"{title}\n\n{make_table(results)}")
     file = result_file(args.out, subject.name, "tasks", "json")
     kept = {name: results[name] for name in ("results", "versions", "n-shot", "n-samples", "higher_is_better")}

@@ -17,7 +17,7 @@ def _measure(args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from models.common.mesh import chips_in_host_memory, host_alone, open_replicas, select_backend
-    from models.demos.qwen25_7b.config import RECIPES, ParallelPlan, QwenConfig
+    from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, recipe_named
     from models.demos.qwen25_7b.loading.bench.floors import packing
     from models.demos.qwen25_7b.loading.bench.process import Watch
     from models.demos.qwen25_7b.loading.opened import open_checkpoint
@@ -25,7 +25,7 @@ def _measure(args: argparse.Namespace) -> None:
     backend = select_backend(args.backend, args.mesh)
     from models.demos.qwen25_7b.loading.load import load_model
 
-    recipe = RECIPES[args.recipe]
+    recipe = recipe_named(args.recipe)
     with open_replicas(args.mesh, args.tp) as devices, nullcontext() if args.values else host_alone(backend):
         if args.packing:
             config = QwenConfig.from_json(args.model / "config.json")

@@ -22,7 +22,7 @@ class Bench:
     directory: Path
     mesh: str
     tp: int
-    recipe: str
+    recipe: str  # its name or file
     backend: str
     values: bool  # also load with the values of a golden mesh
     say: Callable[[str], None]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from models.common.errors import UserError
 from models.common.mesh import describe_backend, machine, open_replicas, select_backend
-from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
+from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.perf.commands.ops import VOCAB
 from models.demos.qwen25_7b.perf.options import add_split, check_split
 from models.demos.qwen25_7b.plans.grids import padded_rows
@@ -34,7 +34,7 @@ def table(args: argparse.Namespace) -> str:
     from models.demos.qwen25_7b.perf.l1 import picture_pass, picture_step
     from models.demos.qwen25_7b.perf.l1_report import draw, l1_table
 
-    config, recipe = replace(QWEN25_7B, vocab_size=VOCAB, bos_token_id=None, eos_token_ids=()), RECIPES[args.recipe]
+    config, recipe = replace(QWEN25_7B, vocab_size=VOCAB, bos_token_id=None, eos_token_ids=()), args.recipe
     with open_replicas(args.mesh, args.tp, worker_dispatch=args.worker_dispatch) as devices:
         grid = devices[0].compute_with_storage_grid_size()
         if args.prefill:

@@ -6,7 +6,7 @@ Each operation takes the largest of its DRAM, compute and ethernet times, and a 
 import argparse
 
 from models.common.mesh import describe_backend, machine, open_replicas, select_backend
-from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES, ParallelPlan
+from models.demos.qwen25_7b.config import QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.perf.options import add_prefill, add_split, check_split
 
 
@@ -38,7 +38,7 @@ def _step(args: argparse.Namespace, device, where: str, below: str) -> str:
     from models.demos.qwen25_7b.plans.step_bytes import step_bytes
     from models.demos.qwen25_7b.tt.collectives import LINKS
 
-    recipe, plan, grid = RECIPES[args.recipe], ParallelPlan.make(QWEN25_7B, args.tp), worker_grid(device)
+    recipe, plan, grid = args.recipe, ParallelPlan.make(QWEN25_7B, args.tp), worker_grid(device)
     rows, context = DecodePlan.make(QWEN25_7B, plan, grid, args.batch).batch, args.position + 1
     check_fits(device, memory_budget(QWEN25_7B, plan, recipe, context, blocks_for(rows, context, BLOCK)))
     step = capture_step(device, QWEN25_7B, recipe, args.batch)
@@ -69,7 +69,7 @@ def _prefill(args: argparse.Namespace, device, where: str, below: str) -> str:
     from models.demos.qwen25_7b.plans.grids import worker_grid
     from models.demos.qwen25_7b.tt.collectives import LINKS
 
-    passes = capture_passes(device, QWEN25_7B, RECIPES[args.recipe], args.prefill)
+    passes = capture_passes(device, QWEN25_7B, args.recipe, args.prefill)
     model = model_prefill(passes, calibrate().rates, chips=args.tp, grid_cores=worker_grid(device).cores, links=LINKS)
     title = f"Qwen2.5-7B prefill of {args.prefill} tokens, {where}, recipe {args.recipe}; operations captured, below ttnn: {below}"
     return prefill_report(model, title=title, tokens=args.prefill)

@@ -3,7 +3,7 @@
 import argparse
 
 from models.common.mesh import describe_backend, machine, open_replicas, select_backend
-from models.demos.qwen25_7b.config import QWEN25_7B, RECIPES
+from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.perf.options import add_prefill, add_split, check_split
 
 VOCAB = 4096  # a layer's operations know nothing of the vocabulary: a small one is quick to build
@@ -28,14 +28,14 @@ def table(args: argparse.Namespace) -> str:
     with open_replicas(args.mesh, args.tp, worker_dispatch=args.worker_dispatch) as devices:
         grid = devices[0].compute_with_storage_grid_size()
         if args.prefill:
-            passes = capture_passes(devices[0], config, RECIPES[args.recipe], args.prefill)
+            passes = capture_passes(devices[0], config, args.recipe, args.prefill)
             kinds = {(w.rows, w.continued): step.layer for w, step in passes}
             layers = [
                 (f"a pass of {rows} rows{' that goes on from the cache' * continued}", layer)
                 for (rows, continued), layer in kinds.items()
             ]
         else:
-            layer = capture_step(devices[0], config, RECIPES[args.recipe], args.batch).layer
+            layer = capture_step(devices[0], config, args.recipe, args.batch).layer
             layers = [(f"{args.batch} users a replica", layer)]
     dp = machine(args.mesh).chips // args.tp
     below = describe_backend(backend).split(" (")[0]

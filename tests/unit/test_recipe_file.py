@@ -1,0 +1,84 @@
+"""A recipe of one's own: what its file says is what the model is kept in, and what it cannot say is refused by name."""
+
+import json
+
+import pytest
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B, RECIPES, Group, ParallelPlan, recipe_named
+from models.demos.qwen25_7b.loading.inventory import inventory
+
+
+def written(tmp_path, content) -> str:
+    file = tmp_path / "mine.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return f"{file}"
+
+
+def test_a_name_is_the_recipe_of_that_name():
+    assert all(recipe_named(name) is recipe for name, recipe in RECIPES.items())
+
+
+def test_a_file_changes_its_base_and_single_layers(tmp_path):
+    content = {
+        "base": "performance",
+        "lm_head": {"format": "bfloat8_b", "fidelity": "HiFi2"},
+        "layers": {"27": {"kv_cache": "bfloat16"}, "0": {"mlp_in": "bfloat8_b"}},
+    }
+    recipe = recipe_named(written(tmp_path, content))
+    assert recipe.name == "mine" and recipe.lm_head.math_fidelity == "HiFi2" and recipe.mlp_in == PERFORMANCE.mlp_in
+    assert [i for i, _ in recipe.different] == [0, 27]
+    assert recipe.of_layer(0).mlp_in == Group("bfloat8_b") and recipe.of_layer(0).kv_cache == "bfloat8_b"
+    assert recipe.of_layer(27).kv_cache == "bfloat16" and recipe.of_layer(27).mlp_in == PERFORMANCE.mlp_in
+    assert recipe.of_layer(5).mlp_in == PERFORMANCE.mlp_in
+
+
+def test_without_a_base_it_is_what_ships(tmp_path):
+    assert recipe_named(written(tmp_path, {})).attention == BFP8.attention
+
+
+def test_a_format_alone_is_multiplied_as_it_needs(tmp_path):
+    recipe = recipe_named(written(tmp_path, {"mlp_out": "bfloat4_b", "attention": "bfloat16"}))
+    assert (recipe.mlp_out.math_fidelity, recipe.attention.math_fidelity) == ("LoFi", "HiFi3")
+
+
+def test_what_is_not_ours_is_printed_with_all_that_it_is(tmp_path):
+    said = str(recipe_named(written(tmp_path, {"mlp_in": "bfloat4_b", "layers": {"3": {"mlp_in": "bfloat8_b"}}})))
+    assert "mlp_in bfloat4_b" in said and "layer 3: mlp_in bfloat8_b" in said
+    assert str(PERFORMANCE) == "performance"
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("{", "mine.json: not JSON"),
+        ([], "mine.json: a JSON object was expected"),
+        ({"base": "fast"}, "base: there are bf16"),
+        ({"mlp": "bfloat8_b"}, "knows base, attention, mlp_in"),
+        ({"mlp_in": "bfp4"}, "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got 'bfp4'"),
+        ({"mlp_in": 4}, "mlp_in: a JSON object was expected, got 4"),
+        ({"mlp_in": {"fidelity": "LoFi"}}, "mlp_in: has no format"),
+        ({"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}}, "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'"),
+        ({"kv_cache": "bfloat4_b"}, "kv_cache: must be one of bfloat16, bfloat8_b"),
+        ({"kv_cache": ["bfloat8_b"]}, "kv_cache: must be one of"),
+        ({"layers": {"first": {}}}, "layer first: a layer's number"),
+        ({"layers": {"0": {"lm_head": "bfloat16"}}}, "layer 0: knows attention"),
+        ({"layers": [0]}, "layers: a JSON object was expected"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, said):
+    with pytest.raises(UserError, match="recipe .*mine.json") as error:
+        recipe_named(written(tmp_path, content))
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("named", ["fast", "", "recipes/none.json"])
+def test_what_is_not_there_is_refused(named):
+    with pytest.raises(UserError, match="there are the recipes bf16, .* or a JSON file|cannot be read"):
+        recipe_named(named)
+
+
+def test_a_layer_that_the_model_has_not_is_refused_before_anything_is_read(tmp_path):
+    recipe = recipe_named(written(tmp_path, {"layers": {"28": {"kv_cache": "bfloat16"}}}))
+    with pytest.raises(UserError, match="recipe mine, layer 28: the model has layers 0 to 27"):
+        inventory(QWEN25_7B, ParallelPlan.make(QWEN25_7B, 2), recipe)
