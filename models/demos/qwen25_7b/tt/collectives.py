@@ -8,7 +8,14 @@ from models.demos.qwen25_7b.plans.memory_configs import rectangle, width_sharded
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.placement import chips_in_row, replicate
 
-LINKS = 1  # ethernet links that a collective uses; a pair of neighbours in an N300 or T3K has two
+
+def links_between(mesh_device: ttnn.MeshDevice) -> int:
+    """Ethernet links that every pair of neighbours in a row of several chips has for collectives.
+
+    The fabric knows. The two chips of an N300 board have two links, but it keeps one of them for commands to the far chip
+    where dispatch goes that way; a collective that takes it all the same hangs (tt-metal issue 25347).
+    """
+    return ttnn.get_num_links(mesh_device, cluster_axis=1)
 
 
 class TtAllReduce:
@@ -24,6 +31,7 @@ class TtAllReduce:
         self.chips = chips_in_row(mesh_device)
         self.memory = decode.residual_memory
         if self.chips > 1:
+            self.links = links_between(mesh_device)
             width = self.chips * decode.hidden
             self.buffer = replicate(
                 torch.zeros(1, 1, 32, width), mesh_device, memory_config=width_sharded(width, decode.residual)
@@ -42,7 +50,7 @@ class TtAllReduce:
             multi_device_global_semaphore=self.semaphore,
             memory_config=self.memory,
             topology=ttnn.Topology.Linear,
-            num_links=LINKS,
+            num_links=self.links,
         )
         ttnn.deallocate(x)
         return y
@@ -54,7 +62,7 @@ class TtAllReduce:
         """
         if self.chips == 1:
             return x
-        how = dict(cluster_axis=1, num_links=LINKS, topology=ttnn.Topology.Linear)
+        how = dict(cluster_axis=1, num_links=self.links, topology=ttnn.Topology.Linear)
         part = ttnn.reduce_scatter(x, dim=3, memory_config=plan.scattered_memory, **how)  # [1, 1, S, hidden / chips]
         ttnn.deallocate(x)
         y = ttnn.all_gather(part, dim=3, memory_config=plan.residual_memory, **how)
