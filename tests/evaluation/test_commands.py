@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.evaluation.__main__ import main
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -31,6 +33,12 @@ print(json.dumps(results))
 """
 
 
+def spoil(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    tensors["model.layers.1.mlp.down_proj.weight"].zero_()
+    save_file(tensors, model / "model.safetensors")
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     """The directory that the commands ran in, and what each printed."""
@@ -39,8 +47,11 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
         "".join(json.dumps({"question": f"What is {a} + 1?", "answer": f"#### {a + 1}"}) + "\n" for a in (2, 4, 6))
     )
     (place / "Qwen2.5-1B").symlink_to(SMALL_CHECKPOINT)  # the name has a dot, as real ones have
+    (place / "four.json").write_text(json.dumps({"mlp_in": "bfloat4_b", "layers": {"0": {"mlp_in": "bfloat8_b"}}}))
+    spoil(Path(shutil.copytree(SMALL_CHECKPOINT, place / "spoilt")))
     commands = {
-        "eval": ["eval", *FEW],
+        "eval": ["eval", *FEW, "--recipes", "bf16,bfp8,bfp8-kv8,four.json"],
+        "against": ["eval", *FEW, "--recipes", "bf16", "--model", "spoilt", "--against", f"{SMALL_CHECKPOINT}"],
         "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8", "--model", "Qwen2.5-1B"],
         "text": ["eval", *FEW, "--recipes", "bf16", "--tp", "1", "--text", f"{REPOSITORY}/README.md", "--out", "text"],
         "ablate": ["ablate", *FEW, "--by", "group,layer", "--formats", "bfloat4_b"],
@@ -79,7 +90,7 @@ def assert_picture(file: Path):
 def test_eval_says_how_far_each_recipe_is(ran):
     place, said = ran
     (_, _, *lines), written = rows(said["eval"]), json.loads((place / "small-checkpoint-decode.json").read_text())
-    assert [line[0] for line in lines] == ["bf16", "bfp8", "bfp8-kv8"]
+    assert [line[0] for line in lines] == ["bf16", "bfp8", "bfp8-kv8", "four"]
     assert (written["model"], written["judged"], written["tp"], written["texts"]) == (
         "small checkpoint",
         "decode",
@@ -92,8 +103,16 @@ def test_eval_says_how_far_each_recipe_is(ran):
         assert recipe["kl_median"] < recipe["kl_mean"] < recipe["kl_max"] and 0.95 < recipe["top1"] <= recipe["top5"]
         assert recipe["nll"] == pytest.approx(recipe["reference_nll"], abs=0.05)
     kl = {recipe["recipe"]["name"]: recipe["kl_mean"] for recipe in written["recipes"]}
+    assert kl["four"] > 1.2 * kl["bfp8"], "its MLP has 4 bits"
     assert kl["bfp8-kv8"] > 2 * kl["bf16"], "an 8-bit cache costs this checkpoint's K bias something"
     assert_picture(place / "small-checkpoint-decode.png")
+
+
+def test_a_rounding_is_judged_by_what_it_was_rounded_from(ran):
+    place, said = ran
+    written = json.loads((place / "spoilt-decode.json").read_text())
+    assert written["against"] == SMALL_CHECKPOINT.name and "against small" in said["against"]
+    assert written["recipes"][0]["kl_mean"] > 0.05, "a layer's MLP is gone, which the spoilt model itself would not tell"
 
 
 def test_prefill_is_judged_at_the_same_tokens(ran):

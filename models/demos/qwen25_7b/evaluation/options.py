@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Optional
 
 from models.common.errors import UserError
 from models.common.mesh import machine
@@ -12,7 +13,9 @@ OUT = Path("generated/evaluation")  # git ignores it
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help='directory, hub id or "smollm2" (default: the small checkpoint)')
+    parser.add_argument(
+        "--model", help='directory, hub id, "smollm2" or "smollm2-4bit" (default: the small checkpoint)'
+    )
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +45,12 @@ def check_sample(args: argparse.Namespace, longest: int) -> None:
         raise UserError(
             f"--beginning {args.beginning} and --steps {args.steps} are more than the model's {longest} positions"
         )
+
+
+def check_against(subject: Subject, against: Optional[Subject]) -> None:
+    """UserError unless one can be a rounding of the other."""
+    if against and against.config != subject.config:
+        raise UserError(f"--against {against.directory} is no model of the same size as {subject.directory}")
 
 
 def split_of(args: argparse.Namespace, subject: Subject) -> Split:

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Iterable, Iterator
+from typing import Iterable, Iterator, Optional
 
 from tqdm import tqdm
 
@@ -23,12 +23,15 @@ class Run:
     sample: Sample
     below: str  # ttnn
     prefill: bool = False  # judge prefill instead of decode
+    against: Optional[Subject] = (
+        None  # whose Hugging Face model judges; the subject's own, unless it is a rounding of another
+    )
 
     @classmethod
-    def on(cls, backend: str, subject: Subject, split: Split, sample: Sample, *, prefill: bool = False) -> "Run":
-        """Settles what is below ttnn: before ttnn is imported."""
+    def on(cls, backend: str, subject: Subject, split: Split, sample: Sample, **how) -> "Run":
+        """Settles what is below ttnn: before ttnn is imported. how: prefill, against."""
         below = describe_backend(select_backend(backend, split.kind.name)).split(" (")[0]
-        return cls(subject, split, sample, below, prefill)
+        return cls(subject, split, sample, below, **how)
 
     @property
     def judged(self) -> str:
@@ -37,12 +40,13 @@ class Run:
     def __str__(self) -> str:
         return (
             f"{self.subject.name}, {self.split}, {self.judged}: {self.sample.tokens} tokens of {len(self.sample.texts)} texts, "
-            f"{self.sample.source}; below ttnn: {self.below}"
+            f"{self.sample.source}{f', against {self.against.name}' if self.against else ''}; below ttnn: {self.below}"
         )
 
     def as_dict(self) -> dict:
         return {
             "model": self.subject.name,
+            "against": (self.against or self.subject).name,
             "mesh": self.split.kind.name,
             "tp": self.split.tp,
             "dp": self.split.dp,
@@ -56,7 +60,7 @@ class Run:
 
 def judge(run: Run, recipes: Iterable[Recipe]) -> Iterator[tuple[Recipe, Score]]:
     """Each recipe's score as soon as it is there. Iterate to the end: until then the mesh is open."""
-    reading = HuggingFace(run.subject.directory).read(run.sample.texts)
+    reading = HuggingFace((run.against or run.subject).directory).read(run.sample.texts)
     with run.split.open() as devices:
         for recipe in recipes:
             yield recipe, _judge(run, recipe, devices, reading)

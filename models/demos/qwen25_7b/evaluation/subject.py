@@ -9,6 +9,7 @@ from typing import Iterator, Optional
 from models.common.mesh import MachineKind, check_tp, command_queues, open_replicas, traces_available
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.evaluation.smollm2 import SMOLLM2, cached_smollm2
+from models.demos.qwen25_7b.evaluation.smollm2_4bit import SMOLLM2_4BIT, cached_smollm2_4bit
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint
@@ -23,11 +24,13 @@ class Subject:
 
     @classmethod
     def open(cls, model: Optional[str]) -> "Subject":
-        """model: a directory, a hub id or "smollm2"; None: the small checkpoint."""
+        """model: a directory, a hub id, "smollm2" or "smollm2-4bit"; None: the small checkpoint."""
         if model is None:
             return cls("small checkpoint", Checkpoint.open(SMALL_CHECKPOINT))
         if model == SMOLLM2:
             return cls("SmolLM2-135M-Instruct", Checkpoint.open(cached_smollm2()))
+        if model == SMOLLM2_4BIT:
+            return cls("SmolLM2-135M-Instruct-4bit", Checkpoint.open(cached_smollm2_4bit()))
         return cls(Path(model).name, Checkpoint.open(model))
 
     @property

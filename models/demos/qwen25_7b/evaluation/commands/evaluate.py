@@ -11,6 +11,7 @@ from models.demos.qwen25_7b.evaluation.options import (
     add_model,
     add_out,
     add_sample,
+    check_against,
     check_sample,
     split_of,
 )  # fmt: skip
@@ -27,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipes", default=",".join(RECIPES), help=f"comma-separated: {KNOWN} (default: {','.join(RECIPES)})"
     )
+    parser.add_argument("--against", help="the checkpoint that --model is a rounding of: its Hugging Face model judges")
     add_sample(parser, steps=64)
     parser.add_argument("--prefill", action="store_true", help="judge what prefill expects, not what decode steps do")
     add_out(parser)
@@ -35,11 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     recipes = [recipe_named(name) for name in dict.fromkeys(args.recipes.split(","))]
     subject = Subject.open(args.model)
+    against = Subject.open(args.against) if args.against else None
+    check_against(subject, against)
     check_sample(args, subject.config.max_position_embeddings)
     split = split_of(args, subject)
     size = dict(count=args.texts, beginning=args.beginning, steps=args.steps)
     texts = sample(subject.tokenizer(), subject.directory, args.text, **size)
-    how = Run.on(args.backend, subject, split, texts, prefill=args.prefill)
+    how = Run.on(args.backend, subject, split, texts, prefill=args.prefill, against=against)
     say(f"{how}\n{LEGEND}\n")
     scores = list(judge(how, recipes))
     results = [(recipe, score.summary()) for recipe, score in scores]
