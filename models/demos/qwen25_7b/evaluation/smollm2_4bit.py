@@ -74,10 +74,17 @@ def answers(model: Path) -> str:
         for p in PROMPTS
     ]
     asked = tokenizer(chats, return_tensors="pt", padding=True, add_special_tokens=False)
+    ids = asked["input_ids"]
     torch.manual_seed(0)
     hugging_face = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
     written = hugging_face.generate(
-        **asked, max_new_tokens=192, do_sample=True, temperature=0.7, top_p=0.9, pad_token_id=tokenizer.pad_token_id
+        ids,
+        attention_mask=asked["attention_mask"],
+        max_new_tokens=192,
+        do_sample=True,
+        temperature=0.7,
+        top_p=0.9,
+        pad_token_id=tokenizer.pad_token_id,
     )
-    texts = tokenizer.batch_decode(written[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
+    texts = tokenizer.batch_decode(written[:, ids.shape[1] :], skip_special_tokens=True)
     return "\n\n".join(f"{prompt}\n\n{text}" for prompt, text in zip(PROMPTS, texts))
