@@ -12,6 +12,7 @@ from models.demos.qwen25_7b.plans.grids import Grid, worker_grid
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, plan_prefill
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.tt.rotary import rotary_rows
 from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.reference import Reference
 
@@ -54,8 +55,7 @@ class Bench:
         return replicate(ints.int(), self.mesh_device, dtype, ttnn.ROW_MAJOR_LAYOUT)
 
     def rotary_positions(self, positions: torch.Tensor) -> torch.Tensor:
-        """[1, rotary_users]: the users' positions, and once more where q and k are rotated in one op."""
-        return positions.repeat(self.decode.rotary_users // len(positions))[None]
+        return rotary_rows(positions, self.decode)
 
     def get(self, tensor: ttnn.Tensor, dim: int = 0) -> torch.Tensor:
         """What the chips hold, side by side along `dim`."""

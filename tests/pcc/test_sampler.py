@@ -9,13 +9,13 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.sampling import choose
 from models.demos.qwen25_7b.tt.lm_head import PADDING_LOGIT
 from models.demos.qwen25_7b.tt.placement import replicate, shard
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, TtSampler, host_controls, host_noise
+from tests.perf.test_decode_ops import device_operations
 
 VOCABULARIES = {"tiny": 1056, "7b": QWEN25_7B.vocab_size}
 OPTIONS = [
@@ -38,21 +38,36 @@ class Sampled:
         self.plan = ParallelPlan.make(
             replace(QWEN25_7B, vocab_size=vocab_size, eos_token_ids=(), bos_token_id=0), mesh_device.shape[1]
         )
-        self.pieces = pieces_of(self.plan.vocab // TILE, BFP8.lm_head.format)
-        self.sampler = TtSampler(mesh_device, self.plan, self.pieces)
+        self.pieces = column_pieces(self.plan.vocab, BFP8.lm_head.format)
+        self.sampler = TtSampler(mesh_device, self.plan, self.pieces, vocab_size)
         self.tokens = replicate(torch.zeros(1, 1, 1, MAX_USERS).int(), mesh_device, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
 
-    def choose(self, logits: torch.Tensor, samplings: list[Sampling], noise: torch.Tensor) -> list[int]:
-        """logits [32, vocab_size] -> each row's token."""
+    def choose(self, logits: torch.Tensor, samplings: list[Sampling], noise: torch.Tensor, padding={}) -> list[int]:
+        """logits [32, vocab_size] -> each row's token. padding: as in pieces_on_chips."""
+        pieces, controls = self.pieces_on_chips(logits, padding), self.controls(samplings, noise)
+        self.sampler.drawn(pieces, controls, self.tokens)
+        tokens = self._of_all_chips()
+        if all(sampling.greedy for sampling in samplings):
+            self.sampler.likeliest(pieces, self.tokens)
+            assert self._of_all_chips() == tokens, "greedy rows that are drawn are not the likeliest"
+        return tokens
+
+    def pieces_on_chips(self, logits: torch.Tensor, padding={}) -> list[ttnn.Tensor]:
+        """padding: of rows where it is not what TtLMHead gives."""
         padded = torch.full((1, 1, MAX_USERS, self.plan.tp * self.plan.vocab), PADDING_LOGIT)
         padded[..., : self.vocab_size] = logits
-        of_chips = padded.unflatten(3, (self.plan.tp, self.pieces, -1))
-        pieces = [shard(of_chips[..., i, :].flatten(3), self.mesh_device, 3) for i in range(self.pieces)]
-        controls = SamplingControls(
-            *(ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-              for t in (*host_controls(self.mesh_device, samplings), host_noise(self.mesh_device, noise)))
-        )  # fmt: skip
-        self.sampler.forward(pieces, controls, self.tokens)
+        for row, value in padding.items():
+            padded[..., row, self.vocab_size :] = value
+        of_chips = padded.unflatten(3, (self.plan.tp, -1))
+        return [shard(of_chips.narrow(4, *piece).flatten(3), self.mesh_device, 3) for piece in self.pieces]
+
+    def controls(self, samplings: list[Sampling], noise: torch.Tensor) -> SamplingControls:
+        host = *host_controls(self.mesh_device, samplings), host_noise(self.mesh_device, noise)
+        return SamplingControls(
+            *(ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in host)
+        )
+
+    def _of_all_chips(self) -> list[int]:
         of_all_chips = ttnn.to_torch(self.tokens, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=0))
         assert (of_all_chips == of_all_chips[:1]).all(), "the chips do not agree"
         return of_all_chips[0].flatten().tolist()
@@ -106,10 +121,42 @@ def test_of_equal_logits_the_lowest_token_comes_first(sampled):
 @pytest.mark.parametrize("level", [-1e4, 0.0, 1e4])
 def test_every_column_can_win_and_no_padding_ever_does(sampled, level):
     """Winners at the first and last columns of pieces and chips, among logits that are all low, zero or high."""
-    columns = sampled.plan.vocab // sampled.pieces
-    starts = [i * columns for i in range(sampled.plan.tp * sampled.pieces) if i * columns < sampled.vocab_size]
+    starts = [chip * sampled.plan.vocab + first for chip in range(sampled.plan.tp) for first, _ in sampled.pieces]
+    starts = [start for start in starts if start < sampled.vocab_size]
     winners = sorted({0, sampled.vocab_size - 1, *starts, *(start - 1 for start in starts[1:])})
     winners = (winners * MAX_USERS)[:MAX_USERS]
     logits = torch.full((MAX_USERS, sampled.vocab_size), level)
     logits[range(MAX_USERS), winners] = level + 100
     assert sampled.choose(logits, [Sampling()] * MAX_USERS, torch.zeros(MAX_USERS, CANDIDATES)) == winners
+
+
+def test_a_row_of_garbage_disturbs_nobody_and_names_a_token_that_there_is(sampled):
+    """What an idle row holds on a chip is left over from something else, and may be NaN."""
+    logits = (3 * torch.randn(MAX_USERS, sampled.vocab_size, generator=torch.Generator().manual_seed(2))).bfloat16()
+    samplings = [OPTIONS[user % 3] for user in range(MAX_USERS)]
+    wanted = sampled.choose(logits.float(), samplings, drawn(samplings))
+    garbage = {0: torch.nan, 7: torch.inf, 8: torch.nan, 31: -torch.inf}
+    for row, value in garbage.items():
+        logits[row] = value
+    padding = torch.nan if sampled.plan.tp * sampled.plan.vocab > sampled.vocab_size else PADDING_LOGIT
+    got = sampled.choose(logits.float(), samplings, drawn(samplings), padding={0: padding, 31: padding})
+    assert [got[row] for row in range(MAX_USERS) if row not in garbage] == [
+        wanted[row] for row in range(MAX_USERS) if row not in garbage
+    ]
+    assert all(0 <= token < sampled.vocab_size for token in got), "an embedding has no row for that"
+
+
+def test_what_a_choice_launches(sampled):
+    """Of equal pieces' candidates nothing is merged twice, and greedy rows alone pay for nothing that drawing takes."""
+    pieces, tp = len(sampled.pieces), sampled.plan.tp
+    filled = sum(columns & (columns - 1) != 0 for _, columns in sampled.pieces)
+    joined, exchanged, held = 2 * (pieces > 1), 2 * (tp > 1), sampled.sampler.last is not None
+    candidates = filled + pieces + joined + 2 + exchanged  # topk, side by side, their ids, all chips'
+    logits, greedy = torch.zeros(MAX_USERS, sampled.vocab_size), [Sampling()] * MAX_USERS
+    on_chips = sampled.pieces_on_chips(logits)
+    controls = sampled.controls(greedy, torch.zeros(MAX_USERS, CANDIDATES))
+    likeliest = device_operations(lambda: sampled.sampler.likeliest(on_chips, sampled.tokens))
+    merged = 2 * (pieces * tp > 1)  # topk and gather
+    assert len(likeliest) == candidates + merged + held + 3, likeliest  # one row of ids
+    drawn_ops = device_operations(lambda: sampled.sampler.drawn(on_chips, controls, sampled.tokens))
+    assert len(drawn_ops) == len(likeliest) + 14, drawn_ops

@@ -9,10 +9,12 @@ import ttnn
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config.sampling import Sampling
 from models.demos.qwen25_7b.perf.commands.matmuls import decode_plans
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_matmul import TILE_BYTES
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
+from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -68,6 +70,32 @@ def test_a_decode_layer_is_18_operations_and_16_on_one_chip(model, layer_operati
     fused = 0 if model.decode.fused_qk else 2
     joined = GateUpPlan.make(model.config, model.plan, BFP8).joined
     assert len(layer_operations) == (16 if model.plan.tp == 1 else 18) + fused - joined, layer_operations
+
+
+def test_around_the_layers_are_few_operations(replica, layer_operations):
+    """Two look-ups of rotary factors, embedding, norm; product and move of each piece of logits; the choice; counting up
+    positions twice. Drawing takes 14 more, which steps of greedy rows do without."""
+    model, tables = replica.model, [attention_table(own, replica.width) for own in equal_shares(replica.blocks, USERS)]
+    pieces = model.lm_head.pieces
+    filled = sum(filler is not None for filler in model.sampler.fillers)
+    held = model.sampler.last is not None
+    merged = 2 * (len(pieces) * model.plan.tp > 1)
+    choice = filled + len(pieces) + 2 * (len(pieces) > 1) + 2 + 2 * (model.plan.tp > 1) + merged + held + 3
+
+    def around(sampling: Sampling) -> int:
+        replica.place_sampling([sampling] * USERS)
+        replica.place([0] * USERS, [0] * USERS, torch.stack(tables))
+        launched = device_operations(lambda: (replica.launch(), replica.read()))
+        replica.place_sampling([])
+        return len(launched) - len(model.layers) * len(layer_operations)
+
+    assert around(Sampling()) == 4 + 2 * len(pieces) + choice + 2
+    assert around(Sampling(1.0)) == 4 + 2 * len(pieces) + choice + 14 + 2
+
+
+@pytest.mark.parametrize("tp, pieces", [(1, 5), (2, 3), (4, 2), (8, 1)])
+def test_pieces_of_the_7bs_vocabulary(tp, pieces):
+    assert len(column_pieces(ParallelPlan.make(QWEN25_7B, tp).vocab, BFP8.lm_head.format)) == pieces
 
 
 def test_a_decode_layer_converts_one_layout(layer_operations):
@@ -149,7 +177,7 @@ def test_the_table_of_matmuls_is_what_the_modules_do(model):
         "QKV": layer.attention.qkv,
         "O": layer.attention.o,
         "down": layer.mlp.down,
-        "LM head": model.lm_head.pieces[0],
+        "LM head": model.lm_head.pieces[-1],
     }
     linears |= {"gate + up": product.both} if "gate + up" in planned else {"gate": product.gate, "up": product.up}
     assert {name: linear.decode_plan for name, linear in linears.items()} == planned

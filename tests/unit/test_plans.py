@@ -26,7 +26,7 @@ from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import L1
-from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.lm_head_plan import PIECE_TILES, piece_tiles
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillDoesNotFit, largest_pass, plan_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
@@ -72,7 +72,7 @@ def projections(config, grid, tp, recipe) -> dict[str, Projection]:
         "o": Projection(q, hidden, recipe.attention.format, plan.q_heads, residual),
         "gate": gate,
         "down": Projection(product.tiles, hidden, recipe.mlp_out.format, between, residual),
-        "lm_head": Projection(hidden, vocab // pieces_of(vocab, recipe.lm_head.format), recipe.lm_head.format, residual, grid.cores),
+        "lm_head": Projection(hidden, max(piece_tiles(vocab, recipe.lm_head.format)), recipe.lm_head.format, residual, grid.cores),
     }
 
 
@@ -177,14 +177,13 @@ def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():
 
 @pytest.mark.parametrize("format", ["bfloat16", "bfloat8_b", "bfloat4_b"])
 @pytest.mark.parametrize("vocab_tiles", [4752, 2376, 1188, 594, 33, 17])
-def test_lm_head_pieces_are_equal_and_as_few_as_fit(vocab_tiles, format):
-    def fits(pieces):  # a matmul's buffers in L1, and topk's 16384 columns
-        tiles = vocab_tiles // pieces
-        return tiles <= 512 and decode_l1_bytes(tiles, 1, format) <= DECODE_L1
-
-    pieces = pieces_of(vocab_tiles, format)
-    assert vocab_tiles % pieces == 0 and fits(pieces)
-    assert not any(fits(n) for n in divisors(vocab_tiles) if n < pieces)
+def test_lm_head_pieces_but_the_first_are_what_topk_takes_and_as_few_as_fit(vocab_tiles, format):
+    first, *others = piece_tiles(vocab_tiles, format)
+    assert first + sum(others) == vocab_tiles
+    most = max(first, *others) if others else PIECE_TILES
+    assert all(tiles == most for tiles in others) and first <= most
+    assert most & (most - 1) == 0 and most <= PIECE_TILES and decode_l1_bytes(most, 1, format) <= DECODE_L1
+    assert most == PIECE_TILES or decode_l1_bytes(2 * most, 1, format) > DECODE_L1
 
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)

@@ -9,7 +9,7 @@ from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.loading.stream import Ordered
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
-from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.weights import ModelWeights, Piece, Projection, Weight
 
 BF16 = "bfloat16"
@@ -52,10 +52,8 @@ def _weights(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> Iterator
 
 
 def _lm_head(weight: Weight, plan: ParallelPlan, recipe: Recipe) -> Iterator[list[Piece]]:
-    count = pieces_of(plan.vocab // TILE, recipe.lm_head.format)
-    columns = plan.vocab // count
-    for i in range(count):
-        yield weight.narrow(i * columns, columns).pieces_as(recipe.lm_head.format, tiled=True)
+    for first, columns in column_pieces(plan.vocab, recipe.lm_head.format):
+        yield weight.narrow(first, columns).pieces_as(recipe.lm_head.format, tiled=True)
 
 
 def piece_bytes(piece: Piece) -> int:

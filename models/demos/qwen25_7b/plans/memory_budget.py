@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.plans.blocks import BLOCK
 from models.demos.qwen25_7b.plans.decode_matmul import streamed_tiles
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
-from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 
 BF16 = 2  # bytes
 # A Wormhole chip's DRAM as ttnn.get_memory_view tells of it: 12 banks, on N150, N300 and T3K alike.
@@ -102,15 +102,25 @@ class DecodeWeight:
 
 def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
     """All of a step's; layers that follow another recipe are listed apart from the others."""
-    pieces = pieces_of(plan.vocab // TILE, recipe.lm_head.format)
-    columns = plan.vocab // pieces
+    lm_head = Counter(columns for _, columns in column_pieces(plan.vocab, recipe.lm_head.format))
+    whole = max(lm_head)
     return [
         *(
             weight
             for of_layer, times in layer_recipes(config, recipe).items()
             for weight in _layer_matmuls(config, plan, of_layer, times)
         ),
-        _decode_weight("LM head", config.hidden_size, columns, recipe.lm_head.format, pieces, (config.hidden_size, columns)),
+        *(
+            _decode_weight(
+                "LM head" if columns == whole else "LM head, the rest",
+                config.hidden_size,
+                columns,
+                recipe.lm_head.format,
+                times,
+                (config.hidden_size, columns),
+            )
+            for columns, times in lm_head.items()
+        ),
     ]
 
 

@@ -1,6 +1,8 @@
 """Replica: one model on its row of chips, with its caches, the tensors that its steps read and the traces that run them."""
 
 from collections import deque
+from enum import Enum
+from functools import partial
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 import torch
@@ -27,11 +29,19 @@ from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
 from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated
+from models.demos.qwen25_7b.tt.rotary import rotary_rows
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, host_controls, host_noise
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import TensorSource
 
 TRACED_ROWS = (128, 512)  # passes that replay a trace; others run op by op
+
+
+class Choosing(Enum):
+    """What a step does to choose tokens, for all its rows alike; each has a trace of its own, captured when it is needed."""
+
+    LIKELIEST = "the largest logit"
+    DRAWN = "as each row's options say"
 
 
 class Work(NamedTuple):
@@ -68,7 +78,8 @@ class Replica:
         noise = host_noise(self.mesh_device, torch.zeros(MAX_USERS, CANDIDATES))
         self.controls = SamplingControls(*self._on_device((*host_controls(self.mesh_device, []), noise)))
         self._tokens = ttnn.get_device_tensors(self.inputs.tokens)[0]  # every chip holds the same: one is read
-        self.decode = TracedStep(self.mesh_device, self._decode)
+        self._choosing = Choosing.LIKELIEST
+        self.decode = {how: TracedStep(self.mesh_device, partial(self._decode, how)) for how in Choosing}
         self.passes = {work: self._traced_pass(work) for work in self._works() if traced}
         self._compiled: set = set()  # kinds of work that ran once
         self._pending: deque[PendingRead] = deque()
@@ -136,7 +147,9 @@ class Replica:
         if not answered:
             self.model.fill_prefill(inputs, self.caches)
             return []
-        return self._chosen(self.model.forward_prefill(inputs, self.caches))
+        pieces = self.model.forward_prefill(inputs, self.caches)
+        self._choose(pieces, Choosing.DRAWN)  # greedy rows, too: one trace is there for all
+        return pieces
 
     # ---- steps
 
@@ -154,7 +167,8 @@ class Replica:
         self.queues.write([(table, self.inputs.page_table)])
 
     def place_sampling(self, samplings: Sequence[Sampling]) -> None:
-        """How row u of the batch is sampled from now on."""
+        """How row u of the batch is sampled from now on. Where all are greedy, steps leave out what drawing takes."""
+        self._choosing = Choosing.LIKELIEST if all(s.greedy for s in samplings) else Choosing.DRAWN
         self.queues.write(list(zip(host_controls(self.mesh_device, samplings), self.controls)))
 
     def place_noise(self, noise: torch.Tensor) -> None:
@@ -167,11 +181,12 @@ class Replica:
 
     def launch(self, *, traced: bool = True) -> None:
         """Start a decode step; `read` waits for it. traced: as in `prefill`."""
-        self._about_to_run("decode")
-        self._started(self.decode.run(traced=traced and self.traced), answered=True)
+        self._about_to_run(self._choosing)
+        self._started(self.decode[self._choosing].run(traced=traced and self.traced), answered=True)
 
-    def _decode(self) -> list[ttnn.Tensor]:
-        pieces = self._chosen(self.model.forward_decode(self.inputs, self.caches))
+    def _decode(self, how: Choosing) -> list[ttnn.Tensor]:
+        pieces = self.model.forward_decode(self.inputs, self.caches)
+        self._choose(pieces, how)
         ttnn.plus_one(self.inputs.positions, skip_negative_entries=True)
         # An idle row counts up here from 0, where `place` put it: never past a text, which began there or later.
         ttnn.plus_one(self.inputs.rotary_positions)
@@ -198,7 +213,7 @@ class Replica:
 
     def close(self) -> None:
         """Release the traces; the model's tensors go with the mesh."""
-        for step in (self.decode, *(traced.step for traced in self.passes.values())):
+        for step in (*self.decode.values(), *(traced.step for traced in self.passes.values())):
             step.release()
 
     def forget(self) -> None:
@@ -213,9 +228,11 @@ class Replica:
             self.close()
             self._compiled.add(kind)
 
-    def _chosen(self, pieces: list[ttnn.Tensor]) -> list[ttnn.Tensor]:
-        self.model.sampler.forward(pieces, self.controls, self.inputs.tokens)
-        return pieces
+    def _choose(self, pieces: list[ttnn.Tensor], how: Choosing) -> None:
+        if how is Choosing.LIKELIEST:
+            self.model.sampler.likeliest(pieces, self.inputs.tokens)
+        else:
+            self.model.sampler.drawn(pieces, self.controls, self.inputs.tokens)
 
     def _started(self, pieces: list[ttnn.Tensor], answered: bool) -> None:
         """Token ids are on their way already: 128 bytes."""
@@ -259,7 +276,7 @@ class Replica:
     def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:
         """The tensors of DecodeInputs, in its order, on the host."""
         at = torch.tensor(positions, dtype=torch.int32)
-        rotary = at.clamp(min=0).repeat(self.model.decode.rotary_users // self.batch)[None]
+        rotary = rotary_rows(at.clamp(min=0), self.model.decode)
         others = ((at, ttnn.int32), (rotary, ttnn.uint32), (page_table, ttnn.int32))
         return self._host_tokens(tokens), *(host_replicated(v, self.mesh_device, dtype) for v, dtype in others)
 

@@ -49,5 +49,5 @@ def pick(values: torch.Tensor, controls: RowControls, noise: torch.Tensor) -> in
     scaled = values * torch.tensor(controls.inverse_temperature) + controls.allowed
     probabilities = scaled.softmax(dim=-1)
     before = probabilities.cumsum(dim=-1) - probabilities
-    dropped = (before >= torch.tensor(controls.top_p)).float()  # never the first: nothing is before it
-    return int((scaled + noise + dropped * NEVER).argmax())
+    dropped = before >= torch.tensor(controls.top_p)  # never the first: nothing is before it
+    return int(torch.where(dropped, NEVER, scaled + noise).argmax())

@@ -2,6 +2,7 @@
 
 import torch
 
+from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling
 from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import attention_chunk
@@ -24,11 +25,13 @@ def warm_up_passes(replica: Replica, *, traced: bool, scratch: int = 0) -> None:
 
 
 def warm_up_decode(replica: Replica, *, traced: bool) -> None:
-    """A step of idle rows, which writes nothing."""
+    """A step of idle rows of each kind, which writes nothing."""
     nothing = torch.stack([attention_table([], replica.width)] * replica.batch)
     replica.place([0] * replica.batch, [NOWHERE] * replica.batch, nothing)
-    replica.launch(traced=traced)
-    replica.read()
+    for sampling in (Sampling(temperature=1.0), GREEDY):
+        replica.place_sampling([sampling])
+        replica.launch(traced=traced)
+        replica.read()
 
 
 def _pass(replica: Replica, rows: int, continued: bool, answered: bool, scratch: int) -> Pass | None:

@@ -10,7 +10,9 @@ class DecodeInputs(NamedTuple):
 
     tokens: ttnn.Tensor  # [1, 1, 1, 32] uint32
     positions: ttnn.Tensor  # [batch] int32: where each token stands in its text; NOWHERE for an idle row
-    rotary_positions: ttnn.Tensor  # [1, rotary_users] uint32, the same as the rotary tables want them: no row below 0
+    rotary_positions: (
+        ttnn.Tensor
+    )  # [1, 32 * rotary_users] uint32, the same as the rotary tables want them (rotary_rows)
     page_table: ttnn.Tensor  # [batch, blocks of the longest text] int32
 
 

@@ -4,8 +4,7 @@ import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.lm_head_plan import pieces_of
+from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.tt.linear import TtLinear
 from models.demos.qwen25_7b.weights import Constant, Projection, Taken, Weight
 
@@ -13,7 +12,7 @@ PADDING_LOGIT = -1e30
 
 
 class TtLMHead:
-    """A chip has plan.vocab columns; a matmul over all of them would not fit L1, so they come in pieces.
+    """A chip has plan.vocab columns; a matmul over all of them would not fit L1, so they come in pieces (plans/lm_head_plan.py).
 
     weight: [hidden, vocab] a chip. Columns past the model's vocabulary are padding, which a bias makes
     so low that no sampler takes them.
@@ -28,20 +27,18 @@ class TtLMHead:
         recipe: Recipe,
         decode: DecodePlan,
     ):
-        pieces = pieces_of(plan.vocab // TILE, recipe.lm_head.format)
-        columns = plan.vocab // pieces
         bias = padding_bias(weight) if plan.tp * plan.vocab > config.vocab_size else None
         self.pieces = [
             TtLinear(
                 mesh_device,
-                weight.narrow(i * columns, columns),
-                bias=bias and bias.narrow(i * columns, columns),
+                weight.narrow(first, columns),
+                bias=bias and bias.narrow(first, columns),
                 group=recipe.lm_head,
                 decode=decode,
                 in_cores=decode.residual.cores,
                 out_cores=decode.grid.cores,
             )
-            for i in range(pieces)
+            for first, columns in column_pieces(plan.vocab, recipe.lm_head.format)
         ]
 
     def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:

@@ -21,7 +21,7 @@ from models.demos.qwen25_7b.tt.placement import replicate
 class Rotation:
     """The factors of one step, the same for all layers."""
 
-    cos: ttnn.Tensor  # decode [1, rotary_users, 32 (1 used), head_dim] height-sharded; prefill [1, 1, S, head_dim]
+    cos: ttnn.Tensor  # decode [1, rotary_users, 32 (equal), head_dim] height-sharded; prefill [1, 1, S, head_dim]
     sin: ttnn.Tensor
 
     def deallocate(self) -> None:
@@ -46,18 +46,14 @@ class TtRotary:
         )
 
     def rotation_decode(self, positions: ttnn.Tensor) -> Rotation:
-        """positions: [1, rotary_users] uint32, each user's position (for q, and again for k where they are fused)."""
+        """positions: [1, 32 * rotary_users] uint32, as rotary_rows makes them."""
         return Rotation(self._decode_factor(positions, self.cos), self._decode_factor(positions, self.sin))
 
     def _decode_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
-        # in L1: a trace replays its temporaries' addresses, and DRAM is where programs that are compiled later live
-        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.L1_MEMORY_CONFIG)
-        users = ttnn.transpose(ttnn.unsqueeze_to_4D(rows), 1, 2, memory_config=ttnn.L1_MEMORY_CONFIG)
-        # rows [1, rotary_users, head_dim], users [1, rotary_users, 1, head_dim]
-        factor = ttnn.interleaved_to_sharded(users, self.decode.rotary_memory(self.head_dim))
-        ttnn.deallocate(rows)
-        ttnn.deallocate(users)
-        return factor
+        memory = self.decode.rotary_memory(self.head_dim)
+        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
+        # [1, 32 * rotary_users, head_dim]: a tile row a user, on its core already
+        return ttnn.reshape(rows, (1, self.decode.rotary_users, TILE, self.head_dim))
 
     def rotation_prefill(self, positions: ttnn.Tensor) -> Rotation:
         """positions: [1, S] uint32."""
@@ -108,6 +104,16 @@ def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, tor
     angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
     size = config.yarn.attention_factor if config.yarn else 1.0
     return tuple((f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin))
+
+
+def rotary_rows(positions: torch.Tensor, decode: DecodePlan) -> torch.Tensor:
+    """[batch] positions of 0 and more -> [1, 32 * rotary_users]: each user's for all rows of its tile, first for q and,
+    where they are rotated in one op, again for k.
+
+    A look-up then lays a user's factors onto its core as a tile row, and no other op has to move them there. All in one page:
+    counting them up reads and writes it once.
+    """
+    return positions.repeat(decode.rotary_users // len(positions)).repeat_interleave(TILE)[None]
 
 
 def half_turn_matrix() -> torch.Tensor:

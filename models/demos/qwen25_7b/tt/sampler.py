@@ -39,36 +39,66 @@ def host_noise(mesh_device: ttnn.MeshDevice, rows: torch.Tensor) -> ttnn.Tensor:
     return host_replicated(rows[None, None], mesh_device, ttnn.float32, ttnn.TILE_LAYOUT)
 
 
+def topk_columns(columns: int) -> int:
+    """The next width that topk works on with all cores: a power of two. Its least is 64."""
+    return max(64, 1 << (columns - 1).bit_length())
+
+
 class TtSampler:
     """A chip takes the 32 largest of each piece of its logits, the chips exchange theirs, and each makes the same choice.
 
-    pieces: how many equal pieces a chip's logits come in (TtLMHead).
+    pieces: (first column, columns) of each piece of a chip's logits (TtLMHead). vocab_size: rows of the embedding table.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, plan: ParallelPlan, pieces: int):
+    def __init__(
+        self, mesh_device: ttnn.MeshDevice, plan: ParallelPlan, pieces: Sequence[tuple[int, int]], vocab_size: int
+    ):
         self.chips = chips_in_row(mesh_device)
         self.kernel = compute_config()
-        columns = plan.vocab // pieces
-        # topk works on all cores if its width is a power of two, and on a single one otherwise
-        missing = max(64, 1 << (columns - 1).bit_length()) - columns
-        self.filler = None
-        if missing:
-            self.filler = replicate(torch.full((1, 1, MAX_USERS, missing), -torch.inf), mesh_device)
-        first = torch.arange(self.chips * pieces) * columns  # token of a piece's first column
-        firsts = first.repeat_interleave(CANDIDATES).repeat(1, 1, MAX_USERS, 1).int()
-        self.first = shard(firsts, mesh_device, 3, ttnn.uint32)  # [1, 1, 32, pieces * CANDIDATES] a chip
+        self.fillers = [self._filler(mesh_device, topk_columns(columns) - columns) for _, columns in pieces]
+        firsts = [first + chip * plan.vocab for chip in range(self.chips) for first, _ in pieces]
+        of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES).repeat(1, 1, MAX_USERS, 1).int()
+        self.first = shard(of_candidates, mesh_device, 3, ttnn.uint32)  # [1, 1, 32, pieces * CANDIDATES] a chip
+        # An idle row's logits may be NaN, among which any column can come first: then its id goes no further than this.
+        highest = (self.chips - 1) * plan.vocab + max(first + topk_columns(columns) for first, columns in pieces) - 1
+        self.last = vocab_size - 1 if highest >= vocab_size else None
 
-    def forward(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
-        """logits: pieces [1, 1, 32, columns]. tokens [1, 1, 1, 32] uint32: where each row's choice is written."""
-        values, ids = self._candidates(logits)
-        values, ids = self._of_all_chips(values), self._of_all_chips(ids)
-        best, place = ttnn.topk(values, CANDIDATES, dim=-1, stable=True, memory_config=L1)
-        best_ids = ttnn.gather(ids, -1, place, memory_config=L1)  # [1, 1, 32, CANDIDATES], the likeliest first
-        _free(values, ids, place)
+    @staticmethod
+    def _filler(mesh_device: ttnn.MeshDevice, columns: int) -> ttnn.Tensor | None:
+        return replicate(torch.full((1, 1, MAX_USERS, columns), -torch.inf), mesh_device) if columns else None
+
+    def likeliest(self, logits: Iterable[ttnn.Tensor], tokens: ttnn.Tensor) -> None:
+        """logits: pieces [1, 1, 32, columns]. tokens [1, 1, 1, 32] uint32: where each row's likeliest token is written."""
+        best, best_ids = self._best(logits)
+        _free(best)
+        self._write(best_ids, tokens)
+
+    def drawn(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
+        """The same for rows with options of their own; a greedy one gets its likeliest token here, too."""
+        best, best_ids = self._best(logits)
         scores = self._scores(best, controls)
         _, place = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
-        chosen = ttnn.gather(best_ids, -1, place, memory_config=L1)  # the first column is the choice
+        chosen = ttnn.gather(best_ids, -1, place, memory_config=L1)
         _free(best_ids, scores, place)
+        self._write(chosen, tokens)
+
+    def _best(self, logits: Iterable[ttnn.Tensor]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+        """The largest logits of the whole vocabulary and their token ids, [1, 1, 32, CANDIDATES] each, the largest first."""
+        values, ids = self._candidates(logits)
+        values, ids = self._of_all_chips(values), self._of_all_chips(ids)
+        if values.shape[-1] > CANDIDATES:
+            best, place = ttnn.topk(values, CANDIDATES, dim=-1, stable=True, memory_config=L1)
+            best_ids = ttnn.gather(ids, -1, place, memory_config=L1)
+            _free(values, ids, place)
+            values, ids = best, best_ids
+        if self.last is not None:
+            held = ttnn.minimum(ids, self.last, memory_config=L1)
+            _free(ids)
+            ids = held
+        return values, ids
+
+    def _write(self, chosen: ttnn.Tensor, tokens: ttnn.Tensor) -> None:
+        """The first column [1, 1, 32, CANDIDATES] into tokens. Frees `chosen`."""
         row = ttnn.transpose(chosen, 2, 3, memory_config=L1)
         choice = ttnn.untilize_with_unpadding(row, output_tensor_end=(0, 0, 0, MAX_USERS - 1), memory_config=L1)
         ttnn.copy(choice, tokens)
@@ -80,10 +110,10 @@ class TtSampler:
         Of equal logits the lower token comes first, here and in the merge: `stable` sorts them by place.
         """
         best = []
-        for piece in logits:
-            wide = piece if self.filler is None else ttnn.concat([piece, self.filler], dim=-1, memory_config=L1)
+        for piece, filler in zip(logits, self.fillers, strict=True):
+            wide = piece if filler is None else ttnn.concat([piece, filler], dim=-1, memory_config=L1)
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
-            if self.filler is not None:
+            if filler is not None:
                 _free(wide)
         values, places = (_joined(list(parts)) for parts in zip(*best))
         places32 = ttnn.typecast(places, ttnn.uint32)
@@ -108,10 +138,9 @@ class TtSampler:
         sums = ttnn.cumsum(probabilities, dim=-1)
         before = ttnn.sub(sums, probabilities)
         dropped = ttnn.ge(before, controls.top_p)
-        penalty = ttnn.mul(dropped, NEVER)
         noisy = ttnn.add(scaled, controls.noise)
-        scores = ttnn.add(noisy, penalty)
-        _free(best, values, heated, scaled, probabilities, sums, before, dropped, penalty, noisy)
+        scores = ttnn.where(dropped, NEVER, noisy)
+        _free(best, values, heated, scaled, probabilities, sums, before, dropped, noisy)
         return scores
 
 

@@ -10,6 +10,7 @@ from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_l1 import check_decode
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
+from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, largest_pass, layer_plans
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
@@ -85,7 +86,7 @@ class TtTransformer:
             )  # fmt: skip
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
-        self.sampler = TtSampler(mesh_device, plan, len(self.lm_head.pieces))
+        self.sampler = TtSampler(mesh_device, plan, column_pieces(plan.vocab, recipe.lm_head.format), config.vocab_size)
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
         """How a pass of `rows` rows runs in each layer: a power of two from a tile to longest_pass."""
