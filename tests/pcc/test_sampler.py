@@ -7,12 +7,13 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, MOST_COUNTED, Sampling, Seen
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.sampling import choose
 from models.demos.qwen25_7b.tt.lm_head import PADDING_LOGIT
+from models.demos.qwen25_7b.tt.penalties import TtPenalties
 from models.demos.qwen25_7b.tt.placement import replicate, shard
 from models.demos.qwen25_7b.tt.sampler import SamplingControls, TtSampler, host_controls, host_noise
 from tests.perf.test_decode_ops import device_operations
@@ -46,10 +47,10 @@ class Sampled:
         """logits [32, vocab_size] -> each row's token. padding: as in pieces_on_chips."""
         pieces, controls = self.pieces_on_chips(logits, padding), self.controls(samplings, noise)
         self.sampler.drawn(pieces, controls, self.tokens)
-        tokens = self._of_all_chips()
+        tokens = self.of_all_chips()
         if all(sampling.greedy for sampling in samplings):
             self.sampler.likeliest(pieces, self.tokens)
-            assert self._of_all_chips() == tokens, "greedy rows that are drawn are not the likeliest"
+            assert self.of_all_chips() == tokens, "greedy rows that are drawn are not the likeliest"
         return tokens
 
     def pieces_on_chips(self, logits: torch.Tensor, padding={}) -> list[ttnn.Tensor]:
@@ -67,7 +68,7 @@ class Sampled:
             *(ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in host)
         )
 
-    def _of_all_chips(self) -> list[int]:
+    def of_all_chips(self) -> list[int]:
         of_all_chips = ttnn.to_torch(self.tokens, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=0))
         assert (of_all_chips == of_all_chips[:1]).all(), "the chips do not agree"
         return of_all_chips[0].flatten().tolist()
@@ -160,3 +161,61 @@ def test_what_a_choice_launches(sampled):
     assert len(likeliest) == candidates + merged + held + 3, likeliest  # one row of ids
     drawn_ops = device_operations(lambda: sampled.sampler.drawn(on_chips, controls, sampled.tokens))
     assert len(drawn_ops) == len(likeliest) + 14, drawn_ops
+
+
+PENALTIES = [
+    Sampling(),
+    Sampling(repetition_penalty=1.05),  # Qwen2.5-7B-Instruct's own
+    Sampling(0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, seed=1),
+    Sampling(1.0, repetition_penalty=0.7, presence_penalty=1.5, frequency_penalty=-0.3, seed=2),
+    Sampling(frequency_penalty=0.37),
+    Sampling(presence_penalty=-2.0, frequency_penalty=2.0),
+    Sampling(2.0, presence_penalty=0.9, seed=3),
+    Sampling(repetition_penalty=1e30),
+]
+
+
+def test_penalties_of_what_was_seen_and_of_what_is_chosen(sampled):
+    """Step after step as on the host, bit for bit, though only the chips' record says what was chosen since the start."""
+    generator = torch.Generator().manual_seed(3)
+    samplings, penalties = PENALTIES * 4, TtPenalties(sampled.mesh_device, sampled.plan)
+
+    def some(count: int) -> list[int]:
+        return torch.randint(sampled.vocab_size, (count,), generator=generator).tolist()
+
+    often = some(1) * (MOST_COUNTED + 40)  # more than bfloat16 counts
+    texts = [Seen(some(row * 9), some(row * 5) + (often if row % 8 == 4 else [])) for row in range(MAX_USERS)]
+    written = penalties.host_seen(dict(enumerate(texts)))
+    for host, device in zip(written, (penalties.seen, penalties.counts)):
+        ttnn.copy_host_to_device_tensor(host, device)
+    controls = sampled.controls(samplings, drawn(samplings))
+    base = 3 * torch.randn(MAX_USERS, sampled.vocab_size, generator=generator)
+    for row, text in enumerate(texts):
+        base[row, text.prompt[:40]] += 9.0  # what was seen is likely again
+    changed = 0
+    for step in range(4):
+        logits = (base + 0.3 * torch.randn(base.shape, generator=generator)).bfloat16()
+        logits[0] = torch.nan  # an idle row's
+        sampled.sampler.penalised(
+            sampled.pieces_on_chips(logits.float()), controls, penalties, sampled.tokens, record=step < 2
+        )
+        got = sampled.of_all_chips()
+        expected = [
+            choose(logits[row], s, s.seed or 0, POSITION, text) for row, (s, text) in enumerate(zip(samplings, texts))
+        ]
+        assert got[1:] == expected[1:], f"step {step}"
+        changed += sum(token != plain for token, plain in zip(got, on_host([Sampling()] * MAX_USERS, logits)))
+        if step < 2:
+            texts = [Seen(text.prompt, [*text.answer, token]) for text, token in zip(texts, got)]
+    assert changed > MAX_USERS, "the penalties change nothing here"
+
+
+def test_what_penalties_launch(sampled):
+    penalties, pieces = TtPenalties(sampled.mesh_device, sampled.plan), len(sampled.pieces)
+    controls = sampled.controls(PENALTIES, torch.zeros(MAX_USERS, CANDIDATES))
+    on_chips = sampled.pieces_on_chips(torch.zeros(MAX_USERS, sampled.vocab_size))
+    plain = device_operations(lambda: sampled.sampler.drawn(on_chips, controls, sampled.tokens))
+    more = device_operations(
+        lambda: sampled.sampler.penalised(on_chips, controls, penalties, sampled.tokens, record=True)
+    )
+    assert len(more) - len(plain) == 9 + 5 + (1 + pieces) * (pieces > 1), more

@@ -4,8 +4,8 @@ import pytest
 import torch
 from vllm_engine import MAX_LEN, NEW_TOKENS, ROWS, Engine, TTSamplingParams, engine, greedy, requests
 
-from models.demos.qwen25_7b.config.sampling import Sampling
-from models.demos.qwen25_7b.serving.sampling import Seen, choose
+from models.demos.qwen25_7b.config.sampling import Sampling, Seen
+from models.demos.qwen25_7b.serving.sampling import choose
 
 EVERYTHING = 1056  # the small checkpoint's vocabulary: top_k off, as the plugin says it
 

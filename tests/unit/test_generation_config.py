@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import Sampling
+from models.demos.qwen25_7b.config.sampling import Sampling, Seen
 from models.demos.qwen25_7b.serving.generation_config import default_sampling, not_done
-from models.demos.qwen25_7b.serving.sampling import Seen, choose
+from models.demos.qwen25_7b.serving.sampling import choose
 
 QWEN25_7B_INSTRUCT = dict(do_sample=True, repetition_penalty=1.05, temperature=0.7, top_p=0.8, top_k=20)
 DRAWS, VOCABULARY = 800, 60

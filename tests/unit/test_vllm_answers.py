@@ -1,6 +1,6 @@
 """Where an answer began is known when its text comes back as a prompt, and of no other prompt."""
 
-from models.demos.qwen25_7b.serving.sampling import Seen
+from models.demos.qwen25_7b.config.sampling import Seen
 from models.demos.qwen25_7b.serving.vllm_sampling import REMEMBERED, Answers
 
 

@@ -1,13 +1,14 @@
 """How a user wants next tokens chosen, and what that means for a row of candidates on the chips and on the host."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
 import torch
 
 from models.common.errors import UserError
 
 CANDIDATES = 32  # tokens that the chips choose from: the most likely ones, a tile's width
+MOST_COUNTED = 256  # of a token in an answer: the chips count in bfloat16, where 256 + 1 is 256
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
 
 
@@ -55,10 +56,31 @@ class Sampling:
     @property
     def on_device(self) -> bool:
         """Whether TtSampler can do it; else the host chooses."""
-        return not self.penalised and (self.greedy or 1 <= self.top_k <= CANDIDATES)
+        return self.greedy or 1 <= self.top_k <= CANDIDATES
 
 
 GREEDY = Sampling()
+
+
+class Seen(NamedTuple):
+    """What a text has so far, which is what penalties are about."""
+
+    prompt: Sequence[int] = ()
+    answer: Sequence[int] = ()
+
+
+class PenaltyFactors(NamedTuple):
+    """What a user's penalties do to a logit, as numbers that are 0 where there is none."""
+
+    positive: float  # times a positive logit of a token that was seen, added to it
+    negative: float  # times a negative one's size, taken off it
+    frequency: float  # taken off as often as the answer has the token, up to MOST_COUNTED times
+    presence: float  # taken off if it has it
+
+    @classmethod
+    def of(cls, sampling: Sampling) -> "PenaltyFactors":
+        penalty = sampling.repetition_penalty
+        return cls(1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty)
 
 
 class RowControls(NamedTuple):

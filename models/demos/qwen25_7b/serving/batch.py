@@ -4,7 +4,7 @@ from typing import Optional, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Sampling
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Sampling, Seen
 from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import ceil_div
@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.serving.block_pool import BlockPool
 from models.demos.qwen25_7b.serving.noise import gumbel, stream_key
 from models.demos.qwen25_7b.serving.passes import Pass, Prompt, plan_passes
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.sampling import Seen, choose
+from models.demos.qwen25_7b.serving.sampling import choose
 
 AHEAD = 2  # decode steps in flight where the chips sample: one computing, one waiting for it
 
@@ -98,6 +98,7 @@ class Batch:
         self.pool.release(text.blocks)
         text.blocks, text.row = [], None
         self._moved = True
+        self._options_moved |= text.sampling != GREEDY  # the others need not pay for it any more
 
     # ---- prompts
 
@@ -110,6 +111,8 @@ class Batch:
         self._place_options()
         drawing = [row for row in work.answered if not self.rows[row].sampling.greedy]
         self._place_noise(drawing, [len(self.rows[row].tokens) for row in drawing])
+        if any(self._penalised(self.rows[row]) for row in work.answered):
+            self._place_seen()
         self.replica.prefill(work)
         for piece in work.pieces:
             self.rows[piece.prompt.row].held = piece.end
@@ -174,9 +177,11 @@ class Batch:
     def _place(self) -> None:
         tables = torch.stack([attention_table(t.blocks if t else [], self.replica.width) for t in self.rows])
         if self._moved:
+            self._place_options()
             tokens = [text.tokens[-1] if text else 0 for text in self.rows]
             positions = [len(text.tokens) - 1 if text else NOWHERE for text in self.rows]
             self.replica.place(tokens, positions, tables)
+            self._place_seen()
         else:
             if self._grown:
                 self.replica.place_tables(tables)
@@ -186,9 +191,18 @@ class Batch:
 
     def _place_options(self) -> None:
         if self._options_moved:
-            wanted = [text.sampling if text else GREEDY for text in self.rows]
-            self.replica.place_sampling([s if s.on_device else GREEDY for s in wanted])
+            here = [text is not None and not self._on_host(text) for text in self.rows]
+            self.replica.place_sampling([text.sampling if on else GREEDY for text, on in zip(self.rows, here)])
             self._options_moved = False
+
+    def _place_seen(self) -> None:
+        penalised = {text.row: text.seen for text in self._entered if self._penalised(text)}
+        if penalised:
+            self.replica.place_seen(penalised)
+
+    def _penalised(self, text: Text) -> bool:
+        """On the chips."""
+        return text.sampling.penalised and not self._on_host(text)
 
     def _place_noise(self, rows: Sequence[int], positions: Sequence[int]) -> None:
         """For the next step or pass to draw row rows[i]'s token at positions[i]."""

@@ -11,7 +11,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Seen
 from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.loading.opened import open_checkpoint
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
@@ -21,7 +21,7 @@ from models.demos.qwen25_7b.plans.memory_budget import cache_tokens
 from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.passes import Prompt, plan_passes
 from models.demos.qwen25_7b.serving.replica import Replica, token_ids
-from models.demos.qwen25_7b.serving.sampling import Seen, choose
+from models.demos.qwen25_7b.serving.sampling import choose
 from models.demos.qwen25_7b.serving.trace import PendingRead
 from models.demos.qwen25_7b.serving.vllm_rows import DecodeRows
 from models.demos.qwen25_7b.serving.vllm_sampling import Answers, Wish, seen_rows, wishes
@@ -150,7 +150,7 @@ class QwenForCausalLM:
             Draw(row, wish, self._answers.seen(texts[row]), ends[row])
             for row, wish in enumerate(wishes(sampling_params, rows) if sampling_params is not None else ())
         ]
-        self._prepare(draws)
+        self._prepare(draws, anew=True)
         logits = torch.zeros(rows, 1, self.model.config.vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
         for work in plan_passes(prompts, self.model.longest_pass, self.replica.block):
@@ -195,9 +195,9 @@ class QwenForCausalLM:
         seen = seen_rows(prompt_tokens, output_tokens, self.batch)
         asked = zip(wishes(sampling_params, self.batch), seen, positions)
         draws = [Draw(row, wish, seen, p + 1) for row, (wish, seen, p) in enumerate(asked) if p >= 0]
-        self._prepare(draws)
+        self._prepare(draws, anew=self._rows.anew)
         self.replica.launch(traced=enable_trace)
-        if not any(draw.wish.on_host or draw.wish.log_prob for draw in draws):
+        if not any(draw.wish.on_host or draw.wish.log_prob or draw.wish.remembers for draw in draws):
             return self.replica.take()
         ids, log_probs = torch.zeros(self.batch, dtype=torch.int32), torch.zeros(self.batch)
         self._outcome(draws, ids, log_probs)
@@ -224,13 +224,19 @@ class QwenForCausalLM:
 
     # ---- choosing
 
-    def _prepare(self, draws: Sequence[Draw]) -> None:
-        """Tell the chips how to choose what they can; rows that the host chooses for are greedy to them."""
+    def _prepare(self, draws: Sequence[Draw], *, anew: bool) -> None:
+        """Tell the chips how to choose what they can; rows that the host chooses for are greedy to them.
+
+        anew: what the draws say that was seen is right, and the chips are to go on from it.
+        """
         here = [draw for draw in draws if not (draw.wish.on_host or draw.wish.sampling.greedy)]
+        penalised = [draw for draw in draws if draw.wish.sampling.penalised and not draw.wish.on_host]
         wanted = [GREEDY] * self.batch
         noise = torch.zeros(MAX_USERS, CANDIDATES)
-        for draw in here:
+        for draw in (*here, *penalised):
             wanted[draw.row] = draw.wish.sampling
+        if penalised and anew:
+            self.replica.place_seen({draw.row: draw.seen for draw in penalised})
         if wanted != self._placed:
             self.replica.place_sampling(wanted)
             self._placed = wanted

@@ -10,7 +10,7 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling, Seen
 from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCK,
@@ -42,6 +42,7 @@ class Choosing(Enum):
 
     LIKELIEST = "the largest logit"
     DRAWN = "as each row's options say"
+    PENALISED = "the same, of logits that what was written has changed"
 
 
 class Work(NamedTuple):
@@ -130,14 +131,22 @@ class Replica:
         """
         values = self._host_pass(PassValues.of(work, self.block, self.width))
         kind = Work(work.rows, work.continued, bool(work.answered))
+        again = kind.answered and self._choosing is Choosing.PENALISED
         self._about_to_run(kind)
+        if again:
+            self._about_to_run("choosing again")
         if traced and kind in self.passes:
             replayed = self.passes[kind]
             self.queues.write(list(zip(values, replayed.inputs, strict=True)))
-            self._started(replayed.step.run(traced=True), kind.answered)
+            pieces = replayed.step.run(traced=True)
+            if again:
+                self._choose_again(pieces)
+            self._started(pieces, kind.answered)
             return
         inputs = _inputs(kind)(*self._on_device(values))
         pieces = self._prefill(inputs, kind.answered)
+        if again:
+            self._choose_again(pieces)
         self._started(pieces, kind.answered)
         for tensor in (*inputs, *self._untraced):
             ttnn.deallocate(tensor)
@@ -169,7 +178,15 @@ class Replica:
     def place_sampling(self, samplings: Sequence[Sampling]) -> None:
         """How row u of the batch is sampled from now on. Where all are greedy, steps leave out what drawing takes."""
         self._choosing = Choosing.LIKELIEST if all(s.greedy for s in samplings) else Choosing.DRAWN
+        if any(s.penalised for s in samplings):
+            self._choosing = Choosing.PENALISED
         self.queues.write(list(zip(host_controls(self.mesh_device, samplings), self.controls)))
+
+    def place_seen(self, texts: Mapping[int, Seen]) -> None:
+        """What the penalised texts have, by row, all of them: before a pass that answers one, and before a step after a pass or
+        where one came or moved. Steps go on from there by themselves. [32, vocabulary] twice, 2 bytes each."""
+        penalties = self.model.penalties
+        self.queues.write(list(zip(penalties.host_seen(texts), (penalties.seen, penalties.counts))))
 
     def place_noise(self, noise: torch.Tensor) -> None:
         """[32, CANDIDATES] for the next step; for greedy rows zeros, as they are from the beginning."""
@@ -229,10 +246,18 @@ class Replica:
             self._compiled.add(kind)
 
     def _choose(self, pieces: list[ttnn.Tensor], how: Choosing) -> None:
+        sampler, tokens = self.model.sampler, self.inputs.tokens
         if how is Choosing.LIKELIEST:
-            self.model.sampler.likeliest(pieces, self.inputs.tokens)
+            sampler.likeliest(pieces, tokens)
+        elif how is Choosing.DRAWN:
+            sampler.drawn(pieces, self.controls, tokens)
         else:
-            self.model.sampler.drawn(pieces, self.controls, self.inputs.tokens)
+            sampler.penalised(pieces, self.controls, self.model.penalties, tokens, record=True)
+
+    def _choose_again(self, pieces: list[ttnn.Tensor]) -> None:
+        """After a pass, where somebody has a penalty. Rows that the pass does not answer have a choice, too, which is why
+        nothing is recorded."""
+        self.model.sampler.penalised(pieces, self.controls, self.model.penalties, self.inputs.tokens, record=False)
 
     def _started(self, pieces: list[ttnn.Tensor], answered: bool) -> None:
         """Token ids are on their way already: 128 bytes."""

@@ -4,19 +4,18 @@ A token is drawn by the Gumbel trick: the largest of (logit / temperature + nois
 comes from the host (noise.py), so the same seed gives the same text wherever the choice is made.
 """
 
-from typing import NamedTuple, Sequence
-
 import torch
 
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, NEVER, RowControls, Sampling
+from models.demos.qwen25_7b.config.sampling import (
+    CANDIDATES,
+    MOST_COUNTED,
+    NEVER,
+    PenaltyFactors,
+    RowControls,
+    Sampling,
+    Seen,
+)
 from models.demos.qwen25_7b.serving.noise import gumbel
-
-
-class Seen(NamedTuple):
-    """What a text has so far, which is what penalties are about."""
-
-    prompt: Sequence[int] = ()
-    answer: Sequence[int] = ()
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, key: int, position: int, seen: Seen = Seen()) -> int:
@@ -24,7 +23,9 @@ def choose(logits: torch.Tensor, sampling: Sampling, key: int, position: int, se
 
     logits: [vocab_size], any float dtype; of equal ones, the lowest token comes first. key: noise.stream_key of the user.
     """
-    logits = penalised(logits.float(), sampling, seen)
+    logits = logits.float()
+    if sampling.penalised:
+        logits = penalised(logits, sampling, seen).bfloat16().float()  # as topk takes them on the chips
     if sampling.greedy:
         return int(logits.argmax())
     count = len(logits) if not 1 <= sampling.top_k <= CANDIDATES else min(CANDIDATES, len(logits))
@@ -33,15 +34,15 @@ def choose(logits: torch.Tensor, sampling: Sampling, key: int, position: int, se
 
 
 def penalised(logits: torch.Tensor, sampling: Sampling, seen: Seen) -> torch.Tensor:
-    """[vocab_size] float32 -> the same with the penalties of `sampling` for what was seen, in vLLM's order."""
-    if not sampling.penalised:
-        return logits
-    tokens = torch.tensor([*seen.prompt, *seen.answer], dtype=torch.long).unique()
-    counts = torch.tensor(list(seen.answer), dtype=torch.long).bincount(minlength=len(logits))
-    changed, old = logits.clone(), logits[tokens]
-    penalty = torch.tensor(sampling.repetition_penalty)
-    changed[tokens] = torch.where(old > 0, old / penalty, old * penalty)
-    return changed - counts * sampling.frequency_penalty - (counts > 0) * sampling.presence_penalty
+    """[vocab_size] float32 -> the same with the penalties of `sampling` for what was seen. Op for op what TtPenalties does."""
+    by = [torch.tensor(factor) for factor in PenaltyFactors.of(sampling)]
+    positive, negative, frequency, presence = by
+    there = torch.zeros_like(logits)
+    there[[*seen.prompt, *seen.answer]] = 1
+    counts = torch.tensor(list(seen.answer), dtype=torch.long).bincount(minlength=len(logits)).clamp(max=MOST_COUNTED)
+    old = logits * there
+    changed = old.relu() * positive - (-old).relu() * negative + logits
+    return changed - counts * frequency - (counts > 0) * presence
 
 
 def pick(values: torch.Tensor, controls: RowControls, noise: torch.Tensor) -> int:

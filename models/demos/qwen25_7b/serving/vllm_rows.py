@@ -11,6 +11,9 @@ from models.demos.qwen25_7b.serving.replica import Replica
 class DecodeRows:
     def __init__(self, replica: Replica):
         self._replica = replica
+        self.anew = (
+            True  # whether the step just placed goes on from what vLLM said, not from the chips' own step before
+        )
         self._positions: Optional[list[int]] = None  # where the next step writes; None: as vLLM will say
         self._tables: Optional[torch.Tensor] = None
         self._tokens: Optional[list[int]] = None  # what the next step writes; None: the chips know it themselves
@@ -23,7 +26,7 @@ class DecodeRows:
         tokens [batch, 1], start_pos [batch], page_table [batch, any width]: as vLLM knows them. anew: they are right; else
         tokens and positions may be those of the step before, and the rows go on by themselves. Page tables are right always.
         """
-        anew = anew or self._positions is None
+        self.anew = anew = anew or self._positions is None
         positions = start_pos.tolist() if anew else self._positions
         tables = own_blocks(page_table, [position + 1 for position in positions], self._replica)
         if anew:

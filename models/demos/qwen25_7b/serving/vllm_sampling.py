@@ -5,9 +5,8 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling
+from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling, Seen
 from models.demos.qwen25_7b.serving.noise import SEEDS, stream_key
-from models.demos.qwen25_7b.serving.sampling import Seen
 
 NO_SEED = -1  # vLLM's other word for None
 COLDEST = 1e-3  # the lowest temperature of Sampling; vLLM's own is 0.01

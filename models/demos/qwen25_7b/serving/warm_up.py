@@ -9,6 +9,8 @@ from models.demos.qwen25_7b.plans.prefill_plan import attention_chunk
 from models.demos.qwen25_7b.serving.passes import Pass, Piece, Prompt
 from models.demos.qwen25_7b.serving.replica import Replica
 
+PENALISED = Sampling(repetition_penalty=1.05)
+
 
 def warm_up_passes(replica: Replica, *, traced: bool, scratch: int = 0) -> None:
     """Every kind of pass that plan_passes can ask for. Block `scratch` is written, whose contents nobody wants."""
@@ -22,13 +24,17 @@ def warm_up_passes(replica: Replica, *, traced: bool, scratch: int = 0) -> None:
                     replica.prefill(work, traced=traced)
                     if answered:
                         replica.read()
+    replica.place_sampling([PENALISED])  # what a pass does then comes after it, whatever its rows
+    replica.prefill(_pass(replica, sizes[0], False, True, scratch), traced=traced)
+    replica.read()
+    replica.place_sampling([])
 
 
 def warm_up_decode(replica: Replica, *, traced: bool) -> None:
     """A step of idle rows of each kind, which writes nothing."""
     nothing = torch.stack([attention_table([], replica.width)] * replica.batch)
     replica.place([0] * replica.batch, [NOWHERE] * replica.batch, nothing)
-    for sampling in (Sampling(temperature=1.0), GREEDY):
+    for sampling in (PENALISED, Sampling(temperature=1.0), GREEDY):
         replica.place_sampling([sampling])
         replica.launch(traced=traced)
         replica.read()

@@ -73,6 +73,12 @@ def shard(
     )  # fmt: skip
 
 
+def host_sharded(tensor: torch.Tensor, mesh_device: ttnn.MeshDevice, dim: int, dtype: ttnn.DataType) -> ttnn.Tensor:
+    """The same on the host, for `ttnn.copy_host_to_device_tensor`."""
+    mapper = ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim))
+    return ttnn.from_torch(tensor, dtype=dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+
 def host_replicated(
     tensor: torch.Tensor,
     mesh_device: ttnn.MeshDevice,

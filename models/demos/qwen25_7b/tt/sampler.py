@@ -1,14 +1,15 @@
 """TtSampler: the next token of each user, chosen on the chips, so that only token ids leave them. HF: generate's sampling."""
 
-from typing import Iterable, NamedTuple, Sequence
+from typing import Iterable, Iterator, NamedTuple, Sequence
 
 import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, NEVER, RowControls, Sampling
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, NEVER, PenaltyFactors, RowControls, Sampling
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.linear import compute_config
+from models.demos.qwen25_7b.tt.penalties import PenaltyControls, TtPenalties
 from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated, replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
@@ -20,16 +21,26 @@ class SamplingControls(NamedTuple):
     inverse_temperature: ttnn.Tensor  # [1, 1, 32, 1]
     allowed: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past a user's top-k
     top_p: ttnn.Tensor  # [1, 1, 32, 1]
+    positive: ttnn.Tensor  # these four as in PenaltyControls
+    negative: ttnn.Tensor
+    frequency: ttnn.Tensor
+    presence: ttnn.Tensor
     noise: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a user who samples
+
+    @property
+    def penalties(self) -> PenaltyControls:
+        return PenaltyControls(self.positive, self.negative, self.frequency, self.presence)
 
 
 def host_controls(mesh_device: ttnn.MeshDevice, samplings: Sequence[Sampling]) -> tuple[ttnn.Tensor, ...]:
     """SamplingControls but for the noise, on the host: row u for samplings[u], other rows greedy."""
-    rows = [RowControls.of(s) for s in (*samplings, *[GREEDY] * (MAX_USERS - len(samplings)))]
+    of_rows = (*samplings, *[GREEDY] * (MAX_USERS - len(samplings)))
+    rows, factors = [RowControls.of(s) for s in of_rows], zip(*map(PenaltyFactors.of, of_rows))
     columns = (
         torch.tensor([row.inverse_temperature for row in rows])[None, None, :, None],
         torch.stack([row.allowed for row in rows])[None, None],
         torch.tensor([row.top_p for row in rows], dtype=torch.float32)[None, None, :, None],
+        *(torch.tensor(column, dtype=torch.float32)[None, None, :, None] for column in factors),
     )
     return tuple(host_replicated(c, mesh_device, ttnn.float32, ttnn.TILE_LAYOUT) for c in columns)
 
@@ -54,7 +65,7 @@ class TtSampler:
         self, mesh_device: ttnn.MeshDevice, plan: ParallelPlan, pieces: Sequence[tuple[int, int]], vocab_size: int
     ):
         self.chips = chips_in_row(mesh_device)
-        self.kernel = compute_config()
+        self.kernel, self.pieces = compute_config(), pieces
         self.fillers = [self._filler(mesh_device, topk_columns(columns) - columns) for _, columns in pieces]
         firsts = [first + chip * plan.vocab for chip in range(self.chips) for first, _ in pieces]
         of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES).repeat(1, 1, MAX_USERS, 1).int()
@@ -75,12 +86,47 @@ class TtSampler:
 
     def drawn(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
         """The same for rows with options of their own; a greedy one gets its likeliest token here, too."""
+        self._write(self._drawn(logits, controls), tokens)
+
+    def penalised(
+        self,
+        logits: Sequence[ttnn.Tensor],
+        controls: SamplingControls,
+        penalties: TtPenalties,
+        tokens: ttnn.Tensor,
+        *,
+        record: bool,
+    ) -> None:
+        """The same for rows with penalties. record: what is chosen is seen from now on, in every row."""
+        chosen = self._drawn(self._penalised(logits, controls, penalties), controls)
+        if record:
+            penalties.record(chosen)
+        self._write(chosen, tokens)
+
+    def _penalised(self, logits: Sequence[ttnn.Tensor], controls, penalties: TtPenalties) -> Iterator[ttnn.Tensor]:
+        """The pieces in L1, each there until the next is asked for. All at once are few operations: elementwise ones do not
+        mind the width."""
+        whole = logits[0] if len(logits) == 1 else ttnn.concat(list(logits), dim=-1, memory_config=L1)
+        changed = penalties.forward(whole, controls.penalties)
+        if len(logits) == 1:
+            yield changed
+        else:
+            _free(whole)
+            for first, columns in self.pieces:
+                ends = [0, 0, 0, first], [1, 1, MAX_USERS, first + columns]
+                piece = ttnn.slice(changed, *ends, memory_config=L1)
+                yield piece
+                _free(piece)
+        _free(changed)
+
+    def _drawn(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls) -> ttnn.Tensor:
+        """The token ids [1, 1, 32, CANDIDATES], of which the first column is the choice."""
         best, best_ids = self._best(logits)
         scores = self._scores(best, controls)
         _, place = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
         chosen = ttnn.gather(best_ids, -1, place, memory_config=L1)
         _free(best_ids, scores, place)
-        self._write(chosen, tokens)
+        return chosen
 
     def _best(self, logits: Iterable[ttnn.Tensor]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """The largest logits of the whole vocabulary and their token ids, [1, 1, 32, CANDIDATES] each, the largest first."""
@@ -110,7 +156,7 @@ class TtSampler:
         Of equal logits the lower token comes first, here and in the merge: `stable` sorts them by place.
         """
         best = []
-        for piece, filler in zip(logits, self.fillers, strict=True):
+        for filler, piece in zip(self.fillers, logits, strict=True):
             wide = piece if filler is None else ttnn.concat([piece, filler], dim=-1, memory_config=L1)
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
             if filler is not None:

@@ -21,6 +21,7 @@ from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, Prom
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from models.demos.qwen25_7b.tt.penalties import TtPenalties
 from models.demos.qwen25_7b.tt.placement import chips_in_row
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from models.demos.qwen25_7b.tt.rotary import TtRotary
@@ -86,7 +87,8 @@ class TtTransformer:
             )  # fmt: skip
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
-        self.sampler = TtSampler(mesh_device, plan, column_pieces(plan.vocab, recipe.lm_head.format), config.vocab_size)
+        self.sampler = TtSampler(mesh_device, plan, column_pieces(plan.vocab, recipe.lm_head), config.vocab_size)
+        self.penalties = TtPenalties(mesh_device, plan)
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
         """How a pass of `rows` rows runs in each layer: a power of two from a tile to longest_pass."""
