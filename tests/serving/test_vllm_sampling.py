@@ -81,6 +81,17 @@ def test_repetition_penalty_is_hugging_faces(served, hf, prompts, text):
     assert expected != [greedy(hf, prompt, text.stop_ids) for prompt in some], "the penalty changes nothing here"
 
 
+def test_penalties_cost_no_logits(served, prompts, text, monkeypatch):
+    """The chips choose: no logits are read, and repetition's next step is under way while this one's tokens are."""
+    model, _, _ = served
+    monkeypatch.setattr(model.replica, "logits", lambda: pytest.fail("logits were read"))
+    samplings = [SAMPLINGS[5], TTSamplingParams(), TTSamplingParams(repetition_penalty=1.3)]
+    busy = engine(served, ahead=2)
+    busy.serve(asked(prompts[:3], text, samplings))
+    assert busy.overlapped
+    engine(served).serve(asked(prompts[:2], text, [TTSamplingParams(presence_penalty=1.0)] * 2))
+
+
 @torch.no_grad()
 def penalised_greedy(hf, prompt, stop_ids, presence, frequency) -> list[int]:
     """OpenAI's formula: logit - count * frequency - (count > 0) * presence, of what the answer has."""
