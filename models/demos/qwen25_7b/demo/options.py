@@ -45,7 +45,7 @@ def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
     option(
         "--repetition-penalty",
         type=float,
-        help="above 1: say nothing twice; the host chooses then (default: 1)",
+        help="above 1: say nothing twice (default: 1)",
     )
     option("--seed", type=int, help="makes sampled text repeatable")
     option(

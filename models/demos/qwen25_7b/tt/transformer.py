@@ -87,7 +87,7 @@ class TtTransformer:
             )  # fmt: skip
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
-        self.sampler = TtSampler(mesh_device, plan, column_pieces(plan.vocab, recipe.lm_head), config.vocab_size)
+        self.sampler = TtSampler(mesh_device, plan, column_pieces(plan.vocab, recipe.lm_head.format), config.vocab_size)
         self.penalties = TtPenalties(mesh_device, plan)
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
