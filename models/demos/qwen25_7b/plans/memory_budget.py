@@ -13,7 +13,7 @@ from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 
-BF16 = 2  # bytes
+BF16, FLOAT32 = 2, 4  # bytes
 # A Wormhole chip's DRAM as ttnn.get_memory_view tells of it: 12 banks, on N150, N300 and T3K alike.
 DRAM_BYTES = 12 * 1_072_693_184
 # Of it, what is not to be planned with: traces (a server opens meshes with 50 MB for them), programs, the inputs of steps.
@@ -24,7 +24,7 @@ RESERVED_BYTES = 256 << 20
 class MemoryBudget:
     """Bytes of one chip's DRAM."""
 
-    weights: int  # projections with the padding of their banks, embedding, norms, rotary tables
+    weights: int  # projections with the padding of their banks, embedding, norms, rotary tables, what penalties keep
     cache: int
     activations: int  # logits of a step; all others live in L1
 
@@ -80,6 +80,7 @@ def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq
         + config.num_hidden_layers * bias_and_norms
         + config.vocab_size * hidden * BF16  # the embedding, whole on every chip
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
+        + TILE * plan.vocab * (2 * BF16 + FLOAT32)  # TtPenalties: two numbers a row and column, each column's token
     )
 
 
