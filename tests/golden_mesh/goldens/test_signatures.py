@@ -28,7 +28,15 @@ REFUSED = {
     "paged_cache_geometry cache_position_modulo spec_multi_pos_tiles",
     "ttnn.slice": "pad_value slice_dim num_devices",
     "ttnn.concat": "groups",
+    "ttnn.assign": "input_a input_b",  # the overload that writes into its second tensor, by keyword
+    "ttnn.cumprod": "out",
     "ttnn.cumsum": "out",
+    "ttnn.ema": "out",
+    "ttnn.experimental.isin": "out",
+    "ttnn.experimental.nlp_create_qkv_heads_vit": "output_tensors",
+    "ttnn.mac": "value value1 value2",  # by keyword
+    "ttnn.prod": "dims",
+    "ttnn.sort": "out",
     "ttnn.gather": "out",
     "ttnn.tilize": "tile",
     "ttnn.max": "correction",

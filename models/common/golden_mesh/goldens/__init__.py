@@ -3,13 +3,20 @@
 from models.common.golden_mesh.goldens import (  # noqa: F401
     attention,
     attention_decode,
+    attention_matmul,
+    bits,
     collectives,
     creation,
     data_movement,
     eltwise_binary,
+    eltwise_by_rule,
+    eltwise_in_place,
+    eltwise_several,
     eltwise_unary,
     embedding,
+    gated,
     heads,
+    heads_split,
     kv_cache,
     layout,
     matmul,
@@ -17,6 +24,8 @@ from models.common.golden_mesh.goldens import (  # noqa: F401
     reduction,
     rotary,
     sampling,
+    selection,
+    softmax,
 )
 from models.common.golden_mesh.registry import GOLDENS
 
