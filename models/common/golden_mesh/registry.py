@@ -42,9 +42,10 @@ class Golden:
     def arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The call's arguments, placement left out. TypeError for one that the golden does not know.
 
-        A golden may have placement in its signature where the op takes it by position: it is given None.
+        A golden may have placement in its signature where the op takes it by position: it is given None, but for what
+        it writes.
         """
-        ignored = PLACEMENT - self.keywords
+        ignored = PLACEMENT - self.keywords - set(self.writes)
         kwargs = {name: value for name, value in kwargs.items() if name not in ignored}
         bound = self.signature.bind_partial(*args, **kwargs)
         for name in ignored.intersection(bound.arguments):

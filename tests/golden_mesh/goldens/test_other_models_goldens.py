@@ -86,9 +86,7 @@ def test_the_scale_is_cut_to_bfloat16(chips):
     x = torch.zeros(1, 1, 32, 32)
     x[..., 0] = 64
     scale = torch.tensor(80**-0.5).item()  # ttnn takes no number that float32 does not hold
-    got = softmax_of(
-        chips, x, scale, chips.put(torch.zeros(1, 1, 1, 32)), in_place=False, compute_kernel_config=EXACT
-    )
+    got = softmax_of(chips, x, scale, chips.put(torch.zeros(1, 1, 1, 32)), in_place=False, compute_kernel_config=EXACT)
     odds = got[0][0, 0, 0, 0].float() / got[0][0, 0, 0, 1].float()
     assert math.log(odds) == pytest.approx(64 * 0.111328, abs=0.01)  # not 64 * 0.111803
 
@@ -251,11 +249,12 @@ def test_triangles(chips, name, diagonal):
     assert_values(chips.get(got), [torch.where(kept, x, 0)] * chips.count)
 
 
+@pytest.mark.parametrize("name", ("index_fill", "index_fill_new"))
 @pytest.mark.parametrize("dim", (0, 2, 3))
-def test_index_fill(chips, dim):
+def test_index_fill(chips, dim, name):
     x, index = draw(3, 2, 32, 64), [0, 2]
     row_major = dict(layout=ttnn.ROW_MAJOR_LAYOUT)
-    got = ttnn.index_fill(
+    got = getattr(ttnn, name)(
         chips.put(x, **row_major), dim, chips.put(torch.tensor(index).int(), ttnn.uint32, **row_major), 2.5
     )
     want = x.movedim(dim, 0).clone()

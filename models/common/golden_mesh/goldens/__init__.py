@@ -21,6 +21,8 @@ from models.common.golden_mesh.goldens import (  # noqa: F401
     layout,
     matmul,
     normalization,
+    normalization_channels,
+    quantization,
     reduction,
     rotary,
     sampling,

@@ -148,3 +148,9 @@ def roll(input_tensor, shifts, dim=None):
 @golden("ttnn.stack")
 def stack(input_tensors, dim):
     return torch.stack(list(input_tensors), dim)
+
+
+@golden("ttnn.experimental.slice_write", writes="output_tensor")
+def slice_write(input_tensor, output_tensor, start, end, step, *, store):
+    """output_tensor[start:end:step, ...] = input_tensor"""
+    output_tensor[tuple(map(slice, start, end, step))] = store(input_tensor)

@@ -16,7 +16,7 @@ def triu(input_tensor, *, diagonal=0):
     return torch.triu(input_tensor, diagonal)
 
 
-@golden("ttnn.index_fill")
+@golden("ttnn.index_fill", "ttnn.index_fill_new")
 def index_fill(input, dim, index, value):
     """`value` at the places along dim that index [n] names."""
     return input.index_fill(dim, index.long(), value)
