@@ -36,8 +36,9 @@ class Golden:
     over_chips: bool = False
     view: bool = False  # the op may return its input's own memory under another shape
 
-    def __post_init__(self):
-        object.__setattr__(self, "signature", inspect.signature(self.function))
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)  # when it is first called: 300 of them would lengthen every start
 
     def arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The call's arguments, placement left out. TypeError for one that the golden does not know.
