@@ -3,6 +3,7 @@
 from models.common.golden_mesh.goldens import (  # noqa: F401
     attention,
     attention_decode,
+    attention_latent,
     attention_matmul,
     bits,
     collectives,
