@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from models.common.golden_mesh.arithmetic.packer import pack
 from models.common.golden_mesh.errors import GoldenError
-from tests.golden_mesh.goldens.support import assert_values
+from tests.golden_mesh.goldens.support import assert_same, assert_values
 
 SPECIAL = [
     0.0,
@@ -144,6 +145,24 @@ def test_unary_by_rule(chips, case, dtype):
         x = torch.randn(1, 2, 33, 45).bfloat16().float()
         want = reference(x.double())
     assert_values(chips.get(getattr(ttnn, name)(chips.put(x, dtype), *args, **kwargs)), [want] * chips.count, dtype)
+
+
+@pytest.mark.parametrize(
+    "name, args, function",
+    (("fill", (7,), lambda x: torch.full_like(x, 7)), ("relu_min", (-5,), lambda x: x.clamp(min=-5))),
+)
+def test_whole_numbers_stay_exact(chips, name, args, function):
+    x = torch.randint(-(2**31), 2**31 - 1, (1, 1, 33, 45))
+    got = getattr(ttnn, name)(chips.put(x.int(), ttnn.int32), *args)
+    assert_same(chips.get(got), [function(x)] * chips.count)
+
+
+def test_a_block_float_is_rounded_once_more(chips):
+    x = torch.randn(1, 1, 33, 45).bfloat16().float()
+    given = chips.put(x, ttnn.bfloat8_b)
+    held = chips.get(given)[0].double()
+    want = pack(torch.atan(held).float().bfloat16(), ttnn.bfloat8_b)
+    assert_same(chips.get(ttnn.atan(given)), [want] * chips.count)
 
 
 @pytest.mark.parametrize("case", POSITIVE, ids=name_of)

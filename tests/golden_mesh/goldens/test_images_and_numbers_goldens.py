@@ -125,3 +125,18 @@ def test_rows_of_a_prompt_go_to_places_in_the_caches(chips):
             if place >= 0:
                 want[place // 32, :, place % 32] = new[0, :, row]
         assert_same(chips.get(tensor), [want] * chips.count)
+
+
+def test_mambas_products_and_sums(chips):
+    a, b = draw(1, 1, 32, 32), draw(1, 1, 32, 5120)
+    got = ttnn.experimental.repeat_and_interleave_eltwise_mul(chips.put(a), chips.put(b))
+    want = (b.unsqueeze(-1) * a.unsqueeze(-2)).flatten(-2)
+    assert_values(chips.get(got), [want.double()] * chips.count)
+    got = ttnn.experimental.repeat_and_interleave_eltwise_mul(
+        chips.put(a), chips.put(b), math_fidelity=ttnn.MathFidelity.LoFi
+    )
+    ratio = torch.cat(chips.get(got)).double().norm() / (want.double().norm() * chips.count**0.5)
+    assert 0.97 < ratio < 0.99  # LoFi cuts both, which makes every product smaller
+    x = draw(1, 1, 32, 5120 * 32)
+    got = ttnn.experimental.hc_sum_reduce(chips.put(x))
+    assert_near([g.double() for g in chips.get(got)], [x.unflatten(-1, (5120, 32)).sum(-1)] * chips.count, 3e-3)

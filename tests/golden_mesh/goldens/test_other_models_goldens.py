@@ -81,6 +81,13 @@ def test_scale_mask_softmax(chips, in_place, scale):
     assert_near([g.double() for g in got], [torch.softmax(x, -1)] * chips.count, APPROXIMATE_EXP)
 
 
+def test_scores_may_have_three_dimensions(chips):
+    x, mask = draw(4, 32, 64), attention_mask(1, 64)
+    got = softmax_of(chips, x, 0.25, chips.put(mask), in_place=False, compute_kernel_config=EXACT)
+    want = torch.softmax(x * 0.25 + mask[0], -1)
+    assert_near([g.double() for g in got], [want] * chips.count, 5e-3)
+
+
 def test_the_scale_is_cut_to_bfloat16(chips):
     """1 / sqrt(80) is 0.4 % too small, which shows in the odds of two keys 64 apart."""
     x = torch.zeros(1, 1, 32, 32)

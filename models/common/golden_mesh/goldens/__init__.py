@@ -20,6 +20,7 @@ from models.common.golden_mesh.goldens import (  # noqa: F401
     heads_split,
     kv_cache,
     layout,
+    mamba,
     matmul,
     normalization,
     normalization_channels,

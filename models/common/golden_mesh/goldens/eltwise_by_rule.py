@@ -43,10 +43,9 @@ _WITH_PARAMETERS = {
 
 
 def _compute(function: Callable, x: torch.Tensor, *args, **kwargs) -> torch.Tensor:
-    if not x.is_floating_point():
-        return function(x, *args, **kwargs)
+    """Rounded as dest holds it, but for whole numbers, which double precision holds, and truths."""
     result = function(x.double(), *args, **kwargs)
-    return as_dest(result.float() if result.is_floating_point() else result, x)
+    return as_dest(result.float(), x) if x.is_floating_point() and result.is_floating_point() else result
 
 
 def _by_rule(name: str, positional: tuple[str, ...] = (), keywords: tuple[str, ...] = ()) -> None:

@@ -56,9 +56,8 @@ def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, ker
         return x
     factor = engine.keep(torch.tensor(1.0 if scale is None else scale), engine.BFLOAT16)
     scaled = engine.multiply(x, factor, kernel)
-    if kernel.wide:
-        return engine.add_in_float32_dest(scaled, mask)
-    return engine.add(scaled.bfloat16(), mask)
+    total = engine.add_in_float32_dest(scaled, mask) if kernel.wide else engine.add(scaled.bfloat16(), mask)
+    return total.reshape(x.shape)  # a mask has four dimensions, and x may have fewer
 
 
 def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> torch.Tensor | None:
