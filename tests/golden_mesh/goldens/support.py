@@ -29,7 +29,7 @@ def assert_close(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None, 
 
 
 def assert_values(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None) -> None:
-    """Each chip's values equal those wanted, infinities and NaNs among them, as far as one rounding to `dtype` allows."""
+    """Each chip's values equal those wanted, infinities and NaNs too, as far as one rounding to `dtype` allows."""
     assert len(got) == len(want)
     dtype = dtype or ttnn.bfloat16
     for chip, (g, w) in enumerate(zip(got, want)):

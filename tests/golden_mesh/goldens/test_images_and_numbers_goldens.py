@@ -17,7 +17,7 @@ def draw(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("affine", (False, True))
 def test_the_halves_of_a_layer_norm_make_one(chips, affine):
-    """Of columns dealt out over two chips, as the test sees them: statistics of either half, gathered, then the norm."""
+    """Of columns dealt out over two chips, as it were: statistics of either half, gathered, then the norm."""
     x, weight, bias = draw(1, 1, 32, 256) + 0.5, draw(256), draw(256)
     x = x.bfloat16().float()
     stats = [

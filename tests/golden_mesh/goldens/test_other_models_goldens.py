@@ -1,4 +1,4 @@
-"""Ops that other models call and ours does not: rotary_embedding, attention in single steps, heads, parts of a tensor."""
+"""Ops that other models call and ours does not: rotary_embedding, attention step by step, heads, parts of a tensor."""
 
 import math
 

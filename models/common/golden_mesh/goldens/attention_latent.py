@@ -122,7 +122,10 @@ def joint_scaled_dot_product_attention(
     scale=None,
     compute_kernel_config=None,
 ):
-    """Two sequences, one behind the other, see each other and themselves whole: [B, heads, S, dim], [B, heads, L, dim]."""
+    """Two sequences, one behind the other, see each other and themselves whole.
+
+    -> [B, heads, S, dim], [B, heads, L, dim]
+    """
     if joint_strategy != "rear":
         raise GoldenError(f"joint attention with joint_strategy={joint_strategy!r} has no golden: only 'rear' has")
     pairs = ((input_tensor_q, joint_tensor_q), (input_tensor_k, joint_tensor_k), (input_tensor_v, joint_tensor_v))

@@ -1,7 +1,7 @@
-"""Ops on the bits of whole numbers. uint16 is kept in torch's int32 and uint32 in its int64: the packer cuts what is beyond.
+"""Ops on the bits of whole numbers. uint16 is kept in torch's int32, uint32 in its int64: the packer cuts the rest off.
 
-A shift by as many places as a number has, or more, leaves nothing; but for the arithmetic one to the right, which leaves
-the sign. A shift by a negative number leaves nothing.
+A shift by as many places as a number has, or more, leaves nothing; but for the arithmetic one to the right, which
+leaves the sign. A shift by a negative number leaves nothing.
 """
 
 from typing import Callable

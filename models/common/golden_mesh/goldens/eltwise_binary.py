@@ -167,9 +167,11 @@ def remainder(
     out,
 ):
     """What is left of a, of b's sign. A number is the vector unit's own: not rounded to bfloat16."""
-    exact = isinstance(input_tensor_b, float)
+    function = torch.remainder
+    if isinstance(input_tensor_b, float):
+        function = lambda a, _: torch.remainder(a, input_tensor_b)  # noqa: E731
     return compute(
-        (lambda a, _: torch.remainder(a, input_tensor_b)) if exact else torch.remainder, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+        function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
         input_tensor_b_activations, out.dtype,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Elementwise functions of one tensor by the rule: what ttnn's own golden function says, computed in double precision.
 
-In double precision, since some of torch's float32 functions go through other code for the last few elements of a tensor:
+In double precision, since some of torch's float32 functions go through other code for a tensor's last few elements:
 then an element's last bit would depend on what lies beside it. The parameters are those that the op declares; ttnn's
 goldens ignore what they do not know, so each that is let in here was seen to count (test_by_rule_goldens.py).
 """
@@ -15,8 +15,8 @@ from models.common.golden_mesh.goldens.eltwise_unary import as_dest
 from models.common.golden_mesh.registry import golden
 
 _PLAIN = (
-    "asinh atan cbrt cosh deg2rad digamma erfc erfinv frac hardmish i0 i1 isfinite isinf isnan isneginf isposinf lgamma "
-    "multigammaln rad2deg signbit sinh softsign tanhshrink trunc"
+    "asinh atan cbrt cosh deg2rad digamma erfc erfinv frac hardmish i0 i1 isfinite isinf isnan isneginf isposinf "
+    "lgamma multigammaln rad2deg signbit sinh softsign tanhshrink trunc"
 ).split()
 # op -> its parameters after the tensor: those by position, then those by keyword. (What is left out of a call, ttnn's
 # golden has a default for; it is the op's.)

@@ -12,7 +12,7 @@ FALCON_DIM, VIT_HEADS = 64, 12  # what the ops of these two models have built in
 
 @checks("ttnn.transformer.split_query_key_value_and_split_heads", "ttnn.experimental.nlp_create_qkv_heads_vit")
 def _interleaved(op: str, given: dict) -> None:
-    """A sharded input holds q, k and v of a core's own heads side by side: other numbers, which nobody here computes."""
+    """A sharded input holds q, k and v of each core's own heads side by side, which nobody here computes."""
     tensor = given.get("input_tensor", given.get("input"))
     if tensor.memory_config().is_sharded():
         raise GoldenError(f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one")

@@ -136,8 +136,10 @@ def fill_cache_for_user_(cache, input, batch_index, *, update_idx=0, store):
 def indexed_fused_update_cache(
     cache_tensor1, input_tensor1, cache_tensor2, input_tensor2, physical_update_idxs_tensor, *, store
 ):
-    """Rows as a prompt has them, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size, dim]; row r goes to
-    place idxs[r], counted from the first block's first. A place outside of the cache is skipped."""
+    """Rows as a prompt has them, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size, dim].
+
+    Row r goes to place idxs[r], counted from the first block's first. A place outside of the cache is skipped.
+    """
     size = cache_tensor1.shape[2]
     places = physical_update_idxs_tensor.reshape(-1).long()[: input_tensor1.shape[2]]
     rows = ((places >= 0) & (places < len(cache_tensor1) * size)).nonzero().flatten()

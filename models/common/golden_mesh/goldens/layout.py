@@ -41,7 +41,7 @@ def interleaved_to_sharded_partial(
     part = rows[_slice(len(rows), num_slices, slice_index)]
     if part.shape != tuple(out.shape[-2:]):
         raise GoldenError(
-            f"interleaved_to_sharded_partial of {list(input_tensor.shape)}, whose last tiles have padding, has no golden"
+            f"interleaved_to_sharded_partial of {list(input_tensor.shape)}, which has padding, has no golden"
         )
     return part.reshape(out.shape).clone()
 

@@ -162,7 +162,7 @@ def layer_norm_pre_all_gather(
     fast_and_approximate_mode=False,
     compute_kernel_config=None,
 ):
-    """Each row's sum of squares and sum, [..., H] -> [..., 64]: two tiles, each with one of them in its first column."""
+    """Each row's sum of squares and its sum, [..., H] -> [..., 64]: the first columns of two tiles."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     x = _sum(input_tensor, residual_input_tensor, kernel)
     squares = _left(engine.multiply(x, x, kernel), kernel)

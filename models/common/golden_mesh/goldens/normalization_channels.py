@@ -32,8 +32,10 @@ def group_norm(
     negative_mask=None,
     use_welford=False,
 ):
-    """x [N, 1, H * W, C]: each image's groups of C / num_groups channels have mean 0 and deviation 1. The masks only tell
-    the kernel which of a tile's columns are a group's."""
+    """x [N, 1, H * W, C]: each image's groups of C / num_groups channels get mean 0 and deviation 1.
+
+    The masks only tell the kernel which of a tile's columns are a group's.
+    """
     channels = input_tensor.shape[-1]
     x = input_tensor.float().unflatten(-1, (num_groups, -1))
     variance, mean = torch.var_mean(x, (1, 2, 4), correction=0, keepdim=True)

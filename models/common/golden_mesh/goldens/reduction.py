@@ -34,7 +34,7 @@ def _of_matrix(name: str) -> callable:
 
 def _spread(function, power: int) -> callable:
     def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, correction=True, compute_kernel_config=None):
-        """Divided by the number of elements, less one if `correction`. A scalar counts as if x had been scaled by it."""
+        """Divided by the number of elements, less one if `correction`. A scalar counts as if it had scaled x."""
         spread = function(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
         return spread * abs(scalar) ** power
 

@@ -1,8 +1,8 @@
 """Softmax, and attention's: scaled and masked first, and in place.
 
 With a scale and a mask the kernels make three steps of it: x * scale, of which dest is packed; + mask, packed again;
-softmax. The scale is a bfloat16, cut. A mask is [B, 1, 1, W], of which a tile's first row counts for all rows of a user,
-or causal: [B, 1, W, W], the same for all heads.
+softmax. The scale is a bfloat16, cut. A mask is [B, 1, 1, W], of which a tile's first row counts for all rows of a
+user, or causal: [B, 1, W, W], the same for all heads.
 """
 
 import torch
@@ -72,7 +72,8 @@ def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> torch.Ten
         heads = x.shape[1] if x.dim() == 4 else 1
         if mask.shape[-2] != rows or rows > columns or (rows < columns and heads > 1):
             raise GoldenError(
-                f"causal mask {list(mask.shape)} for scores {list(x.shape)}: the kernel reads it as [{columns}, {columns}]"
+                f"causal mask {list(mask.shape)} for scores {list(x.shape)}: "
+                f"the kernel reads it as [{columns}, {columns}]"
             )
         return mask
     if mask.shape[-1] == TILE != columns:  # row-major: a row in pieces of 32
