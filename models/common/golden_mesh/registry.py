@@ -21,10 +21,10 @@ from typing import Callable
 # one of them (compute_kernel_config, mostly) has it as a keyword of its own.
 PLACEMENT = frozenset(
     "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
-    "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor output "
-    "persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
-    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore "
-    "buffer_tensor persistent_output_buffers".split()
+    "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
+    "output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
+    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore buffer_tensor "
+    "persistent_output_buffers".split()
 )
 
 
