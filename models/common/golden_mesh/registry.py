@@ -22,9 +22,9 @@ from typing import Callable
 PLACEMENT = frozenset(
     "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
     "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
-    "persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
-    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore "
-    "buffer_tensor persistent_output_buffers".split()
+    "output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
+    "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore buffer_tensor "
+    "persistent_output_buffers".split()
 )
 
 
@@ -36,15 +36,17 @@ class Golden:
     over_chips: bool = False
     view: bool = False  # the op may return its input's own memory under another shape
 
-    def __post_init__(self):
-        object.__setattr__(self, "signature", inspect.signature(self.function))
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)  # when it is first called: 300 of them would lengthen every start
 
     def arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The call's arguments, placement left out. TypeError for one that the golden does not know.
 
-        A golden may have placement in its signature where the op takes it by position: it is given None.
+        A golden may have placement in its signature where the op takes it by position: it is given None, but for what
+        it writes.
         """
-        ignored = PLACEMENT - self.keywords
+        ignored = PLACEMENT - self.keywords - set(self.writes)
         kwargs = {name: value for name, value in kwargs.items() if name not in ignored}
         bound = self.signature.bind_partial(*args, **kwargs)
         for name in ignored.intersection(bound.arguments):

@@ -28,6 +28,20 @@ def assert_close(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None, 
         torch.testing.assert_close(g.double(), w.double(), rtol=steps * relative, atol=accumulated)
 
 
+def assert_values(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None) -> None:
+    """Each chip's values equal those wanted, infinities and NaNs too, as far as one rounding to `dtype` allows."""
+    assert len(got) == len(want)
+    dtype = dtype or ttnn.bfloat16
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        largest = w.double().nan_to_num(0, 0, 0).abs().max().item()
+        held = w.float() if dtype == ttnn.float32 else w.float().bfloat16()
+        w = torch.where(held.isinf(), held.double(), w.double())  # what overflows is infinite
+        torch.testing.assert_close(
+            g.double(), w.double(), rtol=RELATIVE[dtype.name], atol=min(largest, 1) * 2**-22, equal_nan=True
+        )
+
+
 def assert_near(got: list[torch.Tensor], want: list[torch.Tensor], error: float) -> None:
     """Each chip's values differ from those wanted by at most `error` of their size: for ops of many rounded steps."""
     assert len(got) == len(want)

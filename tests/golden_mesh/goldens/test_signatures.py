@@ -26,9 +26,20 @@ REFUSED = {
     "ttnn.transformer.scaled_dot_product_attention_decode": "attention_sink sliding_window_size share_cache",
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": "attention_sink sliding_window_size "
     "paged_cache_geometry cache_position_modulo spec_multi_pos_tiles",
+    "ttnn.transformer.flash_mla_prefill": "input_tensor_v",  # by keyword
+    "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
+    "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.slice": "pad_value slice_dim num_devices",
     "ttnn.concat": "groups",
+    "ttnn.assign": "input_a input_b",  # the overload that writes into its second tensor, by keyword
+    "ttnn.cumprod": "out",
     "ttnn.cumsum": "out",
+    "ttnn.ema": "out",
+    "ttnn.experimental.isin": "out",
+    "ttnn.experimental.nlp_create_qkv_heads_vit": "output_tensors",
+    "ttnn.mac": "value value1 value2",  # by keyword
+    "ttnn.prod": "dims",
+    "ttnn.sort": "out",
     "ttnn.gather": "out",
     "ttnn.tilize": "tile",
     "ttnn.max": "correction",

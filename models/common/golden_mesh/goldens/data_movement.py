@@ -28,6 +28,11 @@ def view(input_tensor, *shapes, shape=None, out):
     return _as(input_tensor, out.shape)
 
 
+@golden("ttnn.reshape_on_device", view=True)
+def reshape_on_device(input_tensor, W, Z, Y, X, *, out):
+    return _as(input_tensor, out.shape)
+
+
 @golden("ttnn.unsqueeze", "ttnn.squeeze", view=True)
 def unsqueeze(input_tensor, dim=None, *, out):
     return _as(input_tensor, out.shape)
@@ -122,3 +127,30 @@ def repeat_interleave(input_tensor, repeats, dim):
 @golden("ttnn.expand")
 def expand(input_tensor, output_shape):
     return input_tensor.expand(tuple(output_shape)).contiguous()
+
+
+@golden("ttnn.experimental.broadcast_to")
+def broadcast_to(input, output_shape):
+    return input.expand(tuple(output_shape)).contiguous()
+
+
+@golden("ttnn.experimental.transpose_rm")
+def transpose_rm(input):
+    return input.transpose(-1, -2).contiguous()
+
+
+@golden("ttnn.roll")
+def roll(input_tensor, shifts, dim=None):
+    """Elements that leave at the end come in at the start. Without a dim the tensor counts as one row."""
+    return torch.roll(input_tensor, shifts, dim)
+
+
+@golden("ttnn.stack")
+def stack(input_tensors, dim):
+    return torch.stack(list(input_tensors), dim)
+
+
+@golden("ttnn.experimental.slice_write", writes="output_tensor")
+def slice_write(input_tensor, output_tensor, start, end, step, *, store):
+    """output_tensor[start:end:step, ...] = input_tensor"""
+    output_tensor[tuple(map(slice, start, end, step))] = store(input_tensor)

@@ -16,6 +16,7 @@ import torch
 import ttnn
 
 from models.common.golden_mesh.arithmetic import engine
+from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.goldens.activations import activate_all, wide
 from models.common.golden_mesh.registry import golden
 
@@ -39,7 +40,7 @@ def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
     return x.bfloat16() if x.is_floating_point() and not in_float32 else x
 
 
-def _compute(function: Callable, a: Operand, b: Operand, activations, a_activations, b_activations, out_dtype=None):
+def compute(function: Callable, a: Operand, b: Operand, activations, a_activations, b_activations, out_dtype=None):
     """function(a, b) and the activations around it, in a dest of float32 if one of the three tensors is."""
     a, b = _tensor(a, b), _tensor(b, a)
     in_float32 = torch.float32 in (a.dtype, b.dtype) or out_dtype == ttnn.float32
@@ -48,7 +49,9 @@ def _compute(function: Callable, a: Operand, b: Operand, activations, a_activati
     result = engines(a, b) if engines else function(wide(a), wide(b))
     if engines:
         result = result.bfloat16()
-    return _as_dest(activate_all(wide(result), activations) if activations else result, in_float32)
+    if activations:
+        result = activate_all(result.float() if result.dtype == torch.bool else wide(result), activations)
+    return _as_dest(result, in_float32)
 
 
 def _for_engine(a: torch.Tensor, b: torch.Tensor, out_dtype) -> bool:
@@ -56,6 +59,31 @@ def _for_engine(a: torch.Tensor, b: torch.Tensor, out_dtype) -> bool:
     if out_dtype == ttnn.float32:
         return False
     return torch.bfloat16 in (a.dtype, b.dtype) and a.is_floating_point() and b.is_floating_point()
+
+
+def in_double(function: Callable) -> Callable:
+    """torch's function where its float32 form goes through other code for the last few elements of a tensor."""
+    return lambda a, b: function(a.double(), b.double()).float()
+
+
+def squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a - b) ** 2
+
+
+def logical_and(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a != 0) & (b != 0)
+
+
+def logical_or(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a != 0) | (b != 0)
+
+
+def logical_xor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a != 0) ^ (b != 0)
+
+
+def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return b - a
 
 
 _ENGINE = {torch.add: engine.add, torch.sub: engine.subtract}  # both give what bfloat16 holds, as float32
@@ -73,7 +101,7 @@ def _binary(function: Callable) -> Callable:
         input_tensor_b_activations=(),
         out,
     ):
-        return _compute(
+        return compute(
             function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
             input_tensor_b_activations, out.dtype,
         )  # fmt: skip
@@ -85,16 +113,22 @@ for _name, _function in {
     "add": torch.add,
     "subtract": torch.sub,
     "multiply": torch.mul,
-    "squared_difference": lambda a, b: (a - b) ** 2,
-    "logical_and": lambda a, b: (a != 0) & (b != 0),
-    "logical_or": lambda a, b: (a != 0) | (b != 0),
-    "logical_xor": lambda a, b: (a != 0) ^ (b != 0),
+    "squared_difference": squared_difference,
+    "logical_and": logical_and,
+    "logical_or": logical_or,
+    "logical_xor": logical_xor,
     "eq": torch.eq,
     "ne": torch.ne,
     "lt": torch.lt,
     "le": torch.le,
     "gt": torch.gt,
     "ge": torch.ge,
+    "gcd": torch.gcd,
+    "lcm": torch.lcm,
+    "ldexp": torch.ldexp,
+    "logaddexp": in_double(torch.logaddexp),
+    "logaddexp2": in_double(torch.logaddexp2),
+    "xlogy": in_double(torch.xlogy),
 }.items():
     golden(f"ttnn.{_name}")(_binary(_function))
 
@@ -113,7 +147,7 @@ def _binary_with_input_b(function: Callable) -> Callable:
         out,
     ):
         other = input_b if input_tensor_b is None else input_tensor_b
-        return _compute(
+        return compute(
             function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
             out.dtype,
         )  # fmt: skip
@@ -121,9 +155,51 @@ def _binary_with_input_b(function: Callable) -> Callable:
     return op
 
 
+@golden("ttnn.remainder")
+def remainder(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    """What is left of a, of b's sign. A number is the vector unit's own: not rounded to bfloat16."""
+    function = torch.remainder
+    if isinstance(input_tensor_b, float):
+        function = lambda a, _: torch.remainder(a, input_tensor_b)  # noqa: E731
+    return compute(
+        function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+        input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
+
+
+@golden("ttnn.bias_gelu")
+def bias_gelu(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    fast_and_approximate_mode=False,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    """gelu(a + b)"""
+    if fast_and_approximate_mode:
+        raise GoldenError("ttnn.bias_gelu by a table has no golden: leave out fast_and_approximate_mode")
+    return compute(
+        torch.add, input_tensor_a, input_tensor_b, ["gelu", *activations], input_tensor_a_activations,
+        input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
+
+
 golden("ttnn.maximum")(_binary_with_input_b(torch.maximum))
 golden("ttnn.minimum")(_binary_with_input_b(torch.minimum))
-golden("ttnn.rsub")(_binary_with_input_b(lambda a, b: b - a))
+golden("ttnn.rsub")(_binary_with_input_b(reverse_subtract))
 
 
 @golden("ttnn.div", "ttnn.divide")
@@ -142,7 +218,7 @@ def div(
 ):
     """a / b; rounding_mode "trunc" or "floor" as in torch."""
     other = value if input_tensor_b is None else input_tensor_b
-    return _compute(
+    return compute(
         partial(torch.div, rounding_mode=rounding_mode), input_tensor_a, other, activations,
         input_tensor_a_activations, input_tensor_b_activations, out.dtype,
     )  # fmt: skip
@@ -159,60 +235,7 @@ def power(
     input_tensor_b_activations=(),
     out,
 ):
-    return _compute(
+    return compute(
         torch.pow, input_tensor, exponent, activations, input_tensor_a_activations, input_tensor_b_activations,
         out.dtype,
     )  # fmt: skip
-
-
-def _in_place(function: Callable) -> Callable:
-    def op(
-        input_tensor_a,
-        input_tensor_b,
-        *,
-        fast_and_approximate_mode=None,
-        activations=(),
-        input_tensor_a_activations=(),
-        input_tensor_b_activations=(),
-        store,
-    ):
-        result = _compute(
-            function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
-            input_tensor_b_activations,
-        )  # fmt: skip
-        input_tensor_a.copy_(store(result))
-
-    return op
-
-
-golden("ttnn.add_", writes="input_tensor_a")(_in_place(torch.add))
-golden("ttnn.subtract_", writes="input_tensor_a")(_in_place(torch.sub))
-
-
-def _in_place_by_short_names(function: Callable) -> Callable:
-    compute = _in_place(function)
-
-    def op(
-        input_a,
-        input_b,
-        *,
-        fast_and_approximate_mode=None,
-        activations=(),
-        input_tensor_a_activations=(),
-        input_tensor_b_activations=(),
-        store,
-    ):
-        compute(
-            input_a,
-            input_b,
-            activations=activations,
-            input_tensor_a_activations=input_tensor_a_activations,
-            input_tensor_b_activations=input_tensor_b_activations,
-            store=store,
-        )
-
-    return op
-
-
-golden("ttnn.multiply_", writes="input_a")(_in_place_by_short_names(torch.mul))
-golden("ttnn.divide_", writes="input_a")(_in_place_by_short_names(torch.div))

@@ -56,12 +56,12 @@ _UNARY = {  # ttnn op -> UnaryOpType
 
 def _unary(function: Callable) -> Callable:
     def op(input_tensor, fast_and_approximate_mode=False, *, mode=None, vector_mode=4):
-        return _as_dest(function(wide(input_tensor)), input_tensor)
+        return as_dest(function(wide(input_tensor)), input_tensor)
 
     return op
 
 
-def _as_dest(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def as_dest(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """What dest holds of a result of `x`."""
     return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
 
@@ -76,7 +76,7 @@ def gelu(input_tensor, *, variant=None, fast_and_approximate_mode=False):
     name = getattr(variant, "name", "Accurate")
     if fast_and_approximate_mode or name not in ("Accurate", "Tanh"):
         raise GoldenError(f"ttnn.gelu by a table ({name}) has no golden: use GeluVariant.Accurate or GeluVariant.Tanh")
-    return _as_dest(PLAIN["GELU_TANH" if name == "Tanh" else "GELU"](wide(input_tensor)), input_tensor)
+    return as_dest(PLAIN["GELU_TANH" if name == "Tanh" else "GELU"](wide(input_tensor)), input_tensor)
 
 
 @golden("ttnn.where")
@@ -93,5 +93,5 @@ def clamp(input_tensor, min=None, max=None):
 def unary_chain(input_tensor, ops_chain):
     x = wide(input_tensor)
     for function in ops_chain:
-        x = wide(_as_dest(activate(x, function), input_tensor))
+        x = wide(as_dest(activate(x, function), input_tensor))
     return x

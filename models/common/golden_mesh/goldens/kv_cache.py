@@ -130,3 +130,19 @@ def fill_cache(cache_tensor, input_tensor, batch_idx, *, update_idx=0, store):
 @golden("ttnn.kv_cache.fill_cache_for_user_", writes="cache")
 def fill_cache_for_user_(cache, input, batch_index, *, update_idx=0, store):
     fill_cache(cache, input, batch_index, update_idx=update_idx, store=store)
+
+
+@golden("ttnn.experimental.indexed_fused_update_cache", writes="cache_tensor1 cache_tensor2")
+def indexed_fused_update_cache(
+    cache_tensor1, input_tensor1, cache_tensor2, input_tensor2, physical_update_idxs_tensor, *, store
+):
+    """Rows as a prompt has them, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size, dim].
+
+    Row r goes to place idxs[r], counted from the first block's first. A place outside of the cache is skipped.
+    """
+    size = cache_tensor1.shape[2]
+    places = physical_update_idxs_tensor.reshape(-1).long()[: input_tensor1.shape[2]]
+    rows = ((places >= 0) & (places < len(cache_tensor1) * size)).nonzero().flatten()
+    block, inside = places[rows] // size, places[rows] % size
+    cache_tensor1[block, :, inside] = store(input_tensor1)[0, :, rows].transpose(0, 1)
+    cache_tensor2[block, :, inside] = store(input_tensor2, "cache_tensor2")[0, :, rows].transpose(0, 1)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from models.common.golden_mesh.arithmetic import packer
+from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
 
 
@@ -25,6 +26,39 @@ def interleaved_to_sharded(input_tensor, *where, **how):
 @golden("ttnn.sharded_to_interleaved")
 def sharded_to_interleaved(input_tensor, memory_config=None, output_dtype=None):
     return input_tensor
+
+
+def _slice(height: int, num_slices: int, index: int) -> slice:
+    return slice(index * height // num_slices, (index + 1) * height // num_slices)
+
+
+@golden("ttnn.interleaved_to_sharded_partial")
+def interleaved_to_sharded_partial(
+    input_tensor, grid, shard_shape, num_slices, slice_index, shard_scheme, shard_orientation, *, output_dtype=None, out
+):
+    """One of num_slices equal parts of all rows: [..., W] -> [1, 1, rows / num_slices, W]."""
+    rows = input_tensor.flatten(0, -2)
+    part = rows[_slice(len(rows), num_slices, slice_index)]
+    if part.shape != tuple(out.shape[-2:]):
+        raise GoldenError(
+            f"interleaved_to_sharded_partial of {list(input_tensor.shape)}, which has padding, has no golden"
+        )
+    return part.reshape(out.shape).clone()
+
+
+@golden("ttnn.sharded_to_interleaved_partial", writes="cache_tensor")
+def sharded_to_interleaved_partial(
+    input_tensor, cache_tensor, num_slices, slice_index, *, output_dtype=None, dtypes, store
+):
+    """Writes one of num_slices equal parts of the cache's rows."""
+    written = output_dtype or dtypes["input_tensor"]
+    if written != dtypes["cache_tensor"]:
+        raise GoldenError(
+            f"sharded_to_interleaved_partial writes {written.name} into a cache of {dtypes['cache_tensor'].name}: "
+            "a chip does not convert it"
+        )
+    rows = cache_tensor.view(-1, cache_tensor.shape[-1])
+    rows[_slice(len(rows), num_slices, slice_index)] = store(input_tensor).view(-1, rows.shape[-1])
 
 
 @golden("ttnn.reshard")
@@ -78,6 +112,23 @@ def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=N
     if input_tensor.is_floating_point() and out.dtype.name == "UINT16":
         return torch.floor(input_tensor.float() + 0.5)
     return packer.typecast(input_tensor, out.dtype) if input_tensor.is_floating_point() else input_tensor
+
+
+@golden("ttnn.experimental.typecast")
+def experimental_typecast(input_tensor, dtype, memory_config=None, optional_output_tensor=None, *, out):
+    return typecast(input_tensor, dtype, out=out)
+
+
+@golden("ttnn.assign")
+def assign(input_tensor, *, dtype=None):
+    """A copy in another dtype or place. (The overload that writes into its second tensor is ttnn.copy.)"""
+    return input_tensor
+
+
+@golden("ttnn.fill_implicit_tile_padding")
+def fill_implicit_tile_padding(input_tensor, fill_value):
+    """Padding is no part of a tensor's values."""
+    return input_tensor
 
 
 @golden("ttnn.clone")

@@ -108,3 +108,27 @@ def minimal_matmul(
     kernel = Kernel.of(compute_kernel_config, "HiFi2", wide=True)
     result = _biased(product(input_tensor, weight_tensor, kernel), bias_tensor, kernel)
     return activate(result, fused_activation)
+
+
+@golden("ttnn.addmm")
+def addmm(
+    input_tensor,
+    mat1_tensor,
+    mat2_tensor,
+    *,
+    alpha=1.0,
+    beta=1.0,
+    dtype=None,
+    program_config=None,
+    core_grid=None,
+    compute_kernel_config=None,
+    output_tile=None,
+    dtypes,
+    out,
+):
+    """beta * input + alpha * mat1 @ mat2: a product, rounded, and the sum."""
+    chosen = core_grid is not None or program_config is not None
+    kernel = _kernel(compute_kernel_config, dtypes, "mat1_tensor", "mat2_tensor", out, chosen)
+    result = product(mat1_tensor, mat2_tensor, kernel, block=getattr(program_config, "in0_block_w", None))
+    result = result if out.dtype == ttnn.float32 else engine.to_bfloat16(result)
+    return beta * input_tensor.float() + alpha * result

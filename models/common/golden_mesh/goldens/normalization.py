@@ -149,3 +149,41 @@ def rms_norm_post_all_gather(
     squares = engine.source_b(stats[..., ::32], kernel).sum(-1, keepdim=True)
     normed = _divided(input_tensor, squares / (chips * input_tensor.shape[-1]), epsilon, kernel)
     return _scaled(normed, weight, bias, kernel)
+
+
+@golden("ttnn.layer_norm_pre_all_gather")
+def layer_norm_pre_all_gather(
+    input_tensor,
+    *,
+    dtype=None,
+    residual_input_tensor=None,
+    program_config=None,
+    recip_tensor=None,
+    fast_and_approximate_mode=False,
+    compute_kernel_config=None,
+):
+    """Each row's sum of squares and its sum, [..., H] -> [..., 64]: the first columns of two tiles."""
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    x = _sum(input_tensor, residual_input_tensor, kernel)
+    squares = _left(engine.multiply(x, x, kernel), kernel)
+    return torch.cat([F.pad(_sum_of_rows(part, kernel), (0, 31)) for part in (squares, x)], -1)
+
+
+@golden("ttnn.layer_norm_post_all_gather")
+def layer_norm_post_all_gather(
+    input_tensor,
+    stats,
+    *,
+    epsilon=1e-12,
+    weight=None,
+    bias=None,
+    program_config=None,
+    dtype=None,
+    compute_kernel_config=None,
+):
+    """The norm of a chip's columns [..., H] with every chip's statistics [..., 64 * chips]."""
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    count = stats.shape[-1] // 64 * input_tensor.shape[-1]
+    squares, sums = (engine.source_b(stats[..., at::64], kernel).sum(-1, keepdim=True) / count for at in (0, 32))
+    centred = _sum(input_tensor, -_left(sums, kernel), kernel)
+    return _scaled(_divided(centred, squares - sums * sums, epsilon, kernel), weight, bias, kernel)

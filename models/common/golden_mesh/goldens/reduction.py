@@ -1,9 +1,8 @@
-"""Reductions, softmax, the largest values and where they are, and counting up."""
+"""Reductions, the largest values and where they are, and counting up."""
 
 import torch
+import ttnn
 
-from models.common.golden_mesh.arithmetic import engine, flash
-from models.common.golden_mesh.arithmetic.kernel import Kernel
 from models.common.golden_mesh.registry import golden
 
 
@@ -28,27 +27,32 @@ golden("ttnn.max")(_reduction(torch.amax))
 golden("ttnn.min")(_reduction(torch.amin))
 
 
-@golden("ttnn.softmax")
-def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=None):
-    """A float32 tensor, too, is unpacked to eleven bits: a value of 30 is off by up to 1/64, and its exp by 1.6 %.
-
-    ttnn's default takes the approximate exp, but for a float32 tensor.
-    """
-    approximate = input_tensor.dtype == torch.bfloat16
-    kernel = Kernel.of(compute_kernel_config, "HiFi3", wide=True, approximate=approximate)
-    scores = engine.keep(input_tensor.float(), engine.SRC_B)
-    weights = flash.weights(scores, scores.amax(dim, keepdim=True), 1.0, kernel, kernel.approximate)
-    if kernel.approximate or not kernel.wide:
-        weights = engine.to_bfloat16(weights)
-    total = engine.source_b(weights, kernel).sum(dim, keepdim=True)
-    return engine.multiply(weights, 1 / total, kernel)
+def _of_matrix(name: str) -> callable:
+    function = ttnn.get_golden_function(getattr(ttnn, name))
+    return lambda input_tensor: function(input_tensor.float())
 
 
-@golden("ttnn.softmax_in_place", writes="input_tensor")
-def softmax_in_place(
-    input_tensor, dim=-1, *, program_config=None, numeric_stable=True, compute_kernel_config=None, store
-):
-    input_tensor.copy_(store(softmax(input_tensor, dim, compute_kernel_config=compute_kernel_config)))
+def _spread(function, power: int) -> callable:
+    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, correction=True, compute_kernel_config=None):
+        """Divided by the number of elements, less one if `correction`. A scalar counts as if it had scaled x."""
+        spread = function(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
+        return spread * abs(scalar) ** power
+
+    return op
+
+
+golden("ttnn.std")(_spread(torch.std, 1))
+golden("ttnn.var")(_spread(torch.var, 2))
+for _name in ("std_hw", "var_hw"):  # of each matrix; divided by its size in whole tiles, as ttnn's own golden knows
+    golden(f"ttnn.{_name}")(_of_matrix(_name))
+
+
+@golden("ttnn.prod")
+def prod(input_tensor, dim=None, keepdim=False, *, out):
+    """Along dim, or of the whole tensor."""
+    if dim is None:
+        return input_tensor.double().prod().float().reshape(out.shape)
+    return input_tensor.float().prod(dim, keepdim)
 
 
 @golden("ttnn.argmax")
@@ -75,6 +79,28 @@ def topk(input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tenso
 def cumsum(input, dim, *, dtype=None, reverse_order=False, disable_compensated_sum=None):
     x = input.float()
     return x.flip(dim).cumsum(dim).flip(dim) if reverse_order else x.cumsum(dim)
+
+
+@golden("ttnn.cumprod")
+def cumprod(input_tensor, dim, *, dtype=None, reverse_order=False):
+    x = input_tensor.float()
+    return x.flip(dim).cumprod(dim).flip(dim) if reverse_order else x.cumprod(dim)
+
+
+@golden("ttnn.ema")
+def ema(input_tensor, alpha):
+    """alpha * before + (1 - alpha) * x along the last dimension, from its first element on."""
+    x = input_tensor.float()
+    means = [x[..., 0]]
+    for column in x[..., 1:].unbind(-1):
+        means.append(alpha * means[-1] + (1 - alpha) * column)
+    return torch.stack(means, -1)
+
+
+@golden("ttnn.experimental.fast_reduce_nc")
+def fast_reduce_nc(input, *, dims):
+    """Sums over some of the dimensions before the last two."""
+    return input.float().sum(tuple(dims), keepdim=True)
 
 
 @golden("ttnn.gather")

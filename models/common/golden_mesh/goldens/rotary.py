@@ -1,12 +1,14 @@
 """Rotary position embedding.
 
 The "llama" ops turn neighbouring pairs (x0, x1), (x2, x3), ...: x * cos + (x @ T) * sin, where T is a 32x32 matrix that
-swaps the two of a pair and changes a sign. The "hf" op turns pairs (x_i, x_{i + dim/2}), as Hugging Face lays them out.
+swaps the two of a pair and changes a sign. The "hf" op and rotary_embedding turn pairs (x_i, x_{i + dim/2}), as
+Hugging Face lays them out.
 
 Each step (the swap, either product, the sum) leaves bfloat16 for the next, whatever dest holds.
 """
 
 import torch
+import torch.nn.functional as F
 
 from models.common.golden_mesh.arithmetic import engine
 from models.common.golden_mesh.arithmetic.kernel import Kernel
@@ -78,3 +80,22 @@ def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, *, is_decode_mode=Fa
     first, second = input_tensor.chunk(2, -1)
     swapped = torch.cat((-second, first), -1)
     return _sum_of_products(input_tensor, cos, swapped, sin, _kernel(compute_kernel_config))
+
+
+@golden("ttnn.experimental.rotary_embedding")
+def rotary_embedding(input_tensor, cos_cache, sin_cache, token_index=None, *, compute_kernel_config=None, out):
+    """x [B, heads, S, dim], cos [1, 1, >= S, dim], pairs as Hugging Face lays them out -> S padded to a tile.
+
+    With a token_index that row of cos turns all of x [1, heads, users, dim]. The rows that fill the last tile are
+    turned, too; here they are zeros.
+    """
+    rows = input_tensor.shape[2]
+    first = 0 if token_index is None else token_index
+    count = rows if token_index is None else 1
+    turned = rotary_embedding_hf(
+        input_tensor,
+        cos_cache[:, :, first : first + count],
+        sin_cache[:, :, first : first + count],
+        compute_kernel_config=compute_kernel_config,
+    )
+    return F.pad(turned, (0, 0, 0, out.shape[2] - rows))

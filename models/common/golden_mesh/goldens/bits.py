@@ -1,0 +1,109 @@
+"""Ops on the bits of whole numbers. uint16 is kept in torch's int32, uint32 in its int64: the packer cuts the rest off.
+
+A shift by as many places as a number has, or more, leaves nothing; but for the arithmetic one to the right, which
+leaves the sign. A shift by a negative number leaves nothing.
+"""
+
+from typing import Callable
+
+import torch
+
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.goldens.eltwise_binary import compute
+from models.common.golden_mesh.registry import golden
+
+BITS = 32
+_CUT = (1 << BITS) - 1
+
+
+def _shifted(shift: Callable, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    valid = (places >= 0) & (places < BITS)
+    return torch.where(valid, shift(x.long(), torch.where(valid, places, 0).long()), 0)
+
+
+def _to_int32(x: torch.Tensor) -> torch.Tensor:
+    """The lower 32 bits of an int64, as an int32 reads them."""
+    return ((x & _CUT) ^ (1 << (BITS - 1))) - (1 << (BITS - 1))
+
+
+def left_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    shifted = _shifted(torch.bitwise_left_shift, x, places)
+    return _to_int32(shifted).int() if x.dtype == torch.int32 else shifted
+
+
+def arithmetic_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    shifted = x.long() >> places.clamp(0, BITS - 1).long()
+    return torch.where(places >= 0, shifted, 0).to(x.dtype)
+
+
+def logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Zeros come in from the left, also for a negative number."""
+    return _to_int32(_shifted(torch.bitwise_right_shift, x.long() & _CUT, places)).to(x.dtype)
+
+
+def _bitwise(function: Callable) -> Callable:
+    def op(
+        input_tensor_a,
+        input_tensor_b=None,
+        *,
+        input_b=None,
+        activations=(),
+        input_tensor_a_activations=(),
+        input_tensor_b_activations=(),
+        out,
+    ):
+        other = input_b if input_tensor_b is None else input_tensor_b
+        return compute(
+            function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
+            out.dtype,
+        )  # fmt: skip
+
+    return op
+
+
+golden("ttnn.bitwise_and")(_bitwise(torch.bitwise_and))
+golden("ttnn.bitwise_or")(_bitwise(torch.bitwise_or))
+golden("ttnn.bitwise_xor")(_bitwise(torch.bitwise_xor))
+golden("ttnn.bitwise_left_shift", "ttnn.logical_left_shift")(_bitwise(left_shift))
+golden("ttnn.bitwise_right_shift")(_bitwise(arithmetic_right_shift))
+
+
+@golden("ttnn.logical_right_shift")
+def logical_right_shift_op(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    return compute(
+        logical_right_shift, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+        input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
+
+
+_WIDTH = {  # dtype -> the torch dtype that reads its bits
+    "BFLOAT16": torch.int16,
+    "UINT16": torch.int16,
+    "FLOAT32": torch.int32,
+    "INT32": torch.int32,
+    "UINT32": torch.int32,
+}
+_FLOATS = {"BFLOAT16": torch.bfloat16, "FLOAT32": torch.float32}
+
+
+@golden("ttnn.bitcast")
+def bitcast(input_tensor, dtype, *, dtypes):
+    """The same bits read as another dtype."""
+    source, target = dtypes["input_tensor"].name, dtype.name
+    if _WIDTH.get(source) is None or _WIDTH.get(source) != _WIDTH.get(target):
+        raise GoldenError(f"ttnn.bitcast of {source} to {target} has no golden")
+    holder = _WIDTH[source]
+    if source in _FLOATS:
+        bits = input_tensor.view(holder)
+    else:
+        bits = input_tensor.long().to(holder)  # wraps round
+    return bits.view(_FLOATS[target]) if target in _FLOATS else bits

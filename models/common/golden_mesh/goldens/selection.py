@@ -1,0 +1,83 @@
+"""Elements chosen by their place or by an index: triangles, fills, scatters, sorting."""
+
+import torch
+
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.registry import golden
+
+
+@golden("ttnn.tril")
+def tril(input_tensor, *, diagonal=0):
+    return torch.tril(input_tensor, diagonal)
+
+
+@golden("ttnn.triu")
+def triu(input_tensor, *, diagonal=0):
+    return torch.triu(input_tensor, diagonal)
+
+
+@golden("ttnn.index_fill", "ttnn.index_fill_new")
+def index_fill(input, dim, index, value):
+    """`value` at the places along dim that index [n] names."""
+    return input.index_fill(dim, index.long(), value)
+
+
+@golden("ttnn.indexed_fill")
+def indexed_fill(batch_id, input_tensor_a, input_tensor_b, *, dim=0):
+    """a with b's parts at the places along dim that batch_id names; the last counts of equal ones."""
+    result = input_tensor_a.clone()
+    for part, place in enumerate(batch_id.flatten().tolist()):
+        result.select(dim, place).copy_(input_tensor_b.select(dim, part))
+    return result
+
+
+@golden("ttnn.scatter_add")
+def scatter_add(input, dim, index, src):
+    return input.float().scatter_add(dim, index.long(), src.float())
+
+
+@golden("ttnn.scatter")
+def scatter(input, dim, index, src, *, reduce=None):
+    if reduce is not None:
+        raise GoldenError(f"ttnn.scatter with reduce={reduce!r} has no golden")
+    return input.scatter(dim, index.long(), src)
+
+
+@golden("ttnn.tosa_gather")
+def tosa_gather(input, index):
+    """input [N, K, C] at index [N, W] -> [N, W, C]"""
+    return input.gather(1, _channels(index, input))
+
+
+@golden("ttnn.tosa_scatter")
+def tosa_scatter(input, index, src):
+    """input [N, K, C] with src [N, W, C] at index [N, W]"""
+    return input.scatter(1, _channels(index, input), src)
+
+
+def _channels(index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return index.long().unsqueeze(-1).expand(-1, -1, x.shape[-1])
+
+
+@golden("ttnn.sort")
+def sort(input_tensor, dim=-1, descending=False, stable=False):
+    """Values and where they were. Of equal ones the first comes first, which a chip promises only if `stable`."""
+    return torch.sort(input_tensor, dim=dim, descending=descending, stable=True)
+
+
+@golden("ttnn.experimental.isin")
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    return torch.isin(elements, test_elements, invert=invert)
+
+
+@golden("ttnn.fill_rm")
+def fill_rm(N, C, H, W, hOnes, wOnes, any, val_hi, val_lo):
+    """[N, C, H, W] of val_lo, with val_hi in the first hOnes rows of the first wOnes columns."""
+    result = torch.full((N, C, H, W), float(val_lo))
+    result[..., :hOnes, :wOnes] = val_hi
+    return result
+
+
+@golden("ttnn.fill_ones_rm")
+def fill_ones_rm(N, C, H, W, hOnes, wOnes, any):
+    return fill_rm(N, C, H, W, hOnes, wOnes, any, 1.0, 0.0)

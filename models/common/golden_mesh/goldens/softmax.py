@@ -1,0 +1,143 @@
+"""Softmax, and attention's: scaled and masked first, and in place.
+
+With a scale and a mask the kernels make three steps of it: x * scale, of which dest is packed; + mask, packed again;
+softmax. The scale is a bfloat16, cut. A mask is [B, 1, 1, W], of which a tile's first row counts for all rows of a
+user, or causal: [B, 1, W, W], the same for all heads.
+"""
+
+import torch
+
+from models.common.golden_mesh.arithmetic import engine, flash
+from models.common.golden_mesh.arithmetic.kernel import Kernel
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.registry import golden
+
+TILE = 32
+_LARGEST = 88.7228  # float32's largest has this logarithm
+
+
+def _kernel(config, x: torch.Tensor) -> Kernel:
+    """ttnn's default takes the approximate exp, but for a float32 tensor."""
+    return Kernel.of(config, "HiFi3", wide=True, approximate=x.dtype == torch.bfloat16)
+
+
+def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
+    """exp(x) / sum(exp(x)) of float x. Unless it is stable the largest is not taken off first: then exp overflows.
+
+    A float32 tensor, too, is unpacked to eleven bits: a value of 30 is off by up to 1/64, and its exp by 1.6 %.
+    """
+    scores = engine.keep(x.float(), engine.SRC_B)
+    largest = scores.amax(dim, keepdim=True) if stable else torch.zeros(())
+    weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
+    if not stable:
+        weights = weights.masked_fill(scores > _LARGEST, torch.inf)
+    if kernel.approximate or not kernel.wide:
+        weights = engine.to_bfloat16(weights)
+    total = engine.source_b(weights, kernel).sum(dim, keepdim=True)
+    return engine.multiply(weights, 1 / total, kernel)
+
+
+@golden("ttnn.softmax")
+def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=None):
+    return _normalized(input_tensor, dim, _kernel(compute_kernel_config, input_tensor), numeric_stable)
+
+
+@golden("ttnn.softmax_in_place", writes="input_tensor")
+def softmax_in_place(
+    input_tensor, dim=-1, *, program_config=None, numeric_stable=False, compute_kernel_config=None, store
+):
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    input_tensor.copy_(store(_normalized(input_tensor, dim, kernel, numeric_stable)))
+
+
+def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, kernel: Kernel) -> torch.Tensor:
+    """x * scale + mask, packed after either step."""
+    if mask is None:
+        return x
+    factor = engine.keep(torch.tensor(1.0 if scale is None else scale), engine.BFLOAT16)
+    scaled = engine.multiply(x, factor, kernel)
+    total = engine.add_in_float32_dest(scaled, mask) if kernel.wide else engine.add(scaled.bfloat16(), mask)
+    return total.reshape(x.shape)  # a mask has four dimensions, and x may have fewer
+
+
+def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> torch.Tensor | None:
+    """The mask as it meets x [B, heads, S, W]: [B, 1, 1, W] or, causal, [B, 1, S, W].
+
+    GoldenError for those that the kernels read in another order than their shapes say.
+    """
+    if mask is None:
+        return None
+    rows, columns = x.shape[-2:]
+    if causal:
+        heads = x.shape[1] if x.dim() == 4 else 1
+        if mask.shape[-2] != rows or rows > columns or (rows < columns and heads > 1):
+            raise GoldenError(
+                f"causal mask {list(mask.shape)} for scores {list(x.shape)}: "
+                f"the kernel reads it as [{columns}, {columns}]"
+            )
+        return mask
+    if mask.shape[-1] == TILE != columns:  # row-major: a row in pieces of 32
+        mask = mask.flatten(-2).unsqueeze(-2)[..., :columns]
+    if mask.shape[-2] > TILE or not torch.equal(mask, mask[..., :1, :].expand_as(mask)):
+        raise GoldenError(
+            f"mask {list(mask.shape)} has rows that differ, and only the first of each tile is read: "
+            "say is_causal_mask=True, or give one row"
+        )
+    return mask[..., :1, :]
+
+
+def _attention(x, scale, mask, kernel: Kernel, stable: bool) -> torch.Tensor:
+    return _normalized(_masked(x, scale, mask, kernel), -1, kernel, stable)
+
+
+@golden("ttnn.scale_mask_softmax")
+def scale_mask_softmax(
+    input_tensor, scale=None, mask=None, *, is_causal_mask=False, numeric_stable=True, compute_kernel_config=None
+):
+    """softmax(x * scale + mask) over the last dimension of x [B, heads, S, W]."""
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    return _attention(input_tensor, scale, _mask(input_tensor, mask, is_causal_mask), kernel, numeric_stable)
+
+
+@golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
+def scale_mask_softmax_in_place(
+    input_tensor,
+    scale=None,
+    mask=None,
+    *,
+    program_config=None,
+    is_causal_mask=False,
+    numeric_stable=False,
+    compute_kernel_config=None,
+    store,
+):
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    mask = _mask(input_tensor, mask, is_causal_mask)
+    input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
+
+
+@golden("ttnn.scale_causal_mask_hw_dims_softmax_in_place", writes="input_tensor")
+def scale_causal_mask_hw_dims_softmax_in_place(
+    input_tensor, scale=None, mask=None, *, program_config=None, numeric_stable=False, compute_kernel_config=None, store
+):
+    """The mask [1, 1, S, W] is the same for all users and heads of x [B, heads, S, W]."""
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
+
+
+def _scale(head_size: int | None) -> float:
+    return 1.0 if head_size is None else head_size**-0.5
+
+
+@golden("ttnn.transformer.attention_softmax")
+def attention_softmax(tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None):
+    """softmax(x / sqrt(head_size) + mask). Without a mask the scale is an op of its own."""
+    if attention_mask is not None:
+        return scale_mask_softmax(tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask)
+    scaled = tensor.float() * torch.tensor(_scale(head_size)).to(tensor.dtype).float()
+    return softmax(scaled.to(tensor.dtype))
+
+
+@golden("ttnn.transformer.attention_softmax_", writes="tensor")
+def attention_softmax_(tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None, store):
+    scale_mask_softmax_in_place(tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask, store=store)
