@@ -34,6 +34,7 @@ class Golden:
     function: Callable
     writes: tuple[str, ...] = ()  # parameters that the op writes in place
     over_chips: bool = False
+    unread: bool = False  # it reads nothing of what it writes in place
     view: bool = False  # the op may return its input's own memory under another shape
 
     def __post_init__(self):
@@ -63,16 +64,17 @@ class Golden:
 GOLDENS: dict[str, Golden] = {}
 
 
-def golden(*names: str, writes: str = "", view: bool = False) -> Callable:
+def golden(*names: str, writes: str = "", unread: bool = False, view: bool = False) -> Callable:
     """Register the function as the golden of the ops named, per chip.
 
-    writes: parameters that the op writes in place. view: where the op returned its input's own memory there is nothing
+    writes: parameters that the op writes in place; unread: it does not read them, so that it does not matter what part of
+    them was never written. view: where the op returned its input's own memory there is nothing
     to compute; the golden is for when it made a copy.
     """
 
     def register(function: Callable) -> Callable:
         for name in names:
-            GOLDENS[name] = Golden(name, function, tuple(writes.split()), view=view)
+            GOLDENS[name] = Golden(name, function, tuple(writes.split()), unread=unread, view=view)
         return function
 
     return register

@@ -194,8 +194,7 @@ def empty_like(real, tensor, *args, **kwargs):
 def allocate(real, *args, **kwargs):
     tensor = real(*args, **kwargs)
     if on_device(tensor):
-        slot = slot_of(tensor)
-        memory.write(slot, [None] * len(slot.devices))
+        memory.forget(slot_of(tensor))
     return tensor
 
 
