@@ -154,6 +154,9 @@ def call(operation, *args, **kwargs):
         golden_args, golden_kwargs = golden.arguments(args, kwargs)
     except TypeError as error:
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from error
+    if "configs" in golden.wants:
+        given = golden.signature.bind_partial(*golden_args, **golden_kwargs).arguments
+        golden_kwargs = golden_kwargs | {"configs": {n: t.memory_config() for n, t in given.items() if on_device(t)}}
     for tensor in outputs:
         if id(tensor) not in slots and not golden.view:
             views.forget(tensor.buffer_address())

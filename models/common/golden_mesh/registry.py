@@ -9,6 +9,7 @@ one chip computes. Three kinds:
 
 A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape or
 dtype); `dtypes` the ttnn dtypes of the tensor arguments, by parameter (torch's bfloat16 holds block floats, too);
+`configs` their memory configs (for kernels to which it matters what a core has);
 `store` the packing to the dtype of the tensor that is written in place.
 """
 
@@ -26,6 +27,10 @@ PLACEMENT = frozenset(
     "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore "
     "buffer_tensor persistent_output_buffers".split()
 )
+
+
+# Keywords of a golden that are none of its op's.
+EXTRAS = frozenset({"configs", "dtypes", "out", "store"})
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Golden:
 
     @cached_property
     def wants(self) -> frozenset[str]:
-        return self.keywords & {"dtypes", "out", "store"}
+        return self.keywords & EXTRAS
 
 
 GOLDENS: dict[str, Golden] = {}

@@ -7,14 +7,13 @@ import pytest
 import ttnn
 
 from models.common.golden_mesh.goldens import COUNT
-from models.common.golden_mesh.registry import GOLDENS, PLACEMENT
+from models.common.golden_mesh.registry import EXTRAS, GOLDENS, PLACEMENT
 
 # Parameters that change what an op computes and that no golden knows: a call that gives one is refused.
 REFUSED = {
     "ttnn.linear": "global_cb prefetcher_pipes in0_column_offset",
     "ttnn.matmul": "global_cb prefetcher_pipes",
     "ttnn.experimental.minimal_matmul": "fuse_swiglu",
-    "ttnn.embedding": "padding_idx embeddings_type",
     "ttnn.experimental.nlp_create_qkv_heads": "kv_tied output_tensors",
     "ttnn.experimental.nlp_create_qkv_heads_decode": "output_tensors",
     "ttnn.experimental.paged_update_cache": "share_cache batch_offset mesh_coords block_size num_kv_heads",
@@ -27,7 +26,6 @@ REFUSED = {
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": "attention_sink sliding_window_size "
     "paged_cache_geometry cache_position_modulo spec_multi_pos_tiles",
     "ttnn.slice": "pad_value slice_dim num_devices",
-    "ttnn.concat": "groups",
     "ttnn.cumsum": "out",
     "ttnn.gather": "out",
     "ttnn.tilize": "tile",
@@ -65,7 +63,7 @@ def signature(name: str):
     named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return (
         [p.name for p in named if p.kind == p.POSITIONAL_OR_KEYWORD],
-        {p.name for p in named} - {"dtypes", "out", "store"},
+        {p.name for p in named} - EXTRAS,
         any(p.kind == p.VAR_POSITIONAL for p in found),
         any(p.kind == p.VAR_KEYWORD for p in found),
     )
