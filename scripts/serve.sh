@@ -8,10 +8,11 @@ model=$2
 shift 2
 export MESH_DEVICE="${MESH_DEVICE:-N300}"
 export EXTRA_MODELS_DIR="$here/models/demos/qwen25_7b/serving/extra_models"
+# Options that come later win, so "$@" may say otherwise.
+set -- "$venv/bin/vllm" serve "$model" --block-size 64 --max-num-seqs 32 --max-model-len 2048 \
+    --additional-config '{"tt": {"sample_on_device_mode": "all"}}' "$@"
 if [ -z "${TT_METAL_SIMULATOR:-}" ] && ! ls /dev/tenstorrent/* >/dev/null 2>&1; then
     echo "no Tenstorrent device: on the golden mesh, whose times say nothing about hardware" >&2
-    export GOLDEN_MESH="$MESH_DEVICE" PYTHONPATH="$here/models/common/golden_mesh/everywhere${PYTHONPATH:+:$PYTHONPATH}"
+    set -- "$venv/bin/python" "$here/models/common/golden_mesh" --system "$MESH_DEVICE" "$@"
 fi
-# Options that come later win, so "$@" may say otherwise.
-exec "$venv/bin/vllm" serve "$model" --block-size 64 --max-num-seqs 32 --max-model-len 2048 \
-    --additional-config '{"tt": {"sample_on_device_mode": "all"}}' "$@"
+exec "$@"

@@ -106,17 +106,6 @@ def test_a_freed_tensor_is_refused(golden):
             use(x)
 
 
-def test_memory_that_was_never_written_is_refused(golden):
-    import ttnn
-
-    x = ttnn.empty((1, 1, 32, 64), ttnn.bfloat16, ttnn.TILE_LAYOUT, golden.device, ttnn.DRAM_MEMORY_CONFIG)
-    for use in (golden.get, ttnn.relu):
-        with pytest.raises(GoldenError, match=rf"\[1, 1, 32, 64\].*{x.buffer_address():#x}"):
-            use(x)
-    ttnn.copy_host_to_device_tensor(golden.host(torch.ones(1, 1, 32, 64)), x)
-    assert golden.holds(x, 1)
-
-
 def test_memory_that_is_given_out_again_is_the_new_owners(golden):
     import ttnn
 

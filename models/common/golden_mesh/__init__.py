@@ -30,7 +30,7 @@ __all__ = [
 _active: str | None = None
 
 # What libraries read of the environment when they are loaded, where the user has not said otherwise.
-_SETTINGS = {
+SETTINGS = {
     # torch's threads sleep when they wait for each other. Left to spin, they keep the one that is waited for from its
     # core as soon as another process is busy: decode was ten times slower beside one.
     "OMP_WAIT_POLICY": "passive",
@@ -67,6 +67,9 @@ def _prepare(system: str) -> Path:
     from models.common.golden_mesh import scratch
     from models.common.golden_mesh.overlay import make_environment
 
+    inherited = os.path.dirname(
+        os.environ.get("TT_METAL_RUNTIME_ROOT", "")
+    )  # of a golden mesh that started this process
     directory = scratch.make()
     here = scratch.shell_safe(directory)
     try:
@@ -77,9 +80,11 @@ def _prepare(system: str) -> Path:
         from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
         scratch.remove_at_exit_if_empty(default_cache_dir())
-    folders = {"TORCHINDUCTOR_CACHE_DIR": f"{here}", "HOME": f"{here}"}  # without a HOME the import of ttnn crashes
-    for name, value in (_SETTINGS | folders).items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "HOME"):  # without a HOME the import of ttnn crashes
+        if os.environ.get(name, inherited) == inherited:
+            os.environ[name] = f"{here}"
     return directory
 
 

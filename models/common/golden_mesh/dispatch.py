@@ -20,6 +20,7 @@ from models.common.golden_mesh.errors import GoldenError, missing
 from models.common.golden_mesh.memory import GoldenMemory, Slot
 from models.common.golden_mesh.registry import GOLDENS, Golden
 from models.common.golden_mesh.trace import Traces
+from models.common.golden_mesh.unknown import as_marks, keep_marks, read_all
 from models.common.golden_mesh.views import Views
 
 memory = GoldenMemory()
@@ -153,6 +154,9 @@ def call(operation, *args, **kwargs):
         golden_args, golden_kwargs = golden.arguments(args, kwargs)
     except TypeError as error:
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from error
+    if "configs" in golden.wants:
+        given = golden.signature.bind_partial(*golden_args, **golden_kwargs).arguments
+        golden_kwargs = golden_kwargs | {"configs": {n: t.memory_config() for n, t in given.items() if on_device(t)}}
     for tensor in outputs:
         if id(tensor) not in slots and not golden.view:
             views.forget(tensor.buffer_address())
@@ -170,7 +174,7 @@ def call(operation, *args, **kwargs):
     if traces.capturing:
         for s in written:  # memory is given out now; the value comes when the trace is executed
             if not golden.writes and _place(s) not in known:
-                memory.write(s, [None] * len(s.devices))
+                memory.forget(s)
         traces.record(step)
     else:
         run(step)
@@ -187,11 +191,16 @@ def run(step: Call) -> None:
     if not computing:
         return
     targets = _written(step)
-    shards = {slot: memory.read(slot) for slot in step.inputs if slot not in targets}
-    if step.golden.over_chips:
+    reads = [slot for slot in step.inputs if not (step.golden.unread and slot in targets)]
+    shards, unknown = read_all(memory, reads, step.golden.name)
+    marks = as_marks(unknown) if step.golden.unread else None
+    if unknown and marks is None:
+        for slot in (*targets, *step.outputs):
+            memory.forget(slot, next(iter(unknown.values())))
+    elif step.golden.over_chips:
         _run_over_chips(step, shards)
     elif step.golden.writes:
-        _run_in_place(step, shards, targets)
+        _run_in_place(step, shards | (marks or {}), targets, next(iter(unknown.values()), None))
     else:
         _run_per_chip(step, shards)
 
@@ -240,22 +249,28 @@ def _run_per_chip(step: Call, shards) -> None:
         memory.write(slot, [result[i] for result in results])
 
 
-def _run_in_place(step: Call, shards, targets: list[Slot]) -> None:
-    everything = shards | {slot: memory.read(slot) for slot in targets}
+def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None) -> None:
+    """unknown: why some of the shards are marks (unknown.py), if they are."""
+    if step.golden.unread:
+        shards |= {slot: memory.writable(slot) for slot in targets}
     extras = _extras(step)
     dtypes = [slot.dtype for slot in targets]
 
     def store(values, name=step.golden.writes[0]):
-        return pack(values, dtypes[step.golden.writes.index(name)])
+        packed = pack(values, dtypes[step.golden.writes.index(name)])
+        return packed if unknown is None else keep_marks(values, packed)
 
-    for group in _replicas(step, everything, list(everything)):
-        mine = {slot: shards[slot][group[0]] for slot in shards}
+    for group in _replicas(step, shards, list(shards)):
+        mine = {slot: values[group[0]] for slot, values in shards.items() if slot not in targets}
         mine |= {slot: memory.exclusive(slot, group) for slot in targets}
         if "store" in step.golden.wants:
             extras["store"] = store
         step.golden.function(
             *substitute(step.args, Slot, mine.__getitem__), **substitute(step.kwargs, Slot, mine.__getitem__), **extras
         )
+    if step.golden.unread:
+        for slot in targets:
+            memory.settle(slot, unknown)
 
 
 def _run_over_chips(step: Call, shards) -> None:

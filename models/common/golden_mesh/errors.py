@@ -11,6 +11,14 @@ class GoldenError(RuntimeError):
     """A program did something that the golden mesh cannot compute or that a chip would get wrong."""
 
 
+class UnknownMemory(GoldenError):
+    """Memory was read that holds anything at all: nobody wrote it, or it was computed from such memory."""
+
+    def __init__(self, device: int, slot: str, why: str):
+        super().__init__(f"chip {device} reads {slot}, which {why}")
+        self.slot, self.why = slot, why
+
+
 class MissingGolden(GoldenError):
     """An op was called for which the golden mesh has no golden function."""
 

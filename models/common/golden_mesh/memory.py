@@ -8,17 +8,24 @@ does not begin at its address or is not of its size, it is an error here, where 
 
 Values are shared wherever they are equal by construction: replicas hold one torch tensor, and so do an op's input and
 output where the op only moves data. Before an op writes in place, `exclusive` copies what others share.
+
+Memory that was only allocated is unknown, and so is what is computed from it; `read` refuses it. A tensor is known or
+unknown as a whole, but for one thing: ops that write parts of a tensor without reading it (into a cache) leave marks where
+nobody has written, and the tensor is known again when there is none left. NaN is the mark: who writes NaN writes nothing.
 """
 
 from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
 
-from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.errors import GoldenError, UnknownMemory
+
+NEVER_WRITTEN = "was allocated and never written"
+PARTLY_WRITTEN = "was allocated and is written only in part"
 
 
 class Part(NamedTuple):
@@ -48,8 +55,9 @@ class Slot(NamedTuple):
 
 @dataclass
 class Entry:
-    value: torch.Tensor | None  # None: allocated, never written
+    value: torch.Tensor | None  # None: nothing of it is known
     size: int  # bytes in a bank
+    unknown: str | None  # why the value is not known, or not all of it: it has marks then
 
 
 class Region:
@@ -85,8 +93,12 @@ class GoldenMemory:
         self._regions: dict[tuple[int, object], Region] = {}
         self._holders: Counter[int] = Counter()  # torch storage -> number of entries whose value lies in it
 
-    def write(self, slot: Slot, values: list[torch.Tensor | None]) -> None:
-        """Put one value a chip at the slot; everything that overlaps it is gone. None: allocated, not yet written."""
+    def forget(self, slot: Slot, why: str = NEVER_WRITTEN) -> None:
+        """Nobody knows what lies at the slot from now on; everything that overlaps it is gone."""
+        self.write(slot, [None] * len(slot.devices), why)
+
+    def write(self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None) -> None:
+        """Put one value a chip at the slot; everything that overlaps it is gone."""
         for device, value in zip(slot.devices, values, strict=True):
             region = self._regions.setdefault((device, slot.buffer_type), Region())
             if value is not None:
@@ -94,21 +106,46 @@ class GoldenMemory:
             known = region.entries.get(slot.address)
             if known is not None and known.size == slot.size:  # written again in place: nothing else can overlap
                 self._release(known)
-                known.value = value
+                known.value, known.unknown = value, unknown
                 continue
             for address in region.overlapping(slot.address, slot.size):
                 self._release(region.remove(address))
-            region.insert(slot.address, Entry(value, slot.size))
+            region.insert(slot.address, Entry(value, slot.size, unknown))
 
     def read(self, slot: Slot) -> list[torch.Tensor]:
         """The value on each chip of the slot, in the slot's shape; replicas are one torch tensor."""
+        return self._read(slot, self._value)
+
+    def writable(self, slot: Slot) -> list[torch.Tensor]:
+        """As `read`, for an op that will write here and reads nothing: what nobody knows are marks."""
+        target = slot.part.whole if slot.part is not None else slot
+        missing = [d for d in target.devices if self._entry(d, target).value is None]
+        marks = unwritten(target) if missing else None
+        for device in missing:
+            self._entry(device, target).value = marks
+            self._holders[_storage(marks)] += 1
+        return self._read(slot, lambda device, slot: self._entry(device, slot).value)
+
+    def settle(self, slot: Slot, unknown: str | None) -> None:
+        """An op has written here in place; unknown: why what it wrote is not known, if it is not."""
+        entries = [self._entry(device, slot) for device in slot.devices]
+        if unknown is None and not any(entry.unknown for entry in entries):
+            return
+        marked = {id(entry.value): _has_marks(entry.value) for entry in entries}
+        for entry in entries:
+            if not marked[id(entry.value)]:
+                entry.unknown = None
+            elif entry.unknown is None or entry.unknown == NEVER_WRITTEN:
+                entry.unknown = unknown or PARTLY_WRITTEN
+
+    def _read(self, slot: Slot, value_on: Callable) -> list[torch.Tensor]:
         if slot.part is not None:
-            whole, part = self.read(slot.part.whole), slot.part
+            whole, part = self._read(slot.part.whole, value_on), slot.part
             parts = {id(v): v.narrow(part.dim, part.start, part.length) for v in whole}
             return [parts[id(v)] for v in whole]
         values, views = [], {}
         for device in slot.devices:
-            value = self._value(device, slot)
+            value = value_on(device, slot)
             if tuple(value.shape) != slot.shape:
                 if id(value) not in views:
                     views[id(value)] = _as_view(value, slot)
@@ -116,13 +153,17 @@ class GoldenMemory:
             values.append(value)
         return values
 
-    def _value(self, device: int, slot: Slot) -> torch.Tensor:
+    def _entry(self, device: int, slot: Slot) -> Entry:
         region = self._regions.get((device, slot.buffer_type))
         entry = region.entries.get(slot.address) if region else None
         if entry is None:
             raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
-        if entry.value is None:
-            raise GoldenError(f"chip {device} reads {slot}, which was allocated and never written")
+        return entry
+
+    def _value(self, device: int, slot: Slot) -> torch.Tensor:
+        entry = self._entry(device, slot)
+        if entry.unknown is not None:
+            raise UnknownMemory(device, f"{slot}", entry.unknown)
         return entry.value
 
     def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
@@ -133,9 +174,9 @@ class GoldenMemory:
         devices = [slot.devices[i] for i in members]
         if slot.part is not None:
             raise GoldenError(f"an op writes in place into {slot}, which is only a part of what lies there")
-        if self._value(devices[0], slot).numel() != _volume(slot.shape):
+        value = self._entry(devices[0], slot).value
+        if value.numel() != _volume(slot.shape):
             raise GoldenError(f"an op writes in place into {slot}, which is only some rows of what lies there")
-        value = self._value(devices[0], slot)
         if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
             value = value.clone(memory_format=torch.contiguous_format)
             for device in devices:
@@ -173,6 +214,22 @@ class GoldenMemory:
             self._holders[key] -= 1
             if not self._holders[key]:
                 del self._holders[key]
+
+
+_HOLDERS = {"FLOAT32": torch.float32, "INT32": torch.int32, "UINT16": torch.int32, "UINT32": torch.int64}
+_MARK = -(1 << 31)  # of whole numbers: no uint16, no uint32, and of all int32 the one that a chip cannot negate
+
+
+def unwritten(slot: Slot) -> torch.Tensor:
+    """Marks, in the slot's shape: one element, expanded."""
+    if slot.dtype.name == "UINT8":  # has no number to spare
+        raise GoldenError(f"an op writes in place into {slot}, which {NEVER_WRITTEN}")
+    holder = _HOLDERS.get(slot.dtype.name, torch.bfloat16)
+    return torch.full((), torch.nan if holder.is_floating_point else _MARK, dtype=holder).expand(slot.shape)
+
+
+def _has_marks(value: torch.Tensor) -> bool:
+    return bool(value.isnan().any() if value.is_floating_point() else (value == _MARK).any())
 
 
 def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:

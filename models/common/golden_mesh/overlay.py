@@ -27,7 +27,7 @@ def make_environment(system: System, directory: Path) -> dict[str, str]:
     `directory` as well. GoldenMeshError: no ttnn, or another one.
     """
     directory = directory.absolute()
-    package = _ttnn_package()
+    package = ttnn_package()
     root, cache, logs, descriptor = (directory / name for name in ("root", "cache", "logs", "cluster.yaml"))
     for folder in (root, cache, logs):
         folder.mkdir(parents=True)
@@ -49,7 +49,7 @@ def expect_dispatch(root: Path, *, on_workers: bool) -> None:
     cores by default, which leaves 8x8: for them the entry says 8x8 here. With it a mesh that does dispatch from worker
     cores would claim 8x8 too, and refuse the last row. ttnn reads the file whenever it opens a mesh.
     """
-    cores = (_ttnn_package() / _WORMHOLE).read_text()
+    cores = (ttnn_package() / _WORMHOLE).read_text()
     before, product, rest = cores.partition("\nnebula_x2:\n")
     entry, next_entry, after = rest.partition("\n    2:\n")  # of one command queue, which is what the check reads
     if entry.count("end: [7, 6]") != 1 or not next_entry:
@@ -59,7 +59,7 @@ def expect_dispatch(root: Path, *, on_workers: bool) -> None:
     (root / _WORMHOLE).write_text(before + product + entry + next_entry + after)
 
 
-def _ttnn_package() -> Path:
+def ttnn_package() -> Path:
     """The folder of the installed ttnn, found without importing it."""
     spec = importlib.util.find_spec("ttnn")
     if spec is None or spec.origin is None:

@@ -9,6 +9,7 @@ one chip computes. Three kinds:
 
 A parameter named `out` receives the Slot(s) that the real op returned (for ops whose result is a matter of shape or
 dtype); `dtypes` the ttnn dtypes of the tensor arguments, by parameter (torch's bfloat16 holds block floats, too);
+`configs` their memory configs (for kernels to which it matters what a core has);
 `store` the packing to the dtype of the tensor that is written in place.
 """
 
@@ -28,12 +29,17 @@ PLACEMENT = frozenset(
 )
 
 
+# Keywords of a golden that are none of its op's.
+EXTRAS = frozenset({"configs", "dtypes", "out", "store"})
+
+
 @dataclass(frozen=True)
 class Golden:
     name: str
     function: Callable
     writes: tuple[str, ...] = ()  # parameters that the op writes in place
     over_chips: bool = False
+    unread: bool = False  # it reads nothing of what it writes in place
     view: bool = False  # the op may return its input's own memory under another shape
 
     @cached_property
@@ -59,22 +65,23 @@ class Golden:
 
     @cached_property
     def wants(self) -> frozenset[str]:
-        return self.keywords & {"dtypes", "out", "store"}
+        return self.keywords & EXTRAS
 
 
 GOLDENS: dict[str, Golden] = {}
 
 
-def golden(*names: str, writes: str = "", view: bool = False) -> Callable:
+def golden(*names: str, writes: str = "", unread: bool = False, view: bool = False) -> Callable:
     """Register the function as the golden of the ops named, per chip.
 
-    writes: parameters that the op writes in place. view: where the op returned its input's own memory there is nothing
+    writes: parameters that the op writes in place; unread: it does not read them, so that it does not matter what part of
+    them was never written. view: where the op returned its input's own memory there is nothing
     to compute; the golden is for when it made a copy.
     """
 
     def register(function: Callable) -> Callable:
         for name in names:
-            GOLDENS[name] = Golden(name, function, tuple(writes.split()), view=view)
+            GOLDENS[name] = Golden(name, function, tuple(writes.split()), unread=unread, view=view)
         return function
 
     return register

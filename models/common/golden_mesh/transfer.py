@@ -8,6 +8,7 @@ memory holds is exactly what would have been sent.
 from typing import Callable, Optional
 
 import torch
+import torch.nn.functional as F
 import ttnn
 
 from models.common.golden_mesh import dispatch, hazard_checks, meshes
@@ -76,6 +77,16 @@ def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
 
 
 def _pack(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
+    """`value` as `tensor` on the device is laid out. (What a chip has in the padding nobody knows; here it is zeros.)"""
+    packed = _packed(value, tensor)
+    if tuple(packed.padded_shape) == tuple(tensor.padded_shape):
+        return packed
+    beyond = [extent - own for own, extent in zip(value.shape, tensor.padded_shape)]
+    whole = F.pad(value, [end for extent in reversed(beyond) for end in (0, extent)])
+    return ttnn.reshape(_packed(whole, tensor), tensor.shape, tensor.padded_shape)
+
+
+def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     return ttnn.Tensor(
         tensor=value.contiguous(),
         data_type=tensor.dtype,
@@ -194,8 +205,7 @@ def empty_like(real, tensor, *args, **kwargs):
 def allocate(real, *args, **kwargs):
     tensor = real(*args, **kwargs)
     if on_device(tensor):
-        slot = slot_of(tensor)
-        memory.write(slot, [None] * len(slot.devices))
+        memory.forget(slot_of(tensor))
     return tensor
 
 

@@ -206,12 +206,18 @@ def test_decode_over_a_contiguous_cache(chips, by):
     assert_near(chips.get(got), want, ROUNDED)
 
 
-def test_decode_under_a_mask_sees_the_whole_cache(chips):
+@pytest.mark.parametrize("users_first", (True, False))
+def test_decode_under_a_mask_sees_the_whole_cache(chips, users_first):
     users, heads, length = 8, 20, 128
     q, k, v = (chips.draw(*s) for s in ((1, users, heads, DIM), *[(users, 1, length, DIM)] * 2))
     mask = torch.randn(1, users, heads, length).bfloat16().float()
     got = ttnn.transformer.scaled_dot_product_attention_decode(
-        chips.put(q), chips.put(k), chips.put(v), is_causal=False, attn_mask=chips.put(mask), **HOW
+        chips.put(q),
+        chips.put(k),
+        chips.put(v),
+        is_causal=False,
+        attn_mask=chips.put(mask.transpose(0, 1) if users_first else mask),
+        **HOW,
     )
     want = []
     for c in range(chips.count):

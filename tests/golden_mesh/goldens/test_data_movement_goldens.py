@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from tests.golden_mesh.goldens.support import assert_same
+from tests.golden_mesh.goldens.support import assert_same, sharded
 
 
 @pytest.mark.parametrize("layout", (ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT), ids=str)
@@ -103,6 +103,17 @@ def test_concat(chips, dim):
     x, y = chips.draw(1, 2, 33, 45), chips.draw(1, 2, 33, 45)
     got = ttnn.concat([chips.put(x), chips.put(y)], dim=dim)
     assert_same(chips.get(got), [torch.cat([a, b], dim) for a, b in zip(x, y)])
+
+
+def test_concat_of_groups_takes_a_part_of_each_in_turn(chips):
+    a, b = chips.draw(1, 1, 64, 32), chips.draw(1, 1, 64, 64)
+    x, y = (
+        chips.put(v, layout=ttnn.ROW_MAJOR_LAYOUT, memory_config=sharded("HEIGHT", (32, v[0].shape[-1]), 2))
+        for v in (a, b)
+    )
+    got = ttnn.concat([x, y], dim=3, groups=2, memory_config=sharded("HEIGHT", (32, 96), 2))
+    want = [torch.cat((p[..., :16], q[..., :32], p[..., 16:], q[..., 32:]), -1) for p, q in zip(a, b)]
+    assert_same(chips.get(got), want)
 
 
 def test_split_and_chunk(chips):

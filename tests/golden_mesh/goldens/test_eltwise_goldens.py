@@ -156,6 +156,15 @@ def test_activations_of_the_second_operand_and_of_the_result(chips):
     assert_close(chips.get(got), [F.relu(-(x + (y * y).bfloat16())) for x, y in zip(a, b)])
 
 
+def test_a_power_as_an_activation(chips):
+    a, b = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 32, 64)
+    square = ttnn.UnaryWithParam(ttnn.UnaryOpType.POWER, 2.0)
+    got = ttnn.add(chips.put(a), chips.put(b), activations=[square])
+    assert_close(chips.get(got), [(x + y) ** 2 for x, y in zip(a, b)], steps=3)
+    got = ttnn.multiply(chips.put(a), chips.put(b), input_tensor_a_activations=[square])
+    assert_close(chips.get(got), [x**2 * y for x, y in zip(a, b)], steps=2)
+
+
 def test_an_unknown_activation_is_refused(chips):
     a = chips.put(chips.draw(1, 1, 32, 32))
     with pytest.raises(GoldenError, match="activation"):

@@ -20,6 +20,20 @@ def test_rows_of_the_ids(chips, shape, layout):
     assert_same([g.reshape(-1, WIDTH) for g in chips.get(got)], want)
 
 
+@pytest.mark.parametrize(
+    "kind, rows, options", (("GENERIC", 64, {}), ("PADDED", 64, {"padding_idx": 3}), ("BINARY", 2, {}))
+)
+def test_types_are_about_how_rows_are_fetched(chips, kind, rows, options):
+    ids, table = torch.randint(0, rows, (2, 32)), chips.draw(rows, 64)
+    got = ttnn.embedding(
+        chips.put(ids, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT),
+        chips.put(table, layout=ttnn.ROW_MAJOR_LAYOUT),
+        embeddings_type=getattr(ttnn.EmbeddingsType, kind),
+        **options,
+    )
+    assert_same(chips.get(got), [t.reshape(-1, rows, 64)[0][ids] for t in table])
+
+
 def test_straight_into_shards(chips):
     table, ids = chips.draw(1, 1, VOCABULARY, WIDTH), torch.randint(0, VOCABULARY, (1, 1, 1, 32))
     got = ttnn.embedding(

@@ -39,6 +39,29 @@ def test_create_qkv_heads_from_queries_and_from_keys_and_values(chips):
     assert_same(chips.get(got[2]), [split(v, kv_heads, kv_heads) for v in others])
 
 
+@pytest.mark.parametrize("apart", (False, True))
+def test_create_qkv_heads_of_shards_of_columns_takes_them_shard_by_shard(chips, apart):
+    """Two cores, each with its queries, its keys and its values (apart: keys and values in a tensor of their own)."""
+    heads, kv_heads, rows, dim, shards = 4, 2, 32, 64, 2
+    names = [
+        f"{kind}{shard}{i}" for shard in range(shards) for kind, n in (("q", 2), ("k", 1), ("v", 1)) for i in range(n)
+    ]
+    by_name = {name: chips.draw(1, rows, dim) for name in names}
+
+    def joined(kinds: str):
+        wide = [torch.cat([by_name[n][c] for n in names if n[0] in kinds], -1)[None] for c in range(chips.count)]
+        return chips.put(wide, memory_config=sharded("WIDTH", (32, wide[0].shape[-1] // shards), shards))
+
+    got = ttnn.experimental.nlp_create_qkv_heads(
+        *([joined("q"), joined("kv")] if apart else [joined("qkv")]),
+        num_heads=heads, num_kv_heads=kv_heads, transpose_k_heads=False,
+        memory_config=ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.BufferType.L1),
+    )  # fmt: skip
+    for kind, tensor in zip("qkv", got):
+        want = [torch.cat([by_name[n][c] for n in names if n[0] == kind])[None] for c in range(chips.count)]
+        assert_same(chips.get(tensor), want)
+
+
 def test_create_qkv_heads_in_decode_for_some_of_the_users(chips):
     """batch_offset (a tensor) and slice_size: users 8 to 15 of 32."""
     heads, kv_heads, dim = 7, 2, 64

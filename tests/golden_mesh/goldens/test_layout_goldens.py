@@ -70,9 +70,17 @@ def test_tilize(chips):
 def test_tilize_with_a_value_for_the_padding(chips):
     x = chips.draw(1, 1, 33, 45)
     got = ttnn.tilize_with_val_padding(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), (1, 1, 64, 64), -7.0)
-    for g, want in zip(chips.get(got), x):
-        assert torch.equal(g[:, :, :33, :45].float(), want)
-        assert (g[:, :, 33:] == -7).all() and (g[:, :, :, 45:] == -7).all()
+    assert_same(chips.get(got), x)
+
+
+def test_padding_beyond_the_last_tile_comes_back_with_the_tensor(chips):
+    x = chips.draw(1, 1, 20, 50)
+    there = ttnn.tilize_with_val_padding(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), (1, 1, 64, 128), -7.0)
+    host = ttnn.allocate_tensor_on_host(there.spec, chips.device)
+    ttnn.copy_device_to_host_tensor(there, host)
+    for back in (there.cpu(), host):
+        assert tuple(back.padded_shape) == tuple(there.padded_shape) == (1, 1, 64, 128)
+        assert_same([ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(back)], x)
 
 
 def test_untilize_with_unpadding_keeps_up_to_the_last_index_named(chips):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import ttnn
 
-from tests.golden_mesh.goldens.support import EXACT, assert_close, sharded
+from tests.golden_mesh.goldens.support import EXACT, assert_close, assert_same, sharded
 
 
 def rms(x, weight, epsilon):
@@ -32,6 +32,14 @@ def test_rms_norm_with_a_bias(chips):
     x, bias = chips.draw(1, 1, 33, 192), torch.randn(1, 192).bfloat16().float()
     got = ttnn.rms_norm(chips.put(x), epsilon=1e-3, bias=chips.put(bias), weight=chips.put(torch.full((1, 192), 2.0)))
     assert_close(chips.get(got), [rms(v, 2, 1e-3) + bias for v in x], steps=2)
+
+
+@pytest.mark.parametrize("op", (ttnn.rms_norm, ttnn.layer_norm))
+def test_of_a_weight_in_whole_tiles_the_first_row_counts(chips, op):
+    x, weight, bias = (chips.put(chips.draw(1, 1, 32, 128)) for _ in range(3))
+    first_rows = [chips.put([t[:, :, :1].float() for t in chips.get(tiles)]) for tiles in (weight, bias)]
+    want = chips.get(op(x, weight=first_rows[0], bias=first_rows[1]))
+    assert_same(chips.get(op(x, weight=weight, bias=bias)), want)
 
 
 def test_rms_norm_over_an_odd_width(chips):

@@ -7,14 +7,13 @@ import pytest
 import ttnn
 
 from models.common.golden_mesh.goldens import COUNT
-from models.common.golden_mesh.registry import GOLDENS, PLACEMENT
+from models.common.golden_mesh.registry import EXTRAS, GOLDENS, PLACEMENT
 
 # Parameters that change what an op computes and that no golden knows: a call that gives one is refused.
 REFUSED = {
     "ttnn.linear": "global_cb prefetcher_pipes in0_column_offset",
     "ttnn.matmul": "global_cb prefetcher_pipes",
     "ttnn.experimental.minimal_matmul": "fuse_swiglu",
-    "ttnn.embedding": "padding_idx embeddings_type",
     "ttnn.experimental.nlp_create_qkv_heads": "kv_tied output_tensors",
     "ttnn.experimental.nlp_create_qkv_heads_decode": "output_tensors",
     "ttnn.experimental.paged_update_cache": "share_cache batch_offset mesh_coords block_size num_kv_heads",
@@ -30,7 +29,6 @@ REFUSED = {
     "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.slice": "pad_value slice_dim num_devices",
-    "ttnn.concat": "groups",
     "ttnn.assign": "input_a input_b",  # the overload that writes into its second tensor, by keyword
     "ttnn.cumprod": "out",
     "ttnn.cumsum": "out",
@@ -76,7 +74,7 @@ def signature(name: str):
     named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return (
         [p.name for p in named if p.kind == p.POSITIONAL_OR_KEYWORD],
-        {p.name for p in named} - {"dtypes", "out", "store"},
+        {p.name for p in named} - EXTRAS,
         any(p.kind == p.VAR_POSITIONAL for p in found),
         any(p.kind == p.VAR_KEYWORD for p in found),
     )

@@ -80,6 +80,12 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "TANH": torch.tanh,
 }
 
+# These take a number.
+WITH_NUMBER: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "POWER": torch.pow,
+    "POWER_ITERATIVE": torch.pow,
+}
+
 # Names that ttnn takes as a string where they differ from the enum's.
 _STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TANH", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
 
@@ -106,6 +112,8 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
         name = activation.name
     else:
         name, params = activation.op_type.name, list(activation.params)
+    if name in WITH_NUMBER and len(params) == 1:
+        return WITH_NUMBER[name](x, params[0])
     if name not in PLAIN or (params and name not in _PARAMETER_IS_ACCURACY):
         raise GoldenError(f"no golden for the activation {name}{params or ''}: add it to goldens/activations.py")
     return PLAIN[name](x)

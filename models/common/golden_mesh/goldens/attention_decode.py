@@ -154,12 +154,13 @@ class _Decode:
         A user at position -1 is skipped: its output is whatever lay there on a chip, zeros here.
         """
         heads = q.shape[2]
+        mask = None if mask is None else _of_users(mask, q.shape[1])
         result = torch.zeros(out.shape)
         for chunk, users in self._by_chunk(lengths, cache_chunk):
             for some in users.split(max(1, POSITIONS_AT_A_TIME // int(lengths[users].max()))):
                 order = _dealt(-(-lengths[some] // chunk), self.cores)
                 k, v = keys_and_values(some, chunk, order)
-                masks = None if mask is None else mask[0, some, :heads]
+                masks = None if mask is None else mask[some, :heads]
                 result[0, some, :heads] = self._attend(q[0, some], k, v, lengths[some], order, masks)
         return result
 
@@ -224,6 +225,15 @@ class _Decode:
             state[:, into] = torch.cat((engine.add(*values), engine.to_bfloat16(total)), -1)
             largest[:, into] = new
         return state[:, -1]
+
+
+def _of_users(mask: torch.Tensor, users: int) -> torch.Tensor:
+    """[B, 1, heads, S] or [1, B, heads, S], which lie alike -> [B, heads, S]"""
+    if mask.shape[0] * mask.shape[1] != users:
+        raise GoldenError(
+            f"attention of {users} users under a mask {list(mask.shape)}: it wants [{users}, 1, heads, S]"
+        )
+    return mask.flatten(0, 1)
 
 
 def _masks(mask: torch.Tensor, order: torch.Tensor, kv_heads: int, chunk: int) -> torch.Tensor:

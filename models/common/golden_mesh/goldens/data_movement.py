@@ -67,8 +67,12 @@ def _numbers(value) -> list[int] | None:
 
 
 @golden("ttnn.concat")
-def concat(tensors, dim=0):
-    return torch.cat(list(tensors), dim)
+def concat(tensors, dim=0, *, groups=1):
+    """groups: the first of that many parts of each tensor, then the second of each, and so on."""
+    if groups == 1:
+        return torch.cat(list(tensors), dim)
+    dim %= tensors[0].dim()
+    return torch.cat([x.unflatten(dim, (groups, -1)) for x in tensors], dim + 1).flatten(dim, dim + 1)
 
 
 @golden("ttnn.split")

@@ -52,7 +52,7 @@ def _check_tiles(cache, places, users, op: str) -> None:
     meet("rows of one tile", op, f"rows {rows} of the update go into one tile of 32 positions of the cache")
 
 
-@golden("ttnn.experimental.paged_update_cache", writes="cache_tensor")
+@golden("ttnn.experimental.paged_update_cache", writes="cache_tensor", unread=True)
 def paged_update_cache(
     cache_tensor,
     input_tensor,
@@ -69,7 +69,7 @@ def paged_update_cache(
     _update(cache_tensor, input_tensor, positions, page_table, cache_position_modulo, store, op)
 
 
-@golden("ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2")
+@golden("ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2", unread=True)
 def paged_fused_update_cache(
     cache_tensor1,
     input_tensor1,
@@ -88,7 +88,7 @@ def paged_fused_update_cache(
     _update(cache_tensor2, input_tensor2, positions, page_table, None, lambda rows: store(rows, "cache_tensor2"), op)
 
 
-@golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor")
+@golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor", unread=True)
 def paged_fill_cache(cache_tensor, input_tensor, page_table, *, batch_idx_tensor=None, batch_idx=0, store):
     """A prompt's keys [users, kv heads, S, dim] into the blocks of their users' rows of the page table.
 
@@ -108,26 +108,26 @@ def paged_fill_cache(cache_tensor, input_tensor, page_table, *, batch_idx_tensor
             cache_tensor[block, :, : part.shape[1]] = part
 
 
-@golden("ttnn.update_cache", writes="cache")
+@golden("ttnn.update_cache", writes="cache", unread=True)
 def update_cache(cache, input, update_idx, *, batch_offset=0, store):
     """One position of all users: cache [B, kv heads, length, dim], input [1, kv heads, B (padded to 32), dim]."""
     rows = input[0].transpose(0, 1)[batch_offset : batch_offset + len(cache)]
     cache[:, :, update_idx] = store(rows)
 
 
-@golden("ttnn.kv_cache.update_cache_for_token_", writes="cache")
+@golden("ttnn.kv_cache.update_cache_for_token_", writes="cache", unread=True)
 def update_cache_for_token_(cache, input, update_index, batch_offset=0, compute_kernel_config=None, *, store):
     update_cache(cache, input, update_index, batch_offset=batch_offset, store=store)
 
 
-@golden("ttnn.fill_cache", writes="cache_tensor")
+@golden("ttnn.fill_cache", writes="cache_tensor", unread=True)
 def fill_cache(cache_tensor, input_tensor, batch_idx, *, update_idx=0, store):
     """A prompt of one user: cache [B, kv heads, length, dim], input [1, kv heads, S, dim]."""
     end = update_idx + input_tensor.shape[2]
     cache_tensor[batch_idx, :, update_idx:end] = store(input_tensor[0])
 
 
-@golden("ttnn.kv_cache.fill_cache_for_user_", writes="cache")
+@golden("ttnn.kv_cache.fill_cache_for_user_", writes="cache", unread=True)
 def fill_cache_for_user_(cache, input, batch_index, *, update_idx=0, store):
     fill_cache(cache, input, batch_index, update_idx=update_idx, store=store)
 

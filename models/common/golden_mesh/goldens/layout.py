@@ -146,6 +146,6 @@ def reallocate(tensor, memory_config=None):
     return tensor
 
 
-@golden("ttnn.copy", writes="input_b")
+@golden("ttnn.copy", writes="input_b", unread=True)
 def copy(input_a, input_b, *, store):
     input_b.copy_(store(input_a))

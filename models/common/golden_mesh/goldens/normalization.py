@@ -62,10 +62,15 @@ def _divided(x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel:
 
 
 def _scaled(x, weight, bias, kernel: Kernel) -> torch.Tensor:
-    """x [..., H] * weight + bias, either given as [1, 1, H/32, 32] row-major or [1, 1, 1, H]."""
+    """x [..., H] * weight + bias."""
     if weight is not None:
-        x = engine.multiply(_left(x, kernel), weight.reshape(-1), kernel)
-    return x if bias is None else _sum(_left(x, kernel), bias.reshape(-1), kernel)
+        x = engine.multiply(_left(x, kernel), _row(weight, x.shape[-1]), kernel)
+    return x if bias is None else _sum(_left(x, kernel), _row(bias, x.shape[-1]), kernel)
+
+
+def _row(weight: torch.Tensor, width: int) -> torch.Tensor:
+    """[width], of [..., 1, width], of [1, 1, width/32, 32] (row-major) or of whole tiles, whose first row it is."""
+    return weight.reshape(-1)[:width]
 
 
 def _shard(program_config, width: int) -> int:
