@@ -147,7 +147,8 @@ def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):
 def test_replicas_stay_one_tensor_through_ops(golden):
     import ttnn
 
-    from models.common.golden_mesh.dispatch import memory, slot_of
+    from models.common.golden_mesh.dispatch import slot_of
+    from models.common.golden_mesh.steps import memory
 
     replicas, shards = golden.full(1), golden.put([torch.rand(1, 1, 32, 32) for _ in range(golden.chips)])
     for tensor, different in ((ttnn.add(replicas, replicas), 1), (ttnn.add(shards, replicas), golden.chips)):

@@ -105,6 +105,6 @@ def without_values():
 
 def host_bytes() -> int:
     """Bytes of host memory that the values on all chips take."""
-    from models.common.golden_mesh.dispatch import memory
+    from models.common.golden_mesh.steps import memory
 
     return memory.host_bytes()

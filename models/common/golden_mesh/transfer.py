@@ -13,10 +13,11 @@ import ttnn
 
 from models.common.golden_mesh import dispatch, hazard_checks, meshes
 from models.common.golden_mesh.arguments import on_device
-from models.common.golden_mesh.dispatch import HANDLERS, memory, slot_of, traces, views
+from models.common.golden_mesh.dispatch import HANDLERS, slot_of, traces, views
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.memory import Slot
 from models.common.golden_mesh.rounding import round_to
+from models.common.golden_mesh.steps import memory
 
 
 def handles(name: str) -> Callable:

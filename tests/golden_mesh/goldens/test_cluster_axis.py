@@ -4,9 +4,9 @@ import pytest
 import torch
 import ttnn
 
-from models.common.golden_mesh.dispatch import Call, memory, run
 from models.common.golden_mesh.memory import Slot
 from models.common.golden_mesh.registry import GOLDENS
+from models.common.golden_mesh.steps import Call, memory, run
 
 ROWS, COLUMNS = 2, 4
 CHIPS = tuple(range(1000, 1000 + ROWS * COLUMNS))  # no real mesh has these

@@ -1,0 +1,144 @@
+"""Computing one op on all chips: its golden function, from golden memory into golden memory."""
+
+from dataclasses import dataclass
+
+import torch
+
+from models.common.golden_mesh.arguments import substitute
+from models.common.golden_mesh.arithmetic.packer import pack
+from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.memory import GoldenMemory, Slot
+from models.common.golden_mesh.registry import Golden
+from models.common.golden_mesh.unknown import as_marks, keep_marks, read_all
+
+memory = GoldenMemory()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One op with tensors replaced by the slots they live in: enough to compute it again at any later time."""
+
+    golden: Golden
+    args: tuple
+    kwargs: dict
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+
+
+@torch.inference_mode()  # nothing here is ever differentiated, and small ops take a tenth less time so
+def run(step: Call) -> None:
+    """Compute the step's values from golden memory into golden memory."""
+    targets = _written(step)
+    reads = [slot for slot in step.inputs if not (step.golden.unread and slot in targets)]
+    shards, unknown = read_all(memory, reads, step.golden.name)
+    marks = as_marks(unknown) if step.golden.unread else None
+    if unknown and marks is None:
+        for slot in (*targets, *step.outputs):
+            memory.forget(slot, next(iter(unknown.values())))
+    elif step.golden.over_chips:
+        _run_over_chips(step, shards)
+    elif step.golden.writes:
+        _run_in_place(step, shards | (marks or {}), targets, next(iter(unknown.values()), None))
+    else:
+        _run_per_chip(step, shards)
+
+
+def _written(step: Call) -> list[Slot]:
+    """The slots of the arguments that the op writes in place."""
+    if not step.golden.writes:
+        return []
+    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+    return [bound[name] for name in step.golden.writes if isinstance(bound.get(name), Slot)]
+
+
+def _replicas(step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
+    """Chips (as indices) grouped so that within a group every one of `slots` holds the very same torch tensor."""
+    count = len((step.inputs or step.outputs)[0].devices)
+    groups: dict[tuple, list[int]] = {}
+    for chip in range(count):
+        groups.setdefault(tuple(id(shards[s][chip if len(s.devices) > 1 else 0]) for s in slots), []).append(chip)
+    return list(groups.values())
+
+
+def _extras(step: Call) -> dict:
+    """What a golden asks for beside its op's arguments (registry.py), but for `store`."""
+    extras = {}
+    if "out" in step.golden.wants:
+        extras["out"] = step.outputs[0] if len(step.outputs) == 1 else step.outputs
+    if "dtypes" in step.golden.wants:
+        bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+        extras["dtypes"] = {name: value.dtype for name, value in bound.items() if isinstance(value, Slot)}
+    return extras
+
+
+def _run_per_chip(step: Call, shards) -> None:
+    chips = len(step.outputs[0].devices) if step.outputs else 0
+    results: list[tuple | None] = [None] * chips
+    extras = _extras(step)
+    for group in _replicas(step, shards, list(shards)):
+        pick = lambda slot: shards[slot][group[0]]  # noqa: E731
+        value = step.golden.function(
+            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **extras
+        )
+        rounded = _rounded(step, value)
+        for chip in group:
+            results[chip] = rounded
+    for i, slot in enumerate(step.outputs):
+        memory.write(slot, [result[i] for result in results])
+
+
+def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None) -> None:
+    """unknown: why some of the shards are marks (unknown.py), if they are."""
+    if step.golden.unread:
+        shards |= {slot: memory.writable(slot) for slot in targets}
+    extras = _extras(step)
+    dtypes = [slot.dtype for slot in targets]
+
+    def store(values, name=step.golden.writes[0]):
+        packed = pack(values, dtypes[step.golden.writes.index(name)])
+        return packed if unknown is None else keep_marks(values, packed)
+
+    for group in _replicas(step, shards, list(shards)):
+        mine = {slot: values[group[0]] for slot, values in shards.items() if slot not in targets}
+        mine |= {slot: memory.exclusive(slot, group) for slot in targets}
+        if "store" in step.golden.wants:
+            extras["store"] = store
+        step.golden.function(
+            *substitute(step.args, Slot, mine.__getitem__), **substitute(step.kwargs, Slot, mine.__getitem__), **extras
+        )
+    if step.golden.unread:
+        for slot in targets:
+            memory.settle(slot, unknown)
+
+
+def _run_over_chips(step: Call, shards) -> None:
+    slot = step.inputs[0]
+    axis = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments.get("cluster_axis")
+    groups: dict[tuple, list[int]] = {}
+    for chip, coordinate in enumerate(slot.coordinates):
+        line = () if axis is None else tuple(c for a, c in enumerate(coordinate) if a != axis)
+        groups.setdefault(line, []).append(chip)
+    results: list = [None] * len(slot.devices)
+    for group in groups.values():
+        pick = lambda s: [shards[s][chip] for chip in group]  # noqa: E731
+        values = step.golden.function(
+            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **_extras(step)
+        )
+        rounded: dict[int, tuple] = {}  # replicas stay one tensor
+        for chip, value in zip(group, values, strict=True):
+            if id(value) not in rounded:
+                rounded[id(value)] = _rounded(step, value)
+            results[chip] = rounded[id(value)]
+    for i, out in enumerate(step.outputs):
+        memory.write(out, [result[i] for result in results])
+
+
+def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
+    """The golden's results as the packer writes them, checked against the real op's output specs."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(values) != len(step.outputs):
+        raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
+    for v, slot in zip(values, step.outputs):
+        if tuple(v.shape) != slot.shape:
+            raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
+    return tuple(pack(v, slot.dtype) for v, slot in zip(values, step.outputs))
