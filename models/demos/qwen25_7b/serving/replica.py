@@ -1,7 +1,6 @@
 """Replica: one model on its row of chips, with its caches, the tensors that its steps read and the traces that run them."""
 
 from collections import deque
-from enum import Enum
 from functools import partial
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
@@ -24,6 +23,7 @@ from models.demos.qwen25_7b.plans.blocks import (
 from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
+from models.demos.qwen25_7b.serving.choosing import Choosing, choose_again
 from models.demos.qwen25_7b.serving.passes import Pass, PassValues
 from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
 from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
@@ -35,14 +35,6 @@ from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import TensorSource
 
 TRACED_ROWS = (128, 512)  # passes that replay a trace; others run op by op
-
-
-class Choosing(Enum):
-    """What a step does to choose tokens, for all its rows alike; each has a trace of its own, captured when it is needed."""
-
-    LIKELIEST = "the largest logit"
-    DRAWN = "as each row's options say"
-    PENALISED = "the same, of logits that what was written has changed"
 
 
 class Work(NamedTuple):
@@ -131,23 +123,17 @@ class Replica:
         """
         values = self._host_pass(PassValues.of(work, self.block, self.width))
         kind = Work(work.rows, work.continued, bool(work.answered))
-        again = kind.answered and self._choosing is Choosing.PENALISED
         self._about_to_run(kind)
-        if again:
-            self._about_to_run("choosing again")
+        if kind.answered and self._choosing is Choosing.PENALISED:
+            self._about_to_run(choose_again)
         if traced and kind in self.passes:
             replayed = self.passes[kind]
             self.queues.write(list(zip(values, replayed.inputs, strict=True)))
-            pieces = replayed.step.run(traced=True)
-            if again:
-                self._choose_again(pieces)
-            self._started(pieces, kind.answered)
+            self._passed(replayed.step.run(traced=True), kind.answered)
             return
         inputs = _inputs(kind)(*self._on_device(values))
         pieces = self._prefill(inputs, kind.answered)
-        if again:
-            self._choose_again(pieces)
-        self._started(pieces, kind.answered)
+        self._passed(pieces, kind.answered)
         for tensor in (*inputs, *self._untraced):
             ttnn.deallocate(tensor)
         self._untraced = pieces
@@ -157,8 +143,14 @@ class Replica:
             self.model.fill_prefill(inputs, self.caches)
             return []
         pieces = self.model.forward_prefill(inputs, self.caches)
-        self._choose(pieces, Choosing.DRAWN)  # greedy rows, too: one trace is there for all
+        # greedy rows are drawn, too: one trace is there for all
+        Choosing.DRAWN.of_step(self.model, pieces, self.controls, self.inputs.tokens)
         return pieces
+
+    def _passed(self, pieces: list[ttnn.Tensor], answered: bool) -> None:
+        if answered and self._choosing is Choosing.PENALISED:
+            choose_again(self.model, pieces, self.controls, self.inputs.tokens)
+        self._started(pieces, answered)
 
     # ---- steps
 
@@ -177,9 +169,7 @@ class Replica:
 
     def place_sampling(self, samplings: Sequence[Sampling]) -> None:
         """How row u of the batch is sampled from now on. Where all are greedy, steps leave out what drawing takes."""
-        self._choosing = Choosing.LIKELIEST if all(s.greedy for s in samplings) else Choosing.DRAWN
-        if any(s.penalised for s in samplings):
-            self._choosing = Choosing.PENALISED
+        self._choosing = Choosing.of(samplings)
         self.queues.write(list(zip(host_controls(self.mesh_device, samplings), self.controls)))
 
     def place_seen(self, texts: Mapping[int, Seen]) -> None:
@@ -203,7 +193,7 @@ class Replica:
 
     def _decode(self, how: Choosing) -> list[ttnn.Tensor]:
         pieces = self.model.forward_decode(self.inputs, self.caches)
-        self._choose(pieces, how)
+        how.of_step(self.model, pieces, self.controls, self.inputs.tokens)
         ttnn.plus_one(self.inputs.positions, skip_negative_entries=True)
         # An idle row counts up here from 0, where `place` put it: never past a text, which began there or later.
         ttnn.plus_one(self.inputs.rotary_positions)
@@ -244,20 +234,6 @@ class Replica:
         if kind not in self._compiled:
             self.close()
             self._compiled.add(kind)
-
-    def _choose(self, pieces: list[ttnn.Tensor], how: Choosing) -> None:
-        sampler, tokens = self.model.sampler, self.inputs.tokens
-        if how is Choosing.LIKELIEST:
-            sampler.likeliest(pieces, tokens)
-        elif how is Choosing.DRAWN:
-            sampler.drawn(pieces, self.controls, tokens)
-        else:
-            sampler.penalised(pieces, self.controls, self.model.penalties, tokens, record=True)
-
-    def _choose_again(self, pieces: list[ttnn.Tensor]) -> None:
-        """After a pass, where somebody has a penalty. Rows that the pass does not answer have a choice, too, which is why
-        nothing is recorded."""
-        self.model.sampler.penalised(pieces, self.controls, self.model.penalties, self.inputs.tokens, record=False)
 
     def _started(self, pieces: list[ttnn.Tensor], answered: bool) -> None:
         """Token ids are on their way already: 128 bytes."""
