@@ -111,7 +111,9 @@ def test_streaming_plain_text_and_seeds(tmp_path):
     one, other = re.findall(r"^ +[01] .*$", first, re.MULTILINE)
     assert "capital of France?" in one and one.split()[1:] == other.split()[1:], "the seed is the users', not the row's"
     assert re.findall(r"^ +[01] .*$", again, re.MULTILINE) == [one, other], "the same seed, another text"
-    assert answer.group() in verified and re.search(r"speculation +7 tokens in [1-7] steps .* guesses", verified), verified
+    assert answer.group() in verified and re.search(r"speculation +7 tokens in [1-7] steps .* guesses", verified), (
+        verified
+    )
 
 
 def test_more_chips_than_there_are(tmp_path):

@@ -91,9 +91,7 @@ class TtTransformer:
         """How a pass of `rows` rows runs in each layer: a power of two from a tile to longest_pass."""
         return layer_plans(self.config, self.plan, self.recipe, self.decode.grid, rows, self.decode.l1_room)
 
-    def forward_decode(
-        self, inputs: DecodeInputs | VerifyInputs, caches: Sequence[TtKVCache]
-    ) -> list[ttnn.Tensor]:
+    def forward_decode(self, inputs: DecodeInputs | VerifyInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """A token a row -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row for row."""
         return self._logits(self._decode(inputs, caches))
 
