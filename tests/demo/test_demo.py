@@ -97,11 +97,12 @@ def test_streaming_plain_text_and_seeds(tmp_path):
     golden = ["--backend", "golden"]
     sampled = ["--batch-size", "2", "--temperature", "4", "--seed", "1", "--max-new-tokens", "8", "--recipe", "bf16"]
     plain = ["--no-instruct", "--prompt", "The capital of France is", "--max-new-tokens", "6"]
-    runs = [[*golden, *run] for run in (["--max-new-tokens", "8"], plain, sampled, sampled)]
+    several = ["--speculate", "4", "--max-new-tokens", "8"]
+    runs = [[*golden, *run] for run in (["--max-new-tokens", "8"], plain, sampled, sampled, several)]
     program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{MANY_RUNS}"
     results = json.loads(Run(tmp_path, "-c", program, json.dumps(runs)).finish().splitlines()[-1])
     assert [status for status, _, _ in results] == [0] * len(runs)
-    streamed, continued, first, again = (out for _, out, _ in results)
+    streamed, continued, first, again, verified = (out for _, out, _ in results)
 
     answer = re.search(r"^> .*\n(.*Paris.*)$", streamed, re.MULTILINE)
     seen = {at for at in results[0][2] if answer.start(1) < at <= answer.end(1)}
@@ -110,6 +111,9 @@ def test_streaming_plain_text_and_seeds(tmp_path):
     one, other = re.findall(r"^ +[01] .*$", first, re.MULTILINE)
     assert "capital of France?" in one and one.split()[1:] == other.split()[1:], "the seed is the users', not the row's"
     assert re.findall(r"^ +[01] .*$", again, re.MULTILINE) == [one, other], "the same seed, another text"
+    assert answer.group() in verified and re.search(r"speculation +7 tokens in [1-7] steps .* guesses", verified), (
+        verified
+    )
 
 
 def test_more_chips_than_there_are(tmp_path):

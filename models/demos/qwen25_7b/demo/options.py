@@ -55,6 +55,13 @@ def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
         help="where tokens are chosen (default: %(default)s)",
     )
     option = parser.add_argument
+    option(
+        "--speculate",
+        type=int,
+        default=1,
+        metavar="K",
+        help="write up to K tokens of a text a step, guessed from what it has said before; the same text (default: 1, off)",
+    )
     cache = parser.add_mutually_exclusive_group()
     cache.add_argument(
         "--cache",

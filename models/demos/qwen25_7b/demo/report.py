@@ -12,6 +12,7 @@ from models.common.terminal import printable, say
 if TYPE_CHECKING:
     from models.demos.qwen25_7b.config import Recipe
     from models.demos.qwen25_7b.config.sampling import Sampling
+    from models.demos.qwen25_7b.serving.speculation import Tally
 
 
 class Bar:
@@ -94,6 +95,15 @@ class Report:
             f"  decode               {rate}\n"
             f"  below ttnn           {self.below}"
         )
+
+
+def speculated(tally: "Tally") -> str:
+    """The summary's line of several tokens a step."""
+    rate = f" ({tally.tokens / tally.steps:.2f} a step)" if tally.steps else ""
+    return (
+        f"  speculation          {tally.tokens} tokens in {tally.steps} steps{rate}; {tally.right} of {tally.guessed} guesses "
+        f"were right, a step saved by each"
+    )
 
 
 def show_table(prompts: list[str], answers: list[str], tokens: list[int]) -> None:

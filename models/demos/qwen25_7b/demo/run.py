@@ -12,7 +12,7 @@ from models.common.terminal import say
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.demo.options import CONTEXT, NEW_TOKENS
 from models.demos.qwen25_7b.demo.prompts import from_argument, read_prompts
-from models.demos.qwen25_7b.demo.report import Bar, Report, described, shortened, show_table
+from models.demos.qwen25_7b.demo.report import Bar, Report, described, shortened, show_table, speculated
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ def answer(args: argparse.Namespace) -> None:
     from models.demos.qwen25_7b.config.sampling import GREEDY
     from models.demos.qwen25_7b.loading.opened import open_checkpoint
     from models.demos.qwen25_7b.serving.generation_config import default_sampling
-    from models.demos.qwen25_7b.serving.request import check_new_tokens, check_request, check_stop
+    from models.demos.qwen25_7b.serving.request import check_new_tokens, check_request, check_speculate, check_stop
     from models.demos.qwen25_7b.serving.text import Text
 
     check_tp(args.mesh, _tp(args))
     args.stop = [from_argument("--stop", stop) for stop in args.stop]
     check_stop(args.stop)
+    check_speculate(args.speculate, on_host=args.sample_on == "host")
     new_tokens = NEW_TOKENS if args.max_new_tokens is None else args.max_new_tokens
     check_new_tokens(new_tokens)
     given = _sampling(args, GREEDY)
@@ -86,6 +87,8 @@ def _answers(
     else:
         show_table(prompts, [stream.text for stream in streams], report.tokens)
     say(report.summary(_where(args), args.recipe))
+    if args.speculate > 1:
+        say(speculated(model.generator.tally))
 
 
 def _chat(
@@ -102,6 +105,8 @@ def _chat(
         say(f"\n{_where(args)}, recipe {args.recipe}, below ttnn {model.backend}")
         say(f"sampling: {described(sampling)}; context {max_seq_len} tokens")
         Chat(model, sampling, args.stop, context=max_seq_len, most=args.max_new_tokens).run(lines)
+        if args.speculate > 1:
+            say(speculated(model.generator.tally))
 
 
 def _opened(
@@ -120,6 +125,7 @@ def _opened(
         max_seq_len=max_seq_len,
         text=text,
         on_host=args.sample_on == "host",
+        speculate=args.speculate,
         verify_cache=args.verify_cache,
         progress=lambda name: Bar(name, "bytes"),
     )

@@ -104,11 +104,12 @@ def matmul_peak(fidelity: Optional[str], cores: int) -> float:
     return MATMUL_CORE * cores / PASSES[fidelity or "HiFi4"]
 
 
-def work_of(op: Op, *, chips: int, grid_cores: int, users: int, position: int) -> Work:
+def work_of(op: Op, *, chips: int, grid_cores: int, users: int, position: int, tokens: int = 1) -> Work:
     """chips: of a replica. grid_cores: of a chip. users: each with `position` tokens behind the one computed; in a prefill
-    pass one, with `position` tokens before the pass's first row."""
+    pass one, with `position` tokens before the pass's first row. tokens: of each user in a step: each reads the cache, and
+    has an update of it to itself."""
     if "Sdpa" in op.name:
-        return _attention(op, grid_cores, users, position)
+        return _attention(op, grid_cores, users * tokens, position)
     if op.name == "SDPA":
         return _prefill_attention(op, grid_cores, position)
     moved = _moved(op, users)

@@ -51,10 +51,16 @@ class ZeroWeights:
         return torch.zeros((), dtype=torch.bfloat16).expand(self.shapes[name])
 
 
-def capture_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int) -> Step:
-    """What a step of `config` launches on a row of chips: a layer of each kind that the recipe has is built and run."""
-    with a_layer_of_each(mesh_device, config, recipe, batch, CONTEXT) as replica:
-        return _captured(replica, replica.launch, list(kinds_of(config, recipe).values()))
+def capture_step(
+    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int, speculate: int = 1
+) -> Step:
+    """What a step of `config` launches on a row of chips: a layer of each kind that the recipe has is built and run.
+
+    speculate: tokens of each of `batch` users that the step verifies.
+    """
+    with a_layer_of_each(mesh_device, config, recipe, batch, CONTEXT, speculate) as replica:
+        launch = replica.launch_verify if speculate > 1 else replica.launch
+        return _captured(replica, launch, list(kinds_of(config, recipe).values()))
 
 
 def capture_passes(
@@ -78,13 +84,16 @@ def kinds_of(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
 
 
 @contextmanager
-def a_layer_of_each(mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int) -> Iterator[Replica]:
+def a_layer_of_each(
+    mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int, speculate: int = 1
+) -> Iterator[Replica]:
     """A replica of a model without values that has one layer of each kind."""
     gc.collect()  # an earlier one that its user's frame still named when it was closed
     kinds = kinds_of(config, recipe)
     few = replace(config, num_hidden_layers=len(kinds))
     recipe = replace(recipe, different=tuple(enumerate(kinds)))
-    replica = Replica.load(mesh_device, ZeroWeights(few), few, recipe, users=users, max_seq_len=context, traced=False)
+    how = dict(max_seq_len=context, traced=False, speculate=speculate)
+    replica = Replica.load(mesh_device, ZeroWeights(few), few, recipe, users=users, **how)
     try:
         yield replica
     finally:

@@ -80,9 +80,19 @@ class StepModel:
 
 
 def model_step(
-    step, rates: Rates, *, weights: int, chips: int, grid_cores: int, links: int, users: int, position: int
+    step,
+    rates: Rates,
+    *,
+    weights: int,
+    chips: int,
+    grid_cores: int,
+    links: int,
+    users: int,
+    position: int,
+    tokens: int = 1,
 ) -> StepModel:
-    """step: a capture.Step. weights: as in StepModel. users: of a replica, each with `position` tokens behind it."""
+    """step: a capture.Step. weights: as in StepModel. users: of a replica, each with `position` tokens behind it; tokens: of
+    each of them in the step."""
     launches = Counter()
     layers = [(ops, count, True) for ops, count in step.kinds]
     for ops, times, in_layer in ((step.before, 1, False), *layers, (step.after, 1, False)):
@@ -90,6 +100,6 @@ def model_step(
             launches[op, in_layer] += times
     rows = []
     for (op, in_layer), count in launches.items():
-        work = work_of(op, chips=chips, grid_cores=grid_cores, users=users, position=position)
+        work = work_of(op, chips=chips, grid_cores=grid_cores, users=users, position=position, tokens=tokens)
         rows.append(Row(op, count, in_layer, work, bound(work, rates, links)))
     return StepModel(tuple(rows), weights)

@@ -11,6 +11,7 @@ from models.demos.qwen25_7b.serving.batch import Batch, Text
 from models.demos.qwen25_7b.serving.passes import Pass
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.request import check_request
+from models.demos.qwen25_7b.serving.speculation import Tally
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,6 @@ class _Call:
     """One call of generate that is being served."""
 
     waiting: deque[Text]
-    stop_ids: frozenset[int]
     progress: Callable[[int, int], None]
     prompts: int  # tokens of all prompts
     prefilled: int = 0
@@ -54,7 +54,12 @@ class Generator:
     @property
     def users(self) -> int:
         """Texts that are written at once."""
-        return sum(replica.batch for replica in self.replicas)
+        return sum(replica.users for replica in self.replicas)
+
+    @property
+    def tally(self) -> Tally:
+        """Of the steps of all calls so far."""
+        return sum((batch.tally for batch in self._batches), Tally())
 
     @property
     def idle_blocks(self) -> int:
@@ -84,8 +89,9 @@ class Generator:
         if len(samplings) != len(prompts):
             raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(samplings)} samplings")
         self._check_idle()
-        texts = [Text(user, p, max_new_tokens, s) for user, (p, s) in enumerate(zip(prompts, samplings))]
-        return self._serve(_Call(deque(texts), frozenset(stop_ids), progress, sum(map(len, prompts))))
+        ends = frozenset(stop_ids)
+        texts = [Text(user, p, max_new_tokens, s, ends) for user, (p, s) in enumerate(zip(prompts, samplings))]
+        return self._serve(_Call(deque(texts), progress, sum(map(len, prompts))))
 
     def cancel(self, user: int) -> None:
         """Of the call that is being served: the user's text ends where it is, and its row is free at the next step."""
@@ -159,12 +165,14 @@ class Generator:
             if text.user in call.cancelled:
                 batch.leave(text)
                 continue
-            if text.tokens[-1] in call.stop_ids:
-                text.left = 0
-            tokens.append(Token(text.user, text.tokens[-1], text.done))
+            *earlier, newest = text.new
+            tokens += [Token(text.user, token, False) for token in earlier]
+            tokens.append(Token(text.user, newest, text.done))
             if text.done:
                 batch.leave(text)
-        yield from tokens
+        for token in tokens:
+            if token.user not in call.cancelled:  # while the tokens before it were given
+                yield token
 
     def _make_room(self, call: _Call, batch: Batch) -> None:
         """Where blocks ran short, the last that came waits until there are some again, and is computed anew then."""

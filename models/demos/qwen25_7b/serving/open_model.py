@@ -16,7 +16,7 @@ from models.common.mesh import (
 )
 from models.demos.qwen25_7b.config import BFP8, ParallelPlan, Recipe, recipe_named
 from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
-from models.demos.qwen25_7b.serving.request import check_stop
+from models.demos.qwen25_7b.serving.request import check_speculate, check_stop
 from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint
 
@@ -90,6 +90,7 @@ def open_model(
     instruct: bool = True,
     text: Optional[Text] = None,
     on_host: bool = False,
+    speculate: int = 1,
     verify_cache: bool = False,
     progress: Optional[Callable[[str], ContextManager[Progress]]] = None,
 ) -> Iterator[OpenModel]:
@@ -99,10 +100,13 @@ def open_model(
     (through another cache, or none) or as a Checkpoint (through none); text likewise. mesh: N150, N300 or T3K; tp: chips
     that share a replica of it (default: all). recipe: number formats: a Recipe, its name or a JSON file. users: texts that are written at once, up to 32 a replica; more prompts than
     that take turns. max_seq_len: tokens of the longest text, prompt and answer. instruct: wrap prompts in the chat
-    template. on_host: choose tokens on the host. verify_cache: check all of the model's tiles there before they are used.
+    template. on_host: choose tokens on the host. speculate: tokens of a text that a step may give, 1 to 8: while users leave
+    rows of the 32 free, those behind the first are guessed from what the text has said before, and kept if they are right; the
+    text is the same. verify_cache: check all of the model's tiles there before they are used.
     progress: given a name, a context manager of what is called with (bytes placed, bytes in all).
     To be called before ttnn is imported. UserError for what cannot be.
     """
+    check_speculate(speculate, on_host=on_host)
     kind = machine(mesh)
     tp = kind.chips if tp is None else tp
     check_tp(kind.name, tp)
@@ -131,6 +135,7 @@ def open_model(
                     max_seq_len=max_seq_len,
                     traced=traces_available(),
                     queues=queues,
+                    speculate=speculate,
                     progress=seen,
                 )
             replicas.append(replica)

@@ -26,7 +26,7 @@ from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.serving.choosing import Choosing, choose_again
 from models.demos.qwen25_7b.serving.passes import Pass, PassValues
 from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs, VerifyInputs
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated
 from models.demos.qwen25_7b.tt.rotary import rotary_rows
@@ -54,13 +54,24 @@ class Replica:
     """Steps and passes are launched and read apart, so that all replicas of a mesh work at once, and one ahead of its reader.
 
     Each gives a token id a row of the batch, chosen on the chips, and leaves the logits that it was chosen from.
-    caches: one a layer, made for this model. traced: replay captured steps, unless a call says otherwise (not possible in
+    caches: one a layer, made for this model. users: texts at once (default: as many as the model has rows). speculate: tokens of
+    a text that a step may verify (speculation.py). traced: replay captured steps, unless a call says otherwise (not possible in
     slow dispatch, nor without a trace region). queues: command queues that the mesh was opened with.
     """
 
-    def __init__(self, model: TtTransformer, caches: Sequence[TtKVCache], *, traced: bool, queues: int = 1):
+    def __init__(
+        self,
+        model: TtTransformer,
+        caches: Sequence[TtKVCache],
+        *,
+        traced: bool,
+        queues: int = 1,
+        users: Optional[int] = None,
+        speculate: int = 1,
+    ):
         self.model, self.mesh_device, self.caches, self.traced = model, model.mesh_device, caches, traced
-        self.batch = model.decode.batch
+        self.batch, self.speculate = model.decode.batch, speculate
+        self.users = self.batch if users is None else users
         self.block, self.blocks = caches[0].block, caches[0].shape[0]
         self.width = table_width(model.max_seq_len, self.block)
         self.queues = Queues(self.mesh_device, queues, events=traced)
@@ -68,11 +79,16 @@ class Replica:
         nothing = attention_table([], self.width)
         idle = [0] * self.batch, [NOWHERE] * self.batch, torch.stack([nothing] * self.batch)
         self.inputs = DecodeInputs(*self._on_device(self._host_inputs(*idle)))
+        nowhere = [self._host_positions([NOWHERE] * self.batch)] * speculate
+        self.verify_inputs = VerifyInputs(*self.inputs, writes=tuple(self._on_device(nowhere)))
         noise = host_noise(self.mesh_device, torch.zeros(MAX_USERS, CANDIDATES))
         self.controls = SamplingControls(*self._on_device((*host_controls(self.mesh_device, []), noise)))
         self._tokens = ttnn.get_device_tensors(self.inputs.tokens)[0]  # every chip holds the same: one is read
         self._choosing = Choosing.LIKELIEST
         self.decode = {how: TracedStep(self.mesh_device, partial(self._decode, how)) for how in Choosing}
+        # What penalties keep is of a row, not of a text: texts that have some are not guessed at.
+        unpenalised = (Choosing.LIKELIEST, Choosing.DRAWN)
+        self.verify = {how: TracedStep(self.mesh_device, partial(self._verify, how)) for how in unpenalised}
         self.passes = {work: self._traced_pass(work) for work in self._works() if traced}
         self._compiled: set = set()  # kinds of work that ran once
         self._pending: deque[PendingRead] = deque()
@@ -93,13 +109,14 @@ class Replica:
         blocks: Optional[int] = None,
         traced: bool,
         queues: int = 1,
+        speculate: int = 1,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> "Replica":
         """A model for `users` texts of up to max_seq_len tokens at once, with its caches, on a row of chips.
 
         source: what open_checkpoint gave, loaded through its tile cache; or a Checkpoint, or a state dict. block, blocks: tokens in a cache's block, and how many there are; default: as
-        many as all users need to fill their contexts. progress: as in load_model. UserError, before a weight is read,
-        if the whole does not fit the chips' DRAM.
+        many as all users need to fill their contexts. speculate: the model gets as many rows for each user, up to 32 in all.
+        progress: as in load_model. UserError, before a weight is read, if the whole does not fit the chips' DRAM.
         """
         plan = ParallelPlan.make(config, chips_in_row(mesh_device))
         check_block(block)
@@ -110,9 +127,10 @@ class Replica:
                 f"{table_width(max_seq_len, block)} blocks"
             )
         check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len, blocks, block))
-        model = load_model(source, config, mesh_device, recipe, batch=users, max_seq_len=max_seq_len, progress=progress)
+        rows = min(users * speculate, MAX_USERS)
+        model = load_model(source, config, mesh_device, recipe, batch=rows, max_seq_len=max_seq_len, progress=progress)
         caches = allocate_caches(mesh_device, config, plan, recipe, blocks, block)
-        return cls(model, caches, traced=traced, queues=queues)
+        return cls(model, caches, traced=traced, queues=queues, users=users, speculate=speculate)
 
     # ---- passes over prompts
 
@@ -154,13 +172,20 @@ class Replica:
 
     # ---- steps
 
-    def place(self, tokens: Sequence[int], positions: Sequence[int], page_table: torch.Tensor) -> None:
+    def place(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        page_table: torch.Tensor,
+        writes: Sequence[Sequence[int]] = (),
+    ) -> None:
         """Where the next step starts: tokens[u] goes to positions[u] for each row of the batch; NOWHERE: the row is idle.
 
         page_table: [batch, width] int32. Needed when texts come or go; else the chips go on by themselves, each text at
-        its next position, with the token that was chosen for it, and idle rows stay idle.
+        its next position, with the token that was chosen for it, and idle rows stay idle. writes: for `launch_verify`.
         """
-        self.queues.write(list(zip(self._host_inputs(tokens, positions, page_table), self.inputs, strict=True)))
+        placed = list(zip(self._host_inputs(tokens, positions, page_table), self.inputs, strict=True))
+        self.queues.write(placed + list(zip(map(self._host_positions, writes), self.verify_inputs.writes)))
 
     def place_tables(self, page_table: torch.Tensor) -> None:
         """The texts have grown into other blocks; nothing else changes."""
@@ -191,6 +216,17 @@ class Replica:
         self._about_to_run(self._choosing)
         self._started(self.decode[self._choosing].run(traced=traced and self.traced), answered=True)
 
+    def launch_verify(self, *, traced: bool = True) -> None:
+        """Start a step over several tokens of a text, each in a row of its own, just placed with their `writes`; `read` gives
+        each row's choice. What comes next is placed again: which tokens are kept is for the host to see."""
+        self._about_to_run(("verify", self._choosing))
+        self._started(self.verify[self._choosing].run(traced=traced and self.traced), answered=True)
+
+    def _verify(self, how: Choosing) -> list[ttnn.Tensor]:
+        pieces = self.model.forward_decode(self.verify_inputs, self.caches)
+        how.of_step(self.model, pieces, self.controls, self.inputs.tokens)
+        return pieces
+
     def _decode(self, how: Choosing) -> list[ttnn.Tensor]:
         pieces = self.model.forward_decode(self.inputs, self.caches)
         how.of_step(self.model, pieces, self.controls, self.inputs.tokens)
@@ -220,7 +256,8 @@ class Replica:
 
     def close(self) -> None:
         """Release the traces; the model's tensors go with the mesh."""
-        for step in (*self.decode.values(), *(traced.step for traced in self.passes.values())):
+        steps = (*self.decode.values(), *self.verify.values(), *(traced.step for traced in self.passes.values()))
+        for step in steps:
             step.release()
 
     def forget(self) -> None:
@@ -276,10 +313,16 @@ class Replica:
 
     def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:
         """The tensors of DecodeInputs, in its order, on the host."""
-        at = torch.tensor(positions, dtype=torch.int32)
-        rotary = rotary_rows(at.clamp(min=0), self.model.decode)
-        others = ((at, ttnn.int32), (rotary, ttnn.uint32), (page_table, ttnn.int32))
-        return self._host_tokens(tokens), *(host_replicated(v, self.mesh_device, dtype) for v, dtype in others)
+        rotary = rotary_rows(torch.tensor(positions, dtype=torch.int32).clamp(min=0), self.model.decode)
+        others = ((rotary, ttnn.uint32), (page_table, ttnn.int32))
+        return (
+            self._host_tokens(tokens),
+            self._host_positions(positions),
+            *(host_replicated(v, self.mesh_device, dtype) for v, dtype in others),
+        )
+
+    def _host_positions(self, positions: Sequence[int]) -> ttnn.Tensor:
+        return host_replicated(torch.tensor(positions, dtype=torch.int32), self.mesh_device, ttnn.int32)
 
     def _host_tokens(self, tokens: Sequence[int]) -> ttnn.Tensor:
         row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)

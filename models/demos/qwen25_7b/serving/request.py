@@ -5,6 +5,8 @@ from typing import Any, Collection, Optional, Sequence
 
 from models.common.errors import UserError
 
+MOST_TOKENS = 8  # of a text in a step: each takes an update of the cache in every layer, used or not
+
 
 def check_request(
     prompts: Sequence[Sequence[int]],
@@ -44,6 +46,16 @@ def check_stop(stop: Sequence[str]) -> None:
     """UserError for what cannot end a text."""
     if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(s, str) and s for s in stop):
         raise UserError(f"stop must be a list of strings of one character or more, got {stop!r}")
+
+
+def check_speculate(speculate: int, *, on_host: bool) -> None:
+    """UserError for a number of tokens a step that cannot be."""
+    if not _is_id(speculate) or not 1 <= speculate <= MOST_TOKENS:
+        raise UserError(f"speculate must be 1 (off) to {MOST_TOKENS} tokens of a text in a step, got {speculate}")
+    if speculate > 1 and on_host:
+        raise UserError(
+            "speculate is for tokens that the chips choose, and these are to be chosen on the host: leave out one of the two"
+        )
 
 
 def _check_ids(user: int, prompt: Sequence[int], vocab_size: Optional[int]) -> None:

@@ -8,7 +8,7 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs, VerifyInputs
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.linear import TtLinear, compute_config
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
@@ -56,7 +56,9 @@ class TtQwenAttention:
             out_cores=decode.residual.cores,
         )
 
-    def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
+    def forward_decode(
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs | VerifyInputs, cache: TtKVCache
+    ) -> ttnn.Tensor:
         """x [1, 1, 32, hidden] on the residual cores -> the same. Frees x. The result of a row at NOWHERE means nothing."""
         batch, head_dim = self.decode.batch, self.config.head_dim
         qkv = self.qkv.forward_decode(x)  # [1, 1, 32, qkv_width]
@@ -71,7 +73,8 @@ class TtQwenAttention:
         )  # [1, batch, heads, head_dim]
         ttnn.deallocate(qkv)
         q, k = self.rotary.forward_decode(q, k, rotation)
-        cache.update_decode(k, v, inputs.positions, inputs.page_table, fused=self.decode.fused_qk)
+        for positions in inputs.writes:
+            cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
         ttnn.deallocate(k)
         ttnn.deallocate(v)
         heads = ttnn.transformer.paged_scaled_dot_product_attention_decode(

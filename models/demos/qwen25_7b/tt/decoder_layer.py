@@ -5,7 +5,7 @@ import ttnn
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs, VerifyInputs
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
@@ -25,7 +25,9 @@ class TtDecoderLayer:
         self.post_attention_norm, self.mlp = post_attention_norm, mlp
         self.memory = decode.residual_memory
 
-    def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
+    def forward_decode(
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs | VerifyInputs, cache: TtKVCache
+    ) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> the same. Frees x."""
         y = self.attention.forward_decode(self.input_norm.forward_decode(x), rotation, inputs, cache)
         h = self._add(x, y, self.memory)

@@ -15,6 +15,23 @@ class DecodeInputs(NamedTuple):
     )  # [1, 32 * rotary_users] uint32, the same as the rotary tables want them (rotary_rows)
     page_table: ttnn.Tensor  # [batch, blocks of the longest text] int32
 
+    @property
+    def writes(self) -> tuple[ttnn.Tensor, ...]:
+        """Where rows' keys and values are written: the positions of each update of the cache."""
+        return (self.positions,)
+
+
+class VerifyInputs(NamedTuple):
+    """A step over several tokens of each text: each has a row of its own, with the text's row of the page table."""
+
+    tokens: ttnn.Tensor
+    positions: ttnn.Tensor
+    rotary_positions: ttnn.Tensor
+    page_table: ttnn.Tensor  # as in DecodeInputs
+    # [batch] int32 each: the i-th has the positions of every text's i-th row, NOWHERE for all others. On a chip rows of one
+    # update that lie in one tile of the cache, as a text's do, overwrite each other.
+    writes: tuple[ttnn.Tensor, ...]
+
 
 class PromptInputs(NamedTuple):
     """A pass over whole prompts side by side, each from its beginning. S rows, padding among them."""

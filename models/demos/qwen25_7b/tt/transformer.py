@@ -17,7 +17,7 @@ from models.demos.qwen25_7b.tt.attention import TtQwenAttention
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
 from models.demos.qwen25_7b.tt.embedding import TtEmbedding
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs, VerifyInputs
 from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
@@ -94,8 +94,8 @@ class TtTransformer:
         """How a pass of `rows` rows runs in each layer: a power of two from a tile to longest_pass."""
         return layer_plans(self.config, self.plan, self.recipe, self.decode.grid, rows, self.decode.l1_room)
 
-    def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
-        """One token of each text -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row u being text u's."""
+    def forward_decode(self, inputs: DecodeInputs | VerifyInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
+        """A token a row -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row for row."""
         return self._logits(self._decode(inputs, caches))
 
     def forward_prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
@@ -106,7 +106,7 @@ class TtTransformer:
         """A pass that only fills the caches: more of its text follows."""
         ttnn.deallocate(self._prefill(inputs, caches))
 
-    def _decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> ttnn.Tensor:
+    def _decode(self, inputs: DecodeInputs | VerifyInputs, caches: Sequence[TtKVCache]) -> ttnn.Tensor:
         """-> [1, 1, 32, hidden] on the residual cores, what the LM head reads; so does _wanted."""
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]

@@ -1,0 +1,49 @@
+"""On every split, texts written several tokens a step are those of plain steps."""
+
+import pytest
+import torch
+
+from models.common.mesh import traces_available
+from models.demos.qwen25_7b.config import BF16
+from models.demos.qwen25_7b.config.sampling import Sampling
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.serving.generator import Generator
+from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.weights import Checkpoint
+
+USERS, NEW_TOKENS = 2, 12
+SAMPLINGS = Sampling(), Sampling(1.0, top_p=0.9, seed=1)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    """A question that was answered before, and noise that comes again and again."""
+    text = Text(SMALL_CHECKPOINT, instruct=True)
+    question, answer = text.encode("Name the planets."), text.tokenizer.encode("Mercury, Venus, Earth, Mars, Jupiter")
+    noise = torch.randint(0, 1000, (16,), generator=torch.Generator().manual_seed(0)).tolist()
+    return [question + answer + question, noise * 3]
+
+
+def test_several_tokens_a_step(mesh_device, queues, prompts):
+    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
+    options = dict(traced=traces_available(), queues=queues)
+    replica = Replica.load(
+        mesh_device, checkpoint, checkpoint.config, BF16, users=USERS, max_seq_len=96, speculate=4, **options
+    )
+    plain = Generator([Replica(replica.model, replica.caches, users=USERS, **options)])
+    expected = written(plain, prompts)
+    plain.close()
+    generator = Generator([replica])
+    assert written(generator, prompts) == expected
+    # each prompt twice: greedy, and with a seed
+    assert generator.tally.tokens == 4 * (NEW_TOKENS - 1) and generator.tally.right >= 10, generator.tally
+    generator.close()
+
+
+def written(generator: Generator, prompts: list[list[int]]) -> list[list[int]]:
+    new = [[] for _ in range(4)]
+    samplings = [sampling for sampling in SAMPLINGS for _ in prompts]
+    for token in generator.generate(prompts * 2, NEW_TOKENS, sampling=samplings):
+        new[token.user].append(token.id)
+    return new
