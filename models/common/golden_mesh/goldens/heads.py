@@ -8,7 +8,7 @@ from models.common.golden_mesh.registry import golden
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads")
-def nlp_create_qkv_heads(input, input_kv=None, *, num_heads, num_kv_heads=None, transpose_k_heads=True, configs):
+def nlp_create_qkv_heads(input, input_kv=None, *, num_heads, num_kv_heads=None, transpose_k_heads=True, configs=None):
     """[B, 1, S, (heads + 2 kv heads) * dim] -> q [B, heads, S, dim], k (transposed: [B, kv heads, dim, S]), v.
 
     Of an input that lies in shards of some columns each core takes its own queries, keys and values, in this order.
@@ -16,18 +16,20 @@ def nlp_create_qkv_heads(input, input_kv=None, *, num_heads, num_kv_heads=None, 
     num_kv_heads = num_kv_heads or num_heads
     if input_kv is None:
         dim = input.shape[-1] // (num_heads + 2 * num_kv_heads)
-        q, k, v = _by_shard(input, configs["input"], dim, (num_heads, num_kv_heads, num_kv_heads))
+        q, k, v = _by_shard(input, configs and configs["input"], dim, (num_heads, num_kv_heads, num_kv_heads))
     else:
         dim = input_kv.shape[-1] // (2 * num_kv_heads)
-        q, (k, v) = input, _by_shard(input_kv, configs["input_kv"], dim, (num_kv_heads, num_kv_heads))
+        q, (k, v) = input, _by_shard(input_kv, configs and configs["input_kv"], dim, (num_kv_heads, num_kv_heads))
     q, k, v = _heads(q, num_heads), _heads(k, num_kv_heads), _heads(v, num_kv_heads)
     return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
 
 
-def _by_shard(x: torch.Tensor, config: ttnn.MemoryConfig, dim: int, heads: tuple[int, ...]) -> list[torch.Tensor]:
+def _by_shard(
+    x: torch.Tensor, config: ttnn.MemoryConfig | None, dim: int, heads: tuple[int, ...]
+) -> list[torch.Tensor]:
     """x [..., sum(heads) * dim] cut into one tensor for each of `heads`, of which every shard has an equal part."""
     width = x.shape[-1]
-    shards = -(-width // config.shard_spec.shape[1]) if config.is_sharded() else 1
+    shards = -(-width // config.shard_spec.shape[1]) if config and config.is_sharded() else 1
     if any(count % shards for count in heads):
         raise GoldenError(f"nlp_create_qkv_heads: {heads} heads in {shards} shards of columns: each needs as many")
     parts = x.unflatten(-1, (shards, -1)).split([count * dim // shards for count in heads], -1)

@@ -1,7 +1,6 @@
 """Heads as older models split and join them: ttnn.transformer's ops and the experimental ones of one model each."""
 
 import torch
-import ttnn
 
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.goldens.heads import nlp_create_qkv_heads
@@ -9,7 +8,6 @@ from models.common.golden_mesh.hazard_checks import checks
 from models.common.golden_mesh.registry import golden
 
 FALCON_DIM, VIT_HEADS = 64, 12  # what the ops of these two models have built in
-INTERLEAVED = dict.fromkeys(("input", "input_kv"), ttnn.DRAM_MEMORY_CONFIG)  # as `_interleaved` sees to
 
 
 @checks("ttnn.transformer.split_query_key_value_and_split_heads", "ttnn.experimental.nlp_create_qkv_heads_vit")
@@ -40,7 +38,6 @@ def split_query_key_value_and_split_heads(
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         transpose_k_heads=transpose_key,
-        configs=INTERLEAVED,
     )
 
 
@@ -54,13 +51,13 @@ def concatenate_heads(input_tensor):
 def nlp_create_qkv_heads_falcon7b(input):
     """[B, 1, S, (heads + 2) * 64] -> q [B, heads, S, 64], k and v [B, 1, S, 64]."""
     heads = input.shape[-1] // FALCON_DIM - 2
-    return nlp_create_qkv_heads(input, num_heads=heads, num_kv_heads=1, transpose_k_heads=False, configs=INTERLEAVED)
+    return nlp_create_qkv_heads(input, num_heads=heads, num_kv_heads=1, transpose_k_heads=False)
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads_vit")
 def nlp_create_qkv_heads_vit(input):
     """[B, 1, S, 3 * 12 * dim] -> q, k and v [B, 12, S, dim]."""
-    return nlp_create_qkv_heads(input, num_heads=VIT_HEADS, transpose_k_heads=False, configs=INTERLEAVED)
+    return nlp_create_qkv_heads(input, num_heads=VIT_HEADS, transpose_k_heads=False)
 
 
 @golden("ttnn.experimental.nlp_kv_cache_load_slice")
