@@ -8,9 +8,10 @@ import torch
 import ttnn
 
 from models.common.metrics import assert_equal
-from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Sampling
 from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
 from models.demos.qwen25_7b.serving.generator import Generator
+from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.speculation import Draft, Speculation
 
@@ -95,6 +96,28 @@ def test_a_text_that_repeats_itself_takes_few_steps(generator, cases, expected):
     assert written(generator, cases[:1], ()) == expected[:1]
     # two tokens until a run is known, then four a step
     assert generator.tally.tokens == NEW_TOKENS - 1 and generator.tally.steps <= 7, generator.tally
+
+
+def test_each_row_draws_with_the_noise_of_its_own_place_in_the_text(generator, replica, cases, monkeypatch):
+    drafted, noises = [], []
+
+    def place(self, drafts):
+        drafted.append([(d.rows, d.text.key, len(d.text.tokens)) for d in drafts])
+        real_place(self, drafts)
+
+    def place_noise(noise):
+        if len(noises) < len(drafted):  # a verifying step's, not a pass's
+            noises.append(noise.clone())
+        real_noise(noise)
+
+    real_place, real_noise = Speculation.place, replica.place_noise
+    monkeypatch.setattr(Speculation, "place", place)
+    monkeypatch.setattr(replica, "place_noise", place_noise)
+    written(generator, cases[1:2], ())
+    assert len(noises) == len(drafted) > 0 and any(len(rows) == MOST for [(rows, _, _)] in drafted)
+    for [(rows, key, length)], noise in zip(drafted, noises):
+        count = len(rows)
+        assert_equal(noise[list(rows)], gumbel([key] * count, range(length, length + count), CANDIDATES))
 
 
 @pytest.mark.parametrize("new_tokens", [1, 4, 5, 6, 7, 8])
