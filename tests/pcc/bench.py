@@ -6,8 +6,8 @@ import torch
 import ttnn
 
 from models.common.metrics import assert_close
-from models.demos.qwen25_7b.config import ParallelPlan, Recipe
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, Recipe
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import Grid, worker_grid
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, plan_prefill
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce

@@ -5,8 +5,7 @@ K has the 7B's peaks; users' blocks lie all over the cache, and whatever is not 
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, PERFORMANCE
 from models.demos.qwen25_7b.plans.grids import Grid
 from tests.pcc.attention_world import POSITIONS, AttentionWorld, mixed
 from tests.pcc.bench import assert_module

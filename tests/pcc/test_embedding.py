@@ -7,8 +7,7 @@ import torch
 import ttnn
 
 from models.common.metrics import assert_equal
-from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS
 from models.demos.qwen25_7b.tt.embedding import TtEmbedding
 from models.demos.qwen25_7b.weights import ModelWeights
 

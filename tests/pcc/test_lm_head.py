@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BF16, BFP8, ParallelPlan
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.tt.lm_head import TtLMHead
 from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.bench import assert_module

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS
 from models.demos.qwen25_7b.reference.hf import residual_stream
 from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
 from tests.pcc.bench import assert_module, evened

@@ -4,7 +4,7 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import Grid
 from models.demos.qwen25_7b.plans.memory_configs import height_sharded, row_major_cores
 from models.demos.qwen25_7b.tt.placement import replicate

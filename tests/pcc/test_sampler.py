@@ -6,9 +6,8 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, MOST_COUNTED, Sampling, Seen
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.sampling import choose

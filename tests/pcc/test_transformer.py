@@ -8,7 +8,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.blocks import BLOCK, attention_table, blocks_for, table_width
+from models.demos.qwen25_7b.plans.blocks import BLOCK, attention_tables, blocks_for, table_width
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.serving.passes import PassValues, Prompt, plan_passes
 from models.demos.qwen25_7b.tt.inputs import DecodeInputs, PromptInputs
@@ -62,7 +62,7 @@ class Talk(Bench):
         positions = torch.tensor(PROMPTS) + step
         tokens = torch.zeros(1, 1, 1, TILE)
         tokens[..., : len(PROMPTS)] = torch.stack([text[p] for text, p in zip(self.texts, positions)])
-        tables = torch.stack([attention_table(owned, self.width) for owned in self.owned])
+        tables = attention_tables(self.owned, self.width)
         inputs = DecodeInputs(
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(positions, ttnn.int32),

@@ -11,9 +11,8 @@ import time
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
-from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B
+from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
 from models.demos.qwen25_7b.plans.step_bytes import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.serving.passes import Prompt, plan_passes
@@ -48,7 +47,7 @@ def test_speed(replica, users, mesh_name, prompt):
             replica.prefill(work)
         first = replica.read()
         seconds.append(time.perf_counter() - begin)
-    tables = torch.stack([attention_table(share, replica.width) for share in shares])
+    tables = attention_tables(shares, replica.width)
     replica.place(first[: replica.batch], [prompt] * replica.batch, tables)
     for _ in range(WARM):
         replica.launch()

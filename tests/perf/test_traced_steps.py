@@ -7,7 +7,7 @@ import ttnn
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
-from models.demos.qwen25_7b.plans.blocks import attention_table
+from models.demos.qwen25_7b.plans.blocks import attention_tables
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.replica import Replica
@@ -35,7 +35,7 @@ def tables(replicas) -> torch.Tensor:
     replica = replicas[True]
     own = replica.blocks // USERS
     owned = torch.randperm(USERS * own, generator=torch.Generator().manual_seed(0)).view(USERS, own)
-    return torch.stack([attention_table(blocks, replica.width) for blocks in owned.tolist()])
+    return attention_tables(owned.tolist(), replica.width)
 
 
 def caches(replica) -> list[torch.Tensor]:

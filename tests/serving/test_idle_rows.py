@@ -5,7 +5,7 @@ import torch
 import ttnn
 
 from models.common.metrics import assert_equal
-from models.demos.qwen25_7b.plans.blocks import BLOCK, NOWHERE, attention_table, equal_shares
+from models.demos.qwen25_7b.plans.blocks import BLOCK, NOWHERE, attention_tables, equal_shares
 
 BATCH, CONTEXT, STEPS = 4, 64, 5
 
@@ -29,7 +29,7 @@ def caches(replica) -> torch.Tensor:
 
 def test_idle_rows_write_nothing_and_stay_idle(replica):
     positions = [NOWHERE, 30, NOWHERE, 0]
-    tables = torch.stack([attention_table(own, replica.width) for own in equal_shares(replica.blocks, BATCH)])
+    tables = attention_tables(equal_shares(replica.blocks, BATCH), replica.width)
     before = caches(replica)
     replica.place([1, 2, 3, 4], positions, tables)
     for _ in range(STEPS):
@@ -49,7 +49,7 @@ def test_idle_rows_write_nothing_and_stay_idle(replica):
 def test_a_step_of_idle_rows_alone_is_possible(replica):
     """What a server's warm-up runs."""
     before = caches(replica)
-    idle = torch.stack([attention_table([], replica.width)] * BATCH)
+    idle = attention_tables([[]] * BATCH, replica.width)
     replica.place([0] * BATCH, [NOWHERE] * BATCH, idle)
     replica.launch()
     replica.read()

@@ -5,8 +5,7 @@ from typing import Mapping, NamedTuple
 
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B, ParallelPlan, QwenConfig
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce

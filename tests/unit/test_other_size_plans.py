@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, PERFORMANCE, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.plans.decode_l1 import check_decode, decode_moments
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid
 from models.demos.qwen25_7b.plans.prefill_plan import largest_pass, plan_prefill
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, QWEN25_7B, ParallelPlan, QwenConfig
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.plans.decode_matmul import (
     decode_l1_bytes,
     plan_decode,
 )
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import L1
@@ -72,7 +72,9 @@ def projections(config, grid, tp, recipe) -> dict[str, Projection]:
         "o": Projection(q, hidden, recipe.attention.format, plan.q_heads, residual),
         "gate": gate,
         "down": Projection(product.tiles, hidden, recipe.mlp_out.format, between, residual),
-        "lm_head": Projection(hidden, max(piece_tiles(vocab, recipe.lm_head.format)), recipe.lm_head.format, residual, grid.cores),
+        "lm_head": Projection(
+            hidden, max(piece_tiles(vocab, recipe.lm_head.format)), recipe.lm_head.format, residual, grid.cores
+        ),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Optional
 from .qwen_config import ConfigError, QwenConfig
 
 TILE = 32  # rows and columns of a tile, the unit in which a chip stores and multiplies
+MAX_USERS = TILE  # of a replica: a tile row holds 32
 
 
 @dataclass(frozen=True)

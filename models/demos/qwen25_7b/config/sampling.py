@@ -7,6 +7,7 @@ import torch
 
 from models.common.errors import UserError
 
+SEEDS = 1 << 32  # that a user may give
 CANDIDATES = 32  # tokens that the chips choose from: the most likely ones, a tile's width
 MOST_COUNTED = 256  # of a token in an answer: the chips count in bfloat16, where 256 + 1 is 256
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
@@ -36,8 +37,8 @@ class Sampling:
             raise UserError(f"top_k must be 0 (all tokens) or more, got {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-        if self.seed is not None and not 0 <= self.seed < 1 << 32:
-            raise UserError(f"seed must be 0 to {(1 << 32) - 1}, got {self.seed}")
+        if self.seed is not None and not 0 <= self.seed < SEEDS:
+            raise UserError(f"seed must be 0 to {SEEDS - 1}, got {self.seed}")
         if not 0 < self.repetition_penalty < float("inf"):
             raise UserError(f"repetition_penalty must be above 0 (1: none), got {self.repetition_penalty}")
         for name in ("presence_penalty", "frequency_penalty"):

@@ -9,7 +9,7 @@ from models.common.command import quiet_libraries
 from models.common.errors import UserError
 from models.common.mesh import check_tp, machine
 from models.common.terminal import say
-from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig
 from models.demos.qwen25_7b.demo.options import CONTEXT, NEW_TOKENS
 from models.demos.qwen25_7b.demo.prompts import from_argument, read_prompts
 from models.demos.qwen25_7b.demo.report import Bar, Report, described, shortened, show_table, speculated
@@ -121,7 +121,7 @@ def _opened(
         tp=tp,
         backend=args.backend,
         recipe=args.recipe,
-        users=min(prompts, 32 * (kind.chips // tp)),
+        users=min(prompts, MAX_USERS * (kind.chips // tp)),
         max_seq_len=max_seq_len,
         text=text,
         on_host=args.sample_on == "host",

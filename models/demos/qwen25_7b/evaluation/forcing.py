@@ -6,9 +6,9 @@ from typing import Iterator, NamedTuple, Sequence
 
 import torch
 
+from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
-from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table, equal_shares
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table, attention_tables, equal_shares
 from models.demos.qwen25_7b.serving.passes import Pass, Prompt, plan_passes
 from models.demos.qwen25_7b.serving.replica import Replica
 
@@ -77,7 +77,7 @@ class _Rows:
         self.replica, self.blocks = replica, equal_shares(replica.blocks, replica.batch)
         self.texts: dict[int, tuple[int, ForcedText]] = {}  # by row: the text's index, and the text
         self.positions = [NOWHERE] * replica.batch  # of the token that the next step reads
-        self.tables = torch.stack([attention_table([], replica.width)] * replica.batch)
+        self.tables = attention_tables([[]] * replica.batch, replica.width)
         self.moved = True  # whether someone came or went since the device was last told
 
     @property

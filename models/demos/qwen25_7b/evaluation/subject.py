@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 from models.common.mesh import MachineKind, check_tp, command_queues, open_replicas, traces_available
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.evaluation.smollm2 import SMOLLM2, cached_smollm2
 from models.demos.qwen25_7b.evaluation.smollm2_4bit import SMOLLM2_4BIT, cached_smollm2_4bit
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.text import Text
 from models.demos.qwen25_7b.weights import Checkpoint
-
-MAX_USERS = 32  # rows of a decode step
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Callable, Iterator, NamedTuple
 import torch
 import ttnn
 
+from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import CANDIDATES
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.serving.replica import Replica
 
 # All that Replica calls of ttnn between two traced steps.

@@ -5,10 +5,8 @@ import argparse
 from models.common.errors import UserError
 from models.common.mesh import check_tp, machine
 from models.common.options import add_machine
-from models.demos.qwen25_7b.config import QWEN25_7B
+from models.demos.qwen25_7b.config import MAX_USERS, QWEN25_7B
 from models.demos.qwen25_7b.config.options import add_recipe
-
-MAX_USERS = 32
 
 
 def add_split(parser: argparse.ArgumentParser) -> None:

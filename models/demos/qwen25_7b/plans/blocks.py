@@ -68,6 +68,11 @@ def attention_table(blocks: Sequence[int], width: int) -> torch.Tensor:
     return _listed(blocks, width, behind=0)
 
 
+def attention_tables(texts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
+    """[texts, width] int32: of the blocks of each."""
+    return torch.stack([attention_table(blocks, width) for blocks in texts])
+
+
 def fill_table(blocks: Sequence[int], width: int) -> torch.Tensor:
     """[width] int32: where blocks of rows are written; NO_BLOCK among `blocks`, and behind them, is nowhere."""
     return _listed(blocks, width, behind=NO_BLOCK)

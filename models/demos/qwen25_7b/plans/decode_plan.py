@@ -9,8 +9,6 @@ from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div,
 from models.demos.qwen25_7b.plans.l1 import L1, SEMAPHORES
 from models.demos.qwen25_7b.plans.memory_configs import height_sharded, row_major_cores, width_sharded
 
-MAX_USERS = TILE  # a tile row holds 32 users
-
 
 @dataclass(frozen=True)
 class DecodePlan:

@@ -135,7 +135,10 @@ def _layer_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, layer
     return [
         _decode_weight("QKV", hidden, qkv, recipe.attention.format, layers, (hidden, qkv - q + queries)),
         _decode_weight("O", q, hidden, recipe.attention.format, layers, (queries, hidden)),
-        *(_decode_weight(name, hidden, held, recipe.mlp_in.format, layers, (hidden, own)) for name, own, held in gate_up),
+        *(
+            _decode_weight(name, hidden, held, recipe.mlp_in.format, layers, (hidden, own))
+            for name, own, held in gate_up
+        ),
         _decode_weight("down", mlp, hidden, recipe.mlp_out.format, layers, (plan.mlp, hidden)),
     ]
 
@@ -154,10 +157,15 @@ def streamed_bytes(rows: int, columns: int, format: str) -> int:
     return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE)) * TILE_BYTES[format]
 
 
+def free_dram(mesh_device: ttnn.MeshDevice) -> int:
+    """Bytes of a chip's DRAM that nothing has yet."""
+    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
+    return view.num_banks * view.total_bytes_free_per_bank
+
+
 def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget) -> None:
     """UserError with the sum unless the budget fits a chip's DRAM as it is now."""
-    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
-    free = view.num_banks * view.total_bytes_free_per_bank
+    free = free_dram(mesh_device)
     if budget.total > free:
         raise UserError(
             f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use fewer users, a shorter "

@@ -4,9 +4,9 @@ from typing import Collection, Optional, Sequence
 
 import torch
 
+from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Sampling, Seen
-from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_tables
 from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.serving.block_pool import BlockPool
 from models.demos.qwen25_7b.serving.noise import gumbel, stream_key
@@ -199,16 +199,16 @@ class Batch:
 
     def crowded(self) -> Optional[Text]:
         """Who must make room: the last that came, where the next step needs a block and there is none."""
-        short = [text for text in self._entered if self._lacks(text)]
-        return self._entered[-1] if len(short) > self.pool.free and not self.in_flight else None
+        return self._entered[-1] if len(self._short()) > self.pool.free and not self.in_flight else None
 
-    def _lacks(self, text: Text) -> bool:
-        """Whether the next step writes past the text's blocks."""
-        return len(text.tokens) - 1 + self.in_flight >= len(text.blocks) * self.pool.block
+    def _short(self) -> list[Text]:
+        """Those past whose blocks the next step writes."""
+        written = {text: len(text.tokens) - 1 + self.in_flight for text in self._entered}
+        return [text for text, at in written.items() if at >= len(text.blocks) * self.pool.block]
 
     def _grow(self) -> bool:
         """A block more for each text whose next token begins one; False if there are too few."""
-        short = [text for text in self._entered if self._lacks(text)]
+        short = self._short()
         taken = self.pool.take(len(short))
         if taken is None:
             return False
@@ -218,7 +218,7 @@ class Batch:
         return True
 
     def _place(self) -> None:
-        tables = torch.stack([attention_table(t.blocks if t else [], self.replica.width) for t in self.rows])
+        tables = attention_tables([text.blocks if text else [] for text in self.rows], self.replica.width)
         if self._moved:
             self._place_options([(text.row, text) for text in self._entered])
             tokens = [text.tokens[-1] if text else 0 for text in self.rows]

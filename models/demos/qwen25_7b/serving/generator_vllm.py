@@ -10,12 +10,11 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, Seen
 from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.loading.opened import open_checkpoint
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.plans.memory_budget import cache_tokens
 from models.demos.qwen25_7b.serving.noise import gumbel
@@ -197,7 +196,7 @@ class QwenForCausalLM:
         draws = [Draw(row, wish, seen, p + 1) for row, (wish, seen, p) in enumerate(asked) if p >= 0]
         self._prepare(draws, anew=self._rows.anew)
         self.replica.launch(traced=enable_trace)
-        if not any(draw.wish.on_host or draw.wish.log_prob or draw.wish.remembers for draw in draws):
+        if not any(draw.wish.reads_logits or draw.wish.remembers for draw in draws):
             return self.replica.take()
         ids, log_probs = torch.zeros(self.batch, dtype=torch.int32), torch.zeros(self.batch)
         self._outcome(draws, ids, log_probs)
@@ -250,7 +249,7 @@ class QwenForCausalLM:
         """Wait for the step or pass just launched, and write what was chosen at the draws' rows of ids and log_probs."""
         chosen = self.replica.read()
         logits = None
-        if any(draw.wish.on_host or draw.wish.log_prob for draw in draws):
+        if any(draw.wish.reads_logits for draw in draws):
             logits = self.replica.logits()
         for row, wish, seen, position in draws:
             ids[row] = chosen[row]

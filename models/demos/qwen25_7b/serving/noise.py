@@ -10,14 +10,15 @@ from typing import Optional, Sequence
 import numpy as np
 import torch
 
-SEEDS = 1 << 32  # seeds that a user may give; the keys of users without one lie above them
+from models.demos.qwen25_7b.config.sampling import SEEDS
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
 _STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def stream_key(seed: Optional[int]) -> int:
-    """What a user's draws depend on besides positions: the seed, or, where none was given, a number nobody else has."""
+    """What a user's draws depend on besides positions: the seed, or, where none was given, a number above all seeds, which nobody
+    else has."""
     return SEEDS + secrets.randbelow((1 << 64) - SEEDS) if seed is None else seed
 
 

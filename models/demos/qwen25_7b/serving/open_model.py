@@ -14,7 +14,7 @@ from models.common.mesh import (
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.config import BFP8, ParallelPlan, Recipe, recipe_named
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS, ParallelPlan, Recipe, recipe_named
 from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
 from models.demos.qwen25_7b.serving.request import check_speculate, check_stop
 from models.demos.qwen25_7b.serving.text import Text
@@ -131,7 +131,7 @@ def open_model(
                     checkpoint,
                     checkpoint.config,
                     recipe,
-                    users=min(32, len(range(i, users, dp))),
+                    users=min(MAX_USERS, len(range(i, users, dp))),
                     max_seq_len=max_seq_len,
                     traced=traces_available(),
                     queues=queues,

@@ -5,8 +5,8 @@ from typing import Iterator, Sequence
 
 import torch
 
+from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.plans.blocks import NO_BLOCK, attention_table, continued_width, fill_table
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, padded_rows
 from models.demos.qwen25_7b.plans.prefill_plan import attention_chunk
 
@@ -91,6 +91,11 @@ def plan_passes(prompts: Sequence[Prompt], longest: int, block: int) -> list[Pas
     return passes
 
 
+def pass_sizes(longest: int) -> list[int]:
+    """Rows that a pass may have, up to `longest`."""
+    return [TILE << i for i in range((longest // TILE).bit_length())]
+
+
 def _pieces(prompt: Prompt, longest: int, block: int) -> Iterator[Pass]:
     """A prompt by itself, pass by pass."""
     at, end = prompt.start, len(prompt.tokens)
@@ -98,8 +103,7 @@ def _pieces(prompt: Prompt, longest: int, block: int) -> Iterator[Pass]:
         if at == 0:
             rows, first = longest, 0
         else:
-            sizes = [TILE << i for i in range((longest // TILE).bit_length())]
-            fitting = (rows for rows in sizes if end - begin(at, rows, block) <= rows)
+            fitting = (rows for rows in pass_sizes(longest) if end - begin(at, rows, block) <= rows)
             rows = next(fitting, longest)
             first = begin(at, rows, block)
         piece = Piece(prompt, first, at // block * block, min(end, first + rows))

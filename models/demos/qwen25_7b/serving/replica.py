@@ -8,7 +8,7 @@ import torch
 import ttnn
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling, Seen
 from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.plans.blocks import (
@@ -20,7 +20,6 @@ from models.demos.qwen25_7b.plans.blocks import (
     continued_width,
     table_width,
 )
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
 from models.demos.qwen25_7b.serving.choosing import Choosing, choose_again

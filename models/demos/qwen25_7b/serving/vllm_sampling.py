@@ -29,6 +29,10 @@ class Wish(NamedTuple):
         return not self.sampling.on_device
 
     @property
+    def reads_logits(self) -> bool:
+        return self.on_host or self.log_prob
+
+    @property
     def remembers(self) -> bool:
         """Whether it matters which of a text's tokens are the answer's."""
         return self.sampling.presence_penalty != 0 or self.sampling.frequency_penalty != 0

@@ -7,10 +7,9 @@ import ttnn
 
 from models.common.errors import UserError
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import ACCURACY, BFP8, PERFORMANCE, ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import ACCURACY, BFP8, MAX_USERS, PERFORMANCE, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.memory_budget import block_bytes
+from models.demos.qwen25_7b.plans.memory_budget import block_bytes, free_dram
 
 OPTIMIZATIONS = {None: BFP8, "performance": PERFORMANCE, "accuracy": ACCURACY}  # the plugin's tt.optimizations
 
@@ -66,9 +65,7 @@ def check_caches(
             f"vLLM asks for caches of {kv_heads} KV heads x {head_dim} in {layers} layers a chip, the model has "
             "{} x {} in {}: is --model the checkpoint that it was started with?".format(*expected)
         )
-    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
-    asked = blocks * block_bytes(config, plan, recipe, block)
-    free = view.num_banks * view.total_bytes_free_per_bank
+    asked, free = blocks * block_bytes(config, plan, recipe, block), free_dram(mesh_device)
     if asked > free:
         raise UserError(
             f"a cache of {blocks} blocks of {block} tokens takes {asked / 1e9:.2f} GB of a chip, {free / 1e9:.2f} GB are "

@@ -1,12 +1,10 @@
 """Running every kind of step once before anybody waits for it: compiled first, captured then."""
 
-import torch
-
 from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling
-from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
+from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_tables
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import attention_chunk
-from models.demos.qwen25_7b.serving.passes import Pass, Piece, Prompt
+from models.demos.qwen25_7b.serving.passes import Pass, Piece, Prompt, pass_sizes
 from models.demos.qwen25_7b.serving.replica import Replica
 
 PENALISED = Sampling(repetition_penalty=1.05)
@@ -15,8 +13,7 @@ PENALISED = Sampling(repetition_penalty=1.05)
 def warm_up_passes(replica: Replica, *, traced: bool, scratch: int = 0) -> None:
     """Every kind of pass that plan_passes can ask for. Block `scratch` is written, whose contents nobody wants."""
     longest = replica.model.longest_pass
-    sizes = [TILE << i for i in range((longest // TILE).bit_length())]
-    for rows in sizes:
+    for rows in pass_sizes(longest):
         for continued in (False, True):
             for answered in (True, False) if rows == longest else (True,):
                 work = _pass(replica, rows, continued, answered, scratch)
@@ -25,14 +22,14 @@ def warm_up_passes(replica: Replica, *, traced: bool, scratch: int = 0) -> None:
                     if answered:
                         replica.read()
     replica.place_sampling([PENALISED])  # what a pass does then comes after it, whatever its rows
-    replica.prefill(_pass(replica, sizes[0], False, True, scratch), traced=traced)
+    replica.prefill(_pass(replica, TILE, False, True, scratch), traced=traced)
     replica.read()
     replica.place_sampling([])
 
 
 def warm_up_decode(replica: Replica, *, traced: bool) -> None:
     """A step of idle rows of each kind, which writes nothing."""
-    nothing = torch.stack([attention_table([], replica.width)] * replica.batch)
+    nothing = attention_tables([[]] * replica.batch, replica.width)
     replica.place([0] * replica.batch, [NOWHERE] * replica.batch, nothing)
     for sampling in (PENALISED, Sampling(temperature=1.0), GREEDY):
         replica.place_sampling([sampling])

@@ -5,9 +5,8 @@ from typing import NamedTuple, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan
+from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.config.sampling import MOST_COUNTED, Seen
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.placement import host_sharded, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG

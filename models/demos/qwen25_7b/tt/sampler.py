@@ -5,9 +5,8 @@ from typing import Iterable, Iterator, NamedTuple, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan
+from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, NEVER, PenaltyFactors, RowControls, Sampling
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.penalties import PenaltyControls, TtPenalties
 from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated, replicate, shard

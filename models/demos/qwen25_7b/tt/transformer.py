@@ -6,9 +6,9 @@ import torch
 import ttnn
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_l1 import check_decode
-from models.demos.qwen25_7b.plans.decode_plan import MAX_USERS, DecodePlan
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
