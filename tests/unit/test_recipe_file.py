@@ -74,7 +74,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, said):
 
 @pytest.mark.parametrize("named", ["fast", "", "recipes/none.json"])
 def test_what_is_not_there_is_refused(named):
-    with pytest.raises(UserError, match="there are the recipes bf16, .* or a JSON file|cannot be read"):
+    with pytest.raises(UserError, match="recipe knows bf16, .* or a JSON file|cannot be read"):
         recipe_named(named)
 
 

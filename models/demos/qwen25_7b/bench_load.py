@@ -31,7 +31,7 @@ def _show_table(argv: list[str] | None) -> None:
     kind = machine(args.mesh)
     tp = kind.chips if args.tp is None else args.tp
     check_tp(kind.name, tp)
-    recipe_named(args.recipe)  # which is there, before anything is made
+    recipe_named(args.recipe, "--recipe")  # which is there, before anything is made
     directory = args.directory or default_root().with_name("qwen25-7b-ttnn-bench")
     bench = Bench(directory, kind.name, tp, args.recipe, args.backend, args.values, complain)
     try:

@@ -10,7 +10,7 @@ def add_recipe(parser: argparse.ArgumentParser, name: str = "--recipe", default:
     """Its value is a Recipe."""
     parser.add_argument(
         name,
-        type=recipe_named,
+        type=lambda named: recipe_named(named, name),
         default=default,
         metavar="NAME|FILE.json",
         help=f"number formats of weights and cache: {KNOWN} (default: %(default)s)",

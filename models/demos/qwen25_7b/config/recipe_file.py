@@ -13,8 +13,8 @@ OF_A_LAYER = ("attention", "mlp_in", "mlp_out", "kv_cache")
 KNOWN = f"{', '.join(RECIPES)} or a JSON file"
 
 
-def recipe_named(named: str) -> Recipe:
-    """The recipe of a name, or of a file whose name ends in .json, which is then its name.
+def recipe_named(named: str, option: str = "recipe") -> Recipe:
+    """The recipe of a name, or of a file whose name ends in .json, which is then its name. option: what asks for it.
 
     A file is an object with any of
       "base": the name of a recipe, which the rest changes (default: bfp8)
@@ -27,7 +27,7 @@ def recipe_named(named: str) -> Recipe:
         return RECIPES[named]
     file = Path(named)
     if file.suffix != ".json":
-        raise UserError(f"there are the recipes {KNOWN}; got {named!r}")
+        raise UserError(f"{option} knows {KNOWN}; got {named!r}")
     try:
         content = json.loads(file.read_text())
     except OSError as error:

@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    recipes = [recipe_named(name) for name in dict.fromkeys(args.recipes.split(","))]
+    recipes = [recipe_named(name, "--recipes") for name in dict.fromkeys(args.recipes.split(","))]
     subject = Subject.open(args.model)
     against = Subject.open(args.against) if args.against else None
     check_against(subject, against)
