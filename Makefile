@@ -10,7 +10,7 @@ RECIPES ?=
 ARGS ?=
 PYTHON = .venv/bin/python
 
-.PHONY: demo eval serve test test-7b test-n300 test-n150 test-t3k test-8x7 clean
+.PHONY: demo eval serve test test-7b test-golden test-n300 test-n150 test-t3k test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -28,11 +28,14 @@ test: .venv/ready
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target test-n300 test-7b test-t3k test-n150 test-8x7
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target test-n300 test-7b test-t3k test-golden test-n150 test-8x7
 endif
 
 test-n300:
-	$(PYTHON) -m pytest --mesh N300 -k "not 7b"
+	$(PYTHON) -m pytest --mesh N300 -k "not 7b" --ignore tests/golden_mesh
+
+test-golden:
+	$(PYTHON) -m pytest --mesh N300 tests/golden_mesh
 
 test-7b:
 	$(PYTHON) -m pytest --mesh N300 -k 7b
