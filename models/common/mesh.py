@@ -17,6 +17,7 @@ from models.common.interrupt import shielded
 TTNN_VERSION = "0.81.1"
 SIMULATOR = "TT_METAL_SIMULATOR"  # the environment variable that names a simulator to ttnn
 TEMPORARY_BYTES = 1 << 20  # that a run must be able to write to the temporary directory
+L1_SMALL_BYTES = 16 << 10  # of each core, for semaphores that collectives keep: 128 bytes a compiled reduce-scatter
 TRACE_REGION_BYTES = 64 << 20  # of each chip's DRAM, for captured command streams
 
 
@@ -136,6 +137,7 @@ def open_mesh(
         with shielded():  # a mesh that is half open cannot be closed
             device = ttnn.open_mesh_device(
                 ttnn.MeshShape(rows, columns),
+                l1_small_size=L1_SMALL_BYTES,
                 trace_region_size=TRACE_REGION_BYTES,
                 num_command_queues=queues,
                 dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,

@@ -43,7 +43,7 @@ class AttentionWorld(Bench):
         self.recipe = recipe
         self.rotary = TtRotary(mesh_device, self.config, self.decode, context)
         self.cache = PagedCache(self, recipe, block, context)
-        all_reduce = self.all_reduce()
+        all_reduce = self.all_reduce(recipe)
         common = (self.config, self.plan, recipe, self.decode, self.rotary, all_reduce)
         self.attention = {i: TtQwenAttention(mesh_device, self.weights.attention(i), *common) for i in reference.layers}
 

@@ -32,8 +32,8 @@ class Bench:
         self.decode = DecodePlan.make(self.config, self.plan, grid or worker_grid(mesh_device), batch)
         self.weights = ModelWeights(reference.weights, self.config, self.plan)
 
-    def all_reduce(self) -> TtAllReduce:
-        return TtAllReduce(self.mesh_device, self.decode)
+    def all_reduce(self, recipe: Recipe) -> TtAllReduce:
+        return TtAllReduce(self.mesh_device, self.decode, recipe.summands)
 
     def put_users(self, rows: torch.Tensor) -> ttnn.Tensor:
         """rows [users, hidden] -> [1, 1, 32, hidden] on the residual cores; what follows the users is loud noise."""

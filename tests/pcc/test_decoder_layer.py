@@ -18,7 +18,7 @@ class LayerWorld(AttentionWorld):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        mlp_sum = self.all_reduce()
+        mlp_sum = self.all_reduce(self.recipe)
         self.layers = {i: self._layer(i, attention, mlp_sum) for i, attention in self.attention.items()}
 
     def _layer(self, i, attention, mlp_sum):

@@ -19,7 +19,7 @@ def recipe(request):
 @pytest.fixture(scope="module")
 def mlps(bench, reference, recipe):
     """Layer number -> ours."""
-    common = (bench.config, bench.plan, recipe, bench.decode, bench.all_reduce())
+    common = (bench.config, bench.plan, recipe, bench.decode, bench.all_reduce(recipe))
     return {i: TtQwenMLP(bench.mesh_device, bench.weights.mlp(i), *common) for i in reference.layers}
 
 

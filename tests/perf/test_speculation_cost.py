@@ -1,10 +1,12 @@
 """What verified tokens cost, as captured and modelled, and how many steps they take off a text that is known."""
 
+from argparse import Namespace
 from dataclasses import replace
 
-from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.perf.bounds import work_of
 from models.demos.qwen25_7b.perf.capture import capture_step
+from models.demos.qwen25_7b.perf.commands.speculate import modelled_step
 from models.demos.qwen25_7b.perf.replayed import Replay, replay
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
@@ -40,3 +42,10 @@ def test_each_token_more_is_an_update_of_the_cache_more_in_every_layer(mesh_devi
     here = dict(chips=1, grid_cores=64, users=2, position=100)
     one, three = (work_of(attention, **here, tokens=tokens).scattered for tokens in (1, 3))
     assert three == 3 * one > 0
+
+
+def test_a_step_that_verifies_costs_more_than_a_plain_one_and_less_than_as_many(mesh_device, host_alone):
+    args = Namespace(recipe=PERFORMANCE, tp=mesh_device.shape[1], batch=1, position=1024)
+    with host_alone():
+        plain, verifying = (modelled_step(args, mesh_device, tokens) for tokens in (1, 4))
+    assert plain < verifying < 2 * plain

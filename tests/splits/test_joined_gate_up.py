@@ -3,14 +3,16 @@
 from dataclasses import replace
 from typing import Mapping, NamedTuple
 
+import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B, ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS, PERFORMANCE, QWEN25_7B, ParallelPlan, QwenConfig
 from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
-from tests.pcc.bench import Bench, assert_module
+from tests.pcc.bench import Bench, assert_mlp
+from tests.pcc.reference import rounded_layer
 
 CONFIG = replace(QWEN25_7B, num_hidden_layers=1, vocab_size=1024, bos_token_id=None, eos_token_ids=())
 
@@ -20,22 +22,26 @@ class Reference(NamedTuple):
     weights: Mapping[str, torch.Tensor]
 
 
+@pytest.mark.parametrize("recipe", (BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
 @torch.no_grad()
-def test_the_7bs_mlp_is_hugging_faces_where_gate_and_up_are_one(mesh_device):
+def test_the_7bs_mlp_is_hugging_faces_where_gate_and_up_are_one(mesh_device, recipe):
     plan = ParallelPlan.make(CONFIG, mesh_device.shape[1])
-    joined = GateUpPlan.make(CONFIG, plan, BFP8).joined
+    joined = GateUpPlan.make(CONFIG, plan, recipe).joined
     assert joined == (plan.tp == 8)
     if not joined:
         return  # tests/pcc has the others
     weights = random_weights(CONFIG)
     bench = Bench(mesh_device, Reference(CONFIG, weights))
-    sum_up = TtAllReduce(mesh_device, bench.decode)
-    ours = TtQwenMLP(mesh_device, bench.weights.mlp(0), CONFIG, plan, BFP8, bench.decode, sum_up)
-    theirs = hf_model(CONFIG, weights).model.layers[0].mlp
+    sum_up = TtAllReduce(mesh_device, bench.decode, recipe.summands)
+    ours = TtQwenMLP(mesh_device, bench.weights.mlp(0), CONFIG, plan, recipe, bench.decode, sum_up)
+    layer = hf_model(CONFIG, weights).model.layers[0]
+    in_format = rounded_layer(layer, CONFIG, recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format)
+
+    def assert_right(y, x):
+        assert_mlp(bench.take_rows(y, len(x)), recipe, layer.mlp(x), in_format.mlp(x), pcc=0.999)
+
     x = residual_stream(CONFIG, MAX_USERS).bfloat16().float()
-    assert_module(bench.take_rows(ours.forward_decode(bench.put_users(x)), MAX_USERS), theirs(x), pcc=0.999)
+    assert_right(ours.forward_decode(bench.put_users(x)), x)
     x = residual_stream(CONFIG, 128, seed=1).bfloat16().float()
-    prefill = bench.prefill_plan(128, BFP8)
-    assert_module(
-        bench.take_rows(ours.forward_prefill(bench.put_tokens(x, prefill), prefill), 128), theirs(x), pcc=0.999
-    )
+    prefill = bench.prefill_plan(128, recipe)
+    assert_right(ours.forward_prefill(bench.put_tokens(x, prefill), prefill), x)

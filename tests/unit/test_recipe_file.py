@@ -23,10 +23,12 @@ def test_a_file_changes_its_base_and_single_layers(tmp_path):
     content = {
         "base": "performance",
         "lm_head": {"format": "bfloat8_b", "fidelity": "HiFi2"},
+        "summands": "bfloat16",
         "layers": {"27": {"kv_cache": "bfloat16"}, "0": {"mlp_in": "bfloat8_b"}},
     }
     recipe = recipe_named(written(tmp_path, content))
     assert recipe.name == "mine" and recipe.lm_head.math_fidelity == "HiFi2" and recipe.mlp_in == PERFORMANCE.mlp_in
+    assert recipe.summands == "bfloat16" != PERFORMANCE.summands
     assert [i for i, _ in recipe.different] == [0, 27]
     assert recipe.of_layer(0).mlp_in == Group("bfloat8_b") and recipe.of_layer(0).kv_cache == "bfloat8_b"
     assert recipe.of_layer(27).kv_cache == "bfloat16" and recipe.of_layer(27).mlp_in == PERFORMANCE.mlp_in
@@ -61,8 +63,10 @@ def test_what_is_not_ours_is_printed_with_all_that_it_is(tmp_path):
         ({"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}}, "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'"),
         ({"kv_cache": "bfloat4_b"}, "kv_cache: must be one of bfloat16, bfloat8_b"),
         ({"kv_cache": ["bfloat8_b"]}, "kv_cache: must be one of"),
+        ({"summands": "bfloat4_b"}, "summands: must be one of bfloat16, bfloat8_b"),
         ({"layers": {"first": {}}}, "layer first: a layer's number"),
         ({"layers": {"0": {"lm_head": "bfloat16"}}}, "layer 0: knows attention"),
+        ({"layers": {"0": {"summands": "bfloat16"}}}, "layer 0: knows attention"),
         ({"layers": [0]}, "layers: a JSON object was expected"),
     ],
 )

@@ -1,4 +1,5 @@
-"""Precision recipes: which number format each group of weights and the cache are kept in, and how it is multiplied.
+"""Precision recipes: which number format each group of weights and the cache are kept in, how it is multiplied, what chips
+send each other.
 
 One object serves demo, server, evaluation, PCC and perf alike. Formats are ttnn's names; bytes a value: bfloat16 2,
 bfloat8_b 1.0625 (16 neighbours share an exponent), bfloat4_b 0.5625. Activations, norms, the embedding and the QKV bias
@@ -12,6 +13,7 @@ from models.common.errors import UserError
 
 Format = Literal["bfloat16", "bfloat8_b", "bfloat4_b"]
 CacheFormat = Literal["bfloat16", "bfloat8_b"]
+SummandFormat = Literal["bfloat16", "bfloat8_b"]
 # HiFi4 is not among them: with sums in float32 single results come out wrong by a power of two on Wormhole (tt-metal
 # issue 38306).
 Fidelity = Literal["LoFi", "HiFi2", "HiFi3"]
@@ -45,6 +47,9 @@ class Recipe:
     mlp_out: Group  # down projection
     lm_head: Group
     kv_cache: CacheFormat
+    summands: SummandFormat = (
+        "bfloat16"  # what the chips of a row send each other in decode, to be added up; of all layers
+    )
     different: tuple[tuple[int, "Recipe"], ...] = ()  # layers that differ, each with the recipe that it follows
 
     def of_layer(self, i: int) -> "Recipe":
@@ -61,7 +66,7 @@ class Recipe:
         """Its name, and what it is made of where that is no name of ours: what is printed with a result."""
         if RECIPES.get(self.name) == self:
             return self.name
-        names = "attention", "mlp_in", "mlp_out", "lm_head", "kv_cache"
+        names = "attention", "mlp_in", "mlp_out", "lm_head", "kv_cache", "summands"
         kept = ", ".join(f"{name} {getattr(self, name)}" for name in names)
         others = "".join(f"; layer {i}: {_differences(of_layer, self, names)}" for i, of_layer in self.different)
         return f"{self.name} ({kept}{others})"
@@ -86,7 +91,7 @@ needs it for 32 users of 2048 tokens."""
 ACCURACY = replace(BFP8, name="accuracy", lm_head=_BFLOAT16)
 """bfp8 with the LM head in bfloat16, where 16 bits buy most: a quarter of the KL for 7 % more bytes a token (PERF.md)."""
 
-PERFORMANCE = replace(BFP8_KV8, name="performance", mlp_in=_BFLOAT4)
+PERFORMANCE = replace(BFP8_KV8, name="performance", mlp_in=_BFLOAT4, summands="bfloat8_b")
 """The fewest bytes that keep the answers: gate and up, half of all weights, in 4 bits. For a checkpoint that
 `python -m models.demos.qwen25_7b.quantize` has written; of any other they are rounded, which costs three times as much KL. No
 layer differs: with their keys equalised layers 0 and 27 lose no more by an 8-bit cache than others (quantize/README.md)."""

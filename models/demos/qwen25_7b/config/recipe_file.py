@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.recipe import RECIPES, CacheFormat, Fidelity, Format, Group, Recipe
+from models.demos.qwen25_7b.config.recipe import RECIPES, CacheFormat, Fidelity, Format, Group, Recipe, SummandFormat
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head")
+PLAIN = {"kv_cache": CacheFormat, "summands": SummandFormat}
 OF_A_LAYER = ("attention", "mlp_in", "mlp_out", "kv_cache")
 KNOWN = f"{', '.join(RECIPES)} or a JSON file"
 
@@ -20,7 +21,8 @@ def recipe_named(named: str, option: str = "recipe") -> Recipe:
       "base": the name of a recipe, which the rest changes (default: bfp8)
       "attention", "mlp_in", "mlp_out", "lm_head": a format, or {"format": ..., "fidelity": "LoFi", "HiFi2" or "HiFi3"}
       "kv_cache": a format
-      "layers": {"0": {the same but for base and lm_head}, ...}
+      "summands": a format, bfloat16 or bfloat8_b, of what several chips send each other in decode
+      "layers": {"0": {the same but for base, lm_head and summands}, ...}
     UserError: there is none of this name, or the file is not such an object.
     """
     if named in RECIPES:
@@ -38,7 +40,7 @@ def recipe_named(named: str, option: str = "recipe") -> Recipe:
 
 
 def _recipe(file: Path, content: Any) -> Recipe:
-    content = _object(f"recipe {file}", content, ("base", *GROUPS, "kv_cache", "layers"))
+    content = _object(f"recipe {file}", content, ("base", *GROUPS, *PLAIN, "layers"))
     base = content.pop("base", "bfp8")
     if base not in RECIPES:
         raise UserError(f"recipe {file}, base: there are {', '.join(RECIPES)}; got {base!r}")
@@ -57,7 +59,7 @@ def _changed(recipe: Recipe, place: str, content: dict[str, Any]) -> Recipe:
     changes = {}
     for key, value in content.items():
         where = f"{place}, {key}"
-        changes[key] = _one_of(where, value, CacheFormat) if key == "kv_cache" else _group(where, value)
+        changes[key] = _one_of(where, value, PLAIN[key]) if key in PLAIN else _group(where, value)
     return replace(recipe, **changes)
 
 

@@ -43,7 +43,9 @@ def show_mlp(mesh: str, backend: str) -> None:
         say(drawn(ttnn.visualize_mesh_device, mesh_device), end="")
         decode = DecodePlan.make(config, plan, worker_grid(mesh_device), users=32)
         weights = ModelWeights(checkpoint, config, plan).mlp(0)
-        mlp = TtQwenMLP(mesh_device, weights, config, plan, BF16, decode, TtAllReduce(mesh_device, decode))
+        mlp = TtQwenMLP(
+            mesh_device, weights, config, plan, BF16, decode, TtAllReduce(mesh_device, decode, BF16.summands)
+        )
 
         users = torch.randn(chips, 1, 32, config.hidden_size)  # 32 users a chip
         x = ttnn.from_torch(

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
-from models.demos.qwen25_7b.plans.memory_budget import BF16, cached_tile_bytes, decode_matmuls
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
+from models.demos.qwen25_7b.plans.memory_budget import cached_tile_bytes, decode_matmuls
 
 
 @dataclass(frozen=True)
@@ -28,5 +28,5 @@ def step_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: in
         weights=read,
         padding=read - needed,
         cache=2 * tiles * cached_tile_bytes(config, recipe),
-        sent=2 * (plan.tp - 1) * TILE * config.hidden_size * BF16,
+        sent=2 * (plan.tp - 1) * config.hidden_size // TILE * TILE_BYTES[recipe.summands],
     )

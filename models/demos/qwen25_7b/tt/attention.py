@@ -93,7 +93,7 @@ class TtQwenAttention:
         heads = ttnn.to_memory_config(heads, self.decode.user_memory(head_dim))
         rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.plan.q_heads)  # [1, 1, 32, q_width]
         ttnn.deallocate(heads)
-        y = self.o.forward_decode(rows)  # [1, 1, 32, hidden], a summand
+        y = self.o.forward_decode(rows, self.all_reduce.summand)  # [1, 1, 32, hidden], a summand
         ttnn.deallocate(rows)
         return self.all_reduce.forward_decode(y)
 

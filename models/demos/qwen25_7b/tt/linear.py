@@ -63,15 +63,15 @@ class TtLinear:
             banks = dram_width_sharded(mesh_device, TILE, columns)
             self.bias = place(bias, mesh_device, "bfloat16", banks)
 
-    def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] bfloat16, width-sharded in L1."""
+    def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:
+        """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] of dtype, width-sharded in L1."""
         return ttnn.linear(
             x,
             self.weight,
             bias=self.bias,
             program_config=self.decode_config,
             memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
-            dtype=ttnn.bfloat16,
+            dtype=dtype,
             compute_kernel_config=self.kernel,
         )
 

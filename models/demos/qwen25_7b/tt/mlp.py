@@ -45,7 +45,7 @@ class TtQwenMLP:
         """[1, 1, 32, hidden] on the residual cores -> the same. Frees x."""
         hidden = self.gate_up.forward_decode(x)  # [1, 1, 32, mlp]
         ttnn.deallocate(x)
-        y = self.down.forward_decode(hidden)  # [1, 1, 32, hidden], a summand
+        y = self.down.forward_decode(hidden, self.all_reduce.summand)  # [1, 1, 32, hidden], a summand
         ttnn.deallocate(hidden)
         return self.all_reduce.forward_decode(y)
 

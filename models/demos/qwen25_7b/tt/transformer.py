@@ -69,7 +69,7 @@ class TtTransformer:
         self.max_seq_len = max_seq_len
         self.longest_pass = largest_pass(config, plan, recipe, decode.grid, decode.l1_room)
         self.rotary = TtRotary(mesh_device, config, decode, max_seq_len)
-        attention_sum, mlp_sum = TtAllReduce(mesh_device, decode), TtAllReduce(mesh_device, decode)
+        attention_sum, mlp_sum = (TtAllReduce(mesh_device, decode, recipe.summands) for _ in range(2))
         self.embedding = TtEmbedding(mesh_device, weights.embedding, decode)
         self.layers = []
         for i in range(config.num_hidden_layers):

@@ -99,7 +99,7 @@ def _plot(args: argparse.Namespace) -> str:
 def _links(args: argparse.Namespace, device) -> int:
     from models.demos.qwen25_7b.tt.collectives import links_between
 
-    return args.links or (links_between(device) if args.tp > 1 else 1)
+    return args.links or links_between(device)
 
 
 def _prefill(args: argparse.Namespace, device, where: str, below: str) -> str:

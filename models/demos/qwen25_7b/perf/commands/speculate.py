@@ -69,7 +69,7 @@ def modelled_step(args: argparse.Namespace, device, tokens: int) -> float:
     from models.demos.qwen25_7b.perf.step_model import model_step
     from models.demos.qwen25_7b.plans.grids import worker_grid
     from models.demos.qwen25_7b.plans.step_bytes import step_bytes
-    from models.demos.qwen25_7b.tt.collectives import LINKS
+    from models.demos.qwen25_7b.tt.collectives import links_between
 
     recipe, plan = args.recipe, ParallelPlan.make(QWEN25_7B, args.tp)
     users = dict(users=args.batch, position=args.position)
@@ -79,7 +79,7 @@ def modelled_step(args: argparse.Namespace, device, tokens: int) -> float:
         weights=step_bytes(QWEN25_7B, plan, recipe, **users).weights,
         chips=args.tp,
         grid_cores=worker_grid(device).cores,
-        links=LINKS,
+        links=links_between(device),
         tokens=tokens,
         **users,
     ).seconds
