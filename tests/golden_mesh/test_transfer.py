@@ -206,6 +206,17 @@ def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
     assert golden.holds(ttnn.linear(x, weight, **options), 128)
 
 
+def test_to_dtype_converts_on_the_host_and_on_a_device_the_library_refuses(golden):
+    """Its own words, not those for an op without a golden: there is nothing that a golden could mend."""
+    import ttnn
+
+    host = ttnn.to_dtype(golden.host(torch.full((1, 1, 32, 32), 1.01)), ttnn.float32)
+    assert host.dtype == ttnn.float32
+    assert_holds(golden, host, [torch.full((1, 1, 32, 32), 1.0078125)] * golden.chips)
+    with pytest.raises(RuntimeError, match="HostStorage"):
+        ttnn.to_dtype(golden.full(1), ttnn.float32)
+
+
 def test_a_thread_that_makes_host_tensors_hides_no_call_of_another(golden, monkeypatch):
     """A loader packs weights ahead while the main thread sends and computes."""
     import ttnn

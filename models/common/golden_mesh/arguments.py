@@ -12,7 +12,7 @@ from models.common.golden_mesh.errors import GoldenError
 ON_HOST = frozenset(
     """
     ttnn.full_like ttnn.ones_like ttnn.zeros_like ttnn.reshape ttnn.squeeze ttnn.unsqueeze ttnn.unsqueeze_to_4D
-    ttnn.sharded_to_interleaved ttnn.to_dtype ttnn.to_layout ttnn.typecast ttnn.view ttnn.experimental.view
+    ttnn.sharded_to_interleaved ttnn.to_layout ttnn.typecast ttnn.view ttnn.experimental.view
     ttnn.experimental.quantize_weights_via_host
     """.split()
 )

@@ -60,10 +60,18 @@ def _block_sharded(op: str, given: Arguments) -> None:
 
 @checks("ttnn.reduce_scatter")
 def _width_sharded(op: str, given: Arguments) -> None:
-    memory = given["input_tensor"].memory_config()
-    in_l1 = memory.buffer_type == ttnn.BufferType.L1
-    if in_l1 and memory.memory_layout == ttnn.TensorMemoryLayout.WIDTH_SHARDED:
-        meet("reduce-scatter of a width-sharded tensor in L1", op, _placed(given["input_tensor"]))
+    tensor, result = given["input_tensor"], given.get("memory_config")
+    if not _is_width_sharded_in_l1(tensor.memory_config()):
+        return
+    if result is not None and _is_width_sharded_in_l1(result):
+        meet("reduce-scatter from width-sharded to width-sharded", op, _placed(tensor))
+    else:
+        meet("reduce-scatter of a width-sharded tensor in L1", op, _placed(tensor))
+
+
+def _is_width_sharded_in_l1(memory: ttnn.MemoryConfig) -> bool:
+    sharded = memory.memory_layout == ttnn.TensorMemoryLayout.WIDTH_SHARDED
+    return sharded and memory.buffer_type == ttnn.BufferType.L1
 
 
 @checks("ttnn.experimental.reduce_scatter_minimal_async")

@@ -53,6 +53,12 @@ HAZARDS = {
         f"{SIMULATED}: the decode residual [1, 1, 32, 3584] on 28 cores, on 1x2 and 1x8 (PCC 0.999)",
         "move it to DRAM before, or use experimental.reduce_scatter_minimal_async or all_reduce_async",
     ),
+    "reduce-scatter from width-sharded to width-sharded": Hazard(
+        "from the same place to an interleaved result single words were zero",
+        f"{SIMULATED}, where this form was right at decode's shapes; tt-metal's llama3 decodes with it on N300",
+        "move it to DRAM before, or use experimental.reduce_scatter_minimal_async or all_reduce_async",
+        refused=False,
+    ),
     "reduce_scatter_minimal_async from L1": Hazard(
         "the first use gives wrong values",
         f"{SIMULATED}: the decode residual, interleaved in L1, on 1x2 (PCC 0.9985)",

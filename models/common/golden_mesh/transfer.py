@@ -14,7 +14,7 @@ import ttnn
 from models.common.golden_mesh import dispatch, hazard_checks, meshes
 from models.common.golden_mesh.arguments import on_device
 from models.common.golden_mesh.dispatch import HANDLERS, slot_of, traces, views
-from models.common.golden_mesh.errors import GoldenError
+from models.common.golden_mesh.errors import GoldenError, missing
 from models.common.golden_mesh.memory import Slot
 from models.common.golden_mesh.rounding import round_to
 from models.common.golden_mesh.steps import memory
@@ -121,6 +121,15 @@ def to_device(real, tensor, device, memory_config=None, **options):
 @handles("ttnn.from_device")
 def from_device(real, tensor, *args, **kwargs):
     return fetch(tensor) if on_device(tensor) else real(tensor, *args, **kwargs)
+
+
+@handles("ttnn.to_dtype")
+def to_dtype(real, tensor, dtype):
+    """For tensors on the host: one on a device ttnn 0.81.1 refuses, and says so itself."""
+    result = real(tensor, dtype)
+    if on_device(result):
+        raise missing("ttnn.to_dtype of a tensor on a device")
+    return result
 
 
 @handles("ttnn.to_torch")
