@@ -77,12 +77,12 @@ def tilize(input_tensor, *, dtype=None, use_low_perf=False):
     return input_tensor
 
 
-@golden("ttnn.tilize_with_zero_padding")
+@golden("ttnn.tilize_with_zero_padding", pads=0.0)
 def tilize_with_zero_padding(input_tensor, *, output_dtype=None, out):
     return _enlarged(input_tensor, out.shape, 0)
 
 
-@golden("ttnn.tilize_with_val_padding")
+@golden("ttnn.tilize_with_val_padding", pads="pad_value")
 def tilize_with_val_padding(input_tensor, output_tensor_shape, pad_value, *, dtype=None, out):
     return _enlarged(input_tensor, out.shape, pad_value)
 
@@ -125,7 +125,7 @@ def assign(input_tensor, *, dtype=None):
     return input_tensor
 
 
-@golden("ttnn.fill_implicit_tile_padding")
+@golden("ttnn.fill_implicit_tile_padding", pads="fill_value")
 def fill_implicit_tile_padding(input_tensor, fill_value):
     """Padding is no part of a tensor's values."""
     return input_tensor
