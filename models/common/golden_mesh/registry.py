@@ -41,7 +41,9 @@ class Golden:
     over_chips: bool = False
     unread: bool = False  # it reads nothing of what it writes in place
     view: bool = False  # the op may return its input's own memory under another shape
-    pads: str | float | None = None  # what it puts into the padding of its result's tiles, or the parameter that says so
+    pads: str | float | None = (
+        None  # what it puts into the padding of its result's tiles, or the parameter that says so
+    )
 
     @cached_property
     def signature(self) -> inspect.Signature:

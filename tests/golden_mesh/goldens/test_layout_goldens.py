@@ -166,6 +166,13 @@ def test_a_change_of_place_may_change_the_dtype(chips):
     assert_same(chips.get(got), [integer_packed(v, 7) for v in x])
 
 
+def test_assign_may_write_into_its_second_tensor(chips):
+    x = chips.draw(1, 1, 33, 45)
+    target = ttnn.empty([1, 1, 33, 45], ttnn.float32, ttnn.TILE_LAYOUT, chips.device, ttnn.DRAM_MEMORY_CONFIG)
+    ttnn.assign(chips.put(x, ttnn.float32), target)
+    assert_same(chips.get(target), x)
+
+
 def test_copy_overwrites_its_target_and_no_replica_of_it(chips):
     x, y = chips.draw(1, 1, 33, 45), torch.randn(1, 1, 33, 45).bfloat16()
     target = chips.put(y)

@@ -120,8 +120,8 @@ def experimental_typecast(input_tensor, dtype, memory_config=None, optional_outp
 
 
 @golden("ttnn.assign")
-def assign(input_tensor, *, dtype=None):
-    """A copy in another dtype or place. (The overload that writes into its second tensor is ttnn.copy.)"""
+def assign(input_tensor, output_tensor=None, *, dtype=None):
+    """A copy in another dtype or place, or into the second tensor, which the op returns."""
     return input_tensor
 
 
