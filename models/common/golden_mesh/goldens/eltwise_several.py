@@ -10,7 +10,6 @@ from models.common.golden_mesh.goldens.eltwise_binary import Operand, compute
 from models.common.golden_mesh.goldens.eltwise_unary import as_dest
 from models.common.golden_mesh.registry import golden
 
-
 _NEXT = 1.19209e-7  # what ttnn takes for a Wormhole's smallest step at 1
 
 
