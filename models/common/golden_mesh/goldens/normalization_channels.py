@@ -5,7 +5,6 @@ import torch
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
 
-
 TILE = 32
 
 
