@@ -53,10 +53,21 @@ def test_every_way_to_read_gives_what_the_chips_hold(golden, parts):
     assert ttnn.get_device_tensors(golden.full(7, 1, 1, 1, 1))[-1].item() == 7
 
 
-def test_padding_is_nobodys_to_read(golden):
+@pytest.mark.parametrize("padding", [None, -3.0])
+def test_padding_from_the_host_can_be_read(golden, padding):
     import ttnn
 
-    shard = ttnn.get_device_tensors(golden.full(1, 1, 1, 5, 7))[0]
+    ones = torch.ones(1, 1, 5, 7)
+    sent = ttnn.from_torch(ones, ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=golden.device, pad_value=padding)
+    want = torch.nn.functional.pad(ones, (0, 25, 0, 27), value=padding or 0.0)
+    for shard in ttnn.get_device_tensors(sent):
+        assert shard.to_torch_with_padded_shape().float().equal(want)
+
+
+def test_padding_of_a_result_is_nobodys_to_read(golden):
+    import ttnn
+
+    shard = ttnn.get_device_tensors(ttnn.abs(golden.full(1, 1, 1, 5, 7)))[0]
     with pytest.raises(GoldenError, match=r"to_torch_with_padded_shape of \[1, 1, 5, 7\].*padding"):
         shard.to_torch_with_padded_shape()
     assert shard.to_torch().sum() == 35

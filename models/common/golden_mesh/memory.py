@@ -58,6 +58,7 @@ class Entry:
     value: torch.Tensor | None  # None: nothing of it is known
     size: int  # bytes in a bank
     unknown: str | None  # why the value is not known, or not all of it: it has marks then
+    padding: float | None = None  # what fills its tiles beyond the value; None: nobody knows
 
 
 class Region:
@@ -97,7 +98,9 @@ class GoldenMemory:
         """Nobody knows what lies at the slot from now on; everything that overlaps it is gone."""
         self.write(slot, [None] * len(slot.devices), why)
 
-    def write(self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None) -> None:
+    def write(
+        self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None, padding: float | None = None
+    ) -> None:
         """Put one value a chip at the slot; everything that overlaps it is gone."""
         for device, value in zip(slot.devices, values, strict=True):
             region = self._regions.setdefault((device, slot.buffer_type), Region())
@@ -106,15 +109,23 @@ class GoldenMemory:
             known = region.entries.get(slot.address)
             if known is not None and known.size == slot.size:  # written again in place: nothing else can overlap
                 self._release(known)
-                known.value, known.unknown = value, unknown
+                known.value, known.unknown, known.padding = value, unknown, padding
                 continue
             for address in region.overlapping(slot.address, slot.size):
                 self._release(region.remove(address))
-            region.insert(slot.address, Entry(value, slot.size, unknown))
+            region.insert(slot.address, Entry(value, slot.size, unknown, padding))
 
     def read(self, slot: Slot) -> list[torch.Tensor]:
         """The value on each chip of the slot, in the slot's shape; replicas are one torch tensor."""
         return self._read(slot, self._value)
+
+    def padding(self, slot: Slot) -> float | None:
+        """What fills the tiles beyond the slot's values, on all of its chips; None: nobody knows."""
+        found = {
+            entry.padding if entry.value is not None and tuple(entry.value.shape) == slot.shape else None
+            for entry in (self._entry(device, slot) for device in slot.devices)
+        }
+        return found.pop() if len(found) == 1 and slot.part is None else None
 
     def writable(self, slot: Slot) -> list[torch.Tensor]:
         """As `read`, for an op that will write here and reads nothing: what nobody knows are marks."""
@@ -174,6 +185,8 @@ class GoldenMemory:
         devices = [slot.devices[i] for i in members]
         if slot.part is not None:
             raise GoldenError(f"an op writes in place into {slot}, which is only a part of what lies there")
+        for device in devices:
+            self._entry(device, slot).padding = None  # what the op makes of it nobody knows
         value = self._entry(devices[0], slot).value
         if value.numel() != _volume(slot.shape):
             raise GoldenError(f"an op writes in place into {slot}, which is only some rows of what lies there")

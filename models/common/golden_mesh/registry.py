@@ -41,6 +41,9 @@ class Golden:
     over_chips: bool = False
     unread: bool = False  # it reads nothing of what it writes in place
     view: bool = False  # the op may return its input's own memory under another shape
+    pads: str | float | None = (
+        None  # what it puts into the padding of its result's tiles, or the parameter that says so
+    )
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -71,17 +74,20 @@ class Golden:
 GOLDENS: dict[str, Golden] = {}
 
 
-def golden(*names: str, writes: str = "", unread: bool = False, view: bool = False) -> Callable:
+def golden(
+    *names: str, writes: str = "", unread: bool = False, view: bool = False, pads: str | float | None = None
+) -> Callable:
     """Register the function as the golden of the ops named, per chip.
 
     writes: parameters that the op writes in place; unread: it does not read them, so that it does not matter what part of
     them was never written. view: where the op returned its input's own memory there is nothing
-    to compute; the golden is for when it made a copy.
+    to compute; the golden is for when it made a copy. pads: what the op puts into the padding of its result's tiles, or
+    the parameter that says so; without it nobody knows what lies there.
     """
 
     def register(function: Callable) -> Callable:
         for name in names:
-            GOLDENS[name] = Golden(name, function, tuple(writes.split()), unread=unread, view=view)
+            GOLDENS[name] = Golden(name, function, tuple(writes.split()), unread=unread, view=view, pads=pads)
         return function
 
     return register

@@ -53,11 +53,14 @@ def _holder(dtype: ttnn.DataType) -> ttnn.DataType:
     return ttnn.bfloat16 if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else dtype
 
 
-def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
-    """`tensor` on the device now holds what `host` holds; a host tensor of one shard goes to every chip."""
+def send(host: ttnn.Tensor, tensor: ttnn.Tensor, padding: float | None = None) -> ttnn.Tensor:
+    """`tensor` on the device now holds what `host` holds; a host tensor of one shard goes to every chip.
+
+    padding: what `host` has in the padding of its tiles, where that is known.
+    """
     slot = slot_of(tensor)
     values = shard_values(host)
-    memory.write(slot, values if len(values) == len(slot.devices) else values * len(slot.devices))
+    memory.write(slot, values if len(values) == len(slot.devices) else values * len(slot.devices), padding=padding)
     return tensor
 
 
@@ -66,9 +69,11 @@ def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
     traces.outside("reading from a device")
     packed: dict[int, ttnn.Tensor] = {}
     shards = []
-    for value in memory.read(slot_of(tensor)):
+    slot = slot_of(tensor)
+    padding = known_padding(tensor, slot)
+    for value in memory.read(slot):
         if id(value) not in packed:
-            packed[id(value)] = _pack(value, tensor)
+            packed[id(value)] = _pack(value, tensor, padding or 0)
         shards.append(packed[id(value)])
     if len(shards) == 1:
         return shards[0]
@@ -77,13 +82,20 @@ def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
     return host
 
 
-def _pack(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
-    """`value` as `tensor` on the device is laid out. (What a chip has in the padding nobody knows; here it is zeros.)"""
+def known_padding(tensor: ttnn.Tensor, slot: Slot) -> float | None:
+    """What fills the tiles of `tensor` beyond its values; None: nobody knows. A block float's is of its neighbours' step."""
+    padding = memory.padding(slot)
+    return None if padding and tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else padding
+
+
+def _pack(value: torch.Tensor, tensor: ttnn.Tensor, padding: float) -> ttnn.Tensor:
+    """`value` as `tensor` on the device is laid out. (Where nobody knows what a chip has in the padding it is zeros.)"""
     packed = _packed(value, tensor)
-    if tuple(packed.padded_shape) == tuple(tensor.padded_shape):
+    as_laid_out = tuple(packed.padded_shape) == tuple(tensor.padded_shape)
+    if as_laid_out and (padding == 0 or tensor.layout == ttnn.ROW_MAJOR_LAYOUT):
         return packed
     beyond = [extent - own for own, extent in zip(value.shape, tensor.padded_shape)]
-    whole = F.pad(value, [end for extent in reversed(beyond) for end in (0, extent)])
+    whole = F.pad(value, [end for extent in reversed(beyond) for end in (0, extent)], value=padding)
     return ttnn.reshape(_packed(whole, tensor), tensor.shape, tensor.padded_shape)
 
 
@@ -97,12 +109,14 @@ def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     )
 
 
-def move(real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_config, **options) -> ttnn.Tensor:
+def move(
+    real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_config, *, padding=None, **options
+) -> ttnn.Tensor:
     """`tensor` on the device. One that is on a device stays where and what it is, whatever is asked, as in the library."""
     if on_device(tensor):
         return real(tensor, device, memory_config, **options)
     traces.outside("writing to a device")
-    return send(tensor, real(tensor, device, memory_config, **options))
+    return send(tensor, real(tensor, device, memory_config, **options), padding)
 
 
 @handles("ttnn.from_torch")
@@ -110,7 +124,9 @@ def from_torch(real, tensor, dtype=None, *, device=None, memory_config=None, spe
     if device is None or tensor is None:
         return real(tensor, dtype, memory_config=memory_config, spec=spec, **options)
     host = real(tensor, dtype, spec=spec, memory_config=memory_config, **options)
-    return move(ttnn.to_device, host, device, memory_config or (spec.memory_config if spec else None))
+    padding = options.get("pad_value") or 0.0  # ttnn's own
+    where = memory_config or (spec.memory_config if spec else None)
+    return move(ttnn.to_device, host, device, where, padding=padding)
 
 
 @handles("ttnn.to_device")
@@ -159,8 +175,9 @@ def copy_device_to_host_tensor(real, device_tensor, host_tensor, blocking=True, 
     slot = _check_copy("ttnn.copy_device_to_host_tensor", host_tensor, device_tensor)
     traces.outside("reading from a device")
     real(device_tensor, host_tensor)  # checks that one fits the other
+    padding = known_padding(device_tensor, slot) or 0
     for place, value in zip(slot.coordinates, memory.read(slot), strict=True):
-        _bytes(host_tensor, place).copy_(_bytes(_pack(value, device_tensor), (0, 0)))
+        _bytes(host_tensor, place).copy_(_bytes(_pack(value, device_tensor, padding), (0, 0)))
 
 
 def _bytes(host: ttnn.Tensor, place: tuple[int, ...]) -> torch.Tensor:

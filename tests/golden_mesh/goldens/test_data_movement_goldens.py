@@ -157,3 +157,9 @@ def test_repeat_repeat_interleave_and_expand(chips):
     assert_same(chips.get(ttnn.repeat(placed, (1, 2, 3, 1))), [v.repeat(1, 2, 3, 1) for v in x])
     assert_same(chips.get(ttnn.repeat_interleave(placed, 3, 1)), [v.repeat_interleave(3, 1) for v in x])
     assert_same(chips.get(ttnn.expand(placed, (1, 4, 32, 64))), [v.expand(1, 4, 32, 64) for v in x])
+
+
+def test_pixels_become_channels(chips):
+    x = chips.draw(1, 1, 128, 4)
+    placed = chips.put(x, memory_config=sharded("HEIGHT", (64, 32), 2))
+    assert_same(chips.get(ttnn.experimental.convert_to_chw(placed)), [v.transpose(2, 3) for v in x])

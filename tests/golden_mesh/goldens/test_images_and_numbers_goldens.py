@@ -62,6 +62,25 @@ def test_group_norm(chips, affine):
     assert_values(chips.get(got), [want.transpose(1, 2).unsqueeze(1)] * chips.count)
 
 
+def test_group_norm_with_weights_padded_for_each_core(chips):
+    """Two columns of cores have 48 channels each, and a weight has 64 for either."""
+    x, weight, bias = draw(1, 1, 64, 96), draw(96), draw(96)
+    shard = ttnn.ShardSpec(
+        ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 1))}),
+        (32, 48),
+        ttnn.ShardOrientation.COL_MAJOR,
+    )
+    place = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.BLOCK_SHARDED, ttnn.BufferType.L1, shard)
+    rows = lambda t: chips.put(ttnn.create_group_norm_weight_bias_rm(t, 96, 2), layout=ROW_MAJOR)  # noqa: E731
+    got = ttnn.group_norm(
+        chips.put(x, layout=ROW_MAJOR, memory_config=place), num_groups=4, epsilon=1e-5, memory_config=place,
+        input_mask=chips.put(torch.ones(1, 4, 32, 64)), core_grid=ttnn.CoreGrid(y=2, x=2), weight=rows(weight),
+        bias=rows(bias),
+    )  # fmt: skip
+    want = F.group_norm(x[:, 0].transpose(1, 2).double(), 4, weight.double(), bias.double(), eps=1e-5)
+    assert_values(chips.get(got), [want.transpose(1, 2).unsqueeze(1)] * chips.count)
+
+
 def test_batch_norm(chips):
     x, mean, weight, bias = draw(2, 4, 32, 64), draw(1, 4, 1, 1), draw(1, 4, 1, 1), draw(1, 4, 1, 1)
     variance = draw(1, 4, 1, 1).abs() + 0.5

@@ -1,9 +1,13 @@
 """Memory configs, layouts and copies change no value; a dtype changes what it cannot hold."""
 
+import math
+
 import pytest
 import torch
+import torch.nn.functional as F
 import ttnn
 
+from models.common.golden_mesh.errors import GoldenError
 from tests.golden_mesh.goldens.support import assert_same, sharded
 from tests.golden_mesh.integer_packer import integer_packed
 
@@ -83,6 +87,41 @@ def test_padding_beyond_the_last_tile_comes_back_with_the_tensor(chips):
         assert_same([ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(back)], x)
 
 
+@pytest.mark.parametrize(
+    "op, padding",
+    (
+        (lambda x: ttnn.tilize_with_val_padding(x, (1, 1, 64, 128), -7.0), -7.0),
+        (lambda x: ttnn.tilize_with_zero_padding(x), 0.0),
+        (lambda x: ttnn.fill_implicit_tile_padding(ttnn.to_layout(x, ttnn.TILE_LAYOUT), math.inf), math.inf),
+    ),
+    ids="tilize_with_val_padding tilize_with_zero_padding fill_implicit_tile_padding".split(),
+)
+@pytest.mark.parametrize("dtype", (ttnn.bfloat16, ttnn.float32), ids=str)
+def test_padding_that_an_op_has_filled_can_be_read(chips, op, padding, dtype):
+    x = chips.draw(1, 1, 33, 45)
+    got = op(chips.put(x, dtype, ttnn.ROW_MAJOR_LAYOUT))
+    rows, columns = tuple(got.padded_shape)[-2:]
+    want = [F.pad(v, (0, columns - 45, 0, rows - 33), value=padding) for v in x]
+    for back in (got, got.cpu()):
+        assert_same([shard.to_torch_with_padded_shape() for shard in ttnn.get_device_tensors(back)], want)
+    assert_same(chips.get(got), x)
+
+
+def test_padding_that_another_op_has_left_is_nobodys_to_read(chips):
+    """In another tensor, in place, and of a block float, whose values round with what lies beside them."""
+    filled = ttnn.tilize_with_val_padding(
+        chips.put(chips.draw(1, 1, 33, 45), layout=ttnn.ROW_MAJOR_LAYOUT), (1, 1, 64, 64), 3.0
+    )
+    moved = ttnn.neg(filled)
+    block = ttnn.tilize_with_val_padding(
+        chips.put(chips.draw(1, 1, 33, 45), layout=ttnn.ROW_MAJOR_LAYOUT), (1, 1, 64, 64), 3.0, dtype=ttnn.bfloat8_b
+    )
+    ttnn.add_(filled, 1.0)
+    for tensor in (moved, block, filled):
+        with pytest.raises(GoldenError, match="nobody knows what a chip has in the padding"):
+            ttnn.get_device_tensors(tensor)[0].to_torch_with_padded_shape()
+
+
 def test_untilize_with_unpadding_keeps_up_to_the_last_index_named(chips):
     x = chips.draw(1, 1, 64, 64)
     got = ttnn.untilize_with_unpadding(chips.put(x), ttnn.Shape((0, 0, 32, 44)))
@@ -125,6 +164,13 @@ def test_a_change_of_place_may_change_the_dtype(chips):
     x = chips.draw(1, 1, 32, 64)
     got = ttnn.to_memory_config(chips.put(x), ttnn.L1_MEMORY_CONFIG, dtype=ttnn.bfloat8_b)
     assert_same(chips.get(got), [integer_packed(v, 7) for v in x])
+
+
+def test_assign_may_write_into_its_second_tensor(chips):
+    x = chips.draw(1, 1, 33, 45)
+    target = ttnn.empty([1, 1, 33, 45], ttnn.float32, ttnn.TILE_LAYOUT, chips.device, ttnn.DRAM_MEMORY_CONFIG)
+    ttnn.assign(chips.put(x, ttnn.float32), target)
+    assert_same(chips.get(target), x)
 
 
 def test_copy_overwrites_its_target_and_no_replica_of_it(chips):

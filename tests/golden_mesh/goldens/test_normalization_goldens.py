@@ -4,7 +4,7 @@ import pytest
 import torch
 import ttnn
 
-from tests.golden_mesh.goldens.support import EXACT, assert_close, assert_same, sharded
+from tests.golden_mesh.goldens.support import EXACT, assert_close, assert_near, assert_same, sharded
 
 
 def rms(x, weight, epsilon):
@@ -103,3 +103,33 @@ def test_the_halves_of_a_distributed_rms_norm_make_a_whole_one(chips):
     )
     want = rms(torch.cat(x, -1), torch.cat([w.flatten() for w in weight]), 1e-3).chunk(chips.count, -1)
     assert_close(chips.get(got), list(want), steps=2)
+
+
+@pytest.mark.parametrize("name", ("rms_norm", "layer_norm"))
+def test_the_halves_of_a_sharded_distributed_norm_speak_in_means(chips, name):
+    """Where unsharded ones have sums, squares first: a program that makes statistics of its own must know."""
+    width, cores = 256, 4
+    x, weight = chips.draw(1, 1, 32, width), chips.draw(1, 1, 1, width)
+    x = [(v + 0.5).bfloat16().float() for v in x]
+    config = ttnn.LayerNormShardedMultiCoreProgramConfig(
+        compute_with_storage_grid_size=(cores, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
+    )
+    place = sharded("WIDTH", (32, width // cores), cores)
+    stats = getattr(ttnn, f"{name}_pre_all_gather")(chips.put(x, memory_config=place), program_config=config)
+    means = {"rms_norm": [[v.pow(2)] for v in x], "layer_norm": [[v, v.pow(2)] for v in x]}[name]
+    for got, parts in zip(chips.get(stats), means):
+        for at, part in enumerate(parts):
+            torch.testing.assert_close(got[..., 32 * at].float(), part.mean(-1), rtol=0.02, atol=0.02)
+    gathered = torch.cat(chips.get(stats), -1)
+    got = getattr(ttnn, f"{name}_post_all_gather")(
+        chips.put(x, memory_config=place),
+        chips.put(gathered, memory_config=sharded("WIDTH", (32, gathered.shape[-1]), 1)),
+        epsilon=1e-3,
+        weight=chips.put(weight),
+        program_config=config,
+        memory_config=place,
+    )
+    whole, factor = torch.cat(x, -1), torch.cat(weight, -1).flatten()
+    wholly = torch.nn.functional.layer_norm(whole, factor.shape, factor, eps=1e-3)
+    want = wholly if name == "layer_norm" else rms(whole, factor, 1e-3)
+    assert_near(chips.get(got), list(want.chunk(chips.count, -1)), 0.01)

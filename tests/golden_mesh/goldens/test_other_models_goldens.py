@@ -107,9 +107,17 @@ def test_a_causal_mask_has_a_row_for_every_query(chips):
     assert_near([g.double() for g in got], [want] * chips.count, 5e-3)
     with pytest.raises(GoldenError, match="is_causal_mask=True"):
         softmax_of(chips, x, 0.5, chips.put(mask), **how)
+
+
+@pytest.mark.parametrize("rows, columns", ((96, 64), (64, 96)), ids=("high", "wide"))
+def test_a_causal_mask_need_not_be_square_where_no_core_has_two_rows_of_tiles(chips, rows, columns):
+    x, mask = draw(2, 4, rows, columns), draw(2, 1, rows, columns)
+    how = dict(in_place=True, compute_kernel_config=EXACT, is_causal_mask=True)
+    got = softmax_of(chips, x, 0.5, chips.put(mask), **how)
+    want = torch.softmax(x * 0.5 + mask, -1)
+    assert_near([g.double() for g in got], [want] * chips.count, 5e-3)
     with pytest.raises(GoldenError, match="causal mask"):
-        wide = torch.zeros(2, 1, 64, 96)
-        softmax_of(chips, draw(2, 4, 64, 96), 0.5, chips.put(wide), is_causal_mask=True, **how)
+        softmax_of(chips, draw(2, 32, rows, columns), 0.5, chips.put(mask), **how)
 
 
 def test_without_the_stable_form_large_scores_overflow(chips):

@@ -5,7 +5,7 @@ import pytest
 import torch
 import ttnn
 
-from tests.golden_mesh.goldens.support import EXACT, assert_close, assert_same
+from tests.golden_mesh.goldens.support import EXACT, assert_close, assert_near, assert_same
 
 
 @pytest.mark.parametrize("name", ("sum", "mean", "max", "min"))
@@ -61,6 +61,18 @@ def test_softmax_of_float32_sees_eleven_bits(chips):
     x[..., ::2] += 1 / 64
     got = ttnn.softmax(chips.put(x, ttnn.float32), dim=-1)
     assert all(bool((v == v[0, 0, 0, 0]).all()) for v in chips.get(got))
+
+
+def test_softmax_of_large_block_floats_is_that_of_what_they_hold(chips):
+    """Where each block's largest is 512 to 1000, its step is 8: so of values between two steps it is that of others."""
+    x = [torch.randint(-124, 125, (1, 1, 32, 256)) * 8.0 for _ in range(chips.count)]
+    for v in x:
+        v[..., ::16] = torch.randint(64, 125, (1, 1, 32, 16)) * 8.0
+    want = [torch.softmax(v.double(), -1) for v in x]
+    for between in (0, 3):
+        placed = chips.put([v + between for v in x], ttnn.bfloat8_b)
+        got = ttnn.softmax(placed, dim=-1, numeric_stable=True, compute_kernel_config=EXACT)
+        assert_near(chips.get(got), want, 5e-3)
 
 
 @pytest.mark.parametrize("layout", (ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT), ids=str)

@@ -1,5 +1,7 @@
 """Reductions beside sums, elements chosen by an index, and ops that move or fill."""
 
+import itertools
+
 import pytest
 import torch
 import ttnn
@@ -166,3 +168,13 @@ def test_fills_of_a_corner(chips):
     want[..., :20, :30] = 2
     assert_same(chips.get(ttnn.fill_rm(1, 2, 32, 64, 20, 30, like, 2.0, 0.5)), [want] * chips.count)
     assert_same(chips.get(ttnn.fill_ones_rm(1, 2, 32, 64, 20, 30, like)), [(want == 2).float()] * chips.count)
+
+
+@pytest.mark.parametrize("layout", (ttnn.TILE_LAYOUT, ROW_MAJOR), ids=str)
+def test_nonzero_counts_and_names_the_places(chips, layout):
+    x = draw(2, 1, 5, 40).masked_fill(torch.rand(2, 1, 5, 40) < 0.7, -0.0)
+    count, places = ttnn.nonzero(chips.put(x, layout=layout))
+    want = torch.tensor([at for at in itertools.product(*map(range, x.shape)) if x[at] != 0])
+    assert_same([c[..., 0] for c in chips.get(count)], [torch.tensor([[[len(want)]]])] * chips.count)
+    found = [p.flatten()[: want.numel()].view(-1, 4) for p in chips.get(places)]
+    assert_same(found, [want] * chips.count)

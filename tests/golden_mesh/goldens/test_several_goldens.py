@@ -9,7 +9,7 @@ import torch.nn.functional as F
 import ttnn
 
 from models.common.golden_mesh.errors import GoldenError
-from tests.golden_mesh.goldens.support import assert_values
+from tests.golden_mesh.goldens.support import assert_near, assert_same, assert_values
 
 SPECIAL = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e30, -1e30, 1e-30, 1.0, -1.0, 0.5, -2.5])
 PAIRS = torch.tensor(list(itertools.product(SPECIAL.tolist(), repeat=2)))
@@ -113,6 +113,16 @@ def test_division_by_the_number_zero_is_zero(chips):
     a, _ = pair()
     assert_values(chips.get(ttnn.div_no_nan(chips.put(a), 0.0)), [torch.zeros_like(a)] * chips.count)
     assert_values(chips.get(ttnn.div_no_nan(chips.put(a), value=2.0)), [a / 2] * chips.count)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_nextafter_is_a_fixed_step_away_from_the_other(chips, dtype):
+    a, b = finite(1, 1, 33, 45) * 2**-22, finite(1, 1, 33, 45) * 2**-22
+    b[..., 0] = a[..., 0]
+    got = ttnn.nextafter(chips.put(a, dtype), chips.put(b, dtype))
+    step = torch.where(a > b, 1.19209e-7, torch.where(a < b, -1.19209e-7, 0.0))
+    assert_near(chips.get(got), [a.double() + step] * chips.count, 4e-3 if dtype == ttnn.bfloat16 else 1e-6)
+    assert_same([g[..., 0] for g in chips.get(got)], [a[..., 0]] * chips.count)
 
 
 @pytest.mark.parametrize("equal_nan", (False, True))

@@ -143,6 +143,12 @@ def transpose_rm(input):
     return input.transpose(-1, -2).contiguous()
 
 
+@golden("ttnn.experimental.convert_to_chw")
+def convert_to_chw(input, *, dtype=None):
+    """An image's pixels [1, 1, H * W, C] as its channels, [1, 1, C, H * W]."""
+    return input.transpose(-1, -2).contiguous()
+
+
 @golden("ttnn.roll")
 def roll(input_tensor, shifts, dim=None):
     """Elements that leave at the end come in at the start. Without a dim the tensor counts as one row."""

@@ -10,6 +10,8 @@ from models.common.golden_mesh.goldens.eltwise_binary import Operand, compute
 from models.common.golden_mesh.goldens.eltwise_unary import as_dest
 from models.common.golden_mesh.registry import golden
 
+_NEXT = 1.19209e-7  # what ttnn takes for a Wormhole's smallest step at 1
+
 
 def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
     """function of the operands in float32 (integers as they are), rounded as dest holds it. Numbers are not rounded."""
@@ -41,6 +43,14 @@ def hypot(input_tensor_a, input_tensor_b):
 @golden("ttnn.isclose")
 def isclose(input_tensor_a, input_tensor_b, *, rtol=1e-5, atol=1e-8, equal_nan=False):
     return torch.isclose(wide(input_tensor_a), wide(input_tensor_b), rtol, atol, equal_nan)
+
+
+@golden("ttnn.nextafter")
+def nextafter(input_tensor_a, input_tensor_b):
+    """a moved by 2**-23 away from b, as the library makes it of other ops: not the float beside a, which torch gives."""
+    above, below = (compute(f, input_tensor_a, _NEXT, (), (), ()) for f in (torch.add, torch.sub))
+    a, b = wide(input_tensor_a), wide(input_tensor_b)
+    return torch.where(a < b, wide(below), torch.where(a > b, wide(above), a))
 
 
 @golden("ttnn.div_no_nan")

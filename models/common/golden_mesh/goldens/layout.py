@@ -77,12 +77,12 @@ def tilize(input_tensor, *, dtype=None, use_low_perf=False):
     return input_tensor
 
 
-@golden("ttnn.tilize_with_zero_padding")
+@golden("ttnn.tilize_with_zero_padding", pads=0.0)
 def tilize_with_zero_padding(input_tensor, *, output_dtype=None, out):
     return _enlarged(input_tensor, out.shape, 0)
 
 
-@golden("ttnn.tilize_with_val_padding")
+@golden("ttnn.tilize_with_val_padding", pads="pad_value")
 def tilize_with_val_padding(input_tensor, output_tensor_shape, pad_value, *, dtype=None, out):
     return _enlarged(input_tensor, out.shape, pad_value)
 
@@ -120,12 +120,12 @@ def experimental_typecast(input_tensor, dtype, memory_config=None, optional_outp
 
 
 @golden("ttnn.assign")
-def assign(input_tensor, *, dtype=None):
-    """A copy in another dtype or place. (The overload that writes into its second tensor is ttnn.copy.)"""
+def assign(input_tensor, output_tensor=None, *, dtype=None):
+    """A copy in another dtype or place, or into the second tensor, which the op returns."""
     return input_tensor
 
 
-@golden("ttnn.fill_implicit_tile_padding")
+@golden("ttnn.fill_implicit_tile_padding", pads="fill_value")
 def fill_implicit_tile_padding(input_tensor, fill_value):
     """Padding is no part of a tensor's values."""
     return input_tensor

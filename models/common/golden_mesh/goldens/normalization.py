@@ -126,13 +126,18 @@ def rms_norm_pre_all_gather(
     use_2d_core_grid=None,
     fast_and_approximate_mode=False,
     compute_kernel_config=None,
+    configs=None,
 ):
-    """Each row's sum of squares, [..., H] -> [..., 32]: one tile, the sum in its first column."""
+    """Each row's sum of squares, [..., H] -> [..., 32]: one tile, the sum in its first column.
+
+    Of a sharded tensor it is the mean: that is another kernel, and only its own other half reads it right.
+    """
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     x = _sum(input_tensor, residual_input_tensor, kernel)
     squares = _left(engine.multiply(x, x, kernel), kernel)
     width = x.shape[-1]
-    return F.pad(_mean(squares, kernel, _shard(program_config, width)) * width, (0, 31))
+    mean = _mean(squares, kernel, _shard(program_config, width))
+    return F.pad(mean if _is_sharded(configs) else mean * width, (0, 31))
 
 
 @golden("ttnn.rms_norm_post_all_gather")
@@ -147,13 +152,29 @@ def rms_norm_post_all_gather(
     dtype=None,
     use_2d_core_grid=None,
     compute_kernel_config=None,
+    configs=None,
 ):
     """The norm of a chip's columns [..., H] with every chip's statistics [..., 32 * chips]."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
-    chips = stats.shape[-1] // 32
-    squares = engine.source_b(stats[..., ::32], kernel).sum(-1, keepdim=True)
-    normed = _divided(input_tensor, squares / (chips * input_tensor.shape[-1]), epsilon, kernel)
-    return _scaled(normed, weight, bias, kernel)
+    (square,) = _gathered(stats, 1, input_tensor.shape[-1], configs, kernel)
+    return _scaled(_divided(input_tensor, square, epsilon, kernel), weight, bias, kernel)
+
+
+def _is_sharded(configs) -> bool:
+    return bool(configs) and configs["input_tensor"].is_sharded()
+
+
+def _gathered(stats: torch.Tensor, tiles: int, width: int, configs, kernel: Kernel) -> list[torch.Tensor]:
+    """Means over all chips' columns, [..., 1] each, of `tiles` statistics a chip: one in the first column of each tile.
+
+    Sums over `width` columns, which are divided by all of them; of a sharded tensor means, which are averaged with a
+    factor that is cut to bfloat16.
+    """
+    firsts = engine.source_b(stats[..., ::32], kernel).unflatten(-1, (-1, tiles))
+    chips = firsts.shape[-2]
+    totals = firsts.sum(-2)
+    means = totals * _cut(1 / chips) if _is_sharded(configs) else totals / (chips * width)
+    return list(means.split(1, -1))
 
 
 @golden("ttnn.layer_norm_pre_all_gather")
@@ -166,12 +187,21 @@ def layer_norm_pre_all_gather(
     recip_tensor=None,
     fast_and_approximate_mode=False,
     compute_kernel_config=None,
+    configs=None,
 ):
-    """Each row's sum of squares and its sum, [..., H] -> [..., 64]: the first columns of two tiles."""
+    """Each row's sum of squares and its sum, [..., H] -> [..., 64]: the first columns of two tiles.
+
+    Of a sharded tensor its mean and the mean of its squares, in this order.
+    """
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     x = _sum(input_tensor, residual_input_tensor, kernel)
     squares = _left(engine.multiply(x, x, kernel), kernel)
-    return torch.cat([F.pad(_sum_of_rows(part, kernel), (0, 31)) for part in (squares, x)], -1)
+    if _is_sharded(configs):
+        shard = _shard(program_config, x.shape[-1])
+        found = [_mean(part, kernel, shard) for part in (x, squares)]
+    else:
+        found = [_sum_of_rows(part, kernel) for part in (squares, x)]
+    return torch.cat([F.pad(part, (0, 31)) for part in found], -1)
 
 
 @golden("ttnn.layer_norm_post_all_gather")
@@ -185,10 +215,12 @@ def layer_norm_post_all_gather(
     program_config=None,
     dtype=None,
     compute_kernel_config=None,
+    configs=None,
 ):
     """The norm of a chip's columns [..., H] with every chip's statistics [..., 64 * chips]."""
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
-    count = stats.shape[-1] // 64 * input_tensor.shape[-1]
-    squares, sums = (engine.source_b(stats[..., at::64], kernel).sum(-1, keepdim=True) / count for at in (0, 32))
-    centred = _sum(input_tensor, -_left(sums, kernel), kernel)
-    return _scaled(_divided(centred, squares - sums * sums, epsilon, kernel), weight, bias, kernel)
+    square, mean = _gathered(stats, 2, input_tensor.shape[-1], configs, kernel)
+    if _is_sharded(configs):
+        square, mean = mean, square
+    centred = _sum(input_tensor, -_left(mean, kernel), kernel)
+    return _scaled(_divided(centred, square - mean * mean, epsilon, kernel), weight, bias, kernel)

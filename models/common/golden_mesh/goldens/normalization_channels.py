@@ -5,14 +5,27 @@ import torch
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
 
+TILE = 32
 
-def _by_channel(x: torch.Tensor | None, channels: int, op: str) -> torch.Tensor | float | None:
-    """A weight or bias as [channels], whatever shape it came in."""
-    if x is not None and x.numel() != channels:
+
+def _by_channel(x: torch.Tensor | None, channels: int, cores: int | None) -> torch.Tensor | None:
+    """A weight or bias as [channels].
+
+    It comes in rows of 32, dealt out over as many `cores` as share the channels, and each core's padded to whole rows
+    (ttnn.create_group_norm_weight_bias_rm). None: as many as its size tells.
+    """
+    if x is None:
+        return None
+    if x.numel() == channels:
+        return x.float().flatten()
+    counts = [count for count in range(1, channels + 1) if channels % count == 0 and cores in (None, count)]
+    fitting = [count for count in counts if count * -(-channels // count // TILE) * TILE == x.numel()]
+    if len(fitting) != 1:
         raise GoldenError(
-            f"{op} with a weight or bias {list(x.shape)} for {channels} channels has no golden: no padding"
+            f"ttnn.group_norm with a weight or bias {list(x.shape)} for {channels} channels has no golden: "
+            f"{len(fitting)} ways to deal them out over cores fit its size, and one should"
         )
-    return None if x is None else x.float().reshape(-1)
+    return x.float().reshape(fitting[0], -1)[:, : channels // fitting[0]].flatten()
 
 
 @golden("ttnn.group_norm")
@@ -31,6 +44,7 @@ def group_norm(
     num_out_blocks=None,
     negative_mask=None,
     use_welford=False,
+    configs=None,
 ):
     """x [N, 1, H * W, C]: each image's groups of C / num_groups channels get mean 0 and deviation 1.
 
@@ -40,7 +54,9 @@ def group_norm(
     x = input_tensor.float().unflatten(-1, (num_groups, -1))
     variance, mean = torch.var_mean(x, (1, 2, 4), correction=0, keepdim=True)
     x = ((x - mean) * torch.rsqrt(variance + epsilon)).flatten(-2)
-    weight, bias = (_by_channel(part, channels, "ttnn.group_norm") for part in (weight, bias))
+    shards = configs and configs["input_tensor"].shard_spec
+    cores = channels // shards.shape[1] if shards else None
+    weight, bias = (_by_channel(part, channels, cores) for part in (weight, bias))
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
 

@@ -1,6 +1,7 @@
 """Elements chosen by their place or by an index: triangles, fills, scatters, sorting."""
 
 import torch
+import torch.nn.functional as F
 
 from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
@@ -81,3 +82,15 @@ def fill_rm(N, C, H, W, hOnes, wOnes, any, val_hi, val_lo):
 @golden("ttnn.fill_ones_rm")
 def fill_ones_rm(N, C, H, W, hOnes, wOnes, any):
     return fill_rm(N, C, H, W, hOnes, wOnes, any, 1.0, 0.0)
+
+
+@golden("ttnn.nonzero")
+def nonzero(input_tensor, *, out):
+    """How many elements are not zero, [1, 1, 1, 8], and where: [1, 1, 1, 4 * elements], four indices each.
+
+    What is behind the number and behind the last index nobody writes: the largest uint32 here, anything on a chip.
+    """
+    found = input_tensor.nonzero()
+    indices = F.pad(found, (4 - input_tensor.dim(), 0)).flatten()
+    parts = zip((torch.tensor([len(found)]), indices), out)
+    return tuple(F.pad(part, (0, slot.shape[-1] - len(part)), value=2**32 - 1).view(slot.shape) for part, slot in parts)

@@ -6,6 +6,7 @@ user, or causal: [B, 1, W, W], the same for all heads.
 """
 
 import torch
+import ttnn
 
 from models.common.golden_mesh.arithmetic import engine, flash
 from models.common.golden_mesh.arithmetic.kernel import Kernel
@@ -13,6 +14,7 @@ from models.common.golden_mesh.errors import GoldenError
 from models.common.golden_mesh.registry import golden
 
 TILE = 32
+CORES = 56  # that every grid has at least, 8x7
 _LARGEST = 88.7228  # float32's largest has this logarithm
 
 
@@ -60,17 +62,21 @@ def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, ker
     return total.reshape(x.shape)  # a mask has four dimensions, and x may have fewer
 
 
-def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> torch.Tensor | None:
+def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool, program_config=None) -> torch.Tensor | None:
     """The mask as it meets x [B, heads, S, W]: [B, 1, 1, W] or, causal, [B, 1, S, W].
 
-    GoldenError for those that the kernels read in another order than their shapes say.
+    GoldenError for those that the kernels read in another order than their shapes say: a core that has several rows of
+    tiles takes a causal mask for square.
     """
     if mask is None:
         return None
     rows, columns = x.shape[-2:]
     if causal:
         heads = x.shape[1] if x.dim() == 4 else 1
-        if mask.shape[-2] != rows or rows > columns or (rows < columns and heads > 1):
+        sharded = isinstance(program_config, ttnn.SoftmaxShardedMultiCoreProgramConfig)
+        one_a_core = not sharded and x.shape[:-2].numel() * -(-rows // TILE) <= CORES
+        square = rows == columns or (rows < columns and heads == 1)
+        if mask.shape[-2] != rows or not (one_a_core or square):
             raise GoldenError(
                 f"causal mask {list(mask.shape)} for scores {list(x.shape)}: "
                 f"the kernel reads it as [{columns}, {columns}]"
@@ -112,7 +118,7 @@ def scale_mask_softmax_in_place(
     store,
 ):
     kernel = _kernel(compute_kernel_config, input_tensor)
-    mask = _mask(input_tensor, mask, is_causal_mask)
+    mask = _mask(input_tensor, mask, is_causal_mask, program_config)
     input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
 
 
@@ -140,4 +146,11 @@ def attention_softmax(tensor, *, head_size=None, attention_mask=None, causal_mas
 
 @golden("ttnn.transformer.attention_softmax_", writes="tensor")
 def attention_softmax_(tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None, store):
-    scale_mask_softmax_in_place(tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask, store=store)
+    scale_mask_softmax_in_place(
+        tensor,
+        _scale(head_size),
+        attention_mask,
+        program_config=program_config,
+        is_causal_mask=causal_mask,
+        store=store,
+    )
