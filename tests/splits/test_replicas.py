@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16
+from models.demos.qwen25_7b.config import BF16, PERFORMANCE
 from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
@@ -55,15 +55,22 @@ def expected(checkpoint, prompts) -> list[list[int]]:
     return texts
 
 
-@pytest.fixture(scope="module")
-def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
+@pytest.fixture(scope="module", params=(BF16, PERFORMANCE), ids=lambda recipe: recipe.name)
+def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
     config, made = checkpoint.config, []
     count = len(replica_devices)
     for i, device in enumerate(replica_devices):
         users = len(range(i, len(PROMPTS), count))
         made.append(
             Replica.load(
-                device, checkpoint, config, BF16, users=users, max_seq_len=96, traced=traces_available(), queues=queues
+                device,
+                checkpoint,
+                config,
+                request.param,
+                users=users,
+                max_seq_len=96,
+                traced=traces_available(),
+                queues=queues,
             )
         )
     return made

@@ -58,7 +58,10 @@ def _block_sharded(op: str, given: Arguments) -> None:
         meet("reduce-scatter of a block-sharded tensor", op, f"{_placed(tensor)}, no memory_config")
 
 
-SEEN_WRONG = 3584, 28  # columns and cores of the one width-sharded tensor whose reduce-scatter was looked at word for word
+SEEN_WRONG = (
+    3584,
+    28,
+)  # columns and cores of the one width-sharded tensor whose reduce-scatter was looked at word for word
 
 
 @checks("ttnn.reduce_scatter")
@@ -83,6 +86,14 @@ def _interleaved_in_l1(op: str, given: Arguments) -> None:
     memory = given["input_tensor"].memory_config()
     if memory.buffer_type == ttnn.BufferType.L1 and not memory.is_sharded():
         meet("reduce_scatter_minimal_async from L1", op, _placed(given["input_tensor"]))
+
+
+@checks("ttnn.experimental.all_reduce_async")
+def _through_a_smaller_buffer(op: str, given: Arguments) -> None:
+    tensor, buffer = given["input_tensor"], given.get("buffer_tensor")
+    if isinstance(buffer, ttnn.Tensor) and tensor.buffer_page_size() > buffer.buffer_page_size():
+        what = f"{tensor.dtype.name} {list(tensor.shape)} through {buffer.dtype.name} {list(buffer.shape)}"
+        meet("all_reduce_async through a smaller buffer", op, what)
 
 
 @checks("ttnn.typecast")

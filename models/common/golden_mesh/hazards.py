@@ -64,6 +64,11 @@ HAZARDS = {
         f"{SIMULATED}: the decode residual, interleaved in L1, on 1x2 (PCC 0.9985)",
         "give it sharded in L1, or from DRAM",
     ),
+    "all_reduce_async through a smaller buffer": Hazard(
+        "the kernel lays out the buffer by its input's format, so summands of a larger one are written past its shards",
+        SOURCE,
+        "give the buffer the input's dtype",
+    ),
     "chunk start between chunks of queries": Hazard(
         "the kernel takes the start in whole chunks of queries, so every query sees other keys than it should",
         f"{SIMULATED}: PCC 0.91 to 0.985; the form with a number refuses it, the form with a tensor does not",
