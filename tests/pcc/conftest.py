@@ -33,7 +33,7 @@ def vocabulary(size) -> torch.Tensor:
 
 @pytest.fixture(scope="module", autouse=True)
 def programs(mesh_device):
-    """A compiled collective keeps semaphores in L1, below all that lay there when it was compiled; whatever is placed
-    later goes below those. So each file starts without programs, as a process with one model does."""
+    """A compiled reduce-scatter keeps semaphores, for which there is as much room as one model needs. So each file starts
+    without programs, as a process with one model does."""
     yield
     mesh_device.clear_program_cache()

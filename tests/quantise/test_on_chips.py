@@ -24,4 +24,4 @@ def test_logits_are_hugging_faces_of_the_same_weights(mesh_device, reference):
     theirs = [[reference.model(text[None]).logits[0, at - 1 - STEPS] for text in talk.texts] for at in range(STEPS + 1)]
     for logits, expected in zip(ours, theirs, strict=True):
         assert_logits(logits, expected)
-    mesh_device.clear_program_cache()  # its collectives keep semaphores low in L1, see tests/pcc/conftest.py
+    mesh_device.clear_program_cache()  # see tests/pcc/conftest.py

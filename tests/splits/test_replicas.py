@@ -1,10 +1,13 @@
-"""Every split of a machine gives Hugging Face's text: tp chips a replica, as many replicas as there are chips for."""
+"""Every split of a machine gives Hugging Face's text: tp chips a replica, as many replicas as there are chips for.
+
+With the recipe that rounds most, weights, cache and what chips send each other; tests/accuracy has the others.
+"""
 
 import pytest
 import torch
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, PERFORMANCE
+from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
@@ -55,8 +58,8 @@ def expected(checkpoint, prompts) -> list[list[int]]:
     return texts
 
 
-@pytest.fixture(scope="module", params=(BF16, PERFORMANCE), ids=lambda recipe: recipe.name)
-def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
+@pytest.fixture(scope="module")
+def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
     config, made = checkpoint.config, []
     count = len(replica_devices)
     for i, device in enumerate(replica_devices):
@@ -66,7 +69,7 @@ def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
                 device,
                 checkpoint,
                 config,
-                request.param,
+                PERFORMANCE,
                 users=users,
                 max_seq_len=96,
                 traced=traces_available(),

@@ -43,6 +43,7 @@ def decode_moments(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decod
     between = most_even(product.tiles, grid) if product.joined else gate.out_cores
     down = matmul(product.tiles, hidden, between, recipe.mlp_out.format, cores)
 
+    sent = recipe.summands if plan.tp > 1 else "bfloat16"
     tables, h = ("cos and sin", 2 * rows(head_tiles)), ("residual", rows(hidden // cores))
     x, total = ("normed", h[1]), ("sum", h[1])
     of_qkv = ("qkv", rows(qkv.per_core_n))
@@ -70,7 +71,7 @@ def decode_moments(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decod
     yield moment("attention", q, spread)
     yield moment("onto cores", spread, attended)
     yield moment("heads side by side", attended, side_by_side)
-    summand = ("summand", rows(o.per_core_n))
+    summand = ("summand", sharded(TILE, o.per_core_n * TILE, sent))
     yield moment("o", side_by_side, summand, buffers=o.l1_bytes)
     yield from sums(summand)
     yield moment("norm", x)
@@ -78,7 +79,7 @@ def decode_moments(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decod
     if not product.joined:
         yield moment("up", x, *wide, buffers=gate.l1_bytes)
     yield moment("product", x, *wide, hidden_rows)
-    summand = ("summand", rows(down.per_core_n))
+    summand = ("summand", sharded(TILE, down.per_core_n * TILE, sent))
     yield moment("down", hidden_rows, summand, buffers=down.l1_bytes)
     yield from sums(summand)
 

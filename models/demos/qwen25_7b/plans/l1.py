@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 
 L1 = 1_393_312  # bytes of a core that the runtime leaves for buffers
 BANKS = 64  # cores over which interleaved tensors are dealt out, on a grid of 8x8
-SEMAPHORES = 40_000  # for what collectives keep, and the holes between
+SEMAPHORES = 40_000  # for what collectives keep: L1_SMALL (models/common/mesh.py), and in L1 where a mesh has none
 
 
 @dataclass(frozen=True)

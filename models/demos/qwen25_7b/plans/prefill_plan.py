@@ -215,7 +215,13 @@ def plan_prefill(
 
     choices = [
         matmuls(hidden, qkv, recipe.attention.format, in_shard=hidden // across, out_sharded=False, bias=True),
-        matmuls(q, hidden, recipe.attention.format, in_shard=q // across if heads_sharded else None, out_sharded=sums_sharded),
+        matmuls(
+            q,
+            hidden,
+            recipe.attention.format,
+            in_shard=q // across if heads_sharded else None,
+            out_sharded=sums_sharded,
+        ),
         matmuls(hidden, wide, recipe.mlp_in.format, in_shard=hidden // across, out_sharded=not product.joined),
     ]
 
