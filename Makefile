@@ -28,7 +28,7 @@ test: .venv/ready
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target test-n300 test-7b test-t3k test-golden test-n150 test-8x7
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target test-n300 test-7b test-golden test-8x7 test-t3k test-n150
 endif
 
 test-n300:
@@ -44,8 +44,10 @@ test-7b:
 test-n150:
 	$(PYTHON) -m pytest --mesh N150 -k "not 7b" tests/pcc tests/accuracy tests/splits tests/perf tests/golden_mesh/goldens
 
+# A T3K's rows of one and two chips are an N150 and an N300, whose runs have tests/pcc and tests/perf for them.
 test-t3k:
-	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 tests/pcc tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 tests/splits
+	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 -k "not tp1 and not tp2" tests/pcc tests/perf
 
 test-8x7:
 	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch tests/pcc/test_attention.py tests/perf
