@@ -5,6 +5,7 @@ from typing import Sequence
 
 from models.common.bounded import bounded
 from models.common.errors import UserError
+from models.common.json_file import read_json
 from models.demos.qwen25_7b.serving.generation_config import stop_ids
 from models.demos.qwen25_7b.serving.stream import Stream
 
@@ -17,15 +18,30 @@ NFC_SHRINKS = (
 QUICK_BYTES = 1 << 16  # a prompt of this length is tokenized in milliseconds
 
 
+def tokenizer_class(directory: Path) -> type:
+    """What AutoTokenizer would choose, from transformers itself.
+
+    It is asked only where tokenizer_config.json names no fast tokenizer: its import brings torch's compiler, scikit-learn and
+    pandas, and takes longer than torch's own.
+    """
+    import transformers
+
+    file = directory / "tokenizer_config.json"
+    fields = read_json(file) if file.exists() else None
+    named = fields.get("tokenizer_class") if isinstance(fields, dict) else None
+    found = getattr(transformers, f"{named}".removesuffix("Fast") + "Fast", None)
+    known = isinstance(found, type) and issubclass(found, transformers.PreTrainedTokenizerFast)
+    return found if known else transformers.AutoTokenizer
+
+
 class Text:
     """instruct: wrap a prompt in the chat template as a user's turn, so that an instruct model answers it."""
 
     def __init__(self, directory: Path, *, instruct: bool):
-        from transformers import AutoTokenizer
-
         self.directory = directory
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+            kind = tokenizer_class(directory)
+            self.tokenizer = kind.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # what is missing or damaged decides which: OSError, ImportError, a bare Exception
             raise UserError(
                 f"{directory} has no tokenizer that transformers can load ({type(error).__name__}): "
