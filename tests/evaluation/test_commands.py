@@ -54,7 +54,7 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
         "against": ["eval", *FEW, "--recipes", "bf16", "--model", "spoilt", "--against", f"{SMALL_CHECKPOINT}"],
         "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8", "--model", "Qwen2.5-1B"],
         "text": ["eval", *FEW, "--recipes", "bf16", "--tp", "1", "--text", f"{REPOSITORY}/README.md", "--out", "text"],
-        "ablate": ["ablate", *FEW, "--by", "group,layer", "--formats", "bfloat4_b"],
+        "ablate": ["ablate", *FEW, "--steps", "6", "--by", "group,layer", "--formats", "bfloat4_b"],
         "reference": ["reference", "--tokens", "40", "--out", "made/small.refpt"],
         "tasks": [
             "tasks",

@@ -24,13 +24,12 @@ def requests(draw):
     return context, draw(st.lists(lengths, min_size=1, max_size=USERS))
 
 
-def filling(*contexts: int):
-    """An example for each context: one user whose prompt leaves room for two tokens, one with a short prompt."""
+def filling(*contexts: int, company: list[int]):
+    """An example for each context: one user whose prompt leaves room for two tokens, alone or with users of these prompts."""
 
     def decorate(test):
         for context in contexts:
-            test = example(request=(context, [context - 2, min(context - 2, 5)]))(test)
-            test = example(request=(context, [context - 2]))(test)
+            test = example(request=(context, [context - 2, *company]))(test)
         return test
 
     return decorate
@@ -54,14 +53,15 @@ def token_ids():
 
 
 @settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(request=requests())
-@filling(17, 30, 66, 127, 129, 300, 520, 1023, 1100)
+@filling(17, 30, 66, 127, 129, 300, 520, 1023, 1100, company=[])
+@filling(17, 129, 1023, company=[5])
 @example(request=(1, [1]))
 @example(request=(2, [1]))
 def test_a_text_is_that_of_a_roomy_context_or_refused_at_once(request, roomy, replica_of, token_ids):
