@@ -35,7 +35,7 @@ def subject(model) -> Subject:
 def judge(subject, model, pytestconfig):
     """judge(replicas) -> (top-1, top-5, tokens); judge.texts and judge.longest say what it takes."""
     file = pytestconfig.getoption("--reference")
-    return ByFile(Path(file), subject) if file else ByHuggingFace(subject, texts=32 if model else 8)
+    return ByFile(Path(file), subject) if file else ByHuggingFace(subject, texts=32 if model else 4)
 
 
 class ByFile:
