@@ -24,7 +24,7 @@ serve: .venv-vllm/ready
 
 # Three processes at a time, one thread each: on two cores, since tests wait for terminals and for children. What has the 7B's
 # dims takes up to 11 GB, so it is one process after the other, and a T3K's 8 GB come late. What one machine shows is not shown
-# again on another: a T3K's rows of one and two chips are an N150 and an N300.
+# again on another: a T3K's rows of one and two chips are an N150 and an N300, and a trace is one on any of them.
 test: .venv/ready
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
@@ -48,17 +48,18 @@ test-7b:
 	$(PYTHON) -m pytest --mesh N150 -k "7b and not performance and not bf16" tests/pcc tests/splits tests/perf
 
 test-n150:
-	$(PYTHON) -m pytest --mesh N150 -k "not 7b" tests/pcc tests/accuracy tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh N150 -k "not 7b" --ignore tests/accuracy/test_small_checkpoint.py \
+		tests/pcc tests/accuracy tests/splits tests/perf
 
 test-t3k-splits:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 tests/splits
 
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 \
-		-k "not (tp1 or tp2 or tp4 and (64_steps or verifies) or logits_and_caches)" tests/pcc tests/perf
+		-k "not (tp1 or tp2 or 64_steps or tp4 and verifies)" tests/pcc tests/perf
 
 test-8x7:
-	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -k "not 7b" tests/pcc/test_attention.py tests/perf
+	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -k "not (7b or 64_steps)" tests/pcc/test_attention.py tests/perf
 
 .venv/ready: requirements.txt scripts/find_python.sh
 	@python=$$(sh scripts/find_python.sh) && rm -rf .venv && "$$python" -m venv .venv
