@@ -135,6 +135,7 @@ except UserError as error:
 
 
 NARROWED = {  # options: what a test's id may say of meshes and sizes
+    ("--mesh", "N150", "--size", "tiny"): {"N150", "tiny"},
     ("--mesh", "n300", "--size", "7b", "--backend", "golden"): {"N300", "7b"},
     ("--mesh", "T3K"): {"T3K", "tiny", "7b"},
 }

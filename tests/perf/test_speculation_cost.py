@@ -44,7 +44,8 @@ def test_each_token_more_is_an_update_of_the_cache_more_in_every_layer(mesh_devi
     assert three == 3 * one > 0
 
 
-def test_a_step_of_the_7b_that_verifies_is_modelled(mesh_device, host_alone):
+def test_a_step_of_the_7b_that_verifies_costs_more_than_a_plain_one_and_less_than_as_many(mesh_device, host_alone):
     args = Namespace(recipe=PERFORMANCE, tp=mesh_device.shape[1], batch=1, position=1024)
     with host_alone():
-        assert 0.005 < modelled_step(args, mesh_device, 4) < 0.05, "seconds"
+        plain, verifying = (modelled_step(args, mesh_device, tokens) for tokens in (1, 4))
+    assert plain < verifying < 2 * plain

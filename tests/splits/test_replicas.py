@@ -1,13 +1,10 @@
-"""Every split of a machine gives Hugging Face's text: tp chips a replica, as many replicas as there are chips for.
-
-With the recipe that rounds most, weights, cache and what chips send each other; tests/accuracy has the others.
-"""
+"""Every split of a machine gives Hugging Face's text: tp chips a replica, as many replicas as there are chips for."""
 
 import pytest
 import torch
 
 from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import PERFORMANCE
+from models.demos.qwen25_7b.config import BF16, PERFORMANCE
 from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
@@ -58,8 +55,8 @@ def expected(checkpoint, prompts) -> list[list[int]]:
     return texts
 
 
-@pytest.fixture(scope="module")
-def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
+@pytest.fixture(scope="module", params=(BF16, PERFORMANCE), ids=lambda recipe: recipe.name)
+def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
     config, made = checkpoint.config, []
     count = len(replica_devices)
     for i, device in enumerate(replica_devices):
@@ -69,7 +66,7 @@ def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
                 device,
                 checkpoint,
                 config,
-                PERFORMANCE,
+                request.param,
                 users=users,
                 max_seq_len=96,
                 traced=traces_available(),
