@@ -1,0 +1,137 @@
+"""The golden mesh: the real ttnn library on a mock machine, with torch golden functions for the values.
+
+Usage:
+
+    import golden_mesh
+    golden_mesh.activate("N300")     # before the first `import ttnn` of the process
+    import ttnn
+
+See README.md.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
+from golden_mesh.hazards import HazardError, HazardWarning, respond_with
+from golden_mesh.overlay import ttnn_package
+from golden_mesh.registry import collective, golden
+from golden_mesh.systems import SYSTEMS
+from golden_mesh.versions import check_version
+
+__all__ = [
+    "SYSTEMS",
+    "GoldenError",
+    "GoldenMeshError",
+    "HazardError",
+    "HazardWarning",
+    "MissingGolden",
+    "TraceError",
+    "activate",
+    "collective",
+    "golden",
+    "host_bytes",
+    "without_values",
+]
+
+_active: str | None = None
+
+# Environment variables that libraries read when they are loaded. A user's own values stay.
+SETTINGS = {
+    # Waiting threads of torch sleep. Spinning ones make decode ten times slower beside a busy process.
+    "OMP_WAIT_POLICY": "passive",
+    "OMPI_MCA_btl": "self",  # keeps Open MPI from leaving 16 MB of shared memory behind
+    "TT_METAL_SHM_TRACKING_DISABLED": "1",  # keeps ttnn from leaving its memory statistics behind
+    "TT_LOGGER_LEVEL": "error",
+    "LOGURU_LEVEL": "ERROR",
+}
+
+
+def activate(system: str, hazards: str = "default") -> None:
+    """Make this process's ttnn a golden mesh of `system`, a key of SYSTEMS.
+
+    Call it before the first import of torch too: torch's threads then sleep while they wait. Files of the
+    libraries (kernel cache, logs) go to a temporary directory of this process. The directory is removed at
+    exit.
+
+    hazards: the response to calls that a chip gets wrong. "warn" or "error" applies to all of them. "default"
+    follows HAZARDS.md.
+
+    GoldenMeshError:
+
+    - The system is unknown, or another system is active.
+    - ttnn is not installed, too old or already imported.
+    - There is no room for temporary files.
+    """
+    global _active
+    respond_with(hazards)
+    if system == _active:
+        return
+    if system not in SYSTEMS:
+        raise GoldenMeshError(f"the golden mesh knows {', '.join(SYSTEMS)}; got {system!r}")
+    if _active:
+        raise GoldenMeshError(
+            f"this process is a golden {_active}; start another process for a {system}"
+        )
+    if "ttnn" in sys.modules:
+        raise GoldenMeshError(
+            "ttnn is imported already: call golden_mesh.activate() before the first import of ttnn"
+        )
+    ttnn_package()
+    check_version()
+    directory = _prepare(system)
+    importlib.import_module("golden_mesh.install").install(directory)
+    _active = system
+
+
+def _prepare(system: str) -> Path:
+    """Make this process's directory and set the environment of the libraries. Returns the directory."""
+    from golden_mesh import scratch
+    from golden_mesh.overlay import make_environment
+
+    inherited = os.path.dirname(
+        os.environ.get("TT_METAL_RUNTIME_ROOT", "")
+    )  # set by a golden mesh that started this process
+    directory = scratch.make()
+    here = scratch.shell_safe(directory)
+    try:
+        os.environ.update(make_environment(SYSTEMS[system], here))
+    except OSError as error:
+        raise scratch.unusable(error) from error
+    if (
+        "torch._inductor.runtime.cache_dir_utils" in sys.modules
+    ):  # transformers was imported, so torch has made one
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        scratch.remove_at_exit_if_empty(default_cache_dir())
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "HOME"):  # without a HOME the import of ttnn crashes
+        if os.environ.get(name, inherited) == inherited:
+            os.environ[name] = f"{here}"
+    return directory
+
+
+@contextlib.contextmanager
+def without_values():
+    """Compute no values inside the block.
+
+    Calls then take only the host's time. Tensors made inside cannot be read.
+    """
+    from golden_mesh import dispatch
+
+    dispatch.computing = False
+    try:
+        yield
+    finally:
+        dispatch.computing = True
+
+
+def host_bytes() -> int:
+    """Bytes of host memory that the values on all chips take."""
+    from golden_mesh.steps import memory
+
+    return memory.host_bytes()

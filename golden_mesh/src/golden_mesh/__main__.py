@@ -1,0 +1,140 @@
+"""Run a program on the golden mesh, unchanged: golden-mesh --system N300 script.py ...
+
+Python replaces this process. The program is its command line, and `everywhere` is on its path. Arguments,
+sys.path, tracebacks, exit status and signals are Python's own. Every child process that inherits the
+environment is on the golden mesh too.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+if not __package__:  # started as `python .../src/golden_mesh`, not installed
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from golden_mesh import SETTINGS, SYSTEMS
+from golden_mesh.errors import GoldenMeshError
+from golden_mesh.hazards import RESPONSES
+from golden_mesh.overlay import ttnn_package
+
+USAGE = (
+    f"usage: golden-mesh [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] [--profile] "
+    "(script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor"
+)
+DEFAULT_SYSTEM = "N300"
+EVERYWHERE = str(Path(__file__).resolve().parent / "everywhere")
+_REFUSED = 2  # exit status of a user's error, as in Python's own command line
+
+
+class Choice(NamedTuple):
+    """The settings of the command line's options."""
+
+    system: str = DEFAULT_SYSTEM
+    hazards: str = "default"
+    profile: bool = False  # print at exit where the time went
+
+
+_OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES}
+
+
+def split(arguments: list[str]) -> tuple[Choice, list[str]]:
+    """Return the options and the program's command line.
+
+    GoldenMeshError: an unknown option or value, or no program.
+    """
+    options, rest = {}, list(arguments)
+    while rest and rest[0].startswith("--"):
+        name, has_value, value = rest.pop(0).partition("=")
+        if name == "--profile" and not has_value:
+            options["profile"] = True
+            continue
+        if name not in _OPTIONS:
+            raise GoldenMeshError(
+                f"{name} is no option of golden-mesh, which has {', '.join(_OPTIONS)} and --profile. {USAGE}"
+            )
+        values = _OPTIONS[name]
+        if not has_value and not rest:
+            raise GoldenMeshError(f"{name} wants one of {', '.join(values)}. {USAGE}")
+        value = value if has_value else rest.pop(0)
+        fitting = [known for known in values if known.lower() == value.lower()]
+        if not fitting:
+            raise GoldenMeshError(f"{name} knows {', '.join(values)}; got {value!r}")
+        options[name.removeprefix("--")] = fitting[0]
+    _check_program(rest)
+    return Choice(**options), rest
+
+
+def _check_program(program: list[str]) -> None:
+    if not program:
+        raise GoldenMeshError(f"nothing to run. {USAGE}")
+    first = program[0]
+    if first in ("-m", "-c") and len(program) == 1:
+        raise GoldenMeshError(f"{first} wants what to run behind it. {USAGE}")
+    if first.startswith("-") and first not in ("-m", "-c", "-"):
+        raise GoldenMeshError(
+            f"{first} is no option of golden-mesh: Python's own options go before -m. {USAGE}"
+        )
+    if not first.startswith("-") and not Path(first).exists():
+        raise GoldenMeshError(f"there is no script {first!r} in {Path.cwd()}")
+
+
+def environment(choice: Choice, inherited: dict[str, str]) -> dict[str, str]:
+    """Return the environment that makes every Python process the golden mesh of `choice`."""
+    path = [
+        entry
+        for entry in inherited.get("PYTHONPATH", "").split(os.pathsep)
+        if entry not in ("", EVERYWHERE)
+    ]
+    return (
+        SETTINGS
+        | inherited
+        | {
+            "GOLDEN_MESH": choice.system,
+            "GOLDEN_MESH_HAZARDS": choice.hazards,
+            "PYTHONPATH": os.pathsep.join([EVERYWHERE, *path]),
+        }
+        | ({"GOLDEN_MESH_PROFILE": "1"} if choice.profile else {})
+    )
+
+
+def interpreter_options(command: list[str], arguments: int) -> list[str]:
+    """Return Python's own options in this process's command line. Its last `arguments` words are ours."""
+    before = command[1 : len(command) - arguments - 1]  # without the word that names this program
+    if before and re.fullmatch("-[a-zA-Z]*m", before[-1]):
+        flags = before.pop()[:-1]
+        before += [flags] if flags != "-" else []
+    return before
+
+
+def main(arguments: list[str]) -> NoReturn:
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        raise GoldenMeshError(
+            "the golden mesh comes with PYTHONPATH and sitecustomize: start Python without -I, -E and -S"
+        )
+    choice, program = split(arguments)
+    ttnn_package()
+    command = [sys.executable, *interpreter_options(sys.orig_argv, len(arguments)), *program]
+    os.execve(sys.executable, command, environment(choice, dict(os.environ)))
+
+
+def command() -> NoReturn:
+    """The command `golden-mesh`."""
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(USAGE)
+        sys.exit()
+    try:
+        if sys.argv[1:] == ["--doctor"]:
+            from golden_mesh.doctor import report
+
+            print("\n".join(report()))
+            sys.exit()
+        main(sys.argv[1:])
+    except GoldenMeshError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_REFUSED)
+
+
+if __name__ == "__main__":
+    command()

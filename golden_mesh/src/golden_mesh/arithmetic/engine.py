@@ -1,0 +1,140 @@
+"""The matrix engine, element by element: operands cut by its phases, an adder of eleven bits, rounding in dest.
+
+The multiplier takes five bits of SrcA and seven of SrcB at a time. These include the leading 1 that a float does not
+store. Its phases take the bits in this order:
+
+- Phase 1: SrcA's first 5 bits    x SrcB's first 7 bits.
+- Phase 2: SrcA's next 5 bits     x SrcB's first 7 bits.
+- Phase 3: SrcA's first 5 bits    x SrcB's last 4 bits.
+- Phase 4: SrcA's next 5 bits     x SrcB's last 4 bits.
+
+A register holds 11 bits: bfloat16's 8, or float32 without its last 13. The fidelities therefore do this:
+
+    LoFi    cuts SrcA to 5 bits and SrcB to 7.
+    HiFi2   cuts SrcB alone.
+    HiFi3   leaves out the smallest part, 2**-12 of a product at most.
+    HiFi4   is exact for bfloat16, and cuts one bit of a float32 in SrcA.
+
+Bits are cut, not rounded, so every lost bit makes a result smaller.
+
+A float32 tensor has 24 bits unless `bits` says that fewer are used. A bfloat16 tensor has 8.
+"""
+
+import torch
+
+from golden_mesh.arithmetic.kernel import Kernel
+
+SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST = 10, 5, 11, 7  # significant bits that the multiplier takes
+FLOAT32, BFLOAT16 = 24, 8  # significant bits of the formats
+
+
+def keep(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return float32 `x` with all but its first `bits` significant bits cut off."""
+    return (x.contiguous().view(torch.int32) & (-1 << (FLOAT32 - bits))).view(torch.float32)
+
+
+def source_a(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
+    """Return the part of `x` in SrcA that the multiplier uses, as float32."""
+    return _cut(x, SRC_A_FIRST if kernel.phases == 1 else SRC_A, bits)
+
+
+def source_b(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
+    """Return the part of `x` in SrcB that the multiplier uses, as float32."""
+    return _cut(x, SRC_B_FIRST if kernel.phases <= 2 else SRC_B, bits)
+
+
+def _cut(x: torch.Tensor, taken: int, bits: int) -> torch.Tensor:
+    bits = BFLOAT16 if x.dtype == torch.bfloat16 else bits
+    return keep(x.float(), taken) if taken < bits else x.float()
+
+
+def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return float32 `x` rounded to its first `bits` significant bits, ties away from zero."""
+    cut = FLOAT32 - bits
+    return (
+        (x.contiguous().view(torch.int32) + (1 << (cut - 1)))
+        .bitwise_and_(-1 << cut)
+        .view(torch.float32)
+    )
+
+
+def round_away_(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Round as `round_away` does, in place. The caller must own the float32 `x`."""
+    cut = FLOAT32 - bits
+    x.view(torch.int32).add_(1 << (cut - 1)).bitwise_and_(-1 << cut)
+    return x
+
+
+def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
+    """Return a float32 dest packed to bfloat16. The tensor stays float32 for the next step."""
+    return round_away(x, BFLOAT16)
+
+
+def to_bfloat16_(x: torch.Tensor) -> torch.Tensor:
+    """Pack a float32 dest to bfloat16 in place. The caller must own the float32 `x`."""
+    x.view(torch.int32).add_(0x8000).bitwise_and_(-1 << 16)
+    return x
+
+
+def round_sum_(x: torch.Tensor) -> torch.Tensor:
+    """Round a sum as a bfloat16 dest holds it, in place. The caller must own the float32 `x`.
+
+    The engine adds with eleven bits and rounds the sum to eight, ties away from zero both times. So 7/16 of a
+    unit in the last place is already rounded up. The code adds 9/16 of a unit and cuts off the rest.
+    """
+    x.view(torch.int32).add_(0x9000).bitwise_and_(-1 << 16)
+    return x
+
+
+def to_dest_(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """Round a product as dest holds it, in place. The caller must own the float32 `x`."""
+    return x if kernel.wide else round_sum_(x)
+
+
+def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
+    """Return a (through SrcA) * b (through SrcB), as dest holds it. Shapes broadcast."""
+    first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
+    result = first * second
+    if kernel.phases == 3:
+        result -= (first - keep(first, SRC_A_FIRST)) * (second - keep(second, SRC_B_FIRST))
+    return to_dest_(result, kernel)
+
+
+def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return a + b packed to bfloat16, as float32. Both kinds of dest give equal results. Shapes broadcast."""
+    return to_bfloat16_(add_in_float32_dest(a, b))
+
+
+def subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return a - b, rounded as in `add`."""
+    return to_bfloat16_(subtract_in_float32_dest(a, b))
+
+
+def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return a + b as a float32 dest holds it.
+
+    A register holds 11 bits, so a float32 operand is cut to 11. The adder then rounds both operands to a
+    multiple of 2**-10 of the larger operand's power of two, ties away from zero.
+    """
+    first, second, step = _aligned(a, b)
+    return first.add_(second).mul_(step)
+
+
+def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return a - b as a float32 dest holds it. See `add_in_float32_dest`."""
+    first, second, step = _aligned(a, b)
+    return first.sub_(second).mul_(step)
+
+
+_ALIGNED_BITS = 10  # below the larger operand's power of two
+_EXPONENT = 0xFF << 23
+_TIES_AWAY = 8  # last bits of a scale, 1 + 2**-20: moves only ties of 11 bits
+
+
+def _aligned(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return both operands as whole multiples of the adder's step, and the step. Shapes broadcast."""
+    a, b = (x.float() if x.dtype == torch.bfloat16 else keep(x, SRC_B) for x in (a, b))
+    step = torch.maximum(*(x.view(torch.int32) & _EXPONENT for x in (a, b)))
+    step.clamp_(min=(_ALIGNED_BITS + 1) << 23).sub_(_ALIGNED_BITS << 23)
+    scale = ((254 << 23) + _TIES_AWAY - step).view(torch.float32)  # 1 / step
+    return a.mul(scale).round_(), b.mul(scale).round_(), step.view(torch.float32)

@@ -1,0 +1,75 @@
+"""The steps of flash attention that prefill and decode share.
+
+Keys come in chunks. For each chunk a core computes:
+
+- The scores.
+- The weights, relative to the largest score so far.
+- The sum of the weights.
+- The product of the weights with the values.
+
+The earlier sums and products are multiplied by exp(old largest - new largest). The scale of the scores is
+applied inside exp. It therefore scales an additive mask too.
+"""
+
+import torch
+import ttnn
+
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import product
+from golden_mesh.arithmetic.vector import exp
+
+HIDDEN = -3.0e38  # the score of a masked key; finite, so that the difference of two is a number
+
+
+def exp_is_approximate(program_config: ttnn.SDPAProgramConfig | None) -> bool:
+    """Return whether exp is approximate.
+
+    Only exp_approx_mode=False in a program config makes it exact, as in ttnn.
+    """
+    return program_config is None or program_config.exp_approx_mode is not False
+
+
+def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
+    """Return exp((scores - largest) * scale) in float32, as dest holds it.
+
+    The inputs have eleven bits at most.
+    """
+    if kernel.wide:
+        difference = engine.round_away_(scores - largest, engine.SRC_B)
+        return exp(difference, scale, approximate=approximate)
+    result = exp(engine.subtract(scores, largest), scale, approximate=approximate)
+    return engine.keep(result, 8) if approximate else result.bfloat16().float()
+
+
+def correction(old: torch.Tensor, new: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return exp((old - new) * scale). The kernels have this scale in bfloat16, cut."""
+    return torch.exp((old - new) * engine.keep(torch.tensor(scale), 8).item())
+
+
+def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """Return values * factor. factor is a column. Both inputs and the result are packed to bfloat16."""
+    return engine.to_bfloat16_(engine.multiply(values, factor, kernel, engine.BFLOAT16))
+
+
+def sum_of_rows(x: torch.Tensor, kernel: Kernel, bits: int = engine.FLOAT32) -> torch.Tensor:
+    """Return the sums of rows, [..., W] -> [..., 1], as dest holds them. SrcB's bits of x are summed."""
+    if kernel.wide:
+        return engine.source_b(x, kernel, bits).sum(-1, keepdim=True)
+    return product(x, torch.ones(x.shape[-1], 1), kernel)
+
+
+def with_sink(result, total, largest, sink, scale: float, kernel: Kernel):
+    """Return (weights @ v, sums of weights) with a further score for each head: the sink, which has no value.
+
+    Shapes:
+
+    - result is [..., rows, dim].
+    - total, largest and sink are [..., rows or 1, 1].
+
+    The scale multiplies the sink too.
+    """
+    new = torch.maximum(largest, engine.keep(sink, engine.BFLOAT16))
+    factor = correction(largest, new, scale)
+    total = total * factor + torch.exp((sink - new) * scale)
+    return times(result, engine.to_bfloat16(factor), kernel), total

@@ -1,0 +1,31 @@
+"""The part of an op's compute_kernel_config that changes numbers, and ttnn's defaults without a config."""
+
+from dataclasses import dataclass
+
+PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The settings of a compute kernel config that change numbers.
+
+    - phases: fidelity phases, of four (math fidelity).
+    - wide: dest holds float32, not bfloat16.
+    - approximate: math_approx_mode. Some ops use it for their exp.
+    """
+
+    phases: int
+    wide: bool
+    approximate: bool = False
+
+    @staticmethod
+    def of(config, fidelity: str, *, wide: bool = False, approximate: bool = False) -> "Kernel":
+        """Return the kernel of `config`.
+
+        Without a config it is the op's own default, given by the other arguments.
+        """
+        if config is None:
+            return Kernel(PHASES[fidelity], wide, approximate)
+        return Kernel(
+            PHASES[config.math_fidelity.name], config.fp32_dest_acc_en, config.math_approx_mode
+        )

@@ -1,0 +1,63 @@
+"""The packer: from dest to the format of the tensor that an op writes.
+
+- bfloat16: rounds to nearest, ties away from zero.
+- bfloat8_b: rounds twice, ties away from zero both times. First each value alone is rounded to 7 significant
+  bits. Then a block of 16 is rounded to 7 bits below the largest value's power of two.
+- Mean effect of bfloat8_b: bfloat16 values come out 0.53 % larger, and float32 values 0.26 % larger.
+- bfloat4_b: as bfloat8_b, then all but the first 3 bits are cut off: 14 % smaller in the mean.
+- Other dtypes: as ttnn's host packing (rounding.py).
+
+Only ttnn.typecast packs in another way (`typecast`): it does not round single values first.
+"""
+
+import torch
+import ttnn
+
+from golden_mesh.arithmetic.engine import BFLOAT16, keep, round_away, to_bfloat16
+from golden_mesh.rounding import BLOCK, round_to
+
+# Moves only ties away from zero: a value of 8 bits that is no tie is further than this from a tie.
+_AWAY = 1 + 2.0**-12
+
+
+def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
+    """Return `values`, the result of an op, as a tensor of `dtype` holds them.
+
+    `round_to` lists the torch dtypes.
+    """
+    if values.numel() > 1 and not any(values.stride()):  # one value, expanded: stays one value
+        return pack(values[(0,) * values.dim()], dtype).expand(values.shape)
+    if dtype == ttnn.bfloat16 and values.dtype == torch.float32:
+        return to_bfloat16(values).bfloat16()
+    if dtype not in (ttnn.bfloat8_b, ttnn.bfloat4_b):
+        return round_to(values, dtype)
+    packed = _block(round_away(values.float(), 7))
+    return packed if dtype == ttnn.bfloat8_b else _cut_to_four_bits(packed)
+
+
+def typecast(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
+    """Return the ttnn.typecast of a bfloat16 or float32 tensor.
+
+    To bfloat8_b, float32 is first cut to bfloat16. The cut makes up for the ties that then go away from zero.
+    To bfloat16 the vector unit rounds, ties to even.
+    """
+    if dtype == ttnn.bfloat8_b:
+        return _block(keep(values.float(), BFLOAT16))
+    return round_to(values, dtype) if dtype == ttnn.bfloat16 else pack(values, dtype)
+
+
+def _block(values: torch.Tensor) -> torch.Tensor:
+    """Return float32 values of at most 8 significant bits in bfloat8_b, ties away from zero."""
+    return round_to(values * _AWAY, ttnn.bfloat8_b)
+
+
+def _cut_to_four_bits(values: torch.Tensor) -> torch.Tensor:
+    """Return bfloat8_b values in bfloat4_b. The largest value of each block has its first bit set."""
+    width = values.shape[-1]
+    blocks = torch.nn.functional.pad(values.float(), (0, -width % BLOCK)).unflatten(-1, (-1, BLOCK))
+    largest = blocks.abs().amax(-1, keepdim=True)
+    step = (largest.view(torch.int32) & (0xFF << 23)).view(
+        torch.float32
+    ) / 4  # 3 bits: 1, 1/2 and 1/4 of its power of two
+    cut = torch.trunc(blocks / step.clamp(min=torch.finfo(torch.float32).tiny)) * step
+    return cut.flatten(-2)[..., :width].bfloat16()

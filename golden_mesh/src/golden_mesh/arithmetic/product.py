@@ -1,0 +1,161 @@
+"""Matrix products: a (through SrcB) times b (through SrcA). Each row is independent of the other rows.
+
+Torch's product of a row may differ in its last bit with the number of rows beside it. MKL has other loops for
+fewer than 4 rows or for a few columns. MKL also divides rows and columns among its threads, and cuts long
+sums by the size of the whole.
+
+So rows are padded with zeros to multiples of 4, and columns to multiples of a tile. Sums are cut at fixed
+places. A row alone and a row among others then go through equal additions in equal order, for any number of
+threads.
+
+With a float32 dest the sum is torch's, in float32, over operands cut by the fidelity. Two parts of the chip's
+own sum are missing:
+
+- A chip aligns products in groups of eight to 12 bits below the group's largest: noise of 2e-4 to 3e-4 of the result.
+- HiFi3 leaves out a part of each product: 3e-5 of the result.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.arithmetic.engine import (
+    FLOAT32,
+    SRC_A,
+    SRC_A_FIRST,
+    SRC_B_FIRST,
+    keep,
+    round_sum_,
+    source_a,
+    source_b,
+)
+from golden_mesh.arithmetic.kernel import Kernel
+
+ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
+STEP = 64  # rows of a weight widened at a time: they stay in the processor's cache
+DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
+TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
+
+
+def product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    kernel: Kernel,
+    *,
+    bits: int = FLOAT32,
+    block: int | None = None,
+) -> torch.Tensor:
+    """Return a [..., M, K] @ b [..., K, N] in float32, as dest holds it.
+
+    A b of one matrix is a weight for all batches of a. Otherwise the batches of a and b broadcast. bits:
+    significant bits of a float32 a. block: tiles of the inner dim that a bfloat16 dest sums by itself. Its
+    default is the choice of ttnn's own program configs.
+    """
+    if b.numel() == b.shape[-2] * b.shape[-1]:
+        batch = max(
+            a.shape[:-2], b.shape[:-2], key=len
+        )  # b's batch is all ones and may have the higher rank
+        rows = _weighted(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), kernel, block)
+        return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
+    if kernel.wide:
+        a, b = source_b(a, kernel, bits), source_a(b, kernel)
+    batch = _common_batch(a.shape[:-2], b.shape[:-2])
+    left, right = (x.expand(*batch, *x.shape[-2:]).flatten(0, -3) for x in (a, b))
+    return _batched(left, right, kernel, block).reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
+    """Return the shape that both broadcast to. torch.broadcast_shapes takes longer than a small product."""
+    rank = max(len(a), len(b))
+    return tuple(max(pair) for pair in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b))
+
+
+def _weighted(
+    rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int | None
+) -> torch.Tensor:
+    """Return rows [M, K] @ weight [K, N].
+
+    The weight is widened to float32 a few rows at a time. A product with few rows spends most of its time on
+    this step. On processors without bfloat16 arithmetic torch's own bfloat16 product takes several times as
+    long.
+    """
+    if not kernel.wide:
+        parts = weight.split(DEST_COLUMNS, 1)
+        return torch.cat([_batched(rows[None], part[None], kernel, block)[0] for part in parts], 1)
+    count, (inner, columns) = len(rows), weight.shape
+    rows = _padded(source_b(rows, kernel), below=-count % ROWS)
+    widened = torch.zeros(min(inner, STEP), columns + -columns % COLUMNS)
+    filled = widened[:, :columns]
+    total = torch.zeros(len(rows), widened.shape[1])
+    for start in range(0, inner, STEP):
+        part = _cut(weight[start : start + STEP], kernel)
+        filled[: len(part)].copy_(part)
+        total.addmm_(rows[:, start : start + STEP], widened[: len(part)])
+    return total[:count, :columns]
+
+
+def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """Return the bits of a block of a weight that the multiplier uses.
+
+    bfloat16 stays bfloat16: half the bytes.
+    """
+    if part.dtype != torch.bfloat16:
+        return source_a(part, kernel)
+    return (part.view(torch.int16) & -8).view(torch.bfloat16) if kernel.phases == 1 else part
+
+
+def _batched(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int | None) -> torch.Tensor:
+    """Return a [B, M, K] @ b [B, K, N]. For a float32 dest both operands are cut already."""
+    rows, columns = a.shape[1], b.shape[2]
+    a, b = _padded(a, below=-rows % ROWS), _padded(b, right=-columns % COLUMNS)
+    total = _float32_dest(a, b) if kernel.wide else _bfloat16_dest(a, b, kernel, block)
+    return total[:, :rows, :columns]
+
+
+def _padded(x: torch.Tensor, below: int = 0, right: int = 0) -> torch.Tensor:
+    return F.pad(x, (0, right, 0, below)) if below or right else x
+
+
+def _float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    total = torch.bmm(a[:, :, : 4 * STEP], b[:, : 4 * STEP])
+    for start in range(4 * STEP, a.shape[2], 4 * STEP):
+        total.baddbmm_(a[:, :, start : start + 4 * STEP], b[:, start : start + 4 * STEP])
+    return total
+
+
+def _bfloat16_dest(
+    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int | None
+) -> torch.Tensor:
+    """Sum as the engine does: 16 products at a time, phase by phase, each sum added to dest and rounded.
+
+    Every `block` tiles dest is packed and added to the sum in L1 (to nearest even). The last block starts
+    from that sum.
+    """
+    tiles = -(-a.shape[2] // TILE)
+    block = block or (2 if tiles % 2 == 0 else 1)
+    sums, dest = None, None
+    for tile in range(tiles):
+        if tile % block == 0:
+            if dest is not None:
+                sums = dest if sums is None else (sums + dest).bfloat16().float()
+            last = tile + block >= tiles
+            dest = (
+                sums
+                if last and sums is not None
+                else a.new_zeros(len(a), a.shape[1], b.shape[2], dtype=torch.float32)
+            )
+        at = slice(tile * TILE, (tile + 1) * TILE)
+        for left, right in _phases(a[:, :, at].float(), b[:, at].float(), kernel):
+            for half in (slice(0, FACE), slice(FACE, TILE)):
+                round_sum_(dest.baddbmm_(left[:, :, half], right[:, half]))
+    return dest
+
+
+def _phases(
+    a: torch.Tensor, b: torch.Tensor, kernel: Kernel
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the parts of the operands that each phase multiplies (engine.py)."""
+    first_a, first_b = keep(a, SRC_B_FIRST), keep(b, SRC_A_FIRST)
+    rest_a, rest_b = a - first_a, keep(b, SRC_A) - first_b
+    return [(first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)][
+        : kernel.phases
+    ]

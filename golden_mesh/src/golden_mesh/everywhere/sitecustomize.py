@@ -1,0 +1,79 @@
+"""With this folder on PYTHONPATH every Python process is on the golden mesh from its first `import ttnn` on.
+
+Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
+PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS and GOLDEN_MESH_PROFILE. A process has no overhead
+until it imports ttnn.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+HERE = str(Path(__file__).resolve().parent)
+SOURCE = str(Path(__file__).resolve().parents[2])
+
+
+class _Imported(Loader):
+    """Returns an imported module. Without a __spec__ the import system does not execute its file again."""
+
+    def __init__(self, module):
+        self.module = module
+        self.spec = module.__spec__
+        module.__spec__ = None
+
+    def create_module(self, spec):
+        return self.module
+
+    def exec_module(self, module):
+        module.__spec__ = self.spec
+
+
+class _BeforeTtnn(MetaPathFinder):
+    def __init__(self, system: str, hazards: str):
+        self.system = system
+        self.hazards = hazards
+
+    def find_spec(self, name, path, target=None):
+        if name != "ttnn":
+            return None
+        sys.meta_path.remove(self)
+        try:
+            _golden_mesh().activate(self.system, self.hazards)
+            if "GOLDEN_MESH_PROFILE" in os.environ:
+                importlib.import_module("golden_mesh.profile").start()
+        except BaseException:
+            sys.meta_path.insert(
+                0, self
+            )  # a second import must not return ttnn without the golden mesh
+            raise
+        return importlib.util.spec_from_loader(
+            name, _Imported(sys.modules["ttnn"]), is_package=True
+        )
+
+
+def _golden_mesh():
+    """Return the package that this folder is part of, installed or not."""
+    sys.path.insert(0, SOURCE)
+    try:
+        return importlib.import_module("golden_mesh")
+    finally:
+        sys.path.remove(SOURCE)
+
+
+def _run_the_one_behind() -> None:
+    """Run the sitecustomize that this one hides, if there is one, under its name."""
+    spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != HERE])
+    if spec is not None:
+        module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+if "GOLDEN_MESH" in os.environ:
+    sys.meta_path.insert(
+        0, _BeforeTtnn(os.environ["GOLDEN_MESH"], os.environ.get("GOLDEN_MESH_HAZARDS", "default"))
+    )
+_run_the_one_behind()

@@ -1,0 +1,31 @@
+"""The torch meaning of every ttnn op that the golden mesh knows. Importing this package registers them all."""
+
+from golden_mesh.goldens import (  # noqa: F401
+    activations,
+    attention,
+    attention_decode,
+    attention_variants,
+    backward,
+    collectives,
+    conv,
+    creation,
+    data_movement,
+    eltwise_binary,
+    eltwise_in_place,
+    eltwise_integer,
+    eltwise_several,
+    eltwise_unary,
+    heads,
+    kv_cache,
+    layout,
+    matmul,
+    normalization,
+    pool,
+    reduction,
+    rotary,
+    selection,
+    softmax,
+)
+from golden_mesh.registry import GOLDENS
+
+COUNT = len(GOLDENS)

@@ -1,0 +1,160 @@
+"""Elementwise functions by the names of ttnn's UnaryOpType. They are separate ops, and they are fused into
+other ops.
+
+In silu, sigmoid, gelu, exp2 and mish, torch computes the last few elements of a tensor with other code. An
+element's last bit would depend on its position. These functions are therefore built from functions without
+that effect.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from golden_mesh.errors import GoldenError
+
+_HALF_ROOT, _GELU_SLOPE = 0.7071067811865476, 0.7978845608028654  # sqrt(1/2), sqrt(2/pi)
+
+
+def _sigmoid(x: torch.Tensor) -> torch.Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def _silu(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def _gelu(x: torch.Tensor) -> torch.Tensor:
+    # In float32 the tail would be a difference of two numbers near 1. Their last bit depends on the processor.
+    exact = x.double()
+    return (0.5 * exact * torch.erfc(-exact * _HALF_ROOT)).float()
+
+
+def _gelu_by_tanh(x: torch.Tensor) -> torch.Tensor:
+    exact = x.double()
+    bend = torch.tanh(_GELU_SLOPE * (exact + 0.044715 * exact * exact * exact))
+    return (0.5 * exact * (1 + bend)).float()
+
+
+def _mish(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0))
+
+
+PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ABS": torch.abs,
+    "CEIL": torch.ceil,
+    "COS": torch.cos,
+    "EQZ": lambda x: x == 0,
+    "ERF": torch.erf,
+    "EXP": torch.exp,
+    "EXP2": lambda x: torch.exp(x.double() * math.log(2)).float(),
+    "EXPM1": torch.expm1,
+    "FLOOR": torch.floor,
+    "GELU": _gelu,
+    "GELU_TANH": _gelu_by_tanh,
+    "GEZ": lambda x: x >= 0,
+    "GTZ": lambda x: x > 0,
+    "HARDSIGMOID": F.hardsigmoid,
+    "HARDSWISH": F.hardswish,
+    "IDENTITY": lambda x: x,
+    "LEZ": lambda x: x <= 0,
+    "LOG": torch.log,
+    "LOG10": torch.log10,
+    "LOG1P": torch.log1p,
+    "LOG2": torch.log2,
+    "LOGICAL_NOT_UNARY": lambda x: x == 0,
+    "LOGSIGMOID": F.logsigmoid,
+    "LTZ": lambda x: x < 0,
+    "MISH": _mish,
+    "NEG": torch.neg,
+    "NEZ": lambda x: x != 0,
+    "RECIP": torch.reciprocal,
+    "RELU": torch.relu,
+    "RELU6": F.relu6,
+    "RSQRT": torch.rsqrt,
+    "SIGMOID": _sigmoid,
+    "SIGN": torch.sign,
+    "SILU": _silu,
+    "SIN": torch.sin,
+    "SQRT": torch.sqrt,
+    "SQUARE": torch.square,
+    "TAN": torch.tan,
+    "TANH": torch.tanh,
+}
+
+# Functions of a tensor and a number.
+WITH_NUMBER: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "POWER": torch.pow,
+    "POWER_ITERATIVE": torch.pow,
+}
+
+# Strings of ttnn that differ from the enum's names.
+_STRINGS = {
+    "swish": "SILU",
+    "gelu_approx": "GELU_TANH",
+    "reciprocal": "RECIP",
+    "logical_not": "LOGICAL_NOT_UNARY",
+}
+
+# The parameter of these is an accuracy or a vector mode. It changes no exact value.
+_PARAMETER_IS_ACCURACY = {
+    "EXP",
+    "GELU",
+    "LOG",
+    "LOG10",
+    "LOG2",
+    "RSQRT",
+    "SIGMOID",
+    "SQRT",
+    "TANH",
+    "ERF",
+}
+
+
+def wide(value):
+    """Convert a float tensor to float32. Integer tensors and numbers stay as they are."""
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+Activation = "str | ttnn.UnaryOpType | ttnn.UnaryWithParam"
+
+
+def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
+    """Apply an activation to float `x`. Its form is one of ttnn's: "silu", UnaryOpType.SILU or
+    UnaryWithParam(UnaryOpType.SILU).
+    """
+    if activation is None or activation == "":
+        return x
+    params = []
+    if isinstance(activation, str):
+        name = _STRINGS.get(activation.lower(), activation.upper())
+    elif isinstance(activation, ttnn.UnaryOpType):
+        name = activation.name
+    else:
+        name, params = activation.op_type.name, _parameters(activation)
+    if name in WITH_NUMBER and len(params) == 1:
+        return WITH_NUMBER[name](x, params[0])
+    if name not in PLAIN or (params and name not in _PARAMETER_IS_ACCURACY):
+        raise GoldenError(
+            f"no golden for the activation {name}{params or ''}: add it to goldens/activations.py"
+        )
+    return PLAIN[name](x)
+
+
+def _parameters(activation: ttnn.UnaryWithParam) -> list[float]:
+    """Return the numbers of an activation. ttnn 0.77.0 has them in its text only."""
+    if hasattr(activation, "params"):
+        return list(activation.params)
+    _, _, numbers = repr(activation).partition("params=[")
+    return [float(number) for number in numbers.rstrip("])").split(",") if number]
+
+
+def activate_all(x: torch.Tensor, activations) -> torch.Tensor:
+    """Apply the activations in the list's order."""
+    for activation in activations or ():
+        x = activate(x, activation)
+    return x

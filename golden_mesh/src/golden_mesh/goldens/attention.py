@@ -1,0 +1,269 @@
+"""Scaled dot product attention over whole prompts, and over chunks of them with a paged cache.
+
+Queries may have more heads than keys and values: query head h reads key head h // (heads / kv heads).
+"""
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.arithmetic import engine, flash
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import product
+from golden_mesh.errors import GoldenError
+from golden_mesh.hazards import meet
+from golden_mesh.registry import golden
+
+CHUNK = 32  # queries and keys of a chunk without a program config
+TILE = 32
+
+
+@golden("ttnn.transformer.scaled_dot_product_attention")
+def scaled_dot_product_attention(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    *,
+    attn_mask=None,
+    is_causal=True,
+    scale=None,
+    sliding_window_size=None,
+    program_config=None,
+    compute_kernel_config=None,
+    attention_sink=None,
+    cu_window_seqlens=None,
+    output_concat_heads=False,
+):
+    """Attention of q [B, heads, S, dim] to k and v [B, kv heads, S, dim] -> [B, heads, S, dim].
+
+    - With output_concat_heads the result is [B, 1, S, heads * dim].
+    - attn_mask is [B or 1, heads or 1, S, S].
+    - cu_window_seqlens [windows + 1]: a row attends to the rows of its own window. Windows may be empty.
+    - sliding_window_size W: causal, a row sees the last W keys up to its own. Else it sees W // 2 keys on each side.
+    - attention_sink [1, heads, 1, 1]: a score without a value, which takes part of the weight. `scale` multiplies it.
+    """
+    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    windows = (
+        None
+        if cu_window_seqlens is None
+        else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[2])
+    )
+    start = 0 if is_causal else None
+    y = attend(
+        input_tensor_q,
+        input_tensor_k,
+        input_tensor_v,
+        start=start,
+        mask=attn_mask,
+        windows=windows,
+        sliding=sliding_window_size,
+        sink=attention_sink,
+    )
+    return y.transpose(1, 2).flatten(2).unsqueeze(1) if output_concat_heads else y
+
+
+def _windows(bounds: list[int], rows: int) -> torch.Tensor:
+    """The window's number of each row, [rows]."""
+    if bounds[0] != 0 or bounds[-1] != rows or sorted(bounds) != bounds:
+        raise GoldenError(
+            f"cu_window_seqlens must ascend from 0 to the {rows} rows of q, got {bounds}"
+        )
+    lengths = torch.tensor(bounds).diff()
+    return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+
+
+@golden("ttnn.transformer.chunked_scaled_dot_product_attention")
+def chunked_scaled_dot_product_attention(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    page_table_tensor,
+    chunk_start_idx=None,
+    *,
+    chunk_start_idx_tensor=None,
+    scale=None,
+    program_config=None,
+    compute_kernel_config=None,
+    sliding_window_size=None,
+    attention_sink=None,
+):
+    """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
+    start = (
+        int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
+    )
+    chunk = CHUNK if program_config is None else program_config.q_chunk_size
+    if start % chunk:
+        op = "ttnn.transformer.chunked_scaled_dot_product_attention"
+        meet(
+            "chunk start between chunks of queries",
+            op,
+            f"chunk_start_idx_tensor holds {start}, q_chunk_size is {chunk}",
+        )
+    length = start + input_tensor_q.shape[2]
+    blocks = blocks_of(
+        page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k
+    )
+    caches = (input_tensor_k, input_tensor_v)
+    k, v = (
+        gathered(cache, blocks).transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches
+    )
+    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    return attend(
+        input_tensor_q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink
+    )
+
+
+def blocks_of(page_table: torch.Tensor, lengths: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    """The blocks that hold each user's first positions, [B, most], of a cache [blocks, kv heads, size, dim].
+
+    Entries behind a user's last block are 0. GoldenError: the cache lacks a block.
+    """
+    size = cache.shape[2]
+    most = -(-int(lengths.max()) // size)
+    blocks = page_table[: len(lengths), :most].long()
+    needed = torch.arange(blocks.shape[1]) * size < lengths[:, None]
+    missing = needed & ((blocks < 0) | (blocks >= len(cache)))
+    if most > blocks.shape[1] or missing.any():
+        raise GoldenError(
+            f"attention to {int(lengths.max())} positions in blocks {blocks[needed].unique().tolist()}: the page table "
+            f"has {page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
+        )
+    return blocks.masked_fill(~needed, 0)
+
+
+def gathered(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """cache[blocks]. torch's own indexing takes ten times as long for bfloat16."""
+    return cache.index_select(0, blocks.flatten()).unflatten(0, blocks.shape)
+
+
+class _Attention:
+    """The prefill kernel. It takes the chunks of keys in order. For each chunk it takes all queries that see
+    a key of the chunk.
+
+    With a float32 dest, scores, weights and their sums stay float32. The largest scores are cut to bfloat16.
+    Results are packed to bfloat16 after every chunk.
+    """
+
+    def __init__(self, program_config, compute_kernel_config, scale: float | None, dim: int):
+        self.kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
+        self.approximate = flash.exp_is_approximate(program_config)
+        self.scale = dim**-0.5 if scale is None else scale
+        self.queries, self.keys = (CHUNK, CHUNK) if program_config is None else (
+            program_config.q_chunk_size, program_config.k_chunk_size
+        )  # fmt: skip
+
+    def __call__(
+        self, q, k, v, *, start: int | None, mask=None, windows=None, sliding=None, sink=None
+    ) -> torch.Tensor:
+        """start: position of the first query among the keys; None: every query sees every key.
+
+        windows: the window's number of each query and key, [rows]; None: one window.
+        """
+        batch, heads, rows, dim = q.shape
+        length = k.shape[2]
+        k, v = (
+            F.pad(x, (0, 0, 0, -length % self.keys)).unsqueeze(2) for x in (k, v)
+        )  # [B, kv heads, 1, L, dim]
+        q = q.unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, rows, dim]
+        if mask is not None:
+            masks = (
+                mask.expand(batch, heads, -1, -1)
+                .unflatten(1, (k.shape[1], -1))
+                .clamp(min=flash.HIDDEN)
+            )
+        state = None
+        for at in range(0, length, self.keys):
+            first = (
+                0 if start is None else max(0, at - start) // self.queries * self.queries
+            )  # earlier rows see no key
+            if first >= rows:
+                break
+            scores = self._scores(q[..., first:, :], k[..., at : at + self.keys, :])
+            if mask is not None:
+                part = masks[..., first:, at : at + self.keys]
+                scores[..., : part.shape[-1]] = self._add(scores[..., : part.shape[-1]], part)
+            hidden = self._hidden(rows, first, at, length, start)
+            if sliding is not None:
+                outside = self._outside(rows, first, at, length, start, sliding)
+                hidden = outside if hidden is None else hidden | outside
+            if windows is not None:
+                of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
+                outside = of_keys != windows[first:, None]
+                hidden = outside if hidden is None else hidden | outside
+            if hidden is not None:
+                scores.masked_fill_(hidden, flash.HIDDEN)
+            chunk = self._chunk(
+                scores,
+                hidden,
+                v[..., at : at + self.keys, :],
+                state and [x[..., first:, :] for x in state],
+            )
+            if state is not None and first:
+                chunk = [
+                    torch.cat((old[..., :first, :], new), -2) for old, new in zip(state, chunk)
+                ]
+            state = chunk
+        largest, total, result = state
+        total = flash.sum_of_rows(total, self.kernel)
+        if sink is not None:
+            sink = sink.float().reshape(1, q.shape[1], q.shape[2], 1, 1)
+            result, total = flash.with_sink(result, total, largest, sink, self.scale, self.kernel)
+        inverse = (
+            1 / engine.keep(total, engine.SRC_B)
+            if self.kernel.wide
+            else (1 / total).bfloat16().float()
+        )
+        return engine.multiply(result, inverse, self.kernel).flatten(1, 2)
+
+    def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        """[B, kv heads, group, rows, chunk], float32"""
+        group, rows = q.shape[2:4]
+        return product(q.flatten(2, 3), k[:, :, 0].transpose(-1, -2), self.kernel).unflatten(
+            2, (group, rows)
+        )
+
+    def _add(self, a, b) -> torch.Tensor:
+        return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
+
+    def _hidden(
+        self, rows: int, first: int, at: int, length: int, start: int | None
+    ) -> torch.Tensor | None:
+        """The keys of the chunk at `at` that are hidden from each query, [rows - first, chunk]; None: none is."""
+        keys, last = torch.arange(at, at + self.keys), at + self.keys - 1
+        if last < (length if start is None else start + first + 1):
+            return None
+        if start is None:
+            return (keys >= length)[None].expand(rows - first, -1)
+        return keys > torch.arange(start + first, start + rows)[:, None]
+
+    def _outside(
+        self, rows: int, first: int, at: int, length: int, start: int | None, window: int
+    ) -> torch.Tensor:
+        """The keys of the chunk at `at` outside of each query's sliding window, [rows - first, chunk]."""
+        keys = torch.arange(at, at + self.keys)
+        if start is not None:
+            return keys <= torch.arange(start + first, start + rows)[:, None] - window
+        queries = torch.arange(length - rows + first, length)[:, None]
+        return (keys - queries).abs() > window // 2
+
+    def _chunk(self, scores, hidden, v, state):
+        """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before."""
+        kernel = self.kernel
+        largest = engine.keep(scores.amax(-1, keepdim=True), 8)
+        if state is not None:
+            largest = torch.maximum(largest, state[0])
+        if kernel.wide:
+            scores = engine.keep(scores, engine.SRC_B)
+        weights = flash.weights(scores, largest, self.scale, kernel, self.approximate)
+        if hidden is not None:
+            weights.masked_fill_(hidden, 0)
+        sums = weights.unflatten(-1, (-1, TILE)).sum(-2)
+        if not kernel.wide:
+            sums = sums.bfloat16().float()  # in L1, to nearest even
+        group, rows = weights.shape[2:4]
+        result = product(weights.flatten(2, 3), v[:, :, 0], kernel).unflatten(2, (group, rows))
+        result = engine.to_bfloat16_(result.contiguous())
+        if state is not None:
+            factor = engine.to_bfloat16(flash.correction(state[0], largest, self.scale))
+            sums = self._add(sums, engine.multiply(state[1], factor, kernel))
+            result = (result + flash.times(state[2], factor, kernel)).bfloat16().float()
+        return largest, sums, result

@@ -1,0 +1,343 @@
+"""Attention of one query a user, over a contiguous or a paged cache.
+
+A user's keys come in chunks. Each core of a head takes its chunks one after another. Then the cores combine
+their results in pairs. Steps pass bfloat16 to each other. A user's result does not depend on the other users:
+the sums of each user have the shape and order that they have alone.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from golden_mesh.arithmetic import engine, flash
+from golden_mesh.arithmetic.decode_schedule import (
+    chunks_by_core,
+    in_chunks,
+    in_order,
+    reduction_tree,
+)
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import ROWS, product
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.attention import blocks_of, gathered
+from golden_mesh.hazards import meet
+from golden_mesh.registry import golden
+
+POSITIONS_AT_A_TIME = 1 << 16  # positions widened to float32 together: 64 MiB for a KV head of 128
+TILE = 32
+GRID = 64  # cores of a chip without a program config
+HALF_TILE = 16  # up to so many heads the kernel computes half tiles, with an approximate exp
+
+
+@golden("ttnn.transformer.scaled_dot_product_attention_decode")
+def scaled_dot_product_attention_decode(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    *,
+    is_causal=True,
+    attn_mask=None,
+    cur_pos=(),
+    cur_pos_tensor=None,
+    attention_sink=None,
+    scale=None,
+    sliding_window_size=None,
+    program_config=None,
+    compute_kernel_config=None,
+    dtypes,
+    out,
+):
+    """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]"""
+    capacity = input_tensor_k.shape[2]
+    positions = (
+        torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
+    )
+    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
+    if lengths.max() > capacity:
+        raise GoldenError(
+            f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user"
+        )
+
+    def keys_and_values(users, chunk, order):
+        longest = int(lengths[users].max())
+        caches = (cache[users, :, :longest] for cache in (input_tensor_k, input_tensor_v))
+        return (in_order(in_chunks(cache, chunk), order) for cache in caches)
+
+    chunk = min(
+        512, capacity & -capacity
+    )  # the largest power of two that divides the cache's length
+    way = _way(
+        input_tensor_q,
+        input_tensor_k,
+        is_causal,
+        scale,
+        program_config,
+        compute_kernel_config,
+        dtypes,
+    )
+    shown = _Shown(lengths, _window(sliding_window_size, is_causal), attn_mask, attention_sink)
+    return way.attend(input_tensor_q, keys_and_values, shown, chunk, out)
+
+
+@golden("ttnn.transformer.paged_scaled_dot_product_attention_decode")
+def paged_scaled_dot_product_attention_decode(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    page_table_tensor,
+    *,
+    is_causal=True,
+    attn_mask=None,
+    cur_pos_tensor=None,
+    attention_sink=None,
+    scale=None,
+    sliding_window_size=None,
+    program_config=None,
+    compute_kernel_config=None,
+    dtypes,
+    out,
+):
+    """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads,
+    dim]
+    """
+    capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
+    positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
+    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
+
+    def keys_and_values(users, chunk, order):
+        blocks = blocks_of(page_table_tensor[users], lengths[users], input_tensor_k)
+        _check_last_chunks(page_table_tensor[users], lengths[users], chunk, input_tensor_k, users)
+        if chunk == input_tensor_k.shape[2]:
+            blocks = in_order(blocks, order)
+            return gathered(input_tensor_k, blocks), gathered(input_tensor_v, blocks)
+        caches = (
+            gathered(cache, blocks).transpose(1, 2).flatten(2, 3)
+            for cache in (input_tensor_k, input_tensor_v)
+        )
+        return (in_order(in_chunks(cache, chunk), order) for cache in caches)
+
+    if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
+        grid = ttnn.CoreCoord(8, 8)
+        program_config = ttnn.SDPAProgramConfig(
+            compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32
+        )
+        program_config.max_cores_per_head_batch = 1
+    way = _way(
+        input_tensor_q,
+        input_tensor_k,
+        is_causal,
+        scale,
+        program_config,
+        compute_kernel_config,
+        dtypes,
+    )
+    shown = _Shown(lengths, _window(sliding_window_size, is_causal), attn_mask, attention_sink)
+    return way.attend(input_tensor_q, keys_and_values, shown, 0, out)
+
+
+def _check_last_chunks(page_table, lengths, chunk: int, cache, users) -> None:
+    """Raise HazardError if a user's last chunk of keys includes a page table entry that is no block."""
+    size, op = cache.shape[2], "ttnn.transformer.paged_scaled_dot_product_attention_decode"
+    if chunk <= size:
+        return
+    tokens = -(-lengths // chunk) * chunk
+    if tokens.max() > page_table.shape[1] * size:
+        end = page_table.shape[1] * size
+        what = (
+            f"the last chunk of {chunk} keys ends at {int(tokens.max())}, the page table at {end}"
+        )
+        meet("chunk of keys beyond the page table", op, what)
+    read = torch.arange(page_table.shape[1]) * size < tokens[:, None]
+    missing = read & ((page_table < 0) | (page_table >= len(cache)))
+    if missing.any():
+        row, entry = missing.nonzero()[0].tolist()
+        at = int(lengths[row]) - 1
+        what = f"user {int(users[row])} at position {at} reads chunks of {chunk} keys, and entry {entry}"
+        block = int(page_table[row, entry])
+        meet("chunk of keys with a missing block", op, f"{what} of its page table is {block}")
+
+
+def _lengths(q, positions, is_causal: bool, capacity: int) -> torch.Tensor:
+    """The number of positions that each user sees: up to its own, or all if not causal. 0: a skipped user."""
+    users = q.shape[1]
+    return positions[:users].long() + 1 if is_causal else torch.full((users,), capacity)
+
+
+def _window(size: int | None, is_causal: bool) -> int | None:
+    if size is not None and not is_causal:
+        raise GoldenError(
+            "decode attention with sliding_window_size and is_causal=False has no golden"
+        )
+    return size
+
+
+def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dtypes) -> "_Decode":
+    users, heads, dim = q.shape[1:]
+    kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
+    half_tiles = is_causal and heads <= HALF_TILE and dtypes["input_tensor_q"] == ttnn.bfloat16
+    cores = most = GRID
+    if program_config is not None:
+        grid = program_config.compute_with_storage_grid_size
+        cores, most = grid.x * grid.y, program_config.max_cores_per_head_batch
+    a_user = min(cores, most * users * k.shape[1]) // users
+    return _Decode(
+        kernel=kernel,
+        scale=dim**-0.5 if scale is None else scale,
+        approximate=half_tiles or flash.exp_is_approximate(program_config),
+        chunk=None if program_config is None else program_config.k_chunk_size,
+        cores=max(1, a_user // k.shape[1]),
+    )
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The keys that each user's query sees."""
+
+    lengths: torch.Tensor  # [B], positions up to the query's own
+    window: int | None  # the last positions that are seen; None: all
+    mask: torch.Tensor | None
+    sink: (
+        torch.Tensor | None
+    )  # a score without a value a head: the first column of [heads, 32], or [heads]
+
+
+@dataclass(frozen=True)
+class _Decode:
+    kernel: Kernel
+    scale: float
+    approximate: bool  # of exp
+    chunk: int | None  # keys of a chunk; 0: by each user's position; None: by the cache's length
+    cores: int  # of a user's KV head
+
+    def attend(self, q, keys_and_values, shown: _Shown, cache_chunk: int, out) -> torch.Tensor:
+        """keys_and_values(users, chunk, order): [B, cores x turns, kv heads, chunk, dim] each, in that order.
+
+        A user at position -1 is skipped. Its output is zeros here, and undefined on a chip.
+        """
+        heads, lengths = q.shape[2], shown.lengths
+        mask = None if shown.mask is None else _of_users(shown.mask, q.shape[1])
+        sink = None if shown.sink is None else _of_heads(shown.sink, heads)
+        result = torch.zeros(out.shape)
+        for chunk, users in self._by_chunk(lengths, cache_chunk):
+            for some in users.split(max(1, POSITIONS_AT_A_TIME // int(lengths[users].max()))):
+                order = chunks_by_core(-(-lengths[some] // chunk), self.cores)
+                k, v = keys_and_values(some, chunk, order)
+                masks = None if mask is None else mask[some, :heads]
+                result[0, some, :heads] = self._attend(
+                    q[0, some], k, v, lengths[some], order, masks, shown.window, sink
+                )
+        return result
+
+    def _by_chunk(self, lengths: torch.Tensor, cache_chunk: int) -> list[tuple[int, torch.Tensor]]:
+        """Pairs (keys of a chunk, users) for all users that are not skipped.
+
+        Without a fixed chunk, a user's chunk is the least power of two of tiles that holds all of its keys.
+        It has at most 4 tiles with a float32 dest, else 8.
+        """
+        active = lengths.nonzero().flatten()
+        if self.chunk != 0:
+            return [(self.chunk or cache_chunk, active)] if len(active) else []
+        tiles = -(-lengths[active] // TILE)
+        sizes = (1, 2, 4) if self.kernel.wide else (1, 2, 4, 8)
+        least = (tiles[:, None] > torch.tensor(sizes)).sum(1).clamp(max=len(sizes) - 1)
+        return [(sizes[i] * TILE, active[least == i]) for i in least.unique().tolist()]
+
+    def _attend(self, q, k, v, lengths, order, mask, window, sink) -> torch.Tensor:
+        """q [B, heads, dim], k and v [B, chunks, kv heads, chunk, dim], mask [B, heads, longest] -> [B,
+        heads, dim]
+        """
+        kernel = self.kernel
+        kv_heads, chunk, dim = k.shape[2:]
+        group = q.shape[1] // kv_heads
+        queries = F.pad(q.unflatten(1, (kv_heads, group)), (0, 0, 0, -group % ROWS))[:, None]
+        scores = product(queries, k.transpose(-1, -2), kernel, block=-(-dim // TILE))
+        scores = engine.to_bfloat16_(scores)  # [B, chunks, kv heads, group, chunk]
+        if mask is not None:
+            scores[..., :group, :] = engine.add(
+                scores[..., :group, :], _masks(mask, order, kv_heads, chunk)
+            )
+        position = (order.flatten(1) * chunk)[:, :, None] + torch.arange(chunk)
+        hidden = (position < 0) | (position >= lengths[:, None, None])
+        if window is not None:
+            hidden |= position < lengths[:, None, None] - window
+        hidden = hidden[:, :, None, None]
+        scores = torch.minimum(
+            scores, torch.where(hidden, flash.HIDDEN, torch.inf)
+        )  # masked_fill_ takes longer
+        largest = scores.amax(-1, keepdim=True).unflatten(1, order.shape[1:]).cummax(2).values
+        weights = flash.weights(scores, largest.flatten(1, 2), self.scale, kernel, self.approximate)
+        if (
+            mask is not None or window is not None or self.cores > 1
+        ):  # otherwise every chunk has a visible key, and exp of a hidden one is 0
+            weights.masked_fill_(hidden, 0)
+        weights = engine.to_bfloat16_(weights)
+        sums = flash.sum_of_rows(weights, kernel, engine.BFLOAT16)
+        values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)
+        parts = torch.cat((values, sums), -1)  # the sum is a column more
+        state = self._in_turns(engine.to_bfloat16_(parts).unflatten(1, order.shape[1:]), largest)
+        state, largest = self._joined(state, largest[:, :, -1])
+        result, total = state[..., :-1], state[..., -1:]
+        if sink is not None:
+            sink = F.pad(sink.view(1, kv_heads, group, 1), (0, 0, 0, -group % ROWS))
+            result, total = flash.with_sink(result, total, largest, sink, self.scale, kernel)
+        inverse = engine.to_bfloat16(1 / total)
+        return flash.times(result, inverse, kernel)[:, :, :group].flatten(1, 2)
+
+    def _in_turns(self, parts: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+        """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1]: chunks in
+        order.
+        """
+        state = parts[:, :, 0]
+        factors = engine.to_bfloat16(
+            flash.correction(largest[:, :, :-1], largest[:, :, 1:], self.scale)
+        )
+        for turn in range(1, parts.shape[2]):
+            state = engine.add(
+                flash.times(state, factors[:, :, turn - 1], self.kernel), parts[:, :, turn]
+            )
+        return state
+
+    def _joined(
+        self, state: torch.Tensor, largest: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both [B, cores, kv heads, group, dim + 1 or 1] -> [B, kv heads, group, ...], along a tree of pairs."""
+        for pairs in reduction_tree(state.shape[1]):
+            into, other = (torch.tensor(side) for side in zip(*pairs))
+            new = torch.maximum(largest[:, into], largest[:, other])
+            factors = [
+                flash.correction(largest[:, side], new, self.scale) for side in (into, other)
+            ]
+            sides = [(state[:, side], factor) for side, factor in zip((into, other), factors)]
+            values = [
+                flash.times(s[..., :-1], engine.to_bfloat16(factor), self.kernel)
+                for s, factor in sides
+            ]
+            total = sum(s[..., -1:] * factor for s, factor in sides)
+            state, largest = state.clone(), largest.clone()
+            state[:, into] = torch.cat((engine.add(*values), engine.to_bfloat16(total)), -1)
+            largest[:, into] = new
+        return state[:, -1], largest[:, -1]
+
+
+def _of_heads(sink: torch.Tensor, heads: int) -> torch.Tensor:
+    """[heads]"""
+    return (sink[:, 0] if sink.dim() == 2 else sink.flatten())[:heads].float()
+
+
+def _of_users(mask: torch.Tensor, users: int) -> torch.Tensor:
+    """[B, 1, heads, S] or [1, B, heads, S] -> [B, heads, S]"""
+    if mask.shape[0] * mask.shape[1] != users:
+        raise GoldenError(
+            f"attention of {users} users under a mask {list(mask.shape)}: it wants [{users}, 1, heads, S]"
+        )
+    return mask.flatten(0, 1)
+
+
+def _masks(mask: torch.Tensor, order: torch.Tensor, kv_heads: int, chunk: int) -> torch.Tensor:
+    """[B, heads, longest] -> [B, chunks, kv heads, group, chunk]"""
+    mask = F.pad(mask.float(), (0, -mask.shape[-1] % chunk)).clamp(min=flash.HIDDEN)
+    return in_order(mask.unflatten(-1, (-1, chunk)).transpose(1, 2), order).unflatten(
+        2, (kv_heads, -1)
+    )

@@ -1,0 +1,244 @@
+"""Attention to latents (MLA), joint attention of two sequences, and the separate products of decode
+attention.
+
+The values of MLA are the first columns of the keys.
+"""
+
+import torch
+
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import TILE, product
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.attention import (
+    chunked_scaled_dot_product_attention,
+    scaled_dot_product_attention,
+)
+from golden_mesh.goldens.attention_decode import (
+    paged_scaled_dot_product_attention_decode,
+    scaled_dot_product_attention_decode,
+)
+from golden_mesh.registry import collective, golden
+
+
+def _values(
+    keys: torch.Tensor, head_dim_v: int, values: torch.Tensor | None = None
+) -> torch.Tensor:
+    return keys[..., :head_dim_v] if values is None else values
+
+
+@golden("ttnn.transformer.flash_mla_prefill")
+def flash_mla_prefill(
+    input_tensor_q,
+    input_tensor_k,
+    head_dim_v,
+    *,
+    attn_mask=None,
+    is_causal=True,
+    scale=None,
+    program_config=None,
+    compute_kernel_config=None,
+):
+    """q [B, heads, S, dim], k [B, kv heads, S, dim] -> [B, heads, S, head_dim_v].
+
+    The third positional argument may be the values instead of head_dim_v.
+    """
+    values = (
+        head_dim_v if isinstance(head_dim_v, torch.Tensor) else _values(input_tensor_k, head_dim_v)
+    )
+    return scaled_dot_product_attention(
+        input_tensor_q, input_tensor_k, values, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
+        program_config=program_config, compute_kernel_config=compute_kernel_config,
+    )  # fmt: skip
+
+
+@golden("ttnn.transformer.chunked_flash_mla_prefill")
+def chunked_flash_mla_prefill(
+    input_tensor_q,
+    input_tensor_k,
+    head_dim_v,
+    page_table_tensor,
+    chunk_start_idx,
+    *,
+    scale=None,
+    program_config=None,
+    compute_kernel_config=None,
+):
+    """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, 1, size, dim]."""
+    return chunked_scaled_dot_product_attention(
+        input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v), page_table_tensor, chunk_start_idx,
+        scale=scale, program_config=program_config, compute_kernel_config=compute_kernel_config,
+    )  # fmt: skip
+
+
+@golden("ttnn.transformer.flash_multi_latent_attention_decode")
+def flash_multi_latent_attention_decode(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v=None,
+    head_dim_v=None,
+    *,
+    is_causal=True,
+    attn_mask=None,
+    cur_pos=(),
+    cur_pos_tensor=None,
+    scale=None,
+    program_config=None,
+    compute_kernel_config=None,
+    dtypes,
+    out,
+):
+    """q [1, B, heads, dim], cache [B, 1, length, dim] -> [1, B, heads, head_dim_v]"""
+    return scaled_dot_product_attention_decode(
+        input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), is_causal=is_causal,
+        attn_mask=attn_mask, cur_pos=cur_pos, cur_pos_tensor=cur_pos_tensor, scale=scale, program_config=program_config,
+        compute_kernel_config=compute_kernel_config, dtypes=dtypes, out=out,
+    )  # fmt: skip
+
+
+@golden("ttnn.transformer.paged_flash_multi_latent_attention_decode")
+def paged_flash_multi_latent_attention_decode(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v=None,
+    head_dim_v=None,
+    page_table_tensor=None,
+    *,
+    is_causal=True,
+    attn_mask=None,
+    cur_pos_tensor=None,
+    scale=None,
+    program_config=None,
+    compute_kernel_config=None,
+    dtypes,
+    out,
+):
+    """q [1, B, heads, dim], cache [blocks, 1, size, dim] -> [1, B, heads, head_dim_v]"""
+    return paged_scaled_dot_product_attention_decode(
+        input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), page_table_tensor,
+        is_causal=is_causal, attn_mask=attn_mask, cur_pos_tensor=cur_pos_tensor, scale=scale,
+        program_config=program_config, compute_kernel_config=compute_kernel_config, dtypes=dtypes, out=out,
+    )  # fmt: skip
+
+
+@golden("ttnn.transformer.joint_scaled_dot_product_attention")
+def joint_scaled_dot_product_attention(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    joint_tensor_q,
+    joint_tensor_k,
+    joint_tensor_v,
+    *,
+    joint_strategy,
+    program_config,
+    scale=None,
+    compute_kernel_config=None,
+):
+    """Attention of two sequences that are joined, not causal -> [B, heads, S, dim], [B, heads, L, dim]"""
+    if joint_strategy != "rear":
+        raise GoldenError(
+            f"joint attention with joint_strategy={joint_strategy!r} has no golden: only 'rear' has"
+        )
+    pairs = (
+        (input_tensor_q, joint_tensor_q),
+        (input_tensor_k, joint_tensor_k),
+        (input_tensor_v, joint_tensor_v),
+    )
+    result = scaled_dot_product_attention(
+        *(torch.cat(pair, 2) for pair in pairs), is_causal=False, scale=scale, program_config=program_config,
+        compute_kernel_config=compute_kernel_config,
+    )  # fmt: skip
+    return result.split([input_tensor_q.shape[2], joint_tensor_q.shape[2]], 2)
+
+
+@collective("ttnn.transformer.ring_joint_scaled_dot_product_attention")
+def ring_joint_scaled_dot_product_attention(
+    input_tensor_q,
+    input_tensor_k,
+    input_tensor_v,
+    joint_tensor_q=None,
+    joint_tensor_k=None,
+    joint_tensor_v=None,
+    *,
+    joint_strategy,
+    logical_n,
+    program_config,
+    scale=None,
+    compute_kernel_config=None,
+    dim=2,
+    cluster_axis=None,
+    out,
+):
+    """Joint attention of a sequence that is divided among the chips: [B, heads, N / chips, dim] a chip.
+
+    Each chip's queries see the first logical_n keys of all chips and the joint sequence. Every chip holds the
+    joint sequence. The third result is scratch memory of the kernel: its values are unknown.
+    """
+    length = int(logical_n[0].flatten()[0]) if isinstance(logical_n, list) else logical_n
+    k, v = (torch.cat(x, dim)[:, :, :length] for x in (input_tensor_k, input_tensor_v))
+    results = []
+    for chip, q in enumerate(input_tensor_q):
+        joint = (joint_tensor_q, joint_tensor_k, joint_tensor_v)
+        parts = [x[chip] if x is not None else q[:, :, :0] for x in joint]
+        y = joint_scaled_dot_product_attention(
+            q, k, v, *parts, joint_strategy=joint_strategy, program_config=program_config, scale=scale,
+            compute_kernel_config=compute_kernel_config,
+        )  # fmt: skip
+        results.append((y[0], y[1].reshape(out[1].shape), torch.full(out[2].shape, torch.nan)))
+    return results
+
+
+def _by_user(a: torch.Tensor, b: torch.Tensor, config) -> torch.Tensor:
+    """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N], each user by its own
+    matrix.
+
+    Without a config the ops take LoFi and a bfloat16 dest. The dest sums all of K before it is packed.
+    """
+    users, kv_heads, inner = b.shape[:3]
+    rows = a[0].transpose(0, 1).unflatten(1, (kv_heads, -1))  # [users, kv heads, group, K]
+    result = product(rows, b, Kernel.of(config, "LoFi"), block=-(-inner // TILE))
+    return result.reshape(users, -1, b.shape[-1]).transpose(0, 1).unsqueeze(0)
+
+
+@golden("ttnn.experimental.attn_matmul")
+def attn_matmul(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    compute_with_storage_grid_size,
+    dtype=None,
+    compute_kernel_config=None,
+):
+    """a [1, heads, users, K] @ b [users, 1, K, N] -> [1, heads, users, N]"""
+    return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
+
+
+@golden("ttnn.experimental.group_attn_matmul")
+def group_attn_matmul(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    compute_with_storage_grid_size,
+    dtype=None,
+    compute_kernel_config=None,
+):
+    """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N]"""
+    return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
+
+
+@golden("ttnn.experimental.attn_matmul_from_cache")
+def attn_matmul_from_cache(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    num_tokens,
+    transpose_hw,
+    compute_with_storage_grid_size,
+    dtype=None,
+    compute_kernel_config=None,
+):
+    """a @ b or a @ b transposed, with the first tokens of a cache b [users, 1, length, dim], in whole tiles."""
+    rows = input_tensor_b[:, :, : -(-num_tokens // TILE) * TILE]
+    return _by_user(
+        input_tensor_a, rows.transpose(-1, -2) if transpose_hw else rows, compute_kernel_config
+    )

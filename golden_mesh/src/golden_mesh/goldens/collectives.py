@@ -1,0 +1,166 @@
+"""Collectives. A tensor argument is the list of the group's shards in mesh order, and so is the result.
+
+Chips add bfloat16 in pairs, as ttnn.add does, and round each sum. Sums of float32 are torch's. Chips with
+equal results share one tensor.
+"""
+
+from functools import reduce
+
+import torch
+import ttnn
+
+from golden_mesh.arithmetic import engine
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import collective
+
+
+def _sum(shards: list[torch.Tensor], in_float32: bool) -> torch.Tensor:
+    """Add the shards in pairs to dest: one chip holds them all."""
+    if in_float32 or shards[0].dtype != torch.bfloat16:
+        return sum(shard.float() for shard in shards)
+    total = None
+    for at in range(0, len(shards), 2):
+        pair = sum(shard.float() for shard in shards[at : at + 2])
+        total = engine.round_sum_(pair if total is None else total.add_(pair))
+    return total.bfloat16()
+
+
+def parts_of_sum(
+    shards: list[torch.Tensor], dim: int, ring: bool = False, at_once: bool = False
+) -> list[torch.Tensor]:
+    """Return each chip's part of the sum.
+
+    - line: the chips on one side, then the chip itself, then the chips on the other side.
+    - ring: each half of the ring adds up on its way to the chip, which adds both halves and its own at once.
+      On hardware the chip opposite belongs to one half in even chunks of tiles, to the other in odd ones; here
+      always to one.
+    - at_once: every chip sends its shard to the chip of the part, which adds all of them.
+    """
+    count = len(shards)
+    cut = [shard.chunk(count, dim) for shard in shards]  # [chip][part]
+    if shards[0].dtype != torch.bfloat16:
+        return [sum(pieces[part].float() for pieces in cut) for part in range(count)]
+    add_up = _sum_at_once if at_once else _sum_in_ring if ring else _sum_in_line
+    return [add_up([pieces[part] for pieces in cut], part).bfloat16() for part in range(count)]
+
+
+def _sum_at_once(pieces: list[torch.Tensor], at: int) -> torch.Tensor:
+    return _sum(pieces, in_float32=False)
+
+
+def _sum_in_line(pieces: list[torch.Tensor], at: int) -> torch.Tensor:
+    own = pieces[at]
+    for arriving in (pieces[:at], pieces[:at:-1]):
+        if arriving:
+            own = engine.add(reduce(engine.add, arriving), own)
+    return own
+
+
+def _sum_in_ring(pieces: list[torch.Tensor], at: int) -> torch.Tensor:
+    count = len(pieces)
+    half = count // 2
+    longer = reduce(engine.add, (pieces[(at - hops) % count] for hops in range(half, 0, -1)))
+    shorter = reduce(engine.add, (pieces[(at + hops) % count] for hops in range(half - 1, 0, -1)))
+    return engine.round_sum_(longer.float() + pieces[at].float() + shorter.float())
+
+
+def is_ring(topology, chips: int) -> bool:
+    """Whether a reduce-scatter runs around a ring. Without a topology it takes the fabric's."""
+    if topology is None:
+        return chips > 2 and ttnn.get_fabric_config() == ttnn.FabricConfig.FABRIC_1D_RING
+    return chips > 2 and topology == ttnn.Topology.Ring
+
+
+# A shard of at most so many bytes is reduced at once in a ring: each chip sends each part straight to its chip.
+DIRECT_BYTES = 512 << 10
+
+
+def _is_direct(shard: torch.Tensor) -> bool:
+    return shard.numel() * shard.element_size() <= DIRECT_BYTES
+
+
+@collective("ttnn.all_reduce")
+def all_reduce(input_tensor, *, cluster_axis=None, topology=None):
+    """A reduce-scatter of the last dimension and an all-gather."""
+    return [torch.cat(reduce_scatter(input_tensor, -1, topology=topology), -1)] * len(input_tensor)
+
+
+@collective("ttnn.experimental.all_reduce_async")
+def all_reduce_async(
+    input_tensor,
+    buffer_tensor=None,
+    cluster_axis=None,
+    mesh_device=None,
+    multi_device_global_semaphore=None,
+    *,
+    num_devices=None,
+    barrier_semaphores=None,
+    rs_global_semaphores=None,
+    ag_global_semaphores=None,
+    math_op=None,
+    dtype=None,
+    use_optimal_ccl_for_llama=False,
+    fp32_dest_acc=False,
+):
+    """The parameters have the order of the overload with a buffer."""
+    if math_op is not None and math_op.name != "Sum":
+        raise GoldenError(f"all_reduce_async by {math_op.name} has no golden")
+    return [_sum(input_tensor, fp32_dest_acc)] * len(input_tensor)
+
+
+@collective("ttnn.all_gather")
+def all_gather(input_tensor, dim, *, cluster_axis=None, use_l1_small_for_semaphores=False):
+    return [torch.cat(input_tensor, dim)] * len(input_tensor)
+
+
+@collective("ttnn.experimental.all_gather_async")
+def all_gather_async(
+    input_tensor,
+    dim,
+    cluster_axis=None,
+    mesh_device=None,
+    topology=None,
+    multi_device_global_semaphore=None,
+    *,
+    use_optimal_ccl_for_llama=False,
+    use_broadcast=False,
+):
+    """The parameters have the order of the overload with a cluster axis."""
+    return [torch.cat(input_tensor, dim)] * len(input_tensor)
+
+
+@collective("ttnn.reduce_scatter")
+def reduce_scatter(
+    input_tensor,
+    dim,
+    *,
+    cluster_axis=None,
+    intermediate_memory_config=None,
+    use_l1_small_for_semaphores=False,
+    topology=None,
+):
+    ring = is_ring(topology, len(input_tensor))
+    knobs = use_l1_small_for_semaphores or intermediate_memory_config is not None
+    direct = ring and not knobs and _is_direct(input_tensor[0])
+    return parts_of_sum(input_tensor, dim, ring, at_once=direct)
+
+
+@collective("ttnn.experimental.reduce_scatter_minimal_async")
+def reduce_scatter_minimal_async(
+    input_tensor,
+    persistent_output_buffers=None,
+    dim=None,
+    multi_device_global_semaphore=None,
+    *,
+    cluster_axis=None,
+    intermediate_memory_config=None,
+    topology=None,
+):
+    return parts_of_sum(input_tensor, dim, is_ring(topology, len(input_tensor)))
+
+
+@collective("ttnn.mesh_partition")
+def mesh_partition(input_tensor, dim, cluster_axis=None):
+    """The n-th chip of a group keeps the n-th part of its tensor: the inverse of all_gather."""
+    parts = len(input_tensor)
+    return [shard.chunk(parts, dim)[at].contiguous() for at, shard in enumerate(input_tensor)]

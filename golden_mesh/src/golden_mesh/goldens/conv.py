@@ -1,0 +1,344 @@
+"""Convolutions, and the weights and biases that are prepared for them.
+
+Images are [1, 1, N * H * W, C] or [N, H, W, C]. A weight is [out, in / groups, kernel height, kernel width],
+on the host or on the device. A prepared weight is [1, 1, >= kernel * in, >= out]. Its rows here have the
+order (kernel row, kernel column, input channel), with zeros between groups. A chip's order depends on the
+input's shards. The order changes no result: only convolutions read prepared weights.
+"""
+
+from itertools import product as pairs_of
+
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import product
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.activations import activate
+from golden_mesh.memory import Slot
+from golden_mesh.registry import golden
+from golden_mesh.rounding import round_to
+
+_BAND = 1 << 22  # elements of an unfolded band of rows: 16 MiB of float32
+
+
+def _tensor(value, dtypes: dict, name: str) -> tuple[torch.Tensor | None, ttnn.DataType | None]:
+    """A weight or bias that is on the host or on the device, and its dtype."""
+    if not isinstance(value, ttnn.Tensor):
+        return value, dtypes.get(name)
+    shards = [shard.to_torch() for shard in ttnn.get_device_tensors(value)]
+    if any(not torch.equal(shard, shards[0]) for shard in shards):
+        raise GoldenError(f"{name} is on the host and differs by chip: put it on the device first")
+    return shards[0], value.dtype
+
+
+def padding_of(padding) -> tuple[int, int, int, int]:
+    """(top, bottom, left, right) of [height, width] or of all four."""
+    if len(padding) == 4:
+        return tuple(padding)
+    return padding[0], padding[0], padding[1], padding[1]
+
+
+def _prepared(weight: torch.Tensor, groups: int, dtype: ttnn.DataType) -> torch.Tensor:
+    """[out, in / groups, kh, kw] -> [kh * kw * in, out], rounded as `dtype` holds it."""
+    parts = weight.float().chunk(groups)
+    rows = [part.permute(2, 3, 1, 0) for part in parts]  # [kh, kw, in / groups, out / groups]
+    height, width, inputs, outputs = rows[0].shape
+    dense = torch.zeros(height, width, inputs * groups, outputs * groups)
+    for group, part in enumerate(rows):
+        dense[:, :, group * inputs :, group * outputs :][:, :, :inputs, :outputs] = part
+    return round_to(dense.flatten(0, 2), dtype)
+
+
+def _by_group(prepared: torch.Tensor, kernel_size, inputs: int, groups: int) -> torch.Tensor:
+    """[kh * kw * in, out] -> [groups, kh * kw * in / groups, out / groups], without the zeros."""
+    taps = prepared.view(kernel_size[0] * kernel_size[1], inputs, -1)
+    blocks = taps.unflatten(2, (groups, -1)).unflatten(1, (groups, -1))  # [taps, g, in, g, out]
+    return blocks.diagonal(dim1=1, dim2=3).permute(3, 0, 1, 2).flatten(1, 2)
+
+
+def _convolved(x: torch.Tensor, weight: torch.Tensor, size, stride, dilation, kernel: Kernel):
+    """x [N, H, W, C], padded, by weight [groups, kh * kw * C / groups, out / groups] -> [N, H', W', out]."""
+    groups = len(weight)
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, size)]
+    height, width = ((n - r) // s + 1 for n, r, s in zip(x.shape[1:3], reach, stride))
+    if height <= 0 or width <= 0:
+        raise GoldenError(f"a kernel that reaches over {reach} of an image {list(x.shape[1:3])}")
+    band = max(1, _BAND // (width * weight.shape[1] * groups))
+    images = []
+    for image in x:
+        rows = []
+        for first in range(0, height, band):
+            count = min(band, height - first)
+            start = first * stride[0]
+            part = image[start : start + (count - 1) * stride[0] + reach[0]]
+            rows.append(_band(part, weight, size, stride, dilation, (count, width), kernel))
+        images.append(torch.cat(rows))
+    return torch.stack(images)
+
+
+def _band(part, weight, size, stride, dilation, extent, kernel: Kernel) -> torch.Tensor:
+    """Rows of one image [h, W, C] -> [h', W', out]: each place's neighborhood is a row of a matrix."""
+    taps = []
+    for down, right in pairs_of(range(size[0]), range(size[1])):
+        rows = part[down * dilation[0] :: stride[0]][: extent[0]]
+        taps.append(rows[:, right * dilation[1] :: stride[1]][:, : extent[1]])
+    places = torch.stack(taps, 2).flatten(0, 1)  # [h' * W', taps, C]
+    places = places.unflatten(2, (len(weight), -1)).permute(2, 0, 1, 3).flatten(2)
+    result = product(places, weight, kernel)  # [groups, h' * W', out / groups]
+    return result.transpose(0, 1).reshape(*extent, -1)
+
+
+def _with_bias(result: torch.Tensor, bias: torch.Tensor | None, kernel: Kernel) -> torch.Tensor:
+    if bias is None:
+        return result
+    row = bias.reshape(-1)[: result.shape[-1]]
+    return engine.add_in_float32_dest(result, row) if kernel.wide else engine.add(result, row)
+
+
+def _results(y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, out):
+    """The image, and the prepared weight and bias where the op returns them."""
+    if isinstance(out, Slot):
+        return y.reshape(out.shape)
+    prepared = [_enlarged(weight, out[1].shape)]
+    if len(out) == 3:
+        prepared.append(_enlarged(bias.reshape(1, -1)[:, : y.shape[-1]], out[2].shape))
+    return y.reshape(out[0].shape), *prepared
+
+
+def _enlarged(matrix: torch.Tensor, shape) -> torch.Tensor:
+    """[rows, columns] -> [1, 1, more rows, more columns], zeros around."""
+    below, right = (extent - own for extent, own in zip(shape[-2:], matrix.shape))
+    if below < 0 or right < 0:
+        raise GoldenError(f"a prepared weight {list(shape)} for a matrix {list(matrix.shape)}")
+    return F.pad(matrix, (0, right, 0, below)).reshape(shape)
+
+
+def _weight(value, dtypes, conv_config, shape: tuple[int, ...], groups: int) -> torch.Tensor:
+    """[kh * kw * in, out] of a weight of `shape`, [out, in / groups, kh, kw], or of one that is prepared."""
+    weight, dtype = _tensor(value, dtypes, "weight_tensor")
+    outputs, inputs, height, width = shape
+    if weight.shape[:2] == shape[:2] and weight[0, 0].numel() == height * width:
+        weights_dtype = getattr(conv_config, "weights_dtype", None) or dtype
+        return _prepared(weight.reshape(shape), groups, weights_dtype)
+    rows = height * width * inputs * groups
+    if weight.shape[-2] < rows or weight.shape[-1] < outputs:
+        raise GoldenError(f"weight {list(weight.shape)}: neither {list(shape)} nor prepared for it")
+    return weight.reshape(weight.shape[-2:])[:rows, :outputs]
+
+
+def _host(value) -> torch.Tensor:
+    """The input of a convolution, which may be on the host."""
+    return _tensor(value, {}, "input_tensor")[0]
+
+
+@golden("ttnn.conv2d")
+def conv2d(
+    *,
+    input_tensor,
+    weight_tensor,
+    device=None,
+    in_channels,
+    out_channels,
+    batch_size,
+    input_height,
+    input_width,
+    kernel_size,
+    stride=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    groups=1,
+    dtype=None,
+    bias_tensor=None,
+    conv_config=None,
+    compute_config=None,
+    slice_config=None,
+    return_output_dim=False,
+    return_weights_and_bias=False,
+    dtypes,
+    out,
+):
+    """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out], then conv_config.activation. groups=0 means 1."""
+    groups = max(groups, 1)
+    shape = (out_channels, in_channels // groups, *kernel_size)
+    weight = _weight(weight_tensor, dtypes, conv_config, shape, groups)
+    bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
+    x = _host(input_tensor).reshape(batch_size, input_height, input_width, -1)[..., :in_channels]
+    top, bottom, left, right = padding_of(padding)
+    x = F.pad(x.float(), (0, 0, left, right, top, bottom))
+    kernel = Kernel.of(compute_config, "HiFi4")
+    parts = _by_group(weight, kernel_size, in_channels, groups)
+    y = _with_bias(_convolved(x, parts, kernel_size, stride, dilation, kernel), bias, kernel)
+    y = activate(y.float(), getattr(conv_config, "activation", None))
+    return _results(y, weight, bias, out)
+
+
+@golden("ttnn.conv1d")
+def conv1d(
+    *,
+    input_tensor,
+    weight_tensor,
+    device=None,
+    in_channels,
+    out_channels,
+    batch_size,
+    input_length,
+    kernel_size,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    dtype=None,
+    bias_tensor=None,
+    conv_config=None,
+    compute_config=None,
+    slice_config=None,
+    return_output_dim=False,
+    return_weights_and_bias=False,
+    dtypes,
+    out,
+):
+    """[1, 1, N * L, in] -> [1, 1, N * L', out]: an image of one row."""
+    ends = (padding, padding) if isinstance(padding, int) else tuple(padding)
+    return conv2d(
+        input_tensor=input_tensor,
+        weight_tensor=weight_tensor,
+        in_channels=in_channels,
+        out_channels=out_channels,
+        batch_size=batch_size,
+        input_height=1,
+        input_width=input_length,
+        kernel_size=(1, kernel_size),
+        stride=(1, stride),
+        padding=(0, 0, *ends),
+        dilation=(1, dilation),
+        groups=groups,
+        bias_tensor=bias_tensor,
+        conv_config=conv_config,
+        compute_config=compute_config,
+        dtypes=dtypes,
+        out=out,
+    )
+
+
+@golden("ttnn.prepare_conv_weights")
+def prepare_conv_weights(
+    *,
+    weight_tensor,
+    input_memory_config=None,
+    input_layout=None,
+    weights_format,
+    in_channels,
+    out_channels,
+    batch_size=None,
+    input_height=None,
+    input_width=None,
+    kernel_size,
+    stride=None,
+    padding=None,
+    dilation=None,
+    has_bias=None,
+    groups=1,
+    device=None,
+    input_dtype=None,
+    output_dtype=None,
+    conv_config=None,
+    compute_config=None,
+    slice_config=None,
+    dtypes,
+    out,
+):
+    """A weight [out, in / groups, kh, kw] -> [1, 1, >= kh * kw * in, >= out]."""
+    if weights_format != "OIHW":
+        raise GoldenError(
+            f"ttnn.prepare_conv_weights of {weights_format!r}: only OIHW has a golden"
+        )
+    shape = (out_channels, in_channels // groups, *kernel_size)
+    return _enlarged(_weight(weight_tensor, dtypes, conv_config, shape, groups), out.shape)
+
+
+@golden("ttnn.prepare_conv_bias")
+def prepare_conv_bias(
+    *,
+    bias_tensor,
+    input_memory_config=None,
+    input_layout=None,
+    in_channels=None,
+    out_channels,
+    batch_size=None,
+    input_height=None,
+    input_width=None,
+    kernel_size=None,
+    stride=None,
+    padding=None,
+    dilation=None,
+    device=None,
+    input_dtype=None,
+    output_dtype=None,
+    groups=None,
+    conv_config=None,
+    compute_config=None,
+    slice_config=None,
+    dtypes,
+    out,
+):
+    """A bias of `out` values -> [1, 1, 1 or 32, >= out]."""
+    bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
+    return _enlarged(bias.reshape(1, -1)[:, :out_channels], out.shape)
+
+
+@golden("ttnn.conv_transpose2d")
+def conv_transpose2d(
+    *,
+    input_tensor,
+    weight_tensor,
+    device=None,
+    in_channels,
+    out_channels,
+    batch_size,
+    input_height,
+    input_width,
+    kernel_size,
+    stride=(1, 1),
+    padding=(0, 0),
+    output_padding=(0, 0),
+    dilation=(1, 1),
+    groups=1,
+    dtype=None,
+    bias_tensor=None,
+    conv_config=None,
+    compute_config=None,
+    dram_slice_config=None,
+    mirror_kernel=True,
+    return_output_dim=False,
+    dtypes,
+    out,
+):
+    """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out] of a weight [in, out / groups, kh, kw].
+
+    A convolution of the image with zeros between its pixels. mirror_kernel=False: the weight is mirrored already.
+    """
+    value, dtype = _tensor(weight_tensor, dtypes, "weight_tensor")
+    if tuple(value.shape) != (in_channels, out_channels // groups, *kernel_size):
+        raise GoldenError(
+            f"ttnn.conv_transpose2d of a prepared weight {list(value.shape)} has no golden"
+        )
+    weight = value.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    weight = weight.flip(2, 3) if mirror_kernel else weight
+    prepared = _prepared(weight, groups, getattr(conv_config, "weights_dtype", None) or dtype)
+    bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
+    x = _host(input_tensor).float().reshape(batch_size, input_height, input_width, -1)
+    height, width = ((n - 1) * s + 1 for n, s in zip((input_height, input_width), stride))
+    apart = torch.zeros(batch_size, height, width, in_channels)
+    apart[:, :: stride[0], :: stride[1]] = x[..., :in_channels]
+    top, bottom, left, right = padding_of(padding)
+    down, across = (d * (k - 1) for d, k in zip(dilation, kernel_size))
+    edges = (across - left, across - right + output_padding[1])
+    edges += (down - top, down - bottom + output_padding[0])
+    kernel = Kernel.of(compute_config, "HiFi4")
+    parts = _by_group(prepared, kernel_size, in_channels, groups)
+    y = _convolved(F.pad(apart, (0, 0, *edges)), parts, kernel_size, (1, 1), dilation, kernel)
+    y = activate(_with_bias(y, bias, kernel).float(), getattr(conv_config, "activation", None))
+    return y.reshape(out.shape)

@@ -1,0 +1,92 @@
+"""Tensors made on the device. The real op gives the shape. All chips get equal values.
+
+A constant is one expanded value: an empty cache takes no host memory until a write.
+"""
+
+import torch
+
+from golden_mesh.registry import golden
+
+
+@golden("ttnn.zeros")
+def zeros(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
+    return torch.zeros(()).expand(out.shape)
+
+
+@golden("ttnn.ones")
+def ones(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
+    return torch.ones(()).expand(out.shape)
+
+
+@golden("ttnn.full")
+def full(
+    shape,
+    fill_value,
+    dtype=None,
+    layout=None,
+    device=None,
+    memory_config=None,
+    optional_tensor=None,
+    *,
+    out,
+):
+    return torch.tensor(fill_value).expand(out.shape)
+
+
+@golden("ttnn.zeros_like")
+def zeros_like(
+    tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
+):
+    return torch.zeros(()).expand(out.shape)
+
+
+@golden("ttnn.ones_like")
+def ones_like(
+    tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
+):
+    return torch.ones(()).expand(out.shape)
+
+
+@golden("ttnn.full_like")
+def full_like(
+    tensor,
+    fill_value,
+    dtype=None,
+    layout=None,
+    device=None,
+    memory_config=None,
+    optional_tensor=None,
+    *,
+    out,
+):
+    return torch.tensor(fill_value).expand(out.shape)
+
+
+@golden("ttnn.arange")
+def arange(*bounds, start=0, end=None, step=1, dtype=None, device=None, layout=None):
+    """As range(): (end), (start, end) or (start, end, step)."""
+    if len(bounds) == 1:
+        bounds = (start, bounds[0], step)
+    elif len(bounds) == 2:
+        bounds = (*bounds, step)
+    return torch.arange(*(bounds or (start, end, step)))
+
+
+_generator = torch.Generator()  # for calls without a seed
+_generator.manual_seed(0)
+
+
+def _seeded(seed: int | None) -> torch.Generator:
+    return torch.Generator().manual_seed(seed) if seed else _generator
+
+
+@golden("ttnn.rand")
+def rand(shape, device=None, *, dtype=None, layout=None, low=0.0, high=1.0, seed=0, out):
+    """Uniform random numbers in [low, high). They are torch's: a chip's own numbers cannot be computed."""
+    return torch.rand(out.shape, generator=_seeded(seed)) * (high - low) + low
+
+
+@golden("ttnn.randn")
+def randn(shape, device=None, *, dtype=None, layout=None, seed=None, out):
+    """Normal random numbers. They are torch's: a chip's own numbers cannot be computed."""
+    return torch.randn(out.shape, generator=_seeded(seed))

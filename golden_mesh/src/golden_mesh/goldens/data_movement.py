@@ -1,0 +1,186 @@
+"""Shapes: reshaping, slicing, joining, padding, reordering."""
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import golden
+
+
+def _as(x: torch.Tensor, shape) -> torch.Tensor:
+    """View x in another shape.
+
+    A shape with fewer rows reads the first rows of each matrix: the others are padding.
+    """
+    if x.dim() >= 2 and len(shape) >= 2 and x.shape[-1] == shape[-1] and x.shape[-2] > shape[-2]:
+        if x.shape[:-2].numel() == torch.Size(shape[:-2]).numel():
+            x = x[..., : shape[-2], :]
+    if x.numel() != torch.Size(shape).numel():
+        raise GoldenError(
+            f"{list(x.shape)} cannot be read as {list(shape)}: the padding would become part of it"
+        )
+    return x.reshape(shape)
+
+
+@golden("ttnn.reshape", view=True)
+def reshape(
+    input_tensor, *shapes, shape=None, logical_shape=None, padded_shape=None, pad_value=None, out
+):
+    """Two overloads: (tensor, shape) and (tensor, logical shape, padded shape)."""
+    return _as(input_tensor, out.shape)
+
+
+@golden("ttnn.view", "ttnn.experimental.view", view=True)
+def view(input_tensor, *shapes, shape=None, out):
+    return _as(input_tensor, out.shape)
+
+
+@golden("ttnn.reshape_on_device", view=True)
+def reshape_on_device(input_tensor, W, Z, Y, X, *, out):
+    return _as(input_tensor, out.shape)
+
+
+@golden("ttnn.unsqueeze", "ttnn.squeeze", view=True)
+def unsqueeze(input_tensor, dim=None, *, out):
+    return _as(input_tensor, out.shape)
+
+
+@golden("ttnn.unsqueeze_to_4D", view=True)
+def unsqueeze_to_4d(tensor, *, out):
+    return _as(tensor, out.shape)
+
+
+@golden("ttnn.slice", pads="pad_value")
+def slice_(
+    input_tensor,
+    slice_start=None,
+    slice_end=None,
+    slice_step=None,
+    *,
+    starts=None,
+    ends=None,
+    steps=None,
+    pad_value=None,
+    slice_dim=None,
+    num_devices=None,
+):
+    """input_tensor[start:end:step, ...], copied: a view would keep the whole tensor's memory.
+
+    If starts and ends are tensors, the library takes the result's shape from slice_dim and num_devices.
+    """
+    start, end, step = (
+        _numbers(a if a is not None else b)
+        for a, b in ((slice_start, starts), (slice_end, ends), (slice_step, steps))
+    )
+    step = step or [1] * len(start)
+    return input_tensor[tuple(map(slice, start, end, step))].clone()
+
+
+def _numbers(value) -> list[int] | None:
+    return value if value is None else [int(v) for v in value]
+
+
+@golden("ttnn.concat")
+def concat(tensors, dim=0, *, groups=1):
+    """groups: each tensor is cut into so many parts. The first parts come first, then the second parts."""
+    if groups == 1:
+        return torch.cat(list(tensors), dim)
+    dim %= tensors[0].dim()
+    return torch.cat([x.unflatten(dim, (groups, -1)) for x in tensors], dim + 1).flatten(
+        dim, dim + 1
+    )
+
+
+@golden("ttnn.split")
+def split(input_tensor, split_size, dim=0):
+    return tuple(part.clone() for part in input_tensor.split(split_size, dim))
+
+
+@golden("ttnn.chunk")
+def chunk(input_tensor, chunks, dim):
+    return tuple(part.clone() for part in input_tensor.chunk(chunks, dim))
+
+
+@golden("ttnn.pad")
+def pad(
+    input_tensor,
+    *positional,
+    padding=None,
+    output_padded_shape=None,
+    input_tensor_start=None,
+    value=None,
+):
+    """Two overloads: (tensor, [(before, after), ...], value) and (tensor, shape, start, value)."""
+    if padding is None and output_padded_shape is None:
+        if len(positional) + (value is not None) == 2:
+            padding = positional[0]
+        else:
+            output_padded_shape, input_tensor_start = positional[:2]
+    if value is None:
+        value = positional[-1]
+    if input_tensor.dtype == torch.bfloat16:  # -3.4e38 becomes -inf, as in the library
+        value = torch.tensor(value, dtype=torch.float32).bfloat16().item()
+    if padding is None:
+        extents = zip(input_tensor_start, input_tensor.shape, output_padded_shape)
+        padding = [(start, new - old - start) for start, old, new in extents]
+    return F.pad(
+        input_tensor, [extent for pair in reversed(list(padding)) for extent in pair], value=value
+    )
+
+
+@golden("ttnn.permute")
+def permute(input_tensor, dims, pad_value=0.0):
+    return input_tensor.permute(tuple(dims)).contiguous()
+
+
+@golden("ttnn.transpose")
+def transpose(input_tensor, dim1, dim2, pad_value=0.0):
+    return input_tensor.transpose(dim1, dim2).contiguous()
+
+
+@golden("ttnn.repeat")
+def repeat(input_tensor, repeat_dims):
+    return input_tensor.repeat(tuple(repeat_dims))
+
+
+@golden("ttnn.repeat_interleave")
+def repeat_interleave(input_tensor, repeats, dim):
+    return input_tensor.repeat_interleave(repeats, dim)
+
+
+@golden("ttnn.expand")
+def expand(input_tensor, output_shape):
+    return input_tensor.expand(tuple(output_shape)).contiguous()
+
+
+@golden("ttnn.experimental.broadcast_to")
+def broadcast_to(input, output_shape):
+    return input.expand(tuple(output_shape)).contiguous()
+
+
+@golden("ttnn.experimental.transpose_rm")
+def transpose_rm(input):
+    return input.transpose(-1, -2).contiguous()
+
+
+@golden("ttnn.experimental.convert_to_chw")
+def convert_to_chw(input, *, dtype=None):
+    """[1, 1, H * W, C] -> [1, 1, C, H * W]"""
+    return input.transpose(-1, -2).contiguous()
+
+
+@golden("ttnn.roll")
+def roll(input_tensor, shifts, dim=None):
+    """Rotate along dim. Without a dim the tensor is one row."""
+    return torch.roll(input_tensor, shifts, dim)
+
+
+@golden("ttnn.stack")
+def stack(input_tensors, dim):
+    return torch.stack(list(input_tensors), dim)
+
+
+@golden("ttnn.experimental.slice_write", writes="output_tensor")
+def slice_write(input_tensor, output_tensor, start, end, step, *, store):
+    """output_tensor[start:end:step, ...] = input_tensor"""
+    output_tensor[tuple(map(slice, start, end, step))] = store(input_tensor)

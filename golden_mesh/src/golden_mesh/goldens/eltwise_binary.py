@@ -1,0 +1,263 @@
+"""Elementwise ops of two operands, each a tensor or a number.
+
+Each operand and the result may have activations: silu(a) * b is one op. The names of the operands differ
+between ops: input_tensor_a and input_tensor_b, input_a and input_b, and input_b or value for a number.
+
+Without a float32 tensor dest holds bfloat16, and an operand's activation is rounded to bfloat16 before the
+op. The matrix engine computes sums and differences. The vector unit computes the rest, and rounds to nearest
+even. (The matrix engine also multiplies block floats. The rounding to a block float hides the difference.)
+"""
+
+from functools import partial
+from typing import Callable
+
+import torch
+import ttnn
+
+from golden_mesh.arithmetic import engine
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.activations import activate_all, wide
+from golden_mesh.registry import golden
+
+Operand = "torch.Tensor | float | int"
+
+
+def _tensor(value: Operand, other: Operand) -> torch.Tensor:
+    """A number in the dtype of the other operand: bfloat16, or float32, or an integer beside integers."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if (
+        isinstance(value, int)
+        or not isinstance(other, torch.Tensor)
+        or other.dtype != torch.bfloat16
+    ):
+        return torch.full(
+            (), value, dtype=torch.float32 if isinstance(value, float) else other.dtype
+        )
+    return torch.full((), value, dtype=torch.bfloat16)
+
+
+def _operand(x: torch.Tensor, activations, in_float32: bool) -> torch.Tensor:
+    return _as_dest(activate_all(wide(x), activations), in_float32) if activations else x
+
+
+def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
+    return x.bfloat16() if x.is_floating_point() and not in_float32 else x
+
+
+def compute(
+    function: Callable,
+    a: Operand,
+    b: Operand,
+    activations,
+    a_activations,
+    b_activations,
+    out_dtype=None,
+):
+    """function(a, b) with its activations. Dest holds float32 if one of the three tensors is float32."""
+    a, b = _tensor(a, b), _tensor(b, a)
+    in_float32 = torch.float32 in (a.dtype, b.dtype) or out_dtype == ttnn.float32
+    a, b = _operand(a, a_activations, in_float32), _operand(b, b_activations, in_float32)
+    engines = _ENGINE.get(function) if _for_engine(a, b, out_dtype) else None
+    result = engines(a, b) if engines else function(wide(a), wide(b))
+    if engines and out_dtype != ttnn.float32:
+        result = engine.to_bfloat16(result).bfloat16()
+    if activations:
+        result = activate_all(
+            result.float() if result.dtype == torch.bool else wide(result), activations
+        )
+    if not engines and out_dtype == ttnn.bfloat16 and result.dtype == torch.float32:
+        return result.bfloat16()  # by the vector unit: ties to even
+    return _as_dest(result, in_float32)
+
+
+def _for_engine(a: torch.Tensor, b: torch.Tensor, out_dtype) -> bool:
+    """Whether the matrix engine adds the two: not two float32, integers, or two bfloat16 to a float32."""
+    if out_dtype == ttnn.float32 and torch.float32 not in (a.dtype, b.dtype):
+        return False
+    return torch.bfloat16 in (a.dtype, b.dtype) and a.is_floating_point() and b.is_floating_point()
+
+
+def in_double(function: Callable) -> Callable:
+    """torch's function in float64: its float32 form computes a tensor's last elements with other code."""
+    return lambda a, b: function(a.double(), b.double()).float()
+
+
+def squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a - b) ** 2
+
+
+def logical_and(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a != 0) & (b != 0)
+
+
+def logical_or(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a != 0) | (b != 0)
+
+
+def logical_xor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a != 0) ^ (b != 0)
+
+
+def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return b - a
+
+
+_ENGINE = {
+    torch.add: engine.add_in_float32_dest,
+    torch.sub: engine.subtract_in_float32_dest,
+}
+
+
+def _binary(function: Callable) -> Callable:
+    def op(
+        input_tensor_a,
+        input_tensor_b,
+        *,
+        dtype=None,
+        fast_and_approximate_mode=None,
+        activations=(),
+        input_tensor_a_activations=(),
+        input_tensor_b_activations=(),
+        out,
+    ):
+        return compute(
+            function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+            input_tensor_b_activations, out.dtype,
+        )  # fmt: skip
+
+    return op
+
+
+for _name, _function in {
+    "add": torch.add,
+    "subtract": torch.sub,
+    "multiply": torch.mul,
+    "squared_difference": squared_difference,
+    "logical_and": logical_and,
+    "logical_or": logical_or,
+    "logical_xor": logical_xor,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "gcd": torch.gcd,
+    "lcm": torch.lcm,
+    "ldexp": torch.ldexp,
+    "logaddexp": in_double(torch.logaddexp),
+    "logaddexp2": in_double(torch.logaddexp2),
+    "xlogy": in_double(torch.xlogy),
+}.items():
+    golden(f"ttnn.{_name}")(_binary(_function))
+
+
+def _binary_with_input_b(function: Callable) -> Callable:
+    def op(
+        input_tensor_a,
+        input_tensor_b=None,
+        *,
+        input_b=None,
+        dtype=None,
+        fast_and_approximate_mode=None,
+        activations=(),
+        input_tensor_a_activations=(),
+        input_tensor_b_activations=(),
+        out,
+    ):
+        other = input_b if input_tensor_b is None else input_tensor_b
+        return compute(
+            function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
+            out.dtype,
+        )  # fmt: skip
+
+    return op
+
+
+@golden("ttnn.remainder")
+def remainder(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    """The remainder of a / b with b's sign. A number is not rounded to bfloat16."""
+    function = torch.remainder
+    if isinstance(input_tensor_b, float):
+        function = lambda a, _: torch.remainder(a, input_tensor_b)  # noqa: E731
+    return compute(
+        function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+        input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
+
+
+@golden("ttnn.bias_gelu")
+def bias_gelu(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    fast_and_approximate_mode=False,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    """gelu(a + b)"""
+    if fast_and_approximate_mode:
+        raise GoldenError(
+            "ttnn.bias_gelu by a table has no golden: leave out fast_and_approximate_mode"
+        )
+    return compute(
+        torch.add, input_tensor_a, input_tensor_b, ["gelu", *activations], input_tensor_a_activations,
+        input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
+
+
+golden("ttnn.maximum")(_binary_with_input_b(torch.maximum))
+golden("ttnn.minimum")(_binary_with_input_b(torch.minimum))
+golden("ttnn.rsub")(_binary_with_input_b(reverse_subtract))
+
+
+@golden("ttnn.div", "ttnn.divide")
+def div(
+    input_tensor_a,
+    input_tensor_b=None,
+    *,
+    value=None,
+    fast_and_approximate_mode=None,
+    rounding_mode=None,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    """a / b; rounding_mode "trunc" or "floor" as in torch."""
+    other = value if input_tensor_b is None else input_tensor_b
+    return compute(
+        partial(torch.div, rounding_mode=rounding_mode), input_tensor_a, other, activations,
+        input_tensor_a_activations, input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
+
+
+@golden("ttnn.pow")
+def power(
+    input_tensor,
+    exponent,
+    *,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    return compute(
+        torch.pow, input_tensor, exponent, activations, input_tensor_a_activations, input_tensor_b_activations,
+        out.dtype,
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""Bit operations on integers, and quantization: q = round(x / scale) + zero point.
+
+Quantization works for a whole tensor or, along an axis, for each channel.
+
+torch's int32 holds uint16, and its int64 holds uint32. The packer cuts off the other bits. A shift by 32
+places or more, or by a negative number, gives zero. The arithmetic right shift then gives the sign.
+"""
+
+from typing import Callable
+
+import torch
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.eltwise_binary import compute
+from golden_mesh.registry import golden
+
+BITS = 32
+_CUT = (1 << BITS) - 1
+
+
+def _shifted(shift: Callable, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    valid = (places >= 0) & (places < BITS)
+    return torch.where(valid, shift(x.long(), torch.where(valid, places, 0).long()), 0)
+
+
+def _to_int32(x: torch.Tensor) -> torch.Tensor:
+    """The lower 32 bits of an int64, read as an int32."""
+    return ((x & _CUT) ^ (1 << (BITS - 1))) - (1 << (BITS - 1))
+
+
+def left_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    shifted = _shifted(torch.bitwise_left_shift, x, places)
+    return _to_int32(shifted).int() if x.dtype == torch.int32 else shifted
+
+
+def arithmetic_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    shifted = x.long() >> places.clamp(0, BITS - 1).long()
+    return torch.where(places >= 0, shifted, 0).to(x.dtype)
+
+
+def logical_right_shift(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """A right shift that fills with zeros, also for a negative number."""
+    return _to_int32(_shifted(torch.bitwise_right_shift, x.long() & _CUT, places)).to(x.dtype)
+
+
+def _bitwise(function: Callable) -> Callable:
+    def op(
+        input_tensor_a,
+        input_tensor_b=None,
+        *,
+        input_b=None,
+        activations=(),
+        input_tensor_a_activations=(),
+        input_tensor_b_activations=(),
+        out,
+    ):
+        other = input_b if input_tensor_b is None else input_tensor_b
+        return compute(
+            function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
+            out.dtype,
+        )  # fmt: skip
+
+    return op
+
+
+golden("ttnn.bitwise_and")(_bitwise(torch.bitwise_and))
+golden("ttnn.bitwise_or")(_bitwise(torch.bitwise_or))
+golden("ttnn.bitwise_xor")(_bitwise(torch.bitwise_xor))
+golden("ttnn.bitwise_left_shift", "ttnn.logical_left_shift")(_bitwise(left_shift))
+golden("ttnn.bitwise_right_shift")(_bitwise(arithmetic_right_shift))
+
+
+@golden("ttnn.logical_right_shift")
+def logical_right_shift_op(
+    input_tensor_a,
+    input_tensor_b,
+    *,
+    dtype=None,
+    activations=(),
+    input_tensor_a_activations=(),
+    input_tensor_b_activations=(),
+    out,
+):
+    return compute(
+        logical_right_shift, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
+        input_tensor_b_activations, out.dtype,
+    )  # fmt: skip
+
+
+_WIDTH = {  # dtype -> the torch dtype that reads its bits
+    "BFLOAT16": torch.int16,
+    "UINT16": torch.int16,
+    "FLOAT32": torch.int32,
+    "INT32": torch.int32,
+    "UINT32": torch.int32,
+}
+_FLOATS = {"BFLOAT16": torch.bfloat16, "FLOAT32": torch.float32}
+
+
+@golden("ttnn.bitcast")
+def bitcast(input_tensor, dtype, *, dtypes):
+    """Return the tensor's bits read as another dtype."""
+    source, target = dtypes["input_tensor"].name, dtype.name
+    if _WIDTH.get(source) is None or _WIDTH.get(source) != _WIDTH.get(target):
+        raise GoldenError(f"ttnn.bitcast of {source} to {target} has no golden")
+    holder = _WIDTH[source]
+    if source in _FLOATS:
+        bits = input_tensor.view(holder)
+    else:
+        bits = input_tensor.long().to(holder)  # wraps round
+    return bits.view(_FLOATS[target]) if target in _FLOATS else bits
+
+
+Parameter = "torch.Tensor | float | int"
+
+
+def _along(parameter: Parameter, x: torch.Tensor, axis: int | None) -> Parameter:
+    """Return a scale or zero point in a shape that broadcasts to x.
+
+    It is a number, or a number for each place along the axis.
+    """
+    if not isinstance(parameter, torch.Tensor):
+        return parameter
+    if axis is None:
+        return parameter.reshape(())
+    return parameter.reshape(*(-1 if d == axis % x.dim() else 1 for d in range(x.dim()))).float()
+
+
+@golden("ttnn.quantize")
+def quantize(input_tensor, scale, zero_point, *, axis=None, dtype=None):
+    scale, zero_point = (_along(p, input_tensor, axis) for p in (scale, zero_point))
+    return torch.round(input_tensor.float() / scale + zero_point)
+
+
+@golden("ttnn.dequantize")
+def dequantize(input_tensor, scale, zero_point, *, axis=None, dtype=None):
+    scale, zero_point = (_along(p, input_tensor, axis) for p in (scale, zero_point))
+    return (input_tensor.float() - zero_point) * scale
+
+
+@golden("ttnn.requantize")
+def requantize(
+    input_tensor, in_scale, in_zero_point, out_scale, out_zero_point, *, axis=None, dtype=None
+):
+    """From one scale and zero point to another."""
+    in_scale, in_zero_point, out_scale, out_zero_point = (
+        _along(p, input_tensor, axis) for p in (in_scale, in_zero_point, out_scale, out_zero_point)
+    )
+    return torch.round(
+        (input_tensor.float() - in_zero_point) * (in_scale / out_scale) + out_zero_point
+    )

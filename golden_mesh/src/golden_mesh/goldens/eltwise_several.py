@@ -1,0 +1,247 @@
+"""Elementwise functions of several tensors without activations, gated units, and two ops of Mamba."""
+
+from functools import partial
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import PHASES, Kernel
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.activations import activate, wide
+from golden_mesh.goldens.eltwise_binary import Operand, compute
+from golden_mesh.goldens.eltwise_unary import as_dest, gelu
+from golden_mesh.registry import golden
+
+_NEXT = 1.19209e-7  # ttnn's constant for Wormhole: the smallest step at 1
+
+
+def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
+    """function(*operands) in float32, rounded as dest holds it.
+
+    Integers stay integers. Numbers are not rounded.
+    """
+    tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+    widest = next((x for x in tensors if x.dtype == torch.float32), tensors[0])
+    return as_dest(function(*(wide(x) for x in operands)), widest)
+
+
+@golden("ttnn.addalpha")
+def addalpha(input_tensor_a, input_tensor_b, alpha):
+    return _in_float32(lambda a, b: a + alpha * b, input_tensor_a, input_tensor_b)
+
+
+@golden("ttnn.subalpha")
+def subalpha(input_tensor_a, input_tensor_b, alpha):
+    return _in_float32(lambda a, b: a - alpha * b, input_tensor_a, input_tensor_b)
+
+
+@golden("ttnn.atan2")
+def atan2(input_tensor_a, input_tensor_b):
+    return _in_float32(
+        lambda a, b: torch.atan2(a.double(), b.double()).float(), input_tensor_a, input_tensor_b
+    )
+
+
+@golden("ttnn.hypot")
+def hypot(input_tensor_a, input_tensor_b):
+    return _in_float32(
+        lambda a, b: torch.hypot(a.double(), b.double()).float(), input_tensor_a, input_tensor_b
+    )
+
+
+@golden("ttnn.isclose")
+def isclose(input_tensor_a, input_tensor_b, *, rtol=1e-5, atol=1e-8, equal_nan=False):
+    return torch.isclose(wide(input_tensor_a), wide(input_tensor_b), rtol, atol, equal_nan)
+
+
+@golden("ttnn.nextafter")
+def nextafter(input_tensor_a, input_tensor_b):
+    """a moved by 2**-23 towards b. The library builds the op so. torch gives the next float instead."""
+    above, below = (compute(f, input_tensor_a, _NEXT, (), (), ()) for f in (torch.add, torch.sub))
+    a, b = wide(input_tensor_a), wide(input_tensor_b)
+    return torch.where(a < b, wide(below), torch.where(a > b, wide(above), a))
+
+
+@golden("ttnn.div_no_nan")
+def div_no_nan(input_tensor_a, input_tensor_b=None, *, value=None):
+    """a / b, and 0 where b is 0."""
+    other = value if input_tensor_b is None else input_tensor_b
+    return _in_float32(_div_no_nan, input_tensor_a, other)
+
+
+def _div_no_nan(a: torch.Tensor, b: Operand) -> torch.Tensor:
+    return torch.where(torch.as_tensor(b == 0), 0.0, a / b)
+
+
+@golden("ttnn.floor_div")
+def floor_div(input_tensor_a, input_tensor_b=None, *, value=None):
+    other = value if input_tensor_b is None else input_tensor_b
+    return _in_float32(lambda a, b: torch.floor(a / b), input_tensor_a, other)
+
+
+@golden("ttnn.fmod")
+def fmod(input_tensor_a, input_tensor_b=None, *, scalar=None):
+    """The remainder of a / b with a's sign."""
+    return _in_float32(
+        torch.fmod, input_tensor_a, scalar if input_tensor_b is None else input_tensor_b
+    )
+
+
+@golden("ttnn.addcmul")
+def addcmul(input_a, input_b, input_c, *, value=1.0):
+    """a + value * b * c"""
+    return _in_float32(lambda a, b, c: a + value * b * c, input_a, input_b, input_c)
+
+
+@golden("ttnn.addcdiv")
+def addcdiv(input_a, input_b, input_c, *, value=1.0):
+    """a + value * b / c"""
+    return _in_float32(lambda a, b, c: a + value * b / c, input_a, input_b, input_c)
+
+
+@golden("ttnn.lerp")
+def lerp(input, end, weight):
+    """input + weight * (end - input)"""
+    return _in_float32(lambda a, b, w: a + w * (b - a), input, end, weight)
+
+
+@golden("ttnn.mac")
+def mac(input_tensor_a, input_tensor_b, input_tensor_c):
+    """a * b + c. The overloads with numbers have other names: give numbers by position."""
+    return _in_float32(lambda a, b, c: a * b + c, input_tensor_a, input_tensor_b, input_tensor_c)
+
+
+@golden("ttnn.snake_beta")
+def snake_beta(input_tensor, alpha, beta):
+    """x + sin(alpha * x)^2 / beta"""
+    return _in_float32(lambda x, a, b: x + torch.sin(a * x) ** 2 / b, input_tensor, alpha, beta)
+
+
+@golden("ttnn.clamped_silu_glu")
+def clamped_silu_glu(gate, up, limit):
+    """silu(gate, at most limit) * up, within -limit and limit"""
+
+    def function(g, u):
+        g = g.clamp(max=limit)
+        return g / (1 + torch.exp(-g)) * u.clamp(-limit, limit)
+
+    return _in_float32(function, gate, up)
+
+
+@golden("ttnn.prelu")
+def prelu(input_tensor_a, weight):
+    """x, or weight * x for negative x. weight: a number, a list of one, or a tensor of one value a channel
+    (dim 1).
+    """
+    if isinstance(weight, (list, tuple)):
+        if len(weight) != 1:
+            raise GoldenError(
+                f"ttnn.prelu with a list of {len(weight)} weights has no golden: give a tensor"
+            )
+        weight = weight[0]
+    elif isinstance(weight, torch.Tensor):
+        weight = weight.reshape(-1, *[1] * (input_tensor_a.dim() - 2))
+    return _in_float32(lambda x, w: torch.where(x < 0, w * x, x), input_tensor_a, weight)
+
+
+@golden("ttnn.polyval")
+def polyval(input_tensor_a, coeffs):
+    """A polynomial. coeffs begins with the coefficient of the highest power."""
+
+    def function(x):
+        result = torch.zeros_like(x)
+        for coefficient in coeffs:
+            result = result * x + coefficient
+        return result
+
+    return _in_float32(function, input_tensor_a)
+
+
+@golden("ttnn.outer")
+def outer(input_tensor_a, input_tensor_b):
+    """All products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]."""
+    return _in_float32(
+        lambda a, b: a.unsqueeze(-1) * b.unsqueeze(-2), input_tensor_a, input_tensor_b
+    )
+
+
+_REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}
+
+
+@golden("ttnn.l1_loss")
+def l1_loss(input_reference, input_prediction, *, reduction=None):
+    reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
+    return _in_float32(lambda a, b: reduce((a - b).abs()), input_reference, input_prediction)
+
+
+@golden("ttnn.mse_loss")
+def mse_loss(input_reference, input_prediction, *, reduction=None):
+    reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
+    return _in_float32(lambda a, b: reduce((a - b) ** 2), input_reference, input_prediction)
+
+
+_BROADCAST = {"ADD": torch.add, "SUB": torch.sub, "MUL": torch.mul}
+
+
+@golden("ttnn.bcast")
+def bcast(input_a, input_b, math_op, dim, *, out):
+    """a + b, a - b or a * b. b broadcasts one row, one column or one element (dim)."""
+    return compute(_BROADCAST[math_op.name], input_a, input_b, (), (), (), out.dtype)
+
+
+def _gated(x: torch.Tensor, dim: int, activation: Callable, out) -> torch.Tensor:
+    """x [..., S, 2 * W] -> [..., S padded to a tile, W]. The activation is a separate op: its result is
+    rounded.
+
+    On a chip the last tile's rows hold x's padding, gated. Here they are zeros.
+    """
+    values, gate = x.chunk(2, dim)
+    result = as_dest(wide(values) * wide(as_dest(activation(wide(gate)), x)), x)
+    return F.pad(result, (0, 0, 0, out.shape[-2] - result.shape[-2]))
+
+
+def _glu(name: str) -> Callable:
+    def op(input_tensor, dim=-1, *, out):
+        return _gated(input_tensor, dim, partial(activate, activation=name), out)
+
+    return op
+
+
+golden("ttnn.glu")(_glu("sigmoid"))
+golden("ttnn.reglu")(_glu("relu"))
+golden("ttnn.swiglu")(_glu("silu"))
+
+
+@golden("ttnn.geglu")
+def geglu(input_tensor, dim=-1, *, variant=None, out):
+    return _gated(input_tensor, dim, partial(gelu, variant=variant), out)
+
+
+STATE = 32
+
+
+def _kernel(fidelity) -> Kernel:
+    return Kernel(PHASES[getattr(fidelity, "name", "HiFi4")], wide=False)
+
+
+@golden("ttnn.experimental.repeat_and_interleave_eltwise_mul")
+def repeat_and_interleave_eltwise_mul(a, b, *, dtype=None, math_fidelity=None, out):
+    """a [..., 32], repeated for each channel, times b [..., channels], each element 32 times -> [...,
+    channels * 32].
+
+    Either operand may have the full width already.
+    """
+    width = out.shape[-1]
+    if a.shape[-1] == STATE:
+        a = a.repeat(1, 1, 1, width // STATE)
+    if b.shape[-1] * STATE == width:
+        b = b.repeat_interleave(STATE, -1)
+    return engine.multiply(a, b, _kernel(math_fidelity))
+
+
+@golden("ttnn.experimental.hc_sum_reduce")
+def hc_sum_reduce(input, *, dtype=None, math_fidelity=None):
+    """Sums of 32 neighbors, [..., channels * 32] -> [..., channels]."""
+    return engine.source_b(input, _kernel(math_fidelity)).unflatten(-1, (-1, STATE)).sum(-1)

@@ -1,0 +1,243 @@
+"""Elementwise functions of one tensor, and selections.
+
+The vector unit computes in float32. For a bfloat16 tensor it rounds the result to bfloat16 in dest. Many
+functions are ttnn's own golden functions in float64. In float32 some of torch's functions compute a tensor's
+last elements with other code.
+"""
+
+from inspect import Parameter, Signature
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.activations import PLAIN, activate, wide
+from golden_mesh.registry import golden
+from golden_mesh.versions import library_golden
+
+_UNARY = {  # ttnn op -> UnaryOpType
+    "abs": "ABS",
+    "ceil": "CEIL",
+    "cos": "COS",
+    "eqz": "EQZ",
+    "erf": "ERF",
+    "exp": "EXP",
+    "exp2": "EXP2",
+    "expm1": "EXPM1",
+    "floor": "FLOOR",
+    "gez": "GEZ",
+    "gtz": "GTZ",
+    "hardsigmoid": "HARDSIGMOID",
+    "hardswish": "HARDSWISH",
+    "identity": "IDENTITY",
+    "lez": "LEZ",
+    "log": "LOG",
+    "log10": "LOG10",
+    "log1p": "LOG1P",
+    "log2": "LOG2",
+    "log_sigmoid": "LOGSIGMOID",
+    "logical_not": "LOGICAL_NOT_UNARY",
+    "ltz": "LTZ",
+    "mish": "MISH",
+    "neg": "NEG",
+    "nez": "NEZ",
+    "reciprocal": "RECIP",
+    "relu": "RELU",
+    "relu6": "RELU6",
+    "rsqrt": "RSQRT",
+    "sigmoid": "SIGMOID",
+    "sigmoid_accurate": "SIGMOID",
+    "sign": "SIGN",
+    "silu": "SILU",
+    "sin": "SIN",
+    "sqrt": "SQRT",
+    "square": "SQUARE",
+    "swish": "SILU",
+    "tan": "TAN",
+    "tanh": "TANH",
+}
+
+
+def _unary(function: Callable) -> Callable:
+    def op(input_tensor, fast_and_approximate_mode=False, *, mode=None, vector_mode=4):
+        return as_dest(function(wide(input_tensor)), input_tensor)
+
+    return op
+
+
+def as_dest(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """A result of `x` as dest holds it."""
+    return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
+
+
+for _name, _type in _UNARY.items():
+    golden(f"ttnn.{_name}")(_unary(PLAIN[_type]))
+
+
+@golden("ttnn.gelu")
+def gelu(input_tensor, *, variant=None, fast_and_approximate_mode=False):
+    """Exact gelu, or gelu by tanh if the variant is Tanh.
+
+    FastLut's table has errors of one per cent: it is refused.
+    """
+    name = getattr(variant, "name", "Accurate")
+    if fast_and_approximate_mode or name not in ("Accurate", "Tanh"):
+        raise GoldenError(
+            f"ttnn.gelu by a table ({name}) has no golden: use GeluVariant.Accurate or GeluVariant.Tanh"
+        )
+    return as_dest(
+        PLAIN["GELU_TANH" if name == "Tanh" else "GELU"](wide(input_tensor)), input_tensor
+    )
+
+
+@golden("ttnn.where")
+def where(predicate, true_value, false_value):
+    return torch.where(predicate != 0, wide(true_value), wide(false_value))
+
+
+@golden("ttnn.clamp", "ttnn.clip")
+def clamp(input_tensor, min=None, max=None):
+    return torch.clamp(wide(input_tensor), wide(min), wide(max))
+
+
+@golden("ttnn.unary_chain")
+def unary_chain(input_tensor, ops_chain):
+    x = wide(input_tensor)
+    for function in ops_chain:
+        x = wide(as_dest(activate(x, function), input_tensor))
+    return x
+
+
+_PLAIN = (
+    "asinh atan cbrt cosh deg2rad digamma erfc erfinv frac hardmish i0 isfinite isinf isnan isneginf isposinf "
+    "lgamma multigammaln rad2deg signbit sinh softsign tanhshrink trunc"
+).split()
+# op -> its parameters after the tensor: positional names, then keyword names. ttnn's golden functions have
+# the op's defaults for parameters that a call leaves out.
+_WITH_PARAMETERS = {
+    "celu": ((), ("alpha",)),
+    "elu": ((), ("alpha",)),
+    "fill": (("fill_value",), ()),
+    "hardshrink": ((), ("lambd",)),
+    "hardtanh": ((), ("min_val", "max_val")),
+    "heaviside": (("value",), ()),
+    "logit": ((), ("eps",)),
+    "polygamma": (("k",), ()),
+    "relu_max": (("upper_limit",), ()),
+    "relu_min": (("lower_limit",), ()),
+    "round": ((), ("decimals",)),
+    "rpow": (("exponent",), ()),
+    "softshrink": ((), ("lambd",)),
+    "threshold": (("threshold", "value"), ()),
+    "xielu": ((), ("alpha_p", "alpha_n")),
+}
+
+
+def _compute(function: Callable, x: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+    """function(x) in float64, rounded as dest holds it. Integers and truth values are not rounded."""
+    result = function(x.double(), *args, **kwargs)
+    return (
+        as_dest(result.float(), x)
+        if x.is_floating_point() and result.is_floating_point()
+        else result
+    )
+
+
+def _by_rule(name: str, positional: tuple[str, ...] = (), keywords: tuple[str, ...] = ()) -> None:
+    function = library_golden(name)
+    if function is None:
+        return
+
+    def op(input_tensor, *args, **kwargs):
+        return _compute(function, input_tensor, *args, **kwargs)
+
+    names = [(n, Parameter.POSITIONAL_OR_KEYWORD) for n in ("input_tensor", *positional)]
+    names += [(n, Parameter.KEYWORD_ONLY) for n in keywords]
+    op.__signature__ = Signature([Parameter(n, kind) for n, kind in names])
+    golden(f"ttnn.{name}")(op)
+
+
+for _name in _PLAIN:
+    _by_rule(_name)
+for _name, _parameters in _WITH_PARAMETERS.items():
+    _by_rule(_name, *_parameters)
+
+
+# ttnn's own functions of these differ between versions: 0.77.0 ignores the parameters and has no i1.
+@golden("ttnn.i1")
+def i1(input_tensor):
+    """The chip limits its input to +-88.5."""
+    return _compute(torch.special.i1, input_tensor.clamp(-88.5, 88.5))
+
+
+@golden("ttnn.leaky_relu")
+def leaky_relu(input_tensor, negative_slope=0.01):
+    return _compute(lambda x: torch.where(x >= 0, x, x * negative_slope), input_tensor)
+
+
+@golden("ttnn.selu")
+def selu(input_tensor, *, scale=1.0507009873554804934193349852946, alpha=1.673259973526001):
+    return _compute(lambda x: scale * torch.where(x >= 0, x, alpha * torch.expm1(x)), input_tensor)
+
+
+@golden("ttnn.softplus")
+def softplus(input_tensor, *, beta=1.0, threshold=20.0):
+    return _compute(lambda x: F.softplus(x, beta, threshold), input_tensor)
+
+
+def _with_domain(function: Callable) -> Callable:
+    """Outside of the function's domain a bfloat16 result is +infinity, and a float32 result is NaN."""
+
+    def op(input_tensor):
+        result = _compute(function, input_tensor)
+        if input_tensor.dtype != torch.bfloat16:
+            return result
+        return result.masked_fill(result.isnan() & ~input_tensor.isnan(), torch.inf)
+
+    return op
+
+
+for _function in (torch.acos, torch.acosh, torch.asin, torch.atanh):
+    golden(f"ttnn.{_function.__name__}")(_with_domain(_function))
+
+
+@golden("ttnn.rdiv")
+def rdiv(input_tensor, value, *, rounding_mode=None):
+    """value / x. ttnn's golden function ignores the rounding mode."""
+    return _compute(
+        lambda x: torch.div(torch.full_like(x, value), x, rounding_mode=rounding_mode), input_tensor
+    )
+
+
+@golden("ttnn.bitwise_not")
+def bitwise_not(input_tensor):
+    return ~input_tensor
+
+
+@golden("ttnn.logical_not_", writes="input_tensor")
+def logical_not_(input_tensor, *, store):
+    input_tensor.copy_(store(input_tensor == 0))
+
+
+@golden("ttnn.normalize_hw")
+def normalize_hw(input_tensor):
+    """(x - mean) / std of each matrix."""
+    return _compute(lambda x: _normalized(x, (-2, -1)), input_tensor)
+
+
+@golden("ttnn.normalize_global")
+def normalize_global(input_tensor):
+    """(x - mean) / std of the whole tensor."""
+    return _compute(lambda x: _normalized(x, tuple(range(x.dim()))), input_tensor)
+
+
+def _normalized(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True, correction=0)
+
+
+@golden("ttnn.alt_complex_rotate90")
+def alt_complex_rotate90(input_tensor):
+    """Neighboring pairs (x0, x1) -> (-x1, x0)."""
+    real, imaginary = input_tensor.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((-imaginary, real), -1).flatten(-2)

@@ -1,0 +1,181 @@
+"""Split a fused QKV projection into heads, and join heads.
+
+Covers prefill, decode and the ops of single models.
+"""
+
+import torch
+import ttnn
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.hazard_checks import checks
+from golden_mesh.registry import golden
+
+
+@golden("ttnn.experimental.nlp_create_qkv_heads")
+def nlp_create_qkv_heads(
+    input, input_kv=None, *, num_heads, num_kv_heads=None, transpose_k_heads=True, configs=None
+):
+    """Split a QKV projection [B, 1, S, (heads + 2 kv heads) * dim].
+
+    - q is [B, heads, S, dim].
+    - k is [B, kv heads, S, dim], or transposed [B, kv heads, dim, S].
+    - v is [B, kv heads, S, dim].
+
+    Each core of a width-sharded input holds the queries, keys and values of its own heads, in this order.
+    """
+    num_kv_heads = num_kv_heads or num_heads
+    if input_kv is None:
+        dim = input.shape[-1] // (num_heads + 2 * num_kv_heads)
+        q, k, v = _by_shard(
+            input, configs and configs["input"], dim, (num_heads, num_kv_heads, num_kv_heads)
+        )
+    else:
+        dim = input_kv.shape[-1] // (2 * num_kv_heads)
+        q, (k, v) = (
+            input,
+            _by_shard(input_kv, configs and configs["input_kv"], dim, (num_kv_heads, num_kv_heads)),
+        )
+    q, k, v = _heads(q, num_heads), _heads(k, num_kv_heads), _heads(v, num_kv_heads)
+    return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
+
+
+def _by_shard(
+    x: torch.Tensor, config: ttnn.MemoryConfig | None, dim: int, heads: tuple[int, ...]
+) -> list[torch.Tensor]:
+    """Cut x [..., sum(heads) * dim] into a tensor for each of `heads`.
+
+    Every shard holds an equal part of each.
+    """
+    width = x.shape[-1]
+    shards = -(-width // config.shard_spec.shape[1]) if config and config.is_sharded() else 1
+    if any(count % shards for count in heads):
+        raise GoldenError(
+            f"nlp_create_qkv_heads: {heads} heads in {shards} shards of columns: each needs as many"
+        )
+    parts = x.unflatten(-1, (shards, -1)).split([count * dim // shards for count in heads], -1)
+    return [part.flatten(-2) for part in parts]
+
+
+def _heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """[B, 1, S, heads * dim] -> [B, heads, S, dim]"""
+    batch, _, rows, width = x.shape
+    return x.reshape(batch, rows, heads, width // heads).transpose(1, 2).contiguous()
+
+
+@golden("ttnn.experimental.nlp_create_qkv_heads_decode")
+def nlp_create_qkv_heads_decode(
+    input_tensor,
+    *,
+    num_heads,
+    num_kv_heads=None,
+    overlap_qk_coregrid=True,
+    batch_offset=None,
+    slice_size=None,
+):
+    """[1, 1, B, (heads + 2 kv heads) * dim] -> q [1, B, heads, dim], k and v [1, B, kv heads, dim]."""
+    num_kv_heads = num_kv_heads or num_heads
+    users = input_tensor[0, 0]
+    if batch_offset is not None:
+        start = int(batch_offset.reshape(-1)[0])
+        users = users[start : start + slice_size]
+    heads = users.reshape(1, len(users), num_heads + 2 * num_kv_heads, -1)
+    return tuple(
+        part.contiguous() for part in heads.split([num_heads, num_kv_heads, num_kv_heads], 2)
+    )
+
+
+@golden("ttnn.experimental.nlp_concat_heads")
+def nlp_concat_heads(input_tensor):
+    """[B, heads, S, dim] -> [B, 1, S, heads * dim]"""
+    return input_tensor.transpose(1, 2).flatten(2).unsqueeze(1)
+
+
+@golden("ttnn.experimental.nlp_concat_heads_decode")
+def nlp_concat_heads_decode(input_tensor, *, num_heads, out):
+    """[1, B, heads padded to a tile, dim] -> [1, 1, B padded to a tile, num_heads * dim]"""
+    users = input_tensor[0, :, :num_heads].flatten(1)
+    if users.shape[-1] != out.shape[-1]:
+        raise GoldenError(
+            f"nlp_concat_heads_decode: {num_heads} heads requested of {list(input_tensor.shape)}"
+        )
+    result = users.new_zeros(out.shape)
+    result[0, 0, : len(users)] = users
+    return result
+
+
+FALCON_DIM, VIT_HEADS = 64, 12  # constants of the two models' ops
+
+
+@checks(
+    "ttnn.transformer.split_query_key_value_and_split_heads",
+    "ttnn.experimental.nlp_create_qkv_heads_vit",
+)
+def _interleaved(op: str, given: dict) -> None:
+    """Refuse a sharded input.
+
+    A core's shard holds q, k and v of the core's own heads, and no golden reads that.
+    """
+    tensor = given.get("input_tensor", given.get("input"))
+    if tensor.memory_config().is_sharded():
+        raise GoldenError(
+            f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one"
+        )
+
+
+@golden("ttnn.transformer.split_query_key_value_and_split_heads")
+def split_query_key_value_and_split_heads(
+    input_tensor,
+    kv_input_tensor=None,
+    *,
+    num_heads,
+    num_kv_heads=None,
+    transpose_key=True,
+    use_falcon7b_backend=False,
+):
+    """Split a QKV projection [B, S, (heads + 2 kv heads) * dim].
+
+    - q is [B, heads, S, dim].
+    - k is [B, kv heads, S, dim], or transposed [B, kv heads, dim, S].
+    - v is [B, kv heads, S, dim].
+
+    With kv_input_tensor, input_tensor holds q, and kv_input_tensor holds k and v.
+    """
+    return nlp_create_qkv_heads(
+        input_tensor.unsqueeze(1),
+        None if kv_input_tensor is None else kv_input_tensor.unsqueeze(1),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        transpose_k_heads=transpose_key,
+    )
+
+
+@golden("ttnn.transformer.concatenate_heads")
+def concatenate_heads(input_tensor):
+    """[B, heads, S, dim] -> [B, S, heads * dim]"""
+    return input_tensor.transpose(1, 2).flatten(2)
+
+
+@golden("ttnn.experimental.nlp_create_qkv_heads_falcon7b")
+def nlp_create_qkv_heads_falcon7b(input):
+    """[B, 1, S, (heads + 2) * 64] -> q [B, heads, S, 64], k and v [B, 1, S, 64]."""
+    heads = input.shape[-1] // FALCON_DIM - 2
+    return nlp_create_qkv_heads(input, num_heads=heads, num_kv_heads=1, transpose_k_heads=False)
+
+
+@golden("ttnn.experimental.nlp_create_qkv_heads_vit")
+def nlp_create_qkv_heads_vit(input):
+    """[B, 1, S, 3 * 12 * dim] -> q, k and v [B, 12, S, dim]."""
+    return nlp_create_qkv_heads(input, num_heads=VIT_HEADS, transpose_k_heads=False)
+
+
+@golden("ttnn.experimental.nlp_kv_cache_load_slice")
+def nlp_kv_cache_load_slice(input_tensor, *, seq_len_start, seq_len_end):
+    """Positions of a cache: [B, heads, length, dim] -> [B, heads, end - start, dim]."""
+    return input_tensor[:, :, seq_len_start:seq_len_end].clone()
+
+
+@golden("ttnn.experimental.rotate_half")
+def rotate_half(input):
+    """(x0, x1) -> (-x1, x0), halves of the last dimension."""
+    first, second = input.chunk(2, -1)
+    return torch.cat((-second, first), -1)

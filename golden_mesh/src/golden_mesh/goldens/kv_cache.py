@@ -1,0 +1,189 @@
+"""Writing keys and values into caches, contiguous and paged, in place.
+
+A paged cache is [blocks, kv heads, block size, dim]. User b's position p is in block page_table[b, p // block
+size]. A position of -1 skips the user. A page table entry of -1 skips the block in paged_fill_cache.
+"""
+
+import torch
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.hazards import meet
+from golden_mesh.registry import golden
+
+TILE = 32
+
+
+def _positions(update_idxs, update_idxs_tensor) -> torch.Tensor:
+    return (
+        torch.tensor(list(update_idxs))
+        if update_idxs_tensor is None
+        else update_idxs_tensor.reshape(-1).long()
+    )
+
+
+def _update(cache, rows, positions, page_table, modulo, store, op: str) -> None:
+    """Write rows [1, B, kv heads (or padded to 32), dim] into the cache, one position a user."""
+    heads, length = cache.shape[1:3]
+    rows = store(rows[0, :, :heads])
+    positions = positions[: len(rows)]
+    users = (positions != -1).nonzero().flatten()
+    positions = positions[users] % modulo if modulo else positions[users]
+    entry, inside = positions // length, positions % length
+    width = 1 if page_table is None else page_table.shape[-1]
+    outside = (entry < 0) | (entry >= width)
+    if outside.any():
+        at = int(outside.nonzero()[0])
+        raise GoldenError(f"user {users[at]} writes position {positions[at]}, outside of its cache")
+    entry = users if page_table is None else page_table[users, entry].long()
+    missing = (entry < 0) | (entry >= len(cache))
+    if missing.any():
+        at = int(missing.nonzero()[0])
+        raise GoldenError(
+            f"user {users[at]}'s position {positions[at]} lies in block {entry[at]}; the cache has {len(cache)}"
+        )
+    _check_tiles(cache, entry * length + inside, users, op)
+    cache[entry, :, inside] = rows[users]
+
+
+def _check_tiles(cache, places, users, op: str) -> None:
+    """Raise HazardError if two users write into one tile of the cache. places: block * length + position in
+    the block.
+    """
+    length = cache.shape[2]
+    tiles = places // length * -(-length // TILE) + places % length // TILE
+    if len(tiles.unique()) == len(tiles):
+        return
+    first = next(tile for tile in tiles.tolist() if (tiles == tile).sum() > 1)
+    rows = users[tiles == first].tolist()
+    meet(
+        "rows of one tile",
+        op,
+        f"rows {rows} of the update go into one tile of 32 positions of the cache",
+    )
+
+
+@golden("ttnn.experimental.paged_update_cache", writes="cache_tensor", unread=True)
+def paged_update_cache(
+    cache_tensor,
+    input_tensor,
+    *,
+    update_idxs=(),
+    update_idxs_tensor=None,
+    page_table=None,
+    cache_position_modulo=None,
+    store,
+):
+    """One token a user: cache [blocks or B, kv heads, length, dim], input [1, B, kv heads (padded to 32),
+    dim].
+    """
+    positions = _positions(update_idxs, update_idxs_tensor)
+    op = "ttnn.experimental.paged_update_cache"
+    _update(cache_tensor, input_tensor, positions, page_table, cache_position_modulo, store, op)
+
+
+@golden(
+    "ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2", unread=True
+)
+def paged_fused_update_cache(
+    cache_tensor1,
+    input_tensor1,
+    cache_tensor2,
+    input_tensor2,
+    *,
+    update_idxs=(),
+    update_idxs_tensor=None,
+    page_table=None,
+    store,
+):
+    """paged_update_cache of keys and values in one op."""
+    positions = _positions(update_idxs, update_idxs_tensor)
+    op = "ttnn.experimental.paged_fused_update_cache"
+    _update(cache_tensor1, input_tensor1, positions, page_table, None, store, op)
+    _update(
+        cache_tensor2,
+        input_tensor2,
+        positions,
+        page_table,
+        None,
+        lambda rows: store(rows, "cache_tensor2"),
+        op,
+    )
+
+
+@golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor", unread=True)
+def paged_fill_cache(
+    cache_tensor, input_tensor, page_table, *, batch_idx_tensor=None, batch_idx=0, store
+):
+    """Write prompts' keys [users, kv heads, S, dim] into the blocks that each user's page table row names.
+
+    A chip copies whole tiles: rows beyond S in the last tile are undefined. Here they stay unchanged.
+    """
+    users = [batch_idx] if batch_idx_tensor is None else batch_idx_tensor.reshape(-1).tolist()
+    size = cache_tensor.shape[2]
+    for user, rows in zip(users, input_tensor, strict=True):
+        blocks = page_table[user].tolist()
+        if rows.shape[1] > len(blocks) * size:
+            raise GoldenError(
+                f"user {user} fills {rows.shape[1]} positions; its page table has {len(blocks)} x {size}"
+            )
+        for block, part in zip(blocks, store(rows).split(size, 1)):
+            if block == -1:
+                continue
+            if not 0 <= block < len(cache_tensor):
+                raise GoldenError(
+                    f"user {user} fills block {block}; the cache has {len(cache_tensor)}"
+                )
+            cache_tensor[block, :, : part.shape[1]] = part
+
+
+@golden("ttnn.update_cache", writes="cache", unread=True)
+def update_cache(cache, input, update_idx, *, batch_offset=0, store):
+    """One position of all users: cache [B, kv heads, length, dim], input [1, kv heads, B (padded to 32),
+    dim].
+    """
+    rows = input[0].transpose(0, 1)[batch_offset : batch_offset + len(cache)]
+    cache[:, :, update_idx] = store(rows)
+
+
+@golden("ttnn.kv_cache.update_cache_for_token_", writes="cache", unread=True)
+def update_cache_for_token_(
+    cache, input, update_index, batch_offset=0, compute_kernel_config=None, *, store
+):
+    update_cache(cache, input, update_index, batch_offset=batch_offset, store=store)
+
+
+@golden("ttnn.fill_cache", writes="cache_tensor", unread=True)
+def fill_cache(cache_tensor, input_tensor, batch_idx, *, update_idx=0, store):
+    """A prompt of one user: cache [B, kv heads, length, dim], input [1, kv heads, S, dim]."""
+    end = update_idx + input_tensor.shape[2]
+    cache_tensor[batch_idx, :, update_idx:end] = store(input_tensor[0])
+
+
+@golden("ttnn.kv_cache.fill_cache_for_user_", writes="cache", unread=True)
+def fill_cache_for_user_(cache, input, batch_index, *, update_idx=0, store):
+    fill_cache(cache, input, batch_index, update_idx=update_idx, store=store)
+
+
+@golden("ttnn.experimental.indexed_fused_update_cache", writes="cache_tensor1 cache_tensor2")
+def indexed_fused_update_cache(
+    cache_tensor1,
+    input_tensor1,
+    cache_tensor2,
+    input_tensor2,
+    physical_update_idxs_tensor,
+    *,
+    store,
+):
+    """Write rows in a prompt's order, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size,
+    dim].
+
+    Row r goes to place idxs[r], counted from the cache's start. A place outside of the cache is skipped.
+    """
+    size = cache_tensor1.shape[2]
+    places = physical_update_idxs_tensor.reshape(-1).long()[: input_tensor1.shape[2]]
+    rows = ((places >= 0) & (places < len(cache_tensor1) * size)).nonzero().flatten()
+    block, inside = places[rows] // size, places[rows] % size
+    cache_tensor1[block, :, inside] = store(input_tensor1)[0, :, rows].transpose(0, 1)
+    cache_tensor2[block, :, inside] = store(input_tensor2, "cache_tensor2")[0, :, rows].transpose(
+        0, 1
+    )

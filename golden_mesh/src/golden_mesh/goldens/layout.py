@@ -1,0 +1,170 @@
+"""Ops that move a tensor and change none of its values: memory configs, layouts, dtypes, copies.
+
+The goldens return the values unchanged. The packer rounds them to another dtype. Only ttnn.typecast packs
+differently.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.arithmetic import packer
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import golden
+
+
+@golden("ttnn.to_memory_config")
+def to_memory_config(tensor, memory_config=None, dtype=None, output_tensor=None):
+    return tensor
+
+
+@golden("ttnn.interleaved_to_sharded")
+def interleaved_to_sharded(input_tensor, *where, **how):
+    """Two overloads: (tensor, grid, shard_shape, scheme, orientation, dtype) and (tensor, memory config,
+    dtype).
+    """
+    return input_tensor
+
+
+@golden("ttnn.sharded_to_interleaved")
+def sharded_to_interleaved(input_tensor, memory_config=None, output_dtype=None):
+    return input_tensor
+
+
+def _slice(height: int, num_slices: int, index: int) -> slice:
+    return slice(index * height // num_slices, (index + 1) * height // num_slices)
+
+
+@golden("ttnn.interleaved_to_sharded_partial")
+def interleaved_to_sharded_partial(
+    input_tensor,
+    grid,
+    shard_shape,
+    num_slices,
+    slice_index,
+    shard_scheme,
+    shard_orientation,
+    *,
+    output_dtype=None,
+    out,
+):
+    """One of num_slices equal parts of all rows: [..., W] -> [1, 1, rows / num_slices, W]."""
+    rows = input_tensor.flatten(0, -2)
+    part = rows[_slice(len(rows), num_slices, slice_index)]
+    if part.shape != tuple(out.shape[-2:]):
+        raise GoldenError(
+            f"interleaved_to_sharded_partial of {list(input_tensor.shape)}, which has padding, has no golden"
+        )
+    return part.reshape(out.shape).clone()
+
+
+@golden("ttnn.sharded_to_interleaved_partial", writes="cache_tensor")
+def sharded_to_interleaved_partial(
+    input_tensor, cache_tensor, num_slices, slice_index, *, output_dtype=None, dtypes, store
+):
+    """Writes one of num_slices equal parts of the cache's rows."""
+    written = output_dtype or dtypes["input_tensor"]
+    if written != dtypes["cache_tensor"]:
+        raise GoldenError(
+            f"sharded_to_interleaved_partial writes {written.name} into a cache of {dtypes['cache_tensor'].name}: "
+            "a chip does not convert it"
+        )
+    rows = cache_tensor.view(-1, cache_tensor.shape[-1])
+    rows[_slice(len(rows), num_slices, slice_index)] = store(input_tensor).view(-1, rows.shape[-1])
+
+
+@golden("ttnn.reshard")
+def reshard(input_tensor, output_memory_config=None, output_tensor=None):
+    return input_tensor
+
+
+@golden("ttnn.to_layout")
+def to_layout(tensor, layout, dtype=None, memory_config=None, sub_core_grids=None, pad_value=0.0):
+    """The padding of the tile layout is not part of the logical shape."""
+    return tensor
+
+
+@golden("ttnn.tilize")
+def tilize(input_tensor, *, dtype=None, use_low_perf=False):
+    return input_tensor
+
+
+@golden("ttnn.tilize_with_zero_padding", pads=0.0)
+def tilize_with_zero_padding(input_tensor, *, output_dtype=None, out):
+    return _enlarged(input_tensor, out.shape, 0)
+
+
+@golden("ttnn.tilize_with_val_padding", pads="pad_value")
+def tilize_with_val_padding(input_tensor, output_tensor_shape, pad_value, *, dtype=None, out):
+    return _enlarged(input_tensor, out.shape, pad_value)
+
+
+def _enlarged(x: torch.Tensor, shape, value) -> torch.Tensor:
+    missing = [
+        extent for old, new in zip(reversed(x.shape), reversed(shape)) for extent in (0, new - old)
+    ]
+    return F.pad(x, missing, value=value)
+
+
+@golden("ttnn.untilize")
+def untilize(input_tensor):
+    return input_tensor
+
+
+@golden("ttnn.untilize_with_unpadding")
+def untilize_with_unpadding(input_tensor, output_tensor_end):
+    """output_tensor_end: the last index that stays, in every dimension."""
+    return input_tensor[tuple(slice(0, last + 1) for last in output_tensor_end)].clone()
+
+
+@golden("ttnn.typecast")
+def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=None, out):
+    """Two overloads: (tensor, dtype) and (tensor, input_dtype, output_dtype).
+
+    A chip cuts floats to integers. For uint16 it rounds to the nearest, halves up.
+    """
+    if input_tensor.is_floating_point() and out.dtype.name == "UINT16":
+        return torch.floor(input_tensor.float() + 0.5)
+    return (
+        packer.typecast(input_tensor, out.dtype)
+        if input_tensor.is_floating_point()
+        else input_tensor
+    )
+
+
+@golden("ttnn.experimental.typecast")
+def experimental_typecast(
+    input_tensor, dtype, memory_config=None, optional_output_tensor=None, *, out
+):
+    return typecast(input_tensor, dtype, out=out)
+
+
+@golden("ttnn.assign")
+def assign(input_tensor, output_tensor=None, *, dtype=None):
+    """Copy to another dtype or place, or into the second tensor, which the op returns."""
+    return input_tensor
+
+
+@golden("ttnn.fill_implicit_tile_padding", pads="fill_value")
+def fill_implicit_tile_padding(input_tensor, fill_value):
+    """Padding is no part of a tensor's values."""
+    return input_tensor
+
+
+@golden("ttnn.clone")
+def clone(input, *, dtype=None):
+    return input
+
+
+@golden("ttnn.move")
+def move(input_tensor):
+    return input_tensor
+
+
+@golden("ttnn.reallocate")
+def reallocate(tensor, memory_config=None):
+    return tensor
+
+
+@golden("ttnn.copy", writes="input_b", unread=True)
+def copy(input_a, input_b, *, store):
+    input_b.copy_(store(input_a))

@@ -1,0 +1,318 @@
+"""RMS norm, layer norm and their distributed halves in the steps of their kernels, and norms over images.
+
+With a float32 dest a step passes float32 to the next step, which unpacks eleven bits. Else it passes
+bfloat16. Sums of rows go through SrcB: HiFi2 cuts the terms and 1 / rms to seven bits. The norms over
+images round only their results.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import product
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import golden
+
+
+def _left(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """A step's result in L1. A bfloat16 dest is rounded already."""
+    return x if kernel.wide else x.bfloat16()
+
+
+def _sum(input_tensor, residual_input_tensor, kernel: Kernel) -> torch.Tensor:
+    if residual_input_tensor is None:
+        return input_tensor
+    add = engine.add_in_float32_dest if kernel.wide else engine.add
+    return add(input_tensor, residual_input_tensor)
+
+
+def _sum_of_rows(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """Sums of rows, [..., W] -> [..., 1], through SrcB."""
+    if kernel.wide:
+        return engine.source_b(x, kernel).sum(-1, keepdim=True)
+    return product(x, torch.ones(x.shape[-1], 1), kernel)
+
+
+def _mean(x: torch.Tensor, kernel: Kernel, shard: int) -> torch.Tensor:
+    """Means of rows, [..., 1]. shard: columns that one core has.
+
+    The vector unit divides the sum of a row on one core. If the row is sharded, each part's sum is multiplied
+    by 1 / shard, and their sum by 1 / cores. Both factors are cut to bfloat16: the mean is up to 0.8 % too
+    small.
+    """
+    width = x.shape[-1]
+    if shard >= width:
+        return _sum_of_rows(x, kernel) / width
+    parts = F.pad(x, (0, -width % shard)).unflatten(-1, (-1, shard))
+    sums = _sum_of_rows(parts, kernel).squeeze(-1) * _cut(1 / shard)
+    return _sum_of_rows(_left(sums, kernel), kernel) * _cut(1 / parts.shape[-2])
+
+
+def _cut(factor: float) -> float:
+    return engine.keep(torch.tensor(factor), 8).item()
+
+
+def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, shard: int) -> torch.Tensor:
+    """x / rms(x)"""
+    squares = _left(engine.multiply(x, x, kernel), kernel)
+    return _divided(x, _mean(squares, kernel, shard), epsilon, kernel)
+
+
+def _divided(
+    x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel
+) -> torch.Tensor:
+    factor = torch.rsqrt(engine.keep(mean_square.float(), engine.SRC_B) + epsilon)
+    return engine.multiply(x, _left(factor, kernel), kernel)
+
+
+def _scaled(x, weight, bias, kernel: Kernel) -> torch.Tensor:
+    """x [..., H] * weight + bias."""
+    if weight is not None:
+        x = engine.multiply(_left(x, kernel), _row(weight, x.shape[-1]), kernel)
+    return x if bias is None else _sum(_left(x, kernel), _row(bias, x.shape[-1]), kernel)
+
+
+def _row(weight: torch.Tensor, width: int) -> torch.Tensor:
+    """[width] of a weight [..., 1, width], [1, 1, width/32, 32] (row-major), or whole tiles with the weight
+    in row 0.
+    """
+    return weight.reshape(-1)[:width]
+
+
+def _shard(program_config, width: int) -> int:
+    return getattr(program_config, "block_w", 0) * 32 or width
+
+
+@golden("ttnn.rms_norm")
+def rms_norm(
+    input_tensor,
+    *,
+    epsilon=1e-12,
+    weight=None,
+    bias=None,
+    residual_input_tensor=None,
+    program_config=None,
+    compute_kernel_config=None,
+):
+    """x / rms(x) * weight over the last dimension, [..., H] -> [..., H]; x is input + residual."""
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    x = _sum(input_tensor, residual_input_tensor, kernel)
+    normed = _normed(x, epsilon, kernel, _shard(program_config, x.shape[-1]))
+    return _scaled(normed, weight, bias, kernel)
+
+
+@golden("ttnn.layer_norm")
+def layer_norm(
+    input_tensor,
+    *,
+    epsilon=1e-12,
+    weight=None,
+    bias=None,
+    residual_input_tensor=None,
+    program_config=None,
+    recip_tensor=None,
+    compute_kernel_config=None,
+):
+    """(x - mean) / std * weight + bias over the last dimension, [..., H] -> [..., H]; x is input + residual."""
+    kernel = Kernel.of(compute_kernel_config, "HiFi4", wide=True)
+    x = _sum(input_tensor, residual_input_tensor, kernel)
+    shard = _shard(program_config, x.shape[-1])
+    mean = _left(_mean(x, kernel, shard), kernel)
+    centered = _sum(x, -mean, kernel)
+    return _scaled(_normed(centered, epsilon, kernel, shard), weight, bias, kernel)
+
+
+@golden("ttnn.rms_norm_pre_all_gather")
+def rms_norm_pre_all_gather(
+    input_tensor,
+    *,
+    dtype=None,
+    residual_input_tensor=None,
+    program_config=None,
+    use_2d_core_grid=None,
+    fast_and_approximate_mode=False,
+    compute_kernel_config=None,
+    configs=None,
+):
+    """Each row's sum of squares, [..., H] -> [..., 32]: one tile, the sum in its first column.
+
+    A sharded tensor has another kernel, which gives the mean. Only that kernel's second half reads the mean.
+    """
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    x = _sum(input_tensor, residual_input_tensor, kernel)
+    squares = _left(engine.multiply(x, x, kernel), kernel)
+    width = x.shape[-1]
+    mean = _mean(squares, kernel, _shard(program_config, width))
+    return F.pad(mean if _is_sharded(configs) else mean * width, (0, 31))
+
+
+@golden("ttnn.rms_norm_post_all_gather")
+def rms_norm_post_all_gather(
+    input_tensor,
+    stats,
+    *,
+    epsilon=1e-12,
+    weight=None,
+    bias=None,
+    program_config=None,
+    dtype=None,
+    use_2d_core_grid=None,
+    compute_kernel_config=None,
+    configs=None,
+):
+    """The norm of a chip's columns [..., H] with every chip's statistics [..., 32 * chips]."""
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    (square,) = _gathered(stats, 1, input_tensor.shape[-1], configs, kernel)
+    return _scaled(_divided(input_tensor, square, epsilon, kernel), weight, bias, kernel)
+
+
+def _is_sharded(configs) -> bool:
+    return bool(configs) and configs["input_tensor"].is_sharded()
+
+
+def _gathered(
+    stats: torch.Tensor, tiles: int, width: int, configs, kernel: Kernel
+) -> list[torch.Tensor]:
+    """Return means over all chips' columns, [..., 1] each.
+
+    There are `tiles` statistics a chip, each in the first column of a tile. The statistics are sums over
+    `width` columns. Statistics of a sharded tensor are means: the factor of their average is cut to bfloat16.
+    """
+    firsts = engine.source_b(stats[..., ::32], kernel).unflatten(-1, (-1, tiles))
+    chips = firsts.shape[-2]
+    totals = firsts.sum(-2)
+    means = totals * _cut(1 / chips) if _is_sharded(configs) else totals / (chips * width)
+    return list(means.split(1, -1))
+
+
+@golden("ttnn.layer_norm_pre_all_gather")
+def layer_norm_pre_all_gather(
+    input_tensor,
+    *,
+    dtype=None,
+    residual_input_tensor=None,
+    program_config=None,
+    recip_tensor=None,
+    fast_and_approximate_mode=False,
+    compute_kernel_config=None,
+    configs=None,
+):
+    """Each row's sum of squares and its sum, [..., H] -> [..., 64]: the first columns of two tiles.
+
+    For a sharded tensor: the mean, then the mean of the squares.
+    """
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    x = _sum(input_tensor, residual_input_tensor, kernel)
+    squares = _left(engine.multiply(x, x, kernel), kernel)
+    if _is_sharded(configs):
+        shard = _shard(program_config, x.shape[-1])
+        found = [_mean(part, kernel, shard) for part in (x, squares)]
+    else:
+        found = [_sum_of_rows(part, kernel) for part in (squares, x)]
+    return torch.cat([F.pad(part, (0, 31)) for part in found], -1)
+
+
+@golden("ttnn.layer_norm_post_all_gather")
+def layer_norm_post_all_gather(
+    input_tensor,
+    stats,
+    *,
+    epsilon=1e-12,
+    weight=None,
+    bias=None,
+    program_config=None,
+    dtype=None,
+    compute_kernel_config=None,
+    configs=None,
+):
+    """The norm of a chip's columns [..., H] with every chip's statistics [..., 64 * chips]."""
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    square, mean = _gathered(stats, 2, input_tensor.shape[-1], configs, kernel)
+    if _is_sharded(configs):
+        square, mean = mean, square
+    centered = _sum(input_tensor, -_left(mean, kernel), kernel)
+    return _scaled(_divided(centered, square - mean * mean, epsilon, kernel), weight, bias, kernel)
+
+
+TILE = 32
+
+
+def _by_channel(x: torch.Tensor | None, channels: int, cores: int | None) -> torch.Tensor | None:
+    """A weight or bias as [channels].
+
+    `cores` share the channels. Each core's channels are padded to rows of 32
+    (ttnn.create_group_norm_weight_bias_rm).
+    None: the size tells the number of cores.
+    """
+    if x is None:
+        return None
+    if x.numel() == channels:
+        return x.float().flatten()
+    counts = [
+        count
+        for count in range(1, channels + 1)
+        if channels % count == 0 and cores in (None, count)
+    ]
+    fitting = [
+        count for count in counts if count * -(-channels // count // TILE) * TILE == x.numel()
+    ]
+    if len(fitting) != 1:
+        raise GoldenError(
+            f"ttnn.group_norm with a weight or bias {list(x.shape)} for {channels} channels has no golden: "
+            f"{len(fitting)} ways to deal them out over cores fit its size, and one should"
+        )
+    return x.float().reshape(fitting[0], -1)[:, : channels // fitting[0]].flatten()
+
+
+@golden("ttnn.group_norm")
+def group_norm(
+    input_tensor,
+    *,
+    num_groups,
+    epsilon=1e-12,
+    input_mask=None,
+    weight=None,
+    bias=None,
+    dtype=None,
+    core_grid=None,
+    inplace=True,
+    output_layout=None,
+    num_out_blocks=None,
+    negative_mask=None,
+    use_welford=False,
+    configs=None,
+):
+    """x [N, 1, H * W, C]: each image's groups of C / num_groups channels get mean 0 and deviation 1.
+
+    The masks tell the kernel the columns of each group. They change no value.
+    """
+    channels = input_tensor.shape[-1]
+    x = input_tensor.float().unflatten(-1, (num_groups, -1))
+    variance, mean = torch.var_mean(x, (1, 2, 4), correction=0, keepdim=True)
+    x = ((x - mean) * torch.rsqrt(variance + epsilon)).flatten(-2)
+    shards = configs and configs["input_tensor"].shard_spec
+    cores = channels // shards.shape[1] if shards else None
+    weight, bias = (_by_channel(part, channels, cores) for part in (weight, bias))
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+@golden("ttnn.batch_norm")
+def batch_norm(
+    input,
+    *,
+    running_mean=None,
+    running_var=None,
+    training=False,
+    eps=1e-5,
+    momentum=0.1,
+    weight=None,
+    bias=None,
+):
+    """(x - mean) / sqrt(var + eps) * weight + bias of x [N, C, H, W], all four [1, C, 1, 1]."""
+    if training:
+        raise GoldenError("ttnn.batch_norm with training=True has no golden")
+    x = (input.float() - running_mean.float()) * torch.rsqrt(running_var.float() + eps)
+    x = x if weight is None else x * weight.float()
+    return x if bias is None else x + bias.float()

@@ -1,0 +1,214 @@
+"""Pooling, scaling and sampling of images in float32. Only the result is rounded.
+
+Pooling takes [1, 1, N * H * W, C] or [N, H, W, C] and gives [1, 1, N * H' * W', C]. The other ops take
+[N, H, W, C].
+"""
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.conv import padding_of
+from golden_mesh.registry import golden
+
+
+def _planes(x: torch.Tensor, batch: int, height: int, width: int, channels: int) -> torch.Tensor:
+    """[N, C, H, W], float32"""
+    return x.float().reshape(batch, height, width, -1)[..., :channels].permute(0, 3, 1, 2)
+
+
+def _flat(planes: torch.Tensor, shape) -> torch.Tensor:
+    """[N, C, H, W] as the op returns it, channels last."""
+    return planes.permute(0, 2, 3, 1).reshape(shape)
+
+
+def _extent(size: int, before: int, after: int, reach: int, stride: int, ceil_mode: bool) -> int:
+    """The number of a window's places along one dimension.
+
+    With ceil_mode the last may reach beyond the padding.
+    """
+    room = size + before + after - reach
+    count = (-(-room // stride) if ceil_mode else room // stride) + 1
+    return count - 1 if ceil_mode and (count - 1) * stride >= size + before else count
+
+
+def _padded(x: torch.Tensor, kernel, stride, padding, dilation, ceil_mode: bool, value: float):
+    """(x with its padding, the rows and columns that the last windows need beyond it)."""
+    top, bottom, left, right = padding_of(padding)
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
+    beyond = []
+    for size, before, after, r, s in zip(
+        x.shape[2:], (top, left), (bottom, right), reach, stride, strict=True
+    ):
+        end = (_extent(size, before, after, r, s, ceil_mode) - 1) * s + r
+        beyond.append(end - size - before - after)
+    return F.pad(x, (left, right, top, bottom), value=value), beyond
+
+
+@golden("ttnn.max_pool2d")
+def max_pool2d(
+    input_tensor,
+    batch_size,
+    input_h,
+    input_w,
+    channels,
+    kernel_size,
+    stride,
+    padding,
+    dilation,
+    ceil_mode=False,
+    *,
+    dram_slice_config=None,
+    applied_shard_scheme=None,
+    deallocate_input=False,
+    reallocate_halo_output=True,
+    return_indices=False,
+    dtype=None,
+    output_layout=None,
+    config_tensor_in_dram=False,
+    out,
+):
+    """The largest value of each window, and with return_indices where it is: row * input_w + column."""
+    x = _planes(input_tensor, batch_size, input_h, input_w, channels)
+    x, (below, right) = _padded(x, kernel_size, stride, padding, dilation, ceil_mode, -torch.inf)
+    x = F.pad(x, (0, right, 0, below), value=-torch.inf)
+    values, places = F.max_pool2d(
+        x, tuple(kernel_size), tuple(stride), dilation=tuple(dilation), return_indices=True
+    )
+    if not return_indices:
+        return _flat(values, out.shape)
+    top, _, left, _ = padding_of(padding)
+    rows, columns = places // x.shape[3] - top, places % x.shape[3] - left
+    return _flat(values, out[0].shape), _flat(rows * input_w + columns, out[1].shape)
+
+
+@golden("ttnn.avg_pool2d")
+def avg_pool2d(
+    input_tensor,
+    batch_size,
+    input_h,
+    input_w,
+    channels,
+    kernel_size,
+    stride,
+    padding,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=None,
+    *,
+    dram_slice_config=None,
+    applied_shard_scheme=None,
+    deallocate_input=False,
+    reallocate_halo_output=True,
+    dtype=None,
+    output_layout=None,
+    config_tensor_in_dram=False,
+    out,
+):
+    """Each window's sum, divided by its size. With count_include_pad the padding counts."""
+    x = _planes(input_tensor, batch_size, input_h, input_w, channels)
+    how = (kernel_size, stride, padding, (1, 1), ceil_mode)
+    counted, _ = _padded(torch.ones_like(x[:1, :1]), *how, float(count_include_pad))
+    x, (below, right) = _padded(x, *how, 0.0)
+
+    def sums(values):
+        values = F.pad(values, (0, right, 0, below))
+        return F.avg_pool2d(values, tuple(kernel_size), tuple(stride), divisor_override=1)
+
+    return _flat(sums(x) / (divisor_override or sums(counted)), out.shape)
+
+
+def _adaptive(pool, op: str):
+    def function(
+        input_tensor,
+        batch_size,
+        input_h,
+        input_w,
+        channels,
+        output_size,
+        *,
+        dram_slice_config=None,
+        applied_shard_scheme=None,
+        deallocate_input=False,
+        reallocate_output=True,
+        out,
+    ):
+        """Pool equal windows.
+
+        Other output sizes are refused: the library chooses windows that are not torch's.
+        """
+        if input_h % output_size[0] or input_w % output_size[1]:
+            raise GoldenError(
+                f"{op} with output_size={list(output_size)} of [{input_h}, {input_w}]: "
+                "only a size that divides the image has a golden"
+            )
+        x = _planes(input_tensor, batch_size, input_h, input_w, channels)
+        return _flat(pool(x, tuple(output_size)), out.shape)
+
+    return function
+
+
+golden("ttnn.adaptive_avg_pool2d")(_adaptive(F.adaptive_avg_pool2d, "ttnn.adaptive_avg_pool2d"))
+golden("ttnn.adaptive_max_pool2d")(_adaptive(F.adaptive_max_pool2d, "ttnn.adaptive_max_pool2d"))
+
+
+@golden("ttnn.upsample")
+def upsample(input_tensor, scale_factor, *, mode="nearest"):
+    """[N, H, W, C] -> [N, H * scale, W * scale, C]. Bilinear coordinates are those of the pixels' centers."""
+    scale = scale_factor if isinstance(scale_factor, (int, float)) else tuple(scale_factor)
+    how = {"align_corners": False} if mode == "bilinear" else {}
+    planes = input_tensor.float().permute(0, 3, 1, 2)
+    return F.interpolate(planes, scale_factor=scale, mode=mode, **how).permute(0, 2, 3, 1)
+
+
+@golden("ttnn.grid_sample")
+def grid_sample(
+    input_tensor,
+    grid,
+    *,
+    mode="bilinear",
+    padding_mode="zeros",
+    align_corners=False,
+    use_precomputed_grid=False,
+    batch_output_channels=False,
+):
+    """x [N, H, W, C] at grid [N, H', W', 2 * K] -> [N, H', W' * K, C], or [N, H', W', C * K].
+
+    A place is (column, row), from -1 to 1; K places lie side by side.
+    """
+    if use_precomputed_grid:
+        raise GoldenError("ttnn.grid_sample with use_precomputed_grid=True has no golden")
+    planes = input_tensor.float().permute(0, 3, 1, 2)
+    places = grid.float().unflatten(-1, (-1, 2))  # [N, H', W', K, 2]
+    batch, height, width, count = places.shape[:4]
+    how = dict(mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+    found = F.grid_sample(planes, places.flatten(2, 3), **how).permute(0, 2, 3, 1)
+    return found.reshape(batch, height, width, -1) if batch_output_channels else found
+
+
+@golden("ttnn.fold")
+def fold(
+    input,
+    stride_h,
+    stride_w,
+    use_transpose_as_fold=False,
+    output_shape=None,
+    padding=(0, 0),
+    grid_size=None,
+    override_memory_config=None,
+    collapse_output=False,
+    *,
+    out,
+):
+    """[N, H, W, C] -> [N, H / stride_h, W / stride_w, stride_h * stride_w * C]: neighbors become channels.
+
+    - padding: [height, width], [top, bottom, left, right], or those and [channels before, channels after].
+    """
+    if use_transpose_as_fold:
+        raise GoldenError("ttnn.fold with use_transpose_as_fold=True has no golden")
+    padding = tuple(padding)
+    front, back = padding[4:] if len(padding) == 6 else (0, 0)
+    top, bottom, left, right = padding_of(padding[:4])
+    x = F.pad(input, (front, back, left, right, top, bottom))
+    x = x.unflatten(2, (-1, stride_w)).unflatten(1, (-1, stride_h))  # [N, H', h, W', w, C]
+    return x.transpose(2, 3).flatten(3).reshape(out.shape)

@@ -1,0 +1,203 @@
+"""Reductions, the largest values and their places, running sums, and sampling of tokens."""
+
+import torch
+
+from golden_mesh.registry import golden
+
+
+def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
+    if dim is None:
+        return tuple(range(x.dim()))
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def _reduction(function) -> callable:
+    def op(
+        input_tensor,
+        dim=None,
+        keepdim=False,
+        *,
+        scalar=1.0,
+        fast_and_approximate_mode=False,
+        output_layout=None,
+    ):
+        x = input_tensor.float() if input_tensor.is_floating_point() else input_tensor
+        result = function(x, _dims(x, dim), keepdim)
+        return result if scalar == 1.0 else result * scalar
+
+    return op
+
+
+golden("ttnn.sum")(_reduction(torch.sum))
+golden("ttnn.mean")(_reduction(torch.mean))
+golden("ttnn.max")(_reduction(torch.amax))
+golden("ttnn.min")(_reduction(torch.amin))
+
+
+def _spread(function, power: int) -> callable:
+    def op(
+        input_tensor,
+        dim=None,
+        keepdim=False,
+        *,
+        scalar=1.0,
+        correction=True,
+        compute_kernel_config=None,
+    ):
+        """Divide by the number of elements, less one if `correction`. The scalar scales x."""
+        spread = function(
+            input_tensor.float(),
+            _dims(input_tensor, dim),
+            correction=int(correction),
+            keepdim=keepdim,
+        )
+        return spread * abs(scalar) ** power
+
+    return op
+
+
+golden("ttnn.std")(_spread(torch.std, 1))
+golden("ttnn.var")(_spread(torch.var, 2))
+
+
+@golden("ttnn.var_hw")
+def var_hw(input_tensor):
+    """The variance of each matrix, divided by its size in whole tiles."""
+    rows, columns = (-(-extent // 32) * 32 for extent in input_tensor.shape[-2:])
+    x = input_tensor.double()
+    deviations = (x - x.mean((-2, -1), keepdim=True)) ** 2
+    return (deviations.sum((-2, -1), keepdim=True) / (rows * columns)).float()
+
+
+@golden("ttnn.std_hw")
+def std_hw(input_tensor):
+    return var_hw(input_tensor).sqrt()
+
+
+@golden("ttnn.prod")
+def prod(input_tensor, dim=None, keepdim=False, *, out):
+    """Along dim, or of the whole tensor."""
+    if dim is None:
+        return input_tensor.double().prod().float().reshape(out.shape)
+    return input_tensor.float().prod(dim, keepdim)
+
+
+@golden("ttnn.moreh_norm")
+def moreh_norm(input, p, dim=None, keepdim=False, *, out):
+    """The last two dims are kept, whatever keepdim says."""
+    return torch.linalg.vector_norm(input.float(), p, _dims(input, dim)).reshape(out.shape)
+
+
+@golden("ttnn.argmax")
+def argmax(input_tensor, dim=None, keepdim=False, *, enable_secondary_dm=None):
+    """The place of the largest value: the first of equal values."""
+    return torch.argmax(input_tensor, dim, keepdim)
+
+
+@golden("ttnn.topk")
+def topk(
+    input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tensor=None, stable=False
+):
+    """The k largest values and their places, or the labels of indices_tensor there.
+
+    If `stable`, equal values keep their order.
+    """
+    if stable:
+        ordered = torch.sort(input_tensor, dim=dim, descending=largest, stable=True)
+        values, indices = (x.narrow(dim, 0, k) for x in ordered)
+    else:
+        values, indices = torch.topk(input_tensor, k, dim, largest, True)
+    return values, indices if indices_tensor is None else indices_tensor.gather(dim, indices)
+
+
+@golden("ttnn.cumsum")
+def cumsum(input, dim, *, dtype=None, reverse_order=False, disable_compensated_sum=None):
+    x = input.float()
+    return x.flip(dim).cumsum(dim).flip(dim) if reverse_order else x.cumsum(dim)
+
+
+@golden("ttnn.cumprod")
+def cumprod(input_tensor, dim, *, dtype=None, reverse_order=False):
+    x = input_tensor.float()
+    return x.flip(dim).cumprod(dim).flip(dim) if reverse_order else x.cumprod(dim)
+
+
+@golden("ttnn.ema")
+def ema(input_tensor, alpha):
+    """y[i] = alpha * y[i - 1] + (1 - alpha) * x[i] along the last dimension, y[0] = x[0]."""
+    x = input_tensor.float()
+    means = [x[..., 0]]
+    for column in x[..., 1:].unbind(-1):
+        means.append(alpha * means[-1] + (1 - alpha) * column)
+    return torch.stack(means, -1)
+
+
+@golden("ttnn.experimental.fast_reduce_nc")
+def fast_reduce_nc(input, *, dims):
+    """Sums over dimensions before the last two."""
+    return input.float().sum(tuple(dims), keepdim=True)
+
+
+@golden("ttnn.gather")
+def gather(input, dim, index, *, sparse_grad=False):
+    """input's elements at `index` along dim."""
+    return input.gather(dim, index.long())
+
+
+@golden("ttnn.plus_one", writes="input_tensor")
+def plus_one(input_tensor, sub_core_grids=None, skip_negative_entries=False):
+    """Add one in place. With skip_negative_entries the largest int32 stays, too: its successor is negative."""
+    if skip_negative_entries:
+        input_tensor += (input_tensor >= 0) & (input_tensor < 2**31 - 1)
+    else:
+        input_tensor += 1
+
+
+USERS = 32  # of one sampling op, at most
+KEEP = 2**32 - 1  # the seed that keeps the generators as they are
+
+
+def _seed(generator: torch.Generator, seed: int, user: int) -> None:
+    if seed != KEEP:
+        # Users with one seed get different numbers. torch reads 32 bits of a seed.
+        generator.manual_seed((seed + user * 0x9E3779B9) % 2**32)
+
+
+_generators = [torch.Generator() for _ in range(USERS)]
+for _user, _generator in enumerate(_generators):
+    _seed(_generator, 0, _user)
+
+
+@golden("ttnn.sampling")
+def sampling(input_values_tensor, input_indices_tensor, k, p, temp, *, seed=None, out):
+    """values and their token ids [1, 1, B, W]; k, p and 1/temperature [B] -> a token id for each user.
+
+    The candidates are the fewest of the k largest with probabilities of more than p together.
+    """
+    k, p, inverse_temperature = (each.reshape(-1).tolist() for each in (k, p, temp))
+    tokens = []
+    for user, (row, ids) in enumerate(
+        zip(input_values_tensor[0, 0].float(), input_indices_tensor[0, 0])
+    ):
+        generator = _generators[user]
+        if seed is not None:
+            _seed(generator, seed, user)
+        largest, where = torch.topk(row, k[user])
+        probabilities = torch.softmax(largest * inverse_temperature[user], 0)
+        before = probabilities.cumsum(0) - probabilities
+        probabilities[before > p[user]] = 0
+        tokens.append(ids[where[torch.multinomial(probabilities, 1, generator=generator)]])
+    return torch.cat(tokens).reshape(out.shape)
+
+
+@golden("ttnn.manual_seed")
+def manual_seed(seeds=0, *, device=None, user_ids=None, out):
+    """Seed the random numbers of all users, or of `user_ids`. The tensor that the op returns has no meaning."""
+    if user_ids is None:
+        users = range(USERS)
+    else:
+        users = [user_ids] if isinstance(user_ids, int) else user_ids.reshape(-1).tolist()
+    seeds = [seeds] * len(users) if isinstance(seeds, int) else seeds.reshape(-1).tolist()
+    for user, seed in zip(users, seeds, strict=True):
+        _seed(_generators[user], seed, user)
+    return torch.zeros(out.shape)

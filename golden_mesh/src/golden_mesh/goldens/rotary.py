@@ -1,0 +1,119 @@
+"""Rotary position embedding.
+
+The "llama" ops rotate neighboring pairs (x0, x1), (x2, x3): x * cos + (x @ T) * sin. T is a 32x32 matrix
+that swaps each pair and changes a sign. The "hf" op and rotary_embedding rotate pairs (x_i, x_{i + dim/2}),
+Hugging Face's order.
+
+Each step (the swap, each product, the sum) passes bfloat16 to the next step.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import golden
+
+
+def _turn(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor, kernel: Kernel
+) -> torch.Tensor:
+    # Each column of the matrix has one entry, 1 or -1: the product has no sum.
+    swapped = (engine.source_b(x, kernel).unflatten(-1, (-1, 32)) @ matrix).flatten(-2)
+    return _sum_of_products(x, cos, engine.to_bfloat16(swapped), sin, kernel)
+
+
+def _sum_of_products(x, cos, swapped, sin, kernel: Kernel) -> torch.Tensor:
+    """x * cos + swapped * sin"""
+    first, second = (
+        engine.multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin))
+    )
+    return engine.add(engine.to_bfloat16(first), engine.to_bfloat16(second))
+
+
+def _kernel(config) -> Kernel:
+    return Kernel.of(config, "HiFi4")
+
+
+def _matrix(trans_mat: torch.Tensor) -> torch.Tensor:
+    """The 32x32 matrix. trans_mat [..., 32 * cores, 32] holds a copy for each core."""
+    copies = trans_mat.reshape(-1, 32, 32)
+    if len(copies) > 1 and not torch.equal(copies, copies[:1].expand_as(copies)):
+        raise GoldenError(
+            "trans_mat holds different matrices for different cores: heads would turn differently"
+        )
+    return copies[0].float()
+
+
+def _per_user(table: torch.Tensor) -> torch.Tensor:
+    """cos or sin in decode, [1, B, 1 or 32, dim] -> [1, B, 1, dim]: the kernel broadcasts a tile's first row."""
+    return table[:, :, :1]
+
+
+@golden("ttnn.experimental.rotary_embedding_llama")
+def rotary_embedding_llama(
+    input_tensor,
+    cos_cache,
+    sin_cache,
+    trans_mat,
+    *,
+    is_decode_mode=False,
+    compute_kernel_config=None,
+):
+    """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
+    matrix, kernel = _matrix(trans_mat), _kernel(compute_kernel_config)
+    if is_decode_mode:
+        return _turn(input_tensor, _per_user(cos_cache), _per_user(sin_cache), matrix, kernel)
+    rows = input_tensor.shape[2]
+    return _turn(input_tensor, cos_cache[:, :, :rows], sin_cache[:, :, :rows], matrix, kernel)
+
+
+@golden("ttnn.experimental.rotary_embedding_llama_fused_qk")
+def rotary_embedding_llama_fused_qk(
+    q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat, *, compute_kernel_config=None
+):
+    """q [1, B, heads, dim], k [1, B, kv heads, dim], cos [1, 2B, 1, dim]: B entries for q's cores, then B for
+    k's.
+    """
+    users = q_input_tensor.shape[1]
+    cos, sin, matrix = _per_user(cos_cache), _per_user(sin_cache), _matrix(trans_mat)
+    kernel = _kernel(compute_kernel_config)
+    q = _turn(q_input_tensor, cos[:, :users], sin[:, :users], matrix, kernel)
+    k = _turn(k_input_tensor, cos[:, users : 2 * users], sin[:, users : 2 * users], matrix, kernel)
+    return q, k
+
+
+@golden("ttnn.experimental.rotary_embedding_hf")
+def rotary_embedding_hf(
+    input_tensor, cos_cache, sin_cache, *, is_decode_mode=False, compute_kernel_config=None
+):
+    """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [1, heads, S, dim], cos [1, 1, >= S, dim]."""
+    if is_decode_mode:
+        cos, sin = _per_user(cos_cache), _per_user(sin_cache)
+    else:
+        cos, sin = (table[:, :, : input_tensor.shape[2]] for table in (cos_cache, sin_cache))
+    first, second = input_tensor.chunk(2, -1)
+    swapped = torch.cat((-second, first), -1)
+    return _sum_of_products(input_tensor, cos, swapped, sin, _kernel(compute_kernel_config))
+
+
+@golden("ttnn.experimental.rotary_embedding")
+def rotary_embedding(
+    input_tensor, cos_cache, sin_cache, token_index=None, *, compute_kernel_config=None, out
+):
+    """x [B, heads, S, dim], cos [1, 1, >= S, dim], pairs as Hugging Face lays them out -> S padded to a tile.
+
+    With a token_index, that row of cos rotates all of x [1, heads, users, dim]. The rows that fill the last
+    tile are zeros here.
+    """
+    rows = input_tensor.shape[2]
+    first = 0 if token_index is None else token_index
+    count = rows if token_index is None else 1
+    rotated = rotary_embedding_hf(
+        input_tensor,
+        cos_cache[:, :, first : first + count],
+        sin_cache[:, :, first : first + count],
+        compute_kernel_config=compute_kernel_config,
+    )
+    return F.pad(rotated, (0, 0, 0, out.shape[2] - rows))

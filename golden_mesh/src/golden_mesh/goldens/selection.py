@@ -1,0 +1,122 @@
+"""Elements selected by place or index: triangles, fills, scatters, sorting, embedding."""
+
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import golden
+
+
+@golden("ttnn.tril")
+def tril(input_tensor, *, diagonal=0):
+    return torch.tril(input_tensor, diagonal)
+
+
+@golden("ttnn.triu")
+def triu(input_tensor, *, diagonal=0):
+    return torch.triu(input_tensor, diagonal)
+
+
+@golden("ttnn.index_fill", "ttnn.index_fill_new")
+def index_fill(input, dim, index, value):
+    """`value` at the places along dim that index [n] names."""
+    return input.index_fill(dim, index.long(), value)
+
+
+@golden("ttnn.indexed_fill")
+def indexed_fill(batch_id, input_tensor_a, input_tensor_b, *, dim=0):
+    """a with b's parts at the places along dim that batch_id names. The last of equal places counts."""
+    result = input_tensor_a.clone()
+    for part, place in enumerate(batch_id.flatten().tolist()):
+        result.select(dim, place).copy_(input_tensor_b.select(dim, part))
+    return result
+
+
+@golden("ttnn.scatter_add")
+def scatter_add(input, dim, index, src):
+    return input.float().scatter_add(dim, index.long(), src.float())
+
+
+@golden("ttnn.scatter")
+def scatter(input, dim, index, src, *, reduce=None):
+    if reduce is not None:
+        raise GoldenError(f"ttnn.scatter with reduce={reduce!r} has no golden")
+    return input.scatter(dim, index.long(), src)
+
+
+@golden("ttnn.tosa_gather")
+def tosa_gather(input, index):
+    """input [N, K, C] at index [N, W] -> [N, W, C]"""
+    return input.gather(1, _channels(index, input))
+
+
+@golden("ttnn.tosa_scatter")
+def tosa_scatter(input, index, src):
+    """input [N, K, C] with src [N, W, C] at index [N, W]"""
+    return input.scatter(1, _channels(index, input), src)
+
+
+def _channels(index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return index.long().unsqueeze(-1).expand(-1, -1, x.shape[-1])
+
+
+@golden("ttnn.sort")
+def sort(input_tensor, dim=-1, descending=False, stable=False):
+    """Sorted values and their places. Equal values keep their order, which a chip does only if `stable`."""
+    return torch.sort(input_tensor, dim=dim, descending=descending, stable=True)
+
+
+@golden("ttnn.experimental.isin")
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    return torch.isin(elements, test_elements, invert=invert)
+
+
+@golden("ttnn.fill_rm")
+def fill_rm(N, C, H, W, hOnes, wOnes, any, val_hi, val_lo):
+    """[N, C, H, W] of val_lo, with val_hi in the first hOnes rows of the first wOnes columns."""
+    result = torch.full((N, C, H, W), float(val_lo))
+    result[..., :hOnes, :wOnes] = val_hi
+    return result
+
+
+@golden("ttnn.fill_ones_rm")
+def fill_ones_rm(N, C, H, W, hOnes, wOnes, any):
+    return fill_rm(N, C, H, W, hOnes, wOnes, any, 1.0, 0.0)
+
+
+@golden("ttnn.nonzero")
+def nonzero(input_tensor, *, out):
+    """How many elements are not zero, [1, 1, 1, 8], and where: [1, 1, 1, 4 * elements], four indices each.
+
+    The rest of both tensors is undefined on a chip. Here it is the largest uint32.
+    """
+    found = input_tensor.nonzero()
+    indices = F.pad(found, (4 - input_tensor.dim(), 0)).flatten()
+    parts = zip((torch.tensor([len(found)]), indices), out)
+    return tuple(
+        F.pad(part, (0, slot.shape[-1] - len(part)), value=2**32 - 1).view(slot.shape)
+        for part, slot in parts
+    )
+
+
+@golden("ttnn.embedding")
+def embedding(
+    input_tensor,
+    weight,
+    *,
+    padding_idx=None,
+    layout=None,
+    dtype=None,
+    embeddings_type=ttnn.EmbeddingsType.GENERIC,
+    out,
+):
+    """The row of weight [..., V, H] for each of the ids, in the op's result shape.
+
+    The type BINARY has two rows: every id other than 0 means the second row. The other types change no value.
+    """
+    ids = input_tensor.reshape(-1).long()
+    if embeddings_type == ttnn.EmbeddingsType.BINARY:
+        ids = (ids != 0).long()
+    rows = weight.reshape(weight.shape[-2:])[ids]
+    return rows.reshape(out.shape)

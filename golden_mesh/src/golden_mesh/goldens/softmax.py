@@ -1,0 +1,195 @@
+"""Softmax: plain, in place, and with attention's scale and mask.
+
+With a scale and a mask the kernels take three steps: x * scale, packed; + mask, packed; softmax. The scale is
+cut to bfloat16. A mask is [B, 1, 1, W]: the first row of a tile is for all rows of a user. A causal mask is
+[B, 1, W, W], for all heads.
+"""
+
+import torch
+import ttnn
+
+from golden_mesh.arithmetic import engine, flash
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import golden
+
+TILE = 32
+CORES = 56  # of the smallest grid, 8x7
+_LARGEST = 88.7228  # logarithm of the largest float32
+
+
+def _kernel(config, x: torch.Tensor) -> Kernel:
+    """The default kernel has the approximate exp, except for a float32 tensor."""
+    return Kernel.of(config, "HiFi3", wide=True, approximate=x.dtype == torch.bfloat16)
+
+
+def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
+    """exp(x) / sum(exp(x)) of float x. If it is not stable, the maximum is not subtracted, and exp can
+    overflow.
+
+    Also a float32 tensor is unpacked to eleven bits: a value of 30 has an error of 1/64, its exp of 1.6 %.
+    """
+    scores = engine.keep(x.float(), engine.SRC_B)
+    largest = scores.amax(dim, keepdim=True) if stable else torch.zeros(())
+    weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
+    if not stable:
+        weights = weights.masked_fill(scores > _LARGEST, torch.inf)
+    if kernel.approximate or not kernel.wide:
+        weights = engine.to_bfloat16(weights)
+    total = engine.source_b(weights, kernel).sum(dim, keepdim=True)
+    return engine.multiply(weights, 1 / total, kernel)
+
+
+@golden("ttnn.softmax")
+def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=None):
+    return _normalized(
+        input_tensor, dim, _kernel(compute_kernel_config, input_tensor), numeric_stable
+    )
+
+
+@golden("ttnn.softmax_in_place", writes="input_tensor")
+def softmax_in_place(
+    input_tensor,
+    dim=-1,
+    *,
+    program_config=None,
+    numeric_stable=True,
+    compute_kernel_config=None,
+    store,
+):
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    input_tensor.copy_(store(_normalized(input_tensor, dim, kernel, numeric_stable)))
+
+
+def _masked(
+    x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, kernel: Kernel
+) -> torch.Tensor:
+    """x * scale + mask, packed after either step."""
+    if mask is None:
+        return x
+    factor = engine.keep(torch.tensor(1.0 if scale is None else scale), engine.BFLOAT16)
+    scaled = engine.multiply(x, factor, kernel)
+    total = (
+        engine.add_in_float32_dest(scaled, mask)
+        if kernel.wide
+        else engine.add(scaled.bfloat16(), mask)
+    )
+    return total.reshape(x.shape)  # a mask has four dimensions, x may have fewer
+
+
+def _mask(
+    x: torch.Tensor, mask: torch.Tensor | None, causal: bool, program_config=None
+) -> torch.Tensor | None:
+    """The mask as it meets x [B, heads, S, W]: [B, 1, 1, W] or, causal, [B, 1, S, W].
+
+    GoldenError: the kernels read the mask in another order than its shape says. A core with several rows of
+    tiles reads a causal mask as square.
+    """
+    if mask is None:
+        return None
+    rows, columns = x.shape[-2:]
+    if causal:
+        heads = x.shape[1] if x.dim() == 4 else 1
+        sharded = isinstance(program_config, ttnn.SoftmaxShardedMultiCoreProgramConfig)
+        one_a_core = not sharded and x.shape[:-2].numel() * -(-rows // TILE) <= CORES
+        square = rows == columns or (rows < columns and heads == 1)
+        if mask.shape[-2] != rows or not (one_a_core or square):
+            raise GoldenError(
+                f"causal mask {list(mask.shape)} for scores {list(x.shape)}: "
+                f"the kernel reads it as [{columns}, {columns}]"
+            )
+        return mask
+    if mask.shape[-1] == TILE != columns:  # row-major: a row is cut into pieces of 32
+        mask = mask.flatten(-2).unsqueeze(-2)[..., :columns]
+    if mask.shape[-2] > TILE or not torch.equal(mask, mask[..., :1, :].expand_as(mask)):
+        raise GoldenError(
+            f"mask {list(mask.shape)} has rows that differ, and only the first of each tile is read: "
+            "say is_causal_mask=True, or give one row"
+        )
+    return mask[..., :1, :]
+
+
+def _attention(x, scale, mask, kernel: Kernel, stable: bool) -> torch.Tensor:
+    return _normalized(_masked(x, scale, mask, kernel), -1, kernel, stable)
+
+
+@golden("ttnn.scale_mask_softmax")
+def scale_mask_softmax(
+    input_tensor,
+    scale=None,
+    mask=None,
+    *,
+    is_causal_mask=False,
+    numeric_stable=True,
+    compute_kernel_config=None,
+):
+    """softmax(x * scale + mask) over the last dimension of x [B, heads, S, W]."""
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    return _attention(
+        input_tensor, scale, _mask(input_tensor, mask, is_causal_mask), kernel, numeric_stable
+    )
+
+
+@golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
+def scale_mask_softmax_in_place(
+    input_tensor,
+    scale=None,
+    mask=None,
+    *,
+    program_config=None,
+    is_causal_mask=False,
+    numeric_stable=False,
+    compute_kernel_config=None,
+    store,
+):
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    mask = _mask(input_tensor, mask, is_causal_mask, program_config)
+    input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
+
+
+@golden("ttnn.scale_causal_mask_hw_dims_softmax_in_place", writes="input_tensor")
+def scale_causal_mask_hw_dims_softmax_in_place(
+    input_tensor,
+    scale=None,
+    mask=None,
+    *,
+    program_config=None,
+    numeric_stable=False,
+    compute_kernel_config=None,
+    store,
+):
+    """One mask [1, 1, S, W] serves all users and heads of x [B, heads, S, W]."""
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    input_tensor.copy_(store(_attention(input_tensor, scale, mask, kernel, numeric_stable)))
+
+
+def _scale(head_size: int | None) -> float:
+    return 1.0 if head_size is None else head_size**-0.5
+
+
+@golden("ttnn.transformer.attention_softmax")
+def attention_softmax(
+    tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None
+):
+    """softmax(x / sqrt(head_size) + mask). Without a mask the scale is a separate op."""
+    if attention_mask is not None:
+        return scale_mask_softmax(
+            tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask
+        )
+    scaled = tensor.float() * torch.tensor(_scale(head_size)).to(tensor.dtype).float()
+    return softmax(scaled.to(tensor.dtype))
+
+
+@golden("ttnn.transformer.attention_softmax_", writes="tensor")
+def attention_softmax_(
+    tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None, store
+):
+    scale_mask_softmax_in_place(
+        tensor,
+        _scale(head_size),
+        attention_mask,
+        program_config=program_config,
+        is_causal_mask=causal_mask,
+        numeric_stable=True,
+        store=store,
+    )

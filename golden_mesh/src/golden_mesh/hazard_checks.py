@@ -1,0 +1,131 @@
+"""Hazards that show in a call's arguments: dtypes, memory configs and op configs."""
+
+from typing import Callable
+
+import ttnn
+
+from golden_mesh.hazards import meet
+
+Arguments = dict[str, object]  # parameter -> argument, for the arguments of the call
+
+# Its topology is the fabric's, whatever the call says.
+BY_THE_FABRIC = {"ttnn.all_gather"}
+LINES = {ttnn.FabricConfig.FABRIC_1D, ttnn.FabricConfig.FABRIC_1D_NEIGHBOR_EXCHANGE}
+
+CHECKS: dict[str, list[Callable[[str, Arguments], None]]] = {}
+
+
+def checks(*ops: str) -> Callable:
+    def register(function: Callable) -> Callable:
+        for op in ops:
+            CHECKS.setdefault(op, []).append(function)
+        return function
+
+    return register
+
+
+def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
+    """Raise HazardError if hardware is known to compute the call wrongly.
+
+    names: the op's positional parameters.
+    """
+    if "compute_kernel_config" in kwargs:
+        _kernel_config(op, kwargs["compute_kernel_config"])
+    given = dict(zip(names, args)) | kwargs
+    if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
+        _ring(op)
+    for function in CHECKS.get(op, ()):
+        function(op, given)
+
+
+def _kernel_config(op: str, config) -> None:
+    if config is None:
+        return
+    if config.math_fidelity == ttnn.MathFidelity.Invalid:
+        meet("no math fidelity", op, "compute_kernel_config names no math_fidelity")
+    if config.math_fidelity == ttnn.MathFidelity.HiFi4 and config.fp32_dest_acc_en:
+        meet("HiFi4 with a float32 dest", op, "math_fidelity=HiFi4 with fp32_dest_acc_en=True")
+
+
+def _ring(op: str) -> None:
+    fabric = ttnn.get_fabric_config()
+    if fabric in LINES:
+        meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
+
+
+@checks("ttnn.linear")
+def _bias(op: str, given: Arguments) -> None:
+    bias, weight = given.get("bias"), given["input_tensor_b"].memory_config()
+    in_banks = weight.is_sharded() and weight.buffer_type == ttnn.BufferType.DRAM
+    if bias is None or not in_banks or bias.memory_config().is_sharded():
+        return
+    if weight.shard_spec.shape[1] > ttnn.TILE_SIZE:  # one tile a bank: both layouts are equal
+        meet(
+            "interleaved bias of a DRAM-sharded linear",
+            op,
+            f"bias {list(bias.shape)} is interleaved",
+        )
+
+
+@checks("ttnn.all_reduce", "ttnn.reduce_scatter")
+def _block_sharded(op: str, given: Arguments) -> None:
+    tensor = given["input_tensor"]
+    if tensor.memory_config().memory_layout != ttnn.TensorMemoryLayout.BLOCK_SHARDED:
+        return
+    if op == "ttnn.all_reduce":
+        meet("all-reduce of a block-sharded tensor", op, _placed(tensor))
+    if given.get("memory_config") is None:
+        meet("reduce-scatter of a block-sharded tensor", op, f"{_placed(tensor)}, no memory_config")
+
+
+@checks("ttnn.experimental.all_reduce_async")
+def _through_a_smaller_buffer(op: str, given: Arguments) -> None:
+    tensor, buffer = given["input_tensor"], given.get("buffer_tensor")
+    if isinstance(buffer, ttnn.Tensor) and tensor.buffer_page_size() > buffer.buffer_page_size():
+        what = f"{tensor.dtype.name} {list(tensor.shape)} through {buffer.dtype.name} {list(buffer.shape)}"
+        meet("all_reduce_async through a smaller buffer", op, what)
+
+
+@checks("ttnn.typecast")
+def _to_four_bits(op: str, given: Arguments) -> None:
+    wanted = [value for name, value in given.items() if name != "input_tensor"]
+    tensor = given["input_tensor"]
+    if ttnn.bfloat4_b in wanted and tensor.dtype != ttnn.bfloat4_b:
+        meet("typecast to bfloat4_b", op, f"{tensor.dtype.name} {list(tensor.shape)} to BFLOAT4_B")
+
+
+@checks("ttnn.transformer.paged_scaled_dot_product_attention_decode")
+def _keys_beyond_the_table(op: str, given: Arguments) -> None:
+    config, table = given.get("program_config"), given["page_table_tensor"]
+    tokens = table.shape[-1] * given["input_tensor_k"].shape[2]
+    if config is not None and config.k_chunk_size > tokens:
+        what = f"k_chunk_size {config.k_chunk_size}, page table of {table.shape[-1]} blocks, {tokens} tokens"
+        meet("chunk of keys beyond the page table", op, what)
+
+
+def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
+    """Raise HazardError if a view of some shards (ttnn.narrow of the last dim) lists its cores in another
+    order.
+    """
+    spec = whole.memory_config().shard_spec
+    if spec is None or view.shape[-1] == whole.shape[-1]:
+        return
+    first = start % whole.shape[-1] // spec.shape[1]
+    cores = _cores(spec)[first : first + view.memory_config().shard_spec.grid.num_cores()]
+    if _cores(view.memory_config().shard_spec) != cores:
+        meet(
+            "narrowed shards in another order",
+            "ttnn.narrow",
+            f"{len(cores)} cores from core {first} on",
+        )
+
+
+def _cores(spec: ttnn.ShardSpec) -> list[tuple[int, int]]:
+    return [(core.x, core.y) for core in ttnn.corerange_to_cores(spec.grid, row_wise=True)]
+
+
+def _placed(tensor: ttnn.Tensor) -> str:
+    memory = tensor.memory_config()
+    return (
+        f"{list(tensor.shape)} is {memory.memory_layout.name.lower()} in {memory.buffer_type.name}"
+    )

@@ -1,0 +1,140 @@
+"""Calls that the library accepts and a Wormhole chip computes wrongly: the table, and the response to each.
+
+By default a refused hazard is an error (HazardError). A noted hazard is known from silicon and in wide use.
+It is counted, and warned of once for each op. `respond_with` turns all hazards into warnings or all into
+errors.
+
+HAZARDS.md reproduces each hazard for ttnn's maintainers. hazard_checks.py recognizes hazards by a call's
+arguments. Goldens recognize hazards that depend on values.
+"""
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+
+from golden_mesh.errors import GoldenError, GoldenMeshError
+
+
+class HazardError(GoldenError):
+    """A call that a chip computes wrongly."""
+
+
+class HazardWarning(UserWarning):
+    """A call that a chip may compute wrongly. The call still runs."""
+
+
+@dataclass(frozen=True)
+class Hazard:
+    wrong: str  # the chip's error
+    seen: str  # source of this knowledge
+    instead: str  # what to do
+    refused: bool = True
+
+
+SIMULATED = "on a bit-exact simulated Wormhole, ttnn 0.81.1"
+SOURCE = "in the kernels' source, ttnn 0.81.1"
+
+HAZARDS = {
+    "rows of one tile": Hazard(
+        "each row's core reads, changes and writes the whole tile, so of several rows in a tile one is kept",
+        f"{SIMULATED}: of 8 rows in a tile 7 were lost",
+        "give each row a tile of its own, or make one call for each with every other row's position at -1",
+    ),
+    "all-reduce of a block-sharded tensor": Hazard(
+        "the shards are summed as if they lay otherwise",
+        f"{SIMULATED}: PCC 0.29",
+        "reduce_scatter with the output's memory_config, then all_gather, or all_reduce an interleaved tensor",
+    ),
+    "reduce-scatter of a block-sharded tensor": Hazard(
+        "without the output's memory_config the result lies otherwise than its memory config says",
+        f"{SIMULATED}: PCC 0.29",
+        "give memory_config, block-sharded to the scattered width",
+    ),
+    "ring topology on a line's fabric": Hazard(
+        "the fabric has no route from the last chip of the row to the first, so the collective waits forever",
+        "in the fabric's configuration, ttnn 0.81.1: FABRIC_1D sets up no wrap-around route; not run",
+        "open the fabric as FABRIC_1D_RING, or let the topology be Linear (ttnn.get_usable_topology names the fabric's own)",
+    ),
+    "all_reduce_async through a smaller buffer": Hazard(
+        "the kernel lays out the buffer by its input's format, so summands of a larger one are written past its shards",
+        SOURCE,
+        "give the buffer the input's dtype",
+    ),
+    "chunk start between chunks of queries": Hazard(
+        "the kernel takes the start in whole chunks of queries, so every query sees other keys than it should",
+        f"{SIMULATED}: PCC 0.91 to 0.985; the form with a number refuses it, the form with a tensor does not",
+        "let the start be a multiple of q_chunk_size",
+    ),
+    "chunk of keys beyond the page table": Hazard(
+        "the reader fetches whole chunks, and takes what lies behind the table for block numbers",
+        f"{SIMULATED}: reads outside of DRAM",
+        "let k_chunk_size be at most the page table's width times the block size",
+    ),
+    "chunk of keys with a missing block": Hazard(
+        "the reader fetches whole chunks, the blocks behind a user's position among them, and -1 is no block",
+        SOURCE,
+        "name some block for every entry of the last chunk that a user reads, or let k_chunk_size be the block size",
+    ),
+    "interleaved bias of a DRAM-sharded linear": Hazard(
+        "the kernels read the bias bank by bank, as the weight lies",
+        f"{SIMULATED}: PCC 0.10, where a DRAM-sharded bias gives 0.999997",
+        "shard the bias over the DRAM banks as the weight is",
+    ),
+    "typecast to bfloat4_b": Hazard(
+        "the packer cuts to 3 bits what it rounded to 7: everything comes out 14 % too small",
+        f"{SIMULATED}: gain 0.86, error 0.21, where the host's packing has 0.995 and 0.117",
+        "convert to bfloat4_b on the host (ttnn.from_torch)",
+    ),
+    "narrowed shards in another order": Hazard(
+        "the library sorts a view's cores anew, and ops that go by that list take the wrong columns",
+        SIMULATED,
+        "give each part whole rows of cores, or all of it in one row",
+    ),
+    "no math fidelity": Hazard(
+        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, and they make as many phases",
+        "in the headers that ttnn 0.81.1 generates for the kernels; not run",
+        "name a math_fidelity",
+    ),
+    "buffer where a live trace writes": Hazard(
+        "a replay overwrites the buffer: the capture had its temporaries in this memory, and freed them",
+        "ttnn's own warning, and TT_METAL_TRACE_ALLOC_TRACKING=1",
+        "allocate it before the capture, free it before the replay, or release the trace",
+        refused=False,
+    ),
+    "HiFi4 with a float32 dest": Hazard(
+        "single results are off by about a power of two",
+        "on silicon only (tt-metal issue 38306, ttnn advises HiFi3); simulators and this golden mesh compute it right",
+        "use HiFi3, which loses 3e-5 of a product",
+        refused=False,
+    ),
+}
+
+noted: Counter[tuple[str, str]] = (
+    Counter()
+)  # (hazard, op) -> number of calls that met the hazard and ran
+
+
+RESPONSES = ("default", "warn", "error")
+_response = "default"
+
+
+def respond_with(response: str) -> None:
+    """Set the response to hazards: "default" (as the table says), "warn" or "error".
+
+    GoldenMeshError: another word.
+    """
+    global _response
+    if response not in RESPONSES:
+        raise GoldenMeshError(f"hazards knows {', '.join(RESPONSES)}; got {response!r}")
+    _response = response
+
+
+def meet(name: str, op: str, what: str) -> None:
+    """Report that a call of `op` meets the hazard: HazardError or HazardWarning. what: its rows, shards or values."""
+    hazard = HAZARDS[name]
+    message = f"{op}: {what}: {hazard.wrong} (known from: {hazard.seen}). Instead: {hazard.instead}"
+    if _response == "error" or (_response == "default" and hazard.refused):
+        raise HazardError(message)
+    if not noted[name, op]:
+        warnings.warn(message, HazardWarning, stacklevel=2)
+    noted[name, op] += 1

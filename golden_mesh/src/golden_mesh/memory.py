@@ -1,0 +1,320 @@
+"""Golden memory: the values that every chip of the mesh holds, keyed by the chips' own addresses.
+
+An entry is the torch value of one tensor on one chip. Its key is (device id, buffer type, address). The real
+allocator gives the addresses, so lifetimes need no bookkeeping here. Memory that is allocated again replaces
+the old entry. A view reads the entry of its base under another shape.
+
+A trace's replay or an allocation of a submesh may overwrite a tensor's memory. The tensor then reads the new
+content, as on a chip. New content that begins at another address, or has another size, is an error here. A
+chip would give garbage.
+
+Values are shared wherever they are equal by construction. Replicas hold one torch tensor. An op that only
+moves data gives its output the torch tensor of its input. Before an op writes in place, `exclusive` copies a
+shared value.
+
+Memory that was only allocated is unknown. A value computed from unknown memory is unknown too. `read` refuses
+unknown memory. A tensor is known or unknown as a whole, with one exception: ops that write parts of a tensor
+without reading it (into a cache). They leave marks in the elements that were never written. The tensor is
+known again when it has no marks left. The mark is NaN, so writing a NaN counts as writing nothing.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from dataclasses import dataclass
+from typing import Callable, NamedTuple, Optional
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.errors import GoldenError, UnknownMemory
+
+NEVER_WRITTEN = "was allocated and never written"
+PARTLY_WRITTEN = "was allocated and is written only in part"
+
+
+class Part(NamedTuple):
+    """A view of `length` elements from `start` along `dim`, as ttnn.narrow makes them."""
+
+    whole: "Slot"
+    dim: int
+    start: int
+    length: int
+
+
+class Slot(NamedTuple):
+    """Where a device tensor lives, and how it reads the memory."""
+
+    devices: tuple[int, ...]  # chip ids, in the tensor's order of mesh coordinates
+    coordinates: tuple[tuple[int, ...], ...]  # mesh coordinates of these chips
+    buffer_type: object  # ttnn.BufferType
+    address: int  # bytes, the same in every bank
+    size: int  # bytes in a bank
+    shape: tuple[int, ...]  # logical shape on one chip
+    dtype: object  # ttnn.DataType
+    part: Optional["Part"] = None  # set if the tensor is a part of the memory's content
+
+    def __str__(self) -> str:
+        return f"{list(self.shape)} {self.dtype.name} at {self.buffer_type.name} address {self.address:#x}"
+
+
+@dataclass
+class Entry:
+    value: torch.Tensor | None  # None: completely unknown
+    size: int  # bytes in a bank
+    unknown: str | None  # why the value is unknown; a partly known value has marks
+    padding: float | None = None  # value in the padding of its tiles; None: unknown
+
+
+class Region:
+    """The entries of one chip and buffer type, with their extents."""
+
+    def __init__(self):
+        self.entries: dict[int, Entry] = {}
+        self.addresses: list[int] = []  # sorted keys of entries
+
+    def overlapping(self, address: int, size: int) -> list[int]:
+        """Addresses of the entries that share a byte with [address, address + size)."""
+        first = bisect_left(self.addresses, address)
+        found = []
+        if (
+            first
+            and self.addresses[first - 1] + self.entries[self.addresses[first - 1]].size > address
+        ):
+            found.append(self.addresses[first - 1])
+        for at in self.addresses[first:]:
+            if at >= address + size:
+                break
+            found.append(at)
+        return found
+
+    def insert(self, address: int, entry: Entry) -> None:
+        self.entries[address] = entry
+        insort(self.addresses, address)
+
+    def remove(self, address: int) -> Entry:
+        del self.addresses[bisect_left(self.addresses, address)]
+        return self.entries.pop(address)
+
+
+class GoldenMemory:
+    def __init__(self):
+        self._regions: dict[tuple[int, object], Region] = {}
+        self._holders: Counter[int] = (
+            Counter()
+        )  # torch storage -> number of entries with a value in it
+
+    def forget(self, slot: Slot, why: str = NEVER_WRITTEN) -> None:
+        """Make the slot's memory unknown from now on. Every entry that overlaps it is removed."""
+        self.write(slot, [None] * len(slot.devices), why)
+
+    def write(
+        self,
+        slot: Slot,
+        values: list[torch.Tensor | None],
+        unknown: str | None = None,
+        padding: float | None = None,
+    ) -> None:
+        """Put one value a chip at the slot. Every other entry that overlaps it is removed."""
+        for device, value in zip(slot.devices, values, strict=True):
+            region = self._regions.setdefault((device, slot.buffer_type), Region())
+            if value is not None:
+                self._holders[_storage(value)] += 1
+            known = region.entries.get(slot.address)
+            if (
+                known is not None and known.size == slot.size
+            ):  # rewritten in place: no other entry can overlap
+                self._release(known)
+                known.value, known.unknown, known.padding = value, unknown, padding
+                continue
+            for address in region.overlapping(slot.address, slot.size):
+                self._release(region.remove(address))
+            region.insert(slot.address, Entry(value, slot.size, unknown, padding))
+
+    def read(self, slot: Slot) -> list[torch.Tensor]:
+        """Return the value on each chip in the slot's shape. Replicas are one torch tensor."""
+        return self._read(slot, self._value)
+
+    def padding(self, slot: Slot) -> float | None:
+        """Return the value in the padding of the slot's tiles, on all of its chips. None: unknown."""
+        found = {
+            entry.padding
+            if entry.value is not None and tuple(entry.value.shape) == slot.shape
+            else None
+            for entry in (self._entry(device, slot) for device in slot.devices)
+        }
+        return found.pop() if len(found) == 1 and slot.part is None else None
+
+    def writable(self, slot: Slot) -> list[torch.Tensor]:
+        """Return the values for an op that writes to the slot without reading it. Unknown elements are marks."""
+        target = slot.part.whole if slot.part is not None else slot
+        missing = [d for d in target.devices if self._entry(d, target).value is None]
+        marks = unwritten(target) if missing else None
+        for device in missing:
+            self._entry(device, target).value = marks
+            self._holders[_storage(marks)] += 1
+        return self._read(slot, lambda device, slot: self._entry(device, slot).value)
+
+    def settle(self, slot: Slot, unknown: str | None) -> None:
+        """Update the slot after an op has written to it in place.
+
+        unknown: why the written values are unknown, if they are.
+        """
+        entries = [self._entry(device, slot) for device in slot.devices]
+        if unknown is None and not any(entry.unknown for entry in entries):
+            return
+        marked = {id(entry.value): _has_marks(entry.value) for entry in entries}
+        for entry in entries:
+            if not marked[id(entry.value)]:
+                entry.unknown = None
+            elif entry.unknown is None or entry.unknown == NEVER_WRITTEN:
+                entry.unknown = unknown or PARTLY_WRITTEN
+
+    def _read(self, slot: Slot, value_on: Callable) -> list[torch.Tensor]:
+        if slot.part is not None:
+            whole, part = self._read(slot.part.whole, value_on), slot.part
+            parts = {id(v): v.narrow(part.dim, part.start, part.length) for v in whole}
+            return [parts[id(v)] for v in whole]
+        values, views = [], {}
+        for device in slot.devices:
+            value = value_on(device, slot)
+            if tuple(value.shape) != slot.shape:
+                if id(value) not in views:
+                    views[id(value)] = _as_view(value, slot)
+                value = views[id(value)]
+            values.append(value)
+        return values
+
+    def _entry(self, device: int, slot: Slot) -> Entry:
+        region = self._regions.get((device, slot.buffer_type))
+        entry = region.entries.get(slot.address) if region else None
+        if entry is None:
+            raise GoldenError(
+                f"chip {device} has no value for {slot}: it was overwritten after it was made"
+            )
+        return entry
+
+    def _value(self, device: int, slot: Slot) -> torch.Tensor:
+        entry = self._entry(device, slot)
+        if entry.unknown is not None:
+            raise UnknownMemory(device, f"{slot}", entry.unknown)
+        return entry.value
+
+    def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
+        """Return the value that the chips `members` (indices into slot.devices) share, safe to write in
+        place.
+
+        Copies it first if any other entry has a value in its storage.
+        """
+        devices = [slot.devices[i] for i in members]
+        if slot.part is not None:
+            raise GoldenError(
+                f"an op writes in place into {slot}, which is only a part of what lies there"
+            )
+        for device in devices:
+            self._entry(device, slot).padding = None  # unknown after the op
+        value = self._entry(devices[0], slot).value
+        if value.numel() != _volume(slot.shape):
+            raise GoldenError(
+                f"an op writes in place into {slot}, which is only some rows of what lies there"
+            )
+        if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
+            value = value.clone(memory_format=torch.contiguous_format)
+            for device in devices:
+                entry = self._regions[device, slot.buffer_type].entries[slot.address]
+                self._release(entry)
+                entry.value = value
+                self._holders[_storage(value)] += 1
+        return value.view(slot.shape)
+
+    def free(self, slot: Slot) -> None:
+        """Forget the slot's values: its buffer was deallocated."""
+        for device in slot.devices:
+            region = self._regions.get((device, slot.buffer_type))
+            if region and slot.address in region.entries:
+                self._release(region.remove(slot.address))
+
+    def forget_devices(self, devices: list[int]) -> None:
+        """Forget everything on these chips: their mesh was closed."""
+        for key in [key for key in self._regions if key[0] in devices]:
+            for entry in self._regions.pop(key).entries.values():
+                self._release(entry)
+
+    def host_bytes(self) -> int:
+        """Bytes of host memory that the values take, each storage counted once."""
+        storages = {}
+        for region in self._regions.values():
+            for entry in region.entries.values():
+                if entry.value is not None:
+                    storages[_storage(entry.value)] = entry.value.untyped_storage().nbytes()
+        return sum(storages.values())
+
+    def _release(self, entry: Entry) -> None:
+        if entry.value is not None:
+            key = _storage(entry.value)
+            self._holders[key] -= 1
+            if not self._holders[key]:
+                del self._holders[key]
+
+
+_HOLDERS = {
+    "FLOAT32": torch.float32,
+    "INT32": torch.int32,
+    "UINT16": torch.int32,
+    "UINT32": torch.int64,
+}
+_MARK = -(
+    1 << 31
+)  # for integers: neither a uint16 nor a uint32, and the one int32 that a chip cannot negate
+
+
+def unwritten(slot: Slot) -> torch.Tensor:
+    """Return marks in the slot's shape: one element, expanded."""
+    if slot.dtype.name == "UINT8":  # every code is a valid value
+        raise GoldenError(f"an op writes in place into {slot}, which {NEVER_WRITTEN}")
+    holder = _HOLDERS.get(slot.dtype.name, torch.bfloat16)
+    return torch.full((), torch.nan if holder.is_floating_point else _MARK, dtype=holder).expand(
+        slot.shape
+    )
+
+
+def _has_marks(value: torch.Tensor) -> bool:
+    return bool(value.isnan().any() if value.is_floating_point() else (value == _MARK).any())
+
+
+def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """Return `value` in the slot's shape.
+
+    The slot may hold:
+
+    - all elements of `value`;
+    - the first rows of each matrix: the view's tiles count the other rows as padding;
+    - also the rows that pad a tile, which were never written: NaN (0 for integers) here, anything on a chip.
+    """
+    if value.numel() == _volume(slot.shape):
+        return value.reshape(slot.shape)
+    if value.dim() >= 2 and len(slot.shape) >= 2 and value.shape[-1] == slot.shape[-1]:
+        matrices = value.reshape(-1, *value.shape[-2:])
+        if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == _volume(slot.shape[:-2]):
+            return matrices[:, : slot.shape[-2]].reshape(slot.shape)
+        rows, tile = matrices.shape[1], 32
+        if rows < slot.shape[-2] == -(-rows // tile) * tile and matrices.shape[0] == _volume(
+            slot.shape[:-2]
+        ):
+            unknown = torch.nan if value.is_floating_point() else 0
+            return F.pad(matrices, (0, 0, 0, slot.shape[-2] - rows), value=unknown).reshape(
+                slot.shape
+            )
+    raise GoldenError(
+        f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, or cut off or add rows of a tile"
+    )
+
+
+def _storage(value: torch.Tensor) -> int:
+    return value.untyped_storage()._cdata
+
+
+def _volume(shape: tuple[int, ...]) -> int:
+    volume = 1
+    for extent in shape:
+        volume *= extent
+    return volume

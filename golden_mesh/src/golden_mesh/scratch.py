@@ -1,0 +1,120 @@
+"""The temporary directory of this process. ttnn's files on a golden mesh go there and are removed at exit.
+
+A killed process leaves its directory behind. The next golden mesh removes it under three conditions:
+
+- A file in the directory bears our mark.
+- No process holds the lock on that file.
+- Neither the directory nor the file is a link.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shlex
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from golden_mesh.errors import GoldenMeshError
+
+_PREFIX = "golden-mesh-"
+_LOCK = "lock"
+_MARK = b"scratch directory of a golden mesh\n"  # content of the lock file
+NEEDED_BYTES = 32 << 20  # the demo writes 13 MB, nearly all of it stubs of kernels
+
+
+def make() -> Path:
+    """Make a directory for this process in the temporary directory (TMPDIR). It is removed at exit.
+
+    Removes the directories of killed processes first. GoldenMeshError: no permission, or too little space.
+    """
+    try:
+        parent = Path(tempfile.gettempdir())
+        _remove_stale(parent)
+        _check_room(parent)
+        directory = _make_locked(parent)
+    except OSError as error:
+        raise unusable(error) from error
+    atexit.register(_remove, directory, os.getpid())
+    return directory
+
+
+def unusable(error: OSError) -> GoldenMeshError:
+    """Return the error for temporary files that cannot be written."""
+    place = error.filename or os.environ.get("TMPDIR", "/tmp")
+    return GoldenMeshError(
+        f"the golden mesh cannot write its temporary files: {error.strerror or error} ({place}): set TMPDIR to a folder "
+        f"with {NEEDED_BYTES >> 20} MB to spare"
+    )
+
+
+def shell_safe(directory: Path) -> Path:
+    """Return a path to `directory` that a shell takes as one word. ttnn runs compilers by an unquoted line of
+    text.
+
+    The path is valid while this process lives.
+    """
+    if shlex.quote(f"{directory}") == f"{directory}":
+        return directory
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    return Path(f"/proc/{os.getpid()}/fd/{handle}")
+
+
+def remove_at_exit_if_empty(directory: str) -> None:
+    """Remove at exit a directory that a library made, unless it holds a file."""
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):  # not empty, or removed by another process
+            os.rmdir(directory)
+
+    atexit.register(remove)
+
+
+def _check_room(parent: Path) -> None:
+    free = shutil.disk_usage(parent).free
+    if free < NEEDED_BYTES:
+        raise OSError(None, f"{free >> 20} MB left", f"{parent}")
+
+
+def _make_locked(parent: Path) -> Path:
+    while True:
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        # The file stays open: closing it releases the lock.
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, _MARK)
+        if (directory / _LOCK).exists():
+            return directory
+        os.close(lock)  # another process removed the directory before it was locked
+
+
+def _remove_stale(parent: Path) -> None:
+    for directory in parent.glob(f"{_PREFIX}*"):
+        try:
+            if not _is_ours(directory) or not _is_ours(directory / _LOCK):
+                continue
+            lock = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # another process has removed it
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.read(lock, len(_MARK) + 1) == _MARK:
+                shutil.rmtree(directory, ignore_errors=True)
+        except BlockingIOError:
+            pass  # its process is alive
+        finally:
+            os.close(lock)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether `path` is a directory or regular file of this user, not a link."""
+    status = path.lstat()
+    kind_fits = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+    return kind_fits and status.st_uid == os.getuid()
+
+
+def _remove(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a fork
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,179 @@
+"""Runs the golden function of one op on all chips, from golden memory into golden memory."""
+
+from dataclasses import dataclass
+
+import torch
+
+from golden_mesh.arguments import substitute
+from golden_mesh.arithmetic.packer import pack
+from golden_mesh.errors import GoldenError
+from golden_mesh.memory import GoldenMemory, Slot
+from golden_mesh.registry import Golden
+from golden_mesh.unknown import as_marks, keep_marks, read_all
+
+memory = GoldenMemory()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One op with slots in place of its tensors. It can be computed again at any later time."""
+
+    golden: Golden
+    args: tuple
+    kwargs: dict
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+
+    @property
+    def writes(self) -> tuple[Slot, ...]:
+        """The memory that the op writes: whole tensors, no views."""
+        written = (*self.outputs, *_written(self))
+        return tuple(slot if slot.part is None else slot.part.whole for slot in written)
+
+
+@torch.inference_mode()  # no gradients are needed, and small ops take a tenth less time
+def run(step: Call) -> None:
+    """Compute the step's values from golden memory into golden memory."""
+    targets = _written(step)
+    unread = (targets or step.outputs) if step.golden.unread else ()
+    reads = [slot for slot in step.inputs if slot not in unread]
+    shards, unknown = read_all(memory, reads, step.golden.name)
+    marks = as_marks(unknown) if step.golden.unread and targets else None
+    if unknown and marks is None:
+        for slot in (*targets, *step.outputs):
+            memory.forget(slot, next(iter(unknown.values())))
+    elif step.golden.over_chips:
+        _run_over_chips(step, shards)
+    elif step.golden.writes:
+        _run_in_place(step, shards | (marks or {}), targets, next(iter(unknown.values()), None))
+    else:
+        _run_per_chip(step, shards)
+
+
+def _written(step: Call) -> list[Slot]:
+    """Return the slots of the arguments that the op writes in place."""
+    if not step.golden.writes:
+        return []
+    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+    return [bound[name] for name in step.golden.writes if isinstance(bound.get(name), Slot)]
+
+
+def _replicas(
+    step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]
+) -> list[list[int]]:
+    """Return chips (as indices) in groups.
+
+    Within a group every one of `slots` holds one torch tensor.
+    """
+    count = len((step.inputs or step.outputs)[0].devices)
+    groups: dict[tuple, list[int]] = {}
+    for chip in range(count):
+        groups.setdefault(
+            tuple(id(shards[s][chip if len(s.devices) > 1 else 0]) for s in slots), []
+        ).append(chip)
+    return list(groups.values())
+
+
+def _extras(step: Call) -> dict:
+    """Return the keywords that a golden takes beside its op's arguments (registry.py), except `store`."""
+    extras = {}
+    if "out" in step.golden.wants:
+        extras["out"] = step.outputs[0] if len(step.outputs) == 1 else step.outputs
+    if "dtypes" in step.golden.wants:
+        bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+        extras["dtypes"] = {
+            name: value.dtype for name, value in bound.items() if isinstance(value, Slot)
+        }
+    return extras
+
+
+def _run_per_chip(step: Call, shards) -> None:
+    chips = len(step.outputs[0].devices) if step.outputs else 0
+    results: list[tuple | None] = [None] * chips
+    extras = _extras(step)
+    for group in _replicas(step, shards, list(shards)):
+        pick = lambda slot: shards[slot][group[0]] if slot in shards else None  # noqa: E731
+        value = step.golden.function(
+            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **extras
+        )
+        rounded = _rounded(step, value)
+        for chip in group:
+            results[chip] = rounded
+    for i, slot in enumerate(step.outputs):
+        memory.write(slot, [result[i] for result in results], padding=_padding(step))
+
+
+def _padding(step: Call) -> float | None:
+    """Return the value that the op puts into the padding of its result's tiles, if it is known."""
+    if not isinstance(step.golden.pads, str):
+        return step.golden.pads
+    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs)
+    bound.apply_defaults()
+    return bound.arguments[step.golden.pads]
+
+
+def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None) -> None:
+    """Run the golden in place. unknown: why some of the shards are marks (unknown.py), if they are."""
+    if step.golden.unread:
+        shards |= {slot: memory.writable(slot) for slot in targets}
+    extras = _extras(step)
+    dtypes = [slot.dtype for slot in targets]
+
+    def store(values, name=step.golden.writes[0]):
+        packed = pack(values, dtypes[step.golden.writes.index(name)])
+        return packed if unknown is None else keep_marks(values, packed)
+
+    for group in _replicas(step, shards, list(shards)):
+        mine = {slot: values[group[0]] for slot, values in shards.items() if slot not in targets}
+        mine |= {slot: memory.exclusive(slot, group) for slot in targets}
+        if "store" in step.golden.wants:
+            extras["store"] = store
+        step.golden.function(
+            *substitute(step.args, Slot, mine.__getitem__),
+            **substitute(step.kwargs, Slot, mine.__getitem__),
+            **extras,
+        )
+    if step.golden.unread:
+        for slot in targets:
+            memory.settle(slot, unknown)
+
+
+def _run_over_chips(step: Call, shards) -> None:
+    slot = step.inputs[0]
+    axis = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments.get(
+        "cluster_axis"
+    )
+    groups: dict[tuple, list[int]] = {}
+    for chip, coordinate in enumerate(slot.coordinates):
+        line = () if axis is None else tuple(c for a, c in enumerate(coordinate) if a != axis)
+        groups.setdefault(line, []).append(chip)
+    results: list = [None] * len(slot.devices)
+    for group in groups.values():
+        pick = lambda s: [shards[s][chip] for chip in group]  # noqa: E731
+        values = step.golden.function(
+            *substitute(step.args, Slot, pick),
+            **substitute(step.kwargs, Slot, pick),
+            **_extras(step),
+        )
+        rounded: dict[int, tuple] = {}  # replicas stay one tensor
+        for chip, value in zip(group, values, strict=True):
+            if id(value) not in rounded:
+                rounded[id(value)] = _rounded(step, value)
+            results[chip] = rounded[id(value)]
+    for i, out in enumerate(step.outputs):
+        memory.write(out, [result[i] for result in results])
+
+
+def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
+    """Return the golden's results as the packer writes them, checked against the real op's output specs."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(values) != len(step.outputs):
+        raise GoldenError(
+            f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}"
+        )
+    for v, slot in zip(values, step.outputs):
+        if tuple(v.shape) != slot.shape:
+            raise GoldenError(
+                f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}"
+            )
+    return tuple(pack(v, slot.dtype) for v, slot in zip(values, step.outputs))

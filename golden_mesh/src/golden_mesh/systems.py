@@ -1,0 +1,201 @@
+"""The machines that the golden mesh simulates: N150, N300 and T3K, and P150 and P150x4 with Blackhole chips.
+
+The facts about boards are Tenstorrent's:
+
+- The chips of a board, and which of them sit on PCIe.
+- The wiring of the ethernet channels. An N300 joins its two chips by channels 8-0 and 9-1.
+- A T3K is four N300 in a 2x4 mesh.
+- A P150 has one chip with 12 of 14 ethernet cores and one of two PCIe cores. A P150x4 is four P150 in a ring,
+  each joined to two others by four cables.
+
+The descriptor has the shape that tt-umd, the driver library below ttnn, reads of a real machine.
+
+Facts that differ from card to card are made up: board numbers, and which rows of Tensix cores are harvested.
+The number of harvested rows is the product's: one on an N150, two on each chip of an N300, none on a P150.
+
+`tests` opens every mesh.
+"""
+
+from dataclasses import dataclass
+
+import yaml
+
+Port = tuple[int, int]  # (chip, ethernet channel)
+
+_FIRST_SERIAL = {
+    "n150": 0x0100_0186_1190_2000,
+    "n300": 0x0100_0146_1190_2000,
+    "p150": 0x0000_0412_3191_1000,
+}  # the product code is in the upper bits
+_FIRST_ID = 0x8246_3222_2000
+_NONE_HARVESTED = {
+    "noc_translation": True,
+    "dram_harvesting_mask": 0,
+    "eth_harvesting_mask": 0,
+    "pcie_harvesting_mask": 0,
+}
+_HARVESTING = {  # architecture -> what every one of its boards has switched off
+    "wormhole_b0": _NONE_HARVESTED,
+    "blackhole": _NONE_HARVESTED
+    | {
+        "eth_harvesting_mask": 0b1_0010_0000,
+        "pcie_harvesting_mask": 0b10,
+        "l2cpu_harvesting_mask": 0,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Board:
+    """A card: its product and the chips on it, the one on PCIe first."""
+
+    kind: str
+    chips: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class System:
+    """A machine with chips of one architecture, numbered from 0 as ttnn numbers them."""
+
+    name: str
+    # Of chip 0, 1, ...: (x, y) in the mesh. Blackhole chips have None: ttnn finds their places by the links.
+    coordinates: tuple[tuple[int, int] | None, ...]
+    links: tuple[
+        tuple[Port, Port], ...
+    ]  # an ethernet cable, or a trace on the board, each listed once
+    boards: tuple[Board, ...]
+    harvested_rows: tuple[
+        int, ...
+    ]  # of chip 0, 1, ...: a bit for every row of Tensix cores that is switched off (for every column of a Blackhole)
+    arch: str = "wormhole_b0"
+
+    @property
+    def chips(self) -> int:
+        """How many chips the machine has."""
+        return len(self.coordinates)
+
+    @property
+    def mmio_chips(self) -> tuple[int, ...]:
+        """The chips that the host reaches over PCIe. It reaches the other chips through these."""
+        return tuple(sorted(board.chips[0] for board in self.boards))
+
+    def descriptor(self) -> str:
+        """Return the machine's cluster descriptor (YAML). TT_METAL_MOCK_CLUSTER_DESC_PATH names a file with
+        this text.
+        """
+        chips = range(self.chips)
+        placed = {chip: place for chip, place in enumerate(self.coordinates) if place is not None}
+        identified = {chip: _FIRST_ID + chip for chip in chips if chip not in placed}
+        return yaml.safe_dump(
+            ({"chip_unique_ids": identified} if identified else {})
+            | {
+                "arch": {chip: self.arch for chip in chips},
+                # x, y, rack, shelf
+                "chips": {chip: [x, y, 0, 0] for chip, (x, y) in placed.items()},
+                "ethernet_connections": [[_port(a), _port(b)] for a, b in self.links],
+                "chips_with_mmio": [{chip: slot} for slot, chip in enumerate(self.mmio_chips)],
+                "harvesting": {
+                    chip: _HARVESTING[self.arch] | {"harvest_mask": mask}
+                    for chip, mask in enumerate(self.harvested_rows)
+                },
+                "boards": [
+                    [
+                        {"board_id": _FIRST_SERIAL[board.kind] + place},
+                        {"board_type": board.kind},
+                        {"chips": list(board.chips)},
+                    ]
+                    for place, board in enumerate(self.boards)
+                ],
+            }
+        )
+
+
+def _port(port: Port) -> dict[str, int]:
+    chip, channel = port
+    return {"chip": chip, "chan": channel}
+
+
+def _pair(a: Port, b: Port) -> tuple[tuple[Port, Port], ...]:
+    """Return two links side by side. Two consecutive channels each join neighboring chips."""
+    return (a, b), ((a[0], a[1] + 1), (b[0], b[1] + 1))
+
+
+def _cables(a: int, b: int, *, first: int) -> tuple[tuple[Port, Port], ...]:
+    """Return four links between two P150, each between channels of one number."""
+    return tuple(((a, channel), (b, channel)) for channel in range(first, first + 4))
+
+
+def named(name: str) -> str:
+    """Return the system's name as SYSTEMS spells it, for a name in any case; an unknown name as it is."""
+    return next((known for known in SYSTEMS if known.lower() == name.lower()), name)
+
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        System(
+            name="N150",
+            coordinates=((0, 0),),
+            links=(),
+            boards=(Board("n150", (0,)),),
+            harvested_rows=(0b00_0100_0000,),
+        ),
+        System(
+            name="N300",
+            coordinates=((0, 0), (1, 0)),
+            links=_pair((0, 8), (1, 0)),
+            boards=(Board("n300", (0, 1)),),
+            harvested_rows=(0b00_0100_0001, 0b00_0000_0101),
+        ),
+        # From above; chips on PCIe in the middle:                   4 - 0 - 2 - 6
+        #                                                            |   |   |   |
+        #                                                            5 - 1 - 3 - 7
+        System(
+            name="T3K",
+            coordinates=((1, 0), (1, 1), (2, 0), (2, 1), (0, 0), (0, 1), (3, 0), (3, 1)),
+            links=(
+                # inside a board
+                *_pair((0, 8), (4, 0)),
+                *_pair((1, 8), (5, 0)),
+                *_pair((2, 8), (6, 0)),
+                *_pair((3, 8), (7, 0)),
+                # between boards, along the long side of the mesh
+                *_pair((0, 6), (2, 6)),
+                *_pair((1, 0), (3, 0)),
+                # between boards, along the short side
+                *_pair((4, 6), (5, 6)),
+                *_pair((0, 14), (1, 14)),
+                *_pair((2, 14), (3, 14)),
+                *_pair((6, 6), (7, 6)),
+            ),
+            boards=(
+                Board("n300", (0, 4)),
+                Board("n300", (1, 5)),
+                Board("n300", (2, 6)),
+                Board("n300", (3, 7)),
+            ),
+            harvested_rows=(0b10_0000_0001,) * 8,
+        ),
+        System(
+            name="P150",
+            coordinates=(None,),
+            links=(),
+            boards=(Board("p150", (0,)),),
+            harvested_rows=(0,),
+            arch="blackhole",
+        ),
+        System(
+            name="P150x4",
+            coordinates=(None,) * 4,
+            links=(
+                *_cables(0, 2, first=4),
+                *_cables(0, 3, first=8),
+                *_cables(1, 3, first=4),
+                *_cables(1, 2, first=8),
+            ),
+            boards=tuple(Board("p150", (chip,)) for chip in range(4)),
+            harvested_rows=(0,) * 4,
+            arch="blackhole",
+        ),
+    )
+}

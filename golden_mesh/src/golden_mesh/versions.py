@@ -1,0 +1,53 @@
+"""The versions of ttnn that the golden mesh is tested with, and the parts that the installed one lacks."""
+
+import re
+import warnings
+from importlib.metadata import version
+from typing import Callable
+
+from golden_mesh.errors import GoldenMeshError
+
+OLDEST, NEWEST = "0.77.0", "0.81.1"
+
+lacking: dict[
+    str, str
+] = {}  # missing part of this ttnn -> its consequence; filled while ttnn is installed
+
+
+class VersionWarning(UserWarning):
+    """The installed ttnn is newer than every version that was tested."""
+
+
+def check_version() -> str:
+    """Return the installed ttnn's version. Warns if it is newer than the newest tested one.
+
+    GoldenMeshError: it is too old.
+    """
+    found = version("ttnn")
+    if _numbers(found) < _numbers(OLDEST):
+        raise GoldenMeshError(
+            f"ttnn {found} is installed, the golden mesh runs {OLDEST} to {NEWEST}: pip install ttnn=={NEWEST}"
+        )
+    if _numbers(found) > _numbers(NEWEST):
+        warnings.warn(
+            f"the golden mesh is tested with ttnn {OLDEST} to {NEWEST}, and {found} is installed: "
+            "golden-mesh --doctor shows what it does not know",
+            VersionWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+def library_golden(name: str) -> Callable | None:
+    """Return the golden function that ttnn itself has for ttnn.`name`, or None if this version has none."""
+    import ttnn
+
+    operation = getattr(ttnn, name, None)
+    function = getattr(operation, "golden_function", None)
+    if function is None:
+        lacking[f"golden function of ttnn.{name}"] = f"ttnn.{name} has no golden"
+    return function

@@ -1,0 +1,115 @@
+"""The pytest plugin of the golden mesh: pytest --golden N300. Without the option it does nothing.
+
+It imports golden_mesh only when the option is given, so that `pythonpath` can name another copy of the package. With
+pytest-xdist every worker is a golden mesh.
+"""
+
+import os
+
+import pytest
+
+FROM_ENVIRONMENT = "auto"
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("golden mesh")
+    group.addoption(
+        "--golden",
+        metavar="SYSTEM",
+        help="run ttnn on the golden mesh of this system (N150, N300, T3K, P150, P150x4); auto: of MESH_DEVICE",
+    )
+    group.addoption(
+        "--golden-hazards",
+        default="default",
+        metavar="RESPONSE",
+        help="calls that a chip gets wrong: warn, error, or default (as HAZARDS.md says)",
+    )
+    group.addoption(
+        "--golden-allow-skips",
+        action="store_true",
+        help="pass although tests were skipped and no test opened a device",
+    )
+
+
+def pytest_load_initial_conftests(early_config):
+    """Activate the golden mesh before any conftest imports ttnn."""
+    options = early_config.known_args_namespace
+    if options.golden is None:
+        return
+    import golden_mesh
+
+    try:
+        golden_mesh.activate(_system(options.golden), options.golden_hazards)
+    except golden_mesh.GoldenMeshError as error:
+        raise pytest.UsageError(f"--golden: {error}") from error
+
+
+def _system(name: str) -> str:
+    from golden_mesh.systems import named
+
+    if name != FROM_ENVIRONMENT:
+        return named(name)
+    if "MESH_DEVICE" not in os.environ:
+        raise pytest.UsageError("--golden auto: MESH_DEVICE is not set: name a system")
+    return named(os.environ["MESH_DEVICE"])
+
+
+def pytest_configure(config):
+    if config.getoption("--golden") is not None:
+        config.pluginmanager.register(_Run(config), "golden_mesh_run")
+
+
+class _Run:
+    """One run on the golden mesh: its header, whether it opened a device, and its end."""
+
+    def __init__(self, config):
+        self.config = config
+        self.opened = False  # on a worker of pytest-xdist, too
+        self.failed = False
+
+    def pytest_report_header(self):
+        return (
+            f"golden mesh: {_system(self.config.getoption('--golden'))}, values computed by torch"
+        )
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node, error):
+        """A worker of pytest-xdist is done."""
+        self.opened |= getattr(node, "workeroutput", {}).get("golden_mesh_opened", False)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session, exitstatus):
+        """Fail a run in which tests were skipped and no test opened a device."""
+        from golden_mesh import meshes
+
+        self.opened |= meshes.any_opened()
+        if hasattr(self.config, "workeroutput"):
+            self.config.workeroutput["golden_mesh_opened"] = self.opened
+            return
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        skipped = reporter is not None and reporter.stats.get("skipped")
+        allowed = self.config.getoption("--golden-allow-skips")
+        if skipped and not self.opened and not allowed and exitstatus == pytest.ExitCode.OK:
+            self.failed = True
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if self.failed:
+            count = len(terminalreporter.stats["skipped"])
+            terminalreporter.section("golden mesh", red=True)
+            terminalreporter.line(
+                f"failed: {count} skipped, and no test opened a device. See why with -rs; "
+                "--golden-allow-skips lets such a run pass."
+            )
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self, config):
+        """Clear pytest's tests and fixtures: ttnn reports objects in their parameters as leaks at exit."""
+        names = "session", "funcmanage", "terminalreporter"
+        session, fixtures, reporter = (config.pluginmanager.get_plugin(name) for name in names)
+        if fixtures is None or session is None:
+            return
+        session.items.clear()
+        vars(fixtures).clear()
+        if reporter is not None:
+            reporter.stats.clear()

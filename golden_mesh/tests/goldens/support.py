@@ -1,0 +1,101 @@
+"""Comparisons of the chips' values with expected values, and memory configs for small tests."""
+
+import torch
+import ttnn
+
+# Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds by up
+# to 9/16 of a unit in the last place. The test's other order of summation may fall on the other side
+# of a tie, and adds as much again.
+RELATIVE = {"BFLOAT16": 9 / 8 * 2**-8, "FLOAT32": 2**-20}
+
+# Cuts no operand and sums in float32. For tests of an op's meaning, not of its precision.
+EXACT = ttnn.WormholeComputeKernelConfig(
+    math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, fp32_dest_acc_en=True
+)
+
+
+def assert_close(
+    got: list[torch.Tensor], want: list[torch.Tensor], dtype=None, steps: int = 1
+) -> None:
+    """Assert that each chip's values are `want`, rounded to `dtype`. `want` is float32 or float64.
+
+    steps: the number of roundings to `dtype`. Each may have an error relative to the largest value.
+    """
+    assert len(got) == len(want)
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), (
+            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        )
+        relative = RELATIVE[(dtype or ttnn.bfloat16).name]
+        # A long sum's error is relative to its terms. So is the error of terms that are rounded
+        # before they are added.
+        accumulated = (2e-6 + (steps - 1) * relative / 2) * w.abs().max().item()
+        torch.testing.assert_close(g.double(), w.double(), rtol=steps * relative, atol=accumulated)
+
+
+def assert_values(got: list[torch.Tensor], want: list[torch.Tensor], dtype=None) -> None:
+    """Assert that each chip's values, also infinities and NaNs, are `want` after one rounding to `dtype`."""
+    assert len(got) == len(want)
+    dtype = dtype or ttnn.bfloat16
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), (
+            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        )
+        largest = w.double().nan_to_num(0, 0, 0).abs().max().item()
+        held = w.float() if dtype == ttnn.float32 else w.float().bfloat16()
+        w = torch.where(held.isinf(), held.double(), w.double())  # overflow gives infinity
+        torch.testing.assert_close(
+            g.double(),
+            w.double(),
+            rtol=RELATIVE[dtype.name],
+            atol=min(largest, 1) * 2**-22,
+            equal_nan=True,
+        )
+
+
+def assert_near(got: list[torch.Tensor], want: list[torch.Tensor], error: float) -> None:
+    """Assert a relative error of at most `error` in norm, for ops with many rounded steps."""
+    assert len(got) == len(want)
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), (
+            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        )
+        off = ((g.double() - w).norm() / w.double().norm()).item()
+        assert off <= error, f"chip {chip}: off by {off:.2e} of the size"
+
+
+def assert_same(got: list[torch.Tensor], want: list[torch.Tensor]) -> None:
+    """Assert that each chip holds exactly `want`."""
+    assert len(got) == len(want)
+    for chip, (g, w) in enumerate(zip(got, want)):
+        assert tuple(g.shape) == tuple(w.shape), (
+            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
+        )
+        assert torch.equal(g.double(), w.double()), (
+            f"chip {chip}: differs by up to {(g.double() - w).abs().max()}"
+        )
+
+
+def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
+    """`count` cores of the 8x8 grid row by row, from the `start`-th on."""
+    grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(7, 7))})
+    first = ttnn.CoreCoord(start % 8, start // 8)
+    return ttnn.num_cores_to_corerangeset_in_subcoregrids(first, count, grid, row_wise=True)
+
+
+def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> ttnn.MemoryConfig:
+    """L1, layout "HEIGHT" or "WIDTH", shards of `shape` on `count` cores."""
+    return ttnn.MemoryConfig(
+        getattr(ttnn.TensorMemoryLayout, f"{layout}_SHARDED"),
+        ttnn.BufferType.L1,
+        ttnn.ShardSpec(cores(count, start), shape, ttnn.ShardOrientation.ROW_MAJOR),
+    )
+
+
+def dram_sharded(device, rows: int, columns: int) -> ttnn.MemoryConfig:
+    """Width-sharded over the DRAM banks: the layout of a DRAM-sharded matmul's weight and bias."""
+    banks = device.dram_grid_size().x
+    width = -(-columns // (32 * banks)) * 32
+    grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(banks - 1, 0))})
+    spec = ttnn.ShardSpec(grid, (rows, width), ttnn.ShardOrientation.ROW_MAJOR)
+    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)

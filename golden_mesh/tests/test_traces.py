@@ -1,0 +1,260 @@
+"""Traces on the golden mesh: recorded without execution, replayed on their addresses. Calls that metal
+refuses are refused.
+"""
+
+import re
+
+import pytest
+import torch
+
+from golden_mesh.errors import GoldenError, TraceError
+from golden_mesh.hazards import noted
+
+
+class Traced:
+    """x -> 3 * x + 1, to be captured. A replay puts its result into `output`."""
+
+    def __init__(self, golden, *shape):
+        self.golden, self.shape = golden, shape
+        self.input = golden.full(1, *shape)
+        self.step()  # compiles, which a capture may not do
+
+    def capture(self):
+        import ttnn
+
+        self.id = ttnn.begin_trace_capture(self.golden.device, cq_id=0)
+        self.output = self.step()
+        ttnn.end_trace_capture(self.golden.device, self.id, cq_id=0)
+        return self
+
+    def step(self):
+        import ttnn
+
+        tripled = ttnn.mul(self.input, 3.0)
+        self.temporary = tripled.buffer_address()
+        result = ttnn.add(tripled, 1.0)
+        ttnn.deallocate(tripled)
+        return result
+
+    def feed(self, value: float) -> None:
+        import ttnn
+
+        ttnn.copy_host_to_device_tensor(self.golden.host(torch.full(self.shape, value)), self.input)
+
+    def replay(self, blocking: bool = True) -> None:
+        import ttnn
+
+        ttnn.execute_trace(self.golden.device, self.id, cq_id=0, blocking=blocking)
+
+    def release(self) -> None:
+        import ttnn
+
+        ttnn.release_trace(self.golden.device, self.id)
+        self.id = None
+
+
+@pytest.fixture
+def traced(golden):
+    traced = Traced(golden, 1, 1, 32, 96).capture()
+    yield traced
+    if traced.id is not None:
+        traced.release()
+
+
+def test_a_capture_is_not_executed(traced, golden):
+    with pytest.raises(GoldenError, match="never written"):
+        golden.get(traced.output)
+    assert golden.holds(traced.input, 1)
+
+
+def test_a_replay_computes_anew_from_what_the_addresses_hold(traced, golden):
+    for value, blocking in ((1, True), (2, False), (-5, True)):
+        traced.feed(value)
+        traced.replay(blocking)
+        assert golden.holds(traced.output, 3 * value + 1)
+
+
+def test_replays_of_two_traces_interleave(golden):
+    one, other = (
+        Traced(golden, 1, 1, 32, 96),
+        Traced(golden, 1, 1, 64, 32),
+    )  # inputs first: see below
+    other.capture()
+    one.capture()
+    for value in (4, 5):
+        one.feed(value)
+        other.feed(-value)
+        one.replay()
+        assert golden.holds(one.output, 3 * value + 1)
+        other.replay()
+        assert golden.holds(other.output, -3 * value + 1)
+    one.release()
+    other.release()
+
+
+def test_an_op_in_place_is_replayed_in_place(golden):
+    import ttnn
+
+    counter = golden.full(0, 1, 32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
+    ttnn.plus_one(counter)
+    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+    ttnn.plus_one(counter)
+    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    assert golden.holds(counter, 1), "the capture itself counts nothing"
+    for expected in (2, 3, 4):
+        ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
+        assert golden.holds(counter, expected)
+    ttnn.release_trace(golden.device, trace)
+
+
+def test_a_replay_overwrites_tensors_allocated_in_its_temporaries_memory(traced, golden):
+    """Every traced program has this hazard: memory allocated after the capture may overlap memory that the
+    replay writes.
+    """
+    import ttnn
+
+    neighbors = [golden.full(7, *traced.shape) for _ in range(3)]
+    hit = [x for x in neighbors if x.buffer_address() == traced.temporary]
+    assert len(hit) == 1, "the allocator did not give the temporary's memory out again"
+    wider = [x for x in neighbors if x is not hit[0]]
+    assert all(golden.holds(x, 7) for x in neighbors)
+    ttnn.deallocate(hit[0])
+    larger = golden.full(
+        7, 1, 1, 32, 64
+    )  # another size at this address: neither reads the other's value
+    assert larger.buffer_address() == traced.temporary
+    hazard = "buffer where a live trace writes", "ttnn.execute_trace"
+    before = noted[hazard]
+    traced.replay()
+    assert noted[hazard] == before + 1
+    with pytest.raises(GoldenError, match=rf"\[1, 1, 32, 64\].*{traced.temporary:#x}"):
+        golden.get(larger)
+    assert all(golden.holds(x, 7) for x in wider) and golden.holds(traced.output, 4)
+    ttnn.deallocate(larger)
+    traced.replay()
+    assert noted[hazard] == before + 1, "the trace writes to none of the other neighbours"
+
+
+def test_a_replay_reads_what_its_capture_deallocated(golden):
+    """The trace keeps the address. The memory keeps its content until the next write."""
+    import ttnn
+
+    x = golden.full(1, 1, 1, 64, 96)
+    ttnn.deallocate(ttnn.add(x, 1.0))
+    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+    y = ttnn.add(x, 1.0)
+    ttnn.deallocate(x)
+    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
+    assert golden.holds(y, 2)
+    ttnn.release_trace(golden.device, trace)
+
+
+def test_a_replay_whose_input_was_overwritten_is_refused(traced, golden):
+    import ttnn
+
+    address = traced.input.buffer_address()
+    ttnn.deallocate(traced.input)
+    other = golden.full(7, 1, 1, 32, 64)
+    assert other.buffer_address() == address
+    with pytest.raises(GoldenError, match=rf"\[1, 1, 32, 96\].*{address:#x}"):
+        traced.replay()
+
+
+REFUSED = {
+    "read": lambda ttnn, golden, x: ttnn.to_torch(ttnn.get_device_tensors(x)[0]),
+    "Tensor.cpu": lambda ttnn, golden, x: x.cpu(),
+    "from_device": lambda ttnn, golden, x: ttnn.from_device(x),
+    "from_torch": lambda ttnn, golden, x: golden.full(1),
+    "copy_host_to_device_tensor": lambda ttnn, golden, x: ttnn.copy_host_to_device_tensor(golden.host(torch.ones(1, 1, 32, 32)), x),
+    "Tensor.to": lambda ttnn, golden, x: golden.host(torch.ones(1, 1, 32, 32)).to(golden.device),
+    "synchronize_device": lambda ttnn, golden, x: ttnn.synchronize_device(golden.device),
+    "record_event": lambda ttnn, golden, x: ttnn.record_event(golden.device, 0),
+    "wait_for_event": lambda ttnn, golden, x: ttnn.wait_for_event(0, None),
+    "begin_trace_capture": lambda ttnn, golden, x: ttnn.begin_trace_capture(golden.device, cq_id=0),
+    "execute_trace": lambda ttnn, golden, x: ttnn.execute_trace(golden.device, 0, cq_id=0),
+    "a new program": lambda ttnn, golden, x: ttnn.softplus(ttnn.reshape(x, (1, 1, 16, 64))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_capture_refuses(golden, what):
+    """The refusal ends the capture, and the program can go on."""
+    import ttnn
+
+    from golden_mesh.dispatch import traces
+
+    x = golden.full(1)
+    ttnn.begin_trace_capture(golden.device, cq_id=0)
+    with pytest.raises(TraceError):
+        REFUSED[what](ttnn, golden, x)
+    assert not traces.capturing
+    assert golden.holds(ttnn.add(x, 1.0), 2)
+
+
+def test_ttnn_is_told_of_a_capture(golden):
+    import ttnn
+
+    active = ttnn.is_trace_capture_active
+    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+    during = active(golden.device)
+    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    assert during and not active(golden.device)
+    ttnn.release_trace(golden.device, trace)
+
+
+def test_the_refusal_of_a_new_program_names_the_op(golden):
+    import ttnn
+
+    x = golden.full(1, 1, 1, 96, 160)
+    golden.device.clear_program_cache()  # drops the programs of other tests
+    ttnn.begin_trace_capture(golden.device, cq_id=0)
+    with pytest.raises(TraceError, match="ttnn.exp"):
+        ttnn.exp(x)
+
+
+def test_a_released_trace_cannot_be_replayed_or_released_again(traced):
+    import ttnn
+
+    number = traced.id
+    traced.release()
+
+    for use in (ttnn.execute_trace, ttnn.release_trace):
+        with pytest.raises(TraceError, match=re.escape(f"{number}")):
+            use(traced.golden.device, number)
+
+
+def test_only_the_capture_under_way_can_be_ended(traced, golden):
+    import ttnn
+
+    with pytest.raises(TraceError):
+        ttnn.end_trace_capture(golden.device, traced.id, cq_id=0)
+    traced.replay()
+    assert golden.holds(traced.output, 4), "the trace is none the worse"
+
+
+def test_ttnns_tracking_of_allocations_reports_a_live_buffer(run_as, monkeypatch):
+    """On a mesh without a trace region: ttnn 0.81.1 then stores a trace in free DRAM."""
+    monkeypatch.setenv("TT_METAL_TRACE_ALLOC_TRACKING", "1")
+    printed = run_as(
+        "N150",
+        """
+import ttnn
+mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 1))
+x = ttnn.full((32, 32), 1.0, layout=ttnn.TILE_LAYOUT, device=mesh)
+ttnn.add(x, 1.0)
+trace = ttnn.begin_trace_capture(mesh, cq_id=0)
+y = ttnn.add(x, 1.0)
+ttnn.end_trace_capture(mesh, trace, cq_id=0)
+ttnn.execute_trace(mesh, trace, cq_id=0)
+print(ttnn.to_torch(y)[0, 0].item())
+late = ttnn.add(x, 1.0)
+try:
+    ttnn.execute_trace(mesh, trace, cq_id=0)
+except RuntimeError as error:
+    print(f"Buffer {late.buffer_unique_id()} " in str(error), "1 device buffer" in str(error))
+ttnn.release_trace(mesh, trace)
+ttnn.close_mesh_device(mesh)
+""",
+    )
+    assert printed.endswith("2.0\nTrue True\n")

@@ -1,0 +1,173 @@
+"""Memory that was only allocated. Ops may take it, as in a compile run. Their results cannot be read."""
+
+import pytest
+import torch
+
+from golden_mesh.errors import GoldenError
+
+SHAPE = (1, 1, 32, 64)
+
+
+@pytest.fixture
+def empty(golden):
+    """empty(): a tensor on the device that was never written, of SHAPE or another shape."""
+    import ttnn
+
+    def empty(*shape, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT):
+        return ttnn.empty(shape or SHAPE, dtype, layout, golden.device, ttnn.DRAM_MEMORY_CONFIG)
+
+    return empty
+
+
+READS = {
+    "to_torch": lambda ttnn, golden, x: golden.get(x),
+    "cpu": lambda ttnn, golden, x: x.cpu(),
+    "repr": lambda ttnn, golden, x: repr(x),
+    "copy_device_to_host_tensor": lambda ttnn, golden, x: ttnn.copy_device_to_host_tensor(x, golden.host(torch.zeros(SHAPE))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", READS)
+def test_the_host_cannot_read_memory_before_it_is_written(golden, empty, how):
+    import ttnn
+
+    x = empty()
+    with pytest.raises(
+        GoldenError,
+        match=rf"\[1, 1, 32, 64\].*{x.buffer_address():#x}, which was allocated and never",
+    ):
+        READS[how](ttnn, golden, x)
+    ttnn.copy_host_to_device_tensor(golden.host(torch.ones(SHAPE)), x)
+    READS[how](ttnn, golden, x)
+    assert golden.holds(x, 1)
+
+
+def test_results_of_unknown_memory_are_unknown_and_the_error_names_the_first_op(golden, empty):
+    import ttnn
+
+    x = empty()
+    first = ttnn.relu(x)
+    later = ttnn.concat([ttnn.reshape(first, (1, 1, 64, 32)), golden.full(2, 1, 1, 64, 32)], 3)
+    ttnn.copy_host_to_device_tensor(
+        golden.host(torch.ones(SHAPE)), x
+    )  # too late for `first` and `later`
+    for unknown in (first, ttnn.add(golden.full(1, 1, 1, 64, 64), later)):
+        with pytest.raises(
+            GoldenError,
+            match=rf"ttnn.relu read .*{x.buffer_address():#x}, which was allocated and never",
+        ):
+            golden.get(unknown)
+    assert golden.holds(ttnn.relu(x), 1)
+
+
+def test_a_collective_of_unknown_memory_is_unknown_on_every_chip(golden, empty):
+    import ttnn
+
+    if golden.chips == 1:
+        return
+    with pytest.raises(GoldenError, match="ttnn.all_gather read"):
+        golden.get(ttnn.all_gather(empty(), 3))
+
+
+def test_a_compile_run_before_the_input_is_written_leaves_a_trace_that_works(golden, empty):
+    import ttnn
+
+    def step():
+        return ttnn.add(ttnn.mul(x, 3.0), 1.0)
+
+    x = empty()
+    unknown = step()
+    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+    y = step()
+    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
+    for nobody_knows in (unknown, y):
+        with pytest.raises(GoldenError, match="ttnn.mul.* read"):
+            golden.get(nobody_knows)
+    ttnn.copy_host_to_device_tensor(golden.host(torch.ones(SHAPE)), x)
+    ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
+    assert golden.holds(y, 4)
+    ttnn.release_trace(golden.device, trace)
+
+
+def test_an_op_in_place_that_reads_its_tensor_leaves_it_unknown(golden, empty):
+    import ttnn
+
+    counter = empty(1, 32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
+    ttnn.plus_one(counter)
+    with pytest.raises(GoldenError, match="ttnn.plus_one read"):
+        golden.get(counter)
+    known = golden.full(1, *SHAPE)
+    ttnn.add_(known, empty())
+    with pytest.raises(GoldenError, match="ttnn.add_ read"):
+        golden.get(known)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float32", "int32", "uint32", "bfloat8_b"])
+def test_a_copy_of_the_whole_tensor_makes_it_known(golden, empty, kind):
+    import ttnn
+
+    dtype = getattr(ttnn, kind)
+    x, y = golden.full(3, *SHAPE, dtype=dtype), empty(dtype=dtype)
+    ttnn.copy(x, y)
+    assert golden.holds(y, 3)
+    ttnn.copy(empty(dtype=dtype), y)
+    with pytest.raises(GoldenError, match="ttnn.copy read"):
+        golden.get(y)
+    ttnn.copy(x, y)
+    assert golden.holds(y, 3)
+
+
+def fill(golden, cache, user, value):
+    import ttnn
+
+    ttnn.fill_cache(
+        cache, golden.full(value, 1, 2, 64, 32) if isinstance(value, int) else value, user
+    )
+
+
+def test_a_cache_is_known_when_all_of_it_is_written(golden, empty):
+    cache = empty(2, 2, 64, 32)
+    fill(golden, cache, 0, 5)
+    with pytest.raises(GoldenError, match="which was allocated and is written only in part"):
+        golden.get(cache)
+    fill(golden, cache, 1, 5)
+    assert golden.holds(cache, 5)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "bfloat8_b"])
+def test_unknown_rows_in_a_known_cache_are_known_again_when_they_are_written(golden, empty, kind):
+    """A compile run of a decode step writes one row of a cache that holds a prompt. The first real step writes it again."""
+    import ttnn
+
+    dtype = getattr(ttnn, kind)
+    cache = golden.full(5, 2, 2, 64, 32, dtype=dtype)
+    fill(golden, cache, 1, empty(1, 2, 64, 32, dtype=dtype))
+    with pytest.raises(GoldenError, match="ttnn.fill_cache read"):
+        golden.get(cache)
+    with pytest.raises(GoldenError, match="ttnn.fill_cache read"):
+        golden.get(ttnn.clone(cache))
+    fill(golden, cache, 1, golden.full(5, 1, 2, 64, 32, dtype=dtype))
+    assert golden.holds(cache, 5)
+
+
+def test_rows_written_at_unknown_positions_leave_the_cache_unknown(golden, empty):
+    import ttnn
+
+    cache, rows = golden.full(5, 32, 1, 64, 32), golden.full(6, 1, 32, 1, 32)
+    rows = ttnn.to_memory_config(rows, height_sharded(golden))
+    positions = empty(32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
+    ttnn.experimental.paged_update_cache(cache, rows, update_idxs_tensor=positions)
+    fill(golden, cache, 0, golden.full(5, 1, 1, 64, 32))
+    with pytest.raises(GoldenError, match="ttnn.experimental.paged_update_cache read .*INT32"):
+        golden.get(cache)
+
+
+def height_sharded(golden):
+    import ttnn
+
+    grid = ttnn.num_cores_to_corerangeset(
+        32, golden.device.compute_with_storage_grid_size(), row_wise=True
+    )
+    spec = ttnn.ShardSpec(grid, (32, 32), ttnn.ShardOrientation.ROW_MAJOR)
+    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.BufferType.L1, spec)
