@@ -1,6 +1,6 @@
-"""What any model needs: machines and meshes, the golden mesh, strict comparison, commands and their errors.
+"""Code for any model: machines and meshes, strict comparison, commands and their errors.
 
-Ours come first; what other folders on sys.path have in `models.common` (a tt-metal checkout, say) stays importable beside them.
+Our modules come first. Other `models.common` folders on sys.path, as in tt-metal, stay importable.
 """
 
 from pkgutil import extend_path

@@ -1,14 +1,68 @@
-"""The one kind of error that a user is meant to read."""
+"""UserError, the one kind of error that a user is meant to read, and the checks that raise it."""
+
+import sys
+from numbers import Integral, Real
+from typing import Any, Optional
+
+LONGEST_VALUE = 200  # characters of a value that an error repeats
 
 
 class UserError(Exception):
-    """Something that whoever runs the program can mend.
+    """A mistake that the user of a program can correct.
 
-    The message is one line that names the file, tensor or value, what was expected and what to do.
-    The demo prints it without a traceback and exits with status 2; any other exception is a defect
-    of ours and keeps its traceback.
+    The message is one line. It names the option, file or value, what was expected and what to do.
+    A command prints it without a traceback and exits with status 2. Any other exception is a defect
+    of this repository and keeps its traceback.
     """
 
     def __init__(self, message: str):
         # A file name or a foreign library's message may bring line breaks; a user gets one line.
         super().__init__(" ".join(message.splitlines()))
+
+
+def check_integer(name: str, value: Any, least: int, most: Optional[int] = None) -> None:
+    """UserError unless `value` is an integer from `least` to `most`. True and False are none."""
+    if is_integer(value) and value >= least and (most is None or value <= most):
+        return
+    expected = f"{least} or more" if most is None else f"{least} to {most}"
+    raise UserError(f"{name} must be an integer, {expected}; got {shown(value)}")
+
+
+def check_number(name: str, value: Any) -> None:
+    """UserError unless `value` is a number that a float can hold, neither infinite nor NaN."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or value != value or abs(value) > sys.float_info.max:
+        raise UserError(f"{name} must be a finite number, got {shown(value)}")
+
+
+def check_text(name: str, value: Any) -> None:
+    """UserError unless `value` is a string that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise UserError(f"{name} must be a string, got {shown(value)}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{name} is not text: character {error.start} is {value[error.start]!r}, "
+            "half of a surrogate pair"
+        ) from error
+
+
+def check_type(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+    """UserError unless `value` is an instance of `kind`, which `expected` describes."""
+    if not isinstance(value, kind):
+        raise UserError(f"{name} must be {expected}, got {shown(value)}")
+
+
+def is_integer(value: Any) -> bool:
+    """Whether `value` is an integer of Python or NumPy. True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """`value` as an error repeats it: its repr, cut where that is long."""
+    try:
+        text = repr(value)
+    except Exception:  # of a foreign object; of an integer with more than 4300 digits
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

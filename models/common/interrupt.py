@@ -1,16 +1,16 @@
-"""Ctrl-C, and being told to end, at any moment: the command unwinds, closes what is open and ends with one line.
+"""SIGINT, SIGTERM and SIGHUP at any moment: the command unwinds, closes the mesh and ends with one line.
 
-Python raises KeyboardInterrupt once, wherever the program happens to be. That alone is not enough. While libraries are
-imported it is often swallowed (by a bare `except:`, by a callback of the garbage collector). While a mesh is closed it would
-leave chips half closed. And a terminal sends the signal to the compilers that ttnn runs, too: ttnn then fails or crashes,
-and hears nothing itself, since what it calls them with (`system` of the C library) drops signals meanwhile.
+Python's own KeyboardInterrupt is raised once, wherever the program is. That fails in three places:
+- An import often swallows it, by a bare `except:` or in a callback of the garbage collector.
+- Inside the closing of a mesh it leaves chips half closed.
+- A terminal also sends the signal to the compilers that ttnn runs. ttnn then fails or crashes.
 
-So two processes share the work. One waits and takes the signals. The other works and ignores them, and so do its compilers;
-it is told through a pipe, and raises KeyboardInterrupt again and again until the command has heard it, but not where that is
-`shielded`.
+So two processes share the work. The supervisor waits and takes the signals. The worker and its
+compilers ignore them. The supervisor tells the worker through a pipe. The worker then raises
+KeyboardInterrupt until the command has handled it, but not inside `shielded`.
 
-A program that goes on after a Ctrl-C, such as a chat, says so by `taken`. The process that waits must know it, since it
-counts the first signal as the program's end: the two share a byte.
+A chat goes on after Ctrl-C: it uses `ctrl_c_calls`. The supervisor counts the first signal as the program's
+end unless a shared byte says that the program handles Ctrl-C.
 """
 
 import mmap
@@ -23,30 +23,33 @@ from contextlib import contextmanager, suppress
 from typing import Callable, Iterator, Optional
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-AGAIN = 0.2  # seconds after which an interrupt that nobody heard is raised again
-PATIENCE = 10.0  # seconds of cleaning up (4 were seen) after which one more Ctrl-C ends the worker as it is
+AGAIN = 0.2  # seconds between two raises of an interrupt that was not handled
+PATIENCE = 10.0  # seconds of cleaning up, after which one more Ctrl-C kills the worker
 
 
 class _State:
-    """Of the process that works."""
+    """State of the worker process."""
 
     by: Optional[int] = None  # the signal that interrupted
-    over = False  # it was heard: raised no more
-    shields = 0  # that are held over the program now
-    taker: Optional[Callable[[], None]] = None  # what a Ctrl-C calls instead of interrupting
-    untaken = False  # a Ctrl-C is on its way to the taker
-    shared: Optional[mmap.mmap] = None  # one byte, 1 while there is a taker; None where nobody supervises
+    over = False  # the command has handled it: raised no more
+    shields = 0  # nesting depth of `shielded`
+    handler: Optional[Callable[[], None]] = None  # what a Ctrl-C calls instead of interrupting
+    unhandled = False  # a Ctrl-C is on its way to the handler
+    shared: Optional[mmap.mmap] = (
+        None  # one byte, 1 while there is a handler; None without a supervisor
+    )
 
 
 _state = _State()
 
 
 def supervised(work: Callable[[], int], complain: Callable[[str], None]) -> int:
-    """The exit status of `work`, which may be interrupted. To be called before any thread is started, and once.
+    """Run `work` under a supervisor and return its exit status.
 
-    It returns in both processes: the one that works, and the one that waits for it. complain: shows a line to the user.
+    Call it once, before any thread is started. It returns in both processes. complain: shows a line
+    to the user.
     """
-    # Some are not meant for us: nohup ignores SIGHUP, and a script ignores SIGINT for what it starts in the background.
+    # nohup ignores SIGHUP, and a script ignores SIGINT for its background jobs: keep that.
     ours = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     signal.pthread_sigmask(signal.SIG_BLOCK, ours)
     end, beginning = os.pipe()
@@ -65,19 +68,21 @@ def supervised(work: Callable[[], int], complain: Callable[[str], None]) -> int:
 
 
 def heard() -> int:
-    """Raise it no more; the exit status that it means, as shells count: 128 and the signal's number."""
+    """Stop raising the interrupt and return its exit status: 128 plus the signal's number."""
     _state.over = True
-    return 128 + (_state.by or signal.SIGINT)  # where nobody supervises, it was Python's own KeyboardInterrupt
+    return 128 + (
+        _state.by or signal.SIGINT
+    )  # without a supervisor it was Python's own KeyboardInterrupt
 
 
 def came() -> bool:
-    """Whether one came."""
+    """Whether an interrupt came."""
     return _state.by is not None
 
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """What is inside runs to its end; an interrupt that came meanwhile is raised after it."""
+    """The block runs to its end. An interrupt that came meanwhile is raised after it."""
     _state.shields += 1
     try:
         yield
@@ -88,27 +93,27 @@ def shielded() -> Iterator[None]:
 
 
 @contextmanager
-def taken(pressed: Callable[[], None]) -> Iterator[None]:
-    """Inside, Ctrl-C interrupts nothing: `pressed` is called in the main thread, wherever that is, and may raise.
+def ctrl_c_calls(pressed: Callable[[], None]) -> Iterator[None]:
+    """Inside, Ctrl-C calls `pressed` in the main thread instead of interrupting. `pressed` may raise.
 
-    Being told to end (SIGTERM, SIGHUP) interrupts as ever. Where nobody supervises, Python's KeyboardInterrupt comes as ever.
+    SIGTERM and SIGHUP still interrupt. Without a supervisor, Ctrl-C is Python's KeyboardInterrupt.
     """
-    _state.taker = pressed
-    _let_know(True)
+    _state.handler = pressed
+    _share_handled(True)
     try:
         yield
     finally:
-        _let_know(False)
-        _state.taker = None
+        _share_handled(False)
+        _state.handler = None
 
 
-def _let_know(is_taken: bool) -> None:
+def _share_handled(handled: bool) -> None:
     if _state.shared is not None:
-        _state.shared[0] = is_taken
+        _state.shared[0] = handled
 
 
 def _wait_for(worker: int, ours: list[int], pipe: int, complain: Callable[[str], None]) -> int:
-    """The process that waits: it passes the first signal on, and returns what became of the worker."""
+    """The supervisor: pass the first signal on, wait, and return the worker's exit status."""
     first: list[tuple[int, float]] = []  # the signal, and when it came
 
     def arrived(number: int, frame) -> None:
@@ -129,10 +134,10 @@ def _wait_for(worker: int, ours: list[int], pipe: int, complain: Callable[[str],
     for number in ours:
         signal.signal(number, signal.SIG_IGN)
     if first:
-        wanted = 128 + first[0][0]
-        if status != wanted:  # it was done already, or it was killed: it did not say so itself
+        expected = 128 + first[0][0]
+        if status != expected:  # it had ended, or it was killed without a message
             complain("interrupted")
-        return wanted
+        return expected
     if status < 0:
         complain(f"error: the program crashed ({signal.Signals(-status).name})")
         return 128 - status
@@ -140,31 +145,37 @@ def _wait_for(worker: int, ours: list[int], pipe: int, complain: Callable[[str],
 
 
 def _listen(pipe: int) -> None:
-    """The worker's thread: it hears also while the main thread is inside a library."""
-    told = os.read(pipe, 1)
-    while told == bytes([signal.SIGINT]) and _state.taker is not None:
-        _state.untaken = True
-        # Again until it is taken: one that comes just before readline waits would be noticed with the next key only.
-        while _state.untaken and _state.taker is not None:
+    """The worker's thread. It reads the pipe while the main thread is inside a library."""
+    received = os.read(pipe, 1)
+    while received == bytes([signal.SIGINT]) and _state.handler is not None:
+        _state.unhandled = True
+        # Again until it is handled: readline would notice a signal that comes just before it waits only with the next key.
+        while _state.unhandled and _state.handler is not None:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
             time.sleep(AGAIN)
-        told = os.read(pipe, 1)
-    _state.by = told[0] if told else signal.SIGTERM  # nothing: the process that waits was killed
+        received = os.read(pipe, 1)
+    _state.by = (
+        received[0] if received else signal.SIGTERM
+    )  # nothing: the process that waits was killed
     while not _state.over:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)  # also wakes it from waiting for the network
+        signal.pthread_kill(
+            threading.main_thread().ident, signal.SIGALRM
+        )  # also wakes it from waiting for the network
         time.sleep(AGAIN)
 
 
 def _raise(number: int = 0, frame=None) -> None:
     if not came():
-        if _state.taker is not None and _state.untaken:  # it may have been given up a moment ago
-            _state.untaken = False
-            _state.taker()
+        if (
+            _state.handler is not None and _state.unhandled
+        ):  # the handler may just have been removed
+            _state.unhandled = False
+            _state.handler()
     elif not _state.shields and not _state.over:
         raise KeyboardInterrupt
 
 
 def _unraisable(unraisable) -> None:
-    # Raised where nothing can be raised, such as a weak reference's callback; it comes again.
+    # Raised where Python ignores an exception, such as a weak reference's callback. It is raised again.
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)

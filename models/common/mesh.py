@@ -1,4 +1,4 @@
-"""Opening an N150, an N300 or a T3K, and choosing what is below ttnn.
+"""Open an N150, an N300 or a T3K, and choose the backend of ttnn.
 
 `select_backend` decides before ttnn is imported; `open_mesh` opens the chips with the fabric that collectives need.
 """
@@ -9,89 +9,121 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import TYPE_CHECKING, Iterator, Optional
 
-from models.common.errors import UserError
+from models.common.errors import UserError, is_integer, shown
 from models.common.interrupt import shielded
 
+if TYPE_CHECKING:
+    import ttnn
+
 TTNN_VERSION = "0.81.1"
+BACKENDS = ("auto", "device", "golden")
 SIMULATOR = "TT_METAL_SIMULATOR"  # the environment variable that names a simulator to ttnn
 TEMPORARY_BYTES = 1 << 20  # that a run must be able to write to the temporary directory
-L1_SMALL_BYTES = 16 << 10  # of each core, for semaphores that collectives keep: 128 bytes a compiled reduce-scatter
+L1_SMALL_BYTES = (
+    16 << 10
+)  # of each core, for semaphores that collectives keep: 128 bytes a compiled reduce-scatter
 TRACE_REGION_BYTES = 64 << 20  # of each chip's DRAM, for captured command streams
 
 
 class MeshError(UserError):
-    """A machine or mesh that was asked for and is not there."""
+    """A requested machine or mesh is missing."""
 
 
 @dataclass(frozen=True)
 class MachineKind:
     name: str
     chips: int
-    shape: tuple[int, int]  # rows, columns of the mesh that is opened; T3K's 1x8 is the ring around its 2x4 chips
+    shape: tuple[int, int]  # rows, columns of the mesh that is opened
 
 
-_KINDS = (MachineKind("N150", 1, (1, 1)), MachineKind("N300", 2, (1, 2)), MachineKind("T3K", 8, (1, 8)))
+_KINDS = (
+    MachineKind("N150", 1, (1, 1)),
+    MachineKind("N300", 2, (1, 2)),
+    MachineKind("T3K", 8, (1, 8)),
+)
 MACHINES = {kind.name: kind for kind in _KINDS}
 
-# Threads of torch that spin while they wait for each other make the golden mesh ten times slower as soon as another
-# process is busy. torch reads this when it is loaded, which a program may do before it chooses a backend.
+# Threads of torch that spin while they wait make the golden mesh ten times slower beside another
+# busy process. torch reads this when it is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def machine(name: str) -> MachineKind:
-    """The machine called `name`, in any case."""
-    if name.upper() not in MACHINES:
-        raise MeshError(f"--mesh knows {', '.join(MACHINES)}; got {name!r}")
+def machine(name: str, argument: str = "mesh") -> MachineKind:
+    """The machine called `name`, in any case. argument: the option or argument that an error names."""
+    if not isinstance(name, str) or name.upper() not in MACHINES:
+        raise MeshError(f"{argument} must be one of {', '.join(MACHINES)}; got {shown(name)}")
     return MACHINES[name.upper()]
 
 
 def select_backend(choice: str, mesh: str) -> str:
-    """Settle what is below ttnn, "device" or "golden", before ttnn is imported; returns which.
+    """Choose the backend of ttnn and return it: "device" or "golden". Call it before ttnn is imported.
 
-    choice: "device" (silicon, or the simulator that TT_METAL_SIMULATOR names), "golden", or "auto": the device where
-    there is one. mesh: the machine that a golden mesh stands for.
+    choice: "device", "golden" or "auto". The device is silicon, or the simulator that
+    TT_METAL_SIMULATOR names. With "auto" it is the device where there is one, else "golden".
+    mesh: the machine that a golden mesh stands for.
+    MeshError: there is no such choice, device or ttnn.
     """
+    if choice not in BACKENDS:
+        raise MeshError(f"backend must be one of {', '.join(BACKENDS)}; got {shown(choice)}")
     _check_ttnn()
+    if choice == "golden" or simulator() is None:
+        os.environ.pop(SIMULATOR, None)  # ttnn opens what it names, and takes an empty name for one
     if choice == "auto":
         choice = "device" if _device_present() else "golden"
-    if choice == "golden":
-        from models.common import golden_mesh
-
-        golden_mesh.activate(machine(mesh).name)
-    else:
+    if choice == "device":
         _check_device()
-        _check_temporary_directory()
+    _check_temporary_directory()
+    if choice == "golden":
+        _activate_golden_mesh(machine(mesh).name)
     return choice
 
 
+def _activate_golden_mesh(system: str) -> None:
+    try:
+        import golden_mesh
+    except ModuleNotFoundError as error:
+        raise MeshError(
+            "--backend golden: golden_mesh is not installed for this Python: pip install ./golden_mesh"
+        ) from error
+    try:
+        golden_mesh.activate(system)
+    except golden_mesh.GoldenMeshError as error:
+        raise MeshError(f"{error}") from error
+
+
 def describe_backend(backend: str) -> str:
-    """What ran below ttnn, for whoever reads a number."""
+    """The backend of ttnn, in words for a table or a summary."""
     if backend == "golden":
         return "golden mesh (torch values, no device: times say nothing about hardware)"
-    if SIMULATOR in os.environ:
+    if simulator():
         return "simulator (bit-exact, times say nothing about hardware)"
     return "silicon"
 
 
+def simulator() -> Optional[str]:
+    """The simulator that the environment names to ttnn. An empty name is none."""
+    return os.environ.get(SIMULATOR) or None
+
+
 @contextmanager
 def host_alone(backend: str) -> Iterator[None]:
-    """Inside, a golden mesh computes no values, so that what a call takes is the host's work for a device."""
+    """Turn off a golden mesh's values in the block, so that a call's time is the host's work alone."""
     if backend != "golden":
         yield
         return
-    from models.common import golden_mesh
+    import golden_mesh
 
     with golden_mesh.without_values():
         yield
 
 
 def chips_in_host_memory(backend: str) -> int:
-    """Bytes of host memory that stand for what the chips hold: a golden mesh's values; 0 below which there is a device."""
+    """Bytes of host memory with a golden mesh's values, which stand for the chips' memory. 0 on a device."""
     if backend != "golden":
         return 0
-    from models.common import golden_mesh
+    import golden_mesh
 
     return golden_mesh.host_bytes()
 
@@ -109,29 +141,54 @@ def command_queues(worker_dispatch: bool = False) -> int:
     return 2 if traces_available() and not worker_dispatch else 1
 
 
+def is_ring(row: int, chips: int) -> bool:
+    """Whether a row of `row` chips is a ring on a machine of `chips` chips.
+
+    A row of all chips runs around the machine, so its last chip is wired to its first. Two chips are a line.
+    """
+    return row == chips > 2
+
+
 @contextmanager
 def open_mesh(
-    mesh: str, *, shape: Optional[tuple[int, int]] = None, worker_dispatch: bool = False, queues: int = 1
+    mesh: str,
+    *,
+    shape: Optional[tuple[int, int]] = None,
+    tp: Optional[int] = None,
+    worker_dispatch: bool = False,
+    queues: int = 1,
 ) -> Iterator["ttnn.MeshDevice"]:
-    """The machine's chips as one mesh device, closed again on the way out.
+    """The machine's chips as one mesh device, which is closed at the end.
 
-    shape: (rows, columns), a row being the chips that share a model; default: all chips in one row.
-    worker_dispatch: send commands from worker cores, which leaves a grid of 8x7, instead of ttnn's choice.
+    The fabric is a ring where a replica is one (is_ring), else a line. Collectives take their topology from the fabric
+    (tt/collectives.py).
+
+    shape: (rows, columns). The default is all chips in one row.
+    tp: chips of a row that share a model. The default is the whole row.
+    worker_dispatch: send commands from worker cores. This leaves a grid of 8x7.
     queues: command queues, at most command_queues().
+    MeshError: the machine has fewer chips or command queues.
     """
     import ttnn
 
     kind = machine(mesh)
     there = _chips_here()
     if there < kind.chips:
-        raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {there}: choose a smaller --mesh")
+        raise MeshError(
+            f"{kind.name} has {kind.chips} chips, this machine has {there}: choose a smaller --mesh"
+        )
     rows, columns = shape or kind.shape
     if not 1 <= queues <= command_queues(worker_dispatch):
-        raise MeshError(f"this mesh can have {command_queues(worker_dispatch)} command queue(s), got {queues}")
+        raise MeshError(
+            f"this mesh can have {command_queues(worker_dispatch)} command queue(s), got {queues}"
+        )
     if rows * columns > kind.chips:
-        raise MeshError(f"{kind.name} has {kind.chips} chips, too few for a mesh of {rows}x{columns}")
+        raise MeshError(
+            f"{kind.name} has {kind.chips} chips, too few for a mesh of {rows}x{columns}"
+        )
     if kind.chips > 1:
-        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        ring, line = ttnn.FabricConfig.FABRIC_1D_RING, ttnn.FabricConfig.FABRIC_1D
+        ttnn.set_fabric_config(ring if is_ring(tp or columns, kind.chips) else line)
     device = None
     try:
         with shielded():  # a mesh that is half open cannot be closed
@@ -140,7 +197,9 @@ def open_mesh(
                 l1_small_size=L1_SMALL_BYTES,
                 trace_region_size=TRACE_REGION_BYTES,
                 num_command_queues=queues,
-                dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER) if worker_dispatch else None,
+                dispatch_core_config=ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER)
+                if worker_dispatch
+                else None,
             )
         yield device
     finally:
@@ -154,8 +213,10 @@ def open_mesh(
 def check_tp(mesh: str, tp: int) -> None:
     """MeshError unless `tp` chips a replica use up the machine's chips."""
     kind = machine(mesh)
-    if tp < 1 or kind.chips % tp:
-        raise MeshError(f"{kind.name} has {kind.chips} chips; tp must divide {kind.chips}, got {tp}")
+    if not is_integer(tp) or tp < 1 or kind.chips % tp:
+        raise MeshError(
+            f"{kind.name} has {kind.chips} chips; tp must divide {kind.chips}, got {shown(tp)}"
+        )
 
 
 @contextmanager
@@ -166,7 +227,7 @@ def open_replicas(
     import ttnn
 
     check_tp(mesh, tp)
-    with open_mesh(mesh, worker_dispatch=worker_dispatch, queues=queues) as whole:
+    with open_mesh(mesh, tp=tp, worker_dispatch=worker_dispatch, queues=queues) as whole:
         if tp == machine(mesh).chips:
             yield [whole]
             return
@@ -195,12 +256,12 @@ def _chips_here() -> int:
 
 
 def _reason(error: RuntimeError) -> str:
-    """What ttnn has to say, without the place in its source before it and the stack of C++ functions behind it."""
+    """The text of a ttnn error, without its place in ttnn's source and the C++ stack."""
     return f"{error}".split("\ninfo:\n")[-1].split("\nbacktrace:")[0].strip()
 
 
 def _device_present() -> bool:
-    return SIMULATOR in os.environ or any(Path("/dev/tenstorrent").glob("*"))
+    return simulator() is not None or any(Path("/dev/tenstorrent").glob("*"))
 
 
 def _check_device() -> None:
@@ -210,15 +271,20 @@ def _check_device() -> None:
             f"--backend device: there is no card (nothing in /dev/tenstorrent) and {SIMULATOR} names no simulator: "
             f"take --backend golden"
         )
-    if SIMULATOR in os.environ and not os.path.exists(os.environ[SIMULATOR]):
+    if simulator() and not os.path.exists(simulator()):
         raise MeshError(
-            f"{SIMULATOR} is {os.environ[SIMULATOR]!r}, and there is no such file: name a simulator, or unset it"
+            f"{SIMULATOR} is {shown(simulator())}, and there is no such file: name a simulator, or unset it"
         )
 
 
 def _check_temporary_directory() -> None:
-    """MeshError if files cannot be written where Open MPI, below ttnn, writes its own: it crashes without a word."""
-    directory = next((os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp")
+    """MeshError if the temporary directory takes no files.
+
+    Open MPI, below ttnn, would crash without a word. Python would take /tmp instead.
+    """
+    directory = next(
+        (os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"
+    )
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(bytes(TEMPORARY_BYTES))
