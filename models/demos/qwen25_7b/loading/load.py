@@ -1,38 +1,49 @@
-"""Loading: pieces from the cache or the checkpoint onto the chips, and what is new into the cache."""
+"""Load a model: weight shards from the cache or the checkpoint onto the chips, and new shards into the cache."""
 
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional
+from typing import Callable, Iterator, Mapping
 
 import torch
 import ttnn
 
+from models.common.cache_directory import CacheError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.loading.identity import key_of
-from models.demos.qwen25_7b.loading.inventory import inventory, ordered, piece_bytes
-from models.demos.qwen25_7b.loading.maker import Maker, Packer
-from models.demos.qwen25_7b.loading.manifest import (
+from models.demos.qwen25_7b.loading.builder import Builder, CachedBuilder, Tensors
+from models.demos.qwen25_7b.loading.inventory import inventory, queued, shard_bytes
+from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint
+from models.demos.qwen25_7b.loading.prefetch import Prefetcher
+from models.demos.qwen25_7b.loading.record import (
+    LOADS,
     Manifest,
     all_manifests,
-    forget_manifests,
-    make_manifest,
-    manifest_file,
+    manifest_name,
+    manifest_names,
     read_manifest,
+    read_record,
     write_manifest,
+    write_record,
 )
-from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint
-from models.demos.qwen25_7b.loading.place import amount
-from models.demos.qwen25_7b.loading.record import read_record, write_record
-from models.demos.qwen25_7b.loading.stream import Stream
-from models.demos.qwen25_7b.loading.tensors import Tensors
-from models.demos.qwen25_7b.loading.tiles import LEFT_FREE, Damaged, free_bytes
-from models.demos.qwen25_7b.tt.placement import chips_in_row
+from models.demos.qwen25_7b.loading.tiles import (
+    LEFT_FREE,
+    Damaged,
+    amount,
+    free_bytes,
+    key_of,
+    tile_sizes,
+)
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import CheckpointError, ModelWeights, Piece, StateDict, TensorSource
+from models.demos.qwen25_7b.weights import (
+    CheckpointError,
+    ModelWeights,
+    StateDict,
+    TensorSource,
+    WeightShard,
+)
 
-Progress = Callable[[int, int], None]  # bytes given out, bytes in all
-Make = Callable[[Piece], ttnn.Tensor]
-WIDEST_BYTES = 4  # of an element of a tensor, where it is not known before it is read
+Progress = Callable[[int, int], None]  # bytes given to the chips, bytes in all
+BuildShard = Callable[[WeightShard], ttnn.Tensor]
+WIDEST_BYTES = 4  # of a tensor's element, where the dtype is not known before it is read
 
 
 def load_model(
@@ -45,14 +56,17 @@ def load_model(
     max_seq_len: int,
     progress: Progress = lambda done, total: None,
 ) -> TtTransformer:
-    """The model on a row of chips, or on each row of a mesh.
+    """Return the model on a row of chips, or on each row of a mesh.
 
-    source: an OpenedCheckpoint, through the tile cache if it was opened with one; any other is streamed without.
-    progress: called with the bytes that were given to the chips (copies on several rows count once) and those in all.
+    The load goes through the cache if `source` is an OpenedCheckpoint.
+    source: a TensorSource or a state dict.
+    progress: called with (bytes given to the chips, bytes in all). Copies on several rows count once.
     """
-    plan = ParallelPlan.make(config, chips_in_row(mesh_device))
-    with loading(source, config, plan, recipe, progress) as weights:
-        return TtTransformer(mesh_device, weights, config, plan, recipe, batch=batch, max_seq_len=max_seq_len)
+    model_config = TtModelConfig.make(
+        mesh_device, config, recipe, batch=batch, max_seq_len=max_seq_len
+    )
+    with loading(source, config, model_config.parallel, recipe, progress) as weights:
+        return TtTransformer(mesh_device, weights, model_config)
 
 
 @contextmanager
@@ -63,78 +77,94 @@ def loading(
     recipe: Recipe,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[ModelWeights]:
-    """ModelWeights whose pieces are made ahead, in the order in which TtTransformer asks for them.
+    """Give ModelWeights that are built ahead, in the order in which TtTransformer reads them.
 
-    At the end, if nothing failed and every piece was asked for, the cache has all of them and says so.
-    CheckpointError, at once: the weights were deleted, and the cache does not have all of this split and recipe.
+    At the end, if every shard was read and nothing failed, the cache has a manifest of the load.
+    CheckpointError, at once: the weights were deleted, and the cache lacks shards of this split and recipe.
     """
     source = StateDict(source) if isinstance(source, Mapping) else source
-    pieces = inventory(config, plan, recipe)
+    shards = inventory(config, plan, recipe)
     with ExitStack() as stack:
         if isinstance(source, OpenedCheckpoint) and source.tiles:
-            make = stack.enter_context(_through_cache(source, plan, recipe))
+            build = stack.enter_context(_through_cache(source, plan, recipe))
         else:
-            make = Packer(Tensors(source, {}, pieces)).make
-        element_bytes = source.element_bytes if isinstance(source, OpenedCheckpoint) else WIDEST_BYTES
-        order = [ordered(piece, element_bytes) for piece in pieces]
-        yield ModelWeights(source, config, plan, stack.enter_context(Stream(order, make, progress)))
+            build = Builder(Tensors(source, {}, shards)).build
+        element_bytes = (
+            source.element_bytes if isinstance(source, OpenedCheckpoint) else WIDEST_BYTES
+        )
+        queue = [queued(shard, element_bytes) for shard in shards]
+        prefetcher = stack.enter_context(Prefetcher(queue, build, progress))
+        yield ModelWeights(source, config, plan, prefetcher)
 
 
 @contextmanager
-def _through_cache(opened: OpenedCheckpoint, plan: ParallelPlan, recipe: Recipe) -> Iterator[Make]:
+def _through_cache(
+    opened: OpenedCheckpoint, plan: ParallelPlan, recipe: Recipe
+) -> Iterator[BuildShard]:
     load = _Load(opened, plan, recipe)
     load.prepare()
-    with opened.tiles.in_use() if load.maker.keeps else nullcontext():
-        yield load.maker.make
+    with opened.tiles.in_use(opened.say) if load.builder.keeps else nullcontext():
+        yield load.builder.build
         load.finish()
 
 
 def verify(opened: OpenedCheckpoint, plan: ParallelPlan, recipe: Recipe) -> None:
-    """Compare all tile files of a split and recipe with their checksums now, not when they are sent.
+    """Compare all tile files of a split and recipe with their checksums. Damaged files are removed and built again.
 
-    Damaged ones are said and removed, so that loading makes them again.
+    CacheError: the checkpoint was opened without a cache.
     """
     if not opened.tiles:
-        return
+        raise CacheError("there is no cache to verify: leave out --no-cache or --verify-cache")
     load = _Load(opened, plan, recipe)
-    for piece in load.pieces if opened.known else ():
-        file = opened.tiles.find(load.key(piece))
+    for shard in load.shards if opened.known else ():
+        file = opened.tiles.find(load.key(shard))
         try:
             if file:
                 opened.tiles.check(file)
         except Damaged as damage:
-            opened.say(f"cache: {damage}; removed")
-            opened.tiles.discard(file)
+            failure = opened.tiles.discard(file)
+            opened.say(
+                f"cache: {damage}; " + (f"cannot be removed: {failure}" if failure else "removed")
+            )
 
 
 class _Load:
     """One load of one split and recipe, through the cache."""
 
     def __init__(self, opened: OpenedCheckpoint, plan: ParallelPlan, recipe: Recipe):
-        self.opened, self.plan, self.recipe = opened, plan, recipe
-        self.pieces = inventory(opened.config, plan, recipe)
-        self.tensors = Tensors(opened, opened.known, self.pieces)
-        self.maker = Maker(self.tensors, opened.tiles, self.key, unchanged=opened.check_unchanged, say=opened.say)
-        self._keys: dict[Piece, str] = {}
+        self.opened = opened
+        self.plan = plan
+        self.recipe = recipe
+        self.shards = inventory(opened.config, plan, recipe)
+        self.tensors = Tensors(opened, opened.known, self.shards)
+        self.builder = CachedBuilder(
+            self.tensors,
+            opened.tiles,
+            self.key,
+            check_unchanged=lambda: opened.check_unchanged(self.tensors.are_unchanged),
+            say=opened.say,
+        )
+        self._keys: dict[WeightShard, str] = {}
 
-    def key(self, piece: Piece) -> str:
-        if piece not in self._keys:
-            self._keys[piece] = key_of(piece, self.tensors.digest)
-        return self._keys[piece]
+    def key(self, shard: WeightShard) -> str:
+        if shard not in self._keys:
+            self._keys[shard] = key_of(shard, self.tensors.digest)
+        return self._keys[shard]
 
     def prepare(self) -> None:
-        """Settle whether what is new will be kept; see `loading` for the error."""
+        """Decide whether new shards are kept. CheckpointError: the weights were deleted, and shards are missing."""
         opened = self.opened
         missing = self._missing()
         if missing and not opened.weights_there:
             raise CheckpointError(
-                f"{opened.home}: its weights were deleted, and {opened.tiles.root} has {len(self.pieces) - len(missing)} "
-                f"of the {len(self.pieces)} pieces that tp {self.plan.tp} with recipe {self.recipe.name} needs; put the "
-                f"weights back, or load what it has all of: {self._loaded_before()}"
+                f"{opened.home}: its weights were deleted, and {opened.tiles.root} has "
+                f"{len(self.shards) - len(missing)} of the {len(self.shards)} shards that tp {self.plan.tp} with recipe "
+                f"{self.recipe.name} needs; put the weights back, or load a split that is complete: "
+                f"{self._loaded_before()}"
             )
-        needed = sum(map(piece_bytes, missing))
+        needed = sum(map(shard_bytes, missing))
         free = free_bytes(opened.tiles.root) - LEFT_FREE if opened.writable else 0
-        self.maker.keeps = opened.writable and needed <= free
+        self.builder.keeps = opened.writable and needed <= free
         if opened.writable and needed > free:
             opened.say(
                 f"cache: {amount(needed)} would be written to {opened.tiles.root}, where {amount(max(0, free))} may be "
@@ -142,51 +172,53 @@ class _Load:
             )
 
     def finish(self) -> None:
-        """Remember the checkpoint, and that all of this split and recipe is in the cache."""
-        opened, maker = self.opened, self.maker
-        if not all(self._keys.get(piece) in maker.files for piece in self.pieces):
+        """Write the record of the checkpoint, and the manifest of this split and recipe."""
+        opened, builder = self.opened, self.builder
+        if not all(self._keys.get(shard) in builder.files for shard in self.shards):
             return
         opened.known = self.tensors.digests
-        files = [maker.files[self.key(piece)] for piece in self.pieces]
-        manifest = make_manifest(opened.home, self.plan.tp, self.recipe.name, files)
-        if maker.keeps:
-            self._remember(manifest)
-        action = "written to" if maker.written else "mapped from"
+        files = [builder.files[self.key(shard)] for shard in self.shards]
+        manifest = Manifest.of(opened.home, self.plan.tp, self.recipe.name, files)
+        if builder.keeps:
+            self._write(manifest)
+        action = "written to" if builder.written else "mapped from"
         opened.say(f"cache: {amount(manifest.bytes)} {action} {opened.tiles.root}")
 
-    def _remember(self, manifest: Manifest) -> None:
-        opened = self.opened
+    def _write(self, manifest: Manifest) -> None:
+        opened, folder = self.opened, self.opened.folder
         record = opened.record(self.tensors.digests)
         try:
-            before = read_record(opened.folder)
+            before = read_record(folder)
             if before and before.tensors != record.tensors:
-                forget_manifests(opened.folder)  # of a checkpoint that is no longer there
+                for name in manifest_names(folder):
+                    folder.remove(LOADS, name)  # of a checkpoint that was replaced
             if before != record:
-                write_record(opened.folder, record, opened.directory)
-            if self._manifest() != manifest:
-                write_manifest(self._manifest_file(), manifest)
+                write_record(folder, record, opened.directory)
+            if read_manifest(folder, self._manifest_name()) != manifest:
+                write_manifest(folder, self._manifest_name(), manifest)
         except OSError as error:
-            opened.say(f"cache: {opened.folder} cannot be written ({error.strerror})")
+            opened.say(f"cache: {folder.path} cannot be written ({error.strerror})")
 
-    def _missing(self) -> list[Piece]:
-        """Pieces that are not in the cache; all, as long as it is not known which tensors the checkpoint has."""
+    def _missing(self) -> list[WeightShard]:
+        """Return the shards that are not in the cache; all, while the checkpoint's tensors are not known."""
         tiles = self.opened.tiles
         if not self.opened.known:
-            return self.pieces
-        manifest = self._manifest()
-        if manifest and not manifest.missing(tiles.root):
+            return self.shards
+        manifest = read_manifest(self.opened.folder, self._manifest_name())
+        if manifest and not manifest.missing(tile_sizes(tiles.root)):
             return []
-        return [piece for piece in self.pieces if tiles.find(self.key(piece)) is None]
+        return [shard for shard in self.shards if tiles.find(self.key(shard)) is None]
 
-    def _manifest(self) -> Optional[Manifest]:
-        return read_manifest(self._manifest_file())
-
-    def _manifest_file(self) -> Path:
-        return manifest_file(self.opened.folder, [self.key(piece) for piece in self.pieces])
+    def _manifest_name(self) -> str:
+        return manifest_name([self.key(shard) for shard in self.shards])
 
     def _loaded_before(self) -> str:
-        """What the cache has of this checkpoint."""
-        opened = self.opened
-        known = [manifest for _, manifest in all_manifests(opened.tiles.root) if manifest.directory == f"{opened.home}"]
-        whole = [f"tp {m.tp} with recipe {m.recipe}" for m in known if not m.missing(opened.tiles.root)]
-        return ", ".join(whole) or "nothing"
+        """Return the splits and recipes of this checkpoint that the cache has."""
+        sizes = tile_sizes(self.opened.tiles.root)
+        manifests = [manifest for _, _, manifest in all_manifests(self.opened.tiles.root)]
+        complete = [
+            f"tp {m.tp} with recipe {m.recipe}"
+            for m in manifests
+            if m.directory == f"{self.opened.home}" and m.is_current and not m.missing(sizes)
+        ]
+        return ", ".join(complete) or "nothing"

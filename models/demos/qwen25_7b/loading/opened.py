@@ -1,4 +1,4 @@
-"""A checkpoint that is open for loading: known by its files, or by what the cache remembers of them."""
+"""A checkpoint that is open for loading, by its files or by the cache's record of its files."""
 
 import os
 from pathlib import Path
@@ -8,67 +8,91 @@ from typing import Callable, Mapping, Optional
 import torch
 
 from models.common import terminal
+from models.common.options import path
+from models.common.user_file import FileError
 from models.demos.qwen25_7b.config import QwenConfig
-from models.demos.qwen25_7b.loading.place import default_root, prepared
-from models.demos.qwen25_7b.loading.record import Record, files_of, folder_of, read_record, small_files, stats_of
-from models.demos.qwen25_7b.loading.tiles import TileFiles
+from models.demos.qwen25_7b.loading import default_root
+from models.demos.qwen25_7b.loading.record import (
+    Folder,
+    Record,
+    read_record,
+    small_files,
+    stats_of,
+)
+from models.demos.qwen25_7b.loading.tiles import KIND, TileFiles
 from models.demos.qwen25_7b.weights import Checkpoint, CheckpointError
-from models.demos.qwen25_7b.weights.checkpoint import SMALL_FILES, local_directory
+from models.demos.qwen25_7b.weights.checkpoint import SMALL_FILES, check_name, local_directory
 
 Say = Callable[[str], None]
 
 
 def open_checkpoint(
-    model: str | Path, *, cache: Optional[Path] = None, use_cache: bool = True, say: Say = terminal.complain
+    model: str | Path,
+    *,
+    cache: Optional[str | Path] = None,
+    use_cache: bool = True,
+    say: Say = terminal.complain,
 ) -> "OpenedCheckpoint":
-    """Open a checkpoint by its directory or hub id. Nothing of its weights is read, and ttnn is not needed yet.
+    """Open a checkpoint by its directory or hub id. Reads no weights and does not need ttnn.
 
-    cache: where tile files are kept; default: the user's cache directory. say: is told in a line what became of it;
-    default: stderr.
-    UserError: there is no such model, its files are damaged, or others may write to the cache.
+    cache: the directory of tile files; default: the user's cache directory.
+    say: takes a line about the cache; default: stderr.
+    UserError: there is no such model, its files are damaged, or the cache cannot be trusted.
     """
+    check_name(model)
     if not use_cache:
         return OpenedCheckpoint(model, None, False, say)
-    root = Path(os.path.abspath(cache or default_root()))
-    problem = prepared(root)
+    root = Path(os.path.abspath(default_root() if cache is None else path("--cache")(str(cache))))
+    problem = KIND.prepare(root)
     if problem:
         say(f"cache: {root} cannot be written ({problem}); what it has is used")
     return OpenedCheckpoint(model, TileFiles(root), problem is None, say)
 
 
 class OpenedCheckpoint:
-    """A TensorSource that opens the checkpoint when its first tensor is needed: with a complete cache never.
+    """A TensorSource that opens the checkpoint when its first tensor is read.
 
-    config: the model's. directory: where config and tokenizer can be read; in the cache, if it remembers the checkpoint.
-    home: the checkpoint's own directory, whose weights may have been deleted. known: digests of its tensors, if the cache
-    remembers them. tiles: None without a cache.
+    A load with a complete cache reads no tensor, so it never opens the checkpoint.
+
+    - config: the model's.
+    - directory: has config and tokenizer; in the cache, if the cache has a record of the checkpoint.
+    - home: the checkpoint's own directory; its weights may have been deleted.
+    - known: digests of the checkpoint's tensors, if the cache has them.
+    - tiles: None without a cache.
     """
 
     def __init__(self, model: str | Path, tiles: Optional[TileFiles], writable: bool, say: Say):
-        self.tiles, self.writable, self._say = tiles, writable, say
+        self.tiles = tiles
+        self.writable = writable
+        self._say = say
         self._said: set[str] = set()
         self._model = model
         self._checkpoint: Optional[Checkpoint] = None
         self._opening = Lock()
+        self._comparing = Lock()
         record = None
         if tiles:
             self.home = _home(model, tiles.root)
-            self.folder = folder_of(tiles.root, self.home)
+            self.folder = Folder.of(tiles.root, self.home)
             record = read_record(self.folder)
-        if record and record.agrees(self.home):
-            self._stats, self._small = record.weights, record.small
-            self.directory = files_of(self.folder)
+        if record and self._agrees(record):
+            self._stats = record.weights
+            self._small = record.small
+            self.directory = self.folder.files
             self.config = QwenConfig.from_json(self.directory / "config.json")
         else:
             checkpoint = self._opened()
             self.home = Path(os.path.abspath(checkpoint.directory))
             self._stats = stats_of(self.home, checkpoint.files)
-            self._small = small_files(self.home) if tiles else {}
-            self.directory, self.config = self.home, checkpoint.config
-        self.known: Mapping[str, str] = record.tensors if record and record.weights == self._stats else {}
+            self._small = _small_files(self.home) if tiles else {}
+            self.directory = self.home
+            self.config = checkpoint.config
+        self.known: Mapping[str, str] = (
+            record.tensors if record and record.weights == self._stats else {}
+        )
 
     def say(self, line: str) -> None:
-        """Once: replicas of a model would repeat each other."""
+        """Tell a line once. Replicas of a model would repeat it."""
         if line not in self._said:
             self._said.add(line)
             self._say(line)
@@ -85,14 +109,34 @@ class OpenedCheckpoint:
         """Of the checkpoint's widest tensor; 2 while it need not be opened."""
         return self._checkpoint.element_bytes if self._checkpoint else 2
 
-    def check_unchanged(self) -> None:
-        """CheckpointError if the files of weights are not those that were opened."""
-        if stats_of(self.home, self._stats) != self._stats:
-            raise CheckpointError(f"{self.home}: its weights were changed while they were read; start again")
+    def check_unchanged(self, tensors_are_unchanged: Callable[[], bool]) -> None:
+        """CheckpointError if the weights have changed since they were opened.
+
+        A hard link, a rename and a chmod change the time of an inode and nothing else. `tensors_are_unchanged` then
+        compares the content.
+        """
+        with self._comparing:
+            found = stats_of(self.home, self._stats)
+            if found == self._stats:
+                return
+            same_but_for_inode_time = found.keys() == self._stats.keys() and all(
+                found[name][:3] == self._stats[name][:3] for name in found
+            )
+            if not (same_but_for_inode_time and tensors_are_unchanged()):
+                raise CheckpointError(
+                    f"{self.home}: its weights were changed while they were read; start again"
+                )
+            self._stats = found
 
     def record(self, digests: Mapping[str, str]) -> Record:
-        """What the cache shall remember of it."""
+        """Return the cache's record of the checkpoint."""
         return Record(str(self.home), self._stats, self._small, digests)
+
+    def _agrees(self, record: Record) -> bool:
+        try:
+            return record.agrees(self.home)
+        except FileError as error:
+            raise CheckpointError(f"{error}; check its permissions") from error
 
     def _opened(self) -> Checkpoint:
         with self._opening:
@@ -101,10 +145,19 @@ class OpenedCheckpoint:
             return self._checkpoint
 
 
+def _small_files(directory: Path) -> dict[str, str]:
+    try:
+        return small_files(directory)
+    except FileError as error:
+        raise CheckpointError(f"{error}; check its permissions") from error
+
+
 def _home(model: str | Path, root: Path) -> Path:
-    """The checkpoint's directory, also where it was deleted and the cache remembers it; of a hub id its small files are
-    fetched, whose directory has the commit for its name."""
+    """Return the checkpoint's directory, also if it was deleted and the cache has a record of the checkpoint.
+
+    Of a hub id the small files are fetched. Their directory is named by the commit.
+    """
     directory = Path(os.path.abspath(model))
-    if str(model) and (os.path.isdir(directory) or read_record(folder_of(root, directory))):
+    if os.path.isdir(directory) or read_record(Folder.of(root, directory)):
         return directory
     return Path(os.path.abspath(local_directory(model, SMALL_FILES)))

@@ -1,51 +1,91 @@
-"""What all modules share in decode: how many users, and which cores hold what."""
+"""How a decode step runs, as values: slots and cores, the matmuls that stream weights, the shards of MLP and LM head."""
 
 from dataclasses import dataclass
 
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, residual_grid
-from models.demos.qwen25_7b.plans.l1 import L1, SEMAPHORES
-from models.demos.qwen25_7b.plans.memory_configs import height_sharded, row_major_cores, width_sharded
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config.recipe import AllReduceDtype
+from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
+from models.demos.qwen25_7b.plans.collective_prices import Topology
+from models.demos.qwen25_7b.plans.grids import (
+    L1,
+    SEMAPHORES,
+    TILE,
+    TILE_BYTES,
+    Grid,
+    ceil_div,
+    divisors,
+    height_sharded,
+    residual_grid,
+    row_major_cores,
+    width_sharded,
+)
+
+DRAM_BANKS = 12  # of a Wormhole chip
+
+# Bytes of a core's L1 for the circular buffers of a matmul. The runtime leaves 1,393,312 bytes for all buffers;
+# activations, the buffers of the all-reduces and the rotary matrix need the rest.
+MATMUL_L1 = 1_120_000
 
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """Decode works on one tile row, [1, 1, 32, width]; its first `batch` rows are users, the rest is never read."""
+    """A decode step computes one tile row, [1, 1, 32, width]. Its first `batch` rows are slots; the others are not read."""
 
-    batch: int  # users that a step computes, 1 to 32
+    batch: int  # slots, 1 to 32
     grid: Grid  # cores of a chip
     residual: Grid  # cores that hold the residual stream
     hidden: int  # columns of the residual stream
-    chips: int  # of a replica
+    all_reduce: AllReducePlan  # of attention's and the MLP's partial sums
 
     @classmethod
-    def make(cls, config: QwenConfig, plan: ParallelPlan, grid: Grid, users: int) -> "DecodePlan":
-        """The plan for at least `users` users.
+    def make(
+        cls,
+        config: QwenConfig,
+        plan: ParallelPlan,
+        grid: Grid,
+        users: int,
+        *,
+        topology: Topology = "line",
+        partial_sums: AllReduceDtype = "bfloat16",
+        links: int = 1,
+    ) -> "DecodePlan":
+        """The plan for at least `users` slots.
 
-        Each has a core of its own, and nlp_concat_heads_decode wants these cores to be a rectangle: so beyond one row of
-        cores the users are whole rows of cores (7B, 8x8 grid: 9 users are computed as 16). Rows without a user are idle.
+        topology, links: of the replica's chips. partial_sums: the narrowest format that the recipe allows for them.
+
+        Each slot has its own core, and nlp_concat_heads_decode takes a rectangle of cores. More slots than one row of
+        cores holds are therefore rounded up to whole rows: on a grid of 8x8, 9 become 16.
         """
         batch = users if users <= grid.x else ceil_div(users, grid.x) * grid.x
         residual = residual_grid(config.hidden_size // TILE, grid, plan.tp)
-        return cls(batch, grid, residual, config.hidden_size, plan.tp)
+        all_reduce = AllReducePlan.make(plan.tp, topology, config.hidden_size, partial_sums, links)
+        return cls(batch, grid, residual, config.hidden_size, all_reduce)
 
     @property
     def fused_qk(self) -> bool:
-        """Whether q and k of all users lie on cores of their own, as the ops that take both at once want it.
+        """Whether q and k of all slots lie on different cores, as the fused ops require.
 
-        With worker dispatch (56 cores) that is up to 24 users; beyond (whole rows: 32), q and k share cores and go one after the other.
+        The 56 cores of worker dispatch hold q and k of up to 24 slots. With 32 slots q and k share cores and take an op each.
         """
         return 2 * self.batch <= self.grid.cores
 
     @property
+    def rotary_users(self) -> int:
+        """Cores that hold rotary factors: one a slot for q, and one for k with fused_qk."""
+        return 2 * self.batch if self.fused_qk else self.batch
+
+    @property
     def l1_room(self) -> int:
-        """Bytes of a core's L1 beside what stays: the rotary matrix, the buffers of two all-reduces with a summand from
-        each chip, and what collectives keep."""
-        summands = 2 * self.chips if self.chips > 1 else 0
-        stays = 1 + summands * (self.hidden // TILE // self.residual.cores)  # tiles
-        return L1 - stays * TILE_BYTES["bfloat16"] - SEMAPHORES
+        """Bytes of a core's L1 for the tensors and buffers of a layer.
+
+        The rest is the rotary matrix, semaphores, and two buffers with a partial sum of each chip. An all-reduce without
+        such a buffer leaves its bytes free, because tensors that are freed leave holes, which no plan counts.
+        """
+        partial_sums = 2 * self.all_reduce.chips if self.all_reduce.chips > 1 else 0
+        tiles = 1 + partial_sums * (self.hidden // TILE // self.residual.cores)
+        return L1 - tiles * TILE_BYTES["bfloat16"] - SEMAPHORES
 
     @property
     def residual_memory(self) -> ttnn.MemoryConfig:
@@ -53,14 +93,174 @@ class DecodePlan:
         return width_sharded(self.hidden, self.residual)
 
     def user_memory(self, width: int) -> ttnn.MemoryConfig:
-        """[1, batch, 32, width]: a user's heads on a core of its own."""
+        """[1, batch, 32, width]: the heads of each slot on its core."""
         return height_sharded(width, row_major_cores(self.batch, self.grid))
 
     def rotary_memory(self, width: int) -> ttnn.MemoryConfig:
-        """[1, rotary_users, 32, width]: rotary factors, where q and then k of each user lie."""
+        """[1, rotary_users, 32, width]: rotary factors on the cores of q, then of k."""
         return height_sharded(width, row_major_cores(self.rotary_users, self.grid))
 
+
+# ---- matmuls
+
+
+@dataclass(frozen=True)
+class DecodeMatmul:
+    """[32, K] width-sharded in L1 times [K, N] width-sharded over the DRAM banks -> [32, N] width-sharded in L1.
+
+    Twelve cores, one beside each DRAM bank, stream the columns of their bank. The output cores only store the result.
+    """
+
+    k_tiles: int
+    n_tiles: int
+    in_cores: int  # that hold x, k_tiles / in_cores tiles each
+    in0_block_w: int  # tiles of K multiplied at a time; divides an input core's tiles
+    per_core_n: int  # tiles of N on each output core
+    weight: str  # format of the weight
+
     @property
-    def rotary_users(self) -> int:
-        """Cores that hold rotary factors: all of q's, then all of k's when they are rotated in one op."""
-        return 2 * self.batch if self.fused_qk else self.batch
+    def out_cores(self) -> int:
+        return self.n_tiles // self.per_core_n
+
+    @property
+    def l1_bytes(self) -> int:
+        """Circular buffers of a streaming core, the fullest."""
+        return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight)
+
+    @property
+    def tiles_a_bank(self) -> int:
+        """Columns in tiles that each DRAM bank holds, padding included."""
+        return ceil_div(self.n_tiles, DRAM_BANKS)
+
+    @property
+    def padding(self) -> float:
+        """Padding of the banks as a share of the weight."""
+        return self.tiles_a_bank * DRAM_BANKS / self.n_tiles - 1
+
+    def __str__(self) -> str:
+        return (
+            f"K {self.k_tiles} tiles on {self.in_cores} cores, {self.in0_block_w} at a time; N {self.n_tiles} tiles from "
+            f"{DRAM_BANKS} banks, {self.tiles_a_bank} each ({self.padding:.1%} padding), to {self.out_cores} cores, "
+            f"{self.per_core_n} each; {self.l1_bytes:,} of {MATMUL_L1:,} bytes of L1"
+        )
+
+    def program_config(self) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
+        return ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
+            in0_block_w=self.in0_block_w,
+            per_core_M=1,
+            per_core_N=self.per_core_n,
+            fused_activation=None,
+        )
+
+
+def plan_decode_matmul(
+    k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0
+) -> DecodeMatmul:
+    """Return the plan with the most output cores, then with the longest block of K that fits L1.
+
+    - in_cores: cores that hold x.
+    - weight: the weight's format.
+    - out_cores: the most output cores.
+    - divides: tiles that per_core_n must divide, so that no core's border cuts a head.
+
+    ValueError: no plan fits L1.
+    """
+    per_core_n = next(
+        p
+        for p in divisors(n_tiles)
+        if n_tiles // p <= out_cores and (not divides or divides % p == 0)
+    )
+    blocks = [
+        w
+        for w in divisors(k_tiles // in_cores)
+        if w <= 8 and decode_l1_bytes(n_tiles, w, weight) <= MATMUL_L1
+    ]
+    if not blocks:
+        raise ValueError(
+            f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
+            f"{decode_l1_bytes(n_tiles, 1, weight)} bytes of a core's L1, {MATMUL_L1} are there: split its columns"
+        )
+    return DecodeMatmul(k_tiles, n_tiles, in_cores, max(blocks), per_core_n, weight)
+
+
+def streamed_tiles(n_tiles: int) -> int:
+    """Tiles of columns that a matmul reads of a weight: every DRAM bank counts as the fullest bank."""
+    return ceil_div(n_tiles, DRAM_BANKS) * DRAM_BANKS
+
+
+def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str) -> int:
+    """Circular buffers of a streaming core: three blocks of weight, two of x, a float32 and a bfloat16 row of results."""
+    bank_tiles = ceil_div(n_tiles, DRAM_BANKS)
+    weights = 3 * in0_block_w * bank_tiles * TILE_BYTES[weight]
+    results = bank_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
+    return weights + results + 2 * in0_block_w * TILE_BYTES["bfloat16"]
+
+
+# ---- gate and up: two matmuls, or one
+
+HALF_CORES = 4  # cores for each half of a joined matmul's result: two halves fill a row of the grid
+# Joining must save 3 % of the MLP's tiles and this many bytes a layer. It costs prefill two slices and L1: at tp 4, where it
+# would save 2.5 %, the largest prefill batch would have half the rows.
+MIN_SAVED_SHARE, MIN_SAVED_BYTES = 0.03, 500_000
+
+
+@dataclass(frozen=True)
+class GateUpLayout:
+    """joined: gate and up are one weight [gate | up], streamed by one matmul.
+
+    A read counts the columns of the fullest DRAM bank for every bank. Two weights of 74 tiles (7B, tp 8)
+    are read as 2 x 84 tiles. One weight of 2 x 76 tiles is read as 156.
+    """
+
+    tiles: int  # columns of gate and of up, and rows of down, that a chip holds with zero padding
+    joined: bool
+
+    @classmethod
+    def make(cls, config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> "GateUpLayout":
+        hidden, tiles = config.hidden_size // TILE, plan.mlp // TILE
+        apart, joined = cls(tiles, False), cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True)
+        saved_tiles = apart.read_tiles(hidden) - joined.read_tiles(hidden)
+        saved_bytes = apart.bytes(hidden, recipe) - joined.bytes(hidden, recipe)
+        saves_enough = saved_tiles >= MIN_SAVED_SHARE * apart.read_tiles(hidden)
+        return joined if saves_enough and saved_bytes >= MIN_SAVED_BYTES else apart
+
+    def weights(self) -> list[int]:
+        """Columns in tiles of each weight that a layer streams for gate and up."""
+        return [2 * self.tiles] if self.joined else [self.tiles, self.tiles]
+
+    def read_tiles(self, hidden_tiles: int) -> int:
+        """Tiles of gate, up and down that a chip reads a layer, padding included."""
+        return self._wide_tiles(hidden_tiles) + self.tiles * streamed_tiles(hidden_tiles)
+
+    def bytes(self, hidden_tiles: int, recipe: Recipe) -> int:
+        """Bytes of gate, up and down that a chip reads a layer, padding included."""
+        wide = self._wide_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_in.format]
+        return wide + self.tiles * streamed_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_out.format]
+
+    def _wide_tiles(self, hidden_tiles: int) -> int:
+        return sum(hidden_tiles * streamed_tiles(n) for n in self.weights())
+
+
+# ---- LM head
+
+# topk works on all cores for powers of two up to 2**15 columns, and on a single core for other widths.
+MAX_LM_HEAD_SHARD = 32768 // TILE
+
+
+def lm_head_shards(vocab: int, format: str) -> list[tuple[int, int]]:
+    """(first column, columns) of each shard of a chip's `vocab` columns; one matmul computes a shard."""
+    widths = [tiles * TILE for tiles in lm_head_shard_tiles(vocab // TILE, format)]
+    return [(sum(widths[:i]), width) for i, width in enumerate(widths)]
+
+
+def lm_head_shard_tiles(vocab_tiles: int, format: str) -> list[int]:
+    """Columns of each shard in tiles: the remainder first, then shards of the largest size.
+
+    The largest size is the largest power of two that fits L1 as a matmul; topk needs a power of two. The sampler pads the
+    first shard for topk. The padding columns then have the numbers of the next shard's columns.
+    """
+    most = MAX_LM_HEAD_SHARD
+    while decode_l1_bytes(most, 1, format) > MATMUL_L1:
+        most //= 2
+    rest = vocab_tiles % most
+    return [rest] * (rest > 0) + [most] * (vocab_tiles // most)

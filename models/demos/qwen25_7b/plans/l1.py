@@ -1,34 +1,219 @@
-"""What lies in a core's L1: bytes that tensors and an op's circular buffers take, moment by moment.
+"""Bytes of tensors and circular buffers in a core's L1 while each op of a layer runs.
 
-The library gives a tensor the same addresses on every core, so a shard counts on all of them, whether they hold one or not.
+A tensor has one address on all cores in ttnn. A shard therefore counts on every core, also on cores without one.
 """
 
 from dataclasses import dataclass
 from math import prod
+from typing import Callable, Iterator
 
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.decode_plan import (
+    DecodeMatmul,
+    DecodePlan,
+    GateUpLayout,
+    HALF_CORES,
+    MATMUL_L1,
+    plan_decode_matmul,
+)
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div, most_even
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 
-L1 = 1_393_312  # bytes of a core that the runtime leaves for buffers
-BANKS = 64  # cores over which interleaved tensors are dealt out, on a grid of 8x8
-SEMAPHORES = 40_000  # for what collectives keep: L1_SMALL (models/common/mesh.py), and in L1 where a mesh has none
+INTERLEAVED_CORES = 64  # cores that hold interleaved tensors on a grid of 8x8
+
+Tensor = tuple[str, int]  # name, bytes of a core
 
 
 @dataclass(frozen=True)
-class Moment:
-    """While an op runs: the tensors that live, by name, and the op's circular buffers; bytes of a core."""
+class OpFootprint:
+    """Bytes of a core's L1 while an op runs."""
 
     op: str
-    tensors: tuple[tuple[str, int], ...]
-    buffers: int
+    tensors: tuple[Tensor, ...]  # that are alive
+    buffers: int  # circular buffers of the op
 
     @property
     def bytes(self) -> int:
         return self.buffers + sum(size for _, size in self.tensors)
 
 
-def interleaved(rows: int, columns: int, format: str = "bfloat16", banks: int = BANKS) -> int:
-    """Bytes of a core that a tiled tensor [rows, columns] takes, dealt out over `banks` cores."""
-    return ceil_div(tiles(rows, columns), banks) * TILE_BYTES[format]
+def decode_footprints(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decode: DecodePlan
+) -> Iterator[OpFootprint]:
+    """The footprint of each op of a layer in a decode step.
+
+    Only the matmuls' circular buffers are counted; they are the largest. UserError if a matmul has no plan.
+    """
+    hidden, head = config.hidden_size // TILE, config.head_dim
+    head_tiles, cores = ceil_div(head, TILE), decode.residual.cores
+    gate_up = GateUpLayout.make(config, plan, recipe)
+
+    def matmul(
+        k: int, n: int, in_cores: int, format: str, out_cores: int, divides: int = 0
+    ) -> DecodeMatmul:
+        try:
+            return plan_decode_matmul(k, n, in_cores, format, out_cores=out_cores, divides=divides)
+        except (ValueError, StopIteration) as error:
+            raise UserError(
+                f"decode with tp {plan.tp}: no plan of a matmul of {k} x {n} tiles in {format} fits {out_cores} cores and "
+                f"{MATMUL_L1:,} bytes of each one's L1: use more chips a replica (tp)"
+            ) from error
+
+    def tile_row(tiles: int) -> int:
+        return sharded(TILE, tiles * TILE)
+
+    grid = decode.grid.cores
+    qkv = matmul(
+        hidden, plan.qkv_width(head) // TILE, cores, recipe.attention.format, grid, head_tiles
+    )
+    o = matmul(plan.q_width(head) // TILE, hidden, plan.q_heads, recipe.attention.format, cores)
+    gate_cores = 2 * HALF_CORES if gate_up.joined else grid
+    gate = matmul(hidden, gate_up.weights()[0], cores, recipe.mlp_in.format, gate_cores)
+    product_cores = most_even(gate_up.tiles, grid) if gate_up.joined else gate.out_cores
+    down = matmul(gate_up.tiles, hidden, product_cores, recipe.mlp_out.format, cores)
+
+    sent = decode.all_reduce.dtype
+    tables, residual = ("cos and sin", 2 * tile_row(head_tiles)), tile_row(hidden // cores)
+    h, x, total = ("residual", residual), ("normed", residual), ("sum", residual)
+    qkv_rows = ("qkv", tile_row(qkv.per_core_n))
+    q, k, v = ((name, tile_row(head_tiles)) for name in "qkv")
+    attended = ("attention", interleaved(decode.batch * TILE, head, cores=grid))
+    attended_sharded = ("attention on its cores", tile_row(head_tiles))
+    concatenated = ("heads side by side", tile_row(head_tiles))
+    names = ("gate and up",) if gate_up.joined else ("gate", "up")
+    wide = [(name, tile_row(gate.per_core_n)) for name in names]
+    product = ("product", tile_row(gate_up.tiles // product_cores))
+
+    def footprint(op: str, *tensors: Tensor, buffers: int = 0) -> OpFootprint:
+        return OpFootprint(op, (tables, h, *tensors), buffers)
+
+    def all_reduce(partial_sum: Tensor) -> Iterator[OpFootprint]:
+        method = decode.all_reduce.method
+        if method == "all_reduce_async":
+            yield footprint("all-reduce", partial_sum, total)
+        elif method != "none":
+            columns = config.hidden_size // plan.tp
+            scattered = ("sum of a chip's columns", interleaved(TILE, columns, cores=grid))
+            yield footprint("reduce-scatter", partial_sum, scattered)
+            yield footprint("all-gather", scattered, total)
+        summed = partial_sum if method == "none" else total
+        yield footprint("add", summed, ("new residual", residual))
+
+    yield footprint("norm", x)
+    yield footprint("qkv", x, qkv_rows, buffers=qkv.l1_bytes)
+    yield footprint("heads", qkv_rows, q, k, v)
+    yield footprint("rotary", q, k, v, ("q rotated", q[1]), ("k rotated", k[1]))
+    yield footprint("cache", q, k, v)
+    yield footprint("attention", q, attended)
+    yield footprint("onto cores", attended, attended_sharded)
+    yield footprint("heads side by side", attended_sharded, concatenated)
+    partial_sum = ("partial sum", sharded(TILE, o.per_core_n * TILE, sent))
+    yield footprint("o", concatenated, partial_sum, buffers=o.l1_bytes)
+    yield from all_reduce(partial_sum)
+    yield footprint("norm", x)
+    yield footprint("gate", x, wide[0], buffers=gate.l1_bytes)
+    if not gate_up.joined:
+        yield footprint("up", x, *wide, buffers=gate.l1_bytes)
+    yield footprint("product", x, *wide, product)
+    partial_sum = ("partial sum", sharded(TILE, down.per_core_n * TILE, sent))
+    yield footprint("down", product, partial_sum, buffers=down.l1_bytes)
+    yield from all_reduce(partial_sum)
+
+
+def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprint]:
+    """The footprint of each op of a layer in a prefill batch. kv_format: of the cache; 8 bits take copies of k and v."""
+    q_width, kv_width = plan.q_heads * plan.head_dim, plan.kv_heads * plan.head_dim
+
+    def spread(columns: int, format: str = "bfloat16") -> int:
+        return interleaved(plan.rows, columns, format, plan.interleaved_cores)
+
+    def placed(name: str, is_sharded: bool, columns: int) -> Tensor:
+        if not is_sharded:
+            return name, spread(columns)
+        return name, sharded(plan.rows // plan.cores.y, columns // plan.cores.x)
+
+    residual = sharded(plan.rows // plan.cores.y, plan.hidden // plan.cores.x)
+    tables, h, x = (
+        ("cos and sin", 2 * spread(plan.head_dim)),
+        ("residual", residual),
+        ("normed", residual),
+    )
+    qkv = ("qkv", spread(q_width + 2 * kv_width))
+    q, k, v = ("q", spread(q_width)), ("k", spread(kv_width)), ("v", spread(kv_width))
+    copies = [("k in 8 bits", spread(kv_width, kv_format))] * (kv_format != "bfloat16")
+    attended = placed("attention", plan.o.in_sharded, q_width)
+    partial_sum = placed("partial sum", plan.o.out_sharded, plan.hidden)
+    scattered = placed("sum of a chip's columns", plan.o.out_sharded, plan.hidden // plan.chips)
+    names = ("gate and up",) if plan.joined else ("gate", "up")
+    wide = [(name, _wide_bytes(plan, spread)) for name in names]
+
+    def footprint(op: str, buffers: int, *tensors: Tensor) -> OpFootprint:
+        return OpFootprint(op, (tables, *tensors), buffers)
+
+    def all_reduce() -> Iterator[OpFootprint]:
+        if plan.chips > 1:
+            buffer = ("its buffer", partial_sum[1])
+            yield footprint("reduce-scatter", 196_608, h, partial_sum, buffer, scattered)
+            yield footprint("all-gather", 12_288, h, scattered, ("sum", residual))
+        yield footprint("add", 0, h, ("sum", residual), ("new residual", residual))
+
+    yield footprint("norm", _norm_buffers(plan), h, x)
+    yield footprint("qkv", plan.qkv.buffers, h, x, qkv)
+    yield footprint("heads", 0, h, qkv, q, k, v)
+    rotary_buffers = 25_088 * ceil_div(plan.head_dim, TILE)
+    yield footprint("rotary", rotary_buffers, h, q, ("q rotated", q[1]), k, v)
+    yield footprint("cache", 0, h, q, k, v, *copies)
+    buffers = _attention_buffers(plan, plan.q_chunk_size, "bfloat16")
+    yield footprint("attention", buffers, h, q, k, v, attended)
+    heads = ("attention, head by head", q[1])
+    buffers = _attention_buffers(plan, plan.k_chunk_size, kv_format)
+    yield footprint("attention to the cache", buffers, h, q, heads)
+    concat_buffers = 2 * ceil_div(q_width, TILE) * TILE_BYTES["bfloat16"]
+    yield footprint("heads side by side", concat_buffers, h, heads, ("attention", q[1]))
+    yield footprint("o", plan.o.buffers, h, ("attention", max(attended[1], q[1])), partial_sum)
+    yield from all_reduce()
+    yield footprint("norm", _norm_buffers(plan), h, x)
+    yield footprint("gate", plan.gate_up.buffers, h, x, wide[0])
+    if plan.joined:
+        halves = [(name, spread(plan.down.k_tiles * TILE)) for name in ("gate", "up")]
+        yield footprint("cut", 0, h, *wide, *halves)
+        wide = halves
+    else:
+        yield footprint("up", plan.gate_up.buffers, h, x, *wide)
+    product_buffers = (7 if plan.joined else 2) * TILE_BYTES["bfloat16"]
+    yield footprint("product", product_buffers, h, *wide)
+    yield footprint("down", plan.down.buffers, h, ("product", wide[0][1]), partial_sum)
+    yield from all_reduce()
+
+
+def _wide_bytes(plan: PrefillPlan, spread: Callable[[int], int]) -> int:
+    """Of gate, of up, or of both in one."""
+    if plan.gate_up.out_sharded:
+        return sharded(plan.rows // plan.cores.y, plan.gate_up.per_core_n * TILE)
+    return spread(plan.gate_up.n_tiles * TILE)
+
+
+def _norm_buffers(plan: PrefillPlan) -> int:
+    """Fitted to a mock's circular buffers for blocks of 1 to 4 tiles by 1 to 20."""
+    height, width = plan.rows // TILE // plan.cores.y, plan.hidden // TILE // plan.cores.x
+    return 8_192 * height * width + 12_288 * height + 2_048 * width + 45_056
+
+
+def _attention_buffers(plan: PrefillPlan, k_chunk_size: int, kv_format: str) -> int:
+    """Two chunks each of q, k and v, scores, a mask and two float32 results. Fitted to a mock, to some bytes."""
+    q_tiles, k_tiles = plan.q_chunk_size // TILE, k_chunk_size // TILE
+    head_tiles = ceil_div(plan.head_dim, TILE)
+    scores = q_tiles * k_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
+    keys_and_values = 4 * k_tiles * head_tiles * TILE_BYTES[kv_format]
+    return keys_and_values + scores + q_tiles * (head_tiles * 12_288 + 6_144) + 20_000
+
+
+def interleaved(
+    rows: int, columns: int, format: str = "bfloat16", cores: int = INTERLEAVED_CORES
+) -> int:
+    """Bytes of a core that a tiled tensor [rows, columns] takes when `cores` cores hold it."""
+    return ceil_div(tiles(rows, columns), cores) * TILE_BYTES[format]
 
 
 def sharded(height: int, width: int, format: str = "bfloat16") -> int:

@@ -1,5 +1,6 @@
-"""What a model takes of each chip's DRAM, summed before anything is loaded."""
+"""The bytes of a model in each chip's DRAM, summed before anything is loaded."""
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 
@@ -7,16 +8,14 @@ import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.blocks import BLOCK
-from models.demos.qwen25_7b.plans.decode_matmul import streamed_tiles
-from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
+from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
+from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, lm_head_shards, streamed_tiles
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
-from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
 
 BF16, FLOAT32 = 2, 4  # bytes
-# A Wormhole chip's DRAM as ttnn.get_memory_view tells of it: 12 banks, on N150, N300 and T3K alike.
+# A Wormhole chip's DRAM as ttnn.get_memory_view reports it: 12 banks, on N150, N300 and T3K alike.
 DRAM_BYTES = 12 * 1_072_693_184
-# Of it, what is not to be planned with: traces (a server opens meshes with 50 MB for them), programs, the inputs of steps.
+# Left out of plans: traces (a server opens meshes with 50 MB for them), programs, inputs of steps.
 RESERVED_BYTES = 256 << 20
 
 
@@ -24,9 +23,9 @@ RESERVED_BYTES = 256 << 20
 class MemoryBudget:
     """Bytes of one chip's DRAM."""
 
-    weights: int  # projections with the padding of their banks, embedding, norms, rotary tables, what penalties keep
+    weights: int  # projections with bank padding, embedding, norms, rotary tables, token counts of penalties
     cache: int
-    activations: int  # logits of a step; all others live in L1
+    activations: int  # logits of a step; all other activations lie in L1
 
     @property
     def total(self) -> int:
@@ -40,9 +39,14 @@ class MemoryBudget:
 
 
 def memory_budget(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int, blocks: int = 0, block: int = BLOCK
+    config: QwenConfig,
+    plan: ParallelPlan,
+    recipe: Recipe,
+    max_seq_len: int,
+    blocks: int = 0,
+    block: int = BLOCK,
 ) -> MemoryBudget:
-    """The budget of a model for texts of up to max_seq_len tokens, with a cache of `blocks` blocks."""
+    """The budget of a model for sequences of up to max_seq_len tokens, with a cache of `blocks` blocks."""
     return MemoryBudget(
         weights=weight_bytes(config, plan, recipe, max_seq_len),
         cache=blocks * block_bytes(config, plan, recipe, block),
@@ -51,7 +55,7 @@ def memory_budget(
 
 
 def cache_tokens(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
-    """Tokens of all texts that a cache can hold beside the model on a chip; 0 if not even the model fits."""
+    """Tokens of all sequences that a cache can hold beside the model on a chip; 0 if the model does not fit."""
     room = DRAM_BYTES - RESERVED_BYTES - memory_budget(config, plan, recipe, max_seq_len).total
     return max(0, room // block_bytes(config, plan, recipe, TILE)) * TILE
 
@@ -64,7 +68,10 @@ def block_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, block: i
 
 def cached_tile_bytes(config: QwenConfig, recipe: Recipe) -> int:
     """Of one tile of keys in each layer."""
-    return sum(TILE_BYTES[of_layer.kv_cache] * times for of_layer, times in layer_recipes(config, recipe).items())
+    return sum(
+        TILE_BYTES[of_layer.kv_cache] * times
+        for of_layer, times in layer_recipes(config, recipe).items()
+    )
 
 
 def layer_recipes(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
@@ -80,7 +87,9 @@ def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq
         + config.num_hidden_layers * bias_and_norms
         + config.vocab_size * hidden * BF16  # the embedding, whole on every chip
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
-        + TILE * plan.vocab * (2 * BF16 + FLOAT32)  # TtPenalties: two numbers a row and column, each column's token
+        + TILE
+        * plan.vocab
+        * (2 * BF16 + FLOAT32)  # TtPenalties: two numbers a row and column, each column's token
     )
 
 
@@ -92,7 +101,7 @@ class DecodeWeight:
     rows: int
     columns: int
     format: str
-    times: int  # a step: a layer's in each layer, the LM head's for each piece
+    times: int  # a step: a layer's in each layer, the LM head's for each logits shard
     needed: int  # bytes of the model's own rows and columns, without any padding; a KV head counts on each of its chips
 
     @property
@@ -103,7 +112,7 @@ class DecodeWeight:
 
 def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
     """All of a step's; layers that follow another recipe are listed apart from the others."""
-    lm_head = Counter(columns for _, columns in column_pieces(plan.vocab, recipe.lm_head.format))
+    lm_head = Counter(columns for _, columns in lm_head_shards(plan.vocab, recipe.lm_head.format))
     whole = max(lm_head)
     return [
         *(
@@ -125,15 +134,25 @@ def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> li
     ]
 
 
-def _layer_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, layers: int) -> list[DecodeWeight]:
+def _layer_matmuls(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, layers: int
+) -> list[DecodeWeight]:
     hidden = config.hidden_size
-    product = GateUpPlan.make(config, plan, recipe)
+    product = GateUpLayout.make(config, plan, recipe)
     mlp = product.tiles * TILE
-    gate_up = [("gate + up", 2 * plan.mlp, 2 * mlp)] if product.joined else [(n, plan.mlp, mlp) for n in ("gate", "up")]
+    gate_up = (
+        [("gate + up", 2 * plan.mlp, 2 * mlp)]
+        if product.joined
+        else [(n, plan.mlp, mlp) for n in ("gate", "up")]
+    )
     qkv, q = plan.qkv_width(config.head_dim), plan.q_width(config.head_dim)
-    queries = config.num_attention_heads * config.head_dim // plan.tp  # without zero heads, a chip on average
+    queries = (
+        config.num_attention_heads * config.head_dim // plan.tp
+    )  # without zero heads, a chip on average
     return [
-        _decode_weight("QKV", hidden, qkv, recipe.attention.format, layers, (hidden, qkv - q + queries)),
+        _decode_weight(
+            "QKV", hidden, qkv, recipe.attention.format, layers, (hidden, qkv - q + queries)
+        ),
         _decode_weight("O", q, hidden, recipe.attention.format, layers, (queries, hidden)),
         *(
             _decode_weight(name, hidden, held, recipe.mlp_in.format, layers, (hidden, own))
@@ -143,7 +162,9 @@ def _layer_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, layer
     ]
 
 
-def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, own: tuple[int, int]) -> DecodeWeight:
+def _decode_weight(
+    name: str, rows: int, columns: int, format: str, times: int, own: tuple[int, int]
+) -> DecodeWeight:
     """own: rows and columns of the model's own, of those that are held."""
     return DecodeWeight(name, rows, columns, format, times, tile_bytes(*own, format))
 
@@ -153,7 +174,7 @@ def tile_bytes(rows: int, columns: int, format: str) -> int:
 
 
 def streamed_bytes(rows: int, columns: int, format: str) -> int:
-    """A weight [rows, columns] cut over the DRAM banks: each bank takes as many whole tiles as the fullest."""
+    """Bytes of a weight [rows, columns] over the DRAM banks: every bank counts as the fullest bank."""
     return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE)) * TILE_BYTES[format]
 
 
@@ -163,11 +184,61 @@ def free_dram(mesh_device: ttnn.MeshDevice) -> int:
     return view.num_banks * view.total_bytes_free_per_bank
 
 
-def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget) -> None:
-    """UserError with the sum unless the budget fits a chip's DRAM as it is now."""
+def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget, smaller: str = "") -> None:
+    """UserError with the sum unless the budget fits a chip's DRAM as it is now.
+
+    smaller: what fits, for the message; default: in general terms.
+    """
     free = free_dram(mesh_device)
     if budget.total > free:
+        smaller = smaller or "fewer users, a shorter context"
         raise UserError(
-            f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use fewer users, a shorter "
-            "context, a smaller recipe, or more chips a replica"
+            f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use {smaller}, "
+            "a smaller recipe, or more chips a replica"
         )
+
+
+def smaller_sizes(
+    config: QwenConfig,
+    plan: ParallelPlan,
+    recipe: Recipe,
+    users: int,
+    max_seq_len: int,
+    block: int,
+    free: int,
+) -> str:
+    """Describe what fits `free` bytes: the most users of this context, the longest context of these users."""
+
+    def fits(users: int, tokens: int) -> bool:
+        blocks = blocks_for(users, tokens, block)
+        return memory_budget(config, plan, recipe, tokens, blocks, block).total <= free
+
+    fewer = bisect_left(range(1, users), True, key=lambda n: not fits(n, max_seq_len))
+    shorter = bisect_left(range(1, max_seq_len), True, key=lambda n: not fits(users, n))
+    sizes = (fewer, max_seq_len), (users, shorter)
+    return " or ".join(f"{n} users of {tokens} tokens" for n, tokens in sizes if n and tokens)
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """Of one chip, one step."""
+
+    weights: int  # read from DRAM, padding of the banks included
+    padding: int  # of these, read for nothing
+    cache: int  # read from DRAM
+
+
+def step_bytes(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: int, position: int
+) -> StepBytes:
+    """A step of `users` users, each with `position` tokens behind it."""
+    matmuls = decode_matmuls(config, plan, recipe)
+    read = sum(matmul.times * matmul.read for matmul in matmuls)
+    needed = sum(matmul.times * matmul.needed for matmul in matmuls)
+    blocks = users * ceil_div(position + 1, TILE)
+    tiles = blocks * plan.kv_heads * (config.head_dim // TILE)
+    return StepBytes(
+        weights=read,
+        padding=read - needed,
+        cache=2 * tiles * cached_tile_bytes(config, recipe),
+    )

@@ -1,39 +1,141 @@
-"""A prefill pass as a value: up to 1024 rows through a layer with every activation in L1, and what lies there meanwhile.
+"""The plan of a prefill batch: up to 1024 rows through a layer with every activation in L1.
 
-Rows are tokens, of one prompt or of several side by side. The residual is block-sharded: columns of cores share out its
-width, rows of cores the tokens. DRAM sees weights, caches, tables of positions and blocks, and nothing else.
+Rows are tokens of one prompt, or of several prompts side by side. The residual is block-sharded: columns of cores share
+its width, rows of cores the tokens. DRAM holds weights, caches, positions and tables only.
 """
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Iterator, Optional
 
 import ttnn
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.blocks import MOST_KEYS
-from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, divisors
-from models.demos.qwen25_7b.plans.l1 import Moment, interleaved, sharded
-from models.demos.qwen25_7b.plans.memory_configs import block_sharded
-from models.demos.qwen25_7b.plans.prefill_matmul import PrefillMatmul, prefill_matmuls
+from models.demos.qwen25_7b.plans.grids import (
+    Grid,
+    TILE,
+    TILE_BYTES,
+    block_sharded,
+    ceil_div,
+    divisors,
+)
 
-MOST_ROWS = 1024  # of a pass
-# Tokens of k at a time where a pass goes on from the cache: as many as fit. The running sum of weights loses up to 2**-10 of
-# itself with every chunk, as it goes through the multiplier: over 32768 tokens 4 % with chunks of 128, 1 % with 512.
-KEYS = (MOST_KEYS, 256, 128, 64, TILE)
+SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
+# Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x 2560
+# on 8x8 cores). The values for three and four are estimates.
+SUBBLOCK_COST = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.9}
+LONGEST_BLOCK = 16  # tiles of K at a time: longer blocks gain nothing
 
 
-class PrefillDoesNotFit(UserError):
-    """A model whose prefill no plan fits into a core's L1."""
+@dataclass(frozen=True)
+class PrefillMatmul:
+    """[1, 1, rows, K] times [K, N], K and N in tiles. Rows of cores share the rows, columns of cores the columns.
+
+    in_sharded: x is block-sharded on the grid, else interleaved in L1. out_sharded: the result is.
+    """
+
+    grid: Grid
+    k_tiles: int
+    n_tiles: int
+    in0_block_w: int  # tiles of K at a time
+    per_core_m: int  # tiles
+    per_core_n: int
+    subblock_h: int
+    subblock_w: int
+    weight: str  # its format
+    in_sharded: bool
+    out_sharded: bool
+    bias: bool
+
+    def __str__(self) -> str:
+        where = {True: "block-sharded", False: "interleaved"}
+        return (
+            f"{self.k_tiles} x {self.n_tiles} tiles on {self.grid.x}x{self.grid.y} cores, each {self.per_core_m} x "
+            f"{self.per_core_n} in subblocks of {self.subblock_h}x{self.subblock_w}, {self.in0_block_w} tiles of K at a time, "
+            f"{where[self.in_sharded]} to {where[self.out_sharded]}; {self.buffers:,} bytes of L1"
+        )
+
+    @property
+    def buffers(self) -> int:
+        """Circular buffers of a core, to the byte of a mock: two blocks of each operand, float32 results, the bias.
+
+        A result that is not sharded needs bfloat16 results as well.
+        """
+        in0 = 2 * self.per_core_m * self.in0_block_w * TILE_BYTES["bfloat16"]
+        in1 = 2 * self.per_core_n * self.in0_block_w * TILE_BYTES[self.weight]
+        results = self.per_core_m * self.per_core_n
+        out = results * TILE_BYTES["float32"] + (
+            0 if self.out_sharded else results * TILE_BYTES["bfloat16"]
+        )
+        return in0 + in1 + out + (self.per_core_n * TILE_BYTES["bfloat16"] if self.bias else 0)
+
+    @property
+    def cost(self) -> float:
+        """A core's tiles of results times SUBBLOCK_COST: compares plans of one matmul."""
+        return self.per_core_m * self.per_core_n * SUBBLOCK_COST[self.subblock_h * self.subblock_w]
+
+    def program_config(self) -> ttnn.MatmulMultiCoreReuseMultiCastProgramConfig:
+        return ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
+            compute_with_storage_grid_size=(self.grid.x, self.grid.y),
+            in0_block_w=self.in0_block_w,
+            out_subblock_h=self.subblock_h,
+            out_subblock_w=self.subblock_w,
+            per_core_M=self.per_core_m,
+            per_core_N=self.per_core_n,
+            transpose_mcast=False,
+            fused_activation=None,
+            fuse_batch=True,
+        )
+
+
+def prefill_matmuls(
+    row_tiles: int,
+    k_tiles: int,
+    n_tiles: int,
+    cores: Grid,
+    weight: str,
+    *,
+    in_shard: Optional[int],
+    out_sharded: bool,
+    bias: bool = False,
+) -> Iterator[PrefillMatmul]:
+    """All plans by rising cost; equal costs by falling blocks of K.
+
+    in_shard: tiles of K on a column of cores, of which the last may hold fewer; None: x is interleaved. Every column of
+    cores has columns of the result, because each sends its shard of x to the others.
+    """
+    least, per_core_m = ceil_div(n_tiles, cores.x), ceil_div(row_tiles, cores.y)
+    blocks = [w for w in divisors(in_shard or k_tiles) if k_tiles % w == 0 and w <= LONGEST_BLOCK]
+    plans = [
+        PrefillMatmul(
+            cores, k_tiles, n_tiles, block, per_core_m, n, *largest_subblock(per_core_m, n, out_sharded), weight,
+            in_shard is not None, out_sharded, bias,
+        )
+        for n in range(least, least + SUBBLOCK)
+        if ceil_div(n_tiles, n) == cores.x
+        for block in blocks
+    ]  # fmt: skip
+    return iter(sorted(plans, key=lambda plan: (plan.cost, -plan.in0_block_w)))
+
+
+def largest_subblock(rows: int, columns: int, one_row: bool = False) -> tuple[int, int]:
+    """Return (height, width) in tiles of the largest subblock that divides a core's block.
+
+    Of equally large subblocks it is the widest. With `one_row` a subblock is one tile high or as wide as the core's
+    block, because a sharded result is written row by row.
+    """
+    sizes = [
+        (h, w)
+        for h in divisors(rows)
+        for w in divisors(columns)
+        if h * w <= SUBBLOCK and (h == 1 or w == columns or not one_row)
+    ]
+    return max(sizes, key=lambda size: (size[0] * size[1], size[1]))
 
 
 @dataclass(frozen=True)
 class PrefillPlan:
     rows: int  # a power of two, a tile or more
     cores: Grid  # that hold the residual
-    banks: int  # cores over which interleaved tensors are dealt out
+    interleaved_cores: int  # cores that hold interleaved tensors
     hidden: int
     q_heads: int
     kv_heads: int
@@ -44,12 +146,12 @@ class PrefillPlan:
     gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
     down: PrefillMatmul
     joined: bool  # gate and up are one matmul
-    keys: int = TILE  # tokens of k at a time where a pass goes on from the cache
+    k_chunk_size: int = TILE  # tokens of k at a time in chunked attention
 
     @property
-    def chunk(self) -> int:
-        """Tokens of q and of k at a time."""
-        return attention_chunk(self.rows)
+    def q_chunk_size(self) -> int:
+        """Tokens of q at a time, and of k where whole prompts attend."""
+        return q_chunk_size(self.rows)
 
     @property
     def residual_memory(self) -> ttnn.MemoryConfig:
@@ -58,7 +160,7 @@ class PrefillPlan:
 
     @property
     def heads_memory(self) -> ttnn.MemoryConfig:
-        """[1, 1, rows, q_heads * head_dim]: attention's result, as O reads it."""
+        """[1, 1, rows, q_heads * head_dim]: attention's result as the O projection reads it."""
         if not self.o.in_sharded:
             return ttnn.L1_MEMORY_CONFIG
         return block_sharded(self.rows, self.q_heads * self.head_dim // self.cores.x, self.cores)
@@ -71,8 +173,8 @@ class PrefillPlan:
         return block_sharded(self.rows, self.gate_up.per_core_n * TILE, self.cores)
 
     @property
-    def summand_memory(self) -> ttnn.MemoryConfig:
-        """[1, 1, rows, hidden]: what O and down give, one summand a chip."""
+    def partial_sum_memory(self) -> ttnn.MemoryConfig:
+        """[1, 1, rows, hidden]: the results of O and down, a partial sum on each chip."""
         return self.residual_memory if self.o.out_sharded else ttnn.L1_MEMORY_CONFIG
 
     @property
@@ -86,206 +188,35 @@ class PrefillPlan:
         width = self.hidden // TILE // self.cores.x
         return ttnn.LayerNormShardedMultiCoreProgramConfig(
             compute_with_storage_grid_size=(self.cores.x, self.cores.y),
-            subblock_w=max(w for w in (1, 2, 3, 4) if width % w == 0),  # dest holds 4 tiles with fp32 accumulation
+            subblock_w=max(
+                w for w in (1, 2, 3, 4) if width % w == 0
+            ),  # dest holds 4 tiles with fp32 accumulation
             block_h=self.rows // TILE // self.cores.y,
             block_w=width,
             inplace=False,
         )
 
     def attention_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
-        """For whole prompts."""
-        return self._attention_program(grid, self.chunk)
+        """Attention over whole prompts."""
+        return self._attention_program(grid, self.q_chunk_size)
 
-    def continued_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
-        """For a pass that goes on from the cache."""
-        return self._attention_program(grid, self.keys)
+    def chunked_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
+        """Attention of a chunk to the cache."""
+        return self._attention_program(grid, self.k_chunk_size)
 
-    def _attention_program(self, grid: Grid, keys: int) -> ttnn.SDPAProgramConfig:
+    def _attention_program(self, grid: Grid, k_chunk_size: int) -> ttnn.SDPAProgramConfig:
         return ttnn.SDPAProgramConfig(
             compute_with_storage_grid_size=(grid.x, grid.y),
-            q_chunk_size=self.chunk,
-            k_chunk_size=keys,
+            q_chunk_size=self.q_chunk_size,
+            k_chunk_size=k_chunk_size,
             exp_approx_mode=False,
         )
 
-    # ---- what lies in L1
 
-    def moments(self, kv_format: str) -> Iterator[Moment]:
-        """A layer, op by op. kv_format: the cache's; one of 8 bits takes copies of k and v."""
-        rows, cores = self.rows, self.cores
-        height = rows // cores.y
-        h = ("residual", sharded(height, self.hidden // cores.x))
-        tables = ("cos and sin", 2 * self._spread(self.head_dim))
-        x = ("normed", h[1])
-        qkv = ("qkv", self._spread((self.q_heads + 2 * self.kv_heads) * self.head_dim))
-        q = ("q", self._spread(self.q_heads * self.head_dim))
-        k, v = ((name, self._spread(self.kv_heads * self.head_dim)) for name in "kv")
-        stored = [("k in 8 bits", self._spread(self.kv_heads * self.head_dim, kv_format))] * (kv_format != "bfloat16")
-        attended = self._shard_or_spread("attention", self.o.in_sharded, self.q_heads * self.head_dim)
-        summand = self._shard_or_spread("summand", self.o.out_sharded, self.hidden)
-        part = self._shard_or_spread("sum, a part", self.o.out_sharded, self.hidden // self.chips)
-        wide = [(name, self._wide()) for name in (("gate and up",) if self.joined else ("gate", "up"))]
+def q_chunk_size(rows: int) -> int:
+    """Tokens of q that a core takes at a time in a batch of `rows` rows. A chunked prefill starts at a multiple of it.
 
-        def moment(op: str, buffers: int, *tensors: tuple[str, int]) -> Moment:
-            return Moment(op, (tables, *tensors), buffers)
-
-        yield moment("norm", self._norm_buffers(), h, x)
-        yield moment("qkv", self.qkv.buffers, h, x, qkv)
-        yield moment("heads", 0, h, qkv, q, k, v)
-        yield moment("rotary", 25_088 * ceil_div(self.head_dim, TILE), h, q, ("q rotated", q[1]), k, v)
-        yield moment("cache", 0, h, q, k, v, *stored)
-        yield moment("attention", self._attention_buffers(self.chunk, "bfloat16"), h, q, k, v, attended)
-        heads = ("attention, head by head", q[1])
-        yield moment("attention to the cache", self._attention_buffers(self.keys, kv_format), h, q, heads)
-        concat = 2 * ceil_div(self.q_heads * self.head_dim, TILE) * TILE_BYTES["bfloat16"]
-        yield moment("heads side by side", concat, h, heads, ("attention", q[1]))
-        yield moment("o", self.o.buffers, h, ("attention", max(attended[1], q[1])), summand)
-        yield from self._sums(moment, h, summand, part)
-        yield moment("norm", self._norm_buffers(), h, x)
-        yield moment("gate", self.gate_up.buffers, h, x, wide[0])
-        if self.joined:
-            halves = [(name, self._spread(self.down.k_tiles * TILE)) for name in ("gate", "up")]
-            yield moment("cut", 0, h, *wide, *halves)
-            wide = halves
-        else:
-            yield moment("up", self.gate_up.buffers, h, x, *wide)
-        yield moment("product", (7 if self.joined else 2) * TILE_BYTES["bfloat16"], h, *wide)
-        yield moment("down", self.down.buffers, h, ("product", wide[0][1]), summand)
-        yield from self._sums(moment, h, summand, part)
-
-    def _sums(self, moment: Callable, h, summand, part) -> Iterator[Moment]:
-        if self.chips > 1:
-            yield moment("reduce-scatter", 196_608, h, summand, ("its buffer", summand[1]), part)
-            yield moment("all-gather", 12_288, h, part, ("sum", h[1]))
-        yield moment("add", 0, h, ("sum", h[1]), ("new residual", h[1]))
-
-    def _spread(self, columns: int, format: str = "bfloat16") -> int:
-        return interleaved(self.rows, columns, format, self.banks)
-
-    def _shard_or_spread(self, name: str, is_sharded: bool, columns: int) -> tuple[str, int]:
-        if not is_sharded:
-            return name, self._spread(columns)
-        return name, sharded(self.rows // self.cores.y, columns // self.cores.x)
-
-    def _wide(self) -> int:
-        if self.gate_up.out_sharded:
-            return sharded(self.rows // self.cores.y, self.gate_up.per_core_n * TILE)
-        return self._spread(self.gate_up.n_tiles * TILE)
-
-    def _norm_buffers(self) -> int:
-        """Measured on a mock over blocks of 1 to 4 tiles by 1 to 20."""
-        height, width = self.rows // TILE // self.cores.y, self.hidden // TILE // self.cores.x
-        return 8_192 * height * width + 12_288 * height + 2_048 * width + 45_056
-
-    def _attention_buffers(self, keys: int, kv_format: str) -> int:
-        """Two chunks of q, k and v, scores and a mask, two float32 results: as measured on a mock, to some bytes."""
-        chunk, keys, dim = self.chunk // TILE, keys // TILE, ceil_div(self.head_dim, TILE)
-        scores = chunk * keys * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
-        return 4 * keys * dim * TILE_BYTES[kv_format] + scores + chunk * (dim * 12_288 + 6_144) + 20_000
-
-
-def attention_chunk(rows: int) -> int:
-    """Tokens of q and of k that a core attends to at a time in a pass of `rows` rows: where a text goes on that a cache holds
-    the beginning of, the pass must begin at a multiple. Short passes take a tile, so that they need not begin far back; long
-    ones four, so that keys are read less often."""
-    return 128 if rows >= 128 else TILE
-
-
-@lru_cache(maxsize=None)
-def plan_prefill(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
-) -> PrefillPlan:
-    """The plan for a pass of `rows` rows. room: bytes of a core's L1 beside what stays there (DecodePlan.l1_room).
-
-    PrefillDoesNotFit, naming op and bytes, where there is none.
+    Small batches take 32, so that few tokens are computed again. Large batches take 128, so that keys are
+    read less often.
     """
-    row_tiles, hidden = rows // TILE, config.hidden_size // TILE
-    head = config.head_dim
-    q, qkv = plan.q_width(head) // TILE, plan.qkv_width(head) // TILE
-    product = GateUpPlan.make(config, plan, recipe)
-    wide = product.weights()[0]
-    down_rows = max(d for d in divisors(row_tiles) if d <= grid.y)
-    across = next(x for x in sorted(divisors(hidden), reverse=True) if x <= grid.x and fills(x, (qkv, hidden, wide)))
-    cores = Grid(across, down_rows)
-    sums_sharded = plan.tp == 1 or hidden // across % plan.tp == 0
-    heads_sharded = q % across == 0 and head % TILE == 0
-
-    def matmuls(k, n, format, **where) -> list[PrefillMatmul]:
-        return list(prefill_matmuls(row_tiles, k, n, cores, format, **where))
-
-    choices = [
-        matmuls(hidden, qkv, recipe.attention.format, in_shard=hidden // across, out_sharded=False, bias=True),
-        matmuls(
-            q,
-            hidden,
-            recipe.attention.format,
-            in_shard=q // across if heads_sharded else None,
-            out_sharded=sums_sharded,
-        ),
-        matmuls(hidden, wide, recipe.mlp_in.format, in_shard=hidden // across, out_sharded=not product.joined),
-    ]
-
-    def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
-        return PrefillPlan(
-            rows, cores, grid.cores, config.hidden_size, plan.q_heads, plan.kv_heads, head, plan.tp,
-            qkv_plan, o_plan, gate_up, down, product.joined,
-        )  # fmt: skip
-
-    def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:
-        shard = None if product.joined else gate_up.per_core_n
-        return matmuls(product.tiles, hidden, recipe.mlp_out.format, in_shard=shard, out_sharded=sums_sharded)
-
-    def fitting(ops: tuple[str, ...], candidates: Iterable[PrefillPlan]) -> PrefillPlan:
-        """The first whose moments called `ops` fit."""
-        least = None
-        for candidate in candidates:
-            worst = max((m for m in candidate.moments(recipe.kv_cache) if m.op in ops), key=lambda m: m.bytes)
-            if worst.bytes <= room:
-                return candidate
-            least = min(least or worst, worst, key=lambda m: m.bytes)
-        raise PrefillDoesNotFit(
-            f"prefill of {rows} rows with tp {plan.tp}: {least.op} takes {least.bytes:,} bytes of a core's L1, {room:,} are "
-            "there: use more chips a replica (tp)"
-        )
-
-    first = [options[0] for options in choices]
-    chosen = fitting(("qkv",), (whole(p, *first[1:], downs(first[2])[0]) for p in choices[0]))
-    chosen = fitting(("o",), (whole(chosen.qkv, p, first[2], chosen.down) for p in choices[1]))
-    pairs = (whole(chosen.qkv, chosen.o, wide_plan, d) for wide_plan in choices[2] for d in downs(wide_plan))
-    chosen = fitting(("gate", "up", "cut", "product", "down"), pairs)
-    chosen = fitting(("attention to the cache",), (replace(chosen, keys=keys) for keys in KEYS))
-    return fitting(tuple({m.op for m in chosen.moments(recipe.kv_cache)}), (chosen,))
-
-
-def layer_plans(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
-) -> list[PrefillPlan]:
-    """plan_prefill for each layer by its own recipe."""
-    recipes = [recipe.of_layer(i) for i in range(config.num_hidden_layers)]
-    plans = [plan_prefill(config, plan, of_layer, grid, rows, room) for of_layer in recipes]
-    for i, of_layer in enumerate(plans):
-        if of_layer.cores != plans[0].cores:
-            raise PrefillDoesNotFit(
-                f"recipe {recipes[i].name} of layer {i} wants the residual on {of_layer.cores}, layer 0 on {plans[0].cores}: "
-                "keep gate and up of all layers in one format"
-            )
-    return plans
-
-
-def fills(across: int, widths: tuple[int, ...]) -> bool:
-    """Whether every one of `across` columns of cores has a part of each of these widths in tiles."""
-    return all(ceil_div(n, ceil_div(n, across)) == across for n in widths)
-
-
-@lru_cache(maxsize=None)
-def largest_pass(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, room: int) -> int:
-    """Rows of the longest pass that fits: weights are read once a pass. PrefillDoesNotFit if not even a tile does."""
-    rows = MOST_ROWS
-    while True:
-        try:
-            layer_plans(config, plan, recipe, grid, rows, room)
-            return rows
-        except PrefillDoesNotFit:
-            if rows == TILE:
-                raise
-            rows //= 2
+    return 128 if rows >= 128 else TILE

@@ -1,1 +1,1 @@
-"""What runs on the chips: one module a file, each forward a list of ttnn calls."""
+"""The modules on the chips. Each forward is a list of ttnn calls."""

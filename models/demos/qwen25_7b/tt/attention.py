@@ -1,79 +1,151 @@
-"""TtQwenAttention: grouped-query attention with a QKV bias and a paged KV cache. HF: self_attn.{q,k,v,o}_proj."""
+"""TtQwenAttention: grouped-query attention with a QKV bias, and its paged KV cache. HF: self_attn.{q,k,v,o}_proj."""
 
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.blocks import decode_keys
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs, VerifyInputs
-from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
+from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
 from models.demos.qwen25_7b.tt.linear import TtLinear, compute_config
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
 from models.demos.qwen25_7b.weights import AttentionWeights
 
-# In a step with few users several cores share a user's KV head and join their results in pairs, each joining 0.13 % too large
-# (sums of bfloat16 are). 16 cores, ttnn's limit: 0.5 %; four: 0.25 %, and they read the cache as fast as its DRAM gives it.
-CORES_A_HEAD = 4
+# Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each join
+# makes the sum 0.13 % too large; four cores already read the cache as fast as DRAM gives it.
+CORES_PER_KV_HEAD = 4
+
+
+class TtKVCache:
+    """Keys and values of one layer: [blocks, kv_heads, block, head_dim] each, in DRAM; a chip holds its own KV heads.
+
+    Page tables say which blocks belong to a sequence. The cache is no part of the model: it may be made before the model
+    or after it, with any number of blocks.
+    """
+
+    def __init__(
+        self, mesh_device: ttnn.MeshDevice, config: TtModelConfig, blocks: int, block: int
+    ):
+        """config: of the layer. block: tokens of a block, 32, 64 or 128."""
+        self.block = block
+        self.dtype = dtype_of(config.recipe.kv_cache)
+        self.shape = (blocks, config.parallel.kv_heads, block, config.qwen.head_dim)
+        # Zeros, because attention multiplies unwritten rows by 0, and 0 * NaN is NaN.
+        self.keys, self.values = (
+            ttnn.zeros(
+                self.shape, self.dtype, ttnn.TILE_LAYOUT, mesh_device, ttnn.DRAM_MEMORY_CONFIG
+            )
+            for _ in "kv"
+        )
+
+    def update_decode(
+        self,
+        k: ttnn.Tensor,
+        v: ttnn.Tensor,
+        positions: ttnn.Tensor,
+        page_table: ttnn.Tensor,
+        *,
+        fused: bool,
+    ) -> None:
+        """Write k and v [1, batch, kv_heads, head_dim], height-sharded, at each slot's position [batch].
+
+        An INACTIVE slot writes nothing. fused: k and v lie on different cores, so that one op writes both.
+        """
+        if fused:
+            ttnn.experimental.paged_fused_update_cache(
+                self.keys, k, self.values, v, update_idxs_tensor=positions, page_table=page_table
+            )
+            return
+        for cache, x in ((self.keys, k), (self.values, v)):
+            ttnn.experimental.paged_update_cache(
+                cache, x, update_idxs_tensor=positions, page_table=page_table
+            )
+
+    def fill_prefill(self, k: ttnn.Tensor, v: ttnn.Tensor, fill_table: ttnn.Tensor) -> None:
+        """Write k and v [1, kv_heads, S, head_dim], interleaved in L1, into the blocks of fill_table.
+
+        Rows with NO_BLOCK are not written.
+        fill_table: [1, S / block] int32, the cache block for each block of rows.
+        """
+        for cache, x in ((self.keys, k), (self.values, v)):
+            # The op takes rows of the cache's dtype only.
+            stored = x if x.dtype == self.dtype else ttnn.typecast(x, self.dtype)
+            ttnn.experimental.paged_fill_cache(cache, stored, fill_table, batch_idx=0)
+            if stored is not x:
+                ttnn.deallocate(stored)
+
+
+def allocate_caches(
+    mesh_device: ttnn.MeshDevice, config: TtModelConfig, blocks: int, block: int
+) -> list[TtKVCache]:
+    """A cache for each layer. config: of the model."""
+    return [
+        TtKVCache(mesh_device, config.of_layer(i), blocks, block)
+        for i in range(config.qwen.num_hidden_layers)
+    ]
 
 
 class TtQwenAttention:
-    """A chip has plan.q_heads queries and plan.kv_heads keys and values; the all-reduce adds the chips' results."""
+    """A chip holds parallel.q_heads query heads and parallel.kv_heads KV heads. all_reduce adds the chips' results."""
 
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
         weights: AttentionWeights,
-        config: QwenConfig,
-        plan: ParallelPlan,
-        recipe: Recipe,
-        decode: DecodePlan,
+        config: TtModelConfig,
+        *,
         rotary: TtRotary,
         all_reduce: TtAllReduce,
     ):
-        self.config, self.plan, self.decode = config, plan, decode
-        self.rotary, self.all_reduce = rotary, all_reduce
-        self.scale = config.head_dim**-0.5
+        self.q_heads = config.parallel.q_heads
+        self.kv_heads = config.parallel.kv_heads
+        self.head_dim = config.qwen.head_dim
+        self.decode = config.decode
+        self.rotary = rotary
+        self.all_reduce = all_reduce
+        self.scale = self.head_dim**-0.5
         self.kernel = compute_config()
         self.qkv = TtLinear(
             mesh_device,
             weights.qkv,
             bias=weights.qkv_bias,
-            group=recipe.attention,
-            decode=decode,
-            in_cores=decode.residual.cores,
-            out_cores=decode.grid.cores,
-            head_dim=config.head_dim,
+            group=config.recipe.attention,
+            in_cores=self.decode.residual.cores,
+            out_cores=self.decode.grid.cores,
+            head_dim=self.head_dim,
         )
         self.o = TtLinear(
             mesh_device,
             weights.o,
-            group=recipe.attention,
-            decode=decode,
-            in_cores=plan.q_heads,  # concatenated heads lie one on a core
-            out_cores=decode.residual.cores,
+            group=config.recipe.attention,
+            in_cores=self.q_heads,  # nlp_concat_heads_decode lays one head onto a core
+            out_cores=self.decode.residual.cores,
         )
 
     def forward_decode(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs | VerifyInputs, cache: TtKVCache
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache
     ) -> ttnn.Tensor:
-        """x [1, 1, 32, hidden] on the residual cores -> the same. Frees x. The result of a row at NOWHERE means nothing."""
-        batch, head_dim = self.decode.batch, self.config.head_dim
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x.
+
+        The result of an INACTIVE slot has no meaning.
+        """
+        batch, head_dim = self.decode.batch, self.head_dim
         qkv = self.qkv.forward_decode(x)  # [1, 1, 32, qkv_width]
         ttnn.deallocate(x)
-        qkv = ttnn.reshape(qkv, (1, 1, batch, qkv.shape[3]), (1, 1, TILE, qkv.shape[3]))  # a view of the users' rows
+        width = qkv.shape[3]
+        qkv = ttnn.reshape(qkv, (1, 1, batch, width), (1, 1, TILE, width))  # a view of the slots
         q, k, v = ttnn.experimental.nlp_create_qkv_heads_decode(
             qkv,
-            num_heads=self.plan.q_heads,
-            num_kv_heads=self.plan.kv_heads,
+            num_heads=self.q_heads,
+            num_kv_heads=self.kv_heads,
             overlap_qk_coregrid=not self.decode.fused_qk,
             memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
         )  # [1, batch, heads, head_dim]
         ttnn.deallocate(qkv)
         q, k = self.rotary.forward_decode(q, k, rotation)
-        for positions in inputs.writes:
+        for positions in inputs.cache_positions:
             cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
         ttnn.deallocate(k)
         ttnn.deallocate(v)
@@ -86,46 +158,54 @@ class TtQwenAttention:
             scale=self.scale,
             program_config=self._decode_program(inputs.page_table.shape[-1] * cache.block),
             compute_kernel_config=self.kernel,
-            memory_config=ttnn.L1_MEMORY_CONFIG,  # grouped queries refuse a sharded output
+            memory_config=ttnn.L1_MEMORY_CONFIG,  # interleaved: grouped queries refuse a sharded result
         )  # [1, batch, q_heads, head_dim]
         ttnn.deallocate(q)
-        heads = ttnn.reshape(heads, (1, batch, self.plan.q_heads, head_dim), (1, batch, TILE, head_dim))  # a view
+        heads = ttnn.reshape(
+            heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim)
+        )  # a view
         heads = ttnn.to_memory_config(heads, self.decode.user_memory(head_dim))
-        rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.plan.q_heads)  # [1, 1, 32, q_width]
+        rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.q_heads)
+        # [1, 1, 32, q_width]
         ttnn.deallocate(heads)
-        y = self.o.forward_decode(rows, self.all_reduce.summand)  # [1, 1, 32, hidden], a summand
+        dtype = self.all_reduce.partial_sum_dtype
+        y = self.o.forward_decode(rows, dtype)  # [1, 1, 32, hidden], a partial sum
         ttnn.deallocate(rows)
-        return self.all_reduce.forward_decode(y)
+        return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 
     def _decode_program(self, tokens: int) -> ttnn.SDPAProgramConfig:
-        """tokens: that a text's page table names."""
+        """tokens: that a row of the page table covers."""
         grid = self.decode.grid
         return ttnn.SDPAProgramConfig(
             compute_with_storage_grid_size=(grid.x, grid.y),
             q_chunk_size=TILE,
-            k_chunk_size=decode_keys(tokens),
+            k_chunk_size=decode_k_chunk(tokens),
             exp_approx_mode=False,
-            max_cores_per_head_batch=CORES_A_HEAD,
+            max_cores_per_head_batch=CORES_PER_KV_HEAD,
         )
 
     def _whole_tile(self, q: ttnn.Tensor) -> ttnn.Tensor:
-        """q [1, batch, q_heads, head_dim] -> for one KV head the tile that they lie in, [1, batch, 32, head_dim]: a view.
+        """[1, batch, q_heads, head_dim] -> with one KV head a view of the whole tile, [1, batch, 32, head_dim].
 
-        With 16 heads or fewer decode attention's exp would be approximate (ParallelPlan.exact_decode_attention). What it
-        makes of the further rows is not read.
+        With 16 heads or fewer ttnn takes an approximate exp (ParallelPlan.exact_decode_attention). Results of the rows
+        past q_heads are not read.
         """
-        if self.plan.kv_heads > 1:
+        if self.kv_heads > 1:
             return q
-        shape = (1, self.decode.batch, TILE, self.config.head_dim)
+        shape = (1, self.decode.batch, TILE, self.head_dim)
         return ttnn.reshape(q, shape, shape)
 
     def forward_prefill(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: PromptInputs, cache: TtKVCache, plan: PrefillPlan
+        self,
+        x: ttnn.Tensor,
+        rotation: Rotation,
+        inputs: PrefillInputs,
+        cache: TtKVCache,
+        plan: PrefillPlan,
     ) -> ttnn.Tensor:
-        """x [1, 1, S, hidden] block-sharded in L1 -> the same. Frees x.
+        """Whole prompts side by side: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
 
-        Whole prompts side by side, each from its position 0: a row attends to the rows before it in its prompt, in
-        bfloat16 whatever the cache's format.
+        A row attends to the rows before it in its prompt, in bfloat16 for every format of the cache.
         """
         q, k, v = self._rotated_heads(x, rotation, plan)
         cache.fill_prefill(k, v, inputs.fill_table)
@@ -135,20 +215,29 @@ class TtQwenAttention:
             v,
             is_causal=True,
             scale=self.scale,
-            cu_window_seqlens=inputs.windows,
+            cu_window_seqlens=inputs.window_starts,
             program_config=plan.attention_program(self.decode.grid),
             compute_kernel_config=self.kernel,
             output_concat_heads=True,
             memory_config=plan.heads_memory,
         )  # [1, 1, S, q_width]
-        for used in (q, k, v):
-            ttnn.deallocate(used)
-        return self._summed(rows, plan)
+        ttnn.deallocate(q)
+        ttnn.deallocate(k)
+        ttnn.deallocate(v)
+        return self._project(rows, plan)
 
-    def forward_continued(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: ContinuedInputs, cache: TtKVCache, plan: PrefillPlan
+    def forward_chunked_prefill(
+        self,
+        x: ttnn.Tensor,
+        rotation: Rotation,
+        inputs: ChunkedPrefillInputs,
+        cache: TtKVCache,
+        plan: PrefillPlan,
     ) -> ttnn.Tensor:
-        """The same for rows of one text from inputs.start on: they attend to all that the cache holds before them, too."""
+        """A chunk of one prompt: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
+
+        Row 0 stands at position inputs.start. A row attends to everything that the cache holds before it.
+        """
         q, k, v = self._rotated_heads(x, rotation, plan)
         cache.fill_prefill(k, v, inputs.fill_table)
         ttnn.deallocate(k)
@@ -159,31 +248,36 @@ class TtQwenAttention:
             cache.values,
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
-            program_config=plan.continued_program(self.decode.grid),
+            program_config=plan.chunked_program(self.decode.grid),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
-        )  # [1, q_heads, S, head_dim]; its scale is head_dim**-0.5 by itself
+        )  # [1, q_heads, S, head_dim]; its default scale is head_dim**-0.5
         ttnn.deallocate(q)
-        rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, q_width]
+        rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.L1_MEMORY_CONFIG)
+        # [1, 1, S, q_width]
         ttnn.deallocate(heads)
-        return self._summed(rows, plan)
+        return self._project(rows, plan)
 
-    def _rotated_heads(self, x: ttnn.Tensor, rotation: Rotation, plan: PrefillPlan) -> tuple[ttnn.Tensor, ...]:
+    def _rotated_heads(
+        self, x: ttnn.Tensor, rotation: Rotation, plan: PrefillPlan
+    ) -> tuple[ttnn.Tensor, ttnn.Tensor, ttnn.Tensor]:
         """q [1, q_heads, S, head_dim], k and v [1, kv_heads, S, head_dim], interleaved in L1. Frees x."""
         qkv = self.qkv.forward_prefill(x, plan.qkv, ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, qkv_width]
         ttnn.deallocate(x)
         q, k, v = ttnn.experimental.nlp_create_qkv_heads(
             qkv,
-            num_heads=self.plan.q_heads,
-            num_kv_heads=self.plan.kv_heads,
+            num_heads=self.q_heads,
+            num_kv_heads=self.kv_heads,
             transpose_k_heads=False,
             memory_config=ttnn.L1_MEMORY_CONFIG,
         )
         ttnn.deallocate(qkv)
-        return *self.rotary.forward_prefill(q, k, rotation), v
+        q, k = self.rotary.forward_prefill(q, k, rotation)
+        return q, k, v
 
-    def _summed(self, rows: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """[1, 1, S, q_width], freed -> [1, 1, S, hidden], the chips' sum."""
-        y = self.o.forward_prefill(rows, plan.o, plan.summand_memory)  # [1, 1, S, hidden], a summand
+    def _project(self, rows: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, q_width] -> [1, 1, S, hidden], the sum over the chips. Frees rows."""
+        memory = plan.partial_sum_memory
+        y = self.o.forward_prefill(rows, plan.o, memory)  # [1, 1, S, hidden], a partial sum
         ttnn.deallocate(rows)
         return self.all_reduce.forward_prefill(y, plan)

@@ -1,57 +1,84 @@
-"""TtAllReduce: the sum of the chips' summands, on every chip."""
+"""TtAllReduce: the sum of the chips' partial sums, on every chip."""
 
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config.recipe import SummandFormat
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.memory_configs import rectangle, width_sharded
+from models.demos.qwen25_7b.plans.collective_prices import Topology
+from models.demos.qwen25_7b.plans.grids import rectangle, width_sharded
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.placement import chips_in_row, dtype_of, replicate
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import dtype_of, links_between, replicate
 
-
-def links_between(mesh_device: ttnn.MeshDevice) -> int:
-    """Ethernet links that every pair of neighbours in a row of chips has for collectives; 1 where a row is one chip.
-
-    The fabric knows. The two chips of an N300 board have two links, but it keeps one of them for commands to the far chip
-    where dispatch goes that way; a collective that takes it all the same hangs (tt-metal issue 25347).
-    """
-    return ttnn.get_num_links(mesh_device, cluster_axis=1) if chips_in_row(mesh_device) > 1 else 1
+TOPOLOGIES: dict[Topology, ttnn.Topology] = {
+    "line": ttnn.Topology.Linear,
+    "ring": ttnn.Topology.Ring,
+}
 
 
 class TtAllReduce:
-    """One op in decode, through a buffer that stays allocated: each chip writes its summand into every chip's.
+    """The all-reduce behind attention or behind the MLP. With one chip both forwards return their input.
 
-    Give attention and MLP an instance each and share both over all layers. A chip may enter the next all-reduce while
-    its neighbour still adds up this one, so two in a row must not share a buffer; it cannot get two ahead, since every
-    all-reduce waits for all chips. On one chip there is nothing to add: the input is returned.
-
-    summands: the format of the decode's on their way; in bfloat8_b they are 0.53 times as long. The sum is bfloat16.
+    Attention and MLP need an instance each, which all layers share (TtAllReduceAsync).
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, decode: DecodePlan, summands: SummandFormat):
-        self.mesh_device = mesh_device
-        self.chips = chips_in_row(mesh_device)
-        self.memory = decode.residual_memory
-        # What reduce-scatter keeps as long as its program is cached would lie among the tensors of that moment, and leave
-        # a hole as large as they are. A mesh that was opened without l1_small_size has no other place for it.
-        self.l1_small = ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1_SMALL).total_bytes_per_bank > 0
-        self.summand = dtype_of(summands) if self.chips > 1 else ttnn.bfloat16  # of forward_decode's input
-        if self.chips > 1:
-            self.links = links_between(mesh_device)
-            width = self.chips * decode.hidden
-            self.buffer = replicate(
-                torch.zeros(1, 1, 32, width),
-                mesh_device,
-                self.summand,  # the kernel lays out the buffer by its input's format and does not look at the buffer's
-                memory_config=width_sharded(width, decode.residual),
-            )
-            self.semaphore = ttnn.create_global_semaphore(mesh_device, rectangle(decode.grid), 0)
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        plan = config.decode.all_reduce
+        self.partial_sum_dtype = dtype_of(plan.dtype)
+        self.memory = config.decode.residual_memory
+        self.decode_sum = METHODS[plan.method](mesh_device, config)
+        self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(mesh_device, config)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] of self.summand, width-sharded in L1 -> bfloat16 on the residual cores. Frees x where it makes a new one."""
-        if self.chips == 1:
-            return x
+        """x [1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> [1, 1, 32, hidden] bfloat16 on the residual cores.
+
+        Frees x.
+        """
+        return self.decode_sum.forward(x, ttnn.L1_MEMORY_CONFIG, self.memory)
+
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] block-sharded as the residual. Frees x."""
+        return self.prefill_sum.forward(x, plan.scattered_memory, plan.residual_memory)
+
+
+class TtNoSum:
+    """One chip's partial sum is the sum."""
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        pass
+
+    def forward(
+        self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig
+    ) -> ttnn.Tensor:
+        return x
+
+
+class TtAllReduceAsync:
+    """One op: each chip writes its partial sum into the buffer of every chip, which adds them up.
+
+    A chip may enter the next all-reduce while its neighbor still adds up this one, so two all-reduces in a row must not
+    share a buffer. A chip cannot be two all-reduces ahead, because each one waits for all chips.
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        plan = config.decode.all_reduce
+        self.mesh_device = mesh_device
+        self.links = links_between(mesh_device)
+        self.topology = TOPOLOGIES[plan.topology]
+        width = plan.chips * plan.hidden
+        # The kernel lays the buffer out by the dtype of its input and ignores the dtype of the buffer.
+        self.buffer = replicate(
+            torch.zeros(1, 1, 32, width),
+            mesh_device,
+            dtype_of(plan.dtype),
+            memory_config=width_sharded(width, config.decode.residual),
+        )
+        cores = rectangle(config.decode.grid)
+        self.semaphore = ttnn.create_global_semaphore(mesh_device, cores, 0)
+
+    def forward(
+        self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig
+    ) -> ttnn.Tensor:
+        """x, width-sharded on the residual cores -> the sum in bfloat16. Nothing is scattered. Frees x."""
         y = ttnn.experimental.all_reduce_async(
             x,
             self.buffer,
@@ -59,25 +86,53 @@ class TtAllReduce:
             mesh_device=self.mesh_device,
             multi_device_global_semaphore=self.semaphore,
             dtype=ttnn.bfloat16,
-            memory_config=self.memory,
-            topology=ttnn.Topology.Linear,
+            memory_config=memory,
+            topology=self.topology,
             num_links=self.links,
-        )
+        )  # [1, 1, 32, hidden]
         ttnn.deallocate(x)
         return y
 
-    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """[1, 1, S, hidden] in L1, a summand -> the sum, block-sharded as the residual. Frees x where it makes a new one.
 
-        Two ops: each chip adds up its part of the columns, then all get all parts.
-        """
-        if self.chips == 1:
-            return x
-        how = dict(cluster_axis=1, num_links=self.links, topology=ttnn.Topology.Linear)
-        part = ttnn.reduce_scatter(
-            x, dim=3, memory_config=plan.scattered_memory, use_l1_small_for_semaphores=self.l1_small, **how
+class TtScatterGather:
+    """Two ops: each chip adds up its share of the columns, then gathers the other chips' columns."""
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        self.links = links_between(mesh_device)
+        self.topology = TOPOLOGIES[config.decode.all_reduce.topology]
+        # Semaphores of a cached reduce-scatter program would stay in L1 among activations and leave a hole
+        # in L1. A mesh opened with l1_small_size has a place for them.
+        l1_small = ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1_SMALL)
+        self.has_l1_small = l1_small.total_bytes_per_bank > 0
+
+    def forward(
+        self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig
+    ) -> ttnn.Tensor:
+        """x [1, 1, S, hidden] -> the sum in `memory`. scattered: of the sum of a chip's columns. Frees x."""
+        summed = ttnn.reduce_scatter(
+            x,
+            dim=3,
+            cluster_axis=1,
+            memory_config=scattered,
+            num_links=self.links,
+            topology=self.topology,
+            use_l1_small_for_semaphores=self.has_l1_small,
         )  # [1, 1, S, hidden / chips]
         ttnn.deallocate(x)
-        y = ttnn.all_gather(part, dim=3, memory_config=plan.residual_memory, **how)
-        ttnn.deallocate(part)
+        y = ttnn.all_gather(
+            summed,
+            dim=3,
+            cluster_axis=1,
+            memory_config=memory,
+            num_links=self.links,
+            topology=self.topology,
+        )  # [1, 1, S, hidden]
+        ttnn.deallocate(summed)
         return y
+
+
+METHODS = {
+    "none": TtNoSum,
+    "all_reduce_async": TtAllReduceAsync,
+    "reduce_scatter + all_gather": TtScatterGather,
+}

@@ -1,54 +1,229 @@
-"""What a step or a pass reads, as device tensors that stay allocated and are written anew each time."""
+"""The tensors that a step reads. They are allocated once and written before a step, so that a trace finds them again.
 
-from typing import NamedTuple
+A class of inputs holds its tensors in one of three states:
 
+    values = DecodeInputs.of(tokens, positions, page_table, decode)   # torch
+    host = values.to_host(mesh_device)                                # ttnn, on the host, for every chip
+    device = host.to_device(mesh_device)                              # ttnn, allocated in DRAM
+
+`for source, target in zip(host, device)` pairs a new value with the device tensor that it is copied to.
+"""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar, Iterator, NamedTuple, Sequence
+
+import torch
 import ttnn
 
+from models.demos.qwen25_7b.config import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import (
+    CANDIDATES,
+    GREEDY,
+    PenaltyFactors,
+    RowControls,
+    SamplingParams,
+)
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.tt.placement import host_replicated
 
-class DecodeInputs(NamedTuple):
-    """A step: one token of each text; a text is a row of the batch."""
 
-    tokens: ttnn.Tensor  # [1, 1, 1, 32] uint32
-    positions: ttnn.Tensor  # [batch] int32: where each token stands in its text; NOWHERE for an idle row
-    rotary_positions: (
-        ttnn.Tensor
-    )  # [1, 32 * rotary_users] uint32, the same as the rotary tables want them (rotary_rows)
-    page_table: ttnn.Tensor  # [batch, blocks of the longest text] int32
+class Format(NamedTuple):
+    """How a chip holds an input."""
+
+    dtype: ttnn.DataType
+    layout: ttnn.Layout
+
+
+UINT32 = Format(ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
+INT32 = Format(ttnn.int32, ttnn.ROW_MAJOR_LAYOUT)
+FLOAT32 = Format(ttnn.float32, ttnn.TILE_LAYOUT)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The tensors of one kind of step; every chip holds all of them."""
+
+    FORMATS: ClassVar[tuple[Format, ...]]  # of the fields, in their order
+
+    def __iter__(self) -> Iterator:
+        """All tensors in the order of the fields."""
+        for value in self._values():
+            yield from value if isinstance(value, tuple) else (value,)
+
+    def to_host(self, mesh_device: ttnn.MeshDevice):
+        """torch values -> ttnn tensors on the host."""
+
+        def host(value: torch.Tensor, format: Format) -> ttnn.Tensor:
+            typed = value.float() if format is FLOAT32 else value.int()
+            return host_replicated(typed, mesh_device, format.dtype, format.layout)
+
+        return type(self)(
+            *(
+                tuple(host(v, format) for v in value)
+                if isinstance(value, tuple)
+                else host(value, format)
+                for value, format in zip(self._values(), self.FORMATS, strict=True)
+            )
+        )
+
+    def to_device(self, mesh_device: ttnn.MeshDevice):
+        """Tensors on the host -> new tensors in the chips' DRAM."""
+
+        def device(tensor: ttnn.Tensor) -> ttnn.Tensor:
+            return ttnn.to_device(tensor, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+
+        return type(self)(
+            *(
+                tuple(map(device, value)) if isinstance(value, tuple) else device(value)
+                for value in self._values()
+            )
+        )
+
+    def _values(self) -> list:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def deallocate(self) -> None:
+        for tensor in self:
+            ttnn.deallocate(tensor)
+
+
+@dataclass(frozen=True)
+class DecodeInputs(Inputs):
+    """A decode step: one token of each slot."""
+
+    FORMATS: ClassVar = (UINT32, INT32, UINT32, INT32)
+
+    tokens: ttnn.Tensor  # [1, 1, 1, 32]
+    positions: ttnn.Tensor  # [batch]: of each token in its sequence; INACTIVE for an inactive slot
+    rotary_positions: ttnn.Tensor  # [1, 32 * rotary_users]: see expand_rotary_positions
+    page_table: ttnn.Tensor  # [batch, blocks of the longest sequence]
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        page_table: torch.Tensor,
+        decode: DecodePlan,
+    ) -> "DecodeInputs":
+        """torch values. Slots that `tokens` does not reach read token 0."""
+        row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
+        row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+        position_of_slot = torch.tensor(positions, dtype=torch.int32)
+        # The rotary tables begin at position 0; an inactive slot may look up any row.
+        rotary = expand_rotary_positions(position_of_slot.clamp(min=0), decode)
+        return cls(row, position_of_slot, rotary, page_table)
 
     @property
-    def writes(self) -> tuple[ttnn.Tensor, ...]:
-        """Where rows' keys and values are written: the positions of each update of the cache."""
+    def cache_positions(self) -> tuple[ttnn.Tensor, ...]:
+        """[batch] positions for each update of the cache."""
         return (self.positions,)
 
-
-class VerifyInputs(NamedTuple):
-    """A step over several tokens of each text: each has a row of its own, with the text's row of the page table."""
-
-    tokens: ttnn.Tensor
-    positions: ttnn.Tensor
-    rotary_positions: ttnn.Tensor
-    page_table: ttnn.Tensor  # as in DecodeInputs
-    # [batch] int32 each: the i-th has the positions of every text's i-th row, NOWHERE for all others. On a chip rows of one
-    # update that lie in one tile of the cache, as a text's do, overwrite each other.
-    writes: tuple[ttnn.Tensor, ...]
+    def advance(self) -> None:
+        """Move every active slot to its next position, on the chips. Inactive slots stay inactive."""
+        ttnn.plus_one(self.positions, skip_negative_entries=True)
+        # An inactive slot's rotary position counts up from 0, so it never leaves the tables before an active slot does.
+        ttnn.plus_one(self.rotary_positions)
 
 
-class PromptInputs(NamedTuple):
-    """A pass over whole prompts side by side, each from its beginning. S rows, padding among them."""
+@dataclass(frozen=True)
+class VerifyInputs(DecodeInputs):
+    """A step that verifies draft tokens: each token has its own slot, with the page table of its sequence."""
 
-    tokens: ttnn.Tensor  # [1, 1, 1, S] uint32
-    positions: ttnn.Tensor  # [1, S] uint32: each row's in its prompt; of padding, any that the rotary tables have
-    fill_table: ttnn.Tensor  # [1, S / block] int32: the block that each block of rows is written to, or NO_BLOCK
-    rows: ttnn.Tensor  # [1, 32] uint32: the rows whose logits are wanted
-    windows: ttnn.Tensor  # [S / 32 + 1] int32: rows where prompts begin, ascending from 0, then S repeated
+    FORMATS: ClassVar = (*DecodeInputs.FORMATS, INT32)
+
+    # [batch] each: tensor i has the position of every sequence's token i, and INACTIVE elsewhere. Rows of one update that lie
+    # in one tile of the cache overwrite each other on chips, so each update writes one token of a sequence.
+    draft_positions: tuple[ttnn.Tensor, ...]
+
+    @property
+    def cache_positions(self) -> tuple[ttnn.Tensor, ...]:
+        return self.draft_positions
 
 
-class ContinuedInputs(NamedTuple):
-    """A pass over a piece of one text that a cache holds the beginning of."""
+@dataclass(frozen=True)
+class PrefillInputs(Inputs):
+    """A prefill batch of S rows over whole prompts side by side, each from its first token. Padding may follow a prompt."""
 
-    tokens: ttnn.Tensor
+    FORMATS: ClassVar = (UINT32, UINT32, INT32, UINT32, INT32)
+
+    tokens: ttnn.Tensor  # [1, 1, 1, S]
+    positions: ttnn.Tensor  # [1, S]: of each row in its prompt; any position for padding
+    fill_table: ttnn.Tensor  # [1, S / block]: the cache block of each block of rows, or NO_BLOCK
+    logits_indices: ttnn.Tensor  # [1, 32]: the row of each slot's logits
+    window_starts: ttnn.Tensor  # [S / 32 + 1]: rows where prompts begin, ascending from 0, then S
+
+
+@dataclass(frozen=True)
+class ChunkedPrefillInputs(Inputs):
+    """A prefill batch of S rows over a chunk of one prompt; the cache holds the tokens before the chunk."""
+
+    FORMATS: ClassVar = (UINT32, UINT32, INT32, UINT32, INT32, INT32)
+
+    tokens: ttnn.Tensor  # these four as in PrefillInputs
     positions: ttnn.Tensor
     fill_table: ttnn.Tensor
-    rows: ttnn.Tensor  # as in PromptInputs
-    start: ttnn.Tensor  # [1] int32: the position of row 0, a multiple of the plan's chunk
-    page_table: ttnn.Tensor  # [1, W] int32: the text's blocks, then some that exist; W a multiple of 8
+    logits_indices: ttnn.Tensor
+    start: ttnn.Tensor  # [1]: position of row 0, a multiple of the plan's q_chunk_size
+    page_table: (
+        ttnn.Tensor
+    )  # [1, W]: the sequence's blocks, then any existing block; W is a multiple of 8
+
+
+@dataclass(frozen=True)
+class SamplingControls(Inputs):
+    """How each slot's token is sampled; a row is a slot. float32 in tiles."""
+
+    FORMATS: ClassVar = (FLOAT32,) * 8
+
+    inverse_temperature: ttnn.Tensor  # [1, 1, 32, 1]
+    allowed: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past the slot's top-k
+    top_p: ttnn.Tensor  # [1, 1, 32, 1]
+    positive: ttnn.Tensor  # these four [1, 1, 32, 1]: PenaltyFactors; zeros change nothing
+    negative: ttnn.Tensor
+    frequency: ttnn.Tensor
+    presence: ttnn.Tensor
+    noise: (
+        ttnn.Tensor
+    )  # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random
+
+    @classmethod
+    def of(
+        cls, params: Sequence[SamplingParams], noise: torch.Tensor | None = None
+    ) -> "SamplingControls":
+        """torch values: row u for params[u], greedy for the rows after them. noise [32, CANDIDATES]: default zeros."""
+        of_slots = (*params, *[GREEDY] * (MAX_USERS - len(params)))
+        rows = [RowControls.of(p) for p in of_slots]
+        if noise is None:
+            noise = torch.zeros(MAX_USERS, CANDIDATES)
+        return cls(
+            _column([row.inverse_temperature for row in rows]),
+            torch.stack([row.allowed for row in rows])[None, None],
+            _column([row.top_p for row in rows]),
+            *(_column(factor) for factor in zip(*map(PenaltyFactors.of, of_slots))),
+            noise[None, None],
+        )
+
+    @property
+    def parameters(self) -> tuple[ttnn.Tensor, ...]:
+        """All tensors but the noise: they change with a slot's request, the noise with every step."""
+        return tuple(self)[:-1]
+
+
+def _column(values: Sequence[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32)[None, None, :, None]
+
+
+def expand_rotary_positions(positions: torch.Tensor, decode: DecodePlan) -> torch.Tensor:
+    """[batch] positions from 0 on -> [1, 32 * rotary_users]: a slot's position for all 32 rows of its tile.
+
+    First for q; again for k where one op rotates both. The look-up then lays a slot's factors onto its core, and
+    no op has to move them there.
+    """
+    return positions.repeat(decode.rotary_users // len(positions)).repeat_interleave(TILE)[None]
+
+
+def host_noise(mesh_device: ttnn.MeshDevice, noise: torch.Tensor) -> ttnn.Tensor:
+    """[32, CANDIDATES] -> SamplingControls.noise on the host: the one control that changes with every step."""
+    return host_replicated(noise[None, None], mesh_device, *FLOAT32)

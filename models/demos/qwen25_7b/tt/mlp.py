@@ -2,56 +2,137 @@
 
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
-from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, HALF_CORES
+from models.demos.qwen25_7b.plans.grids import TILE, most_even, row_major_cores, width_sharded_over
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.gate_up import TtGateUp, TtJoinedGateUp
 from models.demos.qwen25_7b.tt.linear import TtLinear
-from models.demos.qwen25_7b.weights import MlpWeights
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.weights import MlpWeights, Weight
+
+SILU = [ttnn.UnaryOpType.SILU]
 
 
 class TtQwenMLP:
-    """A chip has plan.mlp columns of gate and up and the same rows of down; the all-reduce adds the chips' results."""
+    """A chip holds matching columns of gate and up, and the rows of down for these columns.
+
+    all_reduce adds the chips' results.
+    """
 
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
         weights: MlpWeights,
-        config: QwenConfig,
-        plan: ParallelPlan,
-        recipe: Recipe,
-        decode: DecodePlan,
+        config: TtModelConfig,
+        *,
         all_reduce: TtAllReduce,
     ):
-        product = GateUpPlan.make(config, plan, recipe)
-        # What fills up a chip's part adds nothing: silu(0) * 0 meets zero rows of down.
-        gate, up, down = (w.filled(product.tiles * TILE) for w in (weights.gate, weights.up, weights.down))
-        kind = TtJoinedGateUp if product.joined else TtGateUp
-        self.gate_up = kind(mesh_device, gate, up, recipe, decode)
+        layout = GateUpLayout.make(config.qwen, config.parallel, config.recipe)
+        # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
+        columns = layout.tiles * TILE
+        gate, up = weights.gate.padded(columns), weights.up.padded(columns)
+        kind = TtJoinedGateUp if layout.joined else TtGateUp
+        self.gate_up = kind(mesh_device, gate, up, config)
         self.down = TtLinear(
             mesh_device,
-            down,
-            group=recipe.mlp_out,
-            decode=decode,
+            weights.down.padded(columns),
+            group=config.recipe.mlp_out,
             in_cores=self.gate_up.out_cores,
-            out_cores=decode.residual.cores,
+            out_cores=config.decode.residual.cores,
         )
         self.all_reduce = all_reduce
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] on the residual cores -> the same. Frees x."""
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x."""
         hidden = self.gate_up.forward_decode(x)  # [1, 1, 32, mlp]
         ttnn.deallocate(x)
-        y = self.down.forward_decode(hidden, self.all_reduce.summand)  # [1, 1, 32, hidden], a summand
+        dtype = self.all_reduce.partial_sum_dtype
+        y = self.down.forward_decode(hidden, dtype)  # [1, 1, 32, hidden], a partial sum
         ttnn.deallocate(hidden)
-        return self.all_reduce.forward_decode(y)
+        return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """[1, 1, S, hidden] block-sharded in L1 -> the same. Frees x."""
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
         hidden = self.gate_up.forward_prefill(x, plan)  # [1, 1, S, mlp]
-        y = self.down.forward_prefill(hidden, plan.down, plan.summand_memory)  # [1, 1, S, hidden], a summand
+        memory = plan.partial_sum_memory
+        y = self.down.forward_prefill(hidden, plan.down, memory)  # [1, 1, S, hidden], a partial sum
         ttnn.deallocate(hidden)
-        return self.all_reduce.forward_prefill(y, plan)
+        return self.all_reduce.forward_prefill(y, plan)  # [1, 1, S, hidden]
+
+
+class TtGateUp:
+    """silu(gate(x)) * up(x) by two matmuls. gate, up: [hidden, mlp] a chip."""
+
+    def __init__(
+        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, config: TtModelConfig
+    ):
+        self.gate, self.up = (
+            TtLinear(
+                mesh_device,
+                weight,
+                group=config.recipe.mlp_in,
+                in_cores=config.decode.residual.cores,
+                out_cores=config.decode.grid.cores,
+            )
+            for weight in (gate, up)
+        )
+        self.out_cores = self.gate.decode_matmul.out_cores
+
+    def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on out_cores."""
+        gate = self.gate.forward_decode(x)  # [1, 1, 32, mlp]
+        up = self.up.forward_decode(x)  # [1, 1, 32, mlp]
+        memory = gate.memory_config()
+        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=memory)
+        ttnn.deallocate(gate)
+        ttnn.deallocate(up)
+        return hidden
+
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, mlp] block-sharded in L1. Frees x."""
+        gate = self.gate.forward_prefill(x, plan.gate_up, plan.wide_memory)  # [1, 1, S, mlp]
+        up = self.up.forward_prefill(x, plan.gate_up, plan.wide_memory)  # [1, 1, S, mlp]
+        ttnn.deallocate(x)
+        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, output_tensor=gate)
+        ttnn.deallocate(up)
+        return hidden
+
+
+class TtJoinedGateUp:
+    """silu(gate(x)) * up(x) by one matmul with the weight [gate | up]. gate, up: [hidden, mlp] a chip."""
+
+    def __init__(
+        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, config: TtModelConfig
+    ):
+        self.mlp = gate.shape[1]
+        self.both = TtLinear(
+            mesh_device,
+            gate.concat(up),  # [hidden, 2 * mlp]
+            group=config.recipe.mlp_in,
+            in_cores=config.decode.residual.cores,
+            out_cores=2 * HALF_CORES,
+        )
+        grid = config.decode.grid
+        self.out_cores = most_even(self.mlp // TILE, grid.cores)
+        self.memory = width_sharded_over(self.mlp, row_major_cores(self.out_cores, grid))
+
+    def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on out_cores."""
+        both = self.both.forward_decode(x)  # [1, 1, 32, 2 * mlp], each half on four cores of a row
+        gate = ttnn.narrow(both, -1, 0, self.mlp)  # a view
+        up = ttnn.narrow(both, -1, self.mlp, self.mlp)  # a view
+        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=self.memory)
+        ttnn.deallocate(both)
+        return hidden
+
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, mlp] interleaved in L1. Frees x."""
+        both = self.both.forward_prefill(x, plan.gate_up, plan.wide_memory)  # [1, 1, S, 2 * mlp]
+        ttnn.deallocate(x)
+        rows, mlp, l1 = both.shape[2], self.mlp, ttnn.L1_MEMORY_CONFIG
+        gate = ttnn.slice(both, (0, 0, 0, 0), (1, 1, rows, mlp), memory_config=l1)
+        up = ttnn.slice(both, (0, 0, 0, mlp), (1, 1, rows, 2 * mlp), memory_config=l1)
+        ttnn.deallocate(both)
+        hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, output_tensor=gate)
+        ttnn.deallocate(up)
+        return hidden

@@ -1,10 +1,11 @@
-"""Weights and torch tensors onto the mesh."""
+"""Weights and torch tensors onto the mesh. Every row of the mesh holds equal tensors."""
 
 from typing import Sequence
 
 import torch
 import ttnn
 
+from models.demos.qwen25_7b.plans.collective_prices import Topology
 from models.demos.qwen25_7b.weights import Projection, Weight
 
 
@@ -18,6 +19,29 @@ def chips_in_row(mesh_device: ttnn.MeshDevice) -> int:
     return mesh_device.shape[1]
 
 
+def links_between(mesh_device: ttnn.MeshDevice) -> int:
+    """Ethernet links that collectives may use between neighboring chips of a row; 1 where a row is one chip.
+
+    The fabric may keep a link for itself: an N300 board with ethernet dispatch sends commands over one of its two. A
+    collective that takes that link hangs (tt-metal issue 25347).
+    """
+    return ttnn.get_num_links(mesh_device, cluster_axis=1) if chips_in_row(mesh_device) > 1 else 1
+
+
+def row_topology(mesh_device: ttnn.MeshDevice) -> Topology:
+    """The topology that collectives of a row of chips use.
+
+    It is a ring where the fabric was opened as a ring and the row's last chip is wired to its first. On a line's fabric a
+    collective with a ring's topology hangs.
+    """
+    if chips_in_row(mesh_device) == 1:  # without a fabric
+        return "line"
+    tile = replicate(torch.zeros(1, 1, 32, 32), mesh_device)
+    usable = ttnn.get_usable_topology(tile, cluster_axis=1)
+    ttnn.deallocate(tile)
+    return "ring" if usable == ttnn.Topology.Ring else "line"
+
+
 def place(
     weight: Weight,
     mesh_device: ttnn.MeshDevice,
@@ -26,20 +50,28 @@ def place(
     *,
     tiled: bool = True,
 ) -> ttnn.Tensor:
-    """A weight onto the mesh, [1, 1, rows, columns] a chip: each chip of a row gets its part, every row the same.
+    """A weight on the mesh, [1, 1, rows, columns] a chip; chip c of a row holds weight.slices[c].
 
-    format: the recipe's name for it. Its pieces are tiled and packed on the host, or were when the tile cache was written.
+    format: the recipe's name for it. The host tiles and packs the shards, or reads them from the tile cache.
     """
-    host = weight.host(format, tiled=tiled)
-    part = weight.parts[0]
-    joined = on_rows(host, mesh_device, dim=3 - part.cut) if isinstance(part, Projection) else host[0]
+    host = weight.host_tensors(format, tiled=tiled)
+    weight_slice = weight.slices[0]
+    if isinstance(weight_slice, Projection):
+        joined = to_mesh_rows(host, mesh_device, dim=3 - weight_slice.split_dim)
+    else:
+        joined = host[0]
     return ttnn.to_device(joined, mesh_device, memory_config=memory_config)
 
 
-def on_rows(pieces: Sequence[ttnn.Tensor], mesh_device: ttnn.MeshDevice, dim: int) -> ttnn.Tensor:
-    """Host tensors, one a chip of a row, as the one that ShardTensor2dMesh(dims=(None, dim)) would have cut into them."""
+def to_mesh_rows(
+    shards: Sequence[ttnn.Tensor], mesh_device: ttnn.MeshDevice, dim: int
+) -> ttnn.Tensor:
+    """Host tensors, one for each chip of a row -> the multi-device host tensor that ShardTensor2dMesh would make.
+
+    dim: along which the shards were cut.
+    """
     rows, _ = mesh_device.shape
-    host = ttnn.from_host_shards(list(pieces) * rows, mesh_device.shape)
+    host = ttnn.from_host_shards(list(shards) * rows, mesh_device.shape)
     placements = [ttnn.PlacementReplicate(), ttnn.PlacementShard(dim)]
     host.update_tensor_topology(
         ttnn.TensorTopology(mesh_device.shape, placements, host.tensor_topology().mesh_coords())
@@ -54,7 +86,10 @@ def replicate(
     layout: ttnn.Layout = ttnn.TILE_LAYOUT,
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
 ) -> ttnn.Tensor:
-    """The same tensor on every chip. Tiles are made on the host: made on a chip, what stays in L1 would lie below a hole."""
+    """A copy of the tensor on every chip.
+
+    The host makes the tiles: tilizing on a chip would leave a hole in L1 above a tensor that stays there.
+    """
     host = host_replicated(tensor, mesh_device, dtype, layout)
     return ttnn.to_device(host, mesh_device, memory_config=memory_config)
 
@@ -66,15 +101,22 @@ def shard(
     dtype: ttnn.DataType = ttnn.bfloat16,
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
 ) -> ttnn.Tensor:
-    """`tensor` cut evenly along `dim` over the chips of a mesh row, in tiles; every row of the mesh holds the same."""
+    """The tensor cut evenly along `dim` over the chips of a row, in tiles."""
+    mapper = ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim))
     return ttnn.from_torch(
-        tensor, dtype=dtype, layout=ttnn.TILE_LAYOUT, device=mesh_device, memory_config=memory_config,
-        mesh_mapper=ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim)),
-    )  # fmt: skip
+        tensor,
+        dtype=dtype,
+        layout=ttnn.TILE_LAYOUT,
+        device=mesh_device,
+        memory_config=memory_config,
+        mesh_mapper=mapper,
+    )
 
 
-def host_sharded(tensor: torch.Tensor, mesh_device: ttnn.MeshDevice, dim: int, dtype: ttnn.DataType) -> ttnn.Tensor:
-    """The same on the host, for `ttnn.copy_host_to_device_tensor`."""
+def host_sharded(
+    tensor: torch.Tensor, mesh_device: ttnn.MeshDevice, dim: int, dtype: ttnn.DataType
+) -> ttnn.Tensor:
+    """`shard` on the host, for `ttnn.copy_host_to_device_tensor`."""
     mapper = ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim))
     return ttnn.from_torch(tensor, dtype=dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
@@ -85,5 +127,6 @@ def host_replicated(
     dtype: ttnn.DataType,
     layout: ttnn.Layout = ttnn.ROW_MAJOR_LAYOUT,
 ) -> ttnn.Tensor:
-    """A host tensor that `ttnn.copy_host_to_device_tensor` can send to every chip."""
-    return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device))
+    """`replicate` on the host, for `ttnn.copy_host_to_device_tensor`."""
+    mapper = ttnn.ReplicateTensorToMesh(mesh_device)
+    return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=mapper)

@@ -1,93 +1,142 @@
-"""TtSampler: the next token of each user, chosen on the chips, so that only token ids leave them. HF: generate's sampling."""
+"""TtSampler: the next token of each slot, sampled on the chips, so that only token ids leave them. HF: generate's sampling.
 
-from typing import Iterable, Iterator, NamedTuple, Sequence
+TtPenalties: lower logits for tokens that a sequence has already. HF: RepetitionPenaltyLogitsProcessor; vLLM: presence and
+frequency penalty.
+"""
+
+from typing import Iterable, Iterator, Mapping, Sequence
 
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, NEVER, PenaltyFactors, RowControls, Sampling
+from models.demos.qwen25_7b.config import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import (
+    CANDIDATES,
+    MOST_COUNTED,
+    NEVER,
+    TokenCounts,
+)
+from models.demos.qwen25_7b.tt.inputs import SamplingControls
 from models.demos.qwen25_7b.tt.linear import compute_config
-from models.demos.qwen25_7b.tt.penalties import PenaltyControls, TtPenalties
-from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated, replicate, shard
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import host_sharded, replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
 
 
-class SamplingControls(NamedTuple):
-    """Device tensors, float32 in tiles, a row a user; they stay allocated and are written anew when users change."""
+class TtPenalties:
+    """The token counts of each slot's sequence. A chip holds its own columns of the vocabulary.
 
-    inverse_temperature: ttnn.Tensor  # [1, 1, 32, 1]
-    allowed: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past a user's top-k
-    top_p: ttnn.Tensor  # [1, 1, 32, 1]
-    positive: ttnn.Tensor  # these four as in PenaltyControls
-    negative: ttnn.Tensor
-    frequency: ttnn.Tensor
-    presence: ttnn.Tensor
-    noise: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a user who samples
+    - seen: 1 for tokens of the prompt or the answer, else 0.
+    - counts: occurrences of each token in the answer.
 
-    @property
-    def penalties(self) -> PenaltyControls:
-        return PenaltyControls(self.positive, self.negative, self.frequency, self.presence)
+    Both are [1, 1, 32, vocab] bfloat16 a chip, allocated once. The host writes both tables when sequences enter or
+    leave slots. The chips record the token of every step.
+    """
 
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        self.mesh_device = mesh_device
+        self.columns = config.parallel.tp * config.parallel.vocab
+        self.seen, self.counts = (
+            ttnn.to_device(t, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+            for t in self.host_counts({})
+        )
+        tokens = torch.arange(self.columns, dtype=torch.float32)[None, None, None]
+        self.tokens = shard(tokens, mesh_device, 3, ttnn.float32)  # [1, 1, 1, vocab] a chip
+        self.ones = replicate(torch.ones(1, 1, MAX_USERS, 1), mesh_device, ttnn.float32)
 
-def host_controls(mesh_device: ttnn.MeshDevice, samplings: Sequence[Sampling]) -> tuple[ttnn.Tensor, ...]:
-    """SamplingControls but for the noise, on the host: row u for samplings[u], other rows greedy."""
-    of_rows = (*samplings, *[GREEDY] * (MAX_USERS - len(samplings)))
-    rows, factors = [RowControls.of(s) for s in of_rows], zip(*map(PenaltyFactors.of, of_rows))
-    columns = (
-        torch.tensor([row.inverse_temperature for row in rows])[None, None, :, None],
-        torch.stack([row.allowed for row in rows])[None, None],
-        torch.tensor([row.top_p for row in rows], dtype=torch.float32)[None, None, :, None],
-        *(torch.tensor(column, dtype=torch.float32)[None, None, :, None] for column in factors),
-    )
-    return tuple(host_replicated(c, mesh_device, ttnn.float32, ttnn.TILE_LAYOUT) for c in columns)
+    def host_counts(self, sequences: Mapping[int, TokenCounts]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+        """`seen` and `counts` on the host. sequences: by slot."""
+        seen, counts = (
+            torch.zeros(1, 1, MAX_USERS, self.columns, dtype=torch.bfloat16) for _ in range(2)
+        )
+        for slot, tokens in sequences.items():
+            prompt, answer = (torch.tensor(list(ids), dtype=torch.long) for ids in tokens)
+            seen[0, 0, slot, prompt] = 1
+            seen[0, 0, slot, answer] = 1
+            counts[0, 0, slot] = answer.bincount(minlength=self.columns).clamp(max=MOST_COUNTED)
+        return tuple(host_sharded(t, self.mesh_device, 3, ttnn.bfloat16) for t in (seen, counts))
 
+    def forward(self, logits: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
+        """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host (serving/sampling.py).
 
-def host_noise(mesh_device: ttnn.MeshDevice, rows: torch.Tensor) -> ttnn.Tensor:
-    """rows: [32, CANDIDATES]"""
-    return host_replicated(rows[None, None], mesh_device, ttnn.float32, ttnn.TILE_LAYOUT)
+        Every op here is exact on a chip. A sum of float32 and bfloat16 cuts the float32 to ten mantissa bits. A product
+        with a column of ones therefore converts the logits to float32 first.
+        """
+        relu, neg, gtz = ttnn.UnaryOpType.RELU, ttnn.UnaryOpType.NEG, ttnn.UnaryOpType.GTZ
+        # Masked first: a padding logit times a large penalty would be infinite, and infinity times 0 is NaN.
+        old = ttnn.mul(logits, self.seen, memory_config=L1)  # bfloat16
+        wide = dict(dtype=ttnn.float32, memory_config=L1)
+        changed = ttnn.mul(old, controls.positive, input_tensor_a_activations=[relu], **wide)
+        other = ttnn.mul(old, controls.negative, input_tensor_a_activations=[neg, relu], **wide)
+        ttnn.deallocate(old)
+        ttnn.subtract(changed, other, output_tensor=changed)
+        ttnn.mul(logits, self.ones, output_tensor=other)
+        ttnn.add(changed, other, output_tensor=changed)
+        ttnn.mul(self.counts, controls.frequency, output_tensor=other)
+        ttnn.subtract(changed, other, output_tensor=changed)
+        ttnn.mul(
+            self.counts, controls.presence, input_tensor_a_activations=[gtz], output_tensor=other
+        )
+        penalized = ttnn.subtract(changed, other, dtype=ttnn.bfloat16, memory_config=L1)
+        _free(changed, other)
+        return penalized
 
-
-def topk_columns(columns: int) -> int:
-    """The next width that topk works on with all cores: a power of two. Its least is 64."""
-    return max(64, 1 << (columns - 1).bit_length())
+    def record(self, sampled: ttnn.Tensor) -> None:
+        """Add the first column of sampled [1, 1, 32, n] uint32, a token id a slot, to `seen` and `counts`."""
+        ids = ttnn.typecast(sampled, ttnn.float32)  # exact: ids are below 2**24
+        first = ttnn.slice(ids, [0, 0, 0, 0], [1, 1, MAX_USERS, 1], memory_config=L1)
+        new = ttnn.eq(
+            self.tokens, first, dtype=ttnn.bfloat16, memory_config=L1
+        )  # [1, 1, 32, vocab]
+        ttnn.maximum(self.seen, new, output_tensor=self.seen)
+        ttnn.add(self.counts, new, output_tensor=self.counts)
+        _free(ids, first, new)
 
 
 class TtSampler:
-    """A chip takes the 32 largest of each piece of its logits, the chips exchange theirs, and each makes the same choice.
+    """Samples a token id for each slot on the chips.
 
-    pieces: (first column, columns) of each piece of a chip's logits (TtLMHead). vocab_size: rows of the embedding table.
+    A chip takes the 32 largest logits of each of its shards. The chips exchange these candidates, and every chip
+    samples the same token.
+
+    - logits arguments: the shards [1, 1, 32, columns] that TtLMHead returns.
+    - tokens arguments: [1, 1, 1, 32] uint32, the place of each slot's token id.
     """
 
-    def __init__(
-        self, mesh_device: ttnn.MeshDevice, plan: ParallelPlan, pieces: Sequence[tuple[int, int]], vocab_size: int
-    ):
-        self.chips = chips_in_row(mesh_device)
-        self.kernel, self.pieces = compute_config(), pieces
-        self.fillers = [self._filler(mesh_device, topk_columns(columns) - columns) for _, columns in pieces]
-        firsts = [first + chip * plan.vocab for chip in range(self.chips) for first, _ in pieces]
-        of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES).repeat(1, 1, MAX_USERS, 1).int()
-        self.first = shard(of_candidates, mesh_device, 3, ttnn.uint32)  # [1, 1, 32, pieces * CANDIDATES] a chip
-        # An idle row's logits may be NaN, among which any column can come first: then its id goes no further than this.
-        highest = (self.chips - 1) * plan.vocab + max(first + topk_columns(columns) for first, columns in pieces) - 1
-        self.last = vocab_size - 1 if highest >= vocab_size else None
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        self.chips = config.parallel.tp
+        self.kernel = compute_config()
+        self.shards = config.logits_shards
+        self.paddings = [
+            _padding(mesh_device, topk_columns(columns) - columns) for _, columns in self.shards
+        ]
+        vocab = config.parallel.vocab
+        firsts = [first + chip * vocab for chip in range(self.chips) for first, _ in self.shards]
+        of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES)
+        # [1, 1, 32, shards * CANDIDATES] a chip: the token id of the first column of each candidate's shard
+        self.first = shard(
+            of_candidates.repeat(1, 1, MAX_USERS, 1).int(), mesh_device, 3, ttnn.uint32
+        )
+        # An inactive slot's logits may be NaN; topk may then return any column, so its id is clamped to the vocabulary.
+        end_of_shards = max(first + topk_columns(columns) for first, columns in self.shards)
+        highest = (self.chips - 1) * vocab + end_of_shards - 1
+        last = config.qwen.vocab_size - 1
+        self.last = last if highest > last else None
 
-    @staticmethod
-    def _filler(mesh_device: ttnn.MeshDevice, columns: int) -> ttnn.Tensor | None:
-        return replicate(torch.full((1, 1, MAX_USERS, columns), -torch.inf), mesh_device) if columns else None
-
-    def likeliest(self, logits: Iterable[ttnn.Tensor], tokens: ttnn.Tensor) -> None:
-        """logits: pieces [1, 1, 32, columns]. tokens [1, 1, 1, 32] uint32: where each row's likeliest token is written."""
+    def sample_greedy(self, logits: Iterable[ttnn.Tensor], tokens: ttnn.Tensor) -> None:
+        """Write each slot's token with the largest logit."""
         best, best_ids = self._best(logits)
         _free(best)
         self._write(best_ids, tokens)
 
-    def drawn(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
-        """The same for rows with options of their own; a greedy one gets its likeliest token here, too."""
-        self._write(self._drawn(logits, controls), tokens)
+    def sample_random(
+        self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor
+    ) -> None:
+        """Write a token for each slot by its controls. A greedy slot gets the token with the largest logit."""
+        self._write(self._sampled_ids(logits, controls), tokens)
 
-    def penalised(
+    def sample_penalized(
         self,
         logits: Sequence[ttnn.Tensor],
         controls: SamplingControls,
@@ -96,78 +145,83 @@ class TtSampler:
         *,
         record: bool,
     ) -> None:
-        """The same for rows with penalties. record: what is chosen is seen from now on, in every row."""
-        chosen = self._drawn(self._penalised(logits, controls, penalties), controls)
+        """Write a token for each slot by its controls and penalties. record: count the tokens in `penalties`."""
+        sampled = self._sampled_ids(self._penalized(logits, controls, penalties), controls)
         if record:
-            penalties.record(chosen)
-        self._write(chosen, tokens)
+            penalties.record(sampled)
+        self._write(sampled, tokens)
 
-    def _penalised(self, logits: Sequence[ttnn.Tensor], controls, penalties: TtPenalties) -> Iterator[ttnn.Tensor]:
-        """The pieces in L1, each there until the next is asked for. All at once are few operations: elementwise ones do not
-        mind the width."""
-        whole = logits[0] if len(logits) == 1 else ttnn.concat(list(logits), dim=-1, memory_config=L1)
-        changed = penalties.forward(whole, controls.penalties)
+    def _penalized(
+        self,
+        logits: Sequence[ttnn.Tensor],
+        controls: SamplingControls,
+        penalties: TtPenalties,
+    ) -> Iterator[ttnn.Tensor]:
+        """Penalized logits shards in L1. Each shard is freed when the next shard is requested.
+
+        Penalties work on all shards at once: elementwise ops take any width, and one launch is cheaper than several.
+        """
         if len(logits) == 1:
+            changed = penalties.forward(logits[0], controls)
             yield changed
         else:
+            whole = ttnn.concat(list(logits), dim=-1, memory_config=L1)  # [1, 1, 32, vocab]
+            changed = penalties.forward(whole, controls)
             _free(whole)
-            for first, columns in self.pieces:
+            for first, columns in self.shards:
                 ends = [0, 0, 0, first], [1, 1, MAX_USERS, first + columns]
-                piece = ttnn.slice(changed, *ends, memory_config=L1)
-                yield piece
-                _free(piece)
+                of_shard = ttnn.slice(changed, *ends, memory_config=L1)
+                yield of_shard
+                _free(of_shard)
         _free(changed)
 
-    def _drawn(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls) -> ttnn.Tensor:
-        """The token ids [1, 1, 32, CANDIDATES], of which the first column is the choice."""
+    def _sampled_ids(
+        self, logits: Iterable[ttnn.Tensor], controls: SamplingControls
+    ) -> ttnn.Tensor:
+        """Token ids [1, 1, 32, CANDIDATES] by falling score; the first column is sampled."""
         best, best_ids = self._best(logits)
         scores = self._scores(best, controls)
-        _, place = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
-        chosen = ttnn.gather(best_ids, -1, place, memory_config=L1)
-        _free(best_ids, scores, place)
-        return chosen
+        _, indices = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
+        sampled = ttnn.gather(best_ids, -1, indices, memory_config=L1)
+        _free(best_ids, scores, indices)
+        return sampled
 
     def _best(self, logits: Iterable[ttnn.Tensor]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """The largest logits of the whole vocabulary and their token ids, [1, 1, 32, CANDIDATES] each, the largest first."""
+        """The largest logits of the whole vocabulary and their token ids, [1, 1, 32, CANDIDATES] each, falling."""
         values, ids = self._candidates(logits)
-        values, ids = self._of_all_chips(values), self._of_all_chips(ids)
+        values, ids = self._gather_chips(values), self._gather_chips(ids)
         if values.shape[-1] > CANDIDATES:
-            best, place = ttnn.topk(values, CANDIDATES, dim=-1, stable=True, memory_config=L1)
-            best_ids = ttnn.gather(ids, -1, place, memory_config=L1)
-            _free(values, ids, place)
+            best, indices = ttnn.topk(values, CANDIDATES, dim=-1, stable=True, memory_config=L1)
+            best_ids = ttnn.gather(ids, -1, indices, memory_config=L1)
+            _free(values, ids, indices)
             values, ids = best, best_ids
         if self.last is not None:
-            held = ttnn.minimum(ids, self.last, memory_config=L1)
+            clamped = ttnn.minimum(ids, self.last, memory_config=L1)
             _free(ids)
-            ids = held
+            ids = clamped
         return values, ids
-
-    def _write(self, chosen: ttnn.Tensor, tokens: ttnn.Tensor) -> None:
-        """The first column [1, 1, 32, CANDIDATES] into tokens. Frees `chosen`."""
-        row = ttnn.transpose(chosen, 2, 3, memory_config=L1)
-        choice = ttnn.untilize_with_unpadding(row, output_tensor_end=(0, 0, 0, MAX_USERS - 1), memory_config=L1)
-        ttnn.copy(choice, tokens)
-        _free(chosen, row, choice)
 
     def _candidates(self, logits: Iterable[ttnn.Tensor]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """The pieces' largest logits and their token ids, [1, 1, 32, pieces * CANDIDATES] each.
+        """The largest logits of each shard and their token ids, [1, 1, 32, shards * CANDIDATES] each.
 
-        Of equal logits the lower token comes first, here and in the merge: `stable` sorts them by place.
+        Of equal logits the lower token id comes first, here and in `_best`: `stable` keeps the order of the columns.
         """
         best = []
-        for filler, piece in zip(self.fillers, logits, strict=True):
-            wide = piece if filler is None else ttnn.concat([piece, filler], dim=-1, memory_config=L1)
+        for padding, of_shard in zip(self.paddings, logits, strict=True):
+            if padding is None:
+                best.append(ttnn.topk(of_shard, CANDIDATES, dim=-1, stable=True, memory_config=L1))
+                continue
+            wide = ttnn.concat([of_shard, padding], dim=-1, memory_config=L1)
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
-            if filler is not None:
-                _free(wide)
-        values, places = (_joined(list(parts)) for parts in zip(*best))
-        places32 = ttnn.typecast(places, ttnn.uint32)
-        ids = ttnn.add(places32, self.first, memory_config=L1)
-        _free(places, places32)
+            _free(wide)
+        values, indices = (_concat(list(parts)) for parts in zip(*best))
+        indices32 = ttnn.typecast(indices, ttnn.uint32)
+        ids = ttnn.add(indices32, self.first, memory_config=L1)
+        _free(indices, indices32)
         return values, ids
 
-    def _of_all_chips(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """A chip's columns -> all chips' side by side, on each."""
+    def _gather_chips(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 32, n] of each chip -> [1, 1, 32, chips * n] on every chip. Frees x."""
         if self.chips == 1:
             return x
         whole = ttnn.all_gather(x, dim=3, cluster_axis=1, memory_config=L1)
@@ -175,21 +229,41 @@ class TtSampler:
         return whole
 
     def _scores(self, best: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
-        """What the choice is the largest of, [1, 1, 32, CANDIDATES] float32. Frees `best`. See sampling.pick."""
+        """[1, 1, 32, CANDIDATES] float32, of which the largest is sampled; op for op serving/sampling.py. Frees best."""
         values = ttnn.typecast(best, ttnn.float32)
-        heated = ttnn.mul(values, controls.inverse_temperature)
-        scaled = ttnn.add(heated, controls.allowed)
-        probabilities = ttnn.softmax(scaled, dim=-1, compute_kernel_config=self.kernel)
+        scaled = ttnn.mul(values, controls.inverse_temperature)
+        masked = ttnn.add(scaled, controls.allowed)
+        probabilities = ttnn.softmax(masked, dim=-1, compute_kernel_config=self.kernel)
         sums = ttnn.cumsum(probabilities, dim=-1)
         before = ttnn.sub(sums, probabilities)
         dropped = ttnn.ge(before, controls.top_p)
-        noisy = ttnn.add(scaled, controls.noise)
+        noisy = ttnn.add(masked, controls.noise)
         scores = ttnn.where(dropped, NEVER, noisy)
-        _free(best, values, heated, scaled, probabilities, sums, before, dropped, noisy)
+        _free(best, values, scaled, masked, probabilities, sums, before, dropped, noisy)
         return scores
 
+    def _write(self, sampled: ttnn.Tensor, tokens: ttnn.Tensor) -> None:
+        """Copy the first column of sampled [1, 1, 32, CANDIDATES] into tokens. Frees sampled."""
+        row = ttnn.transpose(sampled, 2, 3, memory_config=L1)  # [1, 1, CANDIDATES, 32]
+        end = (0, 0, 0, MAX_USERS - 1)
+        first = ttnn.untilize_with_unpadding(row, output_tensor_end=end, memory_config=L1)
+        ttnn.copy(first, tokens)  # [1, 1, 1, 32]
+        _free(sampled, row, first)
 
-def _joined(parts: list[ttnn.Tensor]) -> ttnn.Tensor:
+
+def topk_columns(columns: int) -> int:
+    """The next width that topk computes on all cores: a power of two, at least 64."""
+    return max(64, 1 << (columns - 1).bit_length())
+
+
+def _padding(mesh_device: ttnn.MeshDevice, columns: int) -> ttnn.Tensor | None:
+    """[1, 1, 32, columns] of -inf; None for no columns."""
+    if not columns:
+        return None
+    return replicate(torch.full((1, 1, MAX_USERS, columns), -torch.inf), mesh_device)
+
+
+def _concat(parts: list[ttnn.Tensor]) -> ttnn.Tensor:
     if len(parts) == 1:
         return parts[0]
     whole = ttnn.concat(parts, dim=-1, memory_config=L1)

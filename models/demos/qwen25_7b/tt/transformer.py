@@ -1,4 +1,7 @@
-"""TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM."""
+"""TtTransformer: embedding, decoder layers, norm, LM head. HF: Qwen2ForCausalLM.
+
+Attention and the MLP have files of their own.
+"""
 
 from typing import Sequence
 
@@ -6,148 +9,327 @@ import torch
 import ttnn
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.decode_l1 import check_decode
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import worker_grid
-from models.demos.qwen25_7b.plans.lm_head_plan import column_pieces
-from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, largest_pass, layer_plans
-from models.demos.qwen25_7b.tt.attention import TtQwenAttention
+from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.memory_budget import check_fits
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
+from models.demos.qwen25_7b.tt.attention import TtKVCache, TtQwenAttention
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
-from models.demos.qwen25_7b.tt.embedding import TtEmbedding
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs, VerifyInputs
-from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
-from models.demos.qwen25_7b.tt.lm_head import TtLMHead
+from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
+from models.demos.qwen25_7b.tt.linear import TtLinear, compute_config
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
-from models.demos.qwen25_7b.tt.penalties import TtPenalties
-from models.demos.qwen25_7b.tt.placement import chips_in_row
-from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
-from models.demos.qwen25_7b.tt.rotary import TtRotary
-from models.demos.qwen25_7b.tt.sampler import TtSampler
-from models.demos.qwen25_7b.weights import ModelWeights
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
+from models.demos.qwen25_7b.tt.sampler import TtPenalties, TtSampler
+from models.demos.qwen25_7b.weights import (
+    Constant,
+    LayerWeights,
+    ModelWeights,
+    Projection,
+    TensorRange,
+    Weight,
+)
 
-
-def _check(mesh_device: ttnn.MeshDevice, config: QwenConfig, plan: ParallelPlan, batch: int, max_seq_len: int) -> None:
-    chips = chips_in_row(mesh_device)
-    if plan.tp != chips:
-        raise UserError(
-            f"the plan splits the model over {plan.tp} chips, the mesh has {chips} in a row: make it for {chips}"
-        )
-    if plan != ParallelPlan.make(config, plan.tp):
-        raise UserError("the plan was made for another model: use ParallelPlan.make(config, tp) with this config")
-    if not 1 <= batch <= MAX_USERS:
-        raise UserError(f"batch must be 1 to {MAX_USERS} users, got {batch}")
-    if not 1 <= max_seq_len <= config.context:
-        raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
+PADDING_LOGIT = -1e30
 
 
 class TtTransformer:
-    """The model on a row of chips, for at least `batch` users of up to max_seq_len tokens each.
+    """The model on a row of chips. The KV caches are separate: every forward takes one for each layer.
 
-    UserError, before anything is loaded, for numbers that cannot be, and if the model does not fit the chips' DRAM or L1.
+    weights: split as config.parallel says. UserError, before a weight is read, if the model does not fit the chips' DRAM.
     """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, weights: ModelWeights, config: TtModelConfig):
+        _check_split(weights, config)
+        check_fits(mesh_device, config.memory_budget)
+        self.mesh_device = mesh_device
+        self.config = config
+        self.max_prefill_rows = config.max_prefill_rows
+        self.rotary = TtRotary(mesh_device, config)
+        attention_sum = TtAllReduce(mesh_device, config)
+        mlp_sum = TtAllReduce(mesh_device, config)
+        self.embedding = TtEmbedding(mesh_device, weights.embedding, config)
+        self.layers = [
+            TtDecoderLayer(
+                mesh_device,
+                weights.layer(i),
+                config.of_layer(i),
+                rotary=self.rotary,
+                attention_sum=attention_sum,
+                mlp_sum=mlp_sum,
+            )
+            for i in range(config.qwen.num_hidden_layers)
+        ]
+        self.norm = TtRMSNorm(mesh_device, weights.final_norm, config)
+        self.lm_head = TtLMHead(mesh_device, weights.lm_head, config)
+        self.sampler = TtSampler(mesh_device, config)
+        self.penalties = TtPenalties(mesh_device, config)
+
+    def forward_decode(
+        self, inputs: DecodeInputs, caches: Sequence[TtKVCache]
+    ) -> list[ttnn.Tensor]:
+        """One token a slot -> each chip's logits shards [1, 1, 32, columns] (TtLMHead); row u is slot u's."""
+        rotation = self.rotary.rotation_decode(inputs.rotary_positions)
+        x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer.forward_decode(x, rotation, inputs, cache)  # [1, 1, 32, hidden]
+        rotation.deallocate()
+        return self._logits(x)
+
+    def forward_prefill(
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
+    ) -> list[ttnn.Tensor]:
+        """A prefill batch -> logits shards [1, 1, 32, columns]. Row u is for row inputs.logits_indices[u] of the batch."""
+        x = self._prefill(inputs, caches)  # [1, 1, S, hidden]
+        return self._logits(self._select_rows(x, inputs.logits_indices))
+
+    def fill_caches(
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
+    ) -> None:
+        """A prefill batch without logits, for a chunk that is not its prompt's last."""
+        ttnn.deallocate(self._prefill(inputs, caches))
+
+    def _prefill(
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
+    ) -> ttnn.Tensor:
+        """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
+        is_chunk = isinstance(inputs, ChunkedPrefillInputs)
+        plans = self.config.prefill_plans(inputs.positions.shape[-1])
+        rotation = self.rotary.rotation_prefill(inputs.positions)
+        x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
+        for layer, cache, plan in zip(self.layers, caches, plans, strict=True):
+            forward = layer.forward_chunked_prefill if is_chunk else layer.forward_prefill
+            x = forward(x, rotation, inputs, cache, plan)  # [1, 1, S, hidden]
+        rotation.deallocate()
+        return x
+
+    def _select_rows(self, x: ttnn.Tensor, indices: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, S, hidden] -> [1, 1, 32, hidden] on the residual cores, the rows `indices` [1, 32]. Frees x.
+
+        A look-up in x, because the indices are data of a trace.
+        """
+        table = ttnn.untilize(x, memory_config=ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, hidden]
+        ttnn.deallocate(x)
+        memory = self.config.decode.residual_memory
+        rows = ttnn.embedding(indices, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
+        ttnn.deallocate(table)
+        return ttnn.unsqueeze_to_4D(rows)
+
+    def _logits(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """[1, 1, 32, hidden] on the residual cores -> logits shards. Frees x."""
+        normed = self.norm.forward_decode(x)  # [1, 1, 32, hidden]
+        ttnn.deallocate(x)
+        logits = self.lm_head.forward(normed)  # [1, 1, 32, columns] each
+        ttnn.deallocate(normed)
+        return logits
+
+    def read_logits(self, logits: list[ttnn.Tensor]) -> torch.Tensor:
+        """Logits shards -> [32 * rows of the mesh, vocab_size] on the host."""
+        shape = tuple(self.mesh_device.shape)
+        composer = ttnn.ConcatMesh2dToTensor(self.mesh_device, shape, dims=(0, 1))
+        shards = [
+            ttnn.to_torch(t, mesh_composer=composer) for t in logits
+        ]  # [rows, tp, 32, columns]
+        # a chip's shards side by side, then chip after chip
+        whole = torch.cat(shards, dim=-1).transpose(1, 2).flatten(2)  # [rows, 32, tp * vocab]
+        return whole.flatten(0, 1)[:, : self.config.qwen.vocab_size]
+
+
+class TtEmbedding:
+    """Token ids -> rows of the table. HF: model.embed_tokens.
+
+    weight: [vocab, hidden], bfloat16, the whole table on every chip; row-major, so that a row is one read.
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, config: TtModelConfig):
+        self.memory = config.decode.residual_memory
+        self.weight = place(weight, mesh_device, tiled=False)
+
+    def forward_decode(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 1, 32] uint32 -> [1, 1, 32, hidden] on the residual cores."""
+        x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=self.memory)
+        return ttnn.unsqueeze_to_4D(x)
+
+    def forward_prefill(self, tokens: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, 1, S] uint32 -> [1, 1, S, hidden] block-sharded in L1."""
+        memory = plan.residual_memory
+        x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=memory)
+        return ttnn.unsqueeze_to_4D(x)
+
+
+class TtDecoderLayer:
+    """h = x + attention(norm(x)); y = h + mlp(norm(h)). HF: model.layers.N."""
 
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        weights: ModelWeights,
-        config: QwenConfig,
-        plan: ParallelPlan,
-        recipe: Recipe,
+        weights: LayerWeights,
+        config: TtModelConfig,
         *,
-        batch: int,
-        max_seq_len: int,
+        rotary: TtRotary,
+        attention_sum: TtAllReduce,
+        mlp_sum: TtAllReduce,
     ):
-        _check(mesh_device, config, plan, batch, max_seq_len)
-        decode = DecodePlan.make(config, plan, worker_grid(mesh_device), batch)
-        check_decode(config, plan, recipe, decode)
-        check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len))
-        self.mesh_device, self.config, self.plan = mesh_device, config, plan
-        self.decode, self.recipe = decode, recipe
-        self.max_seq_len = max_seq_len
-        self.longest_pass = largest_pass(config, plan, recipe, decode.grid, decode.l1_room)
-        self.rotary = TtRotary(mesh_device, config, decode, max_seq_len)
-        attention_sum, mlp_sum = (TtAllReduce(mesh_device, decode, recipe.summands) for _ in range(2))
-        self.embedding = TtEmbedding(mesh_device, weights.embedding, decode)
-        self.layers = []
-        for i in range(config.num_hidden_layers):
-            common = (config, plan, recipe.of_layer(i), decode)
-            self.layers.append(
-                TtDecoderLayer(
-                    TtRMSNorm(mesh_device, weights.input_norm(i), config, decode),
-                    TtQwenAttention(
-                        mesh_device, weights.attention(i), *common, rotary=self.rotary, all_reduce=attention_sum
-                    ),
-                    TtRMSNorm(mesh_device, weights.post_attention_norm(i), config, decode),
-                    TtQwenMLP(mesh_device, weights.mlp(i), *common, all_reduce=mlp_sum),
-                    decode,
-                )
-            )  # fmt: skip
-        self.norm = TtRMSNorm(mesh_device, weights.final_norm, config, decode)
-        self.lm_head = TtLMHead(mesh_device, weights.lm_head, config, plan, recipe, decode)
-        self.sampler = TtSampler(mesh_device, plan, column_pieces(plan.vocab, recipe.lm_head.format), config.vocab_size)
-        self.penalties = TtPenalties(mesh_device, plan)
+        self.input_norm = TtRMSNorm(mesh_device, weights.input_norm, config)
+        self.attention = TtQwenAttention(
+            mesh_device, weights.attention, config, rotary=rotary, all_reduce=attention_sum
+        )
+        self.post_attention_norm = TtRMSNorm(mesh_device, weights.post_attention_norm, config)
+        self.mlp = TtQwenMLP(mesh_device, weights.mlp, config, all_reduce=mlp_sum)
+        self.memory = config.decode.residual_memory
 
-    def prefill_plans(self, rows: int) -> list[PrefillPlan]:
-        """How a pass of `rows` rows runs in each layer: a power of two from a tile to longest_pass."""
-        return layer_plans(self.config, self.plan, self.recipe, self.decode.grid, rows, self.decode.l1_room)
+    def forward_decode(
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache
+    ) -> ttnn.Tensor:
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x."""
+        normed = self.input_norm.forward_decode(x)
+        y = self.attention.forward_decode(normed, rotation, inputs, cache)
+        h = _add(x, y, self.memory)
+        y = self.mlp.forward_decode(self.post_attention_norm.forward_decode(h))
+        return _add(h, y, self.memory)
 
-    def forward_decode(self, inputs: DecodeInputs | VerifyInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
-        """A token a row -> logits in pieces [1, 1, 32, columns] of each chip (TtLMHead), row for row."""
-        return self._logits(self._decode(inputs, caches))
+    def forward_prefill(
+        self,
+        x: ttnn.Tensor,
+        rotation: Rotation,
+        inputs: PrefillInputs,
+        cache: TtKVCache,
+        plan: PrefillPlan,
+    ) -> ttnn.Tensor:
+        """Whole prompts: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
+        normed = self.input_norm.forward_prefill(x, plan)
+        y = self.attention.forward_prefill(normed, rotation, inputs, cache, plan)
+        return self._mlp_prefill(_add(x, y, plan.residual_memory), plan)
 
-    def forward_prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
-        """A pass -> logits in pieces [1, 1, 32, columns], row r being those of the pass's row inputs.rows[r]."""
-        return self._logits(self._wanted(self._prefill(inputs, caches), inputs.rows))
+    def forward_chunked_prefill(
+        self,
+        x: ttnn.Tensor,
+        rotation: Rotation,
+        inputs: ChunkedPrefillInputs,
+        cache: TtKVCache,
+        plan: PrefillPlan,
+    ) -> ttnn.Tensor:
+        """A chunk of one prompt: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded. Frees x."""
+        normed = self.input_norm.forward_prefill(x, plan)
+        y = self.attention.forward_chunked_prefill(normed, rotation, inputs, cache, plan)
+        return self._mlp_prefill(_add(x, y, plan.residual_memory), plan)
 
-    def fill_prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> None:
-        """A pass that only fills the caches: more of its text follows."""
-        ttnn.deallocate(self._prefill(inputs, caches))
+    def _mlp_prefill(self, h: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(h, plan), plan)
+        return _add(h, y, plan.residual_memory)
 
-    def _decode(self, inputs: DecodeInputs | VerifyInputs, caches: Sequence[TtKVCache]) -> ttnn.Tensor:
-        """-> [1, 1, 32, hidden] on the residual cores, what the LM head reads; so does _wanted."""
-        rotation = self.rotary.rotation_decode(inputs.rotary_positions)
-        x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer.forward_decode(x, rotation, inputs, cache)
-        rotation.deallocate()
-        return self._normed(x)
 
-    def _prefill(self, inputs: PromptInputs | ContinuedInputs, caches: Sequence[TtKVCache]) -> ttnn.Tensor:
-        """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
-        plans = self.prefill_plans(inputs.positions.shape[-1])
-        rotation = self.rotary.rotation_prefill(inputs.positions)
-        x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
-        for layer, cache, plan in zip(self.layers, caches, plans, strict=True):
-            forward = layer.forward_prefill if isinstance(inputs, PromptInputs) else layer.forward_continued
-            x = forward(x, rotation, inputs, cache, plan)
-        rotation.deallocate()
-        return x
+class TtRMSNorm:
+    """y = x / sqrt(mean(x^2) + eps) * weight. HF: input_layernorm, post_attention_layernorm, norm.
 
-    def _wanted(self, x: ttnn.Tensor, rows: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, S, hidden] -> [1, 1, 32, hidden], the rows [1, 32] that are wanted, normed."""
-        lines = ttnn.untilize(x, memory_config=ttnn.L1_MEMORY_CONFIG)  # a table to look rows up in: which, is data
-        ttnn.deallocate(x)
-        wanted = ttnn.embedding(rows, lines, layout=ttnn.TILE_LAYOUT, memory_config=self.decode.residual_memory)
-        ttnn.deallocate(lines)
-        return self._normed(ttnn.unsqueeze_to_4D(wanted))
+    Every chip normalizes the whole residual stream. weight: [hidden / 32, 32].
+    """
 
-    def _normed(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        normed = self.norm.forward_decode(x)
-        ttnn.deallocate(x)
-        return normed
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, config: TtModelConfig):
+        self.epsilon = config.qwen.rms_norm_eps
+        self.kernel = compute_config()
+        self.weight = place(weight, mesh_device, tiled=False)
+        self.memory = config.decode.residual_memory
+        cores = config.decode.residual
+        tiles = config.qwen.hidden_size // TILE // cores.cores
+        self.program = ttnn.LayerNormShardedMultiCoreProgramConfig(
+            compute_with_storage_grid_size=(cores.x, cores.y),
+            # dest holds 4 tiles with fp32 accumulation
+            subblock_w=max(w for w in (1, 2, 3, 4) if tiles % w == 0),
+            block_h=1,
+            block_w=tiles,
+            inplace=False,
+        )
 
-    def _logits(self, normed: ttnn.Tensor) -> list[ttnn.Tensor]:
-        pieces = self.lm_head.forward(normed)
-        ttnn.deallocate(normed)
-        return pieces
+    def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores."""
+        return ttnn.rms_norm(
+            x,
+            weight=self.weight,
+            epsilon=self.epsilon,
+            program_config=self.program,
+            memory_config=self.memory,
+            compute_kernel_config=self.kernel,
+        )
 
-    def read_logits(self, pieces: list[ttnn.Tensor]) -> torch.Tensor:
-        """What forward_* returned, as [32 * rows of the mesh, vocab_size] on the host."""
-        shape = tuple(self.mesh_device.shape)
-        composer = ttnn.ConcatMesh2dToTensor(self.mesh_device, shape, dims=(0, 1))
-        of_chips = [ttnn.to_torch(piece, mesh_composer=composer) for piece in pieces]  # [rows, tp, 32, columns] each
-        columns = torch.cat(of_chips, dim=-1).transpose(1, 2).flatten(2)  # a chip's pieces, then chip after chip
-        return columns.flatten(0, 1)[:, : self.config.vocab_size]
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1."""
+        return ttnn.rms_norm(
+            x,
+            weight=self.weight,
+            epsilon=self.epsilon,
+            program_config=plan.norm_program(),
+            memory_config=plan.residual_memory,
+            compute_kernel_config=self.kernel,
+        )
+
+
+class TtLMHead:
+    """The logits of one tile row of tokens. HF: lm_head.
+
+    A chip holds parallel.vocab columns, in shards: one matmul over all columns would not fit L1.
+
+    weight: [hidden, vocab] a chip. Columns past the model's vocabulary are padding. A bias gives them PADDING_LOGIT, so
+    that no sampler takes them.
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, config: TtModelConfig):
+        columns_of_all_chips = config.parallel.tp * config.parallel.vocab
+        bias = padding_bias(weight) if columns_of_all_chips > config.qwen.vocab_size else None
+        self.shards = [
+            TtLinear(
+                mesh_device,
+                weight.narrow(first, columns),
+                bias=bias and bias.narrow(first, columns),
+                group=config.recipe.lm_head,
+                in_cores=config.decode.residual.cores,
+                out_cores=config.decode.grid.cores,
+            )
+            for first, columns in config.logits_shards
+        ]
+
+    def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """[1, 1, 32, hidden] on the residual cores -> logits shards [1, 1, 32, columns] bfloat16, interleaved in DRAM.
+
+        Decode and prefill call this forward. After prefill x holds the rows that logits_indices selects. The shards of a
+        chip, side by side, are its parallel.vocab columns. L1 does not have to hold all shards at a time.
+        """
+        logits = []
+        for shard in self.shards:
+            sharded = shard.forward_decode(x)  # [1, 1, 32, columns]
+            logits.append(ttnn.sharded_to_interleaved(sharded, ttnn.DRAM_MEMORY_CONFIG))
+            ttnn.deallocate(sharded)
+        return logits
+
+
+def padding_bias(weight: Weight) -> Weight:
+    """[1, vocab] a chip: 0 for the vocabulary's columns, PADDING_LOGIT for the columns after them."""
+
+    def bias_of(weight_slice: Projection) -> Projection:
+        constants = tuple(
+            Constant(block.count, 0.0 if isinstance(block, TensorRange) else PADDING_LOGIT)
+            for block in weight_slice.blocks
+        )
+        return Projection(0, constants, other=1)
+
+    return Weight(weight.builder, tuple(map(bias_of, weight.slices)))
+
+
+def _add(residual: ttnn.Tensor, update: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
+    """residual + update. Frees both."""
+    total = ttnn.add(residual, update, memory_config=memory)
+    ttnn.deallocate(residual)
+    ttnn.deallocate(update)
+    return total
+
+
+def _check_split(weights: ModelWeights, config: TtModelConfig) -> None:
+    if weights.plan.tp != config.parallel.tp:
+        raise UserError(
+            f"the weights are split over {weights.plan.tp} chips, the mesh has {config.parallel.tp} in a row: split them "
+            f"over {config.parallel.tp}"
+        )
+    if weights.plan != config.parallel:
+        raise UserError(
+            "the weights were split for another model: use ParallelPlan.make(config, tp) with this model's config"
+        )

@@ -1,0 +1,179 @@
+"""Plans that fit a core's L1. Models without such a plan are refused."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Iterable
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.blocks import MAX_K_CHUNK
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan, GateUpLayout
+from models.demos.qwen25_7b.plans.grids import Grid, TILE, ceil_div, divisors
+from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillMatmul, PrefillPlan, prefill_matmuls
+
+MAX_PREFILL_ROWS = 1024
+MAX_Q_HEADS = TILE  # of a user on a chip: nlp_create_qkv_heads_decode puts them into one tile row
+# Tokens of k at a time in chunked attention: the most that fit. The running sum of weights loses up to
+# 2**-10 of itself with every chunk: over 32768 tokens 4 % with chunks of 128, 1 % with 512.
+K_CHUNKS = (MAX_K_CHUNK, 256, 128, 64, TILE)
+
+
+class PrefillDoesNotFit(UserError):
+    """No plan of a prefill batch fits a core's L1."""
+
+
+def check_heads(config: QwenConfig, plan: ParallelPlan) -> None:
+    """UserError if a chip has more query heads than a tile row holds."""
+    if plan.q_heads > MAX_Q_HEADS:
+        raise UserError(
+            f"decode with tp {plan.tp}: a chip would have {plan.q_heads} of the model's {config.num_attention_heads} query "
+            f"heads, ttnn's decode ops take {MAX_Q_HEADS}: use more chips a replica (tp)"
+        )
+
+
+def check_decode(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decode: DecodePlan
+) -> None:
+    """UserError if a decode step of the model has no plan on this split, or does not fit L1."""
+    check_heads(config, plan)
+    recipes = {
+        recipe.of_layer(i): None for i in range(config.num_hidden_layers)
+    }  # each once, in order
+    for of_layer in recipes:
+        fullest = max(
+            decode_footprints(config, plan, of_layer, decode), key=lambda footprint: footprint.bytes
+        )
+        if fullest.bytes > decode.l1_room:
+            raise UserError(
+                f"decode with tp {plan.tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.l1_room:,} are "
+                "there: use more chips a replica (tp), or a grid of 8x8"
+            )
+
+
+@lru_cache(maxsize=None)
+def plan_prefill(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
+) -> PrefillPlan:
+    """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodePlan.l1_room).
+
+    PrefillDoesNotFit, naming the op and its bytes, if no plan fits.
+    """
+    row_tiles, hidden = rows // TILE, config.hidden_size // TILE
+    head = config.head_dim
+    q, qkv = plan.q_width(head) // TILE, plan.qkv_width(head) // TILE
+    product = GateUpLayout.make(config, plan, recipe)
+    wide = product.weights()[0]
+    down_rows = max(d for d in divisors(row_tiles) if d <= grid.y)
+    across = next(
+        x
+        for x in sorted(divisors(hidden), reverse=True)
+        if x <= grid.x and fills(x, (qkv, hidden, wide))
+    )
+    cores = Grid(across, down_rows)
+    sums_sharded = plan.tp == 1 or hidden // across % plan.tp == 0
+    heads_sharded = q % across == 0 and head % TILE == 0
+
+    def matmuls(k, n, format, **where) -> list[PrefillMatmul]:
+        return list(prefill_matmuls(row_tiles, k, n, cores, format, **where))
+
+    choices = [
+        matmuls(
+            hidden,
+            qkv,
+            recipe.attention.format,
+            in_shard=hidden // across,
+            out_sharded=False,
+            bias=True,
+        ),
+        matmuls(
+            q,
+            hidden,
+            recipe.attention.format,
+            in_shard=q // across if heads_sharded else None,
+            out_sharded=sums_sharded,
+        ),
+        matmuls(
+            hidden,
+            wide,
+            recipe.mlp_in.format,
+            in_shard=hidden // across,
+            out_sharded=not product.joined,
+        ),
+    ]
+
+    def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
+        return PrefillPlan(
+            rows, cores, grid.cores, config.hidden_size, plan.q_heads, plan.kv_heads, head, plan.tp,
+            qkv_plan, o_plan, gate_up, down, product.joined,
+        )  # fmt: skip
+
+    def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:
+        shard = None if product.joined else gate_up.per_core_n
+        return matmuls(
+            product.tiles, hidden, recipe.mlp_out.format, in_shard=shard, out_sharded=sums_sharded
+        )
+
+    def fitting(ops: tuple[str, ...], candidates: Iterable[PrefillPlan]) -> PrefillPlan:
+        """Return the first candidate with footprints of `ops` that fit L1."""
+        least = None
+        for candidate in candidates:
+            worst = max(
+                (m for m in prefill_footprints(candidate, recipe.kv_cache) if m.op in ops),
+                key=lambda m: m.bytes,
+            )
+            if worst.bytes <= room:
+                return candidate
+            least = min(least or worst, worst, key=lambda m: m.bytes)
+        raise PrefillDoesNotFit(
+            f"prefill of {rows} rows with tp {plan.tp}: {least.op} takes {least.bytes:,} bytes of a core's L1, {room:,} are "
+            "there: use more chips a replica (tp)"
+        )
+
+    first = [options[0] for options in choices]
+    best = fitting(("qkv",), (whole(p, *first[1:], downs(first[2])[0]) for p in choices[0]))
+    best = fitting(("o",), (whole(best.qkv, p, first[2], best.down) for p in choices[1]))
+    pairs = (
+        whole(best.qkv, best.o, wide_plan, d) for wide_plan in choices[2] for d in downs(wide_plan)
+    )
+    best = fitting(("gate", "up", "cut", "product", "down"), pairs)
+    best = fitting(
+        ("attention to the cache",), (replace(best, k_chunk_size=size) for size in K_CHUNKS)
+    )
+    return fitting(tuple({m.op for m in prefill_footprints(best, recipe.kv_cache)}), (best,))
+
+
+def plan_prefill_layers(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
+) -> list[PrefillPlan]:
+    """The plan of each layer by its own recipe. PrefillDoesNotFit if the layers hold the residual on different cores."""
+    recipes = [recipe.of_layer(i) for i in range(config.num_hidden_layers)]
+    plans = [plan_prefill(config, plan, of_layer, grid, rows, room) for of_layer in recipes]
+    for i, of_layer in enumerate(plans):
+        if of_layer.cores != plans[0].cores:
+            raise PrefillDoesNotFit(
+                f"recipe {recipes[i].name} of layer {i} wants the residual on {of_layer.cores}, layer 0 on {plans[0].cores}: "
+                "keep gate and up of all layers in one format"
+            )
+    return plans
+
+
+def fills(across: int, widths: tuple[int, ...]) -> bool:
+    """Whether each of `across` columns of cores gets columns of every width. widths: in tiles."""
+    return all(ceil_div(n, ceil_div(n, across)) == across for n in widths)
+
+
+@lru_cache(maxsize=None)
+def max_prefill_rows(
+    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, room: int
+) -> int:
+    """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do not fit."""
+    rows = MAX_PREFILL_ROWS
+    while True:
+        try:
+            plan_prefill_layers(config, plan, recipe, grid, rows, room)
+            return rows
+        except PrefillDoesNotFit:
+            if rows == TILE:
+                raise
+            rows //= 2
