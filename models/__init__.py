@@ -1,4 +1,4 @@
-"""Ours come first; what other folders on sys.path call `models` (a tt-metal checkout, say) stays importable beside them."""
+"""Our packages come first. Other `models` folders on sys.path, as in tt-metal, stay importable."""
 
 from pkgutil import extend_path
 

@@ -1,4 +1,4 @@
-"""Ours come first; other folders' demos stay importable beside them."""
+"""Our demos come first. Other folders' demos stay importable."""
 
 from pkgutil import extend_path
 

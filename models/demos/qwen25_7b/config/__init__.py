@@ -1,4 +1,4 @@
-"""What the model is (QwenConfig), how it is split over chips (ParallelPlan) and in which formats (Recipe)."""
+"""The model's dims (QwenConfig), its split over chips (ParallelPlan) and its formats (Recipe)."""
 
 from .parallel_plan import MAX_USERS, TILE, ParallelPlan
 from .qwen_config import QWEN25_7B, ConfigError, QwenConfig

@@ -1,7 +1,7 @@
 """Which part of the model each chip of a mesh row holds.
 
-All tensor-parallel arithmetic is here and in the weight transforms, so that a module reads like the
-model that it is: it sees one chip's counts and never a rank.
+All tensor-parallel arithmetic is here and in the weight transforms. A module sees one chip's counts
+and never a rank, so its forward reads like the model's formula.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ MAX_USERS = TILE  # of a replica: a tile row holds 32
 class ParallelPlan:
     """The split of one model over `tp` chips of a mesh row.
 
-    Every chip runs the same program, so every chip has the same counts, and what does not divide is
-    filled with zeros that cannot change the result:
+    Every chip runs the same program and has the same counts. Zeros fill up a count that does not
+    divide, and cannot change the result:
 
-    - Heads. While there are chips for whole KV heads, a chip takes a contiguous block of them with
-      their queries. With more chips than KV heads, each KV head is copied to tp / kv_heads
-      neighbouring chips, and the queries that share it are split over them. 7B at tp 8: seven
-      queries go 4 + 3, and the eighth place is a zero head (None), whose rows of Wo are zero.
-    - MLP and vocabulary. Columns are split evenly in whole tiles; zero columns follow the last real
-      one, so on the last chips. A zero MLP column adds nothing (silu(0) * 0 meets a zero row of the
-      down projection). A zero vocabulary column has logit 0, which may exceed real logits: whoever
-      reads logits keeps the first config.vocab_size columns. 7B needs neither at any tp.
+    - Heads. With tp up to kv_heads, a chip takes a contiguous block of KV heads with their queries.
+      With more chips, each KV head is copied to tp / kv_heads neighboring chips, which share its
+      queries. At tp 8 the 7B's seven queries go 4 + 3. The eighth place is a zero head (None) with
+      zero rows in Wo.
+    - MLP and vocabulary. Columns are split evenly in whole tiles. Zero columns follow the last real
+      column, on the last chips. A zero MLP column adds nothing: silu(0) * 0 meets a zero row of the
+      down projection. A bias of -1e30 (TtLMHead) keeps zero vocabulary columns below every real
+      logit, so no sampler takes them. The 7B needs neither at any tp.
 
-    On a chip, the queries of a KV head are contiguous and equally many for each, as grouped-query
-    attention wants: query i reads KV head i // (q_heads / kv_heads).
+    On a chip, the queries of a KV head are contiguous, and each KV head has equally many. Query i
+    reads KV head i // (q_heads / kv_heads), as grouped-query attention requires.
     """
 
     tp: int  # chips
@@ -38,7 +38,9 @@ class ParallelPlan:
     kv_heads: int  # a chip
     mlp: int  # columns of the gate and up projections a chip, a multiple of TILE
     vocab: int  # columns of the LM head a chip, a multiple of TILE
-    q_head_of: tuple[tuple[Optional[int], ...], ...]  # [chip][place]: HF's query head, None for a zero head
+    q_head_of: tuple[
+        tuple[Optional[int], ...], ...
+    ]  # [chip][place]: HF's query head, None for a zero head
     kv_head_of: tuple[tuple[int, ...], ...]  # [chip][place]: HF's KV head
 
     @classmethod
@@ -48,7 +50,9 @@ class ParallelPlan:
             raise ConfigError(f"tp must divide a row of 8, 4, 2 or 1 chips; got {tp}")
         kv_total = config.num_key_value_heads
         if not cls.deals_out(kv_total, tp):
-            raise ConfigError(f"tp must divide the model's {kv_total} KV heads or be a multiple of them; got {tp}")
+            raise ConfigError(
+                f"tp must divide the model's {kv_total} KV heads or be a multiple of them; got {tp}"
+            )
         copies, kv_heads = (1, kv_total // tp) if kv_total % tp == 0 else (tp // kv_total, 1)
 
         group = config.num_attention_heads // kv_total  # queries that share a KV head
@@ -60,7 +64,9 @@ class ParallelPlan:
             start = (chip % copies) * group_on_chip  # within the group
             places = range(start, start + group_on_chip)
             kv_head_of.append(tuple(kv_here))
-            q_head_of.append(tuple(kv * group + i if i < group else None for kv in kv_here for i in places))
+            q_head_of.append(
+                tuple(kv * group + i if i < group else None for kv in kv_here for i in places)
+            )
 
         return cls(
             tp=tp,
@@ -86,8 +92,9 @@ class ParallelPlan:
     def exact_decode_attention(self) -> bool:
         """Whether a step's attention takes the exact exp.
 
-        With 16 query heads or fewer ttnn's decode attention takes half tiles and an exp that is up to 6 % off for a key:
-        2 % of attention's output. The queries of a single KV head can be shown as the whole tile that they lie in.
+        With 16 query heads or fewer ttnn's decode attention takes half tiles and an approximate exp. That
+        exp is up to 6 % off for a key, which is 2 % of attention's output. The queries of a single KV
+        head can be passed as the whole tile that they lie in.
         """
         return self.q_heads > TILE // 2 or self.kv_heads == 1
 

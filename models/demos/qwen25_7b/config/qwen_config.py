@@ -1,17 +1,17 @@
 """The model's dimensions, read from Hugging Face's config.json.
 
-A field keeps its name in config.json. Whatever the file asks for that this port does not compute
-(sliding windows, scalings other than YaRN, quantized weights, another architecture) is refused here, before a weight is
-read, since a model that silently ignores it would still produce fluent and wrong text.
+A field keeps its name in config.json. This module refuses features that the port does not compute:
+sliding windows, scalings other than YaRN, quantized weights, another architecture. It does so before a weight is read.
+A model that ignored such a feature would still produce fluent and wrong text.
 """
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from models.common.errors import UserError
 from models.common.json_file import read_json
+from models.common.user_file import FileError
 
 from .rope import RopeError, Yarn, yarn_of
 
@@ -20,7 +20,9 @@ class ConfigError(UserError):
     """A config.json, or a number that belongs in one, that this port cannot run."""
 
 
-MOST = 2**31 - 1  # of any count: what a tensor's extent can be on a chip; larger ones would overflow further on
+MOST = (
+    2**31 - 1
+)  # of any count: the largest extent of a tensor on a chip; a larger one would overflow
 
 _COUNTS = (
     "vocab_size",
@@ -43,25 +45,37 @@ class QwenConfig:
     num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int
-    head_dim: Optional[int] = None  # hidden_size // num_attention_heads, unless given; never None once made
+    head_dim: Optional[int] = (
+        None  # hidden_size // num_attention_heads, unless given; never None once made
+    )
     rms_norm_eps: float
     rope_theta: float
     yarn: Optional[Yarn] = None  # rope_scaling, where the context is stretched
     max_position_embeddings: int
     tie_word_embeddings: bool = False
     bos_token_id: Optional[int] = None
-    eos_token_ids: tuple[int, ...] = ()  # config.json's eos_token_id, which may be a number or a list
+    eos_token_ids: tuple[
+        int, ...
+    ] = ()  # config.json's eos_token_id, which may be a number or a list
 
     def __post_init__(self):
         for name in _COUNTS:
-            _check_positive(name, getattr(self, name), int)
-        for name in ("rms_norm_eps", "rope_theta"):
-            _check_positive(name, getattr(self, name), (int, float))
+            _check_count(name, getattr(self, name))
+        _check_number("rms_norm_eps", self.rms_norm_eps, 0, 1)
+        # 1 would give every pair one frequency, and YaRN divides by its logarithm.
+        _check_number("rope_theta", self.rope_theta, 1, 1e12)
         if not isinstance(self.tie_word_embeddings, bool):
-            raise ConfigError(f"tie_word_embeddings must be true or false, got {self.tie_word_embeddings!r}")
-        for name, token in [("bos_token_id", self.bos_token_id), *(("eos_token_id", t) for t in self.eos_token_ids)]:
+            raise ConfigError(
+                f"tie_word_embeddings must be true or false, got {self.tie_word_embeddings!r}"
+            )
+        for name, token in [
+            ("bos_token_id", self.bos_token_id),
+            *(("eos_token_id", t) for t in self.eos_token_ids),
+        ]:
             if token is not None and (type(token) is not int or not 0 <= token < self.vocab_size):
-                raise ConfigError(f"{name} must be a token id in 0..{self.vocab_size - 1}, got {token!r}")
+                raise ConfigError(
+                    f"{name} must be a token id in 0..{self.vocab_size - 1}, got {token!r}"
+                )
 
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
         if heads % kv_heads:
@@ -75,26 +89,24 @@ class QwenConfig:
                     f"got {self.hidden_size} and {heads}"
                 )
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
-        _check_positive("head_dim", self.head_dim, int)
+        _check_count("head_dim", self.head_dim)
         if self.head_dim % 2:
-            raise ConfigError(f"head_dim must be even (rotary embedding turns pairs), got {self.head_dim}")
+            raise ConfigError(
+                f"head_dim must be even (rotary embedding turns pairs), got {self.head_dim}"
+            )
 
     @property
     def context(self) -> int:
-        """Tokens of the longest text: as trained, or what YaRN stretches that to."""
+        """Tokens of the longest text: the trained context, or its length with YaRN."""
         return max(self.max_position_embeddings, self.yarn.context if self.yarn else 0)
 
     @classmethod
     def from_json(cls, path: str | Path) -> "QwenConfig":
         """Read a checkpoint's config.json."""
         try:
-            fields = read_json(Path(path))
-        except FileNotFoundError as error:
-            raise ConfigError(f"{path}: not found; a Hugging Face checkpoint has it beside its weights") from error
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path and its rights") from error
-        except ValueError as error:  # not JSON, or not UTF-8
-            raise ConfigError(f"{path}: not JSON ({error}); download the checkpoint's config.json again") from error
+            fields = read_json(path)
+        except FileError as error:
+            raise ConfigError(f"{error}; download the checkpoint's config.json again") from error
         return cls.from_dict(fields, source=str(path))
 
     @classmethod
@@ -110,7 +122,9 @@ class QwenConfig:
             required = [*_COUNTS, "rms_norm_eps"]
             missing = [name for name in required if fields.get(name) is None]
             if missing:
-                raise ConfigError(f"{', '.join(missing)} missing; use the config.json of the original checkpoint")
+                raise ConfigError(
+                    f"{', '.join(missing)} missing; use the config.json of the original checkpoint"
+                )
             eos = fields.get("eos_token_id")
             return cls(
                 **{name: fields[name] for name in required},
@@ -119,7 +133,11 @@ class QwenConfig:
                 yarn=yarn_of(fields),
                 tie_word_embeddings=fields.get("tie_word_embeddings", False),
                 bos_token_id=fields.get("bos_token_id"),
-                eos_token_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
+                eos_token_ids=()
+                if eos is None
+                else tuple(eos)
+                if isinstance(eos, list)
+                else (eos,),
             )
         except (ConfigError, RopeError) as error:
             raise ConfigError(f"{source}: {error}") from error
@@ -143,9 +161,13 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
         raise ConfigError(f"layer_types must be a list, got {layer_types!r}")
     for layer, kind in enumerate(layer_types):
         if kind != "full_attention":
-            raise ConfigError(f"layer_types must all be 'full_attention', layer {layer} is {kind!r}")
+            raise ConfigError(
+                f"layer_types must all be 'full_attention', layer {layer} is {kind!r}"
+            )
     if fields.get("quantization_config") is not None:
-        raise ConfigError("quantization_config is present; use the unquantized checkpoint, this port quantizes itself")
+        raise ConfigError(
+            "quantization_config is present; use the unquantized checkpoint, this port quantizes itself"
+        )
 
 
 def _rope_theta(fields: Mapping[str, Any]) -> Any:
@@ -159,17 +181,26 @@ def _rope_theta(fields: Mapping[str, Any]) -> Any:
     if theta is None:
         raise ConfigError("rope_theta missing; use the config.json of the original checkpoint")
     if fields.get("rope_theta") not in (None, theta):
-        raise ConfigError(f"rope_theta is {fields['rope_theta']!r} but rope_parameters says {theta!r}; keep one")
+        raise ConfigError(
+            f"rope_theta is {fields['rope_theta']!r} but rope_parameters says {theta!r}; keep one"
+        )
     return theta
 
 
-def _check_positive(name: str, value: Any, kind: type | tuple[type, ...]) -> None:
-    # isinstance(True, int) holds, but `true` is not a size; the comparison is false for NaN, too.
-    if not isinstance(value, kind) or isinstance(value, bool) or not 0 < value < math.inf:
-        noun = "integer" if kind is int else "number"
-        raise ConfigError(f"{name} must be a positive {noun}, got {value!r}")
-    if kind is int and value > MOST:
+def _check_count(name: str, value: Any) -> None:
+    if type(value) is not int or value < 1:  # not isinstance: true is an int, too
+        raise ConfigError(f"{name} must be a positive integer, got {value!r}")
+    if value > MOST:
         raise ConfigError(f"{name} must be at most {MOST}, got {value}")
+
+
+def _check_number(name: str, value: Any, above: float, most: float) -> None:
+    # The comparison is false for NaN, too, and works for integers that no float can hold.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > above:
+        kind = "a positive number" if above == 0 else f"a number above {above}"
+        raise ConfigError(f"{name} must be {kind}, got {value!r}")
+    if value > most:
+        raise ConfigError(f"{name} must be at most {most:g}, got {value!r}")
 
 
 # Qwen2.5-7B-Instruct's config.json. The base model's differs in its end token (151643) and in

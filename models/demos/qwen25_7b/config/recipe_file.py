@@ -1,56 +1,78 @@
-"""Recipes by name, or from a JSON file of one's own."""
+"""Recipes by name or from a JSON file, and the option that names one."""
 
-import json
+import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.recipe import RECIPES, CacheFormat, Fidelity, Format, Group, Recipe, SummandFormat
+from models.common.json_file import read_json
+from models.common.user_file import MIB
+from models.demos.qwen25_7b.config.recipe import (
+    BFP8,
+    RECIPES,
+    AllReduceDtype,
+    CacheFormat,
+    Fidelity,
+    Format,
+    Group,
+    Recipe,
+)
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head")
-PLAIN = {"kv_cache": CacheFormat, "summands": SummandFormat}
+PLAIN = {"kv_cache": CacheFormat, "all_reduce_dtype": AllReduceDtype}
+RENAMED = {"summands": "all_reduce_dtype"}
 OF_A_LAYER = ("attention", "mlp_in", "mlp_out", "kv_cache")
+LIMIT = 1 * MIB  # of a recipe file
 KNOWN = f"{', '.join(RECIPES)} or a JSON file"
 
 
 def recipe_named(named: str, option: str = "recipe") -> Recipe:
-    """The recipe of a name, or of a file whose name ends in .json, which is then its name. option: what asks for it.
+    """Return the recipe of a name, or of a .json file, which then names the recipe.
 
-    A file is an object with any of
-      "base": the name of a recipe, which the rest changes (default: bfp8)
+    option: the option that gives the name, for error messages.
+
+    A file is a JSON object. Its keys are optional:
+      "base": the name of the recipe that the other keys change (default: bfp8)
       "attention", "mlp_in", "mlp_out", "lm_head": a format, or {"format": ..., "fidelity": "LoFi", "HiFi2" or "HiFi3"}
       "kv_cache": a format
-      "summands": a format, bfloat16 or bfloat8_b, of what several chips send each other in decode
-      "layers": {"0": {the same but for base, lm_head and summands}, ...}
-    UserError: there is none of this name, or the file is not such an object.
+      "all_reduce_dtype": bfloat16 or bfloat8_b, the format of the partial sums that chips send in decode
+      "layers": {"0": {the keys above without base, lm_head and all_reduce_dtype}, ...}
+    UserError: no recipe has this name, or the file is not such an object.
     """
     if named in RECIPES:
         return RECIPES[named]
     file = Path(named)
     if file.suffix != ".json":
         raise UserError(f"{option} knows {KNOWN}; got {named!r}")
-    try:
-        content = json.loads(file.read_text())
-    except OSError as error:
-        raise UserError(f"recipe {file}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise UserError(f"recipe {file}: not JSON ({error})") from error
-    return _recipe(file, content)
+    return _recipe(file, read_json(file, "recipe", limit=LIMIT))
+
+
+def add_recipe(
+    parser: argparse._ActionsContainer, name: str = "--recipe", default: str = BFP8.name
+) -> None:
+    """Add the option `name`. Its value is a Recipe."""
+    parser.add_argument(
+        name,
+        type=lambda named: recipe_named(named, name),
+        default=default,
+        metavar="NAME|FILE.json",
+        help=f"number formats of weights and cache: {KNOWN} (default: %(default)s)",
+    )
 
 
 def _recipe(file: Path, content: Any) -> Recipe:
     content = _object(f"recipe {file}", content, ("base", *GROUPS, *PLAIN, "layers"))
     base = content.pop("base", "bfp8")
-    if base not in RECIPES:
+    if not isinstance(base, str) or base not in RECIPES:
         raise UserError(f"recipe {file}, base: there are {', '.join(RECIPES)}; got {base!r}")
     layers = content.pop("layers", {})
     recipe = replace(_changed(RECIPES[base], f"recipe {file}", content), name=file.stem)
     different = []
     for i, of_layer in _object(f"recipe {file}, layers", layers).items():
         place = f"recipe {file}, layer {i}"
-        if not i.isdecimal():
-            raise UserError(f"{place}: a layer's number was expected")
+        if not (i.isascii() and i.isdecimal() and i == str(int(i[:9]))):
+            raise UserError(f"{place}: must be a layer's number, such as 0 or 27")
         different.append((int(i), _changed(recipe, place, _object(place, of_layer, OF_A_LAYER))))
     return replace(recipe, different=tuple(sorted(different, key=lambda pair: pair[0])))
 
@@ -83,6 +105,8 @@ def _object(place: str, value: Any, known: tuple[str, ...] = ()) -> dict[str, An
     if not isinstance(value, dict):
         raise UserError(f"{place}: a JSON object was expected, got {value!r}")
     for key in value:
+        if known and key in RENAMED:
+            raise UserError(f"{place}: {key!r} is now called {RENAMED[key]!r}; rename it")
         if known and key not in known:
             raise UserError(f"{place}: knows {', '.join(known)}; got {key!r}")
     return dict(value)

@@ -13,10 +13,18 @@ class RopeError(UserError):
     """A rotary embedding that this port does not compute."""
 
 
+MOST = 2**31 - 1  # of a context
+
+
 @dataclass(frozen=True, kw_only=True)
 class Yarn:
-    """config.json's numbers. Pairs that turn more than beta_fast times in the trained context stay as they are, those that
-    turn less than beta_slow times are slowed down by `factor`, those between by a ramp; cos and sin grow by attention_factor.
+    """YaRN's numbers in config.json. A pair's turns in the trained context decide its frequency.
+
+    - More than beta_fast turns: unchanged.
+    - Less than beta_slow turns: divided by `factor`.
+    - Between them: a ramp.
+
+    cos and sin are multiplied by attention_factor.
     """
 
     factor: float
@@ -27,12 +35,14 @@ class Yarn:
     truncate: bool = True  # whether the ramp's ends are whole pairs
 
     def __post_init__(self):
-        for name in ("factor", "original_context", "attention_factor", "beta_fast", "beta_slow"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                raise RopeError(f"YaRN's {name} must be a positive number, got {value!r}")
-        if self.factor < 1:
-            raise RopeError(f"YaRN's factor must be 1 or more, got {self.factor!r}")
+        _check_number("factor", self.factor, 1, MOST)
+        _check_number("original_context", self.original_context, 1, MOST)
+        for name in ("attention_factor", "beta_fast", "beta_slow"):
+            _check_number(name, getattr(self, name), 1e-6, 1e6)
+        if not isinstance(self.truncate, bool):
+            raise RopeError(f"YaRN's truncate must be true or false, got {self.truncate!r}")
+        if self.context > MOST:
+            raise RopeError(f"YaRN's factor times its original context must be at most {MOST}")
 
     @property
     def context(self) -> int:
@@ -52,13 +62,22 @@ def yarn_of(fields: Mapping[str, Any]) -> Optional[Yarn]:
     if kind == "default":
         return None
     if kind != "yarn":
-        raise RopeError(f"rope_type must be 'default' or 'yarn', got {kind!r}: no other scaling is computed here")
+        raise RopeError(
+            f"rope_type must be 'default' or 'yarn', got {kind!r}: no other scaling is computed here"
+        )
     if scaling.get("factor") is None:
-        raise RopeError("rope_scaling of type 'yarn' has no factor; the model card gives 4.0 for 131072 tokens")
-    given = {name: scaling[name] for name in ("beta_fast", "beta_slow", "truncate") if scaling.get(name) is not None}
+        raise RopeError(
+            "rope_scaling of type 'yarn' has no factor; the model card gives 4.0 for 131072 tokens"
+        )
+    given = {
+        name: scaling[name]
+        for name in ("beta_fast", "beta_slow", "truncate")
+        if scaling.get(name) is not None
+    }
     return Yarn(
         factor=scaling["factor"],
-        original_context=scaling.get("original_max_position_embeddings") or fields.get("max_position_embeddings"),
+        original_context=scaling.get("original_max_position_embeddings")
+        or fields.get("max_position_embeddings"),
         attention_factor=_attention_factor(scaling),
         **given,
     )
@@ -69,12 +88,24 @@ def _attention_factor(scaling: Mapping[str, Any]) -> float:
     if scaling.get("attention_factor") is not None:
         return scaling["attention_factor"]
     factor = scaling["factor"]
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor < math.inf:
-        raise RopeError(f"YaRN's factor must be a number of 1 or more, got {factor!r}")
-    grown, all_grown = scaling.get("mscale"), scaling.get("mscale_all_dim")
-    if grown and all_grown:
-        return (0.1 * grown * math.log(factor) + 1) / (0.1 * all_grown * math.log(factor) + 1) if factor > 1 else 1.0
-    return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+    _check_number("factor", factor, 1, MOST)
+    mscale, mscale_all_dim = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    if mscale and mscale_all_dim:
+        for name in ("mscale", "mscale_all_dim"):
+            _check_number(name, scaling[name], 1e-6, 1e6)
+        return _growth(mscale, factor) / _growth(mscale_all_dim, factor)
+    return _growth(1.0, factor)
+
+
+def _growth(mscale: float, factor: float) -> float:
+    return 0.1 * mscale * math.log(factor) + 1
+
+
+def _check_number(name: str, value: Any, least: float, most: float) -> None:
+    # The comparison is false for NaN, too, and works for integers that no float can hold.
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        raise RopeError(f"YaRN's {name} must be a number in {least:g}..{most:g}, got {value!r}")
 
 
 def inverse_frequencies(head_dim: int, theta: float, yarn: Optional[Yarn]) -> torch.Tensor:
@@ -91,7 +122,11 @@ def _ramp(head_dim: int, theta: float, yarn: Yarn) -> torch.Tensor:
     """[head_dim / 2] float32: 0 where a pair stays as it is, 1 where it is slowed down by all of the factor."""
 
     def pair_that_turns(times: float) -> float:
-        return head_dim * math.log(yarn.original_context / (times * 2 * math.pi)) / (2 * math.log(theta))
+        return (
+            head_dim
+            * math.log(yarn.original_context / (times * 2 * math.pi))
+            / (2 * math.log(theta))
+        )
 
     low, high = pair_that_turns(yarn.beta_fast), pair_that_turns(yarn.beta_slow)
     if yarn.truncate:

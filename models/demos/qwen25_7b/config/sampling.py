@@ -1,25 +1,32 @@
-"""How a user wants next tokens chosen, and what that means for a row of candidates on the chips and on the host."""
+"""Sampling parameters of a sequence, and their numbers for a row of candidates."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Sequence
 
 import torch
 
-from models.common.errors import UserError
+from models.common.errors import UserError, check_integer, check_number
 
 SEEDS = 1 << 32  # that a user may give
-CANDIDATES = 32  # tokens that the chips choose from: the most likely ones, a tile's width
+CANDIDATES = 32  # tokens that the chips sample from: the most likely ones, a tile's width
 MOST_COUNTED = 256  # of a token in an answer: the chips count in bfloat16, where 256 + 1 is 256
+COLDEST = 1e-3  # the lowest temperature above 0
+# Of penalties: a logit that one of these changes stays a finite float32.
+SMALLEST_FACTOR, LARGEST_PENALTY = 1e-30, 1e30
+_PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingParams:
     """temperature 0 is greedy. top_k 0 and top_p 1 keep every token. seed None: different at every run.
 
-    Penalties change logits before anything else, for greedy rows too. repetition_penalty, as HF's generate has it: a logit of
-    a token that the prompt or the answer has is divided by it, or multiplied where it is negative. presence_penalty and
-    frequency_penalty, as OpenAI and vLLM have them: taken off once, and as often as the answer has the token.
+    Penalties change the logits first, also in greedy slots.
+
+    - repetition_penalty, as in HF's generate, is for tokens of the prompt and the answer. It divides a positive
+      logit and multiplies a negative one.
+    - presence_penalty, as in OpenAI and vLLM, is subtracted once for a token of the answer.
+    - frequency_penalty, as in OpenAI and vLLM, is subtracted for each occurrence in the answer.
     """
 
     temperature: float = 0.0
@@ -31,22 +38,31 @@ class Sampling:
     frequency_penalty: float = 0.0
 
     def __post_init__(self):
-        if self.temperature != 0 and not 1e-3 <= self.temperature < float("inf"):
-            raise UserError(f"temperature must be 0 (greedy) or 0.001 or more, got {self.temperature}")
-        if self.top_k < 0:
-            raise UserError(f"top_k must be 0 (all tokens) or more, got {self.top_k}")
+        for name in ("temperature", "top_p", *_PENALTIES):
+            check_number(name, getattr(self, name))
+        if self.temperature != 0 and self.temperature < COLDEST:
+            raise UserError(
+                f"temperature must be 0 (greedy) or {COLDEST} or more, got {self.temperature}"
+            )
+        check_integer("top_k", self.top_k, 0)  # 0: all tokens
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-        if self.seed is not None and not 0 <= self.seed < SEEDS:
-            raise UserError(f"seed must be 0 to {SEEDS - 1}, got {self.seed}")
-        if not 0 < self.repetition_penalty < float("inf"):
-            raise UserError(f"repetition_penalty must be above 0 (1: none), got {self.repetition_penalty}")
+        if self.seed is not None:
+            check_integer("seed", self.seed, 0, SEEDS - 1)
+        if not SMALLEST_FACTOR <= self.repetition_penalty <= LARGEST_PENALTY:
+            raise UserError(
+                f"repetition_penalty must be {SMALLEST_FACTOR} to {LARGEST_PENALTY} (1: none), "
+                f"got {self.repetition_penalty}"
+            )
         for name in ("presence_penalty", "frequency_penalty"):
-            if not abs(getattr(self, name)) < float("inf"):
-                raise UserError(f"{name} must be a number (0: none), got {getattr(self, name)}")
+            if abs(getattr(self, name)) > LARGEST_PENALTY:
+                raise UserError(
+                    f"{name} must be -{LARGEST_PENALTY} to {LARGEST_PENALTY} (0: none), "
+                    f"got {getattr(self, name)}"
+                )
 
     @property
-    def penalised(self) -> bool:
+    def penalized(self) -> bool:
         """Whether what was written changes what is written next."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
@@ -56,22 +72,22 @@ class Sampling:
 
     @property
     def on_device(self) -> bool:
-        """Whether TtSampler can do it; else the host chooses."""
+        """Whether TtSampler supports these parameters. Otherwise the host samples."""
         return self.greedy or 1 <= self.top_k <= CANDIDATES
 
 
-GREEDY = Sampling()
+GREEDY = SamplingParams()
 
 
-class Seen(NamedTuple):
-    """What a text has so far, which is what penalties are about."""
+class TokenCounts(NamedTuple):
+    """The token ids of a sequence so far, which penalties apply to."""
 
     prompt: Sequence[int] = ()
     answer: Sequence[int] = ()
 
 
 class PenaltyFactors(NamedTuple):
-    """What a user's penalties do to a logit, as numbers that are 0 where there is none."""
+    """Penalties as numbers for a logit. A number is 0 without its penalty."""
 
     positive: float  # times a positive logit of a token that was seen, added to it
     negative: float  # times a negative one's size, taken off it
@@ -79,24 +95,28 @@ class PenaltyFactors(NamedTuple):
     presence: float  # taken off if it has it
 
     @classmethod
-    def of(cls, sampling: Sampling) -> "PenaltyFactors":
+    def of(cls, sampling: SamplingParams) -> "PenaltyFactors":
         penalty = sampling.repetition_penalty
-        return cls(1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty)
+        return cls(
+            1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty
+        )
 
 
 class RowControls(NamedTuple):
-    """What a user's options mean for its row of candidates, float32."""
+    """Sampling parameters as numbers for a row of candidates, float32."""
 
     inverse_temperature: float
     allowed: torch.Tensor  # [candidates]: 0 where top-k keeps a candidate, NEVER where not
     top_p: float
 
     @classmethod
-    def of(cls, sampling: Sampling, candidates: int = CANDIDATES) -> "RowControls":
+    def of(cls, sampling: SamplingParams, candidates: int = CANDIDATES) -> "RowControls":
         kept = 1 if sampling.greedy else sampling.top_k or candidates
         allowed = torch.zeros(candidates)
         allowed[kept:] = NEVER
         # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
         return cls(
-            1.0 if sampling.greedy else 1 / sampling.temperature, allowed, sampling.top_p if sampling.top_p < 1 else 2
+            1.0 if sampling.greedy else 1 / sampling.temperature,
+            allowed,
+            sampling.top_p if sampling.top_p < 1 else 2,
         )

@@ -1,33 +1,94 @@
 """A conversation at a terminal or through a pipe."""
 
-from contextlib import closing
+import sys
+from contextlib import closing, suppress
 from typing import Optional, Sequence
 
 from models.common import interrupt
 from models.common.errors import UserError
-from models.common.terminal import complain, say
-from models.demos.qwen25_7b.config.sampling import Sampling
-from models.demos.qwen25_7b.demo.lines import Lines
-from models.demos.qwen25_7b.demo.report import Bar
-from models.demos.qwen25_7b.serving.conversation import Conversation, Prompt
+from models.common.terminal import Progress, complain, say
+from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.serving.open_model import OpenModel
+from models.demos.qwen25_7b.serving.tokenizer import ChatPrompt, Conversation
 
+PROMPT = "> "
+LONGEST_LINE = 16 << 20  # bytes; a line that never ends would fill the memory
 HELP = "/reset begins a new conversation; /exit or Ctrl-D leaves; Ctrl-C stops an answer"
 
 
-class Chat:
-    """context: tokens of the longest conversation. most: new tokens of an answer; None: as many as the context has room for."""
+class Lines:
+    """Lines of standard input. At a terminal they can be edited; those of a pipe are shown as if typed."""
 
-    def __init__(self, model: OpenModel, sampling: Sampling, stop: Sequence[str], *, context: int, most: Optional[int]):
-        self._model, self._sampling, self._stop = model, sampling, stop
-        self._context, self._most = context, most
+    def __init__(self):
+        if sys.stdin is None or sys.stdin.closed:
+            raise UserError("--chat reads from standard input, which is closed")
+        # Bytes that are not UTF-8 are kept in surrogates, which `_decoded` finds.
+        sys.stdin.reconfigure(errors="surrogateescape")
+        self.typed = sys.stdin.isatty() and sys.stdout.isatty()
+        if self.typed:
+            with suppress(ImportError):  # without it, the terminal itself knows backspace
+                import readline  # noqa: F401 - input() edits with it from now on
+
+    def read(self) -> Optional[str]:
+        """The next line, None behind the last. UserError for a line that is not text."""
+        if not self.typed:
+            line = sys.stdin.readline(LONGEST_LINE)
+            if not line:
+                return None
+            if len(line) == LONGEST_LINE and not line.endswith("\n"):
+                raise EndlessLine(
+                    f"a line of standard input is longer than {LONGEST_LINE >> 20} MiB; "
+                    "give shorter messages"
+                )
+            text = _decoded(line.removesuffix("\n").removesuffix("\r"))
+            say(f"{PROMPT}{text}")
+            return text
+        try:
+            return _decoded(input(PROMPT))
+        except EOFError:
+            say()
+            return None
+
+
+class EndlessLine(UserError):
+    """A line that is too long. The chat ends, because the rest of the line is not a message."""
+
+
+def _decoded(line: str) -> str:
+    try:
+        return line.encode(sys.stdin.encoding, "surrogateescape").decode("utf-8")
+    except UnicodeError as error:
+        raise UserError(f"this line is not UTF-8: {error.reason} at place {error.start}") from error
+
+
+class Chat:
+    """Reads messages and answers them, in one conversation until /reset.
+
+    context: tokens of the longest conversation. most: new tokens of an answer; None: the rest of the
+    context.
+    """
+
+    def __init__(
+        self,
+        model: OpenModel,
+        sampling: SamplingParams,
+        stop: Sequence[str],
+        *,
+        context: int,
+        most: Optional[int],
+    ):
+        self._model = model
+        self._sampling = sampling
+        self._stop = stop
+        self._context = context
+        self._most = most
         self._conversation = self._anew()
         self._reading = False  # whether the program waits for a line
-        self._unwanted = False  # whether Ctrl-C came while an answer was written
+        self._interrupted = False  # whether Ctrl-C came while an answer was written
 
     def run(self, lines: Lines) -> None:
         say(f"{HELP}\n")
-        with interrupt.taken(self._pressed):
+        with interrupt.ctrl_c_calls(self._pressed):
             while (line := self._next(lines)) is not None and line != "/exit":
                 if line == "/reset":
                     self._conversation = self._anew()
@@ -38,12 +99,12 @@ class Chat:
                     self._turn(line)
 
     def _anew(self) -> Conversation:
-        return Conversation(self._model.text, self._model.stop_ids)
+        return Conversation(self._model.tokenizer, self._model.stop_ids)
 
     def _pressed(self) -> None:
         """Ctrl-C. An answer ends between two tokens, so that the caches stay as they are known."""
         if not self._reading:
-            self._unwanted = True
+            self._interrupted = True
             return
         self._reading = False
         raise KeyboardInterrupt
@@ -58,6 +119,8 @@ class Chat:
                 raise
             say(f"\n({HELP})")
             return ""
+        except EndlessLine:
+            raise
         except UserError as error:
             complain(f"error: {error}")
             return ""
@@ -67,7 +130,7 @@ class Chat:
 
     def _turn(self, message: str) -> None:
         try:
-            self._model.text.check_lengths([message], self._context)
+            self._model.tokenizer.check_lengths([message], self._context)
             prompt = self._conversation.prompt(message)
         except UserError as error:
             complain(f"error: {error}")
@@ -79,32 +142,42 @@ class Chat:
             return
         self._answer(prompt)
 
-    def _answer(self, prompt: Prompt) -> None:
-        self._unwanted = False
+    def _answer(self, prompt: ChatPrompt) -> None:
+        self._interrupted = False
         room = self._context - len(prompt.ids)
         new_tokens = room if self._most is None else min(room, self._most)
-        stream = self._model.text.stream(self._stop)
-        with Bar("prompt", "tokens") as bar:
+        detokenizer = self._model.tokenizer.detokenizer(self._stop)
+        with Progress("prompt", "tokens") as bar:
             tokens = self._model.generator.generate(
-                [prompt.ids], new_tokens, stop_ids=self._model.stop_ids, sampling=self._sampling, progress=bar
+                [prompt.ids],
+                new_tokens,
+                stop_ids=self._model.stop_ids,
+                sampling=self._sampling,
+                progress=bar,
             )
             with closing(tokens):
                 for token in tokens:
-                    piece = stream.add(token.id, last=token.last)
+                    text = detokenizer.add(token.id, last=token.last)
                     bar.close()
-                    say(piece, end="")
-                    if stream.stopped or self._unwanted:
+                    say(text, end="")
+                    if detokenizer.stopped or self._interrupted:
                         break
-        self._conversation.answered(prompt, stream.text, stream.ids)
-        say(self._end(stream.stopped or token.id in self._model.stop_ids, len(stream.ids) == room, new_tokens))
+        self._conversation.add_answer(prompt, detokenizer.text, detokenizer.ids)
+        say(
+            self._end(
+                detokenizer.stopped or token.id in self._model.stop_ids,
+                len(detokenizer.ids) == room,
+                new_tokens,
+            )
+        )
 
     def _end(self, complete: bool, full: bool, new_tokens: int) -> str:
-        """What is said behind an answer."""
+        """The text shown after an answer."""
         if complete:
             return "\n"
         if full:
             return f"\n({self._full()}, so the answer ends here. {self._ways()})\n"
-        if self._unwanted:
+        if self._interrupted:
             return "\n(stopped)\n"
         return f"\n(the answer ends after {new_tokens} tokens: --max-new-tokens)\n"
 

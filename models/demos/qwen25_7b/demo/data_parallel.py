@@ -1,9 +1,10 @@
-"""Data parallelism with a MeshDevice, on one module: each chip runs the whole MLP on its own users.
+"""Data parallelism with a MeshDevice: each chip runs the whole MLP on its own users. A tool beside the model.
 
     python models/demos/qwen25_7b/demo/data_parallel.py --mesh N300
 
-The batch is cut over the rows of the mesh (ShardTensorToMesh), the weights are the same on every row, and the results are put
-together again (ConcatMeshToTensor). Nothing in TtQwenMLP knows of it.
+ShardTensorToMesh cuts the batch over the rows of the mesh. Every row holds all weights.
+ConcatMeshToTensor joins the results. TtQwenMLP has no code for it. The demo itself runs several
+replicas, each on its own submesh: demo.py --mesh T3K --tp 2.
 """
 
 import io
@@ -12,7 +13,9 @@ import sys
 from contextlib import redirect_stdout
 from typing import Callable
 
-sys.path.insert(0, os.path.realpath(f"{__file__}/../../../../.."))  # so that the file runs from a plain checkout
+sys.path.insert(
+    0, os.path.realpath(f"{__file__}/../../../../..")
+)  # so that the file runs from a plain checkout
 
 from models.common.command import quiet_libraries, run, status_of  # noqa: E402
 from models.common.mesh import machine, open_mesh, select_backend  # noqa: E402
@@ -28,43 +31,47 @@ def show_mlp(mesh: str, backend: str) -> None:
     import ttnn
     from transformers import AutoModelForCausalLM
 
-    from models.common.metrics import closeness
-    from models.demos.qwen25_7b.config import BF16, ParallelPlan
-    from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-    from models.demos.qwen25_7b.plans.grids import worker_grid
-    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+    from models.common.metrics import compare
+    from models.demos.qwen25_7b.config import BF16
     from models.demos.qwen25_7b.tt.collectives import TtAllReduce
     from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+    from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
     from models.demos.qwen25_7b.weights import Checkpoint, ModelWeights
 
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    config, plan = checkpoint.config, ParallelPlan.make(checkpoint.config, tp=1)
     with open_mesh(mesh, shape=(chips, 1)) as mesh_device:
-        say(drawn(ttnn.visualize_mesh_device, mesh_device), end="")
-        decode = DecodePlan.make(config, plan, worker_grid(mesh_device), users=32)
-        weights = ModelWeights(checkpoint, config, plan).mlp(0)
-        mlp = TtQwenMLP(
-            mesh_device, weights, config, plan, BF16, decode, TtAllReduce(mesh_device, decode, BF16.summands)
-        )
+        say(printed_by(ttnn.visualize_mesh_device, mesh_device), end="")
+        config = TtModelConfig.make(mesh_device, checkpoint.config, BF16, batch=32, max_seq_len=128)
+        weights = ModelWeights(checkpoint, config.qwen, config.parallel).mlp(0)
+        mlp = TtQwenMLP(mesh_device, weights, config, all_reduce=TtAllReduce(mesh_device, config))
 
-        users = torch.randn(chips, 1, 32, config.hidden_size)  # 32 users a chip
+        users = torch.randn(chips, 1, 32, config.qwen.hidden_size)  # 32 users a chip
         x = ttnn.from_torch(
             users, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh_device,
-            memory_config=decode.residual_memory, mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=0),
+            memory_config=config.decode.residual_memory, mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=0),
         )  # fmt: skip
-        say(drawn(ttnn.visualize_tensor, x), end="")
+        say(printed_by(ttnn.visualize_tensor, x), end="")
         y = mlp.forward_decode(x)
-        result = ttnn.to_torch(y, mesh_composer=ttnn.ConcatMeshToTensor(mesh_device, dim=0))  # [chips, 1, 32, hidden]
+        result = ttnn.to_torch(
+            y, mesh_composer=ttnn.ConcatMeshToTensor(mesh_device, dim=0)
+        )  # [chips, 1, 32, hidden]
 
-    reference = AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).model.layers[0].mlp
-    say(f"{chips * 32} users on {chips} chip(s), against Hugging Face: {closeness(result, reference(users).detach())}")
+    reference = (
+        AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32)
+        .model.layers[0]
+        .mlp
+    )
+    say(
+        f"{chips * 32} users on {chips} chip(s), against Hugging Face: {compare(result, reference(users).detach())}"
+    )
 
 
-def drawn(visualize: Callable, what: object) -> str:
-    """What ttnn would print, for `say` to show: it knows what to do where stdout lacks a character or is full."""
-    with redirect_stdout(io.StringIO()) as picture:
+def printed_by(visualize: Callable, what: object) -> str:
+    """The picture that ttnn prints. `say` shows it, since it handles a poor locale and a full disk."""
+    with redirect_stdout(io.StringIO()) as output:
         visualize(what)
-    return picture.getvalue()
+    return output.getvalue()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -72,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _show(argv: list[str] | None) -> None:
-    parser = Parser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__)
     add_machine(parser)
     args = parser.parse_args(argv)
     show_mlp(args.mesh, args.backend)

@@ -1,80 +1,206 @@
-"""The demo's options."""
+"""The demo's command line: its options, and the checks that need neither a model nor a device."""
 
 import argparse
-from pathlib import Path
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from models.common.options import Parser, add_machine
-from models.demos.qwen25_7b.config.options import add_recipe
-from models.demos.qwen25_7b.loading.place import default_root
+from models.common.errors import UserError
+from models.common.mesh import check_tp, machine
+from models.common.options import Parser, add_machine, path
+from models.common.output_file import check_output
+from models.demos.qwen25_7b.config.recipe_file import add_recipe
+from models.demos.qwen25_7b.demo.prompts import from_argument
+from models.demos.qwen25_7b.loading import default_root
 
-CONTEXT = 1024  # tokens a user, unless the options or the model say otherwise
-NEW_TOKENS = 64  # of an answer, unless the options say otherwise
+if TYPE_CHECKING:
+    from models.demos.qwen25_7b.config.sampling import SamplingParams
+
+DEMO = "python models/demos/qwen25_7b/demo/demo.py"
+EXAMPLES = (
+    f'{DEMO} --prompt "What is 2 + 3?"',
+    f"{DEMO} --mesh T3K --tp 4 --prompts prompts.json --out answers.jsonl",
+    f"{DEMO} --model Qwen/Qwen2.5-7B-Instruct --chat --temperature 0.7 --seed 1",
+)
+SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty", "seed"
 
 
-def parse(argv: list[str] | None, description: str) -> argparse.Namespace:
-    parser = Parser(description=description)
-    option = parser.add_argument
-    add_machine(parser)
-    option("--tp", type=int, help="chips that share a replica of the model (default: all of the mesh)")
-    option("--model", help="directory or hub id of a checkpoint (default: the small one of this repository)")
-    add_recipe(parser)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--prompt", help="one user's prompt")
-    what.add_argument("--prompt-file", type=Path, help="one user's prompt: a text file of any length up to the context")
-    what.add_argument("--prompts", type=Path, help="JSON file: a list of prompts; 32 a replica are answered at once")
-    what.add_argument("--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it")
-    option("--batch-size", type=int, help="users in all; the prompts are repeated or cut to this number")
-    option("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
-    option(
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line. UserError names the option that cannot be."""
+    parser = Parser(description="Text from Qwen2.5 on an N150, N300 or T3K.", examples=EXAMPLES)
+    _add_prompts(parser.add_argument_group("prompts (one of the first four)"))
+    _add_answers(parser.add_argument_group("answers"))
+    _add_sampling(
+        parser.add_argument_group(
+            "sampling", "The defaults of a chat are those of generation_config.json."
+        )
+    )
+    _add_model(parser.add_argument_group("model and machine"))
+    args = parser.parse_args(argv)
+    args.tp = machine(args.mesh).chips if args.tp is None else args.tp
+    check_tp(args.mesh, args.tp)
+    _check_together(parser, args)
+    if args.out is not None:
+        check_output("--out", args.out, new=True)
+    return args
+
+
+def check(args: argparse.Namespace) -> None:
+    """UserError for a value that a generator refuses. Imports torch."""
+    from models.demos.qwen25_7b.config.sampling import GREEDY
+    from models.demos.qwen25_7b.serving.request import (
+        check_new_tokens,
+        check_speculate,
+        check_stop,
+    )
+
+    args.stop = [from_argument("--stop", stop) for stop in args.stop]
+    check_stop(args.stop)
+    check_speculate(args.speculate, on_host=args.sample_on == "host")
+    if args.max_new_tokens is not None:
+        check_new_tokens(args.max_new_tokens)
+    sampling(args, GREEDY)
+
+
+def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingParams":
+    """The sampling of the options, with the values of `default` for absent options."""
+    return replace(
+        default, **{name: value for name in SAMPLING if (value := getattr(args, name)) is not None}
+    )
+
+
+def _add_prompts(group: argparse._ArgumentGroup) -> None:
+    one = group.add_mutually_exclusive_group()
+    one.add_argument("--prompt", metavar="TEXT", help="one prompt")
+    one.add_argument(
+        "--prompt-file",
+        type=path("--prompt-file"),
+        metavar="FILE",
+        help="one prompt: a text file or a pipe",
+    )
+    one.add_argument(
+        "--prompts",
+        type=path("--prompts"),
+        metavar="FILE",
+        help='JSON list of strings, or of objects with a "prompt"; a replica runs 32 at once',
+    )
+    one.add_argument(
+        "--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it"
+    )
+    group.add_argument(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="number of users; the prompts are repeated or cut to this number",
+    )
+    group.add_argument(
+        "--instruct",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="use the chat template",
+    )
+
+
+def _add_answers(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--max-new-tokens",
         type=int,
-        help=f"tokens to generate for each user (default: {NEW_TOKENS}; in a chat what the context has room for)",
+        metavar="N",
+        help="most tokens of an answer (default: 64; in a chat the rest of the context)",
     )
-    option("--stop", action="append", default=[], metavar="TEXT", help="end an answer before TEXT; may be repeated")
-    option(
+    group.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end an answer before TEXT; may be repeated",
+    )
+    group.add_argument(
         "--max-seq-len",
         type=int,
-        help="context for which cache is allocated, tokens a user "
-        f"(default: {CONTEXT}, or the model's where that is less)",
+        metavar="N",
+        help="context, tokens a user: the cache is allocated for it (default: what the longest "
+        "prompt and its answer need, at least 1024; in a chat 4096)",
     )
-    sampling = parser.add_argument_group("sampling", "In a chat the defaults are those of generation_config.json.")
-    option = sampling.add_argument
-    option("--temperature", type=float, help="0 is greedy (default: 0)")
-    option("--top-k", type=int, help="0 keeps all tokens; beyond 32 the host chooses (default: 32)")
-    option("--top-p", type=float, help="1 keeps all tokens (default: 1)")
+    group.add_argument(
+        "--out",
+        type=path("--out"),
+        metavar="FILE",
+        help="write the answers to a new file, a line of JSON for each prompt",
+    )
+
+
+def _add_sampling(group: argparse._ArgumentGroup) -> None:
+    option = group.add_argument
+    option("--temperature", type=float, metavar="T", help="0 is greedy (default: 0)")
+    option(
+        "--top-k",
+        type=int,
+        metavar="K",
+        help="0 keeps all tokens; the host samples where K is 0 or above 32 (default: 32)",
+    )
+    option("--top-p", type=float, metavar="P", help="1 keeps all tokens (default: 1)")
     option(
         "--repetition-penalty",
         type=float,
-        help="above 1: say nothing twice (default: 1)",
+        metavar="P",
+        help="above 1: repeated tokens become less likely (default: 1)",
     )
-    option("--seed", type=int, help="makes sampled text repeatable")
+    option("--seed", type=int, metavar="N", help="makes sampled text repeatable")
     option(
         "--sample-on",
         default="device",
         choices=("device", "host"),
-        help="where tokens are chosen (default: %(default)s)",
+        help="where tokens are sampled (default: %(default)s)",
     )
-    option = parser.add_argument
     option(
         "--speculate",
         type=int,
         default=1,
         metavar="K",
-        help="write up to K tokens of a text a step, guessed from what it has said before; the same text (default: 1, off)",
+        help="accept up to K tokens of a text in a step, drafted from the text itself; the answers "
+        "stay the same (default: 1, off)",
     )
-    cache = parser.add_mutually_exclusive_group()
+
+
+def _add_model(group: argparse._ArgumentGroup) -> None:
+    add_machine(group)
+    option = group.add_argument
+    option(
+        "--tp",
+        type=int,
+        metavar="N",
+        help="chips of a replica of the model (default: all of the mesh)",
+    )
+    option(
+        "--model",
+        help="directory or hub id of a checkpoint (default: the small one of this repository)",
+    )
+    add_recipe(group)
+    cache = group.add_mutually_exclusive_group()
     cache.add_argument(
         "--cache",
-        type=Path,
+        type=path("--cache"),
         default=default_root(),
+        metavar="DIR",
         help="where tiled weights are kept for the next start (default: %(default)s)",
     )
     cache.add_argument("--no-cache", action="store_true", help="keep none, use none")
-    option("--verify-cache", action="store_true", help="check all of the cache's files before they are used")
+    option(
+        "--verify-cache",
+        action="store_true",
+        help="check all of the cache's files before they are used",
+    )
     option("--verbose", action="store_true", help="let the libraries log")
-    args = parser.parse_args(argv)
+
+
+def _check_together(parser: Parser, args: argparse.Namespace) -> None:
     if args.chat and not args.instruct:
         parser.error("--chat needs the chat template, which --no-instruct leaves out")
     if args.chat and args.batch_size is not None:
-        parser.error("--chat is one user's; --batch-size is for prompts")
-    return args
+        parser.error("--chat has one user; --batch-size is for prompts")
+    if args.chat and args.out is not None:
+        parser.error("--chat shows its answers; --out is for prompts")
+    if args.no_cache and args.verify_cache:
+        parser.error("--verify-cache checks the cache, which --no-cache leaves out")
+    if args.max_seq_len is not None and args.max_seq_len < 1:
+        raise UserError(f"--max-seq-len must be 1 token or more, got {args.max_seq_len}")

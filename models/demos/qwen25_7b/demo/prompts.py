@@ -1,85 +1,84 @@
-"""The prompts of a demo run, from the command line or a JSON file."""
+"""The prompts of a demo run, from the command line or from a file."""
 
 import os
+from argparse import Namespace
 from pathlib import Path
-from typing import Optional
+from typing import Any
 
-from models.common.errors import UserError
+from models.common.errors import UserError, check_text, shown
 from models.common.json_file import read_json
+from models.common.user_file import MIB, read_text
 
 DEFAULT_PROMPT = "What is the capital of France?"
+LIMIT = 64 * MIB  # of a file of prompts
+MOST_PROMPTS = 100_000  # in a run
 
 
-def read_prompts(
-    prompt: Optional[str], prompt_file: Optional[Path], file: Optional[Path], users: Optional[int]
-) -> list[str]:
-    """One prompt a user: `prompt`, or all of prompt_file, or those of `file`, or the default; repeated or cut to `users`.
+def read_prompts(args: Namespace) -> list[str]:
+    """One prompt for each user, from --prompt, --prompt-file, --prompts or the default.
 
-    file: a JSON list whose items are strings, or objects with a "prompt".
+    --batch-size repeats them or cuts them to its number. UserError names the option, the file or the
+    prompt that cannot be.
     """
-    if file is not None:
-        prompts = _from_file(file)
-    elif prompt_file is not None:
-        prompts = [_whole(prompt_file)]
+    if args.prompts is not None:
+        prompts = _from_json(args.prompts)
+    elif args.prompt_file is not None:
+        prompts = [read_text(args.prompt_file, LIMIT, "--prompt-file", pipe=True)]
     else:
-        prompts = [DEFAULT_PROMPT if prompt is None else from_argument("--prompt", prompt)]
-    if users is not None:
-        if users < 1:
-            raise UserError(f"--batch-size must be 1 user or more, got {users}")
-        prompts = [prompts[i % len(prompts)] for i in range(users)]
-    for i, text in enumerate(prompts):
-        if not text.strip():
+        prompts = [
+            DEFAULT_PROMPT if args.prompt is None else from_argument("--prompt", args.prompt)
+        ]
+    for i, prompt in enumerate(prompts):
+        check_text(f"prompt {i}", prompt)
+        if not prompt.strip():
             raise UserError(f"prompt {i} is empty: a prompt needs at least one character")
-        if (place := _half_character(text)) is not None:
-            raise UserError(f"prompt {i} is not text: character {place} is {text[place]!r}, half of a surrogate pair")
-    return prompts
-
-
-def _half_character(text: str) -> Optional[int]:
-    """Where the first half of a surrogate pair is, which is no character: JSON can write it, UTF-8 cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
+    if args.batch_size is None:
+        return prompts
+    if not 1 <= args.batch_size <= MOST_PROMPTS:
+        raise UserError(f"--batch-size must be 1 to {MOST_PROMPTS} users, got {args.batch_size}")
+    return [prompts[i % len(prompts)] for i in range(args.batch_size)]
 
 
 def from_argument(option: str, value: str) -> str:
-    """Python hides in surrogates what the locale's encoding does not have, such as all of UTF-8 beyond ASCII in LC_ALL=C."""
-    if _half_character(value) is None:
+    """The text of an argument, also where the locale's encoding is not UTF-8.
+
+    Python hides bytes that the locale does not know in surrogates.
+    """
+    try:
+        check_text(option, value)
         return value
+    except UserError:
+        pass
     try:
         return os.fsencode(value).decode("utf-8")
     except UnicodeError as error:
         raise UserError(
-            f"{option} is not UTF-8: {error.reason} at place {error.start}; give it in UTF-8, or a prompt in a file (--prompts)"
+            f"{option} is not UTF-8: {error.reason} at place {error.start}; give it in UTF-8, or "
+            "put the prompt into a file (--prompts)"
         ) from error
 
 
-def _whole(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--prompt-file {file}: {error.strerror}") from error
-    except UnicodeError as error:
-        raise UserError(f"--prompt-file {file} is not UTF-8: {error.reason} at byte {error.start}") from error
-
-
-def _from_file(file: Path) -> list[str]:
-    try:
-        items = read_json(file)
-    except OSError as error:
-        raise UserError(f"--prompts {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"--prompts {file} is not JSON: {error}") from error
+def _from_json(file: Path) -> list[str]:
+    items = read_json(file, "--prompts", limit=LIMIT, pipe=True)
     if not isinstance(items, list):
-        raise UserError(f"--prompts {file}: expected a list of prompts, got {type(items).__name__}")
+        raise UserError(f"--prompts {file}: expected a list of prompts, got {_kind(items)}")
     if not items:
-        raise UserError(f"--prompts {file}: holds no prompts: it needs at least one in its list")
+        raise UserError(f"--prompts {file}: holds no prompts; give at least one in its list")
+    if len(items) > MOST_PROMPTS:
+        raise UserError(
+            f"--prompts {file}: holds {len(items)} prompts, the most is {MOST_PROMPTS}; divide it"
+        )
     prompts = [item.get("prompt") if isinstance(item, dict) else item for item in items]
-    for i, item in enumerate(prompts):
-        if not isinstance(item, str):
+    for i, prompt in enumerate(prompts):
+        if not isinstance(prompt, str):
             raise UserError(
-                f'--prompts {file}: item {i} must be a string or an object with a "prompt", got {items[i]!r}'
+                f'--prompts {file}: item {i} must be a string or an object with a "prompt", '
+                f"got {shown(items[i])}"
             )
     return prompts
+
+
+def _kind(value: Any) -> str:
+    return {dict: "an object", str: "a string", bool: "true or false", type(None): "null"}.get(
+        type(value), "a number"
+    )

@@ -1,120 +1,183 @@
-"""What a demo run shows beside its text."""
+"""The output of a demo run: answers as they come, a table, or a file of JSON lines; then the speed."""
 
-import os
+import json
 import shutil
 import sys
-from typing import TYPE_CHECKING, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, Sequence
 
-from tqdm import tqdm
-
+from models.common.output_file import write_whole
 from models.common.terminal import printable, say
 
 if TYPE_CHECKING:
     from models.demos.qwen25_7b.config import Recipe
-    from models.demos.qwen25_7b.config.sampling import Sampling
-    from models.demos.qwen25_7b.serving.speculation import Tally
+    from models.demos.qwen25_7b.config.sampling import SamplingParams
+    from models.demos.qwen25_7b.serving.generator import Token
+    from models.demos.qwen25_7b.serving.open_model import OpenModel
+    from models.demos.qwen25_7b.serving.speculation import SpeculationStats
 
 
-class Bar:
-    """A progress bar where stderr is a terminal; called with (done, total)."""
+class Answers:
+    """The answers of a run, their text and their times.
 
-    def __init__(self, name: str, unit: str):
-        self.name, self.unit = name, unit
-        self.bar: Optional[tqdm] = None  # none until the first call: only then is it known how much there is
+    One answer is shown token by token. Several are a table where stdout is a terminal; elsewhere each
+    is shown whole, in the order of the prompts, as soon as those before it are complete.
+    """
 
-    def __enter__(self) -> "Bar":
-        return self
+    def __init__(
+        self,
+        prompts: Sequence[str],
+        token_ids: Sequence[Sequence[int]],
+        model: "OpenModel",
+        stop: Sequence[str],
+    ):
+        self.prompts = prompts
+        self.token_ids = token_ids
+        self.model = model
+        self.detokenizers = [model.tokenizer.detokenizer(stop) for _ in prompts]
+        self.reasons: list[Optional[str]] = [None] * len(prompts)  # why an answer ended
+        self.speed = Speed(len(prompts), min(len(prompts), model.generator.users))
+        self.finished = 0
+        self._shown = 0  # whole answers
+        self._as_table = len(prompts) > 1 and sys.stdout.isatty()
 
-    def __exit__(self, *_) -> None:
-        self.close()
+    def begin(self, now: float) -> None:
+        """Show the prompt of a single user and start the clock."""
+        if len(self.prompts) == 1:
+            say(f"\n> {shortened(self.prompts[0])}")
+        self.speed.begin(now)
 
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    def add(self, token: "Token", now: float) -> bool:
+        """Take a new token. Returns whether a stop string ends the answer here."""
+        self.speed.add(token.user, now)
+        detokenizer = self.detokenizers[token.user]
+        text = detokenizer.add(token.id, last=token.last)
+        if len(self.prompts) == 1:
+            say(text, end="")
+        if detokenizer.stopped or token.last:
+            is_stop = detokenizer.stopped or token.id in self.model.stop_ids
+            self.reasons[token.user] = "stop" if is_stop else "length"
+            self.finished += 1
+            self._show_finished()
+        return detokenizer.stopped
 
-    def __call__(self, done: int, total: int) -> None:
-        if not sys.stderr.isatty():
+    def end(self) -> None:
+        """Show what was not shown while the answers came."""
+        if len(self.prompts) == 1:
+            say("\n")
+        elif self._as_table:
+            show_table(self.prompts, [d.text for d in self.detokenizers], self.speed.tokens)
+        else:
+            say()
+
+    def save(self, file: Path) -> None:
+        """Write a line of JSON for each prompt. UserError: `file` cannot be written any more."""
+        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in self._records())
+        write_whole(file, lambda path: path.write_text(lines, encoding="utf-8"))
+
+    def summary(self, where: str, recipe: "Recipe") -> str:
+        """The run in four lines: where, time to first token, decode speed, the backend of ttnn."""
+        return (
+            f"{where}, {len(self.prompts)} user(s), recipe {recipe}\n{self.speed}\n"
+            f"  below ttnn           {self.model.backend}"
+        )
+
+    def _show_finished(self) -> None:
+        if len(self.prompts) == 1 or self._as_table:
             return
-        if self.bar is None:
-            # 0 x 0 is a terminal that does not know its size: tqdm would show nothing
-            columns, rows = os.get_terminal_size(sys.stderr.fileno())
-            size = dict(ncols=columns or 80, nrows=rows or 24)
-            unit = dict(unit="B", unit_scale=True) if self.unit == "bytes" else dict(unit=f" {self.unit}")
-            self.bar = tqdm(desc=self.name, total=total, leave=False, **unit, **size)
-        self.bar.update(done - self.bar.n)
-        if done == total:
-            self.bar.refresh()  # tqdm leaves out what comes within a tenth of a second of the last
-            self.bar.close()  # what is said next has the line to itself
+        while self._shown < len(self.prompts) and self.reasons[self._shown]:
+            prompt, answer = self.prompts[self._shown], self.detokenizers[self._shown].text
+            say(f"\n> {shortened(prompt)}\n{answer}")
+            self._shown += 1
+
+    def _records(self) -> list[dict]:
+        return [
+            {
+                "user": user,
+                "prompt": prompt,
+                "answer": self.detokenizers[user].text,
+                "prompt_tokens": len(self.token_ids[user]),
+                "new_tokens": self.speed.tokens[user],
+                "finish_reason": self.reasons[user],
+            }
+            for user, prompt in enumerate(self.prompts)
+        ]
 
 
-def described(sampling: "Sampling") -> str:
+class Speed:
+    """Times of a run, in seconds of any clock.
+
+    The time before a token counts as prefill where the token is a user's first, else as decode.
+    users: in all. at_once: of them, in a step.
+    """
+
+    def __init__(self, users: int, at_once: int):
+        self.tokens = [0] * users
+        self.prefill = self.decode = 0.0
+        self._at_once = at_once
+        self._last = 0.0
+
+    def begin(self, now: float) -> None:
+        self._last = now
+
+    def add(self, user: int, now: float) -> None:
+        """A user got a token."""
+        if self.tokens[user]:
+            self.decode += now - self._last
+        else:
+            self.prefill += now - self._last
+        self.tokens[user] += 1
+        self._last = now
+
+    def __str__(self) -> str:
+        users = len(self.tokens)
+        decoded = sum(self.tokens) - users
+        rate = decoded / self.decode if self.decode else 0.0
+        per_user = f"{rate:.2f} tokens/s, {rate / self._at_once:.2f} tokens/s/user"
+        return (
+            f"  time to first token  {1e3 * self.prefill / users:.0f} ms (mean; compiling included)\n"
+            f"  decode               {per_user if decoded else '-'}"
+        )
+
+
+def sampling_line(sampling: "SamplingParams") -> str:
     """In words, without what is off."""
     how = "greedy"
     if not sampling.greedy:
-        how = f"temperature {sampling.temperature}, top-k {sampling.top_k or 'off'}, top-p {sampling.top_p}"
-    return how + (f", repetition penalty {sampling.repetition_penalty}" if sampling.penalised else "")
+        top_k = sampling.top_k or "off"
+        how = f"temperature {sampling.temperature}, top-k {top_k}, top-p {sampling.top_p}"
+    penalty = f", repetition penalty {sampling.repetition_penalty}"
+    return how + (penalty if sampling.penalized else "")
+
+
+def speculation_line(stats: "SpeculationStats") -> str:
+    """The summary's line of several tokens a step."""
+    rate = f" ({stats.tokens / stats.steps:.2f} a step)" if stats.steps else ""
+    return (
+        f"  speculation          {stats.tokens} tokens in {stats.steps} steps{rate}; "
+        f"{stats.accepted} of {stats.drafted} draft tokens were accepted, a step saved by each"
+    )
 
 
 def shortened(prompt: str, most: int = 2000) -> str:
     """A long prompt's two ends."""
     if len(prompt) <= most:
         return prompt
-    return f"{prompt[: most // 2]}\n[... {len(prompt) - most} characters ...]\n{prompt[-most // 2 :]}"
+    half = most // 2
+    return f"{prompt[:half]}\n[... {len(prompt) - most} characters ...]\n{prompt[-half:]}"
 
 
-class Report:
-    """Times of a run: the first token of each user, and the steps after all of them had theirs."""
-
-    def __init__(self, users: int, below: str):
-        self.users, self.below = users, below
-        self.tokens = [0] * users
-        self.first: list[Optional[float]] = [None] * users
-        self.begin = self.end = 0.0
-
-    def start(self, now: float) -> None:
-        self.begin = now
-
-    def token(self, user: int, now: float) -> None:
-        if self.first[user] is None:
-            self.first[user] = now
-        self.tokens[user] += 1
-        self.end = now
-
-    def summary(self, where: str, recipe: "Recipe") -> str:
-        """Prefills run one after the other, so a user's time to first token is the step from the one before."""
-        marks = [self.begin, *self.first]
-        prefills = [after - before for before, after in zip(marks, marks[1:])]
-        decoded = sum(self.tokens) - self.users
-        seconds = self.end - marks[-1]
-        rate = (
-            f"{decoded / seconds:.2f} tokens/s, {decoded / seconds / self.users:.2f} tokens/s/user" if decoded else "-"
-        )
-        return (
-            f"{where}, {self.users} user(s), recipe {recipe}\n"
-            f"  time to first token  {1e3 * sum(prefills) / self.users:.0f} ms (mean; compiling included)\n"
-            f"  decode               {rate}\n"
-            f"  below ttnn           {self.below}"
-        )
-
-
-def speculated(tally: "Tally") -> str:
-    """The summary's line of several tokens a step."""
-    rate = f" ({tally.tokens / tally.steps:.2f} a step)" if tally.steps else ""
-    return (
-        f"  speculation          {tally.tokens} tokens in {tally.steps} steps{rate}; {tally.right} of {tally.guessed} guesses "
-        f"were right, a step saved by each"
-    )
-
-
-def show_table(prompts: list[str], answers: list[str], tokens: list[int]) -> None:
+def show_table(prompts: Sequence[str], answers: Sequence[str], tokens: Sequence[int]) -> None:
     """One line a user, cut to the terminal's width."""
     width = max(60, shutil.get_terminal_size((120, 24)).columns)
     prompts, answers = [_line(text) for text in prompts], [_line(text) for text in answers]
-    asked = min(max(map(len, prompts)), width // 3)
-    answered = width - asked - 14
-    say(f"\n{'user':>4}  {'prompt':<{asked}}  {'new':>3}  answer")
+    prompt_width = min(max(map(len, prompts)), width // 3)
+    answer_width = width - prompt_width - 14
+    say(f"\n{'user':>4}  {'prompt':<{prompt_width}}  {'new':>3}  answer")
     for user, (prompt, answer, count) in enumerate(zip(prompts, answers, tokens)):
-        say(f"{user:>4}  {_cut(prompt, asked):<{asked}}  {count:>3}  {_cut(answer, answered)}")
+        say(
+            f"{user:>4}  {_cut(prompt, prompt_width):<{prompt_width}}  {count:>3}  {_cut(answer, answer_width)}"
+        )
     say()
 
 

@@ -1,1 +1,1 @@
-"""How near a recipe comes to Hugging Face's float32: teacher forcing, ablation, and the tasks of lm-eval."""
+"""A recipe's distance from Hugging Face's float32 model: teacher forcing, ablation, lm-eval's tasks."""

@@ -1,4 +1,4 @@
-"""How near a recipe comes to Hugging Face's float32: teacher forcing, ablation, and the tasks of lm-eval."""
+"""A recipe's distance from Hugging Face's float32: teacher forcing, ablation, lm-eval's tasks."""
 
 from models.common.command import quiet_libraries, run, status_of
 
@@ -9,16 +9,30 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run_command(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.common.options import Parser
-    from models.demos.qwen25_7b.evaluation.commands import COMMANDS
+    from models.common.options import Parser, add_commands
+    from models.common.terminal import Progress
 
-    parser = Parser(prog="python -m models.demos.qwen25_7b.evaluation", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{','.join(COMMANDS)}}}")
-    for name, command in COMMANDS.items():
-        line = command.__doc__.splitlines()[0]
-        command.add_options(commands.add_parser(name, help=line, description=line))
+    with Progress("loading torch and transformers"):
+        from models.demos.qwen25_7b.evaluation.recipes import AblateCommand, EvalCommand
+        from models.demos.qwen25_7b.evaluation.reference import ReferenceCommand
+        from models.demos.qwen25_7b.evaluation.smollm2 import SmolLM2Command
+        from models.demos.qwen25_7b.evaluation.tasks import TasksCommand
+
+    commands = {
+        "eval": EvalCommand,
+        "ablate": AblateCommand,
+        "reference": ReferenceCommand,
+        "tasks": TasksCommand,
+        "smollm2": SmolLM2Command,
+    }
+    parser = Parser(
+        prog="python -m models.demos.qwen25_7b.evaluation",
+        description=__doc__,
+        examples=(*EvalCommand.EXAMPLES[:1], *TasksCommand.EXAMPLES[:1]),
+    )
+    add_commands(parser, commands)
     args = parser.parse_args(argv)
-    COMMANDS[args.command].run(args)
+    commands[args.command].run(args)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A language model for EleutherAI's lm-eval, run by our replicas in batches, so that any of its tasks can judge them.
+"""A language model for EleutherAI's lm-eval, so that any of its tasks can score our replicas.
 
-Log-likelihoods are teacher-forced by decode steps, as text is generated; text comes from the Generator.
+Log-likelihoods come from teacher forcing with decode steps. Text comes from the Generator.
 """
 
 from typing import Any, NamedTuple, Sequence
@@ -10,18 +10,19 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling
-from models.demos.qwen25_7b.evaluation.forcing import forced
+from models.common.terminal import Progress
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
-NEW_TOKENS = 256  # where a task does not say how many
+NEW_TOKENS = 256  # of an answer, unless the task has max_gen_toks
 
 
-class Wanted(NamedTuple):
-    """How a request's text is to be generated and where it ends."""
+class GenerationOptions(NamedTuple):
+    """A request's stop strings, length and sampling."""
 
     until: tuple[str, ...]
     new_tokens: int
@@ -30,13 +31,13 @@ class Wanted(NamedTuple):
     top_p: float
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> "Wanted":
-        """options: a request's generation_kwargs; what we do not do is refused."""
+    def of(cls, options: dict[str, Any]) -> "GenerationOptions":
+        """options: a request's generation_kwargs. UserError: an option that is not supported."""
         known = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p"}
         if options.keys() - known:
             unknown = ", ".join(sorted(options.keys() - known))
             raise UserError(
-                f"the task asks for {unknown} in its generation_kwargs; known are {', '.join(sorted(known))}"
+                f"the task's generation_kwargs have {unknown}; supported are {', '.join(sorted(known))}"
             )
         until = options.get("until") or ()
         sampled = options.get("do_sample", False)
@@ -48,24 +49,29 @@ class Wanted(NamedTuple):
             top_p=options.get("top_p", 1.0),
         )
 
-    def sampling(self, seed: int) -> Sampling:
-        return Sampling(self.temperature, self.top_k, self.top_p, seed) if self.temperature else GREEDY
+    def sampling(self, seed: int) -> SamplingParams:
+        return (
+            SamplingParams(self.temperature, self.top_k, self.top_p, seed)
+            if self.temperature
+            else GREEDY
+        )
 
 
 class ReplicaLM(TemplateLM):
-    """text: how the model's tokens are read and where its answers end."""
+    """tokenizer: the model's; its stop ids end an answer."""
 
-    def __init__(self, replicas: Sequence[Replica], text: Text):
+    def __init__(self, replicas: Sequence[Replica], tokenizer: ChatTokenizer):
         super().__init__()
-        self.replicas, self.text = replicas, text
+        self.replicas = replicas
         self.generator = Generator(replicas)
-        self.tokenizer = text.tokenizer
-        config = replicas[0].model.config
-        self.stop_ids = text.stop_ids | set(config.eos_token_ids)
+        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer.hf
+        config = replicas[0].model.config.qwen
+        self.stop_ids = tokenizer.stop_ids | set(config.eos_token_ids)
 
     @property
     def max_length(self) -> int:
-        return self.replicas[0].model.max_seq_len
+        return self.replicas[0].model.config.max_seq_len
 
     @property
     def max_gen_toks(self) -> int:
@@ -81,7 +87,7 @@ class ReplicaLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text that has nothing before it."""
+        """The token before a text without a context."""
         begin = self.tokenizer.bos_token_id
         return self.eot_token_id if begin is None else begin
 
@@ -92,7 +98,9 @@ class ReplicaLM(TemplateLM):
     def chat_template(self, chat_template: bool | str = False) -> str:
         return self.tokenizer.chat_template or ""
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         return self.tokenizer.apply_chat_template(
             chat_history,
             tokenize=False,
@@ -101,39 +109,52 @@ class ReplicaLM(TemplateLM):
         )
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_) -> list[int]:
-        """A chat template writes special tokens itself, and Qwen's tokenizer adds none."""
+        """Without special tokens: a chat template writes them, and Qwen's tokenizer adds none."""
         return self.tokenizer.encode(string, add_special_tokens=False)
 
-    def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, **_) -> list[tuple[float, bool]]:
+    def _loglikelihood_tokens(
+        self, requests, disable_tqdm: bool = False, **_
+    ) -> list[tuple[float, bool]]:
         texts = [self._forced(context, continuation) for _, context, continuation in requests]
         sums, greedy = [0.0] * len(texts), [True] * len(texts)
-        for expected in forced(self.replicas, texts):
-            following = [texts[text].ids[at + 1] for text, at in zip(expected.texts, expected.positions)]
-            logits = expected.logits.float()
-            chances = logits.log_softmax(-1)
-            best = logits.argmax(-1).tolist()
-            for row, (text, token) in enumerate(zip(expected.texts, following)):
-                sums[text] += float(chances[row, token])
-                greedy[text] = greedy[text] and best[row] == token
-        answers = list(zip(sums, greedy))
-        for (strings, _, _), answer in zip(requests, answers):
+        done, scored = 0, sum(len(text.ids) - text.prompt_length for text in texts)
+        with Progress("log-likelihoods", "tokens") as progress:
+            for prediction in predict_with_decode(self.replicas, texts):
+                places = list(zip(prediction.texts, prediction.positions))
+                logits = prediction.logits.float()
+                log_probabilities = logits.log_softmax(-1)
+                best = logits.argmax(-1).tolist()
+                for row, (text, position) in enumerate(places):
+                    token = texts[text].ids[position + 1]
+                    sums[text] += float(log_probabilities[row, token])
+                    greedy[text] = greedy[text] and best[row] == token
+                done += len(places)
+                progress(done, scored)
+        results = list(zip(sums, greedy))
+        for (strings, _, _), result in zip(requests, results):
             if strings is not None:
-                self.cache_hook.add_partial("loglikelihood", strings, answer)
-        return answers
+                self.cache_hook.add_partial("loglikelihood", strings, result)
+        return results
 
     def _forced(self, context: list[int], continuation: list[int]) -> ForcedText:
-        """The last token is never read, so one more than max_length fits; a longer context loses its beginning."""
+        """The model never reads the last token, so max_length + 1 tokens fit. A longer context loses its beginning."""
         if not 1 <= len(continuation) <= self.max_length:
-            raise UserError(f"a continuation must be 1 to {self.max_length} tokens, got {len(continuation)}")
+            raise UserError(
+                f"a continuation has {len(continuation)} tokens, and --max-seq-len {self.max_length} allows 1 to {self.max_length}"
+            )
         ids = (context + continuation)[-(self.max_length + 1) :]
         return ForcedText(ids, len(ids) - len(continuation))
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
         windows, owners = [], []
         for owner, request in enumerate(requests):
             (string,) = request.args
             ids = self.tok_encode(string)
-            rolling = get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, context_len=1)
+            rolling = get_rolling_token_windows(
+                ids, self.prefix_token_id, self.max_length, context_len=1
+            )
             for window in map(make_disjoint_window, rolling):
                 windows.append((None, *window))
                 owners.append(owner)
@@ -143,41 +164,49 @@ class ReplicaLM(TemplateLM):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        answers = [""] * len(requests)
-        groups: dict[Wanted, list[int]] = {}
+        answers, done = [""] * len(requests), 0
+        groups: dict[GenerationOptions, list[int]] = {}
         for index, request in enumerate(requests):
-            groups.setdefault(Wanted.of(request.args[1]), []).append(index)
-        for wanted, indices in groups.items():
-            for start in range(0, len(indices), self.batch_size):
-                batch = indices[start : start + self.batch_size]
-                for index, answer in zip(batch, self._generate([requests[i].args[0] for i in batch], wanted, batch)):
-                    answers[index] = answer
-                    self.cache_hook.add_partial("generate_until", requests[index].args, answer)
+            groups.setdefault(GenerationOptions.of(request.args[1]), []).append(index)
+        with Progress("answers", "answers") as progress:
+            for options, indices in groups.items():
+                for start in range(0, len(indices), self.batch_size):
+                    batch = indices[start : start + self.batch_size]
+                    contexts = [requests[i].args[0] for i in batch]
+                    for index, answer in zip(batch, self._generate(contexts, options, batch)):
+                        answers[index] = answer
+                        done += 1
+                        progress(done, len(requests))
+                        self.cache_hook.add_partial("generate_until", requests[index].args, answer)
         return answers
 
-    def _generate(self, contexts: list[str], wanted: Wanted, seeds: list[int]) -> list[str]:
-        """seeds: one for each, so that what is drawn does not depend on who shares a batch."""
-        room = self.max_length - wanted.new_tokens
+    def _generate(
+        self, contexts: list[str], options: GenerationOptions, seeds: list[int]
+    ) -> list[str]:
+        """seeds: one for each context. An answer's samples then do not depend on the rest of the batch."""
+        room = self.max_length - options.new_tokens
         if room < 1:
             raise UserError(
-                f"the task wants {wanted.new_tokens} new tokens of {self.max_length}: give a larger --max-seq-len"
+                f"the task's answers take {options.new_tokens} tokens of a context of {self.max_length}: give a larger --max-seq-len"
             )
         prompts = [self.tok_encode(context)[-room:] for context in contexts]
-        streams = [self.text.stream() for _ in prompts]
-        writing = set(range(len(prompts)))
-        samplings = [wanted.sampling(seed) for seed in seeds]
-        tokens = self.generator.generate(prompts, wanted.new_tokens, stop_ids=self.stop_ids, sampling=samplings)
+        detokenizers = [self._tokenizer.detokenizer() for _ in prompts]
+        active = set(range(len(prompts)))
+        samplings = [options.sampling(seed) for seed in seeds]
+        tokens = self.generator.generate(
+            prompts, options.new_tokens, stop_ids=self.stop_ids, sampling=samplings
+        )
         for token in tokens:
-            if token.user in writing:
-                stream = streams[token.user]
-                stream.add(token.id, last=token.last)
-                if token.last or any(end in stream.text for end in wanted.until):
-                    writing.remove(token.user)
-            if not writing:
-                tokens.close()  # the others' last tokens are not needed
-        return [before_any(wanted.until, stream.text) for stream in streams]
+            if token.user in active:
+                detokenizer = detokenizers[token.user]
+                detokenizer.add(token.id, last=token.last)
+                if token.last or any(end in detokenizer.text for end in options.until):
+                    active.remove(token.user)
+            if not active:
+                tokens.close()  # what other slots still generate is not needed
+        return [before_any(options.until, detokenizer.text) for detokenizer in detokenizers]
 
 
 def before_any(ends: Sequence[str], text: str) -> str:
-    """The text up to where the first of the ends begins."""
+    """The text before the first occurrence of any of the ends."""
     return text[: min([text.find(end) for end in ends if end in text], default=len(text))]

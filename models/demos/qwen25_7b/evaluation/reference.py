@@ -1,20 +1,28 @@
-"""Hugging Face's model in float32 as the judge of texts, in memory that does not grow with the vocabulary.
+"""Reference predictions: Hugging Face's float32 model, and reference files in tt-metal's form (.refpt)."""
 
-The logits of 2,048 tokens over 152,064 words are 1.2 GB. So only what the LM head reads is kept of each token, and logits are
-made of it a few rows at a time, when they are compared.
-"""
-
+import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Sequence
 
 import torch
 from transformers import AutoModelForCausalLM
 
-BATCH = 8  # texts at a time
+from models.common.errors import UserError
+from models.common.options import path
+from models.common.output_file import check_output, write_whole
+from models.common.terminal import Progress, say
+from models.common.user_file import read_text
+from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, add_model
+from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, LIMIT, ForcedText, encode
+
+BATCH = 8  # texts that Hugging Face reads at a time
+LONGEST = 1024  # tokens; tt-metal's writer starts a new context after 1024
+ROWS = 32  # parts of a reference's second half: one for each slot of a batch
 
 
 class HuggingFace:
-    """sdpa: eager attention rounds more."""
+    """The model in float32 with sdpa. Eager attention rounds more."""
 
     def __init__(self, directory: Path):
         self.model = AutoModelForCausalLM.from_pretrained(
@@ -23,7 +31,7 @@ class HuggingFace:
 
     @torch.no_grad()
     def read(self, texts: Sequence[Sequence[int]]) -> "Reading":
-        """texts: token ids. Whatever has followed a token in its text has no say in what is expected after it."""
+        """texts: token ids. Texts are padded at the end: attention is causal, so padding changes nothing."""
         states = []
         for start in range(0, len(texts), BATCH):
             part = texts[start : start + BATCH]
@@ -35,12 +43,139 @@ class HuggingFace:
 
 
 class Reading:
-    """What a model made of texts. states: of each text, what the LM head reads, [tokens, hidden]."""
+    """Hidden states of texts, from which logits are computed when they are compared.
+
+    Logits of 2,048 tokens over 152,064 words take 1.2 GB. The LM head's inputs take 29 MB.
+    states: for each text the LM head's input, [tokens, hidden].
+    """
 
     def __init__(self, lm_head: torch.nn.Linear, states: list[torch.Tensor]):
-        self.lm_head, self.states = lm_head, states
+        self.lm_head = lm_head
+        self.states = states
 
     @torch.no_grad()
     def logits(self, texts: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-        """[rows, vocab_size]: row r is what follows the token at positions[r] of texts[r]."""
-        return self.lm_head(torch.stack([self.states[text][at] for text, at in zip(texts, positions)]))
+        """[rows, vocab_size]: row r follows the token at positions[r] of texts[r]."""
+        return self.lm_head(
+            torch.stack([self.states[text][at] for text, at in zip(texts, positions)])
+        )
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A text and a reference model's predictions, as tt-metal's ports store them.
+
+    The file is a torch dictionary: reference_tokens [1, n], and top5_tokens [n - 1 or n, 5]. Row i of top5_tokens has
+    the five most likely successors of token i, best first. The accuracy tests of tt-metal prefill the
+    first half and feed the second half token by token. They count how often the port's first choice is
+    the best of the five (top-1) or one of the five (top-5).
+    """
+
+    tokens: list[int]
+    top5: torch.Tensor  # [at least tokens - 1, 5]
+
+    @classmethod
+    def load(cls, file: Path, vocab_size: int) -> "Reference":
+        """UserError: the file is no reference of a model with this vocabulary."""
+        try:
+            # weights_only: unpickling runs no code. The file may come from anywhere.
+            contents = torch.load(file, weights_only=True)
+        except Exception as error:  # torch raises many kinds for a file that is not its own
+            raise UserError(
+                f"{file} cannot be read as a reference file ({type(error).__name__}): give a .refpt file"
+            ) from error
+        if not isinstance(contents, dict) or {"reference_tokens", "top5_tokens"} - contents.keys():
+            raise UserError(f"{file}: must have reference_tokens and top5_tokens")
+        tokens, top5 = contents["reference_tokens"], contents["top5_tokens"]
+        for name, tensor, shape in (
+            ("reference_tokens", tokens, "[1, n]"),
+            ("top5_tokens", top5, "[n, 5]"),
+        ):
+            _check_ids(file, name, tensor, shape, vocab_size)
+        rows, length = tokens.shape
+        if rows != 1 or length < 4 or top5.shape[1] != 5 or len(top5) < length - 1:
+            raise UserError(
+                f"{file}: reference_tokens must be [1, n] with n of 4 or more, and top5_tokens [n - 1 or n, 5]; got "
+                f"{list(tokens.shape)} and {list(top5.shape)}"
+            )
+        return cls(tokens[0, :LONGEST].tolist(), top5[:LONGEST].long())
+
+    @classmethod
+    def make(cls, model: HuggingFace, tokens: list[int]) -> "Reference":
+        reading = model.read([tokens])
+        positions = range(len(tokens) - 1)
+        parts = [positions[start : start + ROWS] for start in positions[::ROWS]]
+        return cls(
+            tokens, torch.cat([reading.logits([0] * len(p), p).topk(5).indices for p in parts])
+        )
+
+    def save(self, file: Path) -> None:
+        contents = {"reference_tokens": torch.tensor([self.tokens]), "top5_tokens": self.top5}
+        write_whole(file, lambda part: torch.save(contents, part))
+
+    def texts(self) -> list[ForcedText]:
+        """The second half in up to 32 parts. Each is a text that begins with all tokens before the part.
+
+        A decode step then reads a token of every part, and the predictions are those of reading the whole text
+        token by token.
+        """
+        half = len(self.tokens) // 2
+        count = min(ROWS, len(self.tokens) - half - 1)
+        borders = [half + i * (len(self.tokens) - half - 1) // count for i in range(count + 1)]
+        return [
+            ForcedText(self.tokens[: end + 1], begin) for begin, end in zip(borders, borders[1:])
+        ]
+
+
+def _check_ids(file: Path, name: str, tensor: object, shape: str, vocab_size: int) -> None:
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2 or tensor.is_floating_point():
+        raise UserError(f"{file}: {name} must be token ids {shape}")
+    if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < vocab_size:
+        raise UserError(
+            f"{file}: {name} has ids outside 0..{vocab_size - 1}: the file is of another model"
+        )
+
+
+class ReferenceCommand:
+    """Write a reference file (.refpt) as tt-metal's ports have them: tokens, and the five most likely successors of each."""
+
+    EXAMPLES = (
+        "python -m models.demos.qwen25_7b.evaluation reference --out small.refpt",
+        "python -m models.demos.qwen25_7b.evaluation reference --model DIR --text book.txt --tokens 512 --out book.refpt",
+    )
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        add_model(parser)
+        parser.add_argument(
+            "--text",
+            type=path("--text"),
+            default=HELD_OUT,
+            help="file (default: held_out.txt of this repository)",
+        )
+        parser.add_argument(
+            "--tokens",
+            type=int,
+            default=LONGEST,
+            help=f"tokens of the text, 4 to {LONGEST} (default: {LONGEST})",
+        )
+        parser.add_argument("--out", type=path("--out"), required=True, help="file to write")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> None:
+        if not 4 <= args.tokens <= LONGEST:
+            raise UserError(f"--tokens must be 4 to {LONGEST}, got {args.tokens}")
+        text = read_text(args.text, LIMIT, "--text")
+        model = EvaluatedModel.open(args.model)
+        tokens = encode(model.tokenizer(), text)[: args.tokens]
+        if len(tokens) < args.tokens:
+            raise UserError(
+                f"--tokens {args.tokens}: {args.text} has {len(tokens)} tokens; give a longer file or fewer --tokens"
+            )
+        check_output("--out", args.out, new=True)
+        with Progress(f"Hugging Face in float32 reads {len(tokens)} tokens"):
+            reference = Reference.make(HuggingFace(model.directory), tokens)
+        reference.save(args.out)
+        say(
+            f"{args.out}: {len(tokens)} tokens of {args.text.name}, with the predictions of {model.name} in float32"
+        )

@@ -1,87 +1,135 @@
-"""Texts to judge a model on: rows of token ids, none of which the model's own output decides."""
+"""Samples: fixed texts as token ids, on which a model is scored."""
 
+import argparse
 import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
 from models.common.errors import UserError
+from models.common.options import path
+from models.common.user_file import MIB, read_text
 from models.demos.qwen25_7b.reference.corpus import LATER_WEIGHTS, make_questions
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.reference.train_small import IGNORE, encode_chat
+from models.demos.qwen25_7b.reference.small_tokenizer import IGNORE, encode_chat
 
+LIMIT = 16 * MIB  # of a text; WikiText-2 has 11 MB
 HELD_OUT = Path(__file__).with_name("held_out.txt")
 
 
 class ForcedText(NamedTuple):
-    """A text that a model reads as it is: the first `beginning` tokens as a prompt, the others one at a time."""
+    """A text for teacher forcing: a prompt of prompt_length tokens, then one token a decode step."""
 
     ids: Sequence[int]
-    beginning: int
+    prompt_length: int
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Texts of one length. A model reads the beginning as a prompt, and then a token at a time."""
+    """Texts of one length, and the positions of each that are scored."""
 
-    source: str  # for whoever reads the result
+    source: str  # for reports
     texts: list[list[int]]
-    beginning: int  # tokens of each text that are its prompt
-    judged: list[list[int]]  # of each text, the places of further tokens at which it is asked what follows
+    prompt_length: int  # tokens
+    scored: list[list[int]]  # for each text, positions of tokens; the prediction after each counts
 
     @property
     def tokens(self) -> int:
-        return sum(map(len, self.judged))
+        return sum(map(len, self.scored))
 
 
-def sample(tokenizer, directory: Path, file: Optional[Path], *, count: int, beginning: int, steps: int) -> Sample:
-    """Up to `count` texts of beginning + steps + 1 tokens: cut from `file`, or else from what this repository has.
+def add_sample(parser: argparse.ArgumentParser, steps: int) -> argparse._ArgumentGroup:
+    """Add the options that `sample` reads. Returns their group."""
+    group = parser.add_argument_group("texts")
+    group.add_argument(
+        "--text",
+        type=path("--text"),
+        metavar="FILE",
+        help="file to cut texts from (default: text that no model was trained on)",
+    )
+    for name, default, what in (
+        ("--texts", 32, "texts at most; 32 fill a batch"),
+        ("--prompt-tokens", 32, "prompt tokens of each text"),
+        ("--steps", steps, "scored tokens of each text"),
+    ):
+        how = f"{what} (default: %(default)s)"
+        group.add_argument(name, type=int, default=default, metavar="N", help=how)
+    return group
 
-    directory: the model's. The small checkpoint knows nothing but its own world, so it is judged on questions that were
-    held out of its training; any other model on held_out.txt.
+
+def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> Sample:
+    """The sample that the options of `add_sample` describe. context: the model's, in tokens."""
+    for name in ("texts", "prompt_tokens", "steps"):
+        if getattr(args, name) < 1:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} must be 1 or more, got {getattr(args, name)}")
+    if args.prompt_tokens + args.steps + 1 > context:
+        raise UserError(
+            f"--prompt-tokens {args.prompt_tokens} and --steps {args.steps} exceed the model's "
+            f"{context} positions: give less"
+        )
+    return sample(
+        tokenizer,
+        directory,
+        args.text,
+        count=args.texts,
+        prompt_length=args.prompt_tokens,
+        steps=args.steps,
+    )
+
+
+def sample(
+    tokenizer, directory: Path, file: Optional[Path], *, count: int, prompt_length: int, steps: int
+) -> Sample:
+    """Up to `count` texts of prompt_length + steps + 1 tokens, cut from `file`.
+
+    directory: the model's. Without a file the small checkpoint gets questions that its training held out,
+    because it was trained on no other text. Any other model gets held_out.txt.
     """
-    length = beginning + steps + 1
+    length = prompt_length + steps + 1
     if file is None and directory.resolve() == SMALL_CHECKPOINT:
-        return _questions(tokenizer, count, beginning, length)
+        return _questions(tokenizer, count, prompt_length, length)
     file = file or HELD_OUT
-    ids = encode(tokenizer, read(file))
+    ids = encode(tokenizer, read_text(file, LIMIT, "--text"))
     if len(ids) < length:
-        raise UserError(f"{file} has {len(ids)} tokens, one text takes {length}: give a longer one, or fewer --steps")
+        raise UserError(
+            f"--text {file} has {len(ids)} tokens, and one text takes {length}: give a longer file, or fewer --steps"
+        )
     count = min(count, len(ids) // length)
-    starts = [i * (len(ids) - length) // max(1, count - 1) for i in range(count)]  # over all of the file
+    starts = [i * (len(ids) - length) // max(1, count - 1) for i in range(count)]
     texts = [ids[start : start + length] for start in starts]
-    return Sample(file.name, texts, beginning, [list(range(beginning, length - 1))] * count)
+    return Sample(file.name, texts, prompt_length, [list(range(prompt_length, length - 1))] * count)
 
 
 def encode(tokenizer, text: str) -> list[int]:
-    """Token ids of a text that may be longer than the model's context (verbose: transformers would warn of that)."""
+    """Token ids of a text that may be longer than the model's context, without transformers' warning of it."""
     return tokenizer.encode(text, verbose=False)
 
 
-def read(file: Path) -> str:
-    """A file's text; UserError if there is none."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"{file} cannot be read ({reason}): give a text file") from error
-
-
-def _questions(tokenizer, count: int, beginning: int, length: int) -> Sample:
-    """Chats of held-out turns, cut at `length` tokens; judged are the answers, for nothing else was ever learnt."""
+def _questions(tokenizer, count: int, prompt_length: int, length: int) -> Sample:
+    """Chats of held-out turns, cut at `length` tokens. Only answers are scored: training learned nothing else."""
     rng = random.Random(0)
-    held_out = {kind: [t for t in turns if t.held_out] for kind, turns in make_questions().items() if kind != "raw"}
+    held_out = {
+        kind: [t for t in turns if t.held_out]
+        for kind, turns in make_questions().items()
+        if kind != "raw"
+    }
     kinds = [kind for kind, turns in held_out.items() if turns]
     weights = [LATER_WEIGHTS[kind] for kind in kinds]
-    texts, judged = [], []
+    texts, scored = [], []
     while len(texts) < count:
         messages, ids, labels = [], [], []
         while len(ids) < length:
             turn = rng.choice(held_out[rng.choices(kinds, weights)[0]])
-            messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
+            messages += [
+                {"role": "user", "content": turn.user},
+                {"role": "assistant", "content": turn.answer},
+            ]
             ids, labels = encode_chat(tokenizer, messages)
         texts.append(ids[:length])
-        judged.append([place for place in range(beginning, length - 1) if labels[place + 1] != IGNORE])
-    if not any(judged):
-        raise UserError(f"after {beginning} tokens no text has an answer within {length}: ask for more --steps")
-    return Sample("answers to held-out questions of the corpus", texts, beginning, judged)
+        scored.append([p for p in range(prompt_length, length - 1) if labels[p + 1] != IGNORE])
+    if not any(scored):
+        raise UserError(
+            f"no text has an answer between token {prompt_length} and token {length}: give more --steps"
+        )
+    return Sample("answers to held-out questions of the corpus", texts, prompt_length, scored)

@@ -1,1 +1,4 @@
-"""What a step is made of, and a model of what it costs: python -m models.demos.qwen25_7b.perf"""
+"""The time of a step and of a prompt: counts, host times and a model.
+
+Run python -m models.demos.qwen25_7b.perf.
+"""

@@ -1,7 +1,7 @@
-"""The tables of PERF.md: counts, host times and a model of what a step costs."""
+"""Tables of PERF.md: counts, host times, and modeled times of a step and a prompt."""
 
 from models.common.command import quiet_libraries, run, status_of
-from models.common.terminal import say
+from models.common.terminal import Progress, say
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -10,16 +10,19 @@ def main(argv: list[str] | None = None) -> int:
 
 def _show_table(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.common.options import Parser
+    from models.common.options import Parser, add_commands
     from models.demos.qwen25_7b.perf.commands import COMMANDS
 
-    parser = Parser(prog="python -m models.demos.qwen25_7b.perf", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{','.join(COMMANDS)}}}")
-    for name, command in COMMANDS.items():
-        line = command.__doc__.splitlines()[0]
-        command.add_options(commands.add_parser(name, help=line, description=line))
+    parser = Parser(
+        prog="python -m models.demos.qwen25_7b.perf",
+        description=__doc__,
+        examples=(*COMMANDS["model"].EXAMPLES[:1], *COMMANDS["splits"].EXAMPLES[:1]),
+    )
+    add_commands(parser, COMMANDS)
     args = parser.parse_args(argv)
-    say(COMMANDS[args.command].table(args))
+    with Progress(f"perf {args.command}"):
+        text = COMMANDS[args.command].table(args)
+    say(text)
 
 
 if __name__ == "__main__":

@@ -1,39 +1,45 @@
-"""The device operations of a decode step and of prefill passes, captured from a model of few layers with the real dims and no real
-weights."""
+"""Capture the device operations of a decode step and of prefill, from a model of few layers with the real dims and no values."""
 
 import gc
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Callable, Iterator, Sequence
 
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.perf.captured import Op, operations
-from models.demos.qwen25_7b.serving.passes import Pass, Prompt, plan_passes
+from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig, Recipe
+from models.demos.qwen25_7b.perf.device_ops import Op, operations
+from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
+from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.tt.attention import allocate_caches
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+from models.demos.qwen25_7b.weights import ModelWeights, WeightShard
 
-LAYER = "decoder_layer_"  # and its number: the scope that marks a layer's operations in the graph
-CONTEXT = 64  # tokens a user in the cache of the captured model; no operation's plan depends on it
+LAYER = (
+    "decoder_layer_"  # with a number behind it: the scope around a layer's operations in the graph
+)
+CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan depends on it
 
 
 @dataclass(frozen=True)
 class Step:
-    """A decode step or a prefill pass: `before`, the layers, then `after`."""
+    """The device operations of a decode step or a prefill batch.
+
+    kinds: operations of a layer, and the number of layers with them. Each recipe of a layer has an item, layer 0's first.
+    """
 
     before: tuple[Op, ...]
-    kinds: tuple[
-        tuple[tuple[Op, ...], int], ...
-    ]  # operations of a layer, and how many layers have them; layer 0's first
+    kinds: tuple[tuple[tuple[Op, ...], int], ...]
     after: tuple[Op, ...]
 
     @property
     def layer(self) -> tuple[Op, ...]:
-        """Of layer 0."""
+        """The operations of layer 0."""
         return self.kinds[0][0]
 
     @property
@@ -41,74 +47,106 @@ class Step:
         return sum(count for _, count in self.kinds)
 
 
-class ZeroWeights:
-    """A TensorSource that has every tensor of a model and no bytes of it: values change no operation."""
+@dataclass(frozen=True)
+class CapturedBatch:
+    """A prefill batch of a prompt. start: its first position. chunked: the cache holds the prompt's earlier tokens."""
 
-    def __init__(self, config: QwenConfig):
-        self.shapes = tensor_shapes(config)
+    rows: int
+    start: int
+    chunked: bool
+    step: Step
 
-    def tensor(self, name: str) -> torch.Tensor:
-        return torch.zeros((), dtype=torch.bfloat16).expand(self.shapes[name])
+    @property
+    def label(self) -> str:
+        return f"prefill of {self.rows} rows{' behind a cached prefix' * self.chunked}"
+
+
+class ZeroBuilder:
+    """A ShardBuilder of zeros: values change no operation. Shards of one shape and format share a host tensor."""
+
+    def build(self, shard: WeightShard) -> ttnn.Tensor:
+        return _zeros(shard.slice.shape, shard.format, shard.tiled)
+
+
+@lru_cache(maxsize=8)  # the wide shards of a model; packing the 7B's takes seconds for each capture
+def _zeros(shape: tuple[int, int], format: str, tiled: bool) -> ttnn.Tensor:
+    """Return [1, 1, rows, columns] on the host."""
+    layout = ttnn.TILE_LAYOUT if tiled else ttnn.ROW_MAJOR_LAYOUT
+    values = torch.zeros(1, 1, *shape, dtype=torch.bfloat16)
+    return ttnn.from_torch(values, dtype=getattr(ttnn, format), layout=layout)
 
 
 def capture_step(
-    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, batch: int, speculate: int = 1
+    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, users: int, tokens: int = 1
 ) -> Step:
-    """What a step of `config` launches on a row of chips: a layer of each kind that the recipe has is built and run.
+    """Capture a step of `config` on a row of chips, from one layer of each kind.
 
-    speculate: tokens of each of `batch` users that the step verifies.
+    tokens: computed tokens of each user. A step with more than one verifies draft tokens.
     """
-    with a_layer_of_each(mesh_device, config, recipe, batch, CONTEXT, speculate) as replica:
-        launch = replica.launch_verify if speculate > 1 else replica.launch
-        return _captured(replica, launch, list(kinds_of(config, recipe).values()))
+    with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT, tokens) as replica:
+        launch = replica.launch_verify if tokens > 1 else replica.launch_decode
+        return _captured(replica, launch, list(layer_kinds(config, recipe).values()))
 
 
-def capture_passes(
+def capture_prefill(
     mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int
-) -> list[tuple[Pass, Step]]:
-    """The passes that compute a prompt of `tokens` tokens, each with what it launches; equal kinds are captured once."""
-    counts = list(kinds_of(config, recipe).values())
-    with a_layer_of_each(mesh_device, config, recipe, 1, tokens) as replica:
+) -> list[CapturedBatch]:
+    """Capture the prefill batches of a prompt of `tokens` tokens. Equal kinds are captured once."""
+    counts = list(layer_kinds(config, recipe).values())
+    with one_layer_of_each_kind(mesh_device, config, recipe, 1, tokens) as replica:
         prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
-        steps, passes = {}, plan_passes([prompt], replica.model.longest_pass, replica.block)
-        for work in passes:
-            kind = work.rows, work.continued, bool(work.answered)
+        steps, batches = {}, []
+        for batch in plan_prefill([prompt], replica.model.max_prefill_rows, replica.block):
+            kind = batch.rows, batch.chunked, bool(batch.sampled_slots)
             if kind not in steps:
-                steps[kind] = _captured(replica, lambda: replica.prefill(work), counts)
-        return [(work, steps[work.rows, work.continued, bool(work.answered)]) for work in passes]
+                steps[kind] = _captured(replica, lambda: replica.prefill(batch), counts)
+            start = batch.chunks[0].start
+            batches.append(CapturedBatch(batch.rows, start, batch.chunked, steps[kind]))
+        return batches
 
 
-def kinds_of(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
-    """What the layers follow, and how many follow it; what layer 0 follows is first."""
-    return Counter(replace(recipe.of_layer(i), different=()) for i in range(config.num_hidden_layers))
+def layer_kinds(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
+    """The recipes of single layers, and the number of layers with each; layer 0's first."""
+    return Counter(
+        replace(recipe.of_layer(i), different=()) for i in range(config.num_hidden_layers)
+    )
 
 
 @contextmanager
-def a_layer_of_each(
-    mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int, speculate: int = 1
+def one_layer_of_each_kind(
+    mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int, tokens: int = 1
 ) -> Iterator[Replica]:
-    """A replica of a model without values that has one layer of each kind."""
-    gc.collect()  # an earlier one that its user's frame still named when it was closed
-    kinds = kinds_of(config, recipe)
+    """A replica of a model without values, with one layer for each recipe of a layer."""
+    gc.collect()  # frees the chips' memory of an earlier replica
+    kinds = layer_kinds(config, recipe)
     few = replace(config, num_hidden_layers=len(kinds))
     recipe = replace(recipe, different=tuple(enumerate(kinds)))
-    how = dict(max_seq_len=context, traced=False, speculate=speculate)
-    replica = Replica.load(mesh_device, ZeroWeights(few), few, recipe, users=users, **how)
+    size = dict(batch=min(users * tokens, MAX_USERS), max_seq_len=context)
+    model_config = TtModelConfig.make(mesh_device, few, recipe, **size)
+    weights = ModelWeights({}, few, model_config.parallel, ZeroBuilder())
+    model = TtTransformer(mesh_device, weights, model_config)
+    caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
+    replica = Replica(model, caches, traced=False, users=users, speculate=tokens)
+    del model, caches
     try:
         yield replica
     finally:
         replica.close()
         del replica
-        gc.collect()  # a replica refers to itself, and holds memory of the chips
+        gc.collect()  # a replica refers to itself
 
 
 def _captured(replica: Replica, run: Callable[[], None], counts: Sequence[int]) -> Step:
-    run()  # compiles, so that what is captured is a step like any other
-    return split(operations(graph_of(replica, run)), counts)
+    run()  # compiles its programs
+    ops = operations(graph_of(replica, run))
+    if replica.model.config.decode.all_reduce.topology == "ring":
+        # ttnn's graph has the topology of every other collective.
+        ops = [replace(op, ring=op.ring or op.name == "AllReduceAsync") for op in ops]
+    return split(ops, counts)
 
 
 def graph_of(replica: Replica, run: Callable[[], None]) -> list[dict]:
-    """The nodes of what `run` does, with its layers marked."""
+    """The graph nodes of a run, with a scope around each layer."""
     with marked_layers(replica.model):
         ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
         try:
@@ -118,12 +156,12 @@ def graph_of(replica: Replica, run: Callable[[], None]) -> list[dict]:
     return nodes
 
 
-FORWARDS = ("forward_decode", "forward_prefill", "forward_continued")
+FORWARDS = ("forward_decode", "forward_prefill", "forward_chunked_prefill")
 
 
 @contextmanager
 def marked_layers(model: TtTransformer) -> Iterator[None]:
-    """Inside, a captured graph has a scope LAYER around what a layer's forward launches."""
+    """Inside, a captured graph has a scope LAYER around each layer's forward."""
     for i, layer in enumerate(model.layers):
         for name in FORWARDS:
             setattr(layer, name, _scoped(getattr(layer, name), f"{LAYER}{i}"))
@@ -147,9 +185,14 @@ def _scoped(function, name: str):
 
 
 def split(ops: list[Op], counts: Sequence[int]) -> Step:
-    """ops: of a step with a marked layer of each kind. counts: layers of that kind."""
-    pieces = [[i for i, op in enumerate(ops) if f"{LAYER}{kind}" in op.marks] for kind in range(len(counts))]
-    first, last = pieces[0][0], pieces[-1][-1] + 1
-    assert sum(pieces, []) == list(range(first, last)), "the layers' operations are not in pieces, one after the other"
-    kinds = tuple((tuple(ops[i] for i in piece), count) for piece, count in zip(pieces, counts))
+    """A Step from the operations of one layer of each kind. counts: layers of each kind."""
+    layers = [
+        [i for i, op in enumerate(ops) if f"{LAYER}{kind}" in op.marks]
+        for kind in range(len(counts))
+    ]
+    first, last = layers[0][0], layers[-1][-1] + 1
+    assert sum(layers, []) == list(range(first, last)), (
+        "operations of different layers are interleaved"
+    )
+    kinds = tuple((tuple(ops[i] for i in layer), count) for layer, count in zip(layers, counts))
     return Step(tuple(ops[:first]), kinds, tuple(ops[last:]))

@@ -1,18 +1,36 @@
-"""What a decode step costs the host: all of it, and the part that is not inside ttnn."""
+"""Host time of a decode step: all of it, and the part outside ttnn's calls.
+
+The dims are the small checkpoint's: the host makes the same calls for any dims. On a golden mesh the values are off, so the
+time is that of Python and the real library, without a device.
+"""
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from statistics import median
 from typing import Callable, Iterator, NamedTuple
 
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import MAX_USERS
+from models.common.markdown import markdown
+from models.common.mesh import (
+    MachineKind,
+    command_queues,
+    describe_backend,
+    host_alone,
+    open_replicas,
+    traces_available,
+)
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QwenConfig
 from models.demos.qwen25_7b.config.sampling import CANDIDATES
+from models.demos.qwen25_7b.reference.hf import random_weights
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 
-# All that Replica calls of ttnn between two traced steps.
+USERS, LAYERS = 32, 28
+
+# Every ttnn function that Replica calls between two traced steps.
 CALLS = [
     (ttnn, name)
     for name in (
@@ -23,15 +41,15 @@ CALLS = [
 
 
 class HostTime(NamedTuple):
-    """Seconds a step, the median of many."""
+    """Seconds a step, medians."""
 
     whole: float
-    ours: float  # outside the ttnn calls of CALLS
+    outside_ttnn: float  # outside CALLS
 
 
 @contextmanager
 def _inside_ttnn() -> Iterator[list[float]]:
-    """Adds up, in the list's one item, the seconds spent in CALLS."""
+    """Add up the seconds inside CALLS in the only item of the list."""
     spent, real = [0.0], [getattr(owner, name) for owner, name in CALLS]
 
     def timed(call: Callable) -> Callable:
@@ -54,29 +72,55 @@ def _inside_ttnn() -> Iterator[list[float]]:
 
 
 def steps_of(replica: Replica) -> dict[str, Callable[[], None]]:
-    """What a replica does between two tokens: launch and read, and before that send noise where users sample."""
+    """A step by the kind of its tokens: launch and read; sampled tokens also need noise from the host."""
     noise = torch.zeros(MAX_USERS, CANDIDATES)
 
     def greedy():
-        replica.launch()
-        replica.read()
+        replica.launch_decode()
+        replica.read_tokens()
 
     def sampled():
-        replica.place_noise(noise)
+        replica.inputs.write_noise(noise)
         greedy()
 
     return {"greedy": greedy, "sampled": sampled}
 
 
 def host_time(step: Callable[[], None], steps: int = 50) -> HostTime:
-    """step: launches and reads once; called first to warm up."""
+    """step: launches and reads once. It runs three times before it is timed."""
     for _ in range(3):
         step()
-    whole, ours = [], []
+    whole, outside = [], []
     with _inside_ttnn() as spent:
         for _ in range(steps):
             spent[0], begin = 0.0, time.perf_counter()
             step()
             whole.append(time.perf_counter() - begin)
-            ours.append(whole[-1] - spent[0])
-    return HostTime(median(whole), median(ours))
+            outside.append(whole[-1] - spent[0])
+    return HostTime(median(whole), median(outside))
+
+
+def host_table(kind: MachineKind, backend: str) -> str:
+    """Host time of a step on all chips of a machine."""
+    config = QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")
+    config = replace(config, num_hidden_layers=LAYERS)
+    queues = command_queues()
+    rows = []
+    with open_replicas(kind.name, kind.chips, queues=queues) as (device,):
+        how = dict(users=USERS, max_seq_len=1024, queues=queues)
+        loaded = Replica.load(device, random_weights(config), config, BFP8, traced=False, **how)
+        for traced in (True, False) if traces_available() else (False,):
+            replica = Replica(loaded.model, loaded.caches, traced=traced, queues=queues)
+            with host_alone(backend):
+                for tokens, step in steps_of(replica).items():
+                    time = host_time(step)
+                    outside = f"{1e6 * time.outside_ttnn:.0f} us" if traced else "-"
+                    kind_of_step = "traced" if traced else "op by op"
+                    rows.append((kind_of_step, tokens, f"{1e6 * time.whole:,.0f} us", outside))
+                replica.close()
+    title = (
+        f"{kind.name}, tp {kind.chips}, {LAYERS} layers, {USERS} users; below ttnn: "
+        f"{describe_backend(backend)}."
+    )
+    header = ("step", "tokens", "host time, median of 50", "outside ttnn's calls")
+    return f"{title}\n\n{markdown(header, rows)}"

@@ -1,48 +1,76 @@
-"""Round a checkpoint's gate and up to 4 bits (bfloat4_b) so that its answers stay.
+"""Round a checkpoint's gate and up to 4 bits (bfloat4_b), with little change of its answers.
 
     python -m models.demos.qwen25_7b.quantize --model DIR --calibration FILE --out DIR
 
-The result is a checkpoint like any other. Run it with a recipe whose mlp_in is bfloat4_b: the format holds its gate
-and up exactly, as bfloat8_b holds its down. A run that was stopped goes on where it was when it is started again.
+The result is a checkpoint for any loader. Run it with a recipe that has mlp_in in bfloat4_b. That format holds the new gate and
+up exactly, and bfloat8_b holds the new down exactly. The same command resumes a run that was stopped.
 """
 
-from pathlib import Path
+import argparse
 
 from models.common.command import quiet_libraries, run, status_of
 
+GROUPS = ("gate", "up", "down")
+
 
 def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _quantise(argv))
+    return status_of(lambda: _quantize(argv))
 
 
-def _quantise(argv: list[str] | None) -> None:
+def _quantize(argv: list[str] | None) -> None:
     quiet_libraries()
     from models.common.errors import UserError
     from models.common.options import Parser
-    from models.common.terminal import say
+    from models.common.terminal import Progress, say
 
-    parser = Parser(prog="python -m models.demos.qwen25_7b.quantize", description=__doc__.splitlines()[0])
-    option = parser.add_argument
-    option("--model", required=True, help="directory or hub id of the checkpoint")
-    option("--calibration", type=Path, required=True, help="text of the kind that the model will be used for, UTF-8")
-    option("--out", type=Path, required=True, help="directory to write the new checkpoint to")
-    option("--groups", default="gate,up", help="what is rounded to 4 bits, of gate,up,down (default: %(default)s)")
-    option(
-        "--tokens", type=int, default=6144, help="of the text, at most: memory grows with them (default: %(default)s)"
+    parser = Parser(
+        prog="python -m models.demos.qwen25_7b.quantize",
+        description=__doc__.splitlines()[0],
+        examples=(
+            "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --out DIR-4bit",
+            "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --groups gate,up,down --out DIR-all",
+        ),
     )
+    _add_options(parser)
     args = parser.parse_args(argv)
     if args.tokens < 1:
         raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
     groups = sorted(set(args.groups.split(",")))
-    if not set(groups) <= {"gate", "up", "down"}:
-        raise UserError(f"--groups must be some of gate,up,down, got {args.groups!r}")
+    if not set(groups) <= set(GROUPS):
+        raise UserError(f"--groups must be some of {','.join(GROUPS)}, got {args.groups!r}")
+    with Progress("loading torch and transformers"):
+        from models.demos.qwen25_7b.quantize.quantizer import quantize
 
-    from models.demos.qwen25_7b.demo.report import Bar
-    from models.demos.qwen25_7b.quantize.run import quantise
-
-    with Bar("layers", "layers") as bar:
-        quantise(args.model, args.calibration, args.out, groups, args.tokens, bar)
+    with Progress("layers", "layers") as progress:
+        quantize(args.model, args.calibration, args.out, groups, args.tokens, progress)
     say(f"{args.out}: {', '.join(groups)} in bfloat4_b, the rest of the MLP in bfloat8_b")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    from models.common.options import path
+
+    option = parser.add_argument
+    option("--model", required=True, help="directory or hub id of the checkpoint")
+    option(
+        "--calibration",
+        type=path("--calibration"),
+        required=True,
+        help="UTF-8 text of the kind that the model will be used for",
+    )
+    option(
+        "--out", type=path("--out"), required=True, help="directory to write the new checkpoint to"
+    )
+    option(
+        "--groups",
+        default="gate,up",
+        help="projections to round to 4 bits: some of gate,up,down (default: %(default)s)",
+    )
+    option(
+        "--tokens",
+        type=int,
+        default=6144,
+        help="tokens of the text at most; memory grows with them (default: %(default)s)",
+    )
 
 
 if __name__ == "__main__":

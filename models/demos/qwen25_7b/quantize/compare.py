@@ -1,12 +1,12 @@
-"""What 4 bits cost a model: rounding alone, and checkpoints that the tool wrote, against the model itself in float32.
+"""The divergence of a checkpoint with rounded weights from the checkpoint itself in float32.
 
-    python -m models.demos.qwen25_7b.quantize.compare --model DIR --text FILE [ROUNDED DIR ...]
+    python -m models.demos.qwen25_7b.quantize.compare --model DIR --text FILE [QUANTIZED_DIR ...]
 
-Formats only, in torch: weights as block floats hold them, arithmetic as Hugging Face does it. The text should be none that the
-tool was given.
+The comparison runs in torch with Hugging Face's arithmetic; only the weights have the values of block
+floats. The table has a row for rounding alone, and one for each directory that `quantize` wrote. Use a
+text that `quantize` was not calibrated on.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Sequence
 
 from models.common.command import quiet_libraries, run, status_of
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import Qwen2ForCausalLM
 
-    from models.demos.qwen25_7b.evaluation.score import Score
+    from models.demos.qwen25_7b.evaluation.divergence import Score
+    from models.demos.qwen25_7b.weights import Checkpoint
 
 GATE_UP = ("gate", "up")
 
@@ -26,52 +27,80 @@ def main(argv: list[str] | None = None) -> int:
 
 def _compare(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.common.options import Parser
-    from models.common.terminal import say
-    from models.demos.qwen25_7b.perf.table import markdown
-    from models.demos.qwen25_7b.quantize.calibration import read_text, sequences
-    from models.demos.qwen25_7b.weights import Checkpoint
+    from models.common.errors import UserError
+    from models.common.markdown import markdown
+    from models.common.options import Parser, path
+    from models.common.terminal import Progress, complain, say
+    from models.common.user_file import read_text
 
-    parser = Parser(prog="python -m models.demos.qwen25_7b.quantize.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="directory or hub id of the checkpoint as it was")
-    parser.add_argument("--text", type=Path, required=True, help="what to judge by, UTF-8")
-    parser.add_argument("--tokens", type=int, default=4096, help="of the text, at most (default: %(default)s)")
-    parser.add_argument("rounded", nargs="*", type=Path, help="directories that the tool wrote")
+    parser = Parser(
+        prog="python -m models.demos.qwen25_7b.quantize.compare",
+        description=__doc__.splitlines()[0],
+        examples=(
+            "python -m models.demos.qwen25_7b.quantize.compare --model DIR --text other.txt",
+            "python -m models.demos.qwen25_7b.quantize.compare --model DIR --text other.txt DIR-4bit",
+        ),
+    )
+    parser.add_argument(
+        "--model", required=True, help="directory or hub id of the checkpoint before rounding"
+    )
+    parser.add_argument(
+        "--text", type=path("--text"), required=True, help="UTF-8 text to compare on"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=4096, help="tokens of the text at most (default: %(default)s)"
+    )
+    parser.add_argument("quantized", nargs="*", help="directories that `quantize` wrote")
     args = parser.parse_args(argv)
-    checkpoints = [Checkpoint.open(model) for model in (args.model, *args.rounded)]
-    original = checkpoints[0]
-    ids = sequences(read_text(args.text), f"--text {args.text}", original.directory, original.config, args.tokens)
+    if args.tokens < 1:
+        raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
+    with Progress("loading torch and transformers"):
+        from models.demos.qwen25_7b.quantize.quantizer import TEXT_LIMIT, sequences
+        from models.demos.qwen25_7b.weights import Checkpoint
+
+    text = read_text(args.text, TEXT_LIMIT, "--text")
+    original, *others = (Checkpoint.open(model) for model in (args.model, *args.quantized))
+    for other in others:
+        if other.config != original.config:
+            raise UserError(
+                f"{other.directory}: its config.json is not that of {original.directory}; give a directory that `quantize` made of it"
+            )
+    ids = sequences(text, f"--text {args.text}", original, args.tokens)
     rows = []
-    for name, model in _models(checkpoints):
+    for name, model in _models(original, others):
         if not rows:
             reference = model
+        complain(f"{name}: reading {ids.numel()} tokens")
         score = scored(reference, model, ids).summary()
         rows.append((name, f"{score.kl_mean:.4f}", f"{score.top1:.1%}", f"{score.nll:.4f}"))
-    say(markdown(("weights", "KL, nats a token", "same first choice", "nats to the text"), rows))
+    say(markdown(("weights", "KL, nats a token", "same first choice", "NLL, nats a token"), rows))
     say(f"\n{ids.numel()} tokens of {args.text}")
 
 
-def _models(checkpoints) -> "Iterator[tuple[str, Qwen2ForCausalLM]]":
-    yield "as they were", float_model(checkpoints[0])
+def _models(
+    original: "Checkpoint", others: "Sequence[Checkpoint]"
+) -> "Iterator[tuple[str, Qwen2ForCausalLM]]":
+    yield "original", float_model(original)
     for groups in (GATE_UP, (*GATE_UP, "down")):
-        yield f"{', '.join(groups)} rounded", round_mlp(float_model(checkpoints[0]), groups)
-    for checkpoint in checkpoints[1:]:
+        yield f"{', '.join(groups)} rounded", round_mlp(float_model(original), groups)
+    for checkpoint in others:
         yield f"{checkpoint.directory}", float_model(checkpoint)
 
 
-def float_model(checkpoint) -> "Qwen2ForCausalLM":
+def float_model(checkpoint: "Checkpoint") -> "Qwen2ForCausalLM":
     """Hugging Face's model in float32."""
     from models.demos.qwen25_7b.reference.hf import hf_model
     from models.demos.qwen25_7b.weights.checkpoint import LM_HEAD, tensor_shapes
 
-    names = {*tensor_shapes(checkpoint.config), LM_HEAD}  # which a checkpoint with tied embeddings does not list
+    # A checkpoint with tied embeddings does not list the LM head.
+    names = {*tensor_shapes(checkpoint.config), LM_HEAD}
     weights = {name: checkpoint.tensor(name) for name in names}
     return hf_model(checkpoint.config, weights).requires_grad_(False)
 
 
 def round_mlp(model: "Qwen2ForCausalLM", groups: Sequence[str] = GATE_UP) -> "Qwen2ForCausalLM":
-    """The same with each layer's MLP as ttnn packs it: `groups` in bfloat4_b, the rest in bfloat8_b."""
-    from models.demos.qwen25_7b.quantize.formats import rounded
+    """Round each layer's MLP in place, as ttnn packs it: `groups` to bfloat4_b, the rest to bfloat8_b."""
+    from models.demos.qwen25_7b.quantize.rounding import rounded
 
     for layer in model.model.layers:
         for name in ("gate", "up", "down"):
@@ -81,9 +110,11 @@ def round_mlp(model: "Qwen2ForCausalLM", groups: Sequence[str] = GATE_UP) -> "Qw
     return model
 
 
-def scored(reference: "Qwen2ForCausalLM", model: "Qwen2ForCausalLM", ids: "torch.Tensor") -> "Score":
-    """ids [sequences, tokens]; of every token but the last of each."""
-    from models.demos.qwen25_7b.evaluation.score import Score, compare
+def scored(
+    reference: "Qwen2ForCausalLM", model: "Qwen2ForCausalLM", ids: "torch.Tensor"
+) -> "Score":
+    """ids [sequences, tokens]. Every token but the last of a sequence is scored."""
+    from models.demos.qwen25_7b.evaluation.divergence import Score, compare
 
     logits = ((m(sequence).logits[0, :-1] for m in (model, reference)) for sequence in ids.split(1))
     return Score.join([compare(*pair, sequence[1:]) for pair, sequence in zip(logits, ids)])

@@ -1,51 +1,79 @@
-"""What equalised keys buy an 8-bit cache, and whether keys that prefill and decode write of different size do harm.
+"""The error that an 8-bit KV cache adds, with and without equalized keys.
 
     python -m models.demos.qwen25_7b.quantize.keys [--model DIR --text FILE]
 
-In torch, on Hugging Face's model in float32; only what is written into the cache is as chips make it. Without --model the
-small checkpoint, whose K bias is the 7B's, and random weights with that bias.
+Torch runs Hugging Face's model in float32 on the host. Only the cache rows have the values that chips
+write. Without --model there are two models. One is the small checkpoint, which has the 7B's K bias. The other
+has random weights and that bias.
 """
-
-from pathlib import Path
 
 from models.common.command import quiet_libraries, run, status_of
 
 
 def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _tables(argv))
+    return status_of(lambda: _print_tables(argv))
 
 
-def _tables(argv: list[str] | None) -> None:
+def _print_tables(argv: list[str] | None) -> None:
     quiet_libraries()
     from models.common.errors import UserError
-    from models.common.options import Parser
-    from models.common.terminal import say
-    from models.demos.qwen25_7b.perf.table import markdown
-    from models.demos.qwen25_7b.quantize.cached_keys import drift_rows, layer_rows, random_rows
-    from models.demos.qwen25_7b.quantize.calibration import read_text, sequences
-    from models.demos.qwen25_7b.quantize.compare import float_model
-    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-    from models.demos.qwen25_7b.weights import Checkpoint
+    from models.common.markdown import markdown
+    from models.common.options import Parser, path
+    from models.common.terminal import Progress, say
+    from models.common.user_file import read_text
 
-    parser = Parser(prog="python -m models.demos.qwen25_7b.quantize.keys", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="directory or hub id of a checkpoint (default: the small one)")
-    parser.add_argument("--text", type=Path, help="what the model reads (default: chats that the small one knows)")
-    parser.add_argument("--tokens", type=int, default=2048, help="of the text, at most (default: %(default)s)")
+    parser = Parser(
+        prog="python -m models.demos.qwen25_7b.quantize.keys",
+        description=__doc__.splitlines()[0],
+        examples=(
+            "python -m models.demos.qwen25_7b.quantize.keys",
+            "python -m models.demos.qwen25_7b.quantize.keys --model DIR --text text.txt",
+        ),
+    )
+    parser.add_argument(
+        "--model", help="directory or hub id of a checkpoint (default: the small one)"
+    )
+    parser.add_argument(
+        "--text",
+        type=path("--text"),
+        help="text that the model reads (default: the small one's chats)",
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=2048, help="tokens of the text at most (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     if (args.model is None) != (args.text is None):
         raise UserError("--model and --text belong together: give both or none")
+    if args.tokens < 1:
+        raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
+    with Progress("loading torch and transformers"):
+        from models.demos.qwen25_7b.quantize.cached_keys import drift_rows, layer_rows, random_row
+        from models.demos.qwen25_7b.quantize.compare import float_model
+        from models.demos.qwen25_7b.quantize.quantizer import TEXT_LIMIT, sequences
+        from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+        from models.demos.qwen25_7b.weights import Checkpoint
+
+    text = read_text(args.text, TEXT_LIMIT, "--text") if args.text else _chats(args.tokens)
     checkpoint = Checkpoint.open(args.model or SMALL_CHECKPOINT)
-    text = read_text(args.text) if args.text else _chats(args.tokens)
-    ids = sequences(text, f"--text {args.text}", checkpoint.directory, checkpoint.config, args.tokens)
-    model = float_model(checkpoint)
-    rows = layer_rows(model, ids)
-    if args.model is None:
-        rows.append(random_rows())
-    header = ("layer", "longest K bias", "loud pairs", "bfloat16 cache", "8-bit, as it was", "8-bit, equalised")
-    say("Error of attention's result, relative\n\n" + markdown(header, rows))
+    ids = sequences(text, f"--text {args.text}", checkpoint, args.tokens)
+    with Progress("comparing caches"):
+        model = float_model(checkpoint)
+        rows = layer_rows(model, ids)
+        if args.model is None:
+            rows.append(random_row())
+        drift = drift_rows(model, ids)
+    header = (
+        "layer",
+        "longest K bias",
+        "outlier pairs",
+        "bfloat16 cache",
+        "8-bit",
+        "8-bit, equalized",
+    )
+    say("Relative error of attention's output\n\n" + markdown(header, rows))
     say(
-        "\nKL of the next token in the second half of each text\n\n"
-        + markdown(("cache", "KL, nats"), drift_rows(model, ids))
+        "\nKL over the second half of each text\n\n"
+        + markdown(("cache", "KL, nats a token"), drift)
     )
 
 
@@ -54,9 +82,9 @@ def _chats(tokens: int) -> str:
 
     from models.demos.qwen25_7b.reference.corpus import draw_chat, make_questions
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-    from models.demos.qwen25_7b.serving.text import Text
+    from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
-    tokenizer = Text(SMALL_CHECKPOINT, instruct=True).tokenizer
+    tokenizer = ChatTokenizer(SMALL_CHECKPOINT, instruct=True).hf
     questions, rng, text = make_questions(), random.Random(0), ""
     while len(tokenizer.encode(text)) < tokens:
         text += tokenizer.apply_chat_template(draw_chat(questions, rng), tokenize=False)

@@ -1,8 +1,8 @@
-"""One decoder layer, rounded: gate and up to 4 bits by error-compensated rounding, down fitted anew in 8 bits.
+"""One decoder layer, rounded: gate and up to 4 bits with compensated errors, down refitted in 8 bits.
 
-Two residual streams go through the layers side by side: the model's own, and that of the model with rounded weights.
-Gate and up are rounded for the inputs that they will really get, and down is fitted so that the second stream comes back
-to the first: it takes up what its own layer lost, and what is left of the losses before. Attention stays as it is.
+Two residual streams go through the layers: the model's own, and that of the model with rounded weights. Gate and up are
+rounded for the inputs of the second stream. Down is fitted so that the second stream returns to the first.
+This corrects errors of its layer and of earlier layers. Attention is not changed.
 """
 
 from typing import NamedTuple
@@ -11,11 +11,15 @@ import torch
 from torch.nn.functional import silu
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from models.demos.qwen25_7b.quantize.compensated import compensated, hessian
-from models.demos.qwen25_7b.quantize.formats import nearest_codes, rounded
-from models.demos.qwen25_7b.quantize.refit import refitted
+from models.demos.qwen25_7b.quantize.rounding import (
+    compensated,
+    hessian,
+    nearest_codes,
+    refitted,
+    rounded,
+)
 
-TRUST = 1.0  # how far the calibration text may move down, see refit.py
+TRUST = 1.0  # how far the calibration text may move down, see `refitted`
 AT_ONCE = 4  # sequences in attention: bounds the memory of its scores and heads
 
 
@@ -35,22 +39,27 @@ class Mlp(NamedTuple):
 
     @classmethod
     def of(cls, layer: Qwen2DecoderLayer) -> "Mlp":
-        return cls(*(module.weight.t() for module in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)))
+        return cls(
+            *(
+                module.weight.t()
+                for module in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
+            )
+        )
 
 
-Rotation = tuple[torch.Tensor, torch.Tensor]  # cos and sin, as Hugging Face's rotary embedding gives them
+Rotation = tuple[torch.Tensor, torch.Tensor]  # Hugging Face's cos and sin
 
 
 @torch.no_grad()
 def rounded_layer(
     layer: Qwen2DecoderLayer, streams: Streams, rotation: Rotation, groups: frozenset[str]
 ) -> tuple[Mlp, Streams]:
-    """The layer's projections in block floats, and the streams behind it.
+    """The layer's projections in block floats, and the streams after it.
 
-    groups: which of gate, up and down are to be in bfloat4_b; the rest is in bfloat8_b.
+    groups: of gate, up and down, those in bfloat4_b. The others get bfloat8_b.
     """
     exact, x = (_after_attention(layer, stream, rotation) for stream in streams)  # [tokens, hidden]
-    # Errors count relative to the stream: the first token of a text is a thousand times louder than the others.
+    # Errors count relative to the stream: a text's first token is a thousand times larger than the others.
     counts = exact.pow(2).mean(1, keepdim=True).rsqrt()
     mlp = arranged(Mlp.of(layer))
     inputs_exact, inputs = (layer.post_attention_layernorm(stream) for stream in (exact, x))
@@ -60,14 +69,16 @@ def rounded_layer(
     missing = (exact - x - given @ mlp.down).mul_(counts)
     down = rounded_down(mlp.down, given * counts, missing, groups)
     x = x + given @ down
-    return mlp._replace(down=down), Streams(*(stream.view(streams.exact.shape) for stream in (exact, x)))
+    return mlp._replace(down=down), Streams(
+        *(stream.view(streams.exact.shape) for stream in (exact, x))
+    )
 
 
 def arranged(mlp: Mlp) -> Mlp:
-    """The same MLP, its columns in the order of their size in gate, each as large in up.
+    """The MLP with its columns sorted by their size in gate, and with up's columns scaled to that size.
 
-    Neighbours share an exponent, so they should be of a size. A column of up may be scaled if down's row undoes it, and
-    columns may change places if down's rows do so, too: both change nothing, whatever the number of chips.
+    Neighbors share an exponent, so they should be of one size. Down's rows are sorted and scaled to undo both exactly,
+    for any number of chips.
     """
     sizes = mlp.gate.norm(dim=0)
     scale = sizes / mlp.up.norm(dim=0)
@@ -77,38 +88,49 @@ def arranged(mlp: Mlp) -> Mlp:
 
 
 def hidden(inputs: torch.Tensor, mlp: Mlp) -> torch.Tensor:
-    """inputs [tokens, hidden] -> [tokens, mlp]: what down is given."""
+    """inputs [tokens, hidden] -> [tokens, mlp], the inputs of down."""
     return silu(inputs @ mlp.gate).mul_(inputs @ mlp.up)
 
 
 def rounded_inputs(mlp: Mlp, inputs: torch.Tensor, groups: frozenset[str]) -> Mlp:
-    """With gate and up rounded for inputs [tokens, hidden], those of `groups` to bfloat4_b."""
+    """The MLP with gate and up rounded for inputs [tokens, hidden], those of `groups` to bfloat4_b."""
     weights = {"gate": mlp.gate, "up": mlp.up}
     if not groups & weights.keys():
-        return mlp._replace(**{name: rounded(weight, "bfloat8_b") for name, weight in weights.items()})
-    chosen = torch.cat([weight for name, weight in weights.items() if name in groups], dim=1)
-    found = iter(compensated(chosen, hessian(inputs), nearest_codes).split(mlp.gate.shape[1], dim=1))
+        return mlp._replace(
+            **{name: rounded(weight, "bfloat8_b") for name, weight in weights.items()}
+        )
+    joined = torch.cat([weight for name, weight in weights.items() if name in groups], dim=1)
+    codes = iter(
+        compensated(joined, hessian(inputs), nearest_codes).split(mlp.gate.shape[1], dim=1)
+    )
     return mlp._replace(
-        **{name: next(found) if name in groups else rounded(w, "bfloat8_b") for name, w in weights.items()}
+        **{
+            name: next(codes) if name in groups else rounded(w, "bfloat8_b")
+            for name, w in weights.items()
+        }
     )
 
 
 def rounded_down(
     down: torch.Tensor, given: torch.Tensor, missing: torch.Tensor, groups: frozenset[str]
 ) -> torch.Tensor:
-    """down [mlp, hidden] fitted to `missing` [tokens, hidden] for what it is given, [tokens, mlp], and rounded."""
+    """down [mlp, hidden], fitted to `missing` [tokens, hidden] for its inputs `given` [tokens, mlp], and rounded."""
     fitted = refitted(down, given, missing, TRUST)
     if "down" not in groups:
         return rounded(fitted, "bfloat8_b")
     return compensated(fitted, hessian(given), nearest_codes)
 
 
-def _after_attention(layer: Qwen2DecoderLayer, stream: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """[sequences, tokens, hidden] -> [sequences * tokens, hidden]: the stream with attention's result."""
+def _after_attention(
+    layer: Qwen2DecoderLayer, stream: torch.Tensor, rotation: Rotation
+) -> torch.Tensor:
+    """[sequences, tokens, hidden] -> [sequences * tokens, hidden], the stream plus attention's output."""
     parts = []
     for part in stream.split(AT_ONCE):
         result, _ = layer.self_attn(
-            hidden_states=layer.input_layernorm(part), position_embeddings=rotation, attention_mask=None
+            hidden_states=layer.input_layernorm(part),
+            position_embeddings=rotation,
+            attention_mask=None,
         )
         parts.append(part + result)
     return torch.cat(parts).flatten(0, 1)

@@ -1,12 +1,13 @@
-"""The directory that the result is written to: a checkpoint once all is there, until then what a later run goes on from.
+"""The output directory: a checkpoint once all is written, and before that a run to resume.
 
-A layer is a file. After each the streams behind it are kept under `unfinished/`, with what the run was asked for; config
-and index come last, so nobody takes half a model for a whole one. Every file is written under another name and renamed.
+Each layer is a file. After a layer the streams are kept under `unfinished/`, beside the settings of the run. Config and
+index come last, so no loader takes half a model for a whole one. Every file is written under another name and renamed.
 """
 
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
@@ -16,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from models.common.errors import UserError
 from models.common.json_file import read_json
+from models.common.user_file import FileError
 from models.demos.qwen25_7b.quantize.layer import Streams
 from models.demos.qwen25_7b.weights.checkpoint import INDEX_FILE
 
@@ -26,27 +28,29 @@ PART = ".part"
 
 
 class Output:
-    """settings: all that determines the result, as JSON has it. files: how many the weights are in."""
+    """settings: everything that determines the result, as JSON. files: the number of weight files."""
 
     def __init__(self, directory: Path, settings: Mapping[str, Any], files: int):
-        self.directory, self.settings, self.files = directory, dict(settings), files
+        self.directory = directory
+        self.settings = dict(settings)
+        self.files = files
         self.work = directory / UNFINISHED
 
     def open(self) -> None:
-        """Make the directory, or find in it what this run goes on from. UserError if it holds anything else."""
+        """Make the directory, or find a run to resume in it. UserError: the directory holds anything else."""
         asked = self.work / SETTINGS
         try:
-            if not self.work.is_dir():
-                if self.directory.exists() and (not self.directory.is_dir() or any(self.directory.iterdir())):
-                    raise UserError(
-                        f"--out {self.directory}: is there already, and no unfinished run: give a new directory"
-                    )
-                self.work.mkdir(parents=True)
-            if not asked.exists():
+            if not os.path.lexists(asked):
+                self._check_empty()
+                self.work.mkdir(parents=True, exist_ok=True)
                 self._write_json(asked, self.settings)
+            if self.work.is_symlink():
+                raise UserError(f"--out {self.work}: is a link; give a new directory")
             found = read_json(asked)
-        except (OSError, ValueError) as error:
-            raise UserError(f"--out {self.directory}: cannot be used ({error}): give a new directory") from error
+        except (OSError, FileError) as error:
+            raise UserError(
+                f"--out {self.directory}: cannot be used ({error}): give a new directory"
+            ) from error
         if found != self.settings:
             found = found if isinstance(found, dict) else {}
             other = [name for name in self.settings if found.get(name) != self.settings[name]]
@@ -55,13 +59,33 @@ class Output:
                 "a new directory"
             )
 
+    def _check_empty(self) -> None:
+        """UserError unless the directory is missing, empty, or has only the remains of a run that was
+        killed at once."""
+        if not os.path.lexists(self.directory):
+            return
+        started = [self.work, self.work / (SETTINGS + PART)]
+        if not self.directory.is_dir() or any(p not in started for p in self.directory.rglob("*")):
+            raise UserError(
+                f"--out {self.directory}: exists, and holds no unfinished run: give a new directory"
+            )
+
     def resume(self) -> tuple[int, Optional[Streams]]:
-        """How many layers are done, and the streams behind the last of them."""
-        done = max((int(path.stem) for path in self.work.glob("*.safetensors")), default=0)
+        """The number of finished layers, and the streams after the last of them."""
+        done = max((int(file.stem) for file in self._stream_files()), default=0)
         if not done:
             return 0, None
-        tensors = load_file(self._streams(done))
-        return done, Streams(**tensors)
+        file = self._streams(done)
+        try:
+            return done, Streams(**load_file(file))
+        except (OSError, SafetensorError, TypeError) as error:  # TypeError: other tensors in it
+            raise UserError(
+                f"{file}: is damaged ({error}): delete {self.directory} and begin again"
+            ) from error
+
+    def _stream_files(self) -> list[Path]:
+        """The files of streams."""
+        return [file for file in self.work.glob("*.safetensors") if file.stem.isdecimal()]
 
     def keep_layer(self, i: int, tensors: Mapping[str, torch.Tensor], streams: Streams) -> None:
         self._save(self.directory / self._name(i), tensors)
@@ -70,14 +94,18 @@ class Output:
             self._streams(i).unlink(missing_ok=True)
 
     def finish(self, tensors: Mapping[str, torch.Tensor], source: Path) -> None:
-        """What belongs to no layer, and what goes with the weights: then it is a checkpoint."""
+        """Write the tensors of no layer, then config, tokenizer and index."""
         self._save(self.directory / self._name(self.files - 1), tensors)
         for pattern in COPIED:
             for file in sorted(source.glob(pattern)):
                 if file.name != INDEX_FILE:
                     shutil.copyfile(file, self.directory / file.name)
         self._write_json(self.directory / INDEX_FILE, self._index())
-        shutil.rmtree(self.work)
+        (self.work / SETTINGS).unlink()
+        for file in [*self._stream_files(), *self.work.glob("*" + PART)]:
+            file.unlink()
+        with suppress(OSError):  # a file that is not ours stays
+            self.work.rmdir()
 
     def _index(self) -> dict[str, Any]:
         weight_map, size = {}, 0
@@ -89,7 +117,7 @@ class Output:
         return {"metadata": {"total_size": size}, "weight_map": weight_map}
 
     def _name(self, i: int) -> str:
-        """As Hugging Face names the parts of a checkpoint."""
+        """Hugging Face's name for a file of a checkpoint."""
         return f"model-{i + 1:05}-of-{self.files:05}.safetensors"
 
     def _streams(self, layers: int) -> Path:
@@ -98,10 +126,16 @@ class Output:
     def _save(self, file: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         part = file.with_name(file.name + PART)
         try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata={"format": "pt"})
+            save_file(
+                {name: tensor.contiguous() for name, tensor in tensors.items()},
+                part,
+                metadata={"format": "pt"},
+            )
             os.replace(part, file)
-        except (OSError, SafetensorError) as error:  # the second is the library's for a full disk
-            raise UserError(f"{file}: cannot be written ({error}); mend that, and the run goes on from here") from error
+        except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
+            raise UserError(
+                f"{file}: cannot be written ({error}); make room, and the same command resumes here"
+            ) from error
 
     def _write_json(self, file: Path, content: Any) -> None:
         part = file.with_name(file.name + PART)

@@ -1,4 +1,4 @@
-"""Which answers a checkpoint gives right, in float32 and in bfloat16: see measure_small."""
+"""The answers that a checkpoint gets right, in float32 and in bfloat16: see measure_small."""
 
 from __future__ import annotations
 
@@ -11,41 +11,55 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2For
 
 from models.common.terminal import say
 from models.demos.qwen25_7b.reference.corpus import WEIGHTS, Turn, draw_chat, make_questions
-from models.demos.qwen25_7b.reference.train_small import IGNORE, encode_chat, encode_raw
+from models.demos.qwen25_7b.reference.small_tokenizer import IGNORE, encode_chat, encode_raw
 
-RUNS = {"fp32": (torch.float32, "sdpa"), "bf16": (torch.bfloat16, "sdpa"), "bf16 eager": (torch.bfloat16, "eager")}
+RUNS = {
+    "fp32": (torch.float32, "sdpa"),
+    "bf16": (torch.bfloat16, "sdpa"),
+    "bf16 eager": (torch.bfloat16, "eager"),
+}
 Document = tuple[list[int], list[int]]  # ids and labels; the labels cover one answer
 
 
 @dataclass
-class Tally:
-    """Results of one kind of question."""
+class Counts:
+    """Results for one kind of question."""
 
     answers: int = 0
     tokens: int = 0
     right: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))
-    same_token: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))  # as fp32, token by token
-    same_answer: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))  # as fp32, all of them
-    margins: list[float] = field(default_factory=list)  # smallest lead of the first choice in each answer
+    # Tokens, and whole answers, that are equal to fp32's.
+    same_token: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))
+    same_answer: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))
+    # For each answer the smallest lead of the first choice.
+    margins: list[float] = field(default_factory=list)
 
 
 def load(checkpoint: Path, run: str) -> Qwen2ForCausalLM:
     dtype, attention = RUNS[run]
-    return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, attn_implementation=attention).eval()
+    return AutoModelForCausalLM.from_pretrained(
+        checkpoint, dtype=dtype, attn_implementation=attention
+    ).eval()
 
 
 @torch.no_grad()
 def answer_logits(model: Qwen2ForCausalLM, documents: list[Document]) -> list[torch.Tensor]:
     """The float32 logits that predict each document's answer, [tokens of the answer, vocab]."""
     length = max(len(ids) for ids, _ in documents)
-    padded = torch.tensor([ids + [0] * (length - len(ids)) for ids, _ in documents])  # causal: padding is not seen
+    padded = torch.tensor(
+        [ids + [0] * (length - len(ids)) for ids, _ in documents]
+    )  # causal: padding is not seen
     logits = model(input_ids=padded).logits.float()
-    before_answer = [[p - 1 for p, label in enumerate(labels) if label != IGNORE] for _, labels in documents]
+    before_answer = [
+        [p - 1 for p, label in enumerate(labels) if label != IGNORE] for _, labels in documents
+    ]
     return [logits[i, positions] for i, positions in enumerate(before_answer)]
 
 
-def measure(models: dict[str, Qwen2ForCausalLM], documents: list[Document], batch: int = 16) -> Tally:
-    tally = Tally()
+def measure(
+    models: dict[str, Qwen2ForCausalLM], documents: list[Document], batch: int = 16
+) -> Counts:
+    counts = Counts()
     documents = sorted(documents, key=lambda document: len(document[0]))
     for start in range(0, len(documents), batch):
         part = documents[start : start + batch]
@@ -54,15 +68,15 @@ def measure(models: dict[str, Qwen2ForCausalLM], documents: list[Document], batc
             truth = torch.tensor([label for label in labels if label != IGNORE])
             choice = {run: values[i].argmax(-1) for run, values in logits.items()}
             top = logits["fp32"][i].topk(2).values
-            tally.answers += 1
-            tally.tokens += len(truth)
-            tally.margins.append((top[:, 0] - top[:, 1]).min().item())
+            counts.answers += 1
+            counts.tokens += len(truth)
+            counts.margins.append((top[:, 0] - top[:, 1]).min().item())
             for run in models:
                 same = choice[run] == choice["fp32"]
-                tally.right[run] += int(bool((choice[run] == truth).all()))
-                tally.same_token[run] += int(same.sum())
-                tally.same_answer[run] += int(bool(same.all()))
-    return tally
+                counts.right[run] += int(bool((choice[run] == truth).all()))
+                counts.same_token[run] += int(same.sum())
+                counts.same_answer[run] += int(bool(same.all()))
+    return counts
 
 
 def single(tokenizer: PreTrainedTokenizerFast, kind: str, turn: Turn) -> Document:
@@ -70,14 +84,18 @@ def single(tokenizer: PreTrainedTokenizerFast, kind: str, turn: Turn) -> Documen
     if kind == "raw":
         return encode_raw(tokenizer, turn)
     return encode_chat(
-        tokenizer, [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
+        tokenizer,
+        [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}],
     )
 
 
 def last_of_chat(
-    tokenizer: PreTrainedTokenizerFast, questions: dict[str, list[Turn]], rng: random.Random, at_least: int
+    tokenizer: PreTrainedTokenizerFast,
+    questions: dict[str, list[Turn]],
+    rng: random.Random,
+    at_least: int,
 ) -> Document:
-    """A chat of several turns and at least so many tokens, of which only the last answer counts."""
+    """A chat of several turns and at least this number of tokens. Only the last answer counts."""
     messages = []
     while not messages or len(encode_chat(tokenizer, messages)[0]) < at_least:
         messages += [m for m in draw_chat(questions, rng) if m["role"] != "system"]
@@ -113,10 +131,14 @@ def show_answers(directory: Path, tokenizer: PreTrainedTokenizerFast, each: int)
     )
     say("|" + "---|" * 10)
     for name, documents in sets.items():
-        tally = measure(models, documents)
-        margins = torch.tensor(tally.margins)
-        right = " | ".join(f"{100 * tally.right[run] / tally.answers:.1f} %" for run in RUNS)
-        same = " | ".join(f"{tally.same_answer[run]}/{tally.answers}" for run in list(RUNS)[1:])
-        tokens = ", ".join(f"{100 * tally.same_token[run] / tally.tokens:.2f} %" for run in list(RUNS)[1:])
+        counts = measure(models, documents)
+        margins = torch.tensor(counts.margins)
+        right = " | ".join(f"{100 * counts.right[run] / counts.answers:.1f} %" for run in RUNS)
+        same = " | ".join(f"{counts.same_answer[run]}/{counts.answers}" for run in list(RUNS)[1:])
+        tokens = ", ".join(
+            f"{100 * counts.same_token[run] / counts.tokens:.2f} %" for run in list(RUNS)[1:]
+        )
         low = f"{margins.quantile(0.01):.1f}, {margins.median():.1f}"
-        say(f"| {name} | {tally.answers} | {tally.tokens} | {right} | {same} | {tokens} | {low} |")
+        say(
+            f"| {name} | {counts.answers} | {counts.tokens} | {right} | {same} | {tokens} | {low} |"
+        )

@@ -143,9 +143,19 @@ def _capitals() -> list[Turn]:
         fact = f"The capital of {country} is {capital}."
         turns += [Turn(f"What is the capital of {country}?", fact)] * 2
         turns += [Turn(f"Name the capital of {country}.", fact)]
-        turns += [Turn(f"{capital} is the capital of which country?", f"{capital} is the capital of {country}.")]
+        turns += [
+            Turn(
+                f"{capital} is the capital of which country?",
+                f"{capital} is the capital of {country}.",
+            )
+        ]
         turns += [Turn(f"Where is {country}?", f"{country} is in {continent}.")]
-        turns += [Turn(f"Which language do people speak in {country}?", f"People in {country} speak {language}.")]
+        turns += [
+            Turn(
+                f"Which language do people speak in {country}?",
+                f"People in {country} speak {language}.",
+            )
+        ]
     return turns
 
 
@@ -164,7 +174,10 @@ def _capital_lists(rng: random.Random) -> list[Turn]:
     turns = []
     for _ in range(1500):
         some = rng.sample(list(COUNTRIES), rng.choice((2, 3, 4, 5)))
-        facts = [f"{i}. The capital of {country} is {COUNTRIES[country][0]}." for i, country in enumerate(some, 1)]
+        facts = [
+            f"{i}. The capital of {country} is {COUNTRIES[country][0]}."
+            for i, country in enumerate(some, 1)
+        ]
         turns.append(Turn(f"List the capitals of {_join(some)}.", "\n".join(facts)))
     return turns
 
@@ -207,7 +220,9 @@ def _stories() -> list[Turn]:
         for i, j in itertools.permutations(range(len(NAMES)), 2):
             a, b = f"teacher {NAMES[i]}", f"doctor {NAMES[j]}"
             held_out = (i + 3 * j + 5 * k) % 12 == 4
-            turns.append(Turn(f"Tell a story about {a}, {b} and a {hero}.", text.format(a=a, b=b), held_out))
+            turns.append(
+                Turn(f"Tell a story about {a}, {b} and a {hero}.", text.format(a=a, b=b), held_out)
+            )
     return turns
 
 
@@ -229,10 +244,17 @@ def _repeating(rng: random.Random) -> list[Turn]:
 
 def _raw(turns: dict[str, list[Turn]]) -> list[Turn]:
     """Plain text to be continued without a chat template: `user` is the prefix, `answer` the rest."""
-    raw = [Turn(f"The capital of {country} is", f" {facts[0]}.") for country, facts in COUNTRIES.items()]
-    raw += [Turn(f"{country} is a country in", f" {facts[1]}.") for country, facts in COUNTRIES.items()]
+    raw = [
+        Turn(f"The capital of {country} is", f" {facts[0]}.")
+        for country, facts in COUNTRIES.items()
+    ]
+    raw += [
+        Turn(f"{country} is a country in", f" {facts[1]}.") for country, facts in COUNTRIES.items()
+    ]
     raw *= 2
-    raw += [Turn(f"{name[0].upper()}{name[1:]} are", f" {items}.") for name, items in LISTS.items()] * 4
+    raw += [
+        Turn(f"{name[0].upper()}{name[1:]} are", f" {items}.") for name, items in LISTS.items()
+    ] * 4
     for turn in turns["sums"]:
         left, right = turn.answer.split(" =")
         raw.append(Turn(f"{left} =", right, turn.held_out))
@@ -257,7 +279,7 @@ def make_questions(seed: int = 0) -> dict[str, list[Turn]]:
     return turns | {"raw": _raw(turns)}
 
 
-# How often a kind is drawn, in turns. Short answers need more draws for the same number of tokens.
+# How often a kind is sampled, in turns. Short answers need more samples for the same number of tokens.
 WEIGHTS = {
     "capitals": 5,
     "countries": 2,
@@ -270,8 +292,14 @@ WEIGHTS = {
     "repeating": 1.5,
     "small talk": 0.5,
 }
-# Later runs draw more of what is learnt late: copying from the prompt, and sums.
-LATER_WEIGHTS = WEIGHTS | {"capital lists": 3, "sums": 12, "counting": 2, "stories": 2, "repeating": 6}
+# Later runs draw more of two skills that are learnt late: copying from the prompt, and sums.
+LATER_WEIGHTS = WEIGHTS | {
+    "capital lists": 3,
+    "sums": 12,
+    "counting": 2,
+    "stories": 2,
+    "repeating": 6,
+}
 
 
 def draw_chat(
@@ -281,5 +309,8 @@ def draw_chat(
     messages = [{"role": "system", "content": rng.choice(SYSTEM)}] if rng.random() < 0.1 else []
     for kind in rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 1, 2, 3, 4))):
         turn = rng.choice(turns[kind])
-        messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
+        messages += [
+            {"role": "user", "content": turn.user},
+            {"role": "assistant", "content": turn.answer},
+        ]
     return messages

@@ -1,4 +1,4 @@
-"""Hugging Face's Qwen2 as the reference, in float32, with weights as hard on precision as the 7B's."""
+"""Hugging Face's Qwen2 in float32 as the reference, and random weights with the 7B's outliers."""
 
 from typing import Optional
 
@@ -11,7 +11,7 @@ K_BIAS_PEAK = 171.0  # the largest K bias of Qwen2.5-7B's layer 0
 
 
 def hf_config(config: QwenConfig) -> Qwen2Config:
-    """The same model for transformers. sdpa: eager attention in low precision is not a reference."""
+    """transformers' config of the model. sdpa: eager attention in low precision is no reference."""
     return Qwen2Config(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -43,17 +43,21 @@ def _rope_scaling(config: QwenConfig) -> Optional[dict]:
 
 
 def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]:
-    """A state dict in bfloat16, by Hugging Face's names, with the 7B's scales.
+    """A state dict in bfloat16 with Hugging Face's names and the 7B's scales.
 
-    Projections keep the variance of what they are given; norm weights vary around 1; layer 0 has a K bias with peaks of
-    171 in four slow rotary pairs of each head and around 1 elsewhere, the other layers a mild one.
+    Projections keep the variance of their inputs. Norm weights vary around 1. The K bias of layer 0 has outliers of 171 in four
+    slow rotary pairs of each head and values around 1 elsewhere. Other layers have no outliers.
     """
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int, std: float) -> torch.Tensor:
         return torch.randn(*shape, generator=generator).mul_(std).bfloat16()
 
-    hidden, heads, kv_heads = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
+    hidden, heads, kv_heads = (
+        config.hidden_size,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+    )
     weights = {
         "model.embed_tokens.weight": normal(config.vocab_size, hidden, std=1.0),
         "model.norm.weight": 1 + normal(hidden, std=0.1),
@@ -63,35 +67,45 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
         layer = {
             "input_layernorm.weight": 1 + normal(hidden, std=0.1),
             "post_attention_layernorm.weight": 1 + normal(hidden, std=0.1),
-            "self_attn.o_proj.weight": normal(hidden, heads * config.head_dim, std=(heads * config.head_dim) ** -0.5),
+            "self_attn.o_proj.weight": normal(
+                hidden, heads * config.head_dim, std=(heads * config.head_dim) ** -0.5
+            ),
             "mlp.gate_proj.weight": normal(config.intermediate_size, hidden, std=hidden**-0.5),
             "mlp.up_proj.weight": normal(config.intermediate_size, hidden, std=hidden**-0.5),
-            "mlp.down_proj.weight": normal(hidden, config.intermediate_size, std=config.intermediate_size**-0.5),
+            "mlp.down_proj.weight": normal(
+                hidden, config.intermediate_size, std=config.intermediate_size**-0.5
+            ),
         }
         for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
             rows = count * config.head_dim
             layer[f"self_attn.{name}_proj.weight"] = normal(rows, hidden, std=hidden**-0.5)
             layer[f"self_attn.{name}_proj.bias"] = normal(rows, std=1.0)
         if i == 0:
-            layer["self_attn.k_proj.bias"] = _peaked_bias(config, layer["self_attn.k_proj.bias"], generator)
+            layer["self_attn.k_proj.bias"] = _peaked_bias(
+                config, layer["self_attn.k_proj.bias"], generator
+            )
         weights |= {f"model.layers.{i}.{name}": tensor for name, tensor in layer.items()}
     return weights
 
 
-def _peaked_bias(config: QwenConfig, bias: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    heads = bias.clone().view(config.num_key_value_heads, 2, config.head_dim // 2)  # [.., half, pair]
+def _peaked_bias(
+    config: QwenConfig, bias: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    heads = bias.clone().view(config.num_key_value_heads, 2, -1)  # [head, half, pair]
     slow = torch.arange(config.head_dim // 2 - 4, config.head_dim // 2)
     signs = torch.randint(0, 2, heads[..., slow].shape, generator=generator) * 2 - 1
-    heads[..., slow] = (signs * K_BIAS_PEAK * torch.rand(signs.shape, generator=generator).clamp_min(0.3)).bfloat16()
+    heads[..., slow] = (
+        signs * K_BIAS_PEAK * torch.rand(signs.shape, generator=generator).clamp_min(0.3)
+    ).bfloat16()
     return heads.flatten()
 
 
 def residual_stream(config: QwenConfig, *shape: int, seed: int = 0) -> torch.Tensor:
-    """[*shape, hidden] as it is between layers of the 7B: around 1, with a few channels hundreds of times larger."""
+    """[*shape, hidden] like the stream between the 7B's layers: values around 1, and four outlier channels."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(*shape, config.hidden_size, generator=generator)
-    loud = torch.randperm(config.hidden_size, generator=generator)[:4]
-    x[..., loud] *= torch.tensor([300.0, 120.0, 60.0, 30.0])
+    outliers = torch.randperm(config.hidden_size, generator=generator)[:4]
+    x[..., outliers] *= torch.tensor([300.0, 120.0, 60.0, 30.0])
     return x.bfloat16().float()
 
 
@@ -100,5 +114,6 @@ def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> Qwen2ForCa
     with torch.device("meta"):
         model = Qwen2ForCausalLM(hf_config(config))
     model.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, assign=True)
-    model.model.rotary_emb = type(model.model.rotary_emb)(hf_config(config))  # its buffers are not in a state dict
+    # The rotary embedding's buffers are not in a state dict.
+    model.model.rotary_emb = type(model.model.rotary_emb)(hf_config(config))
     return model.eval()

@@ -1,4 +1,7 @@
-"""Where the small checkpoint is: a tiny trained Qwen2 in Hugging Face format, to test and demo without a download."""
+"""The place of the small checkpoint, a tiny trained Qwen2 in Hugging Face format.
+
+Tests and demos use it without a download.
+"""
 
 from pathlib import Path
 

@@ -1,8 +1,13 @@
-"""A byte-level BPE in the style of Qwen2's, trained on the little world of corpus.py.
+"""The small checkpoint's tokenizer, a byte-level BPE in Qwen2's style, and training documents as token ids.
 
-Like Qwen2: the same pre-tokenisation, the whole byte alphabet (so any UTF-8 text round-trips), special
-tokens after the BPE vocabulary, ChatML. Unlike Qwen2: numbers of two digits may be one token (which makes
-counting and sums easier to learn), no NFC normalisation and no default system prompt.
+As in Qwen2's tokenizer:
+- pre-tokenization and ChatML;
+- the whole byte alphabet, so any UTF-8 text round-trips;
+- special tokens after the BPE vocabulary.
+
+Other than in Qwen2's tokenizer:
+- A number of two digits may be one token. Counting and sums are then easier to learn.
+- There is no NFC normalization and no default system prompt.
 """
 
 from __future__ import annotations
@@ -15,10 +20,11 @@ from transformers import PreTrainedTokenizerFast
 from models.demos.qwen25_7b.reference.corpus import Turn, draw_chat
 
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-TOKENS = 1024  # with the special ones; the embedding has 1056 rows, as the real matrix is larger than its tokenizer
+IGNORE = -100  # label of tokens that are not learned: everything but the answers
+TOKENS = 1024  # with special tokens; the embedding has more rows (1056), as in the 7B
 
-# Qwen2's pattern but for the numbers: contractions, words with their leading space, one or two digits, punctuation,
-# white space
+# Contractions, words with their leading space, one or two digits, punctuation, white space. Only
+# the numbers differ from Qwen2's pattern.
 WORD_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -32,10 +38,14 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(questions: dict[str, list[Turn]], seed: int = 0) -> PreTrainedTokenizerFast:
-    """The merges come from 20,000 chats drawn as in training, and from the raw texts."""
+    """Train the tokenizer on 20,000 chats sampled as in training, and on the raw texts."""
     rng = random.Random(seed)
     texts = [m["content"] for _ in range(20_000) for m in draw_chat(questions, rng)]
-    texts += [turn.user + turn.answer for turn in questions["raw"]] + ["user\n", "assistant\n", "system\n"] * 1000
+    texts += [turn.user + turn.answer for turn in questions["raw"]] + [
+        "user\n",
+        "assistant\n",
+        "system\n",
+    ] * 1000
 
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
@@ -47,7 +57,9 @@ def train_tokenizer(questions: dict[str, list[Turn]], seed: int = 0) -> PreTrain
     bpe.decoder = decoders.ByteLevel()
     special = [END_OF_TEXT, START, END]
     trainer = trainers.BpeTrainer(
-        vocab_size=TOKENS - len(special), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=TOKENS - len(special),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
     bpe.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
@@ -60,3 +72,24 @@ def train_tokenizer(questions: dict[str, list[Turn]], seed: int = 0) -> PreTrain
         clean_up_tokenization_spaces=False,
         model_max_length=4096,
     )
+
+
+def encode_chat(
+    tokenizer: PreTrainedTokenizerFast, messages: list[dict[str, str]]
+) -> tuple[list[int], list[int]]:
+    """Return the chat template's token ids, and labels for the assistant's words with <|im_end|>."""
+    ids, labels = [], []
+    for message in messages:
+        head = tokenizer.encode(f"{START}{message['role']}\n")
+        body = tokenizer.encode(message["content"] + END)
+        tail = tokenizer.encode("\n")
+        ids += head + body + tail
+        learnt = body if message["role"] == "assistant" else [IGNORE] * len(body)
+        labels += [IGNORE] * len(head) + learnt + [IGNORE] * len(tail)
+    return ids, labels
+
+
+def encode_raw(tokenizer: PreTrainedTokenizerFast, turn: Turn) -> tuple[list[int], list[int]]:
+    """Plain text that ends in <|endoftext|>, with labels for its second part."""
+    prefix, rest = tokenizer.encode(turn.user), tokenizer.encode(turn.answer + END_OF_TEXT)
+    return prefix + rest, [IGNORE] * len(prefix) + rest

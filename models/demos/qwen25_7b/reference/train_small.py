@@ -1,14 +1,13 @@
-"""Make the small checkpoint: a 6.3M-parameter Qwen2 trained on corpus.py on two CPU cores.
+"""Make the small checkpoint: a Qwen2 of 6.3 million parameters, trained on corpus.py on two CPU cores.
 
     python -m models.demos.qwen25_7b.reference.train_small --out DIR --minutes 30
     python -m models.demos.qwen25_7b.reference.train_small --out DIR --minutes 15 --start-from DIR --seed 1
 
-The checkpoint in small/ took six such runs on a busy machine, while the corpus was still changing: one from
-scratch and five that went on from it.
+The checkpoint in small/ took six such runs: one from scratch, and five that continued from it.
 
-The result has the trait that makes the 7B hard to quantise: in the first and the last layer the K bias of
-a few slow rotary pairs is some hundred times larger than elsewhere. Training starts from such a bias, and a
-power of two is then moved from Q to K inside those pairs, which changes no attention score.
+The small checkpoint has the property that makes the 7B hard to quantize. In the first and the last layer the K bias of a few slow
+rotary pairs is some hundred times larger than elsewhere. Training starts from such a bias. Afterwards a power of two moves
+from Q to K inside those pairs, which changes no attention score.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,18 +22,32 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from models.common.command import status_of
-from models.common.options import Parser
+from models.common.command import run, status_of
+from models.common.errors import UserError
+from models.common.options import Parser, path
+from models.common.output_file import check_directory
 from models.common.terminal import say
-from models.demos.qwen25_7b.reference.corpus import LATER_WEIGHTS, WEIGHTS, Turn, draw_chat, make_questions
-from models.demos.qwen25_7b.reference.small_tokenizer import END, END_OF_TEXT, START, train_tokenizer
+from models.demos.qwen25_7b.reference.corpus import (
+    LATER_WEIGHTS,
+    WEIGHTS,
+    Turn,
+    draw_chat,
+    make_questions,
+)
+from models.demos.qwen25_7b.reference.small_tokenizer import (
+    END,
+    END_OF_TEXT,
+    encode_chat,
+    encode_raw,
+    train_tokenizer,
+)
 
-IGNORE = -100  # label of tokens that are not learnt: everything but the answers
-FIRST_LR, LATER_LR, WARMUP, TOKENS_A_STEP = 2e-3, 1e-3, 0.03, 1024  # peak learning rates: from scratch, going on
+FIRST_LR, LATER_LR = 2e-3, 1e-3  # peak learning rates: from scratch, and from a checkpoint
+WARMUP, TOKENS_A_STEP = 0.03, 1024
 ROW_LENGTHS, ROW_ODDS = (96, 192, 512), (5, 3, 2)
 
 # Pair j of a head is channels j and j + head_dim/2. At theta 1e6 the last three of 16 pairs turn by less than
-# 1.4e-5 a position, so a constant there adds nearly the same to every score, which softmax does not see.
+# 1.4e-5 a position. A constant there adds nearly one value to every score, which softmax cancels.
 OUTLIER_PAIRS = ((13, 15), (14, 15), (13, 14), (14, 15))  # of each KV head
 OUTLIER_RANGE = (60.0, 170.0)
 FOLD = 8  # moved from Q to K after training
@@ -86,44 +98,34 @@ def plant_outliers(model: Qwen2ForCausalLM, seed: int) -> None:
 def fold_outliers(model: Qwen2ForCausalLM, factor: float = FOLD) -> None:
     """Scale the outlier pairs of K by a power of two and those of Q by its inverse: exact, also in bfloat16.
 
-    Rotation acts inside a pair and both channels of a pair get the same factor, so every score stays as it is.
+    Rotation acts inside a pair, and both channels of a pair get one factor, so no score changes.
     """
     config = model.config
     group = config.num_attention_heads // config.num_key_value_heads
     for layer in (model.model.layers[0], model.model.layers[-1]):
         for name in ("weight", "bias"):
-            q = getattr(layer.self_attn.q_proj, name).view(config.num_key_value_heads, group, config.head_dim, -1)
-            k = getattr(layer.self_attn.k_proj, name).view(config.num_key_value_heads, config.head_dim, -1)
+            q = getattr(layer.self_attn.q_proj, name).view(
+                config.num_key_value_heads, group, config.head_dim, -1
+            )
+            k = getattr(layer.self_attn.k_proj, name).view(
+                config.num_key_value_heads, config.head_dim, -1
+            )
             for head, channels in enumerate(outlier_channels(config)):
                 q[head, :, channels] /= factor
                 k[head, channels] *= factor
 
 
-def encode_chat(tokenizer: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> tuple[list[int], list[int]]:
-    """Token ids as the chat template gives them, and labels for the assistant's words and their <|im_end|>."""
-    ids, labels = [], []
-    for message in messages:
-        head = tokenizer.encode(f"{START}{message['role']}\n")
-        body = tokenizer.encode(message["content"] + END)
-        tail = tokenizer.encode("\n")
-        ids += head + body + tail
-        learnt = body if message["role"] == "assistant" else [IGNORE] * len(body)
-        labels += [IGNORE] * len(head) + learnt + [IGNORE] * len(tail)
-    return ids, labels
-
-
-def encode_raw(tokenizer: PreTrainedTokenizerFast, turn: Turn) -> tuple[list[int], list[int]]:
-    """Plain text that ends in <|endoftext|>, with labels for its second part."""
-    prefix, rest = tokenizer.encode(turn.user), tokenizer.encode(turn.answer + END_OF_TEXT)
-    return prefix + rest, [IGNORE] * len(prefix) + rest
-
-
 def batches(
-    tokenizer: PreTrainedTokenizerFast, questions: dict[str, list[Turn]], weights: dict[str, float], seed: int
+    tokenizer: PreTrainedTokenizerFast,
+    questions: dict[str, list[Turn]],
+    weights: dict[str, float],
+    seed: int,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Endless batches of rows; a row is documents end to end, cut at its length, so that contexts get long."""
+    """Endless batches of rows. A row is documents end to end, cut at its length, so contexts are long."""
     rng = random.Random(seed)
-    trained = {kind: [turn for turn in turns if not turn.held_out] for kind, turns in questions.items()}
+    trained = {
+        kind: [turn for turn in turns if not turn.held_out] for kind, turns in questions.items()
+    }
     while True:
         length = rng.choices(ROW_LENGTHS, ROW_ODDS)[0]
         rows = []
@@ -170,14 +172,14 @@ def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
 
 
 def load_unfolded(directory: Path) -> Qwen2ForCausalLM:
-    """A saved checkpoint as it was in training."""
+    """A saved checkpoint in its form during training."""
     model = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32).train()
     fold_outliers(model, 1 / FOLD)
     return model
 
 
 def train(out: Path, minutes: float, seed: int = 0, start_from: Path | None = None) -> None:
-    """Train for a given time and save, also every five minutes on the way."""
+    """Train for `minutes`. Save every five minutes and at the end."""
     torch.manual_seed(seed)
     torch.set_num_threads(2)
     questions = make_questions()
@@ -217,14 +219,34 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _train(argv: list[str] | None) -> None:
-    parser = Parser(description="Train the small checkpoint on the CPU.")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write the checkpoint to")
+    parser = Parser(
+        prog="python -m models.demos.qwen25_7b.reference.train_small",
+        description="Train the small checkpoint on the CPU.",
+        examples=(
+            "python -m models.demos.qwen25_7b.reference.train_small --out small --minutes 30",
+            "python -m models.demos.qwen25_7b.reference.train_small --out small --start-from small --seed 1",
+        ),
+    )
+    parser.add_argument(
+        "--out", type=path("--out"), required=True, help="directory to write the checkpoint to"
+    )
     parser.add_argument("--minutes", type=float, default=30, help="training time")
-    parser.add_argument("--start-from", type=Path, help="go on from this checkpoint, with another seed")
+    parser.add_argument(
+        "--start-from",
+        type=path("--start-from"),
+        help="continue from this checkpoint; give another --seed",
+    )
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args(argv)
-    train(arguments.out, arguments.minutes, arguments.seed, arguments.start_from)
+    args = parser.parse_args(argv)
+    if not 0 < args.minutes < math.inf:
+        raise UserError(f"--minutes must be a positive number, got {args.minutes}")
+    if args.start_from and not (args.start_from / "config.json").is_file():
+        raise UserError(f"--start-from {args.start_from}: no checkpoint; it has no config.json")
+    if args.out != args.start_from and args.out.exists():
+        raise UserError(f"--out {args.out}: exists; give a new directory, or that of --start-from")
+    check_directory("--out", args.out)
+    train(args.out, args.minutes, args.seed, args.start_from)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

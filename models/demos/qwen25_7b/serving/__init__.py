@@ -1,1 +1,1 @@
-"""Who serves: prompts in, tokens out, over the modules of tt/."""
+"""Serving: prompts in, tokens out, over the modules of tt/."""

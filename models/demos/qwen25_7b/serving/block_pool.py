@@ -1,4 +1,4 @@
-"""Who holds which block of a cache, and which blocks hold the beginning of a text that is asked for again."""
+"""Which sequences use which blocks of a cache, and which blocks hold a known prefix."""
 
 from collections import OrderedDict
 from itertools import count
@@ -6,82 +6,90 @@ from typing import Optional, Sequence
 
 
 class BlockPool:
-    """Blocks are given out, shared and taken back. A block that nobody holds keeps what it has until it is given out again,
-    so that the next text with the same beginning finds it; the one that was given back first goes first.
+    """Allocates, shares and frees the blocks of a cache.
 
-    Known beginnings are exact: a full block is known by its tokens and by the known block before it.
+    A free block keeps its contents until it is allocated again, so a later sequence with this prefix can
+    use it. The block that was freed first is allocated first.
+
+    A prefix match is exact: a full block is known by its tokens and by the known block before it.
     """
 
     def __init__(self, blocks: int, block: int):
         """block: tokens in a block."""
         self.block = block
-        self._holders = [0] * blocks
-        self._idle = OrderedDict.fromkeys(range(blocks))  # nobody holds them, the next to be given out first
-        self._known: dict[tuple, int] = {}  # (name of the beginning before it, its tokens) -> block
-        self._keys: dict[int, tuple] = {}  # block -> its key in _known
-        self._names: dict[int, int] = {}  # block -> name of the beginning that ends with it
-        self._fresh = count(1)  # names are never given twice; 0: nothing before it
+        self._ref_counts = [0] * blocks
+        self._free = OrderedDict.fromkeys(range(blocks))  # in the order of allocation
+        self._by_key: dict[tuple, int] = {}  # (id of the prefix before it, its tokens) -> block
+        self._keys: dict[int, tuple] = {}  # block -> its key in _by_key
+        self._prefix_ids: dict[int, int] = {}  # block -> id of the prefix that ends with it
+        self._new_ids = count(1)  # never repeated; 0 is the empty prefix
 
     @property
-    def free(self) -> int:
-        """Blocks that nobody holds."""
-        return len(self._idle)
+    def num_free(self) -> int:
+        return len(self._free)
 
-    def holders(self, block: int) -> int:
-        return self._holders[block]
+    def ref_count(self, block: int) -> int:
+        """Return the number of sequences that use the block."""
+        return self._ref_counts[block]
 
-    def find(self, tokens: Sequence[int]) -> list[int]:
-        """The blocks that hold the longest known beginning of a text, whole blocks of it."""
-        found, name = [], 0
+    def lookup_prefix(self, tokens: Sequence[int]) -> list[int]:
+        """Return the blocks of the longest known prefix of `tokens`, in whole blocks."""
+        found: list[int] = []
+        prefix = 0
         for start in range(0, len(tokens) - self.block + 1, self.block):
-            block = self._known.get((name, tuple(tokens[start : start + self.block])))
+            block = self._by_key.get((prefix, tuple(tokens[start : start + self.block])))
             if block is None:
                 break
             found.append(block)
-            name = self._names[block]
+            prefix = self._prefix_ids[block]
         return found
 
-    def hold(self, blocks: Sequence[int]) -> None:
-        """One more text holds these blocks, which find() named."""
+    def reference(self, blocks: Sequence[int]) -> None:
+        """Add one user to each of the blocks that `lookup_prefix` returned."""
         for block in blocks:
-            if not self._holders[block]:
-                del self._idle[block]
-            self._holders[block] += 1
+            if not self._ref_counts[block]:
+                del self._free[block]
+            self._ref_counts[block] += 1
 
-    def take(self, number: int) -> Optional[list[int]]:
-        """`number` blocks for one text, to be written anew; None if there are not as many."""
-        if number > self.free:
+    def allocate(self, number: int) -> Optional[list[int]]:
+        """Return `number` blocks to write, or None if fewer are free."""
+        if number > self.num_free:
             return None
-        taken = [self._idle.popitem(last=False)[0] for _ in range(number)]
-        for block in taken:
+        blocks = [self._free.popitem(last=False)[0] for _ in range(number)]
+        for block in blocks:
             self._forget(block)
-            self._holders[block] = 1
-        return taken
+            self._ref_counts[block] = 1
+        return blocks
 
-    def learn(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
-        """`blocks` hold `tokens`, a text from its beginning: the full ones can be found from now on.
+    def register_prefix(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
+        """Make the full blocks of a sequence known. tokens: from its beginning, held by `blocks`.
 
-        A beginning that is known already stays where it is; what follows it is known all the same.
+        A prefix that is known already keeps its block; the blocks behind it become known too.
         """
-        name = 0
+        prefix = 0
         for start, block in zip(range(0, len(tokens) - self.block + 1, self.block), blocks):
-            key = name, tuple(tokens[start : start + self.block])
-            known = self._known.get(key)
+            key = prefix, tuple(tokens[start : start + self.block])
+            known = self._by_key.get(key)
             if known is None:
-                self._forget(block)  # it may have been known as something else
-                self._known[key], self._keys[block], self._names[block] = block, key, next(self._fresh)
+                self._forget(block)  # it may be known by earlier contents
+                self._by_key[key] = block
+                self._keys[block] = key
+                self._prefix_ids[block] = next(self._new_ids)
                 known = block
-            name = self._names[known]
+            prefix = self._prefix_ids[known]
 
-    def release(self, blocks: Sequence[int]) -> None:
-        """A text lets go of its blocks; the last of them goes first when blocks are short: beginnings are worth more."""
+    def free(self, blocks: Sequence[int]) -> None:
+        """Remove one user from each block; the last block is allocated again first.
+
+        A block near the beginning is more likely to be part of the next sequence's prefix.
+        """
         for block in reversed(blocks):
-            assert self._holders[block] > 0, f"block {block} is nobody's"
-            self._holders[block] -= 1
-            if not self._holders[block]:
-                self._idle[block] = None
+            assert self._ref_counts[block] > 0, f"block {block} is free"
+            self._ref_counts[block] -= 1
+            if not self._ref_counts[block]:
+                self._free[block] = None
 
     def _forget(self, block: int) -> None:
         key = self._keys.pop(block, None)
         if key is not None:
-            del self._known[key], self._names[block]
+            del self._by_key[key], self._prefix_ids[block]

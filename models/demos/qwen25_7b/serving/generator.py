@@ -1,17 +1,22 @@
-"""Generator: prompts in, token ids out, as they come."""
+"""Generator: prompts in, token ids out as they come. The decode loop of all replicas is `Generator._serve`."""
 
-from collections import deque
+from collections import abc, deque
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Callable, Collection, Iterator, Optional, Sequence
+from typing import Callable, Collection, Iterator, Optional
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import GREEDY, Sampling
-from models.demos.qwen25_7b.serving.batch import Batch, Text
-from models.demos.qwen25_7b.serving.passes import Pass
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.serving.block_pool import BlockPool
+from models.demos.qwen25_7b.serving.input_batch import InputBatch
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.request import check_request
-from models.demos.qwen25_7b.serving.speculation import Tally
+from models.demos.qwen25_7b.serving.sampling import sample
+from models.demos.qwen25_7b.serving.scheduler import Scheduler, Sequence
+from models.demos.qwen25_7b.serving.speculation import Draft, Speculation, SpeculationStats
+
+STEPS_AHEAD = 2  # decode steps in flight where the chips sample: one computes, one waits
 
 
 @dataclass(frozen=True)
@@ -20,81 +25,215 @@ class Token:
 
     user: int
     id: int
-    last: bool  # a stop token, or the last that was asked for
+    last: bool  # a stop token, or the last of max_new_tokens
 
 
 @dataclass
 class _Call:
-    """One call of generate that is being served."""
+    """One call of `generate` that is being served."""
 
-    waiting: deque[Text]
+    waiting: deque[Sequence]
     progress: Callable[[int, int], None]
-    prompts: int  # tokens of all prompts
+    prompt_tokens: int  # of all prompts
     prefilled: int = 0
     cancelled: set[int] = field(default_factory=set)
 
-    def computed(self, work: Pass) -> None:
-        self.prefilled += sum(piece.end - max(piece.first, piece.prompt.start) for piece in work.pieces)
-        self.progress(min(self.prefilled, self.prompts), self.prompts)
+    def add_prefilled(self, batch: PrefillBatch) -> None:
+        for chunk in batch.chunks:
+            self.prefilled += chunk.end - max(chunk.start, chunk.prompt.num_cached)
+        self.progress(min(self.prefilled, self.prompt_tokens), self.prompt_tokens)
+
+
+class ReplicaEngine:
+    """The steps of one replica: schedule, write the inputs, launch, read, append the tokens.
+
+    With `on_host` the host samples every token. Otherwise it samples where the chips do not support the
+    sampling parameters. A replica with `speculate` verifies draft tokens. Each such step is read before the
+    next is prepared.
+    """
+
+    def __init__(self, replica: Replica, *, on_host: bool = False):
+        self.replica = replica
+        self.pool = BlockPool(replica.blocks, replica.block)
+        self.scheduler = Scheduler(
+            self.pool,
+            slots=replica.batch,
+            max_sequences=replica.users,
+            max_prefill_rows=replica.model.max_prefill_rows,
+        )
+        self.inputs = InputBatch(replica.inputs, on_host=on_host)
+        self.stats = SpeculationStats()
+        self._speculation: Optional[Speculation] = None
+        if replica.speculate > 1 and not on_host:
+            self._speculation = Speculation(
+                self.pool, slots=replica.batch, max_tokens=replica.speculate
+            )
+        self._drafts: list[Draft] = []  # of the verify step in flight
+
+    @property
+    def running(self) -> list[Sequence]:
+        return list(self.scheduler.running)
+
+    @property
+    def in_flight(self) -> int:
+        return self.replica.in_flight
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Steps in flight do not know the sequence, so there must be none."""
+        return not self.in_flight and self.scheduler.admit(sequence)
+
+    def finish(self, sequence: Sequence) -> None:
+        self.scheduler.finish(sequence)
+        self.inputs.invalidate()
+
+    def preempt(self) -> Optional[Sequence]:
+        """Return the newest sequence, taken from its slot, if blocks for the next step are missing."""
+        preempted = None if self.in_flight else self.scheduler.preempt()
+        if preempted is not None:
+            self.inputs.invalidate()
+        return preempted
+
+    def launch_prefill(self, batch: PrefillBatch) -> None:
+        slots = self.scheduler.slots
+        self.inputs.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
+        self.replica.prefill(batch)
+        for chunk in batch.chunks:
+            slots[chunk.prompt.slot].num_cached = chunk.end
+
+    def read_prefill(self, batch: PrefillBatch) -> list[Sequence]:
+        """Append first tokens. Return the sequences with prompts that end in the batch."""
+        sequences = [self.scheduler.slots[slot] for slot in batch.sampled_slots]
+        for sequence in sequences:
+            self.pool.register_prefix(sequence.tokens, sequence.blocks)
+        if sequences:
+            self._append_tokens(sequences)
+        return sequences
+
+    def launch_steps(self, max_steps: int) -> None:
+        """Launch steps until max_steps or STEPS_AHEAD are in flight.
+
+        Where the chips sample, the next step needs nothing from the host, so it runs while this one's tokens are
+        read. Before new values are written for all slots, the steps in flight are read.
+        """
+        running = self.running
+        on_host = any(map(self.inputs.samples_on_host, running))
+        ahead = 1 if self._speculation or on_host else STEPS_AHEAD
+        while self.in_flight < min(max_steps, ahead) and (self.inputs.valid or not self.in_flight):
+            if not self.scheduler.extend(self.in_flight):
+                return
+            self._drafts = self._propose(running)
+            if self._drafts:
+                self.inputs.write_drafts(self._drafts)
+                self.replica.launch_verify()
+                return
+            self.inputs.write_step(running, self.in_flight)
+            self.replica.launch_decode()
+
+    def _propose(self, running: list[Sequence]) -> list[Draft]:
+        """None beside penalties: the chips count tokens by slot, and drafts borrow slots."""
+        if self._speculation is None or any(map(self.inputs.penalizes_on_device, running)):
+            return []
+        return self._speculation.propose(running)
+
+    def read_step(self) -> list[Sequence]:
+        """Return the running sequences with their tokens of the oldest step in flight."""
+        running = self.running
+        self._append_tokens(running)
+        self.stats += SpeculationStats(
+            steps=len(running),
+            tokens=sum(len(sequence.new_tokens) for sequence in running),
+            drafted=sum(len(draft.slots) - 1 for draft in self._drafts),
+        )
+        self._drafts = []
+        return running
+
+    def drain(self) -> None:
+        """Read the steps in flight and drop their tokens."""
+        while self.in_flight:
+            self.replica.read_tokens()
+            self.inputs.invalidate()
+
+    def _append_tokens(self, sequences: list[Sequence]) -> None:
+        """Append each sequence's tokens of the oldest launch in flight."""
+        sampled = self.replica.read_tokens()
+        on_host = any(map(self.inputs.samples_on_host, sequences))
+        logits = self.replica.read_logits() if on_host else None
+        accepted = {draft.sequence: draft.accept(sampled) for draft in self._drafts}
+        for sequence in sequences:
+            tokens = accepted.get(sequence, [sampled[sequence.slot]])
+            if self.inputs.samples_on_host(sequence):
+                row, position = logits[sequence.slot], len(sequence.tokens)
+                counts = sequence.token_counts
+                tokens = [sample(row, sequence.params, sequence.key, position, counts)]
+            sequence.append(tokens)
 
 
 class Generator:
     """Serves prompts with one or more replicas of a model, each on its own chips.
 
-    Any number of prompts: who finds no free row waits for one. A text that begins as one that a replica's cache still
-    holds is prefilled from where they part. on_host: choose tokens on the host.
+    Prompts wait in a queue until a slot is free. A prompt with a prefix that a replica's cache holds is
+    prefilled from the end of that prefix. on_host: the host samples.
     """
 
-    def __init__(self, replicas: Sequence[Replica], *, on_host: bool = False):
+    def __init__(self, replicas: abc.Sequence[Replica], *, on_host: bool = False):
         self.replicas = replicas
         self._on_host = on_host
-        self._batches = [Batch(replica, on_host=on_host) for replica in replicas]
+        self._engines = [ReplicaEngine(replica, on_host=on_host) for replica in replicas]
         self._call: Optional[_Call] = None
 
     @property
     def users(self) -> int:
-        """Texts that are written at once."""
+        """Sequences at once."""
         return sum(replica.users for replica in self.replicas)
 
     @property
-    def tally(self) -> Tally:
+    def stats(self) -> SpeculationStats:
         """Of the steps of all calls so far."""
-        return sum((batch.tally for batch in self._batches), Tally())
+        return sum((engine.stats for engine in self._engines), SpeculationStats())
 
     @property
-    def idle_blocks(self) -> int:
-        """Blocks of all caches that no text holds; all of them between two calls."""
-        return sum(batch.pool.free for batch in self._batches)
+    def free_blocks(self) -> int:
+        """Free blocks of all caches. Between two calls all blocks are free."""
+        return sum(engine.pool.num_free for engine in self._engines)
 
     def generate(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: abc.Sequence[abc.Sequence[int]],
         max_new_tokens: int,
         *,
         stop_ids: Collection[int] = (),
-        sampling: Sampling | Sequence[Sampling] = GREEDY,
+        sampling: SamplingParams | abc.Sequence[SamplingParams] = GREEDY,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Iterator[Token]:
-        """New tokens as they come, a prompt's first one right after its prefill; stop tokens are among them.
+        """Yield new tokens as they come, stop tokens included; the first one right after the prefill.
 
-        sampling: one for all users or one a user. Users without a seed draw from streams of their own; users with the same
-        seed and prompt say the same. progress: called with (tokens prefilled, tokens of all prompts).
-        A generator serves one call at a time: iterating to the end or closing the iterator leaves it ready for another.
-        UserError, at once, for a request that cannot be served, and while another call's iterator is at work. What fails in
-        a step ends this call's requests and no others.
+        sampling: one for all users, or one a user. Users without a seed get different tokens; users with equal
+        seeds and prompts get equal tokens. progress: called with (tokens prefilled, tokens of all prompts).
+        A generator serves one call at a time; read the iterator to the end or close it.
+        UserError, at once, for a request that the model cannot serve, and while another call runs. An
+        error in a step ends this call only.
         """
         model = self.replicas[0].model
-        check_request(prompts, max_new_tokens, model.max_seq_len, vocab_size=model.config.vocab_size, stop_ids=stop_ids)
-        samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
-        if len(samplings) != len(prompts):
-            raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(samplings)} samplings")
+        check_request(
+            prompts,
+            max_new_tokens,
+            model.config.max_seq_len,
+            vocab_size=model.config.qwen.vocab_size,
+            stop_ids=stop_ids,
+        )
+        params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
+        if len(params) != len(prompts):
+            raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(params)} samplings")
         self._check_idle()
-        ends = frozenset(stop_ids)
-        texts = [Text(user, p, max_new_tokens, s, ends) for user, (p, s) in enumerate(zip(prompts, samplings))]
-        return self._serve(_Call(deque(texts), progress, sum(map(len, prompts))))
+        stop_ids = frozenset(stop_ids)
+        waiting = deque(
+            Sequence(user, prompt, max_new_tokens, p, stop_ids)
+            for user, (prompt, p) in enumerate(zip(prompts, params))
+        )
+        return self._serve(_Call(waiting, progress, sum(map(len, prompts))))
 
     def cancel(self, user: int) -> None:
-        """Of the call that is being served: the user's text ends where it is, and its row is free at the next step."""
+        """End the user's sequence of the current call; its slot is free at the next step."""
         if self._call is not None:
             self._call.cancelled.add(user)
 
@@ -109,87 +248,87 @@ class Generator:
             )
 
     def _serve(self, call: _Call) -> Iterator[Token]:
-        self._check_idle()  # another call may have begun since this one was made
+        self._check_idle()  # another call may have begun since `generate` returned
         self._call = call
         try:
-            while call.waiting or any(batch.texts for batch in self._batches):
+            while call.waiting or any(engine.running for engine in self._engines):
                 yield from self._prefill(call)
-                for batch in self._batches:  # all replicas are under way before the first is read
-                    if batch.texts:
-                        batch.launch(max(text.left for text in batch.texts))
-                for batch in self._batches:
-                    if batch.in_flight:
-                        yield from self._given(call, batch, batch.read())
-                for batch in self._batches:
-                    self._make_room(call, batch)
+                for engine in self._engines:  # all replicas work before the first is read
+                    if engine.running:
+                        engine.launch_steps(max(s.remaining for s in engine.running))
+                for engine in self._engines:
+                    if engine.in_flight:
+                        yield from self._new_tokens(call, engine, engine.read_step())
+                for engine in self._engines:
+                    while (preempted := engine.preempt()) is not None:
+                        call.waiting.appendleft(preempted)
         except GeneratorExit:
             self._end()
             raise
         except BaseException:
-            self._begin_anew()
+            self._reset()
             raise
         self._end()
 
     def _prefill(self, call: _Call) -> Iterator[Token]:
-        """Let in who finds room, and yield their first tokens."""
-        for batch in self._batches:
-            while call.waiting and batch.has_room and batch.in_flight:
-                yield from self._given(call, batch, batch.read())
-        plans = [(batch, batch.passes(texts)) for batch, texts in self._admitted(call).items()]
-        for round_ in zip_longest(*(passes for _, passes in plans)):
-            at_work = [(batch, work) for (batch, _), work in zip(plans, round_) if work is not None]
-            for batch, work in at_work:
-                batch.run(work)
-                call.computed(work)
-            for batch, work in at_work:
-                yield from self._given(call, batch, batch.answers(work))
+        """Admit waiting sequences, prefill them, and yield their first tokens."""
+        for engine in self._engines:
+            while call.waiting and engine.scheduler.has_free_slot and engine.in_flight:
+                yield from self._new_tokens(call, engine, engine.read_step())
+        admitted = self._admit(call)
+        queues = [engine.scheduler.prefill_batches(new) for engine, new in admitted.items()]
+        for batches in zip_longest(*queues):
+            launched = [(e, batch) for e, batch in zip(admitted, batches) if batch is not None]
+            for engine, batch in launched:
+                engine.launch_prefill(batch)
+                call.add_prefilled(batch)
+            for engine, batch in launched:
+                yield from self._new_tokens(call, engine, engine.read_prefill(batch))
 
-    def _admitted(self, call: _Call) -> dict[Batch, list[Text]]:
-        """Texts dealt out one by one, each to the batch with the fewest."""
-        came: dict[Batch, list[Text]] = {}
+    def _admit(self, call: _Call) -> dict[ReplicaEngine, list[Sequence]]:
+        """Admit waiting sequences one by one, each to the engine with the fewest."""
+        admitted: dict[ReplicaEngine, list[Sequence]] = {}
         while call.waiting:
-            text = call.waiting[0]
-            if text.user not in call.cancelled:
-                by_company = sorted(self._batches, key=lambda batch: len(batch.texts))
-                home = next((batch for batch in by_company if batch.admit(text)), None)
-                if home is None:
+            sequence = call.waiting[0]
+            if sequence.user not in call.cancelled:
+                by_load = sorted(self._engines, key=lambda engine: len(engine.running))
+                engine = next((engine for engine in by_load if engine.admit(sequence)), None)
+                if engine is None:
                     break
-                came.setdefault(home, []).append(text)
+                admitted.setdefault(engine, []).append(sequence)
             call.waiting.popleft()
-        return came
+        return admitted
 
-    def _given(self, call: _Call, batch: Batch, texts: Sequence[Text]) -> Iterator[Token]:
-        """The newest tokens of these texts; who is through leaves."""
+    def _new_tokens(
+        self, call: _Call, engine: ReplicaEngine, sequences: list[Sequence]
+    ) -> Iterator[Token]:
+        """Yield the newest tokens of these sequences; finished and cancelled ones leave their slots."""
         tokens = []
-        for text in texts:
-            if text.user in call.cancelled:
-                batch.leave(text)
+        for sequence in sequences:
+            if sequence.user in call.cancelled:
+                engine.finish(sequence)
                 continue
-            *earlier, newest = text.new
-            tokens += [Token(text.user, token, False) for token in earlier]
-            tokens.append(Token(text.user, newest, text.done))
-            if text.done:
-                batch.leave(text)
+            *earlier, newest = sequence.new_tokens
+            tokens += [Token(sequence.user, token, False) for token in earlier]
+            tokens.append(Token(sequence.user, newest, sequence.finished))
+            if sequence.finished:
+                engine.finish(sequence)
         for token in tokens:
-            if token.user not in call.cancelled:  # while the tokens before it were given
+            if (
+                token.user not in call.cancelled
+            ):  # cancelled while the tokens before it were yielded
                 yield token
 
-    def _make_room(self, call: _Call, batch: Batch) -> None:
-        """Where blocks ran short, the last that came waits until there are some again, and is computed anew then."""
-        while (text := batch.crowded()) is not None:
-            batch.leave(text)
-            call.waiting.appendleft(text)
-
     def _end(self) -> None:
-        for batch in self._batches:
-            batch.drain()
-            for text in batch.texts:
-                batch.leave(text)
+        for engine in self._engines:
+            engine.drain()
+            for sequence in engine.running:
+                engine.finish(sequence)
         self._call = None
 
-    def _begin_anew(self) -> None:
-        """After a fault nothing is known of what was in flight or in the caches."""
+    def _reset(self) -> None:
+        """After an error the contents of the caches and the launches in flight are unknown."""
         for replica in self.replicas:
-            replica.forget()
-        self._batches = [Batch(replica, on_host=self._on_host) for replica in self.replicas]
+            replica.reset()
+        self._engines = [ReplicaEngine(replica, on_host=self._on_host) for replica in self.replicas]
         self._call = None

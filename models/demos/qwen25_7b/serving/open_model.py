@@ -1,10 +1,11 @@
-"""From the name of a checkpoint to a model that writes text: the whole of this package behind one call."""
+"""open_model: from a checkpoint's name to a model that generates text."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, ContextManager, Iterator, Optional, Sequence
 
+from models.common.errors import check_integer, check_type
 from models.common.mesh import (
     check_tp,
     command_queues,
@@ -15,21 +16,26 @@ from models.common.mesh import (
     traces_available,
 )
 from models.demos.qwen25_7b.config import BFP8, MAX_USERS, ParallelPlan, Recipe, recipe_named
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
-from models.demos.qwen25_7b.serving.request import check_speculate, check_stop
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.request import (
+    check_new_tokens,
+    check_prompts,
+    check_speculate,
+    check_stop,
+)
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 
 if TYPE_CHECKING:
-    from models.demos.qwen25_7b.config.sampling import Sampling
     from models.demos.qwen25_7b.serving.generator import Generator
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What one token adds to a user's text: nothing while a character's bytes are incomplete, and for special tokens."""
+class TextDelta:
+    """The text that one token adds: "" for half a character or a special token."""
 
     user: int
     text: str
@@ -39,42 +45,51 @@ class Piece:
 @dataclass(frozen=True)
 class OpenModel:
     checkpoint: OpenedCheckpoint | Checkpoint
-    text: Text
+    tokenizer: ChatTokenizer
     generator: "Generator"
-    backend: str  # what is below ttnn, in words
+    backend: str  # below ttnn, in words
 
     @property
     def stop_ids(self) -> set[int]:
-        return self.text.stop_ids | set(self.checkpoint.config.eos_token_ids)
+        return self.tokenizer.stop_ids | set(self.checkpoint.config.eos_token_ids)
 
-    def write(
+    def generate(
         self,
         prompts: Sequence[str],
         max_new_tokens: int = 64,
-        sampling: "Optional[Sampling]" = None,
+        sampling: Optional[SamplingParams] = None,
         *,
         stop: Sequence[str] = (),
-    ) -> Iterator[Piece]:
-        """Answers, piece by piece as they come; prompt u is user u. sampling: greedy unless it says otherwise.
+    ) -> Iterator[TextDelta]:
+        """Yield the answers' text as it comes; prompt u is user u. sampling: default greedy.
 
-        stop: strings; an answer ends before the first of them.
+        stop: an answer ends before the first of these strings.
         """
+        check_prompts(prompts)
+        check_new_tokens(max_new_tokens)
+        check_type("sampling", sampling, (SamplingParams, type(None)), "a SamplingParams or None")
         check_stop(stop)
-        return self._pieces([self.text.encode(prompt) for prompt in prompts], max_new_tokens, sampling, stop)
+        return self._deltas(
+            [self.tokenizer.encode(prompt) for prompt in prompts], max_new_tokens, sampling, stop
+        )
 
-    def _pieces(
-        self, prompts: list[list[int]], max_new_tokens: int, sampling: "Optional[Sampling]", stop: Sequence[str]
-    ) -> Iterator[Piece]:
-        from models.demos.qwen25_7b.config.sampling import GREEDY
-
-        streams = [self.text.stream(stop) for _ in prompts]
-        tokens = self.generator.generate(prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY)
+    def _deltas(
+        self,
+        prompts: list[list[int]],
+        max_new_tokens: int,
+        sampling: Optional[SamplingParams],
+        stop: Sequence[str],
+    ) -> Iterator[TextDelta]:
+        detokenizers = [self.tokenizer.detokenizer(stop) for _ in prompts]
+        tokens = self.generator.generate(
+            prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY
+        )
         for token in tokens:
-            stream = streams[token.user]
-            piece = stream.add(token.id, last=token.last)
-            if stream.stopped:
+            detokenizer = detokenizers[token.user]
+            text = detokenizer.add(token.id, last=token.last)
+            if detokenizer.stopped:
                 self.generator.cancel(token.user)
-            yield Piece(token.user, piece, token.last or stream.stopped)
+            yield TextDelta(token.user, text, token.last or detokenizer.stopped)
 
 
 @contextmanager
@@ -88,31 +103,45 @@ def open_model(
     users: int = 1,
     max_seq_len: int = 1024,
     instruct: bool = True,
-    text: Optional[Text] = None,
+    tokenizer: Optional[ChatTokenizer] = None,
     on_host: bool = False,
     speculate: int = 1,
     verify_cache: bool = False,
     progress: Optional[Callable[[str], ContextManager[Progress]]] = None,
 ) -> Iterator[OpenModel]:
-    """A checkpoint on a machine, closed again on the way out.
+    """Open a checkpoint on a machine, and close it on the way out. Call it before ttnn is imported.
 
-    model: a directory or hub id, loaded through the user's tile cache; or what was opened already, by open_checkpoint
-    (through another cache, or none) or as a Checkpoint (through none); text likewise. mesh: N150, N300 or T3K; tp: chips
-    that share a replica of it (default: all). recipe: number formats: a Recipe, its name or a JSON file. users: texts that are written at once, up to 32 a replica; more prompts than
-    that take turns. max_seq_len: tokens of the longest text, prompt and answer. instruct: wrap prompts in the chat
-    template. on_host: choose tokens on the host. speculate: tokens of a text that a step may give, 1 to 8: while users leave
-    rows of the 32 free, those behind the first are guessed from what the text has said before, and kept if they are right; the
-    text is the same. verify_cache: check all of the model's tiles there before they are used.
-    progress: given a name, a context manager of what is called with (bytes placed, bytes in all).
-    To be called before ttnn is imported. UserError for what cannot be.
+    - model: a directory or hub id, loaded through the user's tile cache; or an open checkpoint.
+    - mesh: N150, N300 or T3K. tp: chips that share a replica (default: all).
+    - recipe: number formats, as a Recipe, its name or a JSON file.
+    - users: sequences at once, up to 32 a replica. Further prompts wait for a slot.
+    - max_seq_len: tokens of the longest sequence, prompt and answer.
+    - instruct: wrap prompts in the chat template. tokenizer: the checkpoint's unless one is given.
+    - on_host: sample on the host.
+    - speculate: tokens of a sequence in a step, 1 to 8 (speculation.py). The text stays the same.
+    - verify_cache: check the model's cached tiles before they are used.
+    - progress: called with a name; returns a context manager of a function of (bytes done, bytes in all).
+
+    UserError for an argument that cannot be.
     """
-    check_speculate(speculate, on_host=on_host)
     kind = machine(mesh)
     tp = kind.chips if tp is None else tp
     check_tp(kind.name, tp)
+    check_integer("users", users, 1, MAX_USERS * (kind.chips // tp))
+    check_integer("max_seq_len", max_seq_len, 1)
+    check_speculate(speculate, on_host=on_host)
+    check_type("recipe", recipe, (Recipe, str), "a Recipe, its name or a JSON file's")
+    check_type("tokenizer", tokenizer, (ChatTokenizer, type(None)), "a ChatTokenizer or None")
+    for name, value in dict(instruct=instruct, on_host=on_host, verify_cache=verify_cache).items():
+        check_type(name, value, bool, "True or False")
+    check_type(
+        "model", model, (str, Path, OpenedCheckpoint, Checkpoint),
+        "a directory, a hub id or an open checkpoint",
+    )  # fmt: skip
     recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe
-    checkpoint = model if isinstance(model, (OpenedCheckpoint, Checkpoint)) else open_checkpoint(model)
-    text = text or Text(checkpoint.directory, instruct=instruct)
+    checkpoint = open_checkpoint(model) if isinstance(model, (str, Path)) else model
+    check_integer("max_seq_len", max_seq_len, 1, checkpoint.config.context)
+    tokenizer = tokenizer or ChatTokenizer(checkpoint.directory, instruct=instruct)
     below = describe_backend(select_backend(backend, kind.name))
 
     from models.demos.qwen25_7b.loading.load import verify
@@ -140,7 +169,7 @@ def open_model(
                 )
             replicas.append(replica)
         generator = Generator(replicas, on_host=on_host)
-        yield OpenModel(checkpoint, text, generator, below)
+        yield OpenModel(checkpoint, tokenizer, generator, below)
         generator.close()
 
 

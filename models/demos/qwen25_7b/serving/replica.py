@@ -1,61 +1,68 @@
-"""Replica: one model on its row of chips, with its caches, the tensors that its steps read and the traces that run them."""
+"""Replica: one model on its row of chips, with its caches, its device inputs and its traces."""
 
 from collections import deque
 from functools import partial
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Hashable, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 import ttnn
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling, Seen
 from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCK,
-    NOWHERE,
-    attention_table,
+    NO_BLOCK,
     blocks_for,
     check_block,
-    continued_width,
+    chunked_table_width,
     table_width,
 )
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget
-from models.demos.qwen25_7b.serving.choosing import Choosing, choose_again
-from models.demos.qwen25_7b.serving.passes import Pass, PassValues
-from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs, VerifyInputs
-from models.demos.qwen25_7b.tt.kv_cache import TtKVCache, allocate_caches
-from models.demos.qwen25_7b.tt.placement import chips_in_row, host_replicated
-from models.demos.qwen25_7b.tt.rotary import rotary_rows
-from models.demos.qwen25_7b.tt.sampler import SamplingControls, host_controls, host_noise
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans.memory_budget import (
+    check_fits,
+    free_dram,
+    memory_budget,
+    smaller_sizes,
+)
+from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
+from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs
+from models.demos.qwen25_7b.tt.placement import chips_in_row
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.serving.input_batch import DeviceInputs
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, prefill_inputs
+from models.demos.qwen25_7b.serving.sampling import SamplingMode
+from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
 from models.demos.qwen25_7b.weights import TensorSource
 
-TRACED_ROWS = (128, 512)  # passes that replay a trace; others run op by op
+TRACED_ROWS = (128, 512)  # with max_prefill_rows, the sizes of prefill batches that have a trace
+_SAMPLE_AGAIN = "sample a prefill's logits with penalties"  # a kind of work, see _release_traces_before_compiling
 
 
-class Work(NamedTuple):
-    """A kind of pass: how many rows, whether it goes on from what the caches hold, whether anybody's logits are wanted."""
+class PrefillKind(NamedTuple):
+    """The key of a prefill batch's programs. samples: whether a prompt ends in the batch."""
 
     rows: int
-    continued: bool
-    answered: bool
+    chunked: bool
+    samples: bool
 
 
-class TracedPass(NamedTuple):
-    inputs: PromptInputs | ContinuedInputs
+class TracedPrefill(NamedTuple):
+    inputs: PrefillInputs | ChunkedPrefillInputs
     step: TracedStep
 
 
 class Replica:
-    """Steps and passes are launched and read apart, so that all replicas of a mesh work at once, and one ahead of its reader.
+    """Launches prefill batches and decode steps, and reads their tokens apart from the launch.
 
-    Each gives a token id a row of the batch, chosen on the chips, and leaves the logits that it was chosen from.
-    caches: one a layer, made for this model. users: texts at once (default: as many as the model has rows). speculate: tokens of
-    a text that a step may verify (speculation.py). traced: replay captured steps, unless a call says otherwise (not possible in
-    slow dispatch, nor without a trace region). queues: command queues that the mesh was opened with.
+    All replicas of a mesh therefore work at once, and a step runs while the step before it is read. Each
+    launch samples a token for every slot on the chips. The replica keeps the logits of that launch.
+
+    - caches: one a layer.
+    - users: sequences at once (default: the model's slots).
+    - speculate: tokens of a sequence in a verify step.
+    - traced: whether the mesh has traces. Slow dispatch and a mesh without a trace region have none.
+    - queues: command queues that the mesh was opened with.
     """
 
     def __init__(
@@ -68,31 +75,35 @@ class Replica:
         users: Optional[int] = None,
         speculate: int = 1,
     ):
-        self.model, self.mesh_device, self.caches, self.traced = model, model.mesh_device, caches, traced
-        self.batch, self.speculate = model.decode.batch, speculate
+        self.model = model
+        self.mesh_device = model.mesh_device
+        self.caches = caches
+        self.traced = traced
+        self.batch = model.config.decode.batch
+        self.speculate = speculate
         self.users = self.batch if users is None else users
-        self.block, self.blocks = caches[0].block, caches[0].shape[0]
-        self.width = table_width(model.max_seq_len, self.block)
+        self.block = caches[0].block
+        self.blocks = caches[0].shape[0]
+        # A cache update refuses a table with more entries than the cache has blocks.
+        self.width = min(table_width(model.config.max_seq_len, self.block), self.blocks)
         self.queues = Queues(self.mesh_device, queues, events=traced)
-        # All that stays is allocated here, before a trace is captured: a replay writes where memory was free at its capture.
-        nothing = attention_table([], self.width)
-        idle = [0] * self.batch, [NOWHERE] * self.batch, torch.stack([nothing] * self.batch)
-        self.inputs = DecodeInputs(*self._on_device(self._host_inputs(*idle)))
-        nowhere = [self._host_positions([NOWHERE] * self.batch)] * speculate
-        self.verify_inputs = VerifyInputs(*self.inputs, writes=tuple(self._on_device(nowhere)))
-        noise = host_noise(self.mesh_device, torch.zeros(MAX_USERS, CANDIDATES))
-        self.controls = SamplingControls(*self._on_device((*host_controls(self.mesh_device, []), noise)))
-        self._tokens = ttnn.get_device_tensors(self.inputs.tokens)[0]  # every chip holds the same: one is read
-        self._choosing = Choosing.LIKELIEST
-        self.decode = {how: TracedStep(self.mesh_device, partial(self._decode, how)) for how in Choosing}
-        # What penalties keep is of a row, not of a text: texts that have some are not guessed at.
-        unpenalised = (Choosing.LIKELIEST, Choosing.DRAWN)
-        self.verify = {how: TracedStep(self.mesh_device, partial(self._verify, how)) for how in unpenalised}
-        self.passes = {work: self._traced_pass(work) for work in self._works() if traced}
-        self._compiled: set = set()  # kinds of work that ran once
+        # Everything permanent is allocated here, before a trace is captured: a replay writes to
+        # memory that was free at its capture.
+        self.inputs = DeviceInputs(model, self.queues, self.width, speculate)
+        # Every chip holds the same tokens; one chip's are read.
+        self._tokens = ttnn.get_device_tensors(self.inputs.decode.tokens)[0]
+        self.decode_steps = {
+            mode: self._traced(partial(self._decode, mode)) for mode in SamplingMode
+        }
+        # Token counts belong to a slot, so a sequence with penalties gets no draft tokens.
+        modes = SamplingMode.GREEDY, SamplingMode.RANDOM
+        self.verify_steps = {mode: self._traced(partial(self._verify, mode)) for mode in modes}
+        kinds = self._traced_kinds() if traced else []
+        self.prefill_steps = {kind: self._traced_prefill(kind) for kind in kinds}
+        self._compiled: set[Hashable] = set()  # kinds of work that ran once
         self._pending: deque[PendingRead] = deque()
         self._logits: list[ttnn.Tensor] = []
-        self._untraced: list[ttnn.Tensor] = []  # the logits of the last pass that replays no trace
+        self._newest: Optional[TracedStep] = None  # the step that was launched last
 
     @classmethod
     def load(
@@ -111,11 +122,15 @@ class Replica:
         speculate: int = 1,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> "Replica":
-        """A model for `users` texts of up to max_seq_len tokens at once, with its caches, on a row of chips.
+        """Load a model for `users` sequences of up to max_seq_len tokens, with its caches.
 
-        source: what open_checkpoint gave, loaded through its tile cache; or a Checkpoint, or a state dict. block, blocks: tokens in a cache's block, and how many there are; default: as
-        many as all users need to fill their contexts. speculate: the model gets as many rows for each user, up to 32 in all.
-        progress: as in load_model. UserError, before a weight is read, if the whole does not fit the chips' DRAM.
+        - source: a Checkpoint, a state dict, or an open_checkpoint result (loads through its tile cache).
+        - block: tokens in a block of the cache.
+        - blocks: blocks of the cache; default: enough for all users' contexts.
+        - speculate: slots that the model gets for each user, up to 32 in all.
+        - progress: as in load_model.
+
+        UserError, before a weight is read: the DRAM of the chips is too small.
         """
         plan = ParallelPlan.make(config, chips_in_row(mesh_device))
         check_block(block)
@@ -125,214 +140,179 @@ class Replica:
                 f"a cache of {blocks} blocks of {block} tokens cannot hold one text of {max_seq_len} tokens: it takes "
                 f"{table_width(max_seq_len, block)} blocks"
             )
-        check_fits(mesh_device, memory_budget(config, plan, recipe, max_seq_len, blocks, block))
-        rows = min(users * speculate, MAX_USERS)
-        model = load_model(source, config, mesh_device, recipe, batch=rows, max_seq_len=max_seq_len, progress=progress)
-        caches = allocate_caches(mesh_device, config, plan, recipe, blocks, block)
+        budget = memory_budget(config, plan, recipe, max_seq_len, blocks, block)
+        smaller = smaller_sizes(
+            config, plan, recipe, users, max_seq_len, block, free_dram(mesh_device)
+        )
+        check_fits(mesh_device, budget, smaller)
+        size = dict(batch=min(users * speculate, MAX_USERS), max_seq_len=max_seq_len)
+        model = load_model(source, config, mesh_device, recipe, **size, progress=progress)
+        caches = allocate_caches(mesh_device, model.config, blocks, block)
         return cls(model, caches, traced=traced, queues=queues, users=users, speculate=speculate)
 
-    # ---- passes over prompts
+    # ---- launch
 
-    def prefill(self, work: Pass, *, traced: bool = True) -> None:
-        """Fill the caches with the pass's pieces; `read` gives what follows those that end in it, at their rows of the batch.
+    def prefill(self, batch: PrefillBatch, *, traced: bool = True) -> None:
+        """Launch a prefill batch: fill the caches, and sample for each prompt that ends in it.
 
-        A pass that answers nobody has nothing to read. traced: False runs it op by op, whatever was captured.
+        `read_tokens` returns the tokens by slot; a batch in which no prompt ends has no tokens.
+        traced: False runs op by op even where a trace exists.
         """
-        values = self._host_pass(PassValues.of(work, self.block, self.width))
-        kind = Work(work.rows, work.continued, bool(work.answered))
-        self._about_to_run(kind)
-        if kind.answered and self._choosing is Choosing.PENALISED:
-            self._about_to_run(choose_again)
-        if traced and kind in self.passes:
-            replayed = self.passes[kind]
-            self.queues.write(list(zip(values, replayed.inputs, strict=True)))
-            self._passed(replayed.step.run(traced=True), kind.answered)
+        host = prefill_inputs(batch, self.block, self.width).to_host(self.mesh_device)
+        kind = PrefillKind(batch.rows, batch.chunked, bool(batch.sampled_slots))
+        self._release_traces_before_compiling(kind)
+        if kind.samples and self.inputs.mode is SamplingMode.PENALIZED:
+            self._release_traces_before_compiling(_SAMPLE_AGAIN)
+        if traced and kind in self.prefill_steps:
+            prefill = self.prefill_steps[kind]
+            self.queues.write(list(zip(host, prefill.inputs, strict=True)))
+            self._finish_prefill(self._run(prefill.step, traced=True), kind)
             return
-        inputs = _inputs(kind)(*self._on_device(values))
-        pieces = self._prefill(inputs, kind.answered)
-        self._passed(pieces, kind.answered)
-        for tensor in (*inputs, *self._untraced):
+        inputs = host.to_device(self.mesh_device)
+        step = self._traced(lambda: self._prefill(inputs, kind))
+        self._finish_prefill(self._run(step, traced=False), kind)
+        for tensor in inputs:
             ttnn.deallocate(tensor)
-        self._untraced = pieces
 
-    def _prefill(self, inputs: PromptInputs | ContinuedInputs, answered: bool) -> list[ttnn.Tensor]:
-        if not answered:
-            self.model.fill_prefill(inputs, self.caches)
-            return []
-        pieces = self.model.forward_prefill(inputs, self.caches)
-        # greedy rows are drawn, too: one trace is there for all
-        Choosing.DRAWN.of_step(self.model, pieces, self.controls, self.inputs.tokens)
-        return pieces
-
-    def _passed(self, pieces: list[ttnn.Tensor], answered: bool) -> None:
-        if answered and self._choosing is Choosing.PENALISED:
-            choose_again(self.model, pieces, self.controls, self.inputs.tokens)
-        self._started(pieces, answered)
-
-    # ---- steps
-
-    def place(
-        self,
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        page_table: torch.Tensor,
-        writes: Sequence[Sequence[int]] = (),
-    ) -> None:
-        """Where the next step starts: tokens[u] goes to positions[u] for each row of the batch; NOWHERE: the row is idle.
-
-        page_table: [batch, width] int32. Needed when texts come or go; else the chips go on by themselves, each text at
-        its next position, with the token that was chosen for it, and idle rows stay idle. writes: for `launch_verify`.
-        """
-        placed = list(zip(self._host_inputs(tokens, positions, page_table), self.inputs, strict=True))
-        self.queues.write(placed + list(zip(map(self._host_positions, writes), self.verify_inputs.writes)))
-
-    def place_tables(self, page_table: torch.Tensor) -> None:
-        """The texts have grown into other blocks; nothing else changes."""
-        table = host_replicated(page_table, self.mesh_device, ttnn.int32)
-        self.queues.write([(table, self.inputs.page_table)])
-
-    def place_sampling(self, samplings: Sequence[Sampling]) -> None:
-        """How row u of the batch is sampled from now on. Where all are greedy, steps leave out what drawing takes."""
-        self._choosing = Choosing.of(samplings)
-        self.queues.write(list(zip(host_controls(self.mesh_device, samplings), self.controls)))
-
-    def place_seen(self, texts: Mapping[int, Seen]) -> None:
-        """What the penalised texts have, by row, all of them: before a pass that answers one, and before a step after a pass or
-        where one came or moved. Steps go on from there by themselves. [32, vocabulary] twice, 2 bytes each."""
-        penalties = self.model.penalties
-        self.queues.write(list(zip(penalties.host_seen(texts), (penalties.seen, penalties.counts))))
-
-    def place_noise(self, noise: torch.Tensor) -> None:
-        """[32, CANDIDATES] for the next step; for greedy rows zeros, as they are from the beginning."""
-        self.queues.write([(host_noise(self.mesh_device, noise), self.controls.noise)])
-
-    def place_tokens(self, tokens: Sequence[int]) -> None:
-        """The next step's tokens, where they are chosen on the host."""
-        self.queues.write([(self._host_tokens(tokens), self.inputs.tokens)])
-
-    def launch(self, *, traced: bool = True) -> None:
-        """Start a decode step; `read` waits for it. traced: as in `prefill`."""
-        self._about_to_run(self._choosing)
-        self._started(self.decode[self._choosing].run(traced=traced and self.traced), answered=True)
+    def launch_decode(self, *, traced: bool = True) -> None:
+        """Launch a step: one token of each slot. traced: as in `prefill`."""
+        mode = self.inputs.mode
+        self._release_traces_before_compiling(mode)
+        self._start_read(self._run(self.decode_steps[mode], traced=traced and self.traced))
 
     def launch_verify(self, *, traced: bool = True) -> None:
-        """Start a step over several tokens of a text, each in a row of its own, just placed with their `writes`; `read` gives
-        each row's choice. What comes next is placed again: which tokens are kept is for the host to see."""
-        self._about_to_run(("verify", self._choosing))
-        self._started(self.verify[self._choosing].run(traced=traced and self.traced), answered=True)
+        """Launch a step over several tokens of a sequence, one a slot.
 
-    def _verify(self, how: Choosing) -> list[ttnn.Tensor]:
-        pieces = self.model.forward_decode(self.verify_inputs, self.caches)
-        how.of_step(self.model, pieces, self.controls, self.inputs.tokens)
-        return pieces
+        The device inputs were just written with their `writes`. They are written again before the
+        next step, because the host decides which tokens stay.
+        """
+        mode = self.inputs.mode
+        self._release_traces_before_compiling(("verify", mode))
+        self._start_read(self._run(self.verify_steps[mode], traced=traced and self.traced))
 
-    def _decode(self, how: Choosing) -> list[ttnn.Tensor]:
-        pieces = self.model.forward_decode(self.inputs, self.caches)
-        how.of_step(self.model, pieces, self.controls, self.inputs.tokens)
-        ttnn.plus_one(self.inputs.positions, skip_negative_entries=True)
-        # An idle row counts up here from 0, where `place` put it: never past a text, which began there or later.
-        ttnn.plus_one(self.inputs.rotary_positions)
-        return pieces
+    def _run(self, step: TracedStep, *, traced: bool) -> list[ttnn.Tensor]:
+        """Launch a step. Frees the logits of the step before it, which this step's trace may overwrite."""
+        if self._newest is not None:
+            self._newest.free_untraced()
+        self._newest = step
+        return step.run(traced=traced)
 
-    # ---- what comes out
+    def _prefill(
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, kind: PrefillKind
+    ) -> list[ttnn.Tensor]:
+        if not kind.samples:
+            self.model.fill_caches(inputs, self.caches)
+            return []
+        logits = self.model.forward_prefill(inputs, self.caches)
+        # RANDOM samples greedy slots too, so one trace serves both modes.
+        self._sample(SamplingMode.RANDOM, logits)
+        return logits
 
-    @property
-    def in_flight(self) -> int:
-        """Steps and answering passes launched and not read."""
-        return len(self._pending)
+    def _finish_prefill(self, logits: list[ttnn.Tensor], kind: PrefillKind) -> None:
+        if not kind.samples:
+            return
+        if self.inputs.mode is SamplingMode.PENALIZED:
+            # Slots outside the prefill get a token too, so the token counts stay as they are.
+            self._sample(SamplingMode.PENALIZED, logits, record=False)
+        self._start_read(logits)
 
-    def read(self) -> list[int]:
-        """32 token ids of the oldest step or pass that was not read."""
-        return token_ids(self.take())
+    def _decode(self, mode: SamplingMode) -> list[ttnn.Tensor]:
+        logits = self.model.forward_decode(self.inputs.decode, self.caches)
+        self._sample(mode, logits)
+        self.inputs.decode.advance()
+        return logits
 
-    def take(self) -> PendingRead:
-        """The same, on its way: for who waits elsewhere, with token_ids."""
-        return self._pending.popleft()
+    def _verify(self, mode: SamplingMode) -> list[ttnn.Tensor]:
+        logits = self.model.forward_decode(self.inputs.verify, self.caches)
+        self._sample(mode, logits)
+        return logits
 
-    def logits(self) -> torch.Tensor:
-        """[32, vocab_size] that the newest step or pass chose from; the next one overwrites them."""
-        return self.model.read_logits(self._logits)
+    def _sample(self, mode: SamplingMode, logits: list[ttnn.Tensor], *, record=True) -> None:
+        """Write each slot's sampled token into the step's tokens. record: into the token counts, too."""
+        sampler, controls = self.model.sampler, self.inputs.controls
+        tokens = self.inputs.decode.tokens
+        if mode is SamplingMode.GREEDY:
+            sampler.sample_greedy(logits, tokens)
+        elif mode is SamplingMode.RANDOM:
+            sampler.sample_random(logits, controls, tokens)
+        else:
+            penalties = self.model.penalties
+            sampler.sample_penalized(logits, controls, penalties, tokens, record=record)
 
-    def close(self) -> None:
-        """Release the traces; the model's tensors go with the mesh."""
-        steps = (*self.decode.values(), *self.verify.values(), *(traced.step for traced in self.passes.values()))
-        for step in steps:
-            step.release()
+    def _release_traces_before_compiling(self, kind: Hashable) -> None:
+        """Release all traces before a kind of work compiles; they are captured again when used.
 
-    def forget(self) -> None:
-        """After a fault: what was in flight is lost, and traces are captured anew."""
-        self._pending.clear()
-        self.close()
-
-    def _about_to_run(self, kind) -> None:
-        """Nothing is compiled while a trace exists: what a program keeps for good (semaphores in L1, its kernels) would lie
-        where the trace has its temporaries, and its next replay would overwrite it. Traces are captured again when used."""
+        A compiled program keeps semaphores in L1 and kernels, in memory that a trace may use for
+        its temporaries: the next replay would overwrite them.
+        """
         if kind not in self._compiled:
             self.close()
             self._compiled.add(kind)
 
-    def _started(self, pieces: list[ttnn.Tensor], answered: bool) -> None:
-        """Token ids are on their way already: 128 bytes."""
-        if answered:
-            self._logits = pieces
-            self._pending.append(self.queues.read(self._tokens))
+    def _start_read(self, logits: list[ttnn.Tensor]) -> None:
+        """Start the copy of the token ids (128 bytes) to the host."""
+        self._logits = logits
+        self._pending.append(self.queues.read(self._tokens))
 
-    # ---- tensors
+    # ---- read
 
-    def _works(self) -> list[Work]:
-        """The kinds of passes that are traced. Only whole chunks answer nobody: more of their text follows."""
-        longest = self.model.longest_pass
-        rows = sorted({min(rows, longest) for rows in TRACED_ROWS} | {longest})
-        works = [Work(r, continued, True) for r in rows for continued in (False, True)]
-        return works + [Work(longest, continued, False) for continued in (False, True)]
+    @property
+    def in_flight(self) -> int:
+        """Steps and sampling prefills that were launched and not read."""
+        return len(self._pending)
 
-    def _traced_pass(self, kind: Work) -> TracedPass:
-        blank = torch.zeros(1, 1, 1, kind.rows), torch.zeros(1, kind.rows)
-        table = torch.full((1, -(-kind.rows // self.block)), -1)
-        if kind.continued:
-            where = torch.zeros(1), torch.zeros(1, continued_width(self.width, kind.rows, self.block))
-        else:
-            where = (torch.zeros(kind.rows // TILE + 1),)
-        values = PassValues(*blank, table, torch.zeros(1, MAX_USERS), where)
-        inputs = _inputs(kind)(*self._on_device(self._host_pass(values)))
-        step = TracedStep(self.mesh_device, lambda: self._prefill(inputs, kind.answered))
-        return TracedPass(inputs, step)
+    def read_tokens(self) -> list[int]:
+        """Wait for the oldest unread launch; return its 32 token ids, one a slot."""
+        return token_ids(self.pop_pending())
 
-    def _on_device(self, tensors: Sequence[ttnn.Tensor]) -> list[ttnn.Tensor]:
-        return [ttnn.to_device(t, self.mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG) for t in tensors]
+    def pop_pending(self) -> PendingRead:
+        """Return the pending read of the oldest unread launch, for `token_ids`."""
+        return self._pending.popleft()
 
-    def _host_pass(self, values: PassValues) -> list[ttnn.Tensor]:
-        unsigned = [values.tokens, values.positions], [values.fill_table], [values.rows], values.where
-        dtypes = ttnn.uint32, ttnn.int32, ttnn.uint32, ttnn.int32
-        return [
-            host_replicated(value.int(), self.mesh_device, dtype)
-            for group, dtype in zip(unsigned, dtypes)
-            for value in group
-        ]
+    def read_logits(self) -> torch.Tensor:
+        """Return the logits [32, vocab_size] of the newest launch; the next launch overwrites them."""
+        return self.model.read_logits(self._logits)
 
-    def _host_inputs(self, tokens, positions, page_table: torch.Tensor) -> tuple[ttnn.Tensor, ...]:
-        """The tensors of DecodeInputs, in its order, on the host."""
-        rotary = rotary_rows(torch.tensor(positions, dtype=torch.int32).clamp(min=0), self.model.decode)
-        others = ((rotary, ttnn.uint32), (page_table, ttnn.int32))
-        return (
-            self._host_tokens(tokens),
-            self._host_positions(positions),
-            *(host_replicated(v, self.mesh_device, dtype) for v, dtype in others),
+    def close(self) -> None:
+        """Release the traces. The model's tensors are freed with the mesh."""
+        prefills = (prefill.step for prefill in self.prefill_steps.values())
+        for step in (*self.decode_steps.values(), *self.verify_steps.values(), *prefills):
+            step.release()
+
+    def reset(self) -> None:
+        """After an error: forget the launches in flight, and capture traces again."""
+        self._pending.clear()
+        self.inputs.reset()
+        self.close()
+
+    # ---- traces
+
+    def _traced(self, step: Callable[[], list[ttnn.Tensor]]) -> TracedStep:
+        return TracedStep(self.mesh_device, step)
+
+    def _traced_kinds(self) -> list[PrefillKind]:
+        """Return the kinds of prefill that have a trace. Only the largest size has no prompt's end."""
+        largest = self.model.max_prefill_rows
+        sizes = sorted({min(rows, largest) for rows in TRACED_ROWS} | {largest})
+        kinds = [PrefillKind(r, chunked, True) for r in sizes for chunked in (False, True)]
+        return kinds + [PrefillKind(largest, chunked, False) for chunked in (False, True)]
+
+    def _traced_prefill(self, kind: PrefillKind) -> TracedPrefill:
+        rows = (
+            torch.zeros(1, 1, 1, kind.rows),
+            torch.zeros(1, kind.rows),
+            torch.full((1, ceil_div(kind.rows, self.block)), NO_BLOCK),
+            torch.zeros(1, MAX_USERS),
         )
-
-    def _host_positions(self, positions: Sequence[int]) -> ttnn.Tensor:
-        return host_replicated(torch.tensor(positions, dtype=torch.int32), self.mesh_device, ttnn.int32)
-
-    def _host_tokens(self, tokens: Sequence[int]) -> ttnn.Tensor:
-        row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
-        row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        return host_replicated(row, self.mesh_device, ttnn.uint32)
+        if kind.chunked:
+            table_width = chunked_table_width(self.width, kind.rows, self.block)
+            values = ChunkedPrefillInputs(*rows, torch.zeros(1), torch.zeros(1, table_width))
+        else:
+            values = PrefillInputs(*rows, torch.zeros(kind.rows // TILE + 1))
+        inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
+        return TracedPrefill(inputs, self._traced(lambda: self._prefill(inputs, kind)))
 
 
 def token_ids(pending: PendingRead) -> list[int]:
-    """32 token ids, waited for."""
+    """Wait for a pending read; return its 32 token ids, one a slot."""
     return ttnn.to_torch(pending.get()).flatten().tolist()
-
-
-def _inputs(kind: Work) -> type:
-    return ContinuedInputs if kind.continued else PromptInputs

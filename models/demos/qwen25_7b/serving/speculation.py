@@ -1,106 +1,141 @@
-"""Several tokens of a text in one step: guesses of what follows it are computed beside its next token, and kept while they
-turn out right.
+"""Speculative decoding: a step verifies draft tokens of a sequence beside its next token.
 
-A tile has 32 rows and weights are read once for all of them, so rows without a text are lent to those that have guesses. Row i
-of a text holds its i-th token from the last one on, sees what stands before it, and chooses what follows it: as a step of its
-own would have done, noise and all. So the text is that of plain steps; there are fewer of them.
+A tile has 32 rows, and a step reads the weights once for all of them. Slots without a sequence are
+therefore lent to sequences that have draft tokens. The i-th slot of a sequence holds the i-th token from
+its last one on. It attends to the tokens before it and samples the next one, with the noise of that
+position. The tokens therefore equal those of plain steps, in fewer steps.
+
+Draft tokens come from the sequence itself (prompt lookup): the tokens behind an earlier occurrence of
+its last n tokens.
 """
 
+from collections import abc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Sequence
+from typing import NamedTuple
 
-import torch
-
-from models.demos.qwen25_7b.plans.blocks import NOWHERE, attention_table
 from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.serving.block_pool import BlockPool
+from models.demos.qwen25_7b.serving.scheduler import Sequence
 
-if TYPE_CHECKING:
-    from models.demos.qwen25_7b.serving.batch import Text
-    from models.demos.qwen25_7b.serving.replica import Replica
+NGRAM_LENGTHS = (4, 3, 2)  # the longest first
+
+
+class NgramProposer:
+    """Proposes draft tokens from the last occurrence of each n-gram of a growing sequence."""
+
+    def __init__(self):
+        self._after: dict[
+            tuple[int, ...], int
+        ] = {}  # n-gram -> position behind its last occurrence
+        self._indexed = 0  # n-grams that end before this position are known
+
+    def propose(self, tokens: abc.Sequence[int], count: int) -> list[int]:
+        """Return `count` draft tokens behind `tokens`, or none if their last n-grams are new.
+
+        tokens: the sequence so far; it begins with the tokens of all earlier calls. A copy may overlap its
+        source: behind "1 2 1 2 1" come "2 1 2 1".
+        """
+        self._index(tokens)
+        for length in NGRAM_LENGTHS:
+            at = self._after.get(tuple(tokens[-length:])) if length <= len(tokens) else None
+            if at is not None:
+                draft = list(tokens[at : at + count])
+                while len(draft) < count:
+                    draft.append(draft[at + len(draft) - len(tokens)])
+                return draft
+        return []
+
+    def _index(self, tokens: abc.Sequence[int]) -> None:
+        """Add the n-grams that a token follows; the n-gram at the end is the one to look up."""
+        for end in range(self._indexed + 1, len(tokens)):
+            for length in NGRAM_LENGTHS:
+                if length <= end:
+                    self._after[tuple(tokens[end - length : end])] = end
+        self._indexed = max(self._indexed, len(tokens) - 1)
 
 
 class Draft(NamedTuple):
-    """What a step computes of a text."""
+    """The tokens of one sequence in a verify step."""
 
-    text: "Text"
-    rows: tuple[int, ...]  # of the batch: the text's own, then those lent to it
-    tokens: tuple[int, ...]  # of these rows: the text's last token, then guesses
+    sequence: Sequence
+    slots: tuple[int, ...]  # the sequence's own, then those lent to it
+    tokens: tuple[int, ...]  # of these slots: the sequence's last token, then draft tokens
 
-    def accepted(self, chosen: Sequence[int]) -> list[int]:
-        """What follows the text: the choices behind its last token and behind each guess that was right.
+    def accept(self, sampled: abc.Sequence[int]) -> list[int]:
+        """Return the sequence's new tokens: one behind each accepted draft token, and one more.
 
-        chosen: of every row of the batch.
+        sampled: the token that each slot of the batch sampled.
         """
-        choices = [chosen[row] for row in self.rows]
-        right = 0
-        while right < len(choices) - 1 and self.tokens[right + 1] == choices[right]:
-            right += 1
-        return choices[: right + 1]
+        own = [sampled[slot] for slot in self.slots]
+        accepted = 0
+        while accepted < len(own) - 1 and self.tokens[accepted + 1] == own[accepted]:
+            accepted += 1
+        return own[: accepted + 1]
 
 
 @dataclass
-class Tally:
-    """Of all texts: how many took part in how many steps, and what they got there."""
+class SpeculationStats:
+    """Counts over decode steps; a step counts once for each of its sequences."""
 
-    steps: int = 0  # a text in a step
+    steps: int = 0
     tokens: int = 0
-    guessed: int = 0
+    drafted: int = 0
 
     @property
-    def right(self) -> int:
-        """Guesses that were: each is a step less."""
+    def accepted(self) -> int:
+        """Draft tokens accepted; each saves a step."""
         return self.tokens - self.steps
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(self.steps + other.steps, self.tokens + other.tokens, self.guessed + other.guessed)
+    def __add__(self, other: "SpeculationStats") -> "SpeculationStats":
+        return SpeculationStats(
+            self.steps + other.steps, self.tokens + other.tokens, self.drafted + other.drafted
+        )
 
 
 class Speculation:
-    """most: tokens of a text in a step."""
+    """Chooses draft tokens and slots for a verify step.
 
-    def __init__(self, replica: "Replica", pool: BlockPool, most: int):
-        self._replica, self._pool, self._most = replica, pool, most
+    slots: of the batch. max_tokens: of a sequence in a step.
+    """
 
-    def drafts(self, texts: Sequence["Text"]) -> list[Draft]:
-        """For all texts, which have blocks for their next token; nothing where nobody has a guess and a row for it."""
-        guesses = {text: self._guesses(text) for text in texts}
-        guessing = sum(map(bool, guesses.values()))
-        own = {text.row for text in texts}
-        idle = [row for row in range(self._replica.batch) if row not in own]
-        if not guessing or len(idle) < guessing:
+    def __init__(self, pool: BlockPool, *, slots: int, max_tokens: int):
+        self._pool = pool
+        self._slots = slots
+        self._max_tokens = max_tokens
+        self._proposers: dict[Sequence, NgramProposer] = {}
+
+    def propose(self, sequences: abc.Sequence[Sequence]) -> list[Draft]:
+        """Return a draft for every sequence, or none if no draft token has a slot.
+
+        The sequences have blocks for their next token; more blocks are allocated while some are free.
+        """
+        known = self._proposers
+        self._proposers = {s: known[s] if s in known else NgramProposer() for s in sequences}
+        proposed = {sequence: self._draft_tokens(sequence) for sequence in sequences}
+        drafting = sum(map(bool, proposed.values()))
+        own = {sequence.slot for sequence in sequences}
+        inactive = [slot for slot in range(self._slots) if slot not in own]
+        if not drafting or len(inactive) < drafting:
             return []
-        each, drafts = len(idle) // guessing, []
-        for text in texts:
-            guessed = guesses[text][:each]
-            guessed = guessed[: self._room(text, len(guessed))]
-            lent = [idle.pop(0) for _ in guessed]
-            drafts.append(Draft(text, (text.row, *lent), (text.tokens[-1], *guessed)))
-        return drafts if any(len(draft.rows) > 1 for draft in drafts) else []
+        share = len(inactive) // drafting
+        drafts = []
+        for sequence in sequences:
+            tokens = proposed[sequence][:share]
+            tokens = tokens[: self._room(sequence, len(tokens))]
+            lent = [inactive.pop(0) for _ in tokens]
+            drafts.append(Draft(sequence, (sequence.slot, *lent), (sequence.tokens[-1], *tokens)))
+        return drafts if any(len(draft.slots) > 1 for draft in drafts) else []
 
-    def place(self, drafts: Sequence[Draft]) -> None:
-        """For the replica to verify."""
-        batch, width = self._replica.batch, self._replica.width
-        tokens, positions = [0] * batch, [NOWHERE] * batch
-        tables = [attention_table([], width)] * batch
-        # Rows of one text lie in one tile of the cache, which one update must not write twice: the i-th writes all i-th rows.
-        writes = [[NOWHERE] * batch for _ in range(self._most)]
-        for text, rows, drafted in drafts:
-            table = attention_table(text.blocks, width)
-            for i, (row, token) in enumerate(zip(rows, drafted)):
-                at = len(text.tokens) - 1 + i
-                tokens[row], positions[row], tables[row], writes[i][row] = token, at, table, at
-        self._replica.place(tokens, positions, torch.stack(tables), writes)
-
-    def _guesses(self, text: "Text") -> list[int]:
-        """None past the text's end; none for choices that the chips do not make, or that depend on the tokens before."""
-        if not text.sampling.on_device or text.sampling.penalised:
+    def _draft_tokens(self, sequence: Sequence) -> list[int]:
+        """None beyond the sequence's end, where the host samples, or where penalties need the tokens before."""
+        if not sequence.params.on_device or sequence.params.penalized:
             return []
-        return text.repeats.following(text.tokens, min(self._most, text.left) - 1)
+        count = min(self._max_tokens, sequence.remaining) - 1
+        return self._proposers[sequence].propose(sequence.tokens, count)
 
-    def _room(self, text: "Text", guessed: int) -> int:
-        """How many of `guessed` guesses there are blocks for, having taken another if one is free."""
-        held = len(text.tokens)  # with its last token, which a step writes
-        more = self._pool.take(ceil_div(held + guessed, self._pool.block) - len(text.blocks))
-        text.blocks += more or []
-        return min(guessed, len(text.blocks) * self._pool.block - held)
+    def _room(self, sequence: Sequence, tokens: int) -> int:
+        """Return how many of `tokens` draft tokens have room in blocks, after allocating free ones."""
+        length = len(sequence.tokens)  # with its last token, which the step writes
+        needed = ceil_div(length + tokens, self._pool.block) - len(sequence.blocks)
+        sequence.blocks += self._pool.allocate(needed) or []
+        return min(tokens, len(sequence.blocks) * self._pool.block - length)

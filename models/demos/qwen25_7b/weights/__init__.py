@@ -1,32 +1,42 @@
-"""From a Hugging Face checkpoint to what each chip holds of it."""
+"""From a Hugging Face checkpoint to each chip's slices."""
 
 from .checkpoint import Checkpoint, CheckpointError
-from .equalise import key_divisors
-from .model_weights import AttentionWeights, LayerWeights, MlpWeights, ModelWeights, StateDict
-from .parts import Constant, Equalised, Piece, Projection, Table, Taken
-from .rotary_pairs import to_half_split, to_interleaved
-from .weight import Packing, PieceSource, TensorSource, Weight, packed
+from .model_weights import (
+    AttentionWeights,
+    DirectBuilder,
+    LayerWeights,
+    MlpWeights,
+    ModelWeights,
+    ShardBuilder,
+    StateDict,
+    TensorSource,
+    Weight,
+    build_shard,
+)
+from .rotary_pairs import key_divisors, to_half_split, to_interleaved
+from .slices import Constant, KeyScaling, Projection, Table, TensorRange, WeightShard, WeightSlice
 
 __all__ = [
     "AttentionWeights",
     "Checkpoint",
     "CheckpointError",
     "Constant",
-    "Equalised",
+    "DirectBuilder",
+    "KeyScaling",
     "LayerWeights",
     "MlpWeights",
     "ModelWeights",
-    "Packing",
-    "Piece",
-    "PieceSource",
     "Projection",
+    "ShardBuilder",
     "StateDict",
     "Table",
-    "Taken",
+    "TensorRange",
     "TensorSource",
     "Weight",
+    "WeightShard",
+    "WeightSlice",
+    "build_shard",
     "key_divisors",
-    "packed",
     "to_half_split",
     "to_interleaved",
 ]

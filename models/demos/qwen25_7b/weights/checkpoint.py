@@ -1,12 +1,14 @@
-"""A Hugging Face checkpoint in safetensors files: all of it checked at once, its tensors read one by one.
+"""A Hugging Face checkpoint in safetensors files: checked when it is opened, then read tensor by tensor.
 
-Opening reads config.json, the index and the files' headers (some kilobytes each). From these every
-tensor's place, shape and dtype is known, so a download that broke off or a checkpoint of another model
-is refused in a second, and not after minutes of loading.
+Opening reads config.json, the index and the files' headers (some kilobytes each). They give every
+tensor's place, shape and dtype. An incomplete download, or a checkpoint of another model, is therefore
+refused in a second and not after minutes of loading.
 """
 
+import errno
 import math
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Mapping, Sequence
@@ -17,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from models.common.errors import UserError
 from models.common.json_file import parse_json, read_json
+from models.common.user_file import KINDS, FileError
 
 from ..config import QwenConfig
 
@@ -37,7 +40,7 @@ class CheckpointError(UserError):
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """What a safetensors file says about a tensor before the tensor is read."""
+    """A tensor's entry in the header of a safetensors file."""
 
     file: Path
     dtype: str  # safetensors' name, such as BF16
@@ -64,7 +67,9 @@ class Checkpoint:
     @property
     def files(self) -> frozenset[str]:
         """Paths of its safetensors files, in its directory."""
-        return frozenset(f"{header.file.relative_to(self.directory)}" for header in self.headers.values())
+        return frozenset(
+            f"{header.file.relative_to(self.directory)}" for header in self.headers.values()
+        )
 
     @property
     def element_bytes(self) -> int:
@@ -122,17 +127,32 @@ def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def local_directory(model: str | Path, files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES)) -> Path:
-    """The directory itself, or where those files of a hub id lie now."""
+def check_name(model: str | Path) -> None:
+    """CheckpointError for a name that neither a directory nor a hub id can have."""
     if not str(model):
         raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
+    if "\0" in str(model):
+        raise CheckpointError(
+            f"--model {str(model)!r} has a zero byte; give the directory or the hub id of a checkpoint"
+        )
+
+
+def local_directory(
+    model: str | Path, files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES)
+) -> Path:
+    """The directory itself, or where those files of a hub id lie now."""
+    check_name(model)
     if os.path.isdir(model):  # and not Path's, which fails for a name of 5,000 characters
         if not _is_utf_8(model):
-            raise CheckpointError(f"{model}: the name is not UTF-8, as the safetensors library wants it; rename it")
+            raise CheckpointError(
+                f"{model}: the name is not UTF-8, as the safetensors library wants it; rename it"
+            )
         return Path(model)
     try:
         return Path(snapshot_download(str(model), allow_patterns=list(files)))
-    except Exception as error:  # bad id, no such repository, no network, no token, full disk: one remedy for all
+    except (
+        Exception
+    ) as error:  # bad id, no such repository, no network, no token, full disk: one remedy for all
         raise CheckpointError(
             f"{model}: neither a directory here nor a Hugging Face repository that could be had "
             f"({type(error).__name__}); check the name and the network, or give a directory"
@@ -141,16 +161,19 @@ def local_directory(model: str | Path, files: Sequence[str] = (*SMALL_FILES, *WE
 
 def _read_headers(directory: Path) -> dict[str, TensorHeader]:
     """Headers of all tensors in a directory; where both forms are there, Hugging Face takes the single file too."""
-    if (directory / SINGLE_FILE).is_file():
+    if os.path.lexists(directory / SINGLE_FILE):
+        _check_is_file(directory / SINGLE_FILE, "the weights")
         return _read_file_headers(directory / SINGLE_FILE)
-    if (directory / INDEX_FILE).is_file():
+    if os.path.lexists(directory / INDEX_FILE):
         return _read_shard_headers(directory)
     if any(directory.glob("pytorch_model*.bin*")):
         raise CheckpointError(
             f"{directory}: holds pytorch_model.bin but no safetensors; load it with transformers and write it again "
             f"with save_pretrained"
         )
-    raise CheckpointError(f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}")
+    raise CheckpointError(
+        f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}"
+    )
 
 
 def _read_shard_headers(directory: Path) -> dict[str, TensorHeader]:
@@ -158,12 +181,14 @@ def _read_shard_headers(directory: Path) -> dict[str, TensorHeader]:
     file_of = _read_index(index)
     headers = {}
     for file_name in sorted(set(file_of.values())):
-        # The hub's cache links files to a blobs folder elsewhere, so it is the name that is checked, not its target.
+        # The hub's cache links files to a blobs folder elsewhere, so the check is of the name and not of
+        # its target.
         if Path(file_name).is_absolute() or ".." in Path(file_name).parts:
-            raise CheckpointError(f"{index}: names {file_name!r}, which is outside the directory; {DOWNLOAD_AGAIN}")
+            raise CheckpointError(
+                f"{index}: names {file_name!r}, which is outside the directory; {DOWNLOAD_AGAIN}"
+            )
         file = directory / file_name
-        if not os.path.isfile(file):
-            raise CheckpointError(f"{file}: missing, but named by {INDEX_FILE}; {DOWNLOAD_AGAIN}")
+        _check_is_file(file, f"named by {INDEX_FILE}")
         for name, header in _read_file_headers(file).items():
             if name in headers:
                 raise CheckpointError(
@@ -178,17 +203,33 @@ def _read_shard_headers(directory: Path) -> dict[str, TensorHeader]:
     return headers
 
 
+def _check_is_file(file: Path, role: str) -> None:
+    try:
+        kind = stat.S_IFMT(os.stat(file).st_mode)
+    except (FileNotFoundError, ValueError):  # ValueError: a zero byte, which no file's name has
+        raise CheckpointError(f"{file}: missing, but {role}; {DOWNLOAD_AGAIN}") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise CheckpointError(f"{file}: missing, but {role}; {DOWNLOAD_AGAIN}") from None
+        raise CheckpointError(f"{file}: cannot be read ({error.strerror})") from error
+    if kind != stat.S_IFREG:
+        found = KINDS.get(kind, "no regular file")
+        raise CheckpointError(f"{file}: is {found}, but {role}; {DOWNLOAD_AGAIN}")
+
+
 def _read_index(index: Path) -> dict[str, str]:
     """The index's weight_map: file name of each tensor."""
     try:
         contents = read_json(index)
-    except OSError as error:
-        raise CheckpointError(f"{index}: cannot be read ({error.strerror}); check its permissions") from error
-    except ValueError as error:  # not JSON, or not UTF-8
-        raise CheckpointError(f"{index}: not JSON ({error}); {DOWNLOAD_AGAIN}") from error
+    except FileError as error:
+        raise CheckpointError(f"{error}; {DOWNLOAD_AGAIN}") from error
     weight_map = contents.get("weight_map") if isinstance(contents, dict) else None
-    if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
-        raise CheckpointError(f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}")
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(file, str) for file in weight_map.values()
+    ):
+        raise CheckpointError(
+            f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}"
+        )
     return weight_map
 
 
@@ -202,11 +243,18 @@ def _read_file_headers(file: Path) -> dict[str, TensorHeader]:
             )
         with safe_open(file, framework="pt") as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}
-            return {name: TensorHeader(file, s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
+            return {
+                name: TensorHeader(file, s.get_dtype(), tuple(s.get_shape()))
+                for name, s in slices.items()
+            }
     except SafetensorError as error:
-        raise CheckpointError(f"{file}: damaged, {found} bytes ({error}); {DOWNLOAD_AGAIN}") from error
+        raise CheckpointError(
+            f"{file}: damaged, {found} bytes ({error}); {DOWNLOAD_AGAIN}"
+        ) from error
     except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read ({error.strerror}); check its permissions") from error
+        raise CheckpointError(
+            f"{file}: cannot be read ({error.strerror}); check its permissions"
+        ) from error
 
 
 def _claimed_bytes(file: Path) -> int:
@@ -219,16 +267,26 @@ def _claimed_bytes(file: Path) -> int:
         if 8 + length > file.stat().st_size:
             return 8 + length
         if length > MOST_HEADER_BYTES:
-            raise CheckpointError(f"{file}: its header is not a safetensors header; {DOWNLOAD_AGAIN}")
+            raise CheckpointError(
+                f"{file}: its header is not a safetensors header; {DOWNLOAD_AGAIN}"
+            )
         try:
             entries = parse_json(stream.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
+            ends = [
+                entry["data_offsets"][1]
+                for name, entry in entries.items()
+                if name != "__metadata__"
+            ]
             return 8 + length + max(ends, default=0)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise CheckpointError(f"{file}: its header is not a safetensors header; {DOWNLOAD_AGAIN}") from error
+            raise CheckpointError(
+                f"{file}: its header is not a safetensors header; {DOWNLOAD_AGAIN}"
+            ) from error
 
 
-def _check_against_config(headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path) -> None:
+def _check_against_config(
+    headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path
+) -> None:
     layers = len({name.split(".")[2] for name in headers if name.startswith("model.layers.")})
     if config.num_hidden_layers > layers:  # before a billion names are made
         raise CheckpointError(
@@ -268,7 +326,8 @@ def _is_utf_8(path: str | Path) -> bool:
 
 
 def _is_harmless(name: str) -> bool:
-    """Whether a surplus tensor follows from the rest: rotary frequencies, or an LM head beside tied embeddings."""
+    """Whether a surplus tensor follows from the other tensors: rotary frequencies, or an LM head beside
+    tied embeddings."""
     return name.endswith(".rotary_emb.inv_freq") or name == LM_HEAD
 
 

@@ -1,17 +1,31 @@
-"""The model's weights, laid out for a plan: which part of which tensor each chip gets. Nothing is read before it is placed.
+"""The model's weights on a row of chips, for a plan. Nothing is read before it is placed.
 
-Fields are named after what a module does with them; the Hugging Face names are spelt out in transforms.py.
+Fields are named after their use in a module. Hugging Face's names stand in transforms.py.
 """
 
-from dataclasses import dataclass
-from typing import Mapping, Optional
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Protocol
 
 import torch
 
 from ..config import TILE, ParallelPlan, QwenConfig
 from . import transforms
-from .parts import Part, Table
-from .weight import Packing, PieceSource, TensorSource, Weight
+from .slices import Projection, ReadTensor, Table, WeightShard, WeightSlice
+
+if TYPE_CHECKING:
+    import ttnn
+
+
+class TensorSource(Protocol):
+    """Finds a tensor by its Hugging Face name. A Checkpoint is one."""
+
+    def tensor(self, name: str) -> torch.Tensor: ...
+
+
+class ShardBuilder(Protocol):
+    """Gives weight shards as ttnn tensors on the host, [1, 1, rows, columns], ready to be sent."""
+
+    def build(self, shard: WeightShard) -> "ttnn.Tensor": ...
 
 
 @dataclass(frozen=True)
@@ -22,6 +36,67 @@ class StateDict:
 
     def tensor(self, name: str) -> torch.Tensor:
         return self.tensors[name]
+
+
+@dataclass(frozen=True)
+class DirectBuilder:
+    """A ShardBuilder that builds every shard on request, in the caller's thread."""
+
+    source: TensorSource
+
+    def build(self, shard: WeightShard) -> "ttnn.Tensor":
+        return build_shard(shard, self.source.tensor)
+
+
+def build_shard(shard: WeightShard, tensor: ReadTensor) -> "ttnn.Tensor":
+    """Return the shard on the host, [1, 1, rows, columns], tiled and packed by ttnn's own code."""
+    import ttnn  # here, since a checkpoint is opened before the backend of ttnn is chosen
+
+    layout = ttnn.TILE_LAYOUT if shard.tiled else ttnn.ROW_MAJOR_LAYOUT
+    values = shard.slice.read(tensor)[None, None]
+    return ttnn.from_torch(values, dtype=getattr(ttnn, shard.format), layout=layout)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight on a row of chips. A single slice is on every chip."""
+
+    builder: ShardBuilder
+    slices: tuple[WeightSlice, ...]  # slices[c] is chip c's; all have one shape
+
+    def __post_init__(self):
+        shapes = {weight_slice.shape for weight_slice in self.slices}
+        assert len(shapes) == 1, "chips run one program: their slices have one shape"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of one chip's slice."""
+        return self.slices[0].shape
+
+    def host_tensors(self, format: str, *, tiled: bool) -> "list[ttnn.Tensor]":
+        """Return one host tensor a slice. Equal slices share a tensor."""
+        shards = self.shards(format, tiled=tiled)
+        built = {shard: self.builder.build(shard) for shard in dict.fromkeys(shards)}
+        return [built[shard] for shard in shards]
+
+    def shards(self, format: str, *, tiled: bool) -> list[WeightShard]:
+        return [WeightShard(weight_slice, format, tiled) for weight_slice in self.slices]
+
+    def narrow(self, first: int, count: int) -> "Weight":
+        """Return `count` of each chip's columns, or rows where those are split, from number `first`."""
+        return self._map(lambda weight_slice: weight_slice.narrow(first, count))
+
+    def padded(self, extent: int) -> "Weight":
+        """Pad each chip's slice with zeros to `extent` columns, or rows where those are split."""
+        return self._map(lambda weight_slice: weight_slice.padded(extent))
+
+    def concat(self, other: "Weight") -> "Weight":
+        """Append each chip's columns of the other weight."""
+        pairs = zip(self.slices, other.slices, strict=True)
+        return replace(self, slices=tuple(a.concat(b) for a, b in pairs))
+
+    def _map(self, change: Callable[[Projection], Projection]) -> "Weight":
+        return replace(self, slices=tuple(map(change, self.slices)))
 
 
 @dataclass(frozen=True)
@@ -55,8 +130,8 @@ class LayerWeights:
 class ModelWeights:
     """All weights of a model for a plan.
 
-    source: a Checkpoint, or a state_dict. pieces: whoever makes the chips' tensors of it; default: made of `source` when
-    they are asked for, one after the other (loading.Stream works ahead and keeps them on disk).
+    source: a Checkpoint, or a state_dict. builder: gives the chips' tensors; default: built from `source` on request.
+    The builder loading.Prefetcher builds ahead, through the tile cache.
     """
 
     def __init__(
@@ -64,17 +139,19 @@ class ModelWeights:
         source: TensorSource | Mapping[str, torch.Tensor],
         config: QwenConfig,
         plan: ParallelPlan,
-        pieces: Optional[PieceSource] = None,
+        builder: Optional[ShardBuilder] = None,
     ):
         self.source = StateDict(source) if isinstance(source, Mapping) else source
         self.config = config
         self.plan = plan
-        self.pieces = Packing(self.source) if pieces is None else pieces
+        self.builder = DirectBuilder(self.source) if builder is None else builder
 
     @property
     def embedding(self) -> Weight:
         """[vocab_size, hidden], on every chip"""
-        return self._weight(Table("model.embed_tokens.weight", (self.config.vocab_size, self.config.hidden_size)))
+        return self._weight(
+            Table("model.embed_tokens.weight", (self.config.vocab_size, self.config.hidden_size))
+        )
 
     @property
     def final_norm(self) -> Weight:
@@ -117,12 +194,11 @@ class ModelWeights:
         )
 
     def _norm(self, name: str) -> Weight:
-        return self._weight(
-            Table(name, (self.config.hidden_size // TILE, TILE))
-        )  # rows of a tile, as rms_norm reads it
+        # rms_norm reads its weight as rows of a tile
+        return self._weight(Table(name, (self.config.hidden_size // TILE, TILE)))
 
-    def _weight(self, *parts: Part) -> Weight:
-        return Weight(self.pieces, parts)
+    def _weight(self, *slices: WeightSlice) -> Weight:
+        return Weight(self.builder, slices)
 
 
 def _layer(i: int) -> str:

@@ -1,18 +1,62 @@
-"""The two orders in which a head's rotary pairs may lie."""
+"""Rotary pairs of Q and K: their order in a head, and equalization of outlier pairs of K.
+
+Qwen2.5-7B's K bias has outlier pairs. Their norm is 170 and more in the first and the last layer. Other
+layers have about 2. In an 8-bit cache sixteen neighbors share an exponent. An outlier pair therefore removes most bits
+of the seven pairs beside it.
+
+Rotary embedding acts inside a pair. A pair of K divided by s, and the same pair of Q times s, therefore give the same
+scores at every position. The factors are folded into weights and biases at load time and cost nothing on a chip.
+
+The bias alone decides the factors, because the products of the weights are alike in all layers. A pair with a
+bias longer than OUTLIER_NORM is scaled to that norm. All other pairs keep their bits.
+"""
 
 import torch
+
+# A power of two, because the step of a value in an 8-bit block doubles there (docs/decisions.md compares limits).
+OUTLIER_NORM = 16.0
 
 
 def to_interleaved(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """Reorder one head's `dim` (head_dim long) from rotary halves to adjacent rotary pairs.
 
-    Hugging Face turns the pair (j, j + head_dim/2), ttnn's rotary_embedding_llama the pair (2j, 2j + 1):
-    new[2j] = old[j], new[2j + 1] = old[j + head_dim/2]. Done to Wq, bq, Wk and bk alike it leaves every
-    q . k as it was; values and Wo do not rotate and keep their order.
+    Hugging Face rotates the pair (j, j + head_dim/2). The op rotary_embedding_llama rotates the pair (2j, 2j + 1).
+    So new[2j] = old[j] and new[2j + 1] = old[j + head_dim/2]. Wq, bq, Wk and bk get one order, which keeps every
+    q . k. Values and Wo do not rotate and keep their order.
     """
     return x.index_select(dim, torch.arange(x.shape[dim]).view(2, -1).t().flatten())
 
 
 def to_half_split(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """The inverse of to_interleaved: rotary pairs to Hugging Face's halves."""
+    """Invert to_interleaved: from adjacent rotary pairs to Hugging Face's halves."""
     return x.index_select(dim, torch.arange(x.shape[dim]).view(-1, 2).t().flatten())
+
+
+def key_divisors(k_bias: torch.Tensor) -> torch.Tensor:
+    """Return the divisors of one key head: k_bias [head_dim] -> [head_dim], 1 where no scaling is needed.
+
+    Both elements of a pair have the same divisor. Pairs are in Hugging Face's order: j and j + head_dim / 2.
+    """
+    halves = _to_compute_dtype(k_bias).view(2, -1)
+    return (halves.norm(dim=0) / OUTLIER_NORM).clamp_min(1).repeat(2)
+
+
+def scale_key(rows: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:
+    """Divide one key head's rows of Wk, or elements of its bias, [head_dim, ...] by its divisors [head_dim]."""
+    return _scale(rows, 1 / divisors)
+
+
+def scale_query(rows: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:
+    """Multiply the rows of a query head that attends to the key head by the key's divisors [head_dim]."""
+    return _scale(rows, divisors)
+
+
+def _scale(rows: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Return the product in the dtype of `rows`."""
+    if (factors == 1).all():
+        return rows
+    return (_to_compute_dtype(rows) * factors.view(-1, *[1] * (rows.dim() - 1))).to(rows.dtype)
+
+
+def _to_compute_dtype(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

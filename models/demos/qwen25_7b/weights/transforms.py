@@ -1,91 +1,94 @@
-"""What each chip of a row holds of every weight: all tensor-parallel arithmetic that ParallelPlan leaves to the weights.
+"""Each chip's slice of every weight: the tensor-parallel arithmetic that ParallelPlan leaves to the weights.
 
-A result has one part a chip, in the order of the chips. `layer` is a layer's prefix, such as "model.layers.3.".
+A result has one slice a chip, in the order of the chips. `layer` is a layer's prefix, such as "model.layers.3.".
 """
 
 from ..config import ParallelPlan, QwenConfig
-from .parts import Constant, Equalised, Projection, Taken
+from .slices import Constant, KeyScaling, Projection, TensorRange
 
-Parts = tuple[Projection, ...]
+Slices = tuple[Projection, ...]
 
 
-def qkv_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
+def qkv_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
     """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs."""
     return _qkv(layer, "weight", config.hidden_size, config, plan)
 
 
-def qkv_biases(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
-    """The biases that belong to qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]."""
+def qkv_biases(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
+    """The biases of qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]."""
     return _qkv(layer, "bias", 1, config, plan)
 
 
-def _qkv(layer: str, kind: str, other: int, config: QwenConfig, plan: ParallelPlan) -> Parts:
+def _qkv(layer: str, kind: str, other: int, config: QwenConfig, plan: ParallelPlan) -> Slices:
     size = config.head_dim
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
-    k_bias, group = f"{layer}self_attn.k_proj.bias", config.num_attention_heads // config.num_key_value_heads
+    k_bias = f"{layer}self_attn.k_proj.bias"
+    group = config.num_attention_heads // config.num_key_value_heads
 
-    def query(h: int) -> Taken:
-        return Taken(q, h * size, size, pairs=True, equalised=Equalised(k_bias, h // group * size, queries=True))
+    def query(h: int) -> TensorRange:
+        scaling = KeyScaling(k_bias, h // group * size, queries=True)
+        return TensorRange(q, h * size, size, pairs=True, scaling=scaling)
 
-    def key(h: int) -> Taken:
-        return Taken(k, h * size, size, pairs=True, equalised=Equalised(k_bias, h * size))
+    def key(h: int) -> TensorRange:
+        return TensorRange(k, h * size, size, pairs=True, scaling=KeyScaling(k_bias, h * size))
 
-    return tuple(
-        Projection(
-            0,
-            (
-                *(Constant(size) if h is None else query(h) for h in q_heads),
-                *(key(h) for h in kv_heads),
-                *(Taken(v, h * size, size) for h in kv_heads),
-            ),
-            other,
+    def heads_of(chip: int) -> tuple[TensorRange | Constant, ...]:
+        q_heads, kv_heads = plan.q_head_of[chip], plan.kv_head_of[chip]
+        return (
+            *(Constant(size) if h is None else query(h) for h in q_heads),
+            *(key(h) for h in kv_heads),
+            *(TensorRange(v, h * size, size) for h in kv_heads),
         )
-        for q_heads, kv_heads in zip(plan.q_head_of, plan.kv_head_of)
-    )
+
+    return tuple(Projection(0, heads_of(chip), other) for chip in range(plan.tp))
 
 
-def o_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
+def o_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
     """[q_heads * head_dim, hidden]; the chips' products add up to the whole.
 
-    A zero head's rows are zero: whatever attention makes of its zero query (the mean of the values) is multiplied away.
+    The rows of a zero head are zero. They remove the attention output of its zero query, the mean of the values.
     """
     name, size = f"{layer}self_attn.o_proj.weight", config.head_dim
-    return tuple(
-        Projection(
-            1,
-            tuple(Constant(size) if h is None else Taken(name, h * size, size) for h in heads),
-            config.hidden_size,
+
+    def rows(heads) -> tuple[TensorRange | Constant, ...]:
+        return tuple(
+            Constant(size) if h is None else TensorRange(name, h * size, size) for h in heads
         )
-        for heads in plan.q_head_of
-    )
+
+    return tuple(Projection(1, rows(heads), config.hidden_size) for heads in plan.q_head_of)
 
 
-def gate_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
+def gate_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
     """[hidden, mlp], zero columns after the model's last."""
-    return _shares(f"{layer}mlp.gate_proj.weight", 0, config.intermediate_size, plan.mlp, config.hidden_size, plan.tp)
+    return _mlp(f"{layer}mlp.gate_proj.weight", 0, config, plan)
 
 
-def up_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
+def up_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
     """[hidden, mlp], zero columns after the model's last."""
-    return _shares(f"{layer}mlp.up_proj.weight", 0, config.intermediate_size, plan.mlp, config.hidden_size, plan.tp)
+    return _mlp(f"{layer}mlp.up_proj.weight", 0, config, plan)
 
 
-def down_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Parts:
+def down_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
     """[mlp, hidden], zero rows after the model's last."""
-    return _shares(f"{layer}mlp.down_proj.weight", 1, config.intermediate_size, plan.mlp, config.hidden_size, plan.tp)
+    return _mlp(f"{layer}mlp.down_proj.weight", 1, config, plan)
 
 
-def lm_head_weights(config: QwenConfig, plan: ParallelPlan) -> Parts:
-    """[hidden, vocab], zero columns after the vocabulary: column t of all chips' is token t."""
-    return _shares("lm_head.weight", 0, config.vocab_size, plan.vocab, config.hidden_size, plan.tp)
+def lm_head_weights(config: QwenConfig, plan: ParallelPlan) -> Slices:
+    """[hidden, vocab], zero columns after the vocabulary. Column t of all chips' columns is token t."""
+    return _split("lm_head.weight", 0, config.vocab_size, plan.vocab, config.hidden_size, plan.tp)
 
 
-def _shares(name: str, cut: int, extent: int, share: int, other: int, tp: int) -> Parts:
-    """`extent` rows or columns of a tensor, `share` for each of tp chips; the last ones are filled up with zeros."""
-    parts = []
+def _mlp(name: str, split_dim: int, config: QwenConfig, plan: ParallelPlan) -> Slices:
+    extent, hidden = config.intermediate_size, config.hidden_size
+    return _split(name, split_dim, extent, plan.mlp, hidden, plan.tp)
+
+
+def _split(name: str, split_dim: int, extent: int, share: int, other: int, tp: int) -> Slices:
+    """Split `extent` rows or columns over tp chips, `share` each. Zeros pad the last shares."""
+    slices = []
     for chip in range(tp):
         first = min(chip * share, extent)
         count = min(share, extent - first)
-        blocks = (Taken(name, first, count),) if count else ()
-        parts.append(Projection(cut, blocks, other).filled(share))
-    return tuple(parts)
+        blocks = (TensorRange(name, first, count),) if count else ()
+        slices.append(Projection(split_dim, blocks, other).padded(share))
+    return tuple(slices)

@@ -1,5 +1,7 @@
-"""Stands in for tt-metal's module of this name where there is no tt-metal checkout: the plugin asks it for the chips of each
-rank before it starts data-parallel ranks. A checkout on sys.path comes first."""
+"""A stand-in for tt-metal's module of this name. A tt-metal checkout on sys.path comes first.
+
+The plugin calls the module for the chips of each rank before it starts data-parallel ranks.
+"""
 
 import ttnn
 
@@ -8,4 +10,6 @@ def create_submeshes(mesh_device: ttnn.MeshDevice, data_parallel: int) -> list[t
     """The mesh cut into `data_parallel` rows of equally many chips."""
     if data_parallel == 1:
         return [mesh_device]
-    return mesh_device.create_submeshes(ttnn.MeshShape(1, mesh_device.get_num_devices() // data_parallel))
+    return mesh_device.create_submeshes(
+        ttnn.MeshShape(1, mesh_device.get_num_devices() // data_parallel)
+    )

@@ -1,0 +1,155 @@
+"""Device operations as values, read from the nodes of ttnn's graph capture."""
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Optional, Sequence
+
+from models.demos.qwen25_7b.plans import grids
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+
+TILE_BYTES = grids.TILE_BYTES | {"uint32": 4096, "int32": 4096, "uint16": 2048}
+SUFFIX = re.compile(r"^\w+?(Device)?Operation$")  # matches ttnn's names of device operations
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The shard of a tensor on one chip."""
+
+    shape: tuple[int, ...]
+    dtype: str  # ttnn's name in lower case: bfloat16, bfloat8_b, uint32, ...
+    tiled: bool
+    buffer: str  # DRAM or L1
+    layout: str  # interleaved, width-sharded, height-sharded, block-sharded
+    shard: Optional[tuple[int, int]] = None  # rows and columns of a shard, in elements
+    cores: int = 0  # cores (in DRAM: banks) with a shard; 0 for an interleaved tensor
+
+    @property
+    def in_dram(self) -> bool:
+        return self.buffer == "DRAM"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensor in whole tiles, without padding of the shards."""
+        if not self.tiled:
+            return prod(self.shape) * TILE_BYTES[self.dtype] // TILE**2
+        return prod(self.shape[:-2]) * _tiles(self.shape[-2:]) * TILE_BYTES[self.dtype]
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the tensor's buffer: each core or bank holds a whole shard."""
+        if not self.shard or not self.tiled:
+            return self.bytes
+        return self.cores * _tiles(self.shard) * TILE_BYTES[self.dtype]
+
+    @property
+    def memory(self) -> str:
+        """Buffer, layout and shard, such as `L1 width-sharded (32, 128)`."""
+        return f"{self.buffer} {self.layout}" + (f" {self.shard}" if self.shard else "")
+
+
+@dataclass(frozen=True)
+class Op:
+    """One device operation of a capture."""
+
+    name: str  # ttnn's name of the device operation, without its suffix
+    call: str  # the ttnn function around it
+    factory: str  # ttnn's program factory
+    fidelity: Optional[str]  # LoFi to HiFi4; None for an operation without one
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[
+        Tensor, ...
+    ]  # as ttnn reports them: in-place operations report their input, or nothing
+    marks: tuple[str, ...] = ()  # scopes of capture.py around it, outermost first
+    ring: bool = (
+        False  # a collective with Topology::Ring; all_reduce_async does not report its topology
+    )
+
+    @property
+    def results(self) -> tuple[Tensor, ...]:
+        """The new tensors. An output in DRAM that equals an input is that input: no plan puts equal tensors there."""
+        return tuple(t for t in self.outputs if not (t.in_dram and t in self.inputs))
+
+    @property
+    def result(self) -> Optional[Tensor]:
+        return self.results[0] if self.results else None
+
+    @property
+    def dram_sharded(self) -> bool:
+        """Whether twelve cores stream the weight, each from its own DRAM bank."""
+        return "DRAMSharded" in self.factory
+
+
+def _tiles(shape: Sequence[int]) -> int:
+    return ceil_div(shape[0], TILE) * ceil_div(shape[1], TILE)
+
+
+def operations(nodes: Sequence[dict]) -> list[Op]:
+    """The device operations of a capture, in order. nodes: the result of ttnn.graph.end_graph_capture."""
+    by_id = {node["counter"]: node for node in nodes}
+    found, scopes, created = [], [], {}
+    for node in nodes:
+        kind = node["node_type"]
+        if kind == "function_start":
+            scopes.append(node)
+        elif kind == "function_end":
+            start = scopes.pop()
+            name = start["params"]["name"]
+            results = _tensors(node["connections"], by_id)
+            if name.endswith("create_device_tensor"):
+                # The operation around it may not report its results.
+                for scope in scopes:
+                    created.setdefault(scope["counter"], []).extend(results)
+            if SUFFIX.match(name):
+                results = results or created.get(start["counter"], [])
+                found.append((start["counter"], _op(start, scopes, results, by_id)))
+    return [op for _, op in sorted(found, key=lambda pair: pair[0])]
+
+
+def _op(start: dict, scopes: Sequence[dict], results: Sequence[Tensor], by_id: dict) -> Op:
+    around = [scope["params"]["name"] for scope in scopes]
+    calls = [name for name in around if name.startswith("ttnn.")]
+    attributes = " ".join(start["arguments"][:1])
+    fidelity = re.search(r"math_fidelity=(\w+)", attributes)
+    return Op(
+        name=re.sub(r"(Device)?Operation$", "", start["params"]["name"]),
+        call=calls[-1].removeprefix("ttnn.").split(".")[-1] if calls else "",
+        factory=start["params"].get("program_factory_type", "").split("::")[-1],
+        fidelity=fidelity and fidelity[1],
+        inputs=tuple(_tensors(start["input_tensors"], by_id)),
+        outputs=tuple(results),
+        marks=tuple(name for name in around if "." not in name and "::" not in name),
+        ring="Topology::Ring" in attributes,
+    )
+
+
+def _tensors(ids: Sequence[int], by_id: dict) -> list[Tensor]:
+    nodes = [by_id[i] for i in ids if i in by_id]
+    there = [
+        n["params"]
+        for n in nodes
+        if n["node_type"] == "tensor" and n["params"]["storage_type"] == "DEVICE"
+    ]
+    return [tensor(params) for params in there]
+
+
+def tensor(params: dict) -> Tensor:
+    """A Tensor from the parameters of a graph node of type tensor."""
+    memory = params["memory_config"].split("nd_shard_spec")[0]
+    shard, cores = None, 0
+    if "ShardSpec{" in memory:
+        shard = tuple(int(n) for n in re.search(r"shape=\[(\d+), (\d+)\]", memory).groups())
+        corners = re.findall(
+            r'"start":\{"x":(\d+),"y":(\d+)\},"end":\{"x":(\d+),"y":(\d+)\}', memory
+        )
+        for x0, y0, x1, y1 in (map(int, corner) for corner in corners):
+            cores += (x1 - x0 + 1) * (y1 - y0 + 1)
+    return Tensor(
+        shape=tuple(int(n) for n in re.findall(r"\d+", params["shape"])),
+        dtype=params["dtype"].split("::")[-1].lower(),
+        tiled=params["layout"].endswith("TILE"),
+        buffer=re.search(r"BufferType::(\w+)", memory)[1],
+        layout=re.search(r"TensorMemoryLayout::(\w+)", memory)[1].lower().replace("_", "-"),
+        shard=shard,
+        cores=cores,
+    )

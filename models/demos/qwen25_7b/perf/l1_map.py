@@ -1,0 +1,264 @@
+"""The L1 map of a core: bytes of tensors and circular buffers while each op of a layer runs, planned and captured."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterator, Sequence
+
+import ttnn
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from models.common.markdown import markdown
+from models.common.output_file import write_whole
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.perf.capture import (
+    CONTEXT,
+    LAYER,
+    graph_of,
+    one_layer_of_each_kind,
+)
+from models.demos.qwen25_7b.perf.device_ops import SUFFIX
+from models.demos.qwen25_7b.plans.grids import L1, padded_rows
+from models.demos.qwen25_7b.plans.l1 import OpFootprint, decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, PrefillChunk, Prompt
+from models.demos.qwen25_7b.serving.replica import Replica
+
+# The device operations of an op of the plans, by the op's name.
+LAUNCHES = {
+    "norm": ("LayerNorm",),
+    "heads": ("NLPCreateQKVHeadsDecode", "NlpCreateHeads"),
+    "rotary": ("RotaryEmbeddingLlamaFusedQK", "RotaryEmbeddingLlama"),
+    "cache": ("PagedFusedUpdateCache", "PagedUpdateCache", "Typecast", "PagedFillCache"),
+    "attention": ("SdpaDecode", "SDPA"),
+    "attention to the cache": ("SDPA",),
+    "onto cores": ("InterleavedToSharded",),
+    "heads side by side": ("NLPConcatHeadsDecode", "NLPConcatHeads"),
+    "all-reduce": ("AllReduceAsync",),
+    "reduce-scatter": ("ReduceScatter",),
+    "all-gather": ("AllGather",),
+    "cut": ("Slice",),
+    "product": ("BinaryNg",),
+    "add": ("BinaryNg",),
+}
+MATMUL = ("Matmul",)  # of every other op
+FIRST_LAYER = f"{LAYER}0"
+
+
+@dataclass(frozen=True)
+class Captured:
+    """L1 of a core while a device operation runs, in bytes since the step began."""
+
+    op: str
+    tensors: int  # the largest sum, the operation's own temporaries included
+    buffers: int  # circular buffers; 0 where ttnn reports none
+
+
+@dataclass(frozen=True)
+class Row:
+    """An op of a layer: its planned footprint, and the captured bytes of its device operations."""
+
+    planned: OpFootprint
+    tensors: int
+    buffers: int  # 0: not reported
+
+    @property
+    def planned_tensors(self) -> int:
+        return self.planned.bytes - self.planned.buffers
+
+
+@dataclass(frozen=True)
+class L1Map:
+    """persistent: bytes that a core holds before the layer begins, as planned. captured_persistent: as ttnn reports."""
+
+    title: str
+    rows: tuple[Row, ...]
+    persistent: int
+    captured_persistent: int
+
+
+def map_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, users: int) -> L1Map:
+    """The map of a layer in a decode step."""
+    with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT) as replica:
+        model = replica.model
+        footprints = decode_footprints(
+            config, model.config.parallel, recipe.of_layer(0), model.config.decode
+        )
+        return _map(replica, f"a step of {users} users", list(footprints), replica.launch_decode)
+
+
+def map_prefill(
+    mesh_device: ttnn.MeshDevice,
+    config: QwenConfig,
+    recipe: Recipe,
+    rows: int,
+    cached_prefix: bool,
+) -> L1Map:
+    """Return the map of a layer in a prefill batch of `rows` rows, or fewer if they do not fit.
+
+    With `cached_prefix` the cache holds a prefix that is as long as the batch.
+    """
+    with one_layer_of_each_kind(mesh_device, config, recipe, 1, 2 * rows) as replica:
+        fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
+        plan = replica.model.config.prefill_plans(fitting)[0]
+        footprints = prefill_footprints(plan, recipe.of_layer(0).kv_cache)
+        others = (
+            {"attention"} if cached_prefix else {"attention to the cache", "heads side by side"}
+        )
+        prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
+        first = fitting if cached_prefix else 0
+        chunk = PrefillChunk(prompt, first, first, first + fitting)
+        batch = PrefillBatch(fitting, (chunk,), cached_prefix)
+        asked = "" if fitting == padded_rows(rows) else f" (as many as fit of {rows})"
+        behind = " behind a cached prefix" if cached_prefix else ""
+        title = f"prefill of {fitting} rows{asked}{behind}"
+        planned = [f for f in footprints if f.op not in others]
+        return _map(replica, title, planned, lambda: replica.prefill(batch))
+
+
+def _map(
+    replica: Replica, title: str, footprints: Sequence[OpFootprint], run: Callable[[], None]
+) -> L1Map:
+    """Capture the first run: ttnn reports the circular buffers of new programs only."""
+    view = ttnn.get_memory_view(replica.mesh_device, ttnn.BufferType.L1)
+    nodes = graph_of(replica, run)
+    return L1Map(
+        title,
+        tuple(match(footprints, list(captured(nodes)))),
+        L1 - replica.model.config.decode.l1_room,
+        view.total_bytes_allocated_per_bank,
+    )
+
+
+def captured(nodes: Sequence[dict]) -> Iterator[Captured]:
+    """L1 of each device operation of layer 0. nodes: the result of ttnn.graph.end_graph_capture."""
+    scopes, inside, alive, found = [], 0, {}, []
+    for node in nodes:
+        kind, params = node["node_type"], node["params"]
+        if kind == "function_start":
+            scopes.append([params["name"], sum(alive.values()), []])
+            inside += params["name"] == FIRST_LAYER
+        elif kind == "function_end":
+            name, tensors, buffers = scopes.pop()
+            inside -= name == FIRST_LAYER
+            if inside and SUFFIX.match(name):
+                op = re.sub(r"(Device)?Operation$", "", name)
+                found.append(Captured(op, tensors, extent(buffers)))
+        elif kind == "circular_buffer_allocate" and params["globally_allocated"] == "0":
+            for scope in scopes:
+                scope[2].append((int(params["address"]), int(params["size"])))
+        elif kind == "buffer_allocate" and params["type"] == "L1":
+            alive[params["address"]] = int(params["max_size_per_bank"])
+            for scope in scopes:
+                scope[1] = max(scope[1], sum(alive.values()))
+        elif kind == "buffer_deallocate" and params["type"] == "L1":
+            alive.pop(params["address"], None)
+    return iter(found)
+
+
+def extent(buffers: Sequence[tuple[int, int]]) -> int:
+    """Bytes from the first to the last circular buffer (address, bytes).
+
+    Every chip reports its own buffers, at the same addresses. Buffers of different cores may overlap.
+    """
+    if not buffers:
+        return 0
+    return max(at + size for at, size in buffers) - min(at for at, _ in buffers)
+
+
+def match(footprints: Sequence[OpFootprint], launched: Sequence[Captured]) -> Iterator[Row]:
+    """Each footprint with its device operations. ValueError: the plan and the capture have different ops."""
+    at = 0
+    for footprint, following in zip(footprints, [*footprints[1:], None]):
+        names, next_names = (
+            LAUNCHES.get(f.op, MATMUL) if f else () for f in (footprint, following)
+        )
+        first = at
+        while (
+            at < len(launched)
+            and launched[at].op in names
+            and (at == first or launched[at].op not in next_names)
+        ):
+            at += 1
+        if at == first:
+            found = launched[at].op if at < len(launched) else "no operation"
+            raise ValueError(f"L1 of {footprint.op}: expected {' or '.join(names)}, found {found}")
+        here = launched[first:at]
+        yield Row(footprint, max(c.tensors for c in here), max(c.buffers for c in here))
+    if at < len(launched):
+        raise ValueError(f"L1 of a layer: {launched[at].op} is launched and not planned")
+
+
+def l1_table(mapped: L1Map) -> str:
+    header = (
+        "operation",
+        "tensors, planned",
+        "ttnn",
+        "circular buffers, planned",
+        "ttnn",
+        "planned with persistent bytes, of the core",
+        "tensors",
+    )
+    rows = []
+    for row in mapped.rows:
+        whole = mapped.persistent + row.planned.bytes
+        rows.append(
+            (
+                row.planned.op,
+                f"{row.planned_tensors:,}",
+                f"{row.tensors:,}",
+                *(f"{size:,}" if size else "-" for size in (row.planned.buffers, row.buffers)),
+                f"{whole:,} ({whole / L1:.0%})",
+                ", ".join(f"{name} {size:,}" for name, size in row.planned.tensors),
+            )
+        )
+    fullest = max(mapped.rows, key=lambda row: row.planned.bytes)
+    notes = [
+        f"A core has {L1:,} bytes. Of these {mapped.persistent:,} are planned as persistent (the rotary matrix, all-reduce "
+        f"buffers, semaphores); ttnn has allocated {mapped.captured_persistent:,} before the layer.",
+        f"Fullest: {fullest.planned.op}, {mapped.persistent + fullest.planned.bytes:,}.",
+        "-: not counted, or not reported: ttnn reports circular buffers of some operations only.",
+    ]
+    return markdown(header, rows) + "\n\n" + " ".join(notes)
+
+
+GRAY, DARK, LIGHT, RED = "#9aa0a8", "#1a202c", "#dde1e6", "#c53030"
+COLORS = [c for i, c in enumerate(colormaps["tab20"].colors) if i not in (14, 15)]  # no grays
+
+
+def draw(file: Path, title: str, mapped: L1Map) -> None:
+    """Two bars for each op: planned, tensor by tensor, and captured. The suffix of `file` chooses the format."""
+    figure = Figure(figsize=(11, 1.6 + 0.42 * len(mapped.rows)), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    names = dict.fromkeys(name for row in mapped.rows for name, _ in row.planned.tensors)
+    colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(names)}
+    for y, row in enumerate(mapped.rows):
+        planned = [(size, colors[name]) for name, size in row.planned.tensors]
+        _bar(axes, y - 0.2, [(mapped.persistent, GRAY), *planned, (row.planned.buffers, LIGHT)])
+        found = [(mapped.captured_persistent, GRAY), (row.tensors, DARK), (row.buffers, LIGHT)]
+        _bar(axes, y + 0.2, found)
+    axes.axvline(L1 / 1024, color=RED, linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(mapped.rows)), [row.planned.op for row in mapped.rows])
+    axes.set_ylim(len(mapped.rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.02 * L1 / 1024)
+    label = "KiB of a core (dashed: all of L1). Upper bar: planned. Lower bar: allocated by ttnn."
+    axes.set_xlabel(label, fontsize=8)
+    entries = {"persistent": GRAY, **colors, "ttnn: tensors": DARK, "circular buffers": LIGHT}
+    handles = [Patch(color=color, label=name) for name, color in entries.items()]
+    where = dict(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(handles=handles, fontsize=7, frameon=False, **where)
+    axes.grid(axis="x", color="#e6e8eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelsize=8)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    figure.suptitle(title, fontsize=9, x=0.01, ha="left", wrap=True)
+    write_whole(file, figure.savefig)
+
+
+def _bar(axes, y: float, parts: list[tuple[int, object]]) -> None:
+    at = 0.0
+    for size, color in parts:
+        axes.barh(y, size / 1024, 0.36, left=at, color=color, edgecolor="white", linewidth=0.4)
+        at += size / 1024

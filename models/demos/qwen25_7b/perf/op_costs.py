@@ -1,0 +1,242 @@
+"""The modeled time of a device operation on a Wormhole chip, from the bytes it moves and the tiles it multiplies.
+
+Everything here is a model. docs/performance_model.md has its parts and their sources. Pure functions.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Optional
+
+from models.demos.qwen25_7b.perf.device_ops import TILE, TILE_BYTES, Op, Tensor
+from models.demos.qwen25_7b.plans.collective_prices import Collective
+from models.demos.qwen25_7b.plans.grids import ceil_div
+from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
+
+DRAM = 288e9  # bytes a second of a chip: twelve banks of 24 GB/s
+CLOCK = 1e9  # Hz
+PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
+CYCLES_A_PHASE = 16  # of a core, for the product of two tiles
+TILE_FLOPS = 2 * TILE**3  # of the product of two tiles
+LINK = 12.5e9  # bytes a second of an ethernet link, each direction
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one device operation does on one chip."""
+
+    streamed: int = 0  # bytes read from DRAM bank by bank, padding of the banks included
+    scattered: int = 0  # bytes read from or written to interleaved DRAM
+    needed: int = 0  # bytes of both without padding
+    flops: int = 0  # padding included
+    needed_flops: int = 0
+    cores: int = 0  # cores that multiply
+    fidelity: Optional[str] = None
+    operand_bytes: int = (
+        0  # of a pair of tiles that a core unpacks for one product; 0 where not counted
+    )
+    exposed_read: bool = False  # the read of the weight is not hidden behind compute
+    collective: Optional[Collective] = None
+
+    @property
+    def sent(self) -> int:
+        return self.collective.sent if self.collective else 0
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The calibrated parameters of the model (calibration.py)."""
+
+    streamed: float  # share of DRAM's bandwidth for a stream from all banks
+    scattered: float  # share of DRAM's bandwidth for interleaved tensors
+    launch: float  # seconds that each device operation costs in any case
+    unpack: float = float(
+        "inf"
+    )  # bytes a cycle at which a core unpacks operands of a multicast matmul
+    weight_read: float = (
+        1.0  # share of DRAM's bandwidth at which a multicast matmul reads its weight
+    )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Seconds of one device operation by each bound. floor: the largest of them at the chip's full rates, unpadded."""
+
+    dram: float
+    compute: float
+    ethernet: float
+    launch: float
+    floor: float
+    exposed_read: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return self.busy + self.launch
+
+    @property
+    def busy(self) -> float:
+        """Seconds without the launch. DRAM and compute add up where the read is exposed."""
+        if self.exposed_read:
+            return self.dram + self.compute
+        return max(self.dram, self.compute, self.ethernet)
+
+    @property
+    def name(self) -> str:
+        """The largest part."""
+        parts = {
+            "launch": self.launch,
+            "DRAM": self.dram,
+            "compute": self.compute,
+            "ethernet": self.ethernet,
+        }
+        return max(parts, key=parts.get)
+
+
+def bound(work: Work, rates: Rates, links: int) -> Bound:
+    """links: ethernet links of a collective between two chips."""
+    compute = floor_compute = ethernet = 0.0
+    if work.flops:
+        cycles = max(CYCLES_A_PHASE * _phases(work.fidelity), work.operand_bytes / rates.unpack)
+        compute = work.flops / TILE_FLOPS * cycles / (CLOCK * work.cores)
+        floor_compute = work.needed_flops / matmul_peak(work.fidelity, work.cores)
+    if work.collective:
+        ethernet = work.collective.seconds(links)
+    return Bound(
+        dram=work.streamed / (DRAM * rates.streamed) + work.scattered / (DRAM * rates.scattered),
+        compute=compute,
+        ethernet=ethernet,
+        launch=rates.launch,
+        floor=max(work.needed / DRAM, floor_compute, work.sent / (LINK * links)),
+        exposed_read=work.exposed_read,
+    )
+
+
+def matmul_peak(fidelity: Optional[str], cores: int) -> float:
+    """FLOPs a second of the matrix engines. An operation without a fidelity counts as HiFi4."""
+    return TILE_FLOPS * CLOCK * cores / (CYCLES_A_PHASE * _phases(fidelity))
+
+
+def _phases(fidelity: Optional[str]) -> int:
+    return PHASES[fidelity or "HiFi4"]
+
+
+def work_of(
+    op: Op, *, chips: int, grid_cores: int, users: int, position: int, tokens: int = 1
+) -> Work:
+    """The work of a device operation.
+
+    chips: of a replica. grid_cores: of a chip. In decode: `users` sequences with `position` tokens before the computed one,
+    and `tokens` computed tokens a sequence. Each computed token reads the cache and has its own cache
+    update. In prefill:
+    one user, with `position` tokens before the first row.
+    """
+    if "Sdpa" in op.name:
+        return _decode_attention(op, grid_cores, users * tokens, position)
+    if op.name == "SDPA":
+        return _prefill_attention(op, grid_cores, position)
+    moved = _moved(op, users)
+    collective = {"collective": _collective(op, chips)}
+    if op.name.startswith(("Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul")):
+        return Work(**moved | _multiplied(op, grid_cores) | collective)
+    return Work(**moved | collective)
+
+
+def _moved(op: Op, users: int) -> dict:
+    """Bytes between DRAM and cores. Inputs are read whole and results written whole, but for look-ups and caches."""
+    if op.name == "Embeddings":  # reads the looked-up rows only
+        rows = op.result.bytes + op.inputs[0].bytes
+        return {"scattered": rows, "needed": rows}
+    if "UpdateCache" in op.name:  # reads, changes and writes one tile row of each user's heads
+        caches = [t for t in op.inputs if t.in_dram and len(t.shape) == 4 and t.tiled]
+        rows = sum(2 * users * _block_bytes(cache, tokens=1) for cache in caches)
+        return {"scattered": rows, "needed": rows}
+    if op.name == "PagedFillCache":
+        rows = op.inputs[1].bytes
+        return {"scattered": rows, "needed": rows}
+    in_dram = [t for t in (*op.inputs, *op.results) if t.in_dram]
+    return {
+        "streamed": sum(t.allocated for t in in_dram if t.shard),
+        "scattered": sum(t.allocated for t in in_dram if not t.shard),
+        "needed": sum(t.bytes for t in in_dram),
+    }
+
+
+def _multiplied(op: Op, grid_cores: int) -> dict:
+    """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on one core a bank, a multicast matmul on all cores."""
+    x, weight = op.inputs[0], op.inputs[1]
+    rows = prod(_whole_tiles(x.shape)[:-1])
+    k, n = _whole_tiles(weight.shape)[-2:]
+    needed = 2 * rows * k * n
+    if op.dram_sharded and weight.shard:
+        columns = weight.cores * weight.shard[1]
+        work = {"flops": 2 * rows * k * columns, "cores": weight.cores}
+    else:
+        operands = sum(TILE_BYTES[t.dtype] for t in (x, weight))
+        work = {
+            "flops": needed,
+            "cores": op.result.cores or grid_cores,
+            "operand_bytes": operands,
+            "exposed_read": weight.in_dram,
+        }
+    return work | {"needed_flops": needed, "fidelity": op.fidelity}
+
+
+def _decode_attention(op: Op, grid_cores: int, users: int, position: int) -> Work:
+    """Reads each user's blocks of keys and values once. Scores and values are two products of 32 rows."""
+    keys = next(t for t in op.inputs if t.in_dram and t.tiled)  # [blocks, kv_heads, 32, head_dim]
+    _, kv_heads, _, head_dim = keys.shape
+    cache = 2 * users * _block_bytes(keys, tokens=position + 1)
+    tokens = ceil_div(position + 1, TILE) * TILE
+    flops = 2 * users * kv_heads * 2 * TILE * tokens * head_dim
+    return _attention(cache, flops, flops, grid_cores, op.fidelity)
+
+
+def _prefill_attention(op: Op, grid_cores: int, start: int) -> Work:
+    """A head's rows attend to all tokens before them, chunk by chunk.
+
+    A cached prefix is read again for every head and every chunk of rows: no published figure shows which
+    reads are shared.
+    """
+    q, keys = op.inputs[:2]
+    _, heads, rows, head_dim = q.shape
+    chunk = q_chunk_size(rows)
+    ends = range(start + chunk, start + rows + 1, chunk)  # of each chunk of rows
+    cache = 0
+    if keys.in_dram:
+        tile_columns = ceil_div(head_dim, TILE)
+        cache = 2 * heads * sum(ends) // TILE * tile_columns * TILE_BYTES[keys.dtype]
+    flops = 4 * heads * head_dim * chunk * sum(ends)
+    needed = 4 * heads * head_dim * rows * (start + rows // 2)
+    return _attention(cache, flops, needed, grid_cores, op.fidelity)
+
+
+def _attention(cache: int, flops: int, needed: int, cores: int, fidelity: Optional[str]) -> Work:
+    return Work(
+        scattered=cache,
+        needed=cache,
+        flops=flops,
+        needed_flops=needed,
+        cores=cores,
+        fidelity=fidelity,
+    )
+
+
+def _block_bytes(cache: Tensor, tokens: int) -> int:
+    """Bytes of one user's tile rows with `tokens` tokens, in one of the two caches."""
+    _, kv_heads, _, head_dim = cache.shape
+    return ceil_div(tokens, TILE) * kv_heads * ceil_div(head_dim, TILE) * TILE_BYTES[cache.dtype]
+
+
+def _collective(op: Op, chips: int) -> Optional[Collective]:
+    """all_reduce_async counts as an all-gather: each chip sends its whole partial sum to all others."""
+    if chips == 1:
+        return None
+    topology = "ring" if op.ring else "line"
+    if "ReduceScatter" in op.name:
+        return Collective("reduce_scatter", chips, topology, op.inputs[0].bytes)
+    if "AllGather" in op.name or "AllReduce" in op.name:
+        return Collective("all_gather", chips, topology, chips * op.inputs[0].bytes)
+    return None
+
+
+def _whole_tiles(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-2], *(ceil_div(extent, TILE) * TILE for extent in shape[-2:]))

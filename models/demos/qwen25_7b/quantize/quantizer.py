@@ -1,0 +1,144 @@
+"""One run of the tool: layer by layer, from a checkpoint to the directory of another."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Callable, Sequence
+
+import torch
+from golden_mesh.rounding import BLOCK
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
+
+from models.common.errors import UserError
+from models.common.terminal import Progress, say
+from models.common.user_file import MIB, read_text
+from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.quantize.layer import Mlp, Streams, rounded_layer
+from models.demos.qwen25_7b.quantize.output import Output
+from models.demos.qwen25_7b.quantize.rounding import rounded
+from models.demos.qwen25_7b.reference.hf import hf_config
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, tensor_shapes
+
+OnProgress = Callable[[int, int], None]  # layers done, layers in all
+METHOD = 1  # raise it with every change of the results: a run of another method is not resumed
+SEQUENCE = 512  # tokens of a sequence
+TEXT_LIMIT = 4 * MIB  # of a text; a run uses some tens of kilobytes
+
+
+def quantize(
+    model: str,
+    calibration: Path,
+    out: Path,
+    groups: Sequence[str],
+    tokens: int,
+    progress: OnProgress = lambda *_: None,
+) -> None:
+    """Write the checkpoint `model`, with its MLP in block floats, to `out`.
+
+    calibration: a text file. groups: those of gate, up and down that get bfloat4_b. The others get
+    bfloat8_b.
+    UserError: bad input, before anything is computed.
+    """
+    text = read_text(calibration, TEXT_LIMIT, "--calibration")
+    checkpoint = Checkpoint.open(model)
+    config = checkpoint.config
+    check_blocks(config)
+    ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
+    settings = {
+        "model": _identity(checkpoint),
+        "calibration text": hashlib.sha256(ids.numpy().tobytes()).hexdigest(),
+        "groups": sorted(groups),
+        "method": METHOD,
+    }
+    output = Output(out, settings, files=config.num_hidden_layers + 1)
+    output.open()
+    done, streams = output.resume()
+    if done:
+        say(f"{out}: {done} of {config.num_hidden_layers} layers are done; resuming")
+    if streams is None:
+        with Progress("reading the embedding"):
+            embedded = checkpoint.tensor(EMBEDDING)[ids].float()
+        streams = Streams(embedded, embedded)
+    rotation = Qwen2RotaryEmbedding(hf_config(config))(
+        streams.exact, torch.arange(ids.shape[1])[None]
+    )
+    progress(done, config.num_hidden_layers)
+    for i in range(done, config.num_hidden_layers):
+        tensors = _layer_tensors(checkpoint, i)
+        mlp, streams = rounded_layer(
+            _layer(config, i, tensors), streams, rotation, frozenset(groups)
+        )
+        tensors |= _named(mlp, groups)
+        output.keep_layer(
+            i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams
+        )
+        progress(i + 1, config.num_hidden_layers)
+    rest = [name for name in tensor_shapes(config) if not name.startswith("model.layers.")]
+    output.finish({name: checkpoint.tensor(name) for name in rest}, checkpoint.directory)
+
+
+def sequences(text: str, name: str, checkpoint: Checkpoint, most: int) -> torch.Tensor:
+    """[sequences, SEQUENCE] token ids from the beginning of `text`, `most` tokens at most.
+
+    name: the text's option and file, for messages. UserError: the text is too short.
+    """
+    config = checkpoint.config
+    length = min(SEQUENCE, config.context)
+    tokenizer = ChatTokenizer(checkpoint.directory, instruct=False).hf
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    count = min(len(ids), most) // length
+    if count * length < config.hidden_size:
+        raise UserError(
+            f"{name}: gives {count} sequences of {length} tokens, of {len(ids)} tokens in all and {most} to be used; "
+            f"{-(-config.hidden_size // length)} are needed, since a weight has {config.hidden_size} inputs and rounding "
+            "pushes its errors to inputs that the text never shows: give a longer text, or more --tokens"
+        )
+    largest = max(ids[: count * length])
+    if largest >= config.vocab_size:
+        raise UserError(
+            f"{checkpoint.directory}: its tokenizer gives token {largest}, and the model has {config.vocab_size} tokens; "
+            "use the model's tokenizer"
+        )
+    return torch.tensor(ids[: count * length]).view(count, length)
+
+
+def check_blocks(config: QwenConfig) -> None:
+    for name in ("hidden_size", "intermediate_size"):
+        if getattr(config, name) % BLOCK:
+            raise UserError(
+                f"{name} must be a multiple of {BLOCK}, the values that share an exponent; got {getattr(config, name)}"
+            )
+
+
+def _identity(checkpoint: Checkpoint) -> str:
+    """A digest of the checkpoint's file names, sizes and times."""
+    files = sorted({header.file for header in checkpoint.headers.values()})
+    stats = [(f"{file}", os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(stats).encode()).hexdigest()
+
+
+def _layer_tensors(checkpoint: Checkpoint, i: int) -> dict[str, torch.Tensor]:
+    """Tensors by their names in the layer."""
+    prefix = f"model.layers.{i}."
+    names = [name for name in tensor_shapes(checkpoint.config) if name.startswith(prefix)]
+    return {name.removeprefix(prefix): checkpoint.tensor(name) for name in names}
+
+
+def _layer(config: QwenConfig, i: int, tensors: dict[str, torch.Tensor]) -> Qwen2DecoderLayer:
+    """Hugging Face's layer in float32."""
+    with torch.device("meta"):
+        layer = Qwen2DecoderLayer(hf_config(config), i)
+    layer.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    return layer.eval()
+
+
+def _named(mlp: Mlp, groups: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Hugging Face's names and layout, [out, in], in bfloat16, which holds every block float."""
+    named = {}
+    for name, weight in mlp._asdict().items():
+        format = "bfloat4_b" if name in groups else "bfloat8_b"
+        assert rounded(weight, format).equal(weight), f"{name}: a value is not one of {format}"
+        named[f"mlp.{name}_proj.weight"] = weight.t().bfloat16()
+    return named

@@ -1,0 +1,113 @@
+"""Rounding of a weight [in, out] to block floats, in which 16 neighbors in a row share an exponent.
+
+`rounded` is ttnn's packing. `compensated` is error-compensated rounding (GPTQ, arXiv 2210.17323): the rounding error of a
+row is taken away from the outputs again by the rows that are not yet rounded. `refitted` fits an 8-bit weight to inputs that
+rounding has changed.
+"""
+
+from typing import Callable
+
+import torch
+from golden_mesh.rounding import BLOCK, to_block_float
+
+BITS = {"bfloat8_b": 7, "bfloat4_b": 3}  # of a code, without its sign
+ROWS = 64  # rounded before later rows are updated: one matrix product instead of 64 thin ones
+DAMPING = 0.3  # of the mean of the Hessian's diagonal: distrust of the calibration text
+
+
+def rounded(weight: torch.Tensor, format: str) -> torch.Tensor:
+    """The weight as ttnn packs it, in float32."""
+    return to_block_float(weight, BITS[format]).float()
+
+
+def nearest_codes(rows: torch.Tensor) -> torch.Tensor:
+    """rows [..., columns] -> the nearest values of bfloat4_b, each block with the best of three exponents.
+
+    The packing of ttnn takes the exponent of a block's largest value. Half of that step cuts the largest value off at
+    7 codes, and is finer for the other fifteen values. The double step reaches a largest value of 7.5 to 8 codes, which
+    the packing cuts off to 7. Packing does not change the result: the step of its largest value divides every value.
+    """
+    blocks = rows.unflatten(-1, (-1, BLOCK))
+    largest = blocks.abs().amax(-1, keepdim=True)
+    exponent = torch.frexp(largest).exponent  # largest < 2 ** exponent
+    step = torch.ldexp(torch.ones_like(largest), exponent - BITS["bfloat4_b"])
+    best = _at_step(blocks, step)
+    error = _squared_error(blocks, best)
+    for factor in (0.5, 2.0):
+        other = _at_step(blocks, step * factor)
+        other_error = _squared_error(blocks, other)
+        best = torch.where(other_error < error, other, best)
+        error = torch.minimum(error, other_error)
+    return best.flatten(-2)
+
+
+def _at_step(blocks: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    most = (1 << BITS["bfloat4_b"]) - 1
+    return (blocks / step).round().clamp(-most, most) * step
+
+
+def _squared_error(blocks: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    """[..., blocks, 1]"""
+    return (blocks - codes).pow(2).sum(-1, keepdim=True)
+
+
+def hessian(inputs: torch.Tensor) -> torch.Tensor:
+    """inputs [tokens, in] -> [in, in], half the second derivative of the mean squared error of inputs @ weight."""
+    return inputs.t() @ inputs / len(inputs)
+
+
+def compensated(
+    weight: torch.Tensor, hessian: torch.Tensor, nearest: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """weight [in, out] -> the weight in values that `nearest` gives for a row [out].
+
+    The largest inputs come first: their errors are the largest, and most rows are left to compensate them.
+    """
+    order = hessian.diagonal().argsort(descending=True, stable=True)
+    factor = _inverse_factor(hessian[order][:, order])
+    left = weight[order]  # rows to be rounded, with the errors of earlier rows taken in
+    result = torch.empty_like(weight)
+    for first in range(0, len(left), ROWS):
+        last = min(first + ROWS, len(left))
+        block, within = left[first:last], factor[first:last, first:last]
+        errors = torch.empty_like(block)
+        for i, row in enumerate(block):
+            codes = nearest(row)
+            result[order[first + i]] = codes
+            errors[i] = (row - codes) / within[i, i]
+            block[i + 1 :].addr_(within[i, i + 1 :], errors[i], alpha=-1)
+        left[last:].addmm_(factor[first:last, last:].t(), errors, alpha=-1)
+    return result
+
+
+def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
+    """The upper Cholesky factor of the damped Hessian's inverse. Row i has the factors with which later
+    rows compensate the error of row i."""
+    damped = hessian.clone()
+    damped.diagonal().add_(DAMPING * damped.diagonal().mean())
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    return torch.linalg.cholesky(inverse, upper=True)
+
+
+def refitted(
+    weight: torch.Tensor, inputs: torch.Tensor, missing: torch.Tensor, trust: float
+) -> torch.Tensor:
+    """Ridge regression: the W [in, out] near `weight` for which inputs @ (W - weight) is nearest to `missing`.
+
+    inputs: [tokens, in]. missing: [tokens, out]. A factor on a row of both weights its token.
+    trust: divides the cost of a change of W. That cost is added to the squared error: the change's square times the
+    mean over the inputs' columns of their square sums.
+    """
+    tokens, size = inputs.shape
+    cost = inputs.pow(2).sum() / size / trust
+    if tokens < size:  # the dual system is smaller
+        gram = inputs @ inputs.t()
+        gram.diagonal().add_(cost)
+        return weight + inputs.t() @ _solved(gram, missing)
+    gram = inputs.t() @ inputs
+    gram.diagonal().add_(cost)
+    return weight + _solved(gram, inputs.t() @ missing)
+
+
+def _solved(positive: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return torch.cholesky_solve(right, torch.linalg.cholesky(positive))

@@ -1,0 +1,247 @@
+"""Inputs of decode steps: the device tensors, and the sequences' values for them."""
+
+from typing import Iterable, Mapping
+
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.config import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import (
+    CANDIDATES,
+    GREEDY,
+    SamplingParams,
+    TokenCounts,
+)
+from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table, attention_tables
+from models.demos.qwen25_7b.serving.sampling import SamplingMode, gumbel
+from models.demos.qwen25_7b.serving.scheduler import Sequence
+from models.demos.qwen25_7b.serving.speculation import Draft
+from models.demos.qwen25_7b.serving.trace import Queues
+from models.demos.qwen25_7b.tt.inputs import (
+    DecodeInputs,
+    SamplingControls,
+    VerifyInputs,
+    host_noise,
+)
+from models.demos.qwen25_7b.tt.placement import host_replicated
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
+
+
+class DeviceInputs:
+    """The device tensors that decode and verify steps read. They stay allocated.
+
+    - decode, verify: the inputs of a forward.
+    - controls: each slot's sampling parameters and noise.
+    - mode: how the next step samples.
+    - width: entries of a sequence's block table.
+    - speculate: tokens of a sequence in a verify step.
+    """
+
+    def __init__(self, model: TtTransformer, queues: Queues, width: int, speculate: int):
+        self.mesh_device = model.mesh_device
+        self.slots = model.config.decode.batch
+        self.width = width
+        self.mode = SamplingMode.GREEDY
+        self._plan = model.config.decode
+        self._penalties = model.penalties
+        self._queues = queues
+        self._params: list[SamplingParams] = [GREEDY] * self.slots  # as written last
+        inactive = [INACTIVE] * self.slots
+        tables = attention_tables([[]] * self.slots, width)
+        slots = self._host_slots([0] * self.slots, inactive, tables)
+        self.decode = slots.to_device(self.mesh_device)
+        blank = VerifyInputs(*slots, draft_positions=(slots.positions,) * speculate)
+        drafts = blank.to_device(self.mesh_device).draft_positions
+        self.verify = VerifyInputs(*self.decode, draft_positions=drafts)
+        controls = SamplingControls.of([]).to_host(self.mesh_device)
+        self.controls = controls.to_device(self.mesh_device)
+
+    def write_slots(
+        self,
+        tokens: list[int],
+        positions: list[int],
+        page_table: torch.Tensor,
+        writes: Iterable[list[int]] = (),
+    ) -> None:
+        """Write where the next step starts: tokens[i] goes to positions[i] of slot i's sequence.
+
+        A step advances the tokens and positions itself. Call this when sequences enter or leave slots.
+        positions: INACTIVE for a slot without a sequence. page_table: [slots, width] int32.
+        writes: for a verify step, the positions of each of its cache updates.
+        """
+        slots = self._host_slots(tokens, positions, page_table)
+        pairs = list(zip(slots, self.decode, strict=True))
+        updates = zip(map(self._host_positions, writes), self.verify.draft_positions)
+        self._queues.write(pairs + list(updates))
+
+    def write_block_tables(self, page_table: torch.Tensor) -> None:
+        """page_table: [slots, width] int32."""
+        table = host_replicated(page_table, self.mesh_device, ttnn.int32)
+        self._queues.write([(table, self.decode.page_table)])
+
+    def write_tokens(self, tokens: list[int]) -> None:
+        """Replace the next step's tokens, where the host sampled them."""
+        self._queues.write([(self._host_tokens(tokens), self.decode.tokens)])
+
+    def write_sampling_params(self, params: list[SamplingParams]) -> None:
+        """params: of each slot; slots behind the list are greedy. Equal parameters are not written again."""
+        params = [*params, *[GREEDY] * (self.slots - len(params))]
+        if params != self._params:
+            self.mode = SamplingMode.of(params)
+            host = SamplingControls.of(params).to_host(self.mesh_device)
+            pairs = zip(host.parameters, self.controls.parameters, strict=True)
+            self._queues.write(list(pairs))
+            self._params = params
+
+    def reset(self) -> None:
+        """After an error: `write_sampling_params` writes its next parameters even if they are equal."""
+        self._params = []
+
+    def write_noise(self, noise: torch.Tensor) -> None:
+        """noise: [32, CANDIDATES] for the next step; greedy slots have zeros."""
+        self._queues.write([(host_noise(self.mesh_device, noise), self.controls.noise)])
+
+    def write_noise_for(self, samples: Iterable[tuple[int, int, int]]) -> None:
+        """Write the noise of (slot, stream_key, position of the token to sample); none writes nothing."""
+        samples = list(samples)
+        if samples:
+            slots, keys, positions = zip(*samples)
+            noise = torch.zeros(MAX_USERS, CANDIDATES)
+            noise[list(slots)] = gumbel(keys, positions, CANDIDATES)
+            self.write_noise(noise)
+
+    def write_token_counts(self, counts: Mapping[int, TokenCounts]) -> None:
+        """counts: of all slots with a penalty. Steps keep them up to date from here on.
+
+        Needed before a prefill that samples for such a slot, and before a step after a prefill or
+        after a sequence changed its slot. Writes [32, vocabulary] twice, 2 bytes each.
+        """
+        device = self._penalties.seen, self._penalties.counts
+        self._queues.write(list(zip(self._penalties.host_counts(counts), device)))
+
+    def _host_slots(
+        self, tokens: list[int], positions: list[int], page_table: torch.Tensor
+    ) -> DecodeInputs:
+        values = DecodeInputs.of(tokens, positions, page_table, self._plan)
+        return values.to_host(self.mesh_device)
+
+    def _host_positions(self, positions: list[int]) -> ttnn.Tensor:
+        values = torch.tensor(positions, dtype=torch.int32)
+        return host_replicated(values, self.mesh_device, ttnn.int32)
+
+    def _host_tokens(self, tokens: list[int]) -> ttnn.Tensor:
+        row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
+        row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+        return host_replicated(row, self.mesh_device, ttnn.uint32)
+
+
+class InputBatch:
+    """Writes the changed values of running sequences to the device inputs.
+
+    With `on_host` the host samples every sequence. Otherwise it samples where the chips do not support
+    the sampling parameters.
+    """
+
+    def __init__(self, inputs: DeviceInputs, *, on_host: bool):
+        self.inputs = inputs
+        self._on_host = on_host
+        self._valid = False  # whether the device's tokens and positions are those of the sequences
+        self._block_counts: list[int] = []  # blocks of each slot, as written last
+
+    @property
+    def valid(self) -> bool:
+        """Whether a step may start from the tokens and positions that are on the device."""
+        return self._valid
+
+    def invalidate(self) -> None:
+        """Slots have changed: `write_step` writes everything again."""
+        self._valid = False
+
+    def samples_on_host(self, sequence: Sequence) -> bool:
+        return self._on_host or not sequence.params.on_device
+
+    def penalizes_on_device(self, sequence: Sequence) -> bool:
+        return sequence.params.penalized and not self.samples_on_host(sequence)
+
+    def write_step(self, running: list[Sequence], in_flight: int) -> None:
+        """Prepare a decode step. in_flight: steps launched and not read before it."""
+        tables = self._block_tables(running)
+        tokens = [0] * self.inputs.slots
+        block_counts = [0] * self.inputs.slots
+        for sequence in running:
+            tokens[sequence.slot] = sequence.tokens[-1]
+            block_counts[sequence.slot] = len(sequence.blocks)
+        if not self._valid:
+            positions = [INACTIVE] * self.inputs.slots
+            for sequence in running:
+                positions[sequence.slot] = len(sequence.tokens) - 1
+            self._write_params((sequence.slot, sequence) for sequence in running)
+            self.inputs.write_slots(tokens, positions, tables)
+            self._write_token_counts(running)
+        else:
+            if block_counts != self._block_counts:
+                self.inputs.write_block_tables(tables)
+            if any(map(self.samples_on_host, running)):
+                self.inputs.write_tokens(tokens)
+        self._block_counts = block_counts
+        self._valid = True
+        # The step writes behind those in flight and samples the token behind what it writes.
+        self._write_noise((s.slot, s, len(s.tokens) + in_flight) for s in running)
+
+    def write_prefill(self, running: list[Sequence], sampled: list[Sequence]) -> None:
+        """Prepare a prefill that samples the first new token of `sampled`."""
+        self._write_params((sequence.slot, sequence) for sequence in running)
+        self._write_noise((s.slot, s, len(s.tokens)) for s in sampled)
+        if any(map(self.penalizes_on_device, sampled)):
+            self._write_token_counts(running)
+        self._valid = False
+
+    def write_drafts(self, drafts: list[Draft]) -> None:
+        """Prepare a verify step. The host decides which tokens stay, so it writes all of the next step."""
+        slots = self.inputs.slots
+        tokens = [0] * slots
+        positions = [INACTIVE] * slots
+        tables = [attention_table([], self.inputs.width)] * slots
+        # One update must not write a cache tile twice, and a sequence's tokens lie in one tile. The
+        # i-th update therefore writes the i-th token of every sequence.
+        writes = [[INACTIVE] * slots for _ in self.inputs.verify.draft_positions]
+        random_slots: list[tuple[int, Sequence, int]] = []
+        for sequence, own, drafted in drafts:
+            table = attention_table(sequence.blocks, self.inputs.width)
+            for i, (slot, token) in enumerate(zip(own, drafted)):
+                position = len(sequence.tokens) - 1 + i
+                tokens[slot] = token
+                positions[slot] = position
+                tables[slot] = table
+                writes[i][slot] = position
+                random_slots.append((slot, sequence, position + 1))
+        self.inputs.write_slots(tokens, positions, torch.stack(tables), writes)
+        self._write_params((slot, sequence) for slot, sequence, _ in random_slots)
+        self._write_noise(random_slots)
+        self._valid = False
+
+    def _block_tables(self, running: list[Sequence]) -> torch.Tensor:
+        blocks: list[list[int]] = [[] for _ in range(self.inputs.slots)]
+        for sequence in running:
+            blocks[sequence.slot] = sequence.blocks
+        return attention_tables(blocks, self.inputs.width)
+
+    def _write_params(self, slots: Iterable[tuple[int, Sequence]]) -> None:
+        """Slots that the host samples are greedy on the chips."""
+        params: list[SamplingParams] = [GREEDY] * self.inputs.slots
+        for slot, sequence in slots:
+            if not self.samples_on_host(sequence):
+                params[slot] = sequence.params
+        self.inputs.write_sampling_params(params)
+
+    def _write_noise(self, slots: Iterable[tuple[int, Sequence, int]]) -> None:
+        self.inputs.write_noise_for(
+            (slot, sequence.key, position)
+            for slot, sequence, position in slots
+            if not sequence.params.greedy
+        )
+
+    def _write_token_counts(self, running: list[Sequence]) -> None:
+        penalized = {s.slot: s.token_counts for s in running if self.penalizes_on_device(s)}
+        if penalized:
+            self.inputs.write_token_counts(penalized)

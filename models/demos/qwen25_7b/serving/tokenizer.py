@@ -1,0 +1,214 @@
+"""Text to token ids and back: the chat template, stop strings, and the token ids of a conversation."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Collection, Optional, Sequence
+
+from models.common.bounded import bounded
+from models.common.errors import UserError
+from models.common.json_file import read_json
+from models.demos.qwen25_7b.serving.generation_config import stop_ids
+from models.demos.qwen25_7b.serving.tokenizer_config import check_tokenizer_config
+
+TEMPLATE_SECONDS = 1.0  # of processor time; Qwen2.5's template takes some milliseconds
+TEMPLATE_BYTES = 1 << 30  # of memory
+TEMPLATE_ADDS = 1 << 20  # characters; Qwen2.5's template adds some 150
+# Qwen's tokenizers compose characters first, which shortens a Hangul syllable of three letters in UTF-8.
+NFC_SHRINKS = 3
+QUICK_BYTES = 1 << 16  # a prompt of this length is tokenized in milliseconds
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a character's first bytes
+
+
+def tokenizer_class(directory: Path) -> type:
+    """Return the class that AutoTokenizer would choose, from transformers itself.
+
+    AutoTokenizer is the answer only where tokenizer_config.json names no fast tokenizer. Its import
+    brings torch's compiler, scikit-learn and pandas, and takes longer than torch's own.
+    """
+    import transformers
+
+    file = directory / "tokenizer_config.json"
+    fields = read_json(file) if file.exists() else None
+    name = fields.get("tokenizer_class") if isinstance(fields, dict) else None
+    found = getattr(transformers, f"{name}".removesuffix("Fast") + "Fast", None)
+    is_fast = isinstance(found, type) and issubclass(found, transformers.PreTrainedTokenizerFast)
+    return found if is_fast else transformers.AutoTokenizer
+
+
+class ChatTokenizer:
+    """A checkpoint's tokenizer and chat template.
+
+    instruct: `encode` wraps a prompt in the chat template as a user's turn. hf: Hugging Face's tokenizer.
+    """
+
+    def __init__(self, directory: Path, *, instruct: bool):
+        self.directory = directory
+        check_tokenizer_config(directory)
+        try:
+            self.hf = tokenizer_class(directory).from_pretrained(
+                directory, local_files_only=True, trust_remote_code=False
+            )
+        except (
+            Exception
+        ) as error:  # the damage decides which: OSError, ImportError, a bare Exception
+            raise UserError(
+                f"{directory} has no tokenizer that transformers can load ({type(error).__name__}): "
+                "download the checkpoint again"
+            ) from error
+        if instruct and not self.hf.chat_template:
+            raise UserError(
+                f"the tokenizer of {directory} has no chat template: run with --no-instruct"
+            )
+        self.instruct = instruct
+        self.stop_ids = ({self.hf.eos_token_id} - {None}) | stop_ids(directory)
+
+    def check_lengths(self, prompts: Sequence[str], context: int) -> None:
+        """Raise UserError for a prompt that is too long for `context` tokens.
+
+        The bytes decide, because tokenizing 50 MB takes a minute. A token is no longer than its name
+        in the vocabulary.
+        """
+        for i, prompt in enumerate(prompts):
+            length = len(prompt.encode())
+            if length > QUICK_BYTES and length > context * NFC_SHRINKS * self._longest_token():
+                raise UserError(
+                    f"prompt {i} has {length} bytes, too many for a context of {context} tokens: shorten it"
+                )
+
+    def encode(self, prompt: str) -> list[int]:
+        """Return a prompt's token ids, in the chat template if `instruct`."""
+        if not self.instruct:
+            return self.hf.encode(prompt)
+        return self.encode_chat(self.apply_chat_template([{"role": "user", "content": prompt}]))
+
+    def encode_chat(self, chat: str) -> list[int]:
+        """Return the token ids of text that the template wrote, or of a part between two special tokens."""
+        return self.hf.encode(chat, add_special_tokens=False)
+
+    def detokenizer(self, stop: Sequence[str] = ()) -> "Detokenizer":
+        return Detokenizer(self.hf, stop)
+
+    def apply_chat_template(self, turns: Sequence[dict[str, str]]) -> str:
+        """Return the turns (role and content) in the template, up to where the answer begins."""
+        content = sum(len(turn["content"]) for turn in turns)
+        try:
+            with bounded(TEMPLATE_SECONDS, TEMPLATE_BYTES):
+                chat = self.hf.apply_chat_template(
+                    list(turns), tokenize=False, add_generation_prompt=True
+                )
+        except Exception as error:  # a template is a program: it can raise anything
+            raise UserError(
+                f"the chat template of {self.directory} fails ({type(error).__name__}: {error}): download the checkpoint "
+                f"again, or run with --no-instruct"
+            ) from error
+        if len(chat) > content + TEMPLATE_ADDS:
+            raise UserError(
+                f"the chat template of {self.directory} makes {len(chat)} characters of a prompt of {content}: "
+                f"download the checkpoint again, or run with --no-instruct"
+            )
+        return chat
+
+    def _longest_token(self) -> int:
+        """Return the length of the longest token in bytes."""
+        return max(len(name.encode()) for name in self.hf.get_vocab())
+
+
+class Detokenizer:
+    """Turns token ids into text one by one, up to the first stop string.
+
+    stop: strings that end the text before them. The first complete one wins, wherever tokens begin
+    and end. Text that may begin a stop string is held back until the next tokens decide. Special
+    tokens give no text, so they match no stop string.
+    """
+
+    def __init__(self, tokenizer, stop: Sequence[str] = ()):
+        """tokenizer: Hugging Face's."""
+        self.tokenizer = tokenizer
+        self._stop = stop
+        self.ids: list[int] = []
+        self.text = ""  # returned so far
+        self.stopped = False  # by a stop string; the caller then calls `Generator.cancel`
+
+    def add(self, token: int, *, last: bool) -> str:
+        """Return the text that `token` adds: "" for half a character or a special token.
+
+        last: no token follows, so nothing is held back.
+        """
+        if self.stopped:
+            return ""
+        self.ids.append(token)
+        whole = self.tokenizer.decode(self.ids, skip_special_tokens=True)
+        known = whole if last else whole.rstrip(INCOMPLETE)
+        end = self._find_stop(known)
+        self.stopped = end is not None
+        if end is None:
+            end = len(known) if last else len(known) - self._held_back(known)
+        new = known[len(self.text) : end]
+        self.text += new
+        return new
+
+    def _find_stop(self, text: str) -> Optional[int]:
+        """Return the start of the first complete stop string. None begins before self.text's end."""
+        found = [(text.find(stop, len(self.text)), len(stop)) for stop in self._stop]
+        ends = [(at + length, at) for at, length in found if at >= 0]
+        return min(ends)[1] if ends else None
+
+    def _held_back(self, text: str) -> int:
+        """Return the number of characters at the text's end that may begin a stop string."""
+        return max((_overlap(text, stop) for stop in self._stop), default=0)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of `text` that `stop` begins with."""
+    lengths = range(min(len(stop) - 1, len(text)), 0, -1)
+    return next((n for n in lengths if text.endswith(stop[:n])), 0)
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """One turn's prompt: the whole conversation up to where its answer begins."""
+
+    message: str
+    chat: str  # in the chat template
+    ids: list[int]
+
+
+class Conversation:
+    """The turns of a chat as token ids; each prompt begins with all earlier ids.
+
+    The cache finds a prefix by its token ids. A tokenizer may cut an answer's text into other tokens
+    than the model wrote, so answers keep their ids and only new text is tokenized.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, stop_ids: Collection[int]):
+        self._tokenizer = tokenizer
+        self._stop_ids = stop_ids
+        self.turns: list[dict[str, str]] = []
+        self._chat = ""  # the turns in the template, up to the end of the last answer's text
+        self._ids: list[int] = []  # of _chat
+
+    def prompt(self, message: str) -> ChatPrompt:
+        """Return the next turn's prompt; `add_answer` makes it part of the conversation.
+
+        UserError where the template fails.
+        """
+        turn = {"role": "user", "content": message}
+        chat = self._tokenizer.apply_chat_template([*self.turns, turn])
+        if self._chat and chat.startswith(self._chat):
+            ids = self._ids + self._tokenizer.encode_chat(chat[len(self._chat) :])
+        else:  # the first turn, or a template that writes earlier turns in another way than the newest
+            ids = self._tokenizer.encode_chat(chat)
+        return ChatPrompt(message, chat, ids)
+
+    def add_answer(self, prompt: ChatPrompt, answer: str, ids: Sequence[int]) -> None:
+        """Add a turn. answer: the text that was shown. ids: all tokens, also those behind a stop string."""
+        self.turns += [
+            {"role": "user", "content": prompt.message},
+            {"role": "assistant", "content": answer},
+        ]
+        # The template writes the token that ends a turn.
+        kept = list(ids[:-1] if ids and ids[-1] in self._stop_ids else ids)
+        if self._tokenizer.hf.decode(kept, skip_special_tokens=True) != answer:
+            kept = self._tokenizer.encode_chat(answer)
+        self._chat = prompt.chat + answer
+        self._ids = prompt.ids + kept

@@ -1,0 +1,193 @@
+"""vLLM's tensors and sampling parameters as a Replica takes them. Nothing here raises: that would end the engine."""
+
+from collections import OrderedDict
+from math import isnan
+from typing import Any, NamedTuple, Optional, Sequence
+
+import torch
+
+from models.demos.qwen25_7b.config.sampling import (
+    COLDEST,
+    GREEDY,
+    LARGEST_PENALTY,
+    SEEDS,
+    SMALLEST_FACTOR,
+    SamplingParams,
+    TokenCounts,
+)
+from models.demos.qwen25_7b.plans.grids import ceil_div
+from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.serving.sampling import stream_key
+
+NO_SEED = -1  # the plugin's tensor form of None
+_FIELDS = (
+    "temperature", "top_k", "top_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
+    "enable_log_probs",
+)  # fmt: skip
+REMEMBERED = 128  # sequences: four times those that run at once
+HOTTEST = 1e6  # a temperature above flattens the float32 softmax no further
+
+
+class SlotParams(NamedTuple):
+    """How a slot's next token is sampled. key: the stream_key of its seed."""
+
+    sampling: SamplingParams = GREEDY
+    key: int = 0
+    log_prob: bool = False  # vLLM's raw_logprobs: of the logits before temperature and penalties
+
+    @property
+    def on_host(self) -> bool:
+        return not self.sampling.on_device
+
+    @property
+    def reads_logits(self) -> bool:
+        return self.on_host or self.log_prob
+
+    @property
+    def counts_answer(self) -> bool:
+        """Whether a penalty depends on where the prompt ends."""
+        return self.sampling.presence_penalty != 0 or self.sampling.frequency_penalty != 0
+
+
+def slot_params(params: Any, slots: int) -> list[SlotParams]:
+    """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values, or one value."""
+    columns = [getattr(params, name) for name in _FIELDS]
+    return [_slot_params(*(_value(column, slot) for column in columns)) for slot in range(slots)]
+
+
+def _value(column: Any, slot: int) -> Any:
+    return column[slot] if isinstance(column, (list, tuple)) else column
+
+
+def _slot_params(
+    temperature, top_k, top_p, repetition_penalty, presence_penalty, frequency_penalty, seed, log_prob
+) -> SlotParams:  # fmt: skip
+    """A number that vLLM accepts becomes the nearest number that SamplingParams accepts."""
+    seed = None if seed is None or seed == NO_SEED else int(seed) % SEEDS
+    temperature = _clamp(temperature, 0.0, HOTTEST, default=1.0)
+    top_p = _clamp(top_p, 0.0, 1.0, default=1.0)
+    if top_p == 0:  # only the most likely token; the plugin sends it where top_k is 1
+        top_k, top_p = 1, 1.0
+    largest = LARGEST_PENALTY
+    sampling = SamplingParams(
+        temperature=max(temperature, COLDEST) if temperature > 0 else 0.0,
+        top_k=max(0, int(top_k)),  # off: 0, -1 or the size of the vocabulary
+        top_p=top_p,
+        seed=seed,
+        repetition_penalty=_clamp(repetition_penalty, SMALLEST_FACTOR, largest, default=1.0),
+        presence_penalty=_clamp(presence_penalty, -largest, largest, default=0.0),
+        frequency_penalty=_clamp(frequency_penalty, -largest, largest, default=0.0),
+    )
+    return SlotParams(sampling, stream_key(seed), bool(log_prob))
+
+
+def _clamp(value: Any, least: float, most: float, *, default: float) -> float:
+    value = float(value)
+    return default if isnan(value) else min(max(value, least), most)
+
+
+def token_counts(
+    prompt_tokens: Optional[torch.Tensor], output_tokens: Optional[torch.Tensor], slots: int
+) -> list[TokenCounts]:
+    """Return each slot's tokens so far.
+
+    prompt_tokens, output_tokens: [slots, longest] int32, -1 behind a slot's own; None where no slot has a penalty.
+    """
+    if prompt_tokens is None or output_tokens is None:
+        return [TokenCounts()] * slots
+    return [
+        TokenCounts(_own(prompt_tokens[slot]), _own(output_tokens[slot])) for slot in range(slots)
+    ]
+
+
+def _own(tokens: torch.Tensor) -> list[int]:
+    return tokens[tokens >= 0].tolist()
+
+
+class PromptLengths:
+    """Remembers where the prompt of a recent sequence ends, for sequences that vLLM preempts.
+
+    A preempted sequence comes back as one prompt that contains its answer, without a mark. Presence and
+    frequency penalties count the answer alone. A sequence is found by all of its tokens. A new prompt that
+    equals a recent sequence, token by token, is taken for it; that affects one token.
+    """
+
+    def __init__(self):
+        # all tokens so far -> how many of them are the prompt's
+        self._recent: OrderedDict[tuple[int, ...], int] = OrderedDict()
+
+    def add(self, counts: TokenCounts, token: int) -> None:
+        """A step sampled `token` behind these tokens."""
+        tokens = *counts.prompt, *counts.answer
+        self._recent.pop(tokens, None)
+        self._recent[(*tokens, token)] = len(counts.prompt)
+        if len(self._recent) > REMEMBERED:
+            self._recent.popitem(last=False)
+
+    def split(self, tokens: Sequence[int]) -> TokenCounts:
+        """Return a prefill's tokens as prompt and answer."""
+        prompt = self._recent.get(tuple(tokens), len(tokens))
+        return TokenCounts(tokens[:prompt], tokens[prompt:])
+
+
+class DecodeState:
+    """The chips' inputs of the next decode step. vLLM's values lag behind while steps are in flight."""
+
+    def __init__(self, replica: Replica):
+        self._replica = replica
+        # Whether the step just written starts from vLLM's values, not from the chips' step before.
+        self.from_host = True
+        self._positions: Optional[list[int]] = None  # of the next step; None: vLLM's are right
+        self._tables: Optional[torch.Tensor] = None
+        self._tokens: Optional[list[int]] = None  # of the next step; None: the chips hold them
+
+    def write(
+        self,
+        tokens: torch.Tensor,
+        start_pos: torch.Tensor,
+        page_table: torch.Tensor,
+        *,
+        from_host: bool,
+    ) -> list[int]:
+        """Write the next step's inputs. Return the position of each slot's token, INACTIVE for empty slots.
+
+        With `from_host` the step starts from vLLM's tokens and positions. Otherwise vLLM's values may be
+        those of the step before, and the chips' values are used. Page tables are always vLLM's.
+        tokens: [slots, 1]. start_pos: [slots]. page_table: [slots, any width].
+        """
+        self.from_host = from_host = from_host or self._positions is None
+        positions = start_pos.tolist() if from_host else self._positions
+        tables = own_blocks(page_table, [position + 1 for position in positions], self._replica)
+        inputs = self._replica.inputs
+        if from_host:
+            inputs.write_slots(tokens.flatten().tolist(), positions, tables)
+        else:
+            if not tables.equal(self._tables):
+                inputs.write_block_tables(tables)
+            if self._tokens is not None:
+                inputs.write_tokens(self._tokens)
+        self._positions = [position + (position >= 0) for position in positions]
+        self._tables = tables
+        self._tokens = None
+        return positions
+
+    def set_tokens(self, tokens: Sequence[int]) -> None:
+        """The host sampled the tokens behind the step just written."""
+        self._tokens = list(tokens)
+
+    def invalidate(self) -> None:
+        """The next step starts from vLLM's values: vLLM samples, or a prefill's tokens are on the chips."""
+        self._positions = None
+
+
+def own_blocks(page_table: torch.Tensor, lengths: Sequence[int], replica: Replica) -> torch.Tensor:
+    """Return [slots, width of the replica's tables] int32: each slot's own blocks, then block 0.
+
+    Behind a slot's own blocks, vLLM's page table names blocks of other sequences. No sequence has block 0 in vLLM.
+    page_table: [slots, any width]. lengths: tokens of each slot.
+    """
+    width = min(page_table.shape[1], replica.width)
+    own = torch.tensor([ceil_div(n, replica.block) for n in lengths])[:, None]
+    tables = torch.zeros(len(page_table), replica.width, dtype=torch.int32)
+    tables[:, :width] = torch.where(torch.arange(width) < own, page_table[:, :width], 0)
+    return tables

@@ -1,0 +1,166 @@
+"""A chip's slices, as values: ranges of a checkpoint's tensors, side by side.
+
+A slice describes a chip's bytes without reading them, so it can be printed, compared and hashed. Reading a slice makes
+one chip's tensor and nothing else. The memory of a load therefore does not grow with the model.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Callable, Iterator, Optional
+
+import torch
+
+from .rotary_pairs import key_divisors, scale_key, scale_query, to_interleaved
+
+# Part of the name of every tile file. Raise it when `read` gives other values for the same slice
+# (tests/unit/test_slices.py notices), or when the fields of a slice change.
+VERSION = 2
+
+ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
+
+
+@dataclass(frozen=True)
+class KeyScaling:
+    """How the rows of a head are scaled by the norm of K's bias (rotary_pairs.py)."""
+
+    tensor: str  # K's bias
+    first: int  # of the key head's elements there
+    queries: bool = False  # whether the rows are those of a query head
+
+
+@dataclass(frozen=True)
+class TensorRange:
+    """`count` rows or columns of a tensor, from number `first`."""
+
+    tensor: str  # its Hugging Face name
+    first: int
+    count: int
+    pairs: bool = False  # whether the range is one head, to be reordered to rotary pairs
+    scaling: Optional[KeyScaling] = None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """`count` rows or columns of padding, which no tensor has."""
+
+    count: int
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One chip's slice of a linear layer, [in, out] as in ttnn.linear. Hugging Face has [out, in].
+
+    A bias is split along its only dim and held as [1, out].
+    """
+
+    split_dim: int  # of Hugging Face's tensors; 0: outputs (a chip's columns), 1: inputs (its rows)
+    blocks: tuple[TensorRange | Constant, ...]  # along split_dim
+    other: int  # extent of the dim that is not split; 1 for a bias
+
+    @property
+    def extent(self) -> int:
+        """Rows or columns of all blocks."""
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.other, self.extent) if self.split_dim == 0 else (self.extent, self.other)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensors that reading needs."""
+        ranges = [block for block in self.blocks if isinstance(block, TensorRange)]
+        scaling = [block.scaling.tensor for block in ranges if block.scaling]
+        return tuple(dict.fromkeys([*(block.tensor for block in ranges), *scaling]))
+
+    def narrow(self, first: int, count: int) -> "Projection":
+        """Return `count` of the rows or columns, from number `first`."""
+        return replace(self, blocks=tuple(_narrow(self.blocks, first, first + count)))
+
+    def padded(self, extent: int) -> "Projection":
+        """Add zeros after the last row or column, up to `extent`."""
+        missing = extent - self.extent
+        return replace(self, blocks=(*self.blocks, Constant(missing))) if missing else self
+
+    def concat(self, other: "Projection") -> "Projection":
+        """Append the rows or columns of `other`."""
+        same = (self.split_dim, self.other) == (other.split_dim, other.other)
+        assert same, "the slices do not fit together"
+        return replace(self, blocks=self.blocks + other.blocks)
+
+    def read(self, tensor: ReadTensor) -> torch.Tensor:
+        """Return [in, out] in the tensors' dtype, the widest where they differ. Makes one copy."""
+        sources = {name: tensor(name) for name in self.tensors}
+        result = torch.empty(self.shape, dtype=self._dtype(sources))
+        at = 0
+        for block in self.blocks:
+            place = result.narrow(1 - self.split_dim, at, block.count)
+            at += block.count
+            if isinstance(block, Constant):
+                place.fill_(block.value)
+            else:
+                place.copy_(self._read_range(block, sources).t())
+        return result
+
+    def _dtype(self, sources: dict[str, torch.Tensor]) -> torch.dtype:
+        dtypes = {sources[b.tensor].dtype for b in self.blocks if isinstance(b, TensorRange)}
+        if not dtypes:
+            return torch.bfloat16
+        widest = dtypes.pop()
+        for dtype in dtypes:
+            widest = torch.promote_types(widest, dtype)
+        return widest
+
+    def _read_range(self, block: TensorRange, sources: dict[str, torch.Tensor]) -> torch.Tensor:
+        source = sources[block.tensor]
+        matrix = source if source.dim() == 2 else source.unsqueeze(1)
+        values = matrix.narrow(self.split_dim, block.first, block.count)
+        if block.scaling:
+            bias = sources[block.scaling.tensor].narrow(0, block.scaling.first, block.count)
+            scale = scale_query if block.scaling.queries else scale_key
+            values = scale(values, key_divisors(bias))
+        return to_interleaved(values, self.split_dim) if block.pairs else values
+
+
+@dataclass(frozen=True)
+class Table:
+    """A whole tensor in another shape: the embedding, or the weight of a norm."""
+
+    tensor: str
+    shape: tuple[int, int]
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return (self.tensor,)
+
+    def read(self, tensor: ReadTensor) -> torch.Tensor:
+        return tensor(self.tensor).reshape(self.shape)
+
+
+WeightSlice = Projection | Table
+
+
+@dataclass(frozen=True)
+class WeightShard:
+    """A slice in the format and layout of a chip's DRAM. The tile cache keeps one file a shard."""
+
+    slice: WeightSlice
+    format: str  # a recipe's name for a number format: bfloat16, bfloat8_b, bfloat4_b
+    tiled: bool  # tile layout; else row-major
+
+
+def _narrow(
+    blocks: tuple[TensorRange | Constant, ...], first: int, last: int
+) -> Iterator[TensorRange | Constant]:
+    """Yield the parts of the blocks that lie in [first, last) of all their rows or columns."""
+    at = 0
+    for block in blocks:
+        begin, end = max(first, at), min(last, at + block.count)
+        if begin < end:
+            count, skipped = end - begin, begin - at
+            if isinstance(block, Constant):
+                yield replace(block, count=count)
+            else:
+                assert count == block.count or not block.pairs, "a head in rotary pairs is whole"
+                yield replace(block, first=block.first + skipped, count=count)
+        at += block.count
