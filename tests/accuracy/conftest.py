@@ -1,4 +1,4 @@
-"""Results that are worth reading when all went well, too, are printed at the end of a run."""
+"""Results of passing tests are printed at the end of a run."""
 
 import pytest
 
@@ -7,7 +7,7 @@ RESULTS = pytest.StashKey[list]()
 
 @pytest.fixture
 def publish(pytestconfig):
-    """publish(line): have it printed at the end."""
+    """publish(line): print the line at the end of the run."""
     return pytestconfig.stash.setdefault(RESULTS, []).append
 
 

@@ -1,9 +1,10 @@
-"""How often decode's first choice is the reference's, and among its first five, for every recipe.
+"""Top-1 and top-5 agreement of decode with a reference, for every recipe. Command:
 
     pytest tests/accuracy --mesh N300 --model Qwen/Qwen2.5-7B-Instruct [--reference FILE.refpt]
 
-The reference is Hugging Face in float32 on this repository's held-out text, or what a file says about the file's own text.
-Without --model the small checkpoint is judged on a few answers.
+- The reference is Hugging Face in float32 on this repository's held-out text.
+- With --reference, predictions and text come from the file.
+- Without --model the small checkpoint is scored on a few answers.
 """
 
 from pathlib import Path
@@ -11,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from models.demos.qwen25_7b.config import RECIPES
-from models.demos.qwen25_7b.evaluation.judge import agreement, judge_decode
-from models.demos.qwen25_7b.evaluation.reference import HuggingFace
-from models.demos.qwen25_7b.evaluation.refpt import Reference
-from models.demos.qwen25_7b.evaluation.subject import Subject, replicas_on
+from models.demos.qwen25_7b.evaluation.divergence import agreement, score_decode
+from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
+from models.demos.qwen25_7b.evaluation.reference import HuggingFace, Reference
 from models.demos.qwen25_7b.evaluation.texts import sample
 
 SMALL_FLOORS = 0.985, 1.0  # top-1, top-5
-FLOORS = 0.84, 0.96  # the lower ends of what ports of Qwen2.5-7B publish (84-94 %, 96-99 %)
+FLOORS = 0.84, 0.96  # lower ends of published ports of Qwen2.5-7B (84-94 %, 96-99 %)
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +27,27 @@ def model(pytestconfig):
 
 
 @pytest.fixture(scope="module")
-def subject(model) -> Subject:
-    return Subject.open(model)
+def evaluated(model) -> EvaluatedModel:
+    return EvaluatedModel.open(model)
 
 
 @pytest.fixture(scope="module")
-def judge(subject, model, pytestconfig):
-    """judge(replicas) -> (top-1, top-5, tokens); judge.texts and judge.longest say what it takes."""
+def judge(evaluated, model, pytestconfig):
+    """judge(replicas) -> (top-1, top-5, tokens).
+
+    judge.texts is the number of sequences, judge.longest their largest length.
+    """
     file = pytestconfig.getoption("--reference")
-    return ByFile(Path(file), subject) if file else ByHuggingFace(subject, texts=32 if model else 4)
+    return (
+        ByFile(Path(file), evaluated)
+        if file
+        else ByHuggingFace(evaluated, texts=32 if model else 4)
+    )
 
 
 class ByFile:
-    def __init__(self, file: Path, subject: Subject):
-        self.reference = Reference.load(file, subject.config.vocab_size)
+    def __init__(self, file: Path, evaluated: EvaluatedModel):
+        self.reference = Reference.load(file, evaluated.config.vocab_size)
         self.texts, self.longest = len(self.reference.texts()), len(self.reference.tokens)
 
     def __call__(self, replicas) -> tuple[float, float, int]:
@@ -49,21 +56,32 @@ class ByFile:
 
 
 class ByHuggingFace:
-    def __init__(self, subject: Subject, texts: int):
-        self.sample = sample(subject.tokenizer(), subject.directory, None, count=texts, beginning=32, steps=64)
-        self.reading = HuggingFace(subject.directory).read(self.sample.texts)
+    def __init__(self, evaluated: EvaluatedModel, texts: int):
+        self.sample = sample(
+            evaluated.tokenizer(),
+            evaluated.directory,
+            None,
+            count=texts,
+            prompt_length=32,
+            steps=64,
+        )
+        self.reading = HuggingFace(evaluated.directory).read(self.sample.texts)
         self.texts, self.longest = texts, len(self.sample.texts[0])
 
     def __call__(self, replicas) -> tuple[float, float, int]:
-        got = judge_decode(replicas, self.sample, self.reading, lambda tokens: None).summary()
+        got = score_decode(replicas, self.sample, self.reading, lambda done, total: None).summary()
         return got.top1, got.top5, got.tokens
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
-def test_decode_chooses_as_the_reference(replica_devices, queues, subject, judge, model, mesh_name, recipe, publish):
+def test_decode_predicts_the_references_tokens(
+    replica_devices, queues, evaluated, judge, model, mesh_name, recipe, publish
+):
     options = dict(texts=judge.texts, max_seq_len=judge.longest, queues=queues)
-    with replicas_on(replica_devices, subject.checkpoint, recipe, **options) as replicas:
+    with replicas_on(replica_devices, evaluated.checkpoint, recipe, **options) as replicas:
         top1, top5, tokens = judge(replicas)
-    publish(f"{subject.name}, {mesh_name}, {recipe.name}: top-1 {top1:.2%}, top-5 {top5:.2%} of {tokens} tokens")
+    publish(
+        f"{evaluated.name}, {mesh_name}, {recipe.name}: top-1 {top1:.2%}, top-5 {top5:.2%} of {tokens} tokens"
+    )
     floor1, floor5 = FLOORS if model else SMALL_FLOORS
     assert top1 >= floor1 and top5 >= floor5

@@ -1,4 +1,4 @@
-"""The demo's second start: from the tile cache, without the weights, and with a cache that cannot be used."""
+"""The demo's second start, from the tile cache: without the weights, and with an unusable cache."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# Starts the demo several times, each after a shell command, in one process: to import everything once.
+# Starts the demo several times, each after a shell command. One process imports everything once.
 STARTS = """
 import contextlib, io, json, subprocess, sys
 from models.demos.qwen25_7b.demo import demo
@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.serving.open_model import open_model
 
 def from_python(name):
     with open_model(name, backend="golden") as model:
-        print("".join(piece.text for piece in model.write(["What is the capital of France?"], 8)))
+        print("".join(delta.text for delta in model.generate(["What is the capital of France?"], 8)))
     return 0
 
 results = []
@@ -42,7 +42,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def starts(tmp_path_factory) -> dict[str, tuple[int, str, list[str]]]:
-    """Start -> its status, what it printed, the lines it complained. The model's weights are deleted before the second."""
+    """Start -> (status, stdout, lines of stderr). The second start deletes the weights first."""
     work = tmp_path_factory.mktemp("starts")
     model = shutil.copytree(SMALL_CHECKPOINT, work / "model")
     cache, shared = work / "home/.cache/qwen25-7b-ttnn", work / "shared"
@@ -54,7 +54,10 @@ def starts(tmp_path_factory) -> dict[str, tuple[int, str, list[str]]]:
         "first": (f"test ! -e {cache}", of_model),
         "second": (f"rm {model}/model.safetensors", [*of_model, "--verify-cache"]),
         "from python": ("true", ["from python", f"{model}"]),
-        "damaged": (f"printf x >> $(ls {cache}/tiles/*/* | head -1)", [*of_model, "--verify-cache"]),
+        "damaged": (
+            f"printf x >> $(ls {cache}/tiles/*/* | head -1)",
+            [*of_model, "--verify-cache"],
+        ),
         "shared": ("true", ["--cache", f"{shared}"]),
     }
     done = subprocess.run(
@@ -64,46 +67,69 @@ def starts(tmp_path_factory) -> dict[str, tuple[int, str, list[str]]]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     results = {}
-    for name, (status, out, err) in zip(plan, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        said = [line for line in re.split(r"[\r\n]+", err) if line.strip() and not line.startswith("weights")]
-        results[name] = status, out.replace(f"{work}", ""), [line.replace(f"{work}", "") for line in said]
+    for name, (status, out, err) in zip(
+        plan, json.loads(done.stdout.splitlines()[-1]), strict=True
+    ):
+        lines = [
+            line
+            for line in re.split(r"[\r\n]+", err)
+            if line.strip() and not line.startswith("weights")
+        ]
+        results[name] = (
+            status,
+            out.replace(f"{work}", ""),
+            [line.replace(f"{work}", "") for line in lines],
+        )
     return results
 
 
 def answer(out: str) -> str:
-    """What was said after the prompt, up to the numbers."""
+    """Return the output from the prompt to the figures."""
     return re.search(r"^> .*?(?=^N300)", out, re.MULTILINE | re.DOTALL).group()
 
 
-def test_the_first_start_says_where_the_cache_lies_and_how_large_it_is(starts):
-    status, out, said = starts["first"]
-    assert (status, said) == (0, []) and "Paris" in answer(out)
-    assert re.search(r"^cache: [\d.]+ MB written to /home/.cache/qwen25-7b-ttnn$", out, re.MULTILINE)
+def test_the_first_start_prints_the_caches_directory_and_size(starts):
+    status, out, lines = starts["first"]
+    assert (status, lines) == (0, []) and "Paris" in answer(out)
+    assert re.search(
+        r"^cache: [\d.]+ MB written to /home/.cache/qwen25-7b-ttnn$", out, re.MULTILINE
+    )
 
 
-def test_the_second_start_needs_no_weights_and_answers_the_same(starts):
-    status, out, said = starts["second"]
-    assert (status, said) == (0, []) and answer(out) == answer(starts["first"][1])
-    assert re.search(r"^cache: [\d.]+ MB mapped from /home/.cache/qwen25-7b-ttnn$", out, re.MULTILINE)
+def test_the_second_start_needs_no_weights_and_gives_the_same_answer(starts):
+    status, out, lines = starts["second"]
+    assert (status, lines) == (0, []) and answer(out) == answer(starts["first"][1])
+    assert re.search(
+        r"^cache: [\d.]+ MB mapped from /home/.cache/qwen25-7b-ttnn$", out, re.MULTILINE
+    )
 
 
-def test_open_model_takes_the_same_cache_for_a_name(starts):
-    status, out, said = starts["from python"]
+def test_open_model_uses_the_same_cache_for_a_name(starts):
+    status, out, lines = starts["from python"]
     assert status == 0 and "Paris" in out
-    assert len(said) == 1 and "mapped from /home/.cache/qwen25-7b-ttnn" in said[0]
+    assert len(lines) == 1 and "mapped from /home/.cache/qwen25-7b-ttnn" in lines[0]
 
 
-def test_damage_without_the_weights_ends_in_a_line_and_no_answer(starts):
-    status, out, said = starts["damaged"]
+def test_damage_without_the_weights_is_one_line_and_no_answer(starts):
+    status, out, lines = starts["damaged"]
     assert status == 2 and "damaged" in out and "> " not in out
-    assert len(said) == 1 and "/model: its weights were deleted" in said[0]
+    assert len(lines) == 1 and "/model: its weights were deleted" in lines[0]
 
 
-def test_without_a_cache_none_is_kept(starts):
-    status, out, said = starts["no cache"]  # the next start makes sure that there is none
-    assert (status, said) == (0, []) and answer(out) == answer(starts["first"][1]) and "cache" not in out
+def test_the_option_no_cache_writes_no_cache(starts):
+    status, out, lines = starts["no cache"]  # the next start checks that there is no cache
+    assert (
+        (status, lines) == (0, [])
+        and answer(out) == answer(starts["first"][1])
+        and "cache" not in out
+    )
 
 
 def test_a_cache_where_others_may_write_is_refused_before_anything_is_loaded(starts):
-    status, out, said = starts["shared"]
-    assert status == 2 and out == "" and len(said) == 1 and "/shared: others may write there" in said[0]
+    status, out, lines = starts["shared"]
+    assert (
+        status == 2
+        and out == ""
+        and len(lines) == 1
+        and "/shared: others may write there" in lines[0]
+    )

@@ -1,4 +1,4 @@
-"""The chat as a new user has it: at a terminal, through a pipe, with a context that fills up."""
+"""The chat at a terminal, and through a pipe with a context that fills up."""
 
 import re
 import subprocess
@@ -10,19 +10,19 @@ from test_at_a_terminal import DEMO, Terminal, bare
 CHAT = (DEMO, "--backend", "golden", "--chat")
 
 
-def test_at_a_terminal(tmp_path):
-    """Lines are edited and fetched again; Ctrl-C stops an answer, or drops a line, and the chat goes on."""
+def test_chat_at_a_terminal(tmp_path):
+    """Lines can be edited and recalled. Ctrl-C stops an answer or drops a line, not the chat."""
     terminal = Terminal(tmp_path, *CHAT, "--mesh", "N150")
     seen = 0
 
-    def expect(wanted: str) -> str:
-        """What is shown from here up to it."""
+    def expect(expected: str) -> str:
+        """Return the output from here to the end of `wanted`."""
         nonlocal seen
-        while wanted.encode() not in terminal.shown[seen:]:
+        while expected.encode() not in terminal.shown[seen:]:
             more = terminal._read()
             assert more, terminal.shown.decode()
             terminal.shown += more
-        begin, seen = seen, terminal.shown.index(wanted.encode(), seen) + len(wanted)
+        begin, seen = seen, terminal.shown.index(expected.encode(), seen) + len(expected)
         return terminal.shown[begin:seen].decode()
 
     expect("Ctrl-C stops an answer")
@@ -38,7 +38,7 @@ def test_at_a_terminal(tmp_path):
     terminal.press(b"half a li\x03")
     expect("/exit or Ctrl-D leaves")
     expect("> ")
-    terminal.press(b"\x1b[A\x1b[A\r")  # arrow up, twice: the line before the last
+    terminal.press(b"\x1b[A\x1b[A\r")  # arrow up twice: the line before the last
     expect("The capital of France is Paris.")
     expect("> ")
     terminal.press(b"\x04")
@@ -52,19 +52,25 @@ def piped(place, lines: bytes, *options: str) -> subprocess.CompletedProcess:
     )  # fmt: skip
 
 
-def test_a_pipe_with_a_context_that_fills_up(tmp_path):
-    """One conversation until it is full; what does not fit is not taken, /reset goes on, a stop string ends an answer."""
+def test_a_piped_chat_whose_context_fills_up(tmp_path):
+    """A conversation runs until its context is full. A question that does not fit is refused.
+
+    /reset begins a new conversation, and a stop string ends an answer.
+    """
     lines = b"Count from 3 to 30.\nWhat is 2 + 3?\n\xff\n/reset\nWhat is the capital of France?\n/exit\nunread\n"
     done = piped(tmp_path, lines, "--max-seq-len", "64", "--stop", "Par")
     out, err = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0 and err.count("\n") == 1 and "not UTF-8" in err, err
-    said = re.split(r"^> ", out, flags=re.MULTILINE)[1:]
-    assert [turn.splitlines()[0] for turn in said] == [
+    turns = re.split(r"^> ", out, flags=re.MULTILINE)[1:]
+    assert [turn.splitlines()[0] for turn in turns] == [
         "Count from 3 to 30.", "What is 2 + 3?", "/reset", "What is the capital of France?", "/exit",
     ]  # fmt: skip
-    assert said[0].splitlines()[1].startswith("3, 4, 5") and "the context of 64 tokens is full" in said[0]
-    assert "not taken" in said[1] and "/reset" in said[1] and "up to 4096" in said[1]
-    assert said[3].splitlines()[1] == "The capital of France is "
+    assert (
+        turns[0].splitlines()[1].startswith("3, 4, 5")
+        and "the context of 64 tokens is full" in turns[0]
+    )
+    assert "not taken" in turns[1] and "/reset" in turns[1] and "up to 4096" in turns[1]
+    assert turns[3].splitlines()[1] == "The capital of France is "
 
 
 @pytest.mark.parametrize(
@@ -77,9 +83,31 @@ def test_a_pipe_with_a_context_that_fills_up(tmp_path):
         (["--stop", ""], "stop must be"),
     ],
 )
-def test_what_a_chat_cannot_be(options, words, capsys):
+def test_options_that_chat_refuses(options, words, capsys):
     from models.demos.qwen25_7b.demo import demo
 
     assert demo.main([*CHAT[1:], *options]) == 2
     err = capsys.readouterr().err
     assert words in err and err.count("\n") == 1
+
+
+def test_a_line_that_never_ends_is_refused_at_a_limit(monkeypatch):
+    from models.common.errors import UserError
+    from models.demos.qwen25_7b.demo import chat
+
+    class Endless:
+        encoding, closed = "utf-8", False
+
+        def isatty(self) -> bool:
+            return False
+
+        def reconfigure(self, **_) -> None:
+            pass
+
+        def readline(self, most: int = -1) -> str:
+            assert 0 < most <= 1 << 26, "read without a limit"
+            return "a" * most
+
+    monkeypatch.setattr("sys.stdin", Endless())
+    with pytest.raises(UserError, match="longer than 16 MiB"):
+        chat.Lines().read()

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: another folder, a bare environment, every option."""
+"""The demo in another folder, with a bare environment and every option."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PROMPTS = [
     "What is the capital of Italy?",
 ]
 
-# Runs the demo several times in one process, each with what it printed, as one JSON document.
+# Runs the demo several times in one process. Prints the outputs as one JSON document.
 MANY_RUNS = """
 import contextlib, io, json, sys
 from models.demos.qwen25_7b.demo import demo
@@ -55,7 +55,7 @@ class Run:
         )
 
     def finish(self) -> str:
-        """What it printed, having checked that all went well and nothing is left behind."""
+        """Return the output. Check status, empty stderr, and that the run leaves no file."""
         out, err = self.process.communicate(timeout=300)
         assert self.process.returncode == 0, err[-3000:]
         assert not err, "no library logs, and progress is for terminals"
@@ -64,56 +64,100 @@ class Run:
 
 
 def summary_of(out: str, where: str, users: int) -> str:
-    """The block of numbers at the end, which begins with where it ran and for how many."""
+    """Return the figures at the end, which begin with the mesh and the number of users."""
     found = re.search(rf"^{where}, {users} user\(s\).*\Z", out, re.MULTILINE | re.DOTALL)
     assert found, out
     return found.group()
 
 
-def test_left_to_itself_it_answers_on_an_n300(tmp_path):
+def answers_in(out: str) -> list[str]:
+    """Return each user's prompt and answer."""
+    return [part.strip() for part in re.split(r"^> |^N300, tp", out, flags=re.MULTILINE)[1:-1]]
+
+
+def test_the_default_is_an_answer_on_an_n300(tmp_path):
     out = Run(tmp_path, f"{DEMO}", "--backend", "golden").finish()
     assert re.search(r"^> What is the capital of France\?\n.*Paris", out, re.MULTILINE)
     summary = summary_of(out, "N300.*", 1)
-    assert "golden mesh" in summary and re.search(r"first token +\d+ ms", summary) and "tokens/s" in summary
+    assert (
+        "golden mesh" in summary
+        and re.search(r"first token +\d+ ms", summary)
+        and "tokens/s" in summary
+    )
 
 
-def test_eight_chips_answer_too(tmp_path):
-    out = Run(tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "T3K", "--max-new-tokens", "16").finish()
+def test_eight_chips_give_the_same_answer(tmp_path):
+    out = Run(
+        tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "T3K", "--max-new-tokens", "16"
+    ).finish()
     assert "Paris" in out and "golden mesh" in summary_of(out, "T3K, tp 8.*", 1)
 
 
-def test_a_file_of_prompts_on_one_chip_gives_a_table(tmp_path):
+def test_a_prompt_file_on_one_chip_gives_whole_answers(tmp_path):
     (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS))
-    file = f"{tmp_path / 'prompts.json'}"
+    file, answers = f"{tmp_path / 'prompts.json'}", tmp_path / "answers.jsonl"
     out = Run(
-        tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "n150", "--prompts", file, "--max-new-tokens", "16"
+        tmp_path,
+        f"{DEMO}",
+        "--backend",
+        "golden",
+        "--mesh",
+        "n150",
+        "--prompts",
+        file,
+        "--max-new-tokens",
+        "16",
+        "--out",
+        f"{answers}",
     ).finish()
-    for user, (country, capital) in enumerate((("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome"))):
-        assert re.search(rf"^ +{user} .*{country}.* +\d+ +.*{capital}", out, re.MULTILINE), out
+    records = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+    capitals = (("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome"))
+    for user, (country, capital) in enumerate(capitals):
+        assert re.search(rf"^> .*{country}\?\n.*{capital}\.$", out, re.MULTILINE), out
+        record = records[user]
+        assert record["user"] == user and country in record["prompt"]
+        assert capital in record["answer"] and record["answer"] in out
+        assert record["finish_reason"] == "stop" and 0 < record["new_tokens"] < 16
+    assert len(records) == 3 and {path.name for path in tmp_path.iterdir()} == {
+        "answers.jsonl", "home", "prompts.json", "work"
+    }  # fmt: skip
     assert "golden mesh" in summary_of(out, "N150.*", 3)
 
 
 def test_streaming_plain_text_and_seeds(tmp_path):
     golden = ["--backend", "golden"]
-    sampled = ["--batch-size", "2", "--temperature", "4", "--seed", "1", "--max-new-tokens", "8", "--recipe", "bf16"]
+    sampled = [
+        "--batch-size",
+        "2",
+        "--temperature",
+        "4",
+        "--seed",
+        "1",
+        "--max-new-tokens",
+        "8",
+        "--recipe",
+        "bf16",
+    ]
     plain = ["--no-instruct", "--prompt", "The capital of France is", "--max-new-tokens", "6"]
     several = ["--speculate", "4", "--max-new-tokens", "8"]
-    runs = [[*golden, *run] for run in (["--max-new-tokens", "8"], plain, sampled, sampled, several)]
+    runs = [
+        [*golden, *run] for run in (["--max-new-tokens", "8"], plain, sampled, sampled, several)
+    ]
     program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{MANY_RUNS}"
     results = json.loads(Run(tmp_path, "-c", program, json.dumps(runs)).finish().splitlines()[-1])
     assert [status for status, _, _ in results] == [0] * len(runs)
-    streamed, continued, first, again, verified = (out for _, out, _ in results)
+    streamed, completed, first, again, verified = (out for _, out, _ in results)
 
     answer = re.search(r"^> .*\n(.*Paris.*)$", streamed, re.MULTILINE)
     seen = {at for at in results[0][2] if answer.start(1) < at <= answer.end(1)}
     assert len(seen) >= 4, "the answer came in one piece"
-    assert re.search(r"^> The capital of France is\n.*Paris", continued, re.MULTILINE), continued
-    one, other = re.findall(r"^ +[01] .*$", first, re.MULTILINE)
-    assert "capital of France?" in one and one.split()[1:] == other.split()[1:], "the seed is the users', not the row's"
-    assert re.findall(r"^ +[01] .*$", again, re.MULTILINE) == [one, other], "the same seed, another text"
-    assert answer.group() in verified and re.search(r"speculation +7 tokens in [1-7] steps .* guesses", verified), (
-        verified
-    )
+    assert re.search(r"^> The capital of France is\n.*Paris", completed, re.MULTILINE), completed
+    one, other = answers_in(first)
+    assert "capital of France?" in one and one == other, "the seed is the users', not the row's"
+    assert answers_in(again) == [one, other], "the same seed, another text"
+    assert answer.group() in verified and re.search(
+        r"speculation +7 tokens in [1-7] steps .* draft tokens", verified
+    ), verified
 
 
 def test_more_chips_than_there_are(tmp_path):
@@ -134,7 +178,7 @@ except UserError as error:
     assert "T3K" in refusal and "8" in refusal and "2" in refusal
 
 
-NARROWED = {  # options: what a test's id may say of meshes and sizes
+NARROWED = {  # options -> meshes and sizes allowed in a test's id
     ("--mesh", "N150", "--size", "tiny"): {"N150", "tiny"},
     ("--mesh", "n300", "--size", "7b", "--backend", "golden"): {"N300", "7b"},
     ("--mesh", "T3K"): {"T3K", "tiny", "7b"},
@@ -143,14 +187,18 @@ NARROWED = {  # options: what a test's id may say of meshes and sizes
 
 def test_pytests_options_narrow_what_is_collected(tmp_path):
     def start(number, *options):
-        command = ["-m", "pytest", "--collect-only", f"{REPOSITORY}/tests/pcc", f"{REPOSITORY}/tests/accuracy"]
+        command = ["-m", "pytest", "--collect-only", f"{REPOSITORY}/tests/pcc/test_mlp.py"]
         return Run(tmp_path / f"{number}", *command, *options).process
 
-    nowhere = start("nowhere", "--mesh", "N200")
-    for process, allowed in [(start(i, *options), allowed) for i, (options, allowed) in enumerate(NARROWED.items())]:
+    bad_mesh = start("nowhere", "--mesh", "N200")
+    for process, allowed in [
+        (start(i, *options), allowed) for i, (options, allowed) in enumerate(NARROWED.items())
+    ]:
         out, err = process.communicate(timeout=300)
         words = set(re.findall(r"N150|N300|T3K|tiny|7b", " ".join(re.findall(r"\[.*?\]", out))))
         assert process.returncode == 0 and words == allowed, out + err
-    out, err = nowhere.communicate(timeout=300)
-    said = [line for line in err.splitlines() if line.strip()]
-    assert nowhere.returncode != 0 and len(said) == 1 and "N200" in said[0] and "T3K" in said[0], err
+    out, err = bad_mesh.communicate(timeout=300)
+    lines = [line for line in err.splitlines() if line.strip()]
+    assert (
+        bad_mesh.returncode != 0 and len(lines) == 1 and "N200" in lines[0] and "T3K" in lines[0]
+    ), err

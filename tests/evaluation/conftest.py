@@ -1,4 +1,4 @@
-"""The small checkpoint on a mesh, giving logits, and Hugging Face's float32 beside it."""
+"""Fixtures: the small checkpoint on a mesh, and Hugging Face's float32 model."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 
-ROWS, CONTEXT = 3, 96  # few rows, so that texts have to wait for one
+ROWS, CONTEXT = 3, 96  # few slots, so that sequences wait for one
 
 
 @pytest.fixture(scope="session")
@@ -18,13 +18,13 @@ def hugging_face() -> HuggingFace:
 
 
 @pytest.fixture(scope="session")
-def text() -> Text:
-    return Text(SMALL_CHECKPOINT, instruct=True)
+def tokenizer() -> ChatTokenizer:
+    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
 
 
 @pytest.fixture(scope="module")
 def replica(mesh_device, queues):
-    """bf16: what it says differs from Hugging Face's by rounding alone."""
+    """A replica in bf16. Its logits differ from Hugging Face's only by rounding."""
     from models.demos.qwen25_7b.serving.replica import Replica
 
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)

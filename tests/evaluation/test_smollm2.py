@@ -1,4 +1,7 @@
-"""A Llama is a Qwen2 without a QKV bias, and its GGUF file's words make its tokenizer. The real one is 93 MB: not here."""
+"""A Llama is converted to a Qwen2 without QKV bias, and a GGUF file's vocabulary to a tokenizer.
+
+The real file of 93 MB is not part of the tests.
+"""
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% en
 
 @pytest.fixture(scope="module")
 def llama() -> LlamaForCausalLM:
-    """Three KV heads and a tied head, as SmolLM2 has them."""
+    """A Llama with three KV heads and a tied LM head, like SmolLM2."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=600, hidden_size=144, intermediate_size=96, num_hidden_layers=2, num_attention_heads=9,
@@ -32,7 +35,7 @@ def tokenizer():
     return make_tokenizer(words, ["1 2", "Ġ 1", "a b", "Ġ a"], SPECIAL, TEMPLATE)
 
 
-def test_a_llama_as_a_qwen2_says_the_same_to_the_last_bit(llama, tokenizer, tmp_path):
+def test_a_llama_as_a_qwen2_has_equal_logits_to_the_last_bit(llama, tokenizer, tmp_path):
     save(as_qwen2(llama), tokenizer, tmp_path / "made")
     assert check_equal(llama, tmp_path / "made", tokenizer) > 0
     checkpoint = Checkpoint.open(tmp_path / "made")
@@ -41,7 +44,7 @@ def test_a_llama_as_a_qwen2_says_the_same_to_the_last_bit(llama, tokenizer, tmp_
     assert not checkpoint.tensor("model.layers.1.self_attn.k_proj.bias").any()
 
 
-def test_a_conversion_that_went_wrong_is_noticed(llama, tokenizer, tmp_path):
+def test_a_wrong_conversion_is_detected(llama, tokenizer, tmp_path):
     wrong = as_qwen2(llama)
     wrong.model.layers[1].self_attn.k_proj.bias.data[3] = 1e-2
     save(wrong, tokenizer, tmp_path / "made")
@@ -49,13 +52,13 @@ def test_a_conversion_that_went_wrong_is_noticed(llama, tokenizer, tmp_path):
         check_equal(llama, tmp_path / "made", tokenizer)
 
 
-def test_the_tokenizer_parts_digits_keeps_special_words_whole_and_adds_none(tokenizer):
-    def words(said):
-        return tokenizer.convert_ids_to_tokens(tokenizer.encode(said))
+def test_the_tokenizer_splits_digits_and_keeps_special_tokens_whole(tokenizer):
+    def words(text):
+        return tokenizer.convert_ids_to_tokens(tokenizer.encode(text))
 
     assert words("12 ab") == ["1", "2", "Ġ", "ab"] and words("a b") == ["a", "Ġ", "b"]
     assert words("a<|im_end|>\n") == ["a", "<|im_end|>", "Ċ"]
-    said = "Größe 12 <|im_start|> é"
-    assert tokenizer.decode(tokenizer.encode(said)) == said
+    text = "Größe 12 <|im_start|> é"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
     chat = tokenizer.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False)
     assert chat == "<|im_start|>ab<|im_end|>" and tokenizer.eos_token == "<|im_end|>"

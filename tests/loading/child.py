@@ -1,7 +1,7 @@
-"""Loads in processes of their own.
+"""Loads in child processes.
 
-They are forked from a server that has only imported what they need: a fork of pytest's own process would have the locks
-that its threads held, without the threads that would let them go.
+The children are forked from a server process that only imports modules.
+A fork of pytest's process could inherit locks of threads that do not exist in the child.
 """
 
 import multiprocessing
@@ -19,9 +19,9 @@ _processes.set_forkserver_preload(["tests.loading.prepared"])
 
 
 class Child:
-    """A process that loads a copy of the small checkpoint through a cache, once it has been told to go.
+    """A process that loads a copy of the small checkpoint through a cache, after go().
 
-    before: called in it when the library has started, just before the load.
+    Before the load, and with the library started, the process calls before().
     """
 
     def __init__(self, model: Path, cache: Path, before: Callable[[], None] = os.getpid):
@@ -29,25 +29,30 @@ class Child:
         self.process = _processes.Process(target=_load, args=(theirs, model, cache, before))
         self.process.start()
         theirs.close()
-        self._connection.recv()  # it is ready
+        self._connection.recv()  # the child is ready
 
     def go(self) -> None:
         self._connection.send(None)
 
     def result(self) -> tuple[list[str], list[int]]:
-        """What the load said, and the checksum of each piece. AssertionError, with its traceback: it raised."""
+        """Return the lines that the load printed, and the checksum of each shard.
+
+        If the load raised, AssertionError has its traceback.
+        """
         found = self._connection.recv()
         self.process.join()
         assert not isinstance(found, str), found
         return found
 
 
-def checksums(pieces: dict) -> list[int]:
-    return [zlib.crc32(value.contiguous().view(torch.uint8).numpy()) for value in pieces.values()]
+def checksums(shards: dict) -> list[int]:
+    return [zlib.crc32(value.contiguous().view(torch.uint8).numpy()) for value in shards.values()]
 
 
-def loaded(model: Path, cache: Path, before: Callable[[], None] = os.getpid) -> tuple[list[str], list[int]]:
-    """What a load in a process of its own said, and the checksum of each piece."""
+def loaded(
+    model: Path, cache: Path, before: Callable[[], None] = os.getpid
+) -> tuple[list[str], list[int]]:
+    """Load in a child process. Return the lines it printed, and the checksum of each shard."""
     child = Child(model, cache, before)
     child.go()
     return child.result()
@@ -55,16 +60,16 @@ def loaded(model: Path, cache: Path, before: Callable[[], None] = os.getpid) -> 
 
 def _load(connection: Connection, model: Path, cache: Path, before: Callable[[], None]) -> None:
     import tests.loading.prepared  # noqa: F401 - in the server already, if that could import it
-    from tests.loading.support import Said, load, made
+    from tests.loading.support import Messages, load, made
 
     try:
         made(model)
         connection.send("ready")
         connection.recv()
         before()
-        said = Said()
-        pieces = load(model, cache, said=said)
-        connection.send((list(said), checksums(pieces)))
+        lines = Messages()
+        shards = load(model, cache, lines=lines)
+        connection.send((list(lines), checksums(shards)))
     except BaseException:
         connection.send(traceback.format_exc())
         raise

@@ -1,4 +1,4 @@
-"""A checkpoint of one's own to load, a cache to load it through, and what must come of it."""
+"""Fixtures: a private checkpoint, a cache, and the expected shards."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 @pytest.fixture
 def model(tmp_path) -> Path:
-    """A copy of the small checkpoint, to be spoilt."""
+    """A copy of the small checkpoint that a test may damage."""
     return Path(shutil.copytree(SMALL_CHECKPOINT, tmp_path / "model"))
 
 
@@ -21,7 +21,7 @@ def cache(tmp_path) -> Path:
 
 @pytest.fixture(scope="session")
 def right():
-    """What a load of the small checkpoint for two chips, recipe bfp8, must give."""
+    """The expected shards of the small checkpoint for two chips, recipe bfp8."""
     from tests.loading.support import made
 
     return made(SMALL_CHECKPOINT)

@@ -1,6 +1,6 @@
-"""What a loading process needs, imported once by the server that they are forked from: see child.py."""
+"""Imports of the loading processes. The server in child.py imports them once and forks."""
 
-from models.common import golden_mesh
+import golden_mesh
 
 golden_mesh.activate("N300")
 

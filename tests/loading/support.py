@@ -1,4 +1,4 @@
-"""Loads without a device: every piece of a model as the chips would get it."""
+"""Loads without a device: every shard of a model as sent to the chips."""
 
 from pathlib import Path
 
@@ -9,34 +9,43 @@ from models.demos.qwen25_7b.config import BFP8, ParallelPlan, Recipe
 from models.demos.qwen25_7b.loading.inventory import inventory
 from models.demos.qwen25_7b.loading.load import loading
 from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
-from models.demos.qwen25_7b.weights import Checkpoint, Packing, Piece
+from models.demos.qwen25_7b.weights import Checkpoint, DirectBuilder, WeightShard
 
-Pieces = dict[Piece, torch.Tensor]
+Shards = dict[WeightShard, torch.Tensor]
 
 
-class Said(list):
-    """What a load says, line by line; joined for assertions."""
+class Messages(list):
+    """The lines that a load prints. str() joins them for assertions."""
 
     def __str__(self) -> str:
         return "\n".join(self)
 
 
-def load(model: Path, cache: Path, *, tp: int = 2, recipe: Recipe = BFP8, said: list | None = None) -> Pieces:
-    """Through the cache, as load_model does it."""
-    return load_opened(open_checkpoint(model, cache=cache, say=(Said() if said is None else said).append), tp, recipe)
+def load(
+    model: Path, cache: Path, *, tp: int = 2, recipe: Recipe = BFP8, lines: list | None = None
+) -> Shards:
+    """Load all shards through the cache, as load_model does."""
+    return load_opened(
+        open_checkpoint(model, cache=cache, say=(Messages() if lines is None else lines).append),
+        tp,
+        recipe,
+    )
 
 
-def load_opened(opened: OpenedCheckpoint, tp: int = 2, recipe: Recipe = BFP8) -> Pieces:
+def load_opened(opened: OpenedCheckpoint, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
     plan = ParallelPlan.make(opened.config, tp)
     with loading(opened, opened.config, plan, recipe) as weights:
-        return {piece: values(weights.pieces.host(piece)) for piece in inventory(opened.config, plan, recipe)}
+        return {
+            shard: values(weights.builder.build(shard))
+            for shard in inventory(opened.config, plan, recipe)
+        }
 
 
-def made(model: Path, *, tp: int = 2, recipe: Recipe = BFP8) -> Pieces:
-    """The same from the checkpoint alone."""
+def made(model: Path, *, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
+    """Build all shards from the checkpoint, without a cache."""
     checkpoint = Checkpoint.open(model)
-    pieces = inventory(checkpoint.config, ParallelPlan.make(checkpoint.config, tp), recipe)
-    return {piece: values(Packing(checkpoint).host(piece)) for piece in pieces}
+    shards = inventory(checkpoint.config, ParallelPlan.make(checkpoint.config, tp), recipe)
+    return {shard: values(DirectBuilder(checkpoint).build(shard)) for shard in shards}
 
 
 def values(tensor: ttnn.Tensor) -> torch.Tensor:
@@ -44,10 +53,10 @@ def values(tensor: ttnn.Tensor) -> torch.Tensor:
     return tensor.to_torch().clone()
 
 
-def assert_same(got: Pieces, wanted: Pieces) -> None:
-    assert list(got) == list(wanted)
-    wrong = [piece.part.tensors for piece in wanted if not got[piece].equal(wanted[piece])]
-    assert not wrong, f"{len(wrong)} pieces are wrong, the first of {wrong[0]}"
+def assert_same(got: Shards, expected: Shards) -> None:
+    assert list(got) == list(expected)
+    wrong = [shard.slice.tensors for shard in expected if not got[shard].equal(expected[shard])]
+    assert not wrong, f"{len(wrong)} shards are wrong, the first of {wrong[0]}"
 
 
 def tiles(cache: Path) -> list[Path]:
@@ -55,5 +64,5 @@ def tiles(cache: Path) -> list[Path]:
 
 
 def leftovers(cache: Path) -> list[Path]:
-    """Files that are neither whole tiles nor what describes them."""
+    """Return the cache's temporary and partial files."""
     return [*cache.glob("tmp/*"), *cache.rglob("*.part")]

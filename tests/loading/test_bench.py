@@ -1,4 +1,4 @@
-"""The benchmark's parts: a checkpoint of given dims that opens, and a watch that sees time, memory and bytes of the disk."""
+"""The benchmark's parts: a checkpoint of given dims, and a watch of time, memory and disk bytes."""
 
 import mmap
 import time
@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from models.demos.qwen25_7b import bench_load
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.loading.bench import checkpoint as bench_checkpoint
-from models.demos.qwen25_7b.loading.bench.checkpoint import SEVENTH, make_checkpoint
-from models.demos.qwen25_7b.loading.bench.floors import evict, packing, reading
-from models.demos.qwen25_7b.loading.bench.process import Watch
-from models.demos.qwen25_7b.loading.inventory import inventory, piece_bytes
+from models.demos.qwen25_7b.loading import bench
+from models.demos.qwen25_7b.loading.bench import (
+    SEVENTH,
+    Watch,
+    evict,
+    make_checkpoint,
+    packing,
+    reading,
+)
+from models.demos.qwen25_7b.loading.inventory import inventory, shard_bytes
+from models.demos.qwen25_7b.loading.tiles import KIND as TILE_CACHE
 from models.demos.qwen25_7b.weights import Checkpoint
 
 TINY = replace(
@@ -26,7 +33,7 @@ TINY = replace(
 
 
 def test_a_checkpoint_of_given_dims_opens_and_no_two_tensors_are_alike(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench_checkpoint, "SHARD_BYTES", 1 << 20)
+    monkeypatch.setattr(bench, "SHARD_BYTES", 1 << 20)
     make_checkpoint(tmp_path / "model", TINY)
     opened = Checkpoint.open(tmp_path / "model")
     assert opened.config == TINY and len(opened.files) > 2
@@ -35,18 +42,28 @@ def test_a_checkpoint_of_given_dims_opens_and_no_two_tensors_are_alike(tmp_path,
     assert all(opened.tensor(name).isfinite().all() for name in opened.headers)
 
 
+def test_an_emptied_cache_can_be_loaded_into(tmp_path):
+    bench_load.KIND.prepare(tmp_path)
+    measured = bench_load.Bench(tmp_path, "N150", 1, "bfp8", "golden", False, print)
+    measured.remove()
+    TILE_CACHE.check(measured.cache)
+    assert TILE_CACHE.prepare(measured.cache) is None
+
+
 def test_a_seventh_is_a_seventh():
     def size(config):
-        return sum(map(piece_bytes, inventory(config, ParallelPlan.make(config, 2), BFP8)))
+        return sum(map(shard_bytes, inventory(config, ParallelPlan.make(config, 2), BFP8)))
 
     assert size(SEVENTH) == pytest.approx(size(QWEN25_7B) / 7, rel=0.01)
 
 
-def test_a_watch_sees_memory_of_ones_own_apart_from_mapped_files(tmp_path):
+def test_own_memory_excludes_mapped_files(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"x" * 50_000_000)
     with Watch() as usage, open(file, "rb") as stream:
-        own = mmap.mmap(-1, 70_000_000, flags=mmap.MAP_PRIVATE)  # new pages: a tensor may lie where another lay
+        own = mmap.mmap(
+            -1, 70_000_000, flags=mmap.MAP_PRIVATE
+        )  # new pages: a tensor may reuse another tensor's address
         own.write(b"x" * len(own))
         with mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as content:
             assert set(content[:: mmap.PAGESIZE]) == {ord("x")}  # touches every page

@@ -1,4 +1,4 @@
-"""python -m models.demos.qwen25_7b.loading: lists, verifies and prunes a cache; and the benchmark's parts."""
+"""python -m models.demos.qwen25_7b.loading lists, verifies and prunes a cache."""
 
 import fcntl
 import re
@@ -13,7 +13,7 @@ from tests.loading.support import assert_same, leftovers, load, made, tiles
 
 @pytest.fixture
 def command(cache, capsys):
-    """command("list") -> (status, what it printed, what it complained)"""
+    """command("list") -> (status, stdout, stderr)"""
 
     def run(*words: str) -> tuple[int, str, str]:
         status = main(["--cache", f"{cache}", *words])
@@ -43,10 +43,14 @@ def test_list_names_models_splits_recipes_and_sizes(model, cache, command):
 
 def test_verify_removes_what_is_damaged(model, cache, command, right):
     load(model, cache)
-    assert command("verify")[1] == f"{cache}: {size(cache):.1f} MB in {len(right)} files, all whole\n"
+    assert (
+        command("verify")[1] == f"{cache}: {size(cache):.1f} MB in {len(right)} files, all whole\n"
+    )
     tiles(cache)[4].write_bytes(b"\0" + tiles(cache)[4].read_bytes()[1:])
     status, _, error = command("verify")
-    assert status == 2 and error.count("\n") == 1 and f"1 of {len(right)} files were damaged" in error
+    assert (
+        status == 2 and error.count("\n") == 1 and f"1 of {len(right)} files were damaged" in error
+    )
     assert len(tiles(cache)) == len(right) - 1
     assert_same(load(model, cache), right)
 
@@ -55,9 +59,9 @@ def test_prune_keeps_what_complete_loads_use(model, cache, command, right):
     load(model, cache)
     load(model, cache, tp=1)
     (manifest,) = [file for file in cache.glob("models/*/loads/*") if '"tp": 1' in file.read_text()]
-    manifest.unlink()  # as if that load had been killed
-    (cache / "tmp" / "half.tensorbin").write_bytes(b"half")
-    manifest.with_name("half.part").write_bytes(b"half")
+    manifest.unlink()  # like a load that was killed
+    (cache / "tmp" / ("a" * 32 + ".tensorbin")).write_bytes(b"half")
+    manifest.with_name(f"{manifest.name}.{'b' * 32}.part").write_bytes(b"half")
     status, out, _ = command("prune")
     assert status == 0 and "MB removed" in out
     assert len(tiles(cache)) == len(right) and not leftovers(cache)
@@ -101,7 +105,7 @@ def test_prune_all_leaves_nothing(model, cache, command):
     assert not tiles(cache) and not list((cache / "models").glob("*"))
 
 
-def test_prune_waits_for_nobody_who_loads(model, cache, command, right):
+def test_prune_does_not_wait_for_a_load(model, cache, command, right):
     load(model, cache)
     with open(cache / "lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -111,7 +115,7 @@ def test_prune_waits_for_nobody_who_loads(model, cache, command, right):
 
 
 @pytest.mark.parametrize("name", ["list", "verify", "prune"])
-def test_a_place_without_a_cache_is_one_line(cache, command, name):
+def test_a_directory_without_a_cache_is_one_line(cache, command, name):
     status, out, error = command(name)
     assert status == 2 and out == "" and error == f"error: {cache}: there is no cache\n"
     assert not cache.exists()

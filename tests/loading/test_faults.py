@@ -1,4 +1,4 @@
-"""Whatever happens to the cache or the checkpoint, a load ends in right weights or in one clear line, never in wrong ones."""
+"""Faults of the cache or the checkpoint: a load gives right weights or one error line."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from models.demos.qwen25_7b.loading.tiles import LEFT_FREE, TileFiles
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
 from tests.loading.child import Child, checksums, loaded
-from tests.loading.support import Said, assert_same, leftovers, load, made, tiles
+from tests.loading.support import Messages, assert_same, leftovers, load, made, tiles
 
 NORM = "model.layers.2.input_layernorm.weight"
 
@@ -28,7 +28,7 @@ def flip(file: Path, at: int) -> None:
 
 
 def change(model: Path) -> None:
-    """Other weights of the same shapes, in place: two values of a matrix change places, one of a norm's is another."""
+    """Change weights in place: exchange two values of a matrix, and replace one value of a norm."""
     with open(model / "model.safetensors", "r+b") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
@@ -53,38 +53,47 @@ def change(model: Path) -> None:
         lambda file: os.truncate(file, 100),
         lambda file: os.truncate(file, 0),
         lambda file: file.write_bytes(file.read_bytes() + b"\0"),
-        lambda file: flip(file, 20),  # in ttnn's header, which the library would trust
+        lambda file: flip(file, 20),  # in ttnn's header, which the library does not check
         lambda file: flip(file, file.stat().st_size // 2),
         lambda file: flip(file, -1),
         lambda file: file.unlink(),
     ],
-    ids=["last byte cut", "cut in the header", "empty", "a byte more", "header", "middle", "last byte", "gone"],
+    ids=[
+        "last byte cut",
+        "cut in the header",
+        "empty",
+        "a byte more",
+        "header",
+        "middle",
+        "last byte",
+        "gone",
+    ],
 )
 def test_damaged_tiles_are_made_again(model, cache, right, damage):
     load(model, cache)
     for file in random.Random(0).sample(tiles(cache), 5):
         damage(file)
-    said = Said()
-    assert_same(load(model, cache, said=said), right)
-    assert all("made again" in line for line in said[:-1]) and "written to" in said[-1]
-    said.clear()
-    assert_same(load(model, cache, said=said), right)
-    assert len(said) == 1 and "mapped from" in said[0]
+    lines = Messages()
+    assert_same(load(model, cache, lines=lines), right)
+    assert all("made again" in line for line in lines[:-1]) and "written to" in lines[-1]
+    lines.clear()
+    assert_same(load(model, cache, lines=lines), right)
+    assert len(lines) == 1 and "mapped from" in lines[0]
 
 
 def test_a_damaged_tile_whose_weights_were_deleted_is_one_line(model, cache):
     load(model, cache)
     (model / "model.safetensors").unlink()
     flip(tiles(cache)[3], -1)
-    said = Said()
+    lines = Messages()
     with pytest.raises(UserError, match="holds neither model.safetensors"):
-        load(model, cache, said=said)
-    assert len(said) == 1 and f"{cache}" in said[0] and "damaged" in said[0]
+        load(model, cache, lines=lines)
+    assert len(lines) == 1 and f"{cache}" in lines[0] and "damaged" in lines[0]
     with pytest.raises(UserError, match="weights were deleted"):
         load(model, cache)
 
 
-def test_tiles_that_changed_places_are_not_taken_for_each_other(model, cache, right):
+def test_exchanged_tile_files_are_detected(model, cache, right):
     load(model, cache)
     first, second = tiles(cache)[:2]
     content = first.read_bytes()
@@ -104,7 +113,9 @@ def test_a_file_that_is_no_tile_is_left_alone(model, cache, right):
 # Damaged descriptions
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"version": 1}', '{"version": 99, "files": {}}'])
+@pytest.mark.parametrize(
+    "content", [None, "", "{", "[]", "{}", '{"version": 1}', '{"version": 99, "files": {}}']
+)
 @pytest.mark.parametrize("which", ["checkpoint.json", "loads/*.json"])
 def test_a_lost_or_damaged_description_is_written_again(model, cache, right, which, content):
     load(model, cache)
@@ -118,7 +129,7 @@ def test_a_lost_or_damaged_description_is_written_again(model, cache, right, whi
     assert json.loads(file.read_text()) == before
 
 
-def test_a_damaged_copy_of_the_config_is_not_believed(model, cache, right):
+def test_a_damaged_copy_of_the_config_is_not_used(model, cache, right):
     load(model, cache)
     (copy,) = (cache / "models").glob("*/files/config.json")
     copy.write_text(copy.read_text().replace('"rope_theta": ', '"rope_theta": 1'))
@@ -130,7 +141,7 @@ def test_a_damaged_copy_of_the_config_is_not_believed(model, cache, right):
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(model, cache, right, monkeypatch):
-    """The disk is full after some tiles; ttnn's own writing fails, as it does on a disk that has no more room."""
+    """The disk is full after seven tiles. ttnn's write raises its error for a full disk."""
     written = []
 
     def dump(file, tensor):
@@ -145,30 +156,34 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(model, cache, right, monkeyp
 
     real_dump = ttnn.dump_tensor
     monkeypatch.setattr(ttnn, "dump_tensor", dump)
-    said = Said()
-    assert_same(load(model, cache, said=said), right)
-    assert len(said) == 1 and "No space left on device" in said[0] and "without it" in said[0]
+    lines = Messages()
+    assert_same(load(model, cache, lines=lines), right)
+    assert len(lines) == 1 and "No space left on device" in lines[0] and "without it" in lines[0]
     assert not tiles(cache) and not leftovers(cache)
 
 
 def test_a_write_that_the_system_cuts_short_leaves_nothing(model, cache, right):
-    """The same with writes that really fail: no file may be longer than 64 kB."""
-    said, pieces = loaded(model, cache, short_files)
-    assert pieces == checksums(right)
-    assert len(said) == 1 and "cannot be written" in said[0] and "File too large" in said[0]
+    """Writes really fail: a resource limit allows no file longer than 64 KiB."""
+    lines, shards = loaded(model, cache, short_files)
+    assert shards == checksums(right)
+    assert len(lines) == 1 and "cannot be written" in lines[0] and "File too large" in lines[0]
     assert not tiles(cache) and not leftovers(cache)
 
 
-def test_too_little_room_is_said_before_anything_is_written(model, cache, right, monkeypatch):
-    monkeypatch.setattr("models.demos.qwen25_7b.loading.load.free_bytes", lambda _: LEFT_FREE + 1_000_000)
-    said = Said()
-    assert_same(load(model, cache, said=said), right)
-    assert len(said) == 1 and "1.0 MB may be used" in said[0] and not tiles(cache)
+def test_too_little_disk_space_is_reported_before_anything_is_written(
+    model, cache, right, monkeypatch
+):
+    monkeypatch.setattr(
+        "models.demos.qwen25_7b.loading.load.free_bytes", lambda _: LEFT_FREE + 1_000_000
+    )
+    lines = Messages()
+    assert_same(load(model, cache, lines=lines), right)
+    assert len(lines) == 1 and "1.0 MB may be used" in lines[0] and not tiles(cache)
 
 
 def test_a_cache_that_can_only_be_read_is_read(right):
-    """By somebody who may not write there. What it lacks is made and not kept."""
-    with tempfile.TemporaryDirectory() as directory:  # where another user may look, too
+    """The process may not write to the cache. It builds missing tiles without storing them."""
+    with tempfile.TemporaryDirectory() as directory:  # readable by other users
         os.chmod(directory, 0o755)
         model = Path(shutil.copytree(SMALL_CHECKPOINT, f"{directory}/model"))
         cache = Path(directory) / "cache"
@@ -177,27 +192,31 @@ def test_a_cache_that_can_only_be_read_is_read(right):
         before = sorted(cache.rglob("*"))
         for path in (cache, *before):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        said, pieces = loaded(model, cache, become_nobody)
+        lines, shards = loaded(model, cache, become_nobody)
         for path in (cache, *before):
             path.chmod(0o755)
-        assert pieces == checksums(right)
-        assert len(said) == 1 and "cannot be written" in said[0] and "what it has is used" in said[0]
+        assert shards == checksums(right)
+        assert (
+            len(lines) == 1
+            and "cannot be written" in lines[0]
+            and "what it has is used" in lines[0]
+        )
         assert sorted(cache.rglob("*")) == before
         load(model, cache)
         for path in (cache, *cache.rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        said, pieces = loaded(model, cache, become_nobody)
+        lines, shards = loaded(model, cache, become_nobody)
         for path in (cache, *cache.rglob("*")):
             path.chmod(0o755)
-        assert pieces == checksums(right)
-        assert len(said) == 2 and "mapped from" in said[1]
+        assert shards == checksums(right)
+        assert len(lines) == 2 and "mapped from" in lines[1]
 
 
-def test_a_place_that_cannot_be_made_is_said(model, tmp_path, right):
+def test_a_directory_that_cannot_be_made_is_named(model, tmp_path, right):
     (tmp_path / "file").write_text("")
-    said = Said()
-    assert_same(load(model, tmp_path / "file" / "cache", said=said), right)
-    assert len(said) == 1 and "cannot be written (Not a directory)" in said[0]
+    lines = Messages()
+    assert_same(load(model, tmp_path / "file" / "cache", lines=lines), right)
+    assert len(lines) == 1 and "cannot be written (Not a directory)" in lines[0]
 
 
 # A checkpoint that changes
@@ -206,40 +225,44 @@ def test_a_place_that_cannot_be_made_is_said(model, tmp_path, right):
 def test_a_checkpoint_replaced_under_its_name_is_noticed(model, cache, right):
     load(model, cache)
     change(model)
-    wanted = made(model)
-    said = Said()
-    assert_same(load(model, cache, said=said), wanted)
-    changed = [piece for piece in wanted if not wanted[piece].equal(right[piece])]
+    expected = made(model)
+    lines = Messages()
+    assert_same(load(model, cache, lines=lines), expected)
+    changed = [shard for shard in expected if not expected[shard].equal(right[shard])]
     assert 2 <= len(changed) <= 3, "two tensors were changed; what did not change is not made again"
-    assert "written to" in said[0]
+    assert "written to" in lines[0]
 
 
 def test_a_file_that_was_overwritten_with_its_old_date_is_noticed(model, cache):
-    """As a clock that goes backwards, or a copy that keeps dates, would have it."""
+    """A clock set back gives an old date, and so does a copy that keeps dates."""
     load(model, cache)
     before = (model / "model.safetensors").stat()
     change(model)
     os.utime(model / "model.safetensors", ns=(before.st_atime_ns, before.st_mtime_ns))
     after = (model / "model.safetensors").stat()
-    assert (after.st_size, after.st_ino, after.st_mtime_ns) == (before.st_size, before.st_ino, before.st_mtime_ns)
+    assert (after.st_size, after.st_ino, after.st_mtime_ns) == (
+        before.st_size,
+        before.st_ino,
+        before.st_mtime_ns,
+    )
     assert_same(load(model, cache), made(model))
 
 
 @pytest.mark.parametrize("date", [0, 4_000_000_000])
-def test_dates_long_ago_and_to_come_are_only_dates(model, cache, right, date):
+def test_any_file_date_is_accepted(model, cache, right, date):
     load(model, cache)
     for file in (model / "model.safetensors", *tiles(cache)):
         os.utime(file, (date, date))
-    said = Said()
-    assert_same(load(model, cache, said=said), right)
-    assert "mapped from" in said[-1]
+    lines = Messages()
+    assert_same(load(model, cache, lines=lines), right)
+    assert "mapped from" in lines[-1]
     change(model)
     os.utime(model / "model.safetensors", (date, date))
     assert_same(load(model, cache), made(model))
 
 
 def test_a_checkpoint_replaced_by_a_rename_is_noticed(model, cache, tmp_path):
-    """By a file of the same size and date."""
+    """The new file has the size and date of the old one."""
     other = Path(shutil.copytree(model, tmp_path / "other"))
     change(other)
     load(model, cache)
@@ -265,18 +288,18 @@ def test_a_checkpoint_that_changes_while_it_is_read_ends_the_load(model, cache, 
     assert_same(load(model, cache), made(model))
 
 
-# Processes that die, and several at once
+# Killed processes, and concurrent processes
 
 
 def test_builds_killed_twenty_times_leave_whole_tiles_and_end_in_a_right_load(model, cache, right):
     rng = random.Random(0)
     begin = time.monotonic()
     loaded(model, cache)
-    whole = time.monotonic() - begin  # seconds, the child's start with them
+    whole = time.monotonic() - begin  # seconds, including the child's start
     finished = 0
     for _ in range(20):
         if tiles(cache):
-            for file in rng.sample(tiles(cache), len(tiles(cache)) // 2):  # so that there is something to build
+            for file in rng.sample(tiles(cache), len(tiles(cache)) // 2):  # leaves tiles to build
                 file.unlink()
         child = Child(model, cache)
         child.go()
@@ -292,15 +315,15 @@ def test_builds_killed_twenty_times_leave_whole_tiles_and_end_in_a_right_load(mo
     assert not leftovers(cache), "what the killed processes left is removed by the next"
 
 
-def test_two_processes_that_build_at_once_both_end_right(model, cache, right):
+def test_two_processes_may_build_one_cache_at_once(model, cache, right):
     children = [Child(model, cache) for _ in range(3)]
     for child in children:
         child.go()
     assert [child.result()[1] for child in children] == [checksums(right)] * 3
     assert len(tiles(cache)) == len(right) and not leftovers(cache)
-    said = Said()
-    assert_same(load(model, cache, said=said), right)
-    assert "mapped from" in said[0]
+    lines = Messages()
+    assert_same(load(model, cache, lines=lines), right)
+    assert "mapped from" in lines[0]
 
 
 def short_files() -> None:
@@ -308,7 +331,7 @@ def short_files() -> None:
 
 
 def become_nobody() -> None:
-    """Who has no right to write; a test that root runs would have it anywhere."""
+    """Give up root's right to write anywhere, if the tests run as root."""
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)

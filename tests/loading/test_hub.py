@@ -1,4 +1,4 @@
-"""A model named by a hub id: its small files are fetched first, its weights only if the cache does not have them."""
+"""A model named by a hub id: small files come first, weights only if the cache lacks them."""
 
 from pathlib import Path
 
@@ -13,19 +13,19 @@ NAME = "Qwen/Qwen2.5-7B-Instruct"
 
 @pytest.fixture
 def hub(model, monkeypatch):
-    """A hub that has the model; a list of what was asked of it."""
-    asked = []
+    """A fake hub with the model. The fixture is the list of requests to the hub."""
+    requested = []
 
     def snapshot_download(name, allow_patterns):
         assert name == NAME
-        asked.append("weights" if "*.safetensors" in allow_patterns else "small files")
+        requested.append("weights" if "*.safetensors" in allow_patterns else "small files")
         return f"{model}"
 
     monkeypatch.setattr(checkpoint, "snapshot_download", snapshot_download)
-    return asked
+    return requested
 
 
-def test_weights_are_fetched_once(hub, cache, right):
+def test_weights_are_downloaded_once(hub, cache, right):
     assert_same(load(Path(NAME), cache), right)
     assert hub == ["small files", "weights"]
     hub.clear()
@@ -33,7 +33,7 @@ def test_weights_are_fetched_once(hub, cache, right):
     assert hub == ["small files"]
 
 
-def test_weights_that_were_removed_from_the_hubs_cache_are_not_fetched_again(hub, model, cache, right):
+def test_weights_removed_from_the_hubs_cache_are_not_fetched_again(hub, model, cache, right):
     load(Path(NAME), cache)
     (model / "model.safetensors").unlink()
     hub.clear()
@@ -41,7 +41,9 @@ def test_weights_that_were_removed_from_the_hubs_cache_are_not_fetched_again(hub
     assert hub == ["small files"]
 
 
-def test_a_name_that_nobody_knows_is_one_line(cache, monkeypatch):
+def test_an_unknown_name_is_one_line(cache, monkeypatch):
     monkeypatch.setattr(checkpoint, "snapshot_download", lambda *_, **__: 1 / 0)
-    with pytest.raises(UserError, match="nowhere/at-all: neither a directory here nor a Hugging Face repository"):
+    with pytest.raises(
+        UserError, match="nowhere/at-all: neither a directory here nor a Hugging Face repository"
+    ):
         load(Path("nowhere/at-all"), cache)

@@ -1,4 +1,4 @@
-"""What attention works in, by itself or in a layer: a paged cache, rotary factors, and users amid their texts."""
+"""Test bench for attention, alone or in a layer: paged cache, rotary factors, users' positions."""
 
 from typing import Optional, Sequence
 
@@ -8,25 +8,31 @@ import ttnn
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.tt.attention import TtQwenAttention
-from models.demos.qwen25_7b.tt.inputs import ContinuedInputs, DecodeInputs, PromptInputs
+from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from tests.pcc.bench import Bench, usual_gain
-from tests.pcc.paged_cache import CONTEXT, PagedCache
+from tests.pcc.bench import CONTEXT, Bench, usual_gain
+from tests.pcc.paged_cache import PagedCache
 from tests.pcc.reference import Reference
 
-APPROXIMATE_GAIN = 0.008  # 0.992 to 0.994 was seen on simulated chips
-UPDATE_GAIN = 0.0053  # of bfloat16 rows that are written into an 8-bit cache, likewise
-POSITIONS = (0, 31, 32, 127, 1023)  # where a decode step may go wrong: the ends of blocks, and of the context
+APPROXIMATE_GAIN = 0.008  # simulated chips give scales of 0.992 to 0.994
+UPDATE_GAIN = 0.0053  # bfloat16 rows written into an 8-bit cache, on simulated chips
+POSITIONS = (
+    0,
+    31,
+    32,
+    127,
+    1023,
+)  # critical positions of a decode step: the ends of blocks and of the context
 
 
 def mixed(batch: int) -> tuple[int, ...]:
-    """A position of POSITIONS for each user, in no order."""
+    """Return a position of POSITIONS for each user, in random order."""
     order = torch.randperm(batch, generator=torch.Generator().manual_seed(batch))
     return tuple(POSITIONS[i % len(POSITIONS)] for i in order.tolist())
 
 
 class AttentionWorld(Bench):
-    """A bench with a cache (one for whichever layer is tried) and attention modules that use it."""
+    """A bench with attention modules of the tested layers. They share one cache."""
 
     def __init__(
         self,
@@ -41,21 +47,38 @@ class AttentionWorld(Bench):
     ):
         super().__init__(mesh_device, reference.kept_in(recipe), batch=batch, grid=grid)
         self.recipe = recipe
-        self.rotary = TtRotary(mesh_device, self.config, self.decode, context)
+        config = self.model_config(recipe, context)
+        self.rotary = TtRotary(mesh_device, config)
         self.cache = PagedCache(self, recipe, block, context)
         all_reduce = self.all_reduce(recipe)
-        common = (self.config, self.plan, recipe, self.decode, self.rotary, all_reduce)
-        self.attention = {i: TtQwenAttention(mesh_device, self.weights.attention(i), *common) for i in reference.layers}
+        self.attention = {
+            i: TtQwenAttention(
+                mesh_device,
+                self.weights.attention(i),
+                config,
+                rotary=self.rotary,
+                all_reduce=all_reduce,
+            )
+            for i in reference.layers
+        }
 
     @property
     def decode_gain(self) -> float:
-        """How far the scale of attention in a step may be off: more where ttnn takes its approximate exp (attention.py),
-        and where its update of an 8-bit cache makes rows larger than they are."""
+        """Allowed relative error in the scale of attention in a decode step.
+
+        ttnn's approximate exp (attention.py) needs more. So does its update of an 8-bit cache,
+        which enlarges rows.
+        """
         larger = UPDATE_GAIN if self.recipe.kv_cache == "bfloat8_b" else 0
-        return larger + (usual_gain(self.plan.tp) if self.plan.exact_decode_attention else APPROXIMATE_GAIN)
+        return larger + (
+            usual_gain(self.plan.tp) if self.plan.exact_decode_attention else APPROXIMATE_GAIN
+        )
 
     def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
-        """A step of attention or a layer: a token x[u] at positions[u] of each user -> [batch, hidden] of each chip."""
+        """Run a decode step of attention or a layer. User u's token x[u] stands at positions[u].
+
+        Returns [batch, hidden] of each chip.
+        """
         positions = torch.tensor(positions)
         rotary_positions = self.put_ints(self.rotary_positions(positions), ttnn.uint32)
         inputs = DecodeInputs(
@@ -70,15 +93,22 @@ class AttentionWorld(Bench):
         return self.take_rows(y, len(x))
 
     def run_prefill(self, module, x: torch.Tensor, user: int) -> list[torch.Tensor]:
-        """The same for a prompt x [tokens, hidden] of one user -> [tokens, hidden] of each chip."""
+        """Prefill a user's prompt x [tokens, hidden]. Returns [tokens, hidden] of each chip."""
         return self.run_prompts(module, [x], [user])[0]
 
-    def run_prompts(self, module, prompts: Sequence[torch.Tensor], users: Sequence[int]) -> list[list[torch.Tensor]]:
-        """The same for prompts side by side, each from a row where a block begins; a result for each of them."""
+    def run_prompts(
+        self, module, prompts: Sequence[torch.Tensor], users: Sequence[int]
+    ) -> list[list[torch.Tensor]]:
+        """Prefill prompts side by side in one prefill batch. Returns each prompt's result.
+
+        Each prompt starts at a row where a block begins.
+        """
         padded = [-(-len(x) // self.cache.block) * self.cache.block for x in prompts]
         starts = [sum(padded[:i]) for i in range(len(prompts) + 1)]
         plan = self.prefill_plan(padded_rows(starts[-1]), self.recipe)
-        rows = 1e2 * torch.randn(plan.rows, prompts[0].shape[1], generator=torch.Generator().manual_seed(1))
+        rows = 1e2 * torch.randn(
+            plan.rows, prompts[0].shape[1], generator=torch.Generator().manual_seed(1)
+        )
         positions, blocks = torch.zeros(plan.rows), []
         for x, user, start in zip(prompts, users, starts):
             rows[start : start + len(x)] = x
@@ -86,36 +116,46 @@ class AttentionWorld(Bench):
             blocks += self.cache.blocks_of(user, 0, len(x))
         windows = torch.full((plan.rows // TILE + 1,), plan.rows)
         windows[: len(starts)] = torch.tensor(starts)
-        inputs = PromptInputs(
+        inputs = PrefillInputs(
             tokens=None,
             positions=self.put_ints(positions[None], ttnn.uint32),
             fill_table=self.put_ints(self.cache.fill_table(blocks, plan.rows), ttnn.int32),
-            rows=None,
-            windows=self.put_ints(windows, ttnn.int32),
+            logits_indices=None,
+            window_starts=self.put_ints(windows, ttnn.int32),
         )
         rotation = self.rotary.rotation_prefill(inputs.positions)
         x = self.put_tokens(rows, plan)
         y = module.forward_prefill(x, rotation, inputs, self.cache.on_chips, plan)
         assert y.memory_config() == plan.residual_memory
         chips = self.take_rows(y, plan.rows)
-        return [[chip[start : start + len(x)] for chip in chips] for x, start in zip(prompts, starts)]
+        return [
+            [chip[start : start + len(x)] for chip in chips] for x, start in zip(prompts, starts)
+        ]
 
-    def run_continued(self, module, x: torch.Tensor, user: int, start: int) -> list[torch.Tensor]:
-        """The same for a piece x [tokens, hidden] of a user's text from position `start` on, the rest being in the cache."""
+    def run_chunked_prefill(
+        self, module, x: torch.Tensor, user: int, start: int
+    ) -> list[torch.Tensor]:
+        """Prefill a chunk x [tokens, hidden] of a user's sequence from position `start`.
+
+        The cache holds the tokens before `start`. Returns [tokens, hidden] of each chip.
+        """
         plan = self.prefill_plan(padded_rows(len(x)), self.recipe)
         positions = torch.zeros(plan.rows)
         positions[: len(x)] = torch.arange(start, start + len(x))
-        inputs = ContinuedInputs(
+        inputs = ChunkedPrefillInputs(
             tokens=None,
             positions=self.put_ints(positions[None], ttnn.uint32),
             fill_table=self.put_ints(
-                self.cache.fill_table(self.cache.blocks_of(user, start, start + len(x)), plan.rows), ttnn.int32
+                self.cache.fill_table(self.cache.blocks_of(user, start, start + len(x)), plan.rows),
+                ttnn.int32,
             ),
-            rows=None,
+            logits_indices=None,
             start=self.put_ints(torch.tensor([start]), ttnn.int32),
             page_table=self.put_ints(self.cache.attention_table(user, plan.rows), ttnn.int32),
         )
         rotation = self.rotary.rotation_prefill(inputs.positions)
-        y = module.forward_continued(self.put_tokens(x, plan), rotation, inputs, self.cache.on_chips, plan)
+        y = module.forward_chunked_prefill(
+            self.put_tokens(x, plan), rotation, inputs, self.cache.on_chips, plan
+        )
         assert y.memory_config() == plan.residual_memory
         return self.take_rows(y, len(x))

@@ -1,5 +1,6 @@
-"""A mesh to try modules on: what their constructors want, and the way of tensors there and back."""
+"""A mesh for module tests: constructor arguments, and tensor transfers to and from the chips."""
 
+from dataclasses import replace
 from typing import Optional
 
 import torch
@@ -7,62 +8,108 @@ import ttnn
 
 from models.common.metrics import assert_close
 from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, Recipe
+from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import Grid, worker_grid
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan, plan_prefill
+from models.demos.qwen25_7b.plans.planner import plan_prefill
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.placement import replicate
-from models.demos.qwen25_7b.tt.rotary import rotary_rows
+from models.demos.qwen25_7b.tt.inputs import expand_rotary_positions
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import replicate, row_topology
 from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.reference import Reference
 
-GAIN = 0.003  # how far a result's scale may be off; a low precision adds noise, and scales far less
-LOFI_GAIN = 0.0065  # gate and up at LoFi: each is 0.28 % smaller, and silu(gate) follows gate by up to 1.1 times
-GAIN_OF_A_ROW = {4: 0.004, 8: 0.005}  # a sum of two bfloat16 comes out up to 0.08 % too large: more chips, more sums
+CONTEXT = 1024  # tokens that a user's blocks hold
+GAIN = 0.003  # allowed relative error in a result's scale; low precision hardly changes the scale
+LOFI_GAIN = 0.0065  # LoFi: gate and up are 0.28 % smaller each, silu(gate) by up to 1.1 times that
+GAIN_OF_A_ROW = {
+    4: 0.004,
+    8: 0.005,
+}  # a sum of two bfloat16 is up to 0.08 % too large, and more chips add more sums
 
 
 class Bench:
-    """`batch` users of the reference's model on all chips of a mesh. grid: a chip's cores, unless the device's."""
+    """`batch` users of the reference's model on all chips of a mesh.
+
+    grid: cores of a chip. Default: the device's worker grid.
+    """
 
     def __init__(
-        self, mesh_device: ttnn.MeshDevice, reference: Reference, *, batch: int = MAX_USERS, grid: Optional[Grid] = None
+        self,
+        mesh_device: ttnn.MeshDevice,
+        reference: Reference,
+        *,
+        batch: int = MAX_USERS,
+        grid: Optional[Grid] = None,
     ):
         self.mesh_device, self.reference, self.config = mesh_device, reference, reference.config
         self.plan = ParallelPlan.make(self.config, mesh_device.get_num_devices())
-        self.decode = DecodePlan.make(self.config, self.plan, grid or worker_grid(mesh_device), batch)
+        self.decode = DecodePlan.make(
+            self.config,
+            self.plan,
+            grid or worker_grid(mesh_device),
+            batch,
+            topology=row_topology(mesh_device),
+        )
         self.weights = ModelWeights(reference.weights, self.config, self.plan)
 
+    def model_config(self, recipe: Recipe, max_seq_len: int = CONTEXT) -> TtModelConfig:
+        sums = AllReducePlan.make(
+            self.plan.tp,
+            self.decode.all_reduce.topology,
+            self.config.hidden_size,
+            recipe.all_reduce_dtype,
+        )
+        decode = replace(self.decode, all_reduce=sums)
+        return TtModelConfig(self.config, self.plan, recipe, decode, max_seq_len)
+
     def all_reduce(self, recipe: Recipe) -> TtAllReduce:
-        return TtAllReduce(self.mesh_device, self.decode, recipe.summands)
+        return TtAllReduce(self.mesh_device, self.model_config(recipe))
 
     def put_users(self, rows: torch.Tensor) -> ttnn.Tensor:
-        """rows [users, hidden] -> [1, 1, 32, hidden] on the residual cores; what follows the users is loud noise."""
-        whole = 1e3 * torch.randn(1, 1, MAX_USERS, rows.shape[1], generator=torch.Generator().manual_seed(0))
+        """Send rows [users, hidden] as [1, 1, 32, hidden] to the residual cores.
+
+        Inactive slots hold large noise.
+        """
+        whole = 1e3 * torch.randn(
+            1, 1, MAX_USERS, rows.shape[1], generator=torch.Generator().manual_seed(0)
+        )
         whole[0, 0, : len(rows)] = rows
         return replicate(whole, self.mesh_device, memory_config=self.decode.residual_memory)
 
     def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
-        return plan_prefill(self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room)
+        return plan_prefill(
+            self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room
+        )
 
     def put_tokens(self, rows: torch.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """rows [tokens, hidden] -> [1, 1, plan.rows, hidden] block-sharded in L1; what follows the tokens is loud noise."""
-        whole = 1e3 * torch.randn(1, 1, plan.rows, rows.shape[1], generator=torch.Generator().manual_seed(0))
+        """Send rows [tokens, hidden] as [1, 1, plan.rows, hidden], block-sharded in L1.
+
+        Rows behind the tokens hold large noise.
+        """
+        whole = 1e3 * torch.randn(
+            1, 1, plan.rows, rows.shape[1], generator=torch.Generator().manual_seed(0)
+        )
         whole[0, 0, : len(rows)] = rows
         return replicate(whole, self.mesh_device, memory_config=plan.residual_memory)
 
     def put_ints(self, ints: torch.Tensor, dtype: ttnn.DataType) -> ttnn.Tensor:
-        """Token ids, positions, page tables."""
+        """Send token ids, positions or page tables to every chip, row-major."""
         return replicate(ints.int(), self.mesh_device, dtype, ttnn.ROW_MAJOR_LAYOUT)
 
     def rotary_positions(self, positions: torch.Tensor) -> torch.Tensor:
-        return rotary_rows(positions, self.decode)
+        return expand_rotary_positions(positions, self.decode)
 
     def get(self, tensor: ttnn.Tensor, dim: int = 0) -> torch.Tensor:
-        """What the chips hold, side by side along `dim`."""
+        """Return the chips' shards side by side along `dim`."""
         return read(self.mesh_device, tensor, dim)
 
     def take_rows(self, tensor: ttnn.Tensor, count: int) -> list[torch.Tensor]:
-        """The first `count` rows [count, width] of every chip's [1, 1, rows, width]; frees the tensor."""
+        """Return the first `count` rows of each chip's [1, 1, rows, width], and free the tensor.
+
+        Each result is [count, width].
+        """
         chips = list(self.get(tensor)[:, 0, :count].float())
         ttnn.deallocate(tensor)
         return chips
@@ -81,12 +128,20 @@ def assert_mlp(
     pcc: float,
     gain: Optional[float] = None,
 ) -> None:
-    """assert_module of what an MLP is part of. With gate and up in 4 bits only against Hugging Face with such weights:
-    what the format loses is judged by KL (quantize/README.md)."""
+    """Apply assert_module to the result of an MLP, or of a layer with one.
+
+    With gate and up in 4 bits, the only reference is Hugging Face with 4-bit weights.
+    KL judges the loss of that format (docs/quantization.md).
+    """
     if recipe.mlp_in.format != "bfloat4_b":
         assert_module(chips, expected, in_format=in_format, pcc=pcc, gain=gain)
         return
-    assert_module(chips, in_format, pcc=pcc, gain=(usual_gain(len(chips)) if gain is None else gain) + LOFI_GAIN)
+    assert_module(
+        chips,
+        in_format,
+        pcc=pcc,
+        gain=(usual_gain(len(chips)) if gain is None else gain) + LOFI_GAIN,
+    )
 
 
 def assert_module(
@@ -97,28 +152,32 @@ def assert_module(
     in_format: Optional[torch.Tensor] = None,
     gain: Optional[float] = None,
 ) -> None:
-    """Every chip's result is as near to Hugging Face's as `pcc` and what follows from it say, and of its scale.
+    """Assert that each chip's result is close to Hugging Face's by `pcc`, and has the right scale.
 
-    in_format: what Hugging Face makes of the weights in the formats that the chips keep them in. A format's error may
-    lie along the result by chance; what the chips compute with it may not.
+    in_format: Hugging Face's result with weights in the chips' formats. It is the reference for the
+    scale, because a format's error may change the scale by chance.
     """
     for actual in chips:
         assert_close(actual, expected, pcc=pcc)
         assert_scale(
-            actual, expected if in_format is None else in_format, usual_gain(len(chips)) if gain is None else gain
+            actual,
+            expected if in_format is None else in_format,
+            usual_gain(len(chips)) if gain is None else gain,
         )
 
 
 def usual_gain(chips: int) -> float:
-    """How far the scale of a sum over `chips` chips may be off."""
+    """Return the allowed relative error in the scale of a sum over `chips` chips."""
     return GAIN_OF_A_ROW.get(chips, GAIN)
 
 
 def assert_scale(actual: torch.Tensor, expected: torch.Tensor, gain: float) -> None:
-    scale = float(actual.flatten().double() @ expected.flatten().double() / expected.double().pow(2).sum())
+    scale = float(
+        actual.flatten().double() @ expected.flatten().double() / expected.double().pow(2).sum()
+    )
     assert abs(scale - 1) <= gain, f"the result is {scale:.4f} times what it should be"
 
 
 def evened(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """x [rows, channels], each channel divided by its size in `like`: a loud channel counts no more than another."""
+    """Divide each channel of x [rows, channels] by its RMS in `like`: outliers count no more."""
     return x / like.pow(2).mean(0).sqrt()

@@ -15,7 +15,7 @@ def reference(size) -> Reference:
 
 @pytest.fixture(scope="module")
 def bench(mesh_device, reference):
-    """A bench for the modules that do not care how many users there are."""
+    """A bench for modules that do not depend on the number of users."""
     from tests.pcc.bench import Bench
 
     return Bench(mesh_device, reference)
@@ -23,17 +23,21 @@ def bench(mesh_device, reference):
 
 @pytest.fixture(scope="session")
 def vocabulary(size) -> torch.Tensor:
-    """A table with a row for each token of the real vocabulary, [vocab_size, hidden] bfloat16, for both its ends."""
+    """Table [vocab_size, hidden] bfloat16 of the real vocabulary, for embedding and LM head."""
     if size == "tiny":
         return reference_of(size).weights["lm_head.weight"]
     shape = QWEN25_7B.vocab_size, QWEN25_7B.hidden_size
     generator = torch.Generator().manual_seed(0)
-    return torch.empty(shape, dtype=torch.bfloat16).normal_(std=QWEN25_7B.hidden_size**-0.5, generator=generator)
+    return torch.empty(shape, dtype=torch.bfloat16).normal_(
+        std=QWEN25_7B.hidden_size**-0.5, generator=generator
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def programs(mesh_device):
-    """A compiled reduce-scatter keeps semaphores, for which there is as much room as one model needs. So each file starts
-    without programs, as a process with one model does."""
+    """Clear the program cache after each file.
+
+    A compiled reduce-scatter keeps semaphores, and L1 has room for those of one model.
+    """
     yield
     mesh_device.clear_program_cache()

@@ -1,4 +1,4 @@
-"""The paged KV cache as torch sees it: what all chips hold before a step and should hold after it."""
+"""The paged KV cache as torch tensors: contents of all chips before and after a step."""
 
 from typing import Sequence
 
@@ -7,48 +7,61 @@ import ttnn
 
 from models.common.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.plans.blocks import attention_table, continued_width, fill_table, table_width
-from models.demos.qwen25_7b.tt.kv_cache import TtKVCache
+from models.demos.qwen25_7b.plans.blocks import (
+    attention_table,
+    chunked_table_width,
+    fill_table,
+    table_width,
+)
+from models.demos.qwen25_7b.tt.attention import TtKVCache
 from models.demos.qwen25_7b.weights import to_interleaved
-from tests.pcc.bench import Bench, read
+from tests.pcc.bench import CONTEXT, Bench, read
 from tests.pcc.reference import KeysValues
-
-CONTEXT = 1024  # tokens that a user's blocks hold
 
 
 class PagedCache:
-    """A layer's cache, and the image of what it should hold; the users' blocks lie all over it.
+    """A layer's cache and an image of its expected contents. The users' blocks are scattered.
 
-    Images are [blocks, tp * kv_heads, block, head_dim], the chips' KV heads side by side, keys as rotary pairs.
+    An image is [blocks, tp * kv_heads, block, head_dim], with the chips' KV heads side by side.
+    Its keys are rotary pairs.
     """
 
     def __init__(self, bench: Bench, recipe: Recipe, block: int = 32, context: int = CONTEXT):
         users, mine = bench.decode.batch, context // block
-        blocks = users * (mine + 1)  # some belong to nobody and must stay as they are
-        self.mesh_device, self.plan, self.block, self.context = bench.mesh_device, bench.plan, block, context
-        self.on_chips = TtKVCache(bench.mesh_device, bench.config, bench.plan, recipe.kv_cache, blocks, block)
+        blocks = users * (mine + 1)  # one unused block a user, which must not change
+        self.mesh_device, self.plan, self.block, self.context = (
+            bench.mesh_device,
+            bench.plan,
+            block,
+            context,
+        )
+        self.on_chips = TtKVCache(bench.mesh_device, bench.model_config(recipe), blocks, block)
         generator = torch.Generator().manual_seed(0)
-        self.page_table = torch.randperm(blocks, generator=generator).view(users, -1)[:, :mine].int()
+        self.page_table = (
+            torch.randperm(blocks, generator=generator).view(users, -1)[:, :mine].int()
+        )
         _, kv_heads, *rest = self.on_chips.shape
         shape = (blocks, bench.plan.tp * kv_heads, *rest)
-        # as loud as K's peaks
-        self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]
+        # as large as K's outliers
+        self.noise = [
+            100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"
+        ]
 
     def blocks_of(self, user: int, first: int, end: int) -> list[int]:
-        """The blocks that hold a user's positions from `first` to before `end`."""
+        """Return the blocks of a user's positions first..end - 1."""
         return self.page_table[user, first // self.block : -(-end // self.block)].tolist()
 
     def fill_table(self, blocks: Sequence[int], rows: int) -> torch.Tensor:
-        """[1, rows / block]: where the rows of a pass go."""
+        """Return [1, rows / block]: the destination blocks of a prefill batch's rows."""
         return fill_table(blocks, -(-rows // self.block))[None]
 
     def attention_table(self, user: int, rows: int) -> torch.Tensor:
-        """[1, W], for a pass of `rows` rows that goes on."""
-        width = continued_width(table_width(self.context, self.block), rows, self.block)
+        """Return the page table [1, W] of a chunked prefill of `rows` rows with a cached prefix."""
+        width = chunked_table_width(table_width(self.context, self.block), rows, self.block)
         return attention_table(self.page_table[user].tolist(), width)[None]
 
     def fill(self, histories: Sequence[KeysValues]) -> None:
-        """User u's tokens so far are histories[u]; everywhere else lies noise."""
+        """Write histories[u] as user u's cached tokens, and noise everywhere else."""
         images = [noise.clone() for noise in self.noise]
         for user, history in enumerate(histories):
             for image, rows in zip(images, self._rows(history), strict=True):
@@ -56,7 +69,9 @@ class PagedCache:
                 image[blocks, :, inside] = rows.bfloat16()
         mapper = ttnn.ShardTensorToMesh(self.mesh_device, dim=1)
         for image, tensor in zip(images, (self.on_chips.keys, self.on_chips.values), strict=True):
-            host = ttnn.from_torch(image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+            host = ttnn.from_torch(
+                image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper
+            )
             ttnn.copy_host_to_device_tensor(host, tensor)
         self.before = self._read()
 
@@ -69,39 +84,49 @@ class PagedCache:
         pcc: float,
         to_the_end: bool = False,
     ) -> None:
-        """Since `fill` the users' keys and values were written from their start positions on, and nothing else.
+        """Assert that only the users' keys and values changed since `fill`, from their starts on.
 
-        Loud keys drown the rest: every rotary pair must be right by itself, too.
-        to_the_end: whole blocks are written, as prefill does; what lies past a text in its last block may change.
+        Outlier keys would hide errors, so each rotary pair is also compared at its own scale.
+        to_the_end: The rest of a sequence's last block may change. Prefill writes whole blocks.
         """
         rows = [self._rows(of_user) for of_user in written]
-        places = [self._places(u, start, len(keys)) for u, start, (keys, _) in zip(users, starts, rows, strict=True)]
+        places = [
+            self._places(u, start, len(keys))
+            for u, start, (keys, _) in zip(users, starts, rows, strict=True)
+        ]
         blocks, inside = (torch.cat(of_users) for of_users in zip(*places))
         untouched = torch.ones(self.on_chips.shape[0], self.block, dtype=torch.bool)
         untouched[blocks, inside] = False
         if to_the_end:
             for user, start, (keys, _) in zip(users, starts, rows):
                 end = start + len(keys)
-                untouched[self.page_table[user, (end - 1) // self.block].long(), (end - 1) % self.block :] = False
+                untouched[
+                    self.page_table[user, (end - 1) // self.block].long(), (end - 1) % self.block :
+                ] = False
         keys, values = (torch.cat(of_users) for of_users in zip(*rows))
         images = self._read()
         for after, before, expected in zip(images, self.before, (keys, values), strict=True):
             assert_equal(after.transpose(1, 2)[untouched], before.transpose(1, 2)[untouched])
             assert_close(after[blocks, :, inside].float(), expected, pcc=pcc)
         actual = images[0][blocks, :, inside].float()
-        size = keys.unflatten(-1, (-1, 2)).pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
+        size = (
+            keys.unflatten(-1, (-1, 2)).pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
+        )
         assert_close(actual / size, keys / size, pcc=pcc)
 
     def _read(self) -> list[torch.Tensor]:
-        return [read(self.mesh_device, tensor, dim=1) for tensor in (self.on_chips.keys, self.on_chips.values)]
+        return [
+            read(self.mesh_device, tensor, dim=1)
+            for tensor in (self.on_chips.keys, self.on_chips.values)
+        ]
 
     def _places(self, user: int, start: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Block, and row in the block, of a user's tokens from position `start` on."""
+        """Return block, and row in the block, of a user's `tokens` tokens from `start` on."""
         positions = torch.arange(start, start + tokens)
         return self.page_table[user, positions // self.block].long(), positions % self.block
 
     def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values as the chips lay them out, [tokens, tp * kv_heads, head_dim] each."""
+        """Return keys and values in the chips' order, [tokens, tp * kv_heads, head_dim] each."""
         heads = [head for chip in self.plan.kv_head_of for head in chip]
         keys = to_interleaved(of_user.keys / of_user.divisors)
         return tuple(x[heads].transpose(0, 1) for x in (keys, of_user.values))

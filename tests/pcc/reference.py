@@ -1,4 +1,4 @@
-"""Hugging Face's modules in float32, over the weights that the tested modules get: what a result is compared with."""
+"""References for the module tests: Hugging Face's modules in float32 over the tested weights."""
 
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
@@ -6,10 +6,14 @@ from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
+from golden_mesh.rounding import round_to
 from transformers import DynamicCache, Qwen2ForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.qwen2.modeling_qwen2 import (
+    Qwen2DecoderLayer,
+    Qwen2RotaryEmbedding,
+    apply_rotary_pos_emb,
+)
 
-from models.common.golden_mesh.rounding import round_to
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.recipe import Format
 from models.demos.qwen25_7b.config.rope import Yarn
@@ -18,55 +22,67 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint, key_divisors, to_half_split, to_interleaved
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
-# The 7B's dims in two layers, the first with its K bias. Its vocabulary would take five times as long to make as these.
-TWO_LAYERS = replace(QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=())
+# The 7B's dims in two layers, the first with its K bias.
+# Making the full vocabulary would take five times as long as making these layers.
+TWO_LAYERS = replace(
+    QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=()
+)
 
 
 class KeysValues(NamedTuple):
-    """Of one user and layer, in Hugging Face's order, keys rotated: [num_key_value_heads, tokens, head_dim] each."""
+    """Keys and values of one user and layer, [num_key_value_heads, tokens, head_dim] each.
+
+    Keys are rotated, channels in Hugging Face's order.
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
-    divisors: torch.Tensor  # [num_key_value_heads, 1, head_dim]: what the chips' keys are divided by
+    divisors: torch.Tensor  # [num_key_value_heads, 1, head_dim]: divisors of the chips' keys
 
 
 class Case(NamedTuple):
-    """What a module is given, and what Hugging Face's makes of it."""
+    """Inputs of a module, and the results of Hugging Face's module."""
 
     x: torch.Tensor  # [users or tokens, hidden]
-    past: list[KeysValues]  # of each user, before a step
+    past: list[KeysValues]  # each user's cache before a step
     expected: torch.Tensor  # like x
-    in_format: torch.Tensor  # likewise, with weights as the recipe's formats hold them
-    written: list[KeysValues]  # of each user: its own token's, or its prompt's
+    in_format: torch.Tensor  # like x, from weights in the recipe's formats
+    written: list[KeysValues]  # each user's new keys and values: of its token or its prompt
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A model of Hugging Face's. Its answers are kept, for they are the same whatever mesh and recipe they judge."""
+    """A model of Hugging Face. Its results are cached, because they do not depend on the mesh."""
 
     config: QwenConfig
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
     model: Qwen2ForCausalLM  # in float32
-    layers: range  # those whose modules are tested one by one
+    layers: range  # layers with module tests
     rounded: Mapping[int, Qwen2DecoderLayer] = field(
         default_factory=dict
     )  # layers in a recipe's formats, if not as given
 
     @lru_cache(maxsize=None)
     def kept_in(self, recipe: Recipe) -> "Reference":
-        """The same for judging a model that keeps its weights in the recipe's formats."""
+        """Return a reference for a model with weights in the recipe's formats."""
         formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
-        return replace(self, rounded={i: rounded_layer(self.layer(i), self.config, *formats) for i in self.layers})
+        return replace(
+            self,
+            rounded={i: rounded_layer(self.layer(i), self.config, *formats) for i in self.layers},
+        )
 
     def layer(self, i: int) -> Qwen2DecoderLayer:
         return self.model.model.layers[i]
 
     def normed(self, i: int, *shape: int, seed: int = 0) -> torch.Tensor:
-        """[*shape, hidden] that bfloat16 holds: what layer i's attention is given."""
+        """Return inputs of layer i's attention, [*shape, hidden], rounded to bfloat16."""
         return bf16(self.layer(i).input_layernorm(residual_stream(self.config, *shape, seed=seed)))
 
     def history(self, i: int, tokens: int, seed: int) -> KeysValues:
-        """What `tokens` earlier tokens may have left in layer i's cache: noise around the biases, K's peaks with it."""
+        """Return plausible cache contents of layer i for `tokens` tokens.
+
+        They are noise around the biases, with K's outliers.
+        """
         attention, config = self.layer(i).self_attn, self.config
         shape = config.num_key_value_heads, tokens, config.head_dim
         generator = torch.Generator().manual_seed(seed)
@@ -83,27 +99,29 @@ class Reference:
         return torch.stack([key_divisors(head) for head in k_bias])[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
-        return apply_rotary_pos_emb(x[None], x[None], *self.model.model.rotary_emb(x, positions[None]))[0][0]
+        """Rotate x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
+        return apply_rotary_pos_emb(
+            x[None], x[None], *self.model.model.rotary_emb(x, positions[None])
+        )[0][0]
 
     @lru_cache(maxsize=None)
     def attention_step(self, i: int, positions: tuple[int, ...]) -> Case:
-        """One token of each user through layer i's self_attn, at these positions of their texts."""
+        """Run one token of each user, at these positions, through layer i's self_attn."""
         return self._step(self._attentions(i), self.normed(i, len(positions)), i, positions)
 
     @lru_cache(maxsize=None)
     def layer_step(self, i: int, positions: tuple[int, ...]) -> Case:
-        """The same through all of layer i."""
+        """Run one token of each user, at these positions, through the whole layer i."""
         return self._step(self.both(i), residual_stream(self.config, len(positions)), i, positions)
 
     @lru_cache(maxsize=None)
     def attention_prompt(self, i: int, tokens: int) -> Case:
-        """A prompt of one user through layer i's self_attn."""
+        """Run a prompt of one user through layer i's self_attn."""
         return self._prompt(self._attentions(i), self.normed(i, tokens), i)
 
     @lru_cache(maxsize=None)
     def attention_continued(self, i: int, start: int, tokens: int) -> Case:
-        """A piece of one user's text through layer i's self_attn, after `start` tokens that were there before."""
+        """Run a chunk of one user's sequence through layer i's self_attn, after `start` tokens."""
         past = self.history(i, start, seed=start)
         x = self.normed(i, tokens, seed=1)
         expected, in_format, written = self._run(self._attentions(i), i, x, past)
@@ -111,17 +129,22 @@ class Reference:
 
     @lru_cache(maxsize=None)
     def layer_prompt(self, i: int, tokens: int) -> Case:
-        """The same through all of layer i."""
+        """Run a prompt of one user through the whole layer i."""
         return self._prompt(self.both(i), residual_stream(self.config, tokens), i)
 
     def both(self, i: int) -> list[Qwen2DecoderLayer]:
-        """Layer i as it was given, and in the recipe's formats."""
+        """Return layer i with the given weights, and with weights in the recipe's formats."""
         return [self.layer(i), self.rounded.get(i, self.layer(i))]
 
     def _attentions(self, i: int) -> list[Callable]:
-        return [lambda layer=layer, **arguments: layer.self_attn(**arguments)[0] for layer in self.both(i)]
+        return [
+            lambda layer=layer, **arguments: layer.self_attn(**arguments)[0]
+            for layer in self.both(i)
+        ]
 
-    def _step(self, modules: list[Callable], x: torch.Tensor, i: int, positions: tuple[int, ...]) -> Case:
+    def _step(
+        self, modules: list[Callable], x: torch.Tensor, i: int, positions: tuple[int, ...]
+    ) -> Case:
         past = [self.history(i, position, seed) for seed, position in enumerate(positions)]
         results = [self._run(modules, i, x[[user]], before) for user, before in enumerate(past)]
         expected, in_format, written = zip(*results)
@@ -134,8 +157,13 @@ class Reference:
     def _run(
         self, modules: list[Callable], i: int, x: torch.Tensor, past: Optional[KeysValues]
     ) -> tuple[torch.Tensor, torch.Tensor, KeysValues]:
-        """The modules' results for tokens x [tokens, hidden] after those of `past`, and the first's keys and values."""
-        (expected, written), (in_format, _) = (self._run_one(module, i, x, past) for module in modules)
+        """Run both modules on tokens x [tokens, hidden] after the tokens of `past`.
+
+        Returns both results, and the first module's keys and values.
+        """
+        (expected, written), (in_format, _) = (
+            self._run_one(module, i, x, past) for module in modules
+        )
         return expected, in_format, written
 
     def _run_one(
@@ -147,25 +175,39 @@ class Reference:
             cache.update(past.keys[None], past.values[None], i)
         rotation = self.model.model.rotary_emb(x, torch.arange(start, start + len(x))[None])
         seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
-        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
+        y = module(
+            hidden_states=x[None],
+            position_embeddings=rotation,
+            attention_mask=seen,
+            past_key_values=cache,
+        )
         written = cache.layers[i]
-        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:], self.divisors(i))
+        return y[0], KeysValues(
+            written.keys[0, :, start:], written.values[0, :, start:], self.divisors(i)
+        )
 
 
 @lru_cache(maxsize=None)  # 0.9 GB for the 7B's dims
 def rounded_layer(
-    layer: Qwen2DecoderLayer, config: QwenConfig, attention_format: Format, mlp_in: Format, mlp_out: Format
+    layer: Qwen2DecoderLayer,
+    config: QwenConfig,
+    attention_format: Format,
+    mlp_in: Format,
+    mlp_out: Format,
 ) -> Qwen2DecoderLayer:
-    """The layer as the chips hold it: a block of 16 lies along the outputs, q's and k's in rotary pairs, loud ones scaled.
+    """Return the layer with weights as the chips hold them.
 
-    It shares with the layer what the formats leave as it is.
+    A block of 16 values lies along the outputs. q and k are in rotary pairs, with outliers scaled.
+    The copy shares the weights that the formats do not change.
     """
     layer = deepcopy(layer, {id(parameter): parameter for parameter in layer.parameters()})
     attention, mlp = layer.self_attn, layer.mlp
     divisors = [key_divisors(head) for head in attention.k_proj.bias.split(config.head_dim)]
     group = config.num_attention_heads // len(divisors)
     round_heads(attention.k_proj, [1 / of_head for of_head in divisors], attention_format)
-    round_heads(attention.q_proj, [of_head for of_head in divisors for _ in range(group)], attention_format)
+    round_heads(
+        attention.q_proj, [of_head for of_head in divisors for _ in range(group)], attention_format
+    )
     for projection, format in (
         (attention.v_proj, attention_format),
         (attention.o_proj, attention_format),
@@ -173,7 +215,7 @@ def rounded_layer(
         (mlp.up_proj, mlp_in),
         (mlp.down_proj, mlp_out),
     ):
-        if format != "bfloat16":  # which they are
+        if format != "bfloat16":  # the given weights are bfloat16
             projection.weight = frozen(in_format(projection.weight, format))
     return layer
 
@@ -183,9 +225,10 @@ def frozen(values: torch.Tensor) -> torch.nn.Parameter:
 
 
 def round_heads(projection: torch.nn.Linear, factors: list[torch.Tensor], format: Format) -> None:
-    """q_proj or k_proj, each head's rows times its factors while they are rounded."""
+    """Round q_proj or k_proj in place. Each head's rows are multiplied by its factors meanwhile."""
     rows = [
-        to_half_split(in_format(to_interleaved(bf16(head * f[:, None]), dim=0), format), dim=0) / f[:, None]
+        to_half_split(in_format(to_interleaved(bf16(head * f[:, None]), dim=0), format), dim=0)
+        / f[:, None]
         for head, f in zip(projection.weight.split(len(factors[0])), factors)
     ]
     bias = [bf16(head * f) / f for head, f in zip(projection.bias.split(len(factors[0])), factors)]
@@ -193,14 +236,14 @@ def round_heads(projection: torch.nn.Linear, factors: list[torch.Tensor], format
 
 
 def in_format(weight: torch.Tensor, format: Format) -> torch.Tensor:
-    """weight [out, in] as ttnn packs its transpose, in float32."""
+    """Round weight [out, in] as ttnn packs its transpose. Returns float32."""
     import ttnn
 
     return round_to(weight.t(), getattr(ttnn, format)).float().t()
 
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:
-    """The same weights with rotary embedding stretched by YaRN."""
+    """Return the reference with a rotary embedding stretched by YaRN."""
     config = replace(reference.config, yarn=yarn)
     model, inner = copy(reference.model), copy(reference.model.model)
     inner._modules = inner._modules | {"rotary_emb": Qwen2RotaryEmbedding(hf_config(config))}
@@ -210,12 +253,16 @@ def stretched(reference: Reference, yarn: Yarn) -> Reference:
 
 @lru_cache(maxsize=None)  # for the whole session: 3 GB for the 7B's dims
 def reference(size: str) -> Reference:
-    """ "tiny": the trained small checkpoint, all its layers. "7b": the 7B's dims with random weights."""
+    """Return the reference of a size.
+
+    - "tiny": All layers of the trained small checkpoint.
+    - "7b": The 7B's dims with random weights.
+    """
     if size == "7b":
         weights = random_weights(TWO_LAYERS)
         return Reference(TWO_LAYERS, weights, _frozen(hf_model(TWO_LAYERS, weights)), range(1))
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    # Copies: the checkpoint's tensors are views of its file, which may be written anew while tests run.
+    # Copies: the checkpoint's tensors are views of a file that may change while tests run.
     weights = {name: checkpoint.tensor(name).clone() for name in tensor_shapes(checkpoint.config)}
     model = _frozen(hf_model(checkpoint.config, weights))
     return Reference(checkpoint.config, weights, model, range(checkpoint.config.num_hidden_layers))
@@ -226,5 +273,5 @@ def _frozen(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
 
 
 def bf16(x: torch.Tensor) -> torch.Tensor:
-    """x as bfloat16 holds it, in float32."""
+    """Round x to bfloat16. Returns float32."""
     return x.bfloat16().float()

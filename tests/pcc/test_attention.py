@@ -1,6 +1,6 @@
-"""TtQwenAttention equals Hugging Face's Qwen2Attention, and leaves in the paged cache what it should and where.
+"""TtQwenAttention equals Hugging Face's Qwen2Attention in its result and in the paged cache.
 
-K has the 7B's peaks; users' blocks lie all over the cache, and whatever is not theirs is noise.
+K has the 7B's outliers. Users' blocks are scattered over the cache, and the rest of it is noise.
 """
 
 import pytest
@@ -12,18 +12,18 @@ from tests.pcc.bench import assert_module
 
 PCC = {BF16: 0.999, BFP8: 0.999, PERFORMANCE: 0.999}
 CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
-WORKER_DISPATCH = Grid(8, 7)  # too few cores for the ops that take q and k, or k and v, of 32 users at once
+WORKER_DISPATCH = Grid(8, 7)  # too few cores for the fused ops on q and k, or k and v, of 32 users
 
 
 @pytest.fixture(scope="module")
 def world_of(mesh_device, reference):
-    """world_of(recipe, batch, grid=None); the last one is kept, for the tests that follow."""
+    """world_of(recipe, batch, grid=None): an AttentionWorld. The last one is cached."""
     last = {}
 
     def world_of(recipe, batch, grid=None):
         key = recipe, batch, grid
         if key not in last:
-            last.clear()  # before the next is made: L1 has room for one world's buffers beside a prompt's matmuls
+            last.clear()  # first: L1 has room for one world's buffers beside a prompt's matmuls
             last[key] = AttentionWorld(mesh_device, reference, recipe, batch=batch, grid=grid)
         return last[key]
 
@@ -35,17 +35,25 @@ def prefilled(recipe):
 
 
 def decode(world, positions):
-    """One step of every tested layer, compared with Hugging Face's user by user, and the cache with it."""
+    """Run a decode step of every tested layer. Compare result and cache with Hugging Face's."""
     for i, attention in world.attention.items():
         case = world.reference.attention_step(i, positions)
         world.cache.fill(case.past)
         chips = world.run_decode(attention, case.x, positions)
-        assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[world.recipe], gain=world.decode_gain)
-        world.cache.assert_wrote(range(len(positions)), positions, case.written, pcc=CACHE_PCC[world.recipe])
+        assert_module(
+            chips,
+            case.expected,
+            in_format=case.in_format,
+            pcc=PCC[world.recipe],
+            gain=world.decode_gain,
+        )
+        world.cache.assert_wrote(
+            range(len(positions)), positions, case.written, pcc=CACHE_PCC[world.recipe]
+        )
 
 
 def prefill(world, tokens, user=3):
-    """A prompt through every tested layer, likewise."""
+    """Prefill a prompt in every tested layer. Compare result and cache with Hugging Face's."""
     for i, attention in world.attention.items():
         case = world.reference.attention_prompt(i, tokens)
         world.cache.fill([])
@@ -77,7 +85,7 @@ def test_prefill_of_a_prompt(world_of, recipe, tokens):
 
 @pytest.mark.parametrize("recipe", (BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
 def test_prefill_of_prompts_side_by_side(world_of, recipe):
-    """Each as if it were alone: bit for bit, but for what a longer product's rows differ in the last place."""
+    """Each prompt gives the result of Hugging Face for that prompt alone."""
     world = world_of(recipe, 7)
     users, lengths = (4, 1, 6, 0), (31, 32, 70, 1)
     for i, attention in world.attention.items():
@@ -91,12 +99,14 @@ def test_prefill_of_prompts_side_by_side(world_of, recipe):
 
 
 @pytest.mark.parametrize("start, tokens", ((32, 32), (128, 128), (384, 100), (896, 128)))
-def test_prefill_goes_on_from_what_the_cache_holds(world_of, start, tokens, user=2):
+def test_chunked_prefill_continues_from_the_cache(world_of, start, tokens, user=2):
     world = world_of(BFP8, 7)
     for i, attention in world.attention.items():
         case = world.reference.attention_continued(i, start, tokens)
-        world.cache.fill([case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)])
-        chips = world.run_continued(attention, case.x, user, start)
+        world.cache.fill(
+            [case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)]
+        )
+        chips = world.run_chunked_prefill(attention, case.x, user, start)
         assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[BFP8])
         world.cache.assert_wrote([user], [start], case.written, **prefilled(BFP8))
 
@@ -110,11 +120,16 @@ def test_blocks_of_64_and_128_tokens(mesh_device, reference, block):
     case = world.reference.attention_continued(i, 256, 70)
     world.cache.fill([world.reference.history(i, 0, 0), case.past[0]])
     assert_module(
-        world.run_continued(attention, case.x, 1, 256), case.expected, in_format=case.in_format, pcc=PCC[BFP8]
+        world.run_chunked_prefill(attention, case.x, 1, 256),
+        case.expected,
+        in_format=case.in_format,
+        pcc=PCC[BFP8],
     )
     world.cache.assert_wrote([1], [256], case.written, **prefilled(BFP8))
 
 
-@pytest.mark.parametrize("tokens", (33, 128, 256))  # of a single one some pair is small by chance, and 8 bits lose it
+@pytest.mark.parametrize(
+    "tokens", (33, 128, 256)
+)  # not one token: 8 bits lose a pair that is small by chance
 def test_prefill_with_an_8_bit_cache(world_of, tokens):
     prefill(world_of(PERFORMANCE, 7), tokens)

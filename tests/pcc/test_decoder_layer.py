@@ -1,11 +1,9 @@
-"""TtDecoderLayer equals Hugging Face's Qwen2DecoderLayer: the residual stream, and what the layer adds to it."""
+"""TtDecoderLayer equals Hugging Face's Qwen2DecoderLayer: the residual stream and its change."""
 
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, PERFORMANCE
-from models.demos.qwen25_7b.tt.decoder_layer import TtDecoderLayer
-from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
-from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
+from models.demos.qwen25_7b.tt.transformer import TtDecoderLayer
 from tests.pcc.attention_world import AttentionWorld, mixed
 from tests.pcc.bench import assert_mlp
 
@@ -14,22 +12,24 @@ CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 
 
 class LayerWorld(AttentionWorld):
-    """Whole layers around the world's attention modules."""
+    """An AttentionWorld of whole layers."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        mlp_sum = self.all_reduce(self.recipe)
-        self.layers = {i: self._layer(i, attention, mlp_sum) for i, attention in self.attention.items()}
-
-    def _layer(self, i, attention, mlp_sum):
-        def norm(weight):
-            return TtRMSNorm(self.mesh_device, weight, self.config, self.decode)
-
-        mlp = TtQwenMLP(
-            self.mesh_device, self.weights.mlp(i), self.config, self.plan, self.recipe, self.decode, all_reduce=mlp_sum
-        )
-        before, between = norm(self.weights.input_norm(i)), norm(self.weights.post_attention_norm(i))
-        return TtDecoderLayer(before, attention, between, mlp, self.decode)
+        config, mlp_sum = self.model_config(self.recipe), self.all_reduce(self.recipe)
+        layers, attention_sum = list(self.attention), self.attention[0].all_reduce
+        self.attention.clear()  # the layers have their own
+        self.layers = {
+            i: TtDecoderLayer(
+                self.mesh_device,
+                self.weights.layer(i),
+                config,
+                rotary=self.rotary,
+                attention_sum=attention_sum,
+                mlp_sum=mlp_sum,
+            )
+            for i in layers
+        }
 
 
 @pytest.fixture(scope="module", params=PCC, ids=lambda recipe: recipe.name)
@@ -43,10 +43,12 @@ def world(mesh_device, reference, recipe):
 
 
 def assert_layer(chips, recipe, case, gain=None):
-    """The residual stream's loud channels drown what a layer adds: that must be right by itself, too."""
+    """Compare the residual stream, and the layer's change alone. Outlier channels would hide it."""
     assert_mlp(chips, recipe, case.expected, case.in_format, pcc=PCC[recipe])
     added = [chip - case.x for chip in chips]
-    assert_mlp(added, recipe, case.expected - case.x, case.in_format - case.x, pcc=PCC[recipe], gain=gain)
+    assert_mlp(
+        added, recipe, case.expected - case.x, case.in_format - case.x, pcc=PCC[recipe], gain=gain
+    )
 
 
 def test_decode_of_32_users(world, recipe):

@@ -1,4 +1,4 @@
-"""TtEmbedding is exactly Hugging Face's table look-up, in the 7B's case over its whole vocabulary."""
+"""TtEmbedding equals Hugging Face's table look-up exactly. The 7B has its whole vocabulary."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import ttnn
 
 from models.common.metrics import assert_equal
 from models.demos.qwen25_7b.config import BFP8, MAX_USERS
-from models.demos.qwen25_7b.tt.embedding import TtEmbedding
+from models.demos.qwen25_7b.tt.transformer import TtEmbedding
 from models.demos.qwen25_7b.weights import ModelWeights
 
 
@@ -16,11 +16,11 @@ from models.demos.qwen25_7b.weights import ModelWeights
 def embedding(bench, vocabulary):
     config = replace(bench.config, vocab_size=len(vocabulary))
     weights = ModelWeights({"model.embed_tokens.weight": vocabulary}, config, bench.plan)
-    return TtEmbedding(bench.mesh_device, weights.embedding, bench.decode)
+    return TtEmbedding(bench.mesh_device, weights.embedding, bench.model_config(BFP8))
 
 
 def some_tokens(count, vocabulary):
-    """[count] token ids in no order, the first and the last of the vocabulary among them."""
+    """Return [count] random token ids, including the vocabulary's first and last."""
     generator = torch.Generator().manual_seed(count)
     tokens = torch.randint(len(vocabulary), (count,), generator=generator)
     tokens[:2] = torch.tensor([0, len(vocabulary) - 1])

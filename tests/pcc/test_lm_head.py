@@ -1,4 +1,4 @@
-"""TtLMHead equals Hugging Face's lm_head over the model's whole vocabulary, token by token in order."""
+"""TtLMHead equals Hugging Face's lm_head over the whole vocabulary, in token order."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.tt.lm_head import TtLMHead
+from models.demos.qwen25_7b.tt.transformer import TtLMHead
 from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.bench import assert_module
 
@@ -14,8 +14,10 @@ PCC = {BF16: 0.9999, BFP8: 0.9997}
 
 
 @pytest.fixture(scope="module")
-def plan(bench, vocabulary):
-    return ParallelPlan.make(replace(bench.config, vocab_size=len(vocabulary)), bench.plan.tp)
+def config(bench, vocabulary):
+    config = replace(bench.config, vocab_size=len(vocabulary))
+    parallel = ParallelPlan.make(config, bench.plan.tp)
+    return replace(bench.model_config(BFP8), qwen=config, parallel=parallel)
 
 
 @pytest.fixture(scope="module", params=PCC, ids=lambda recipe: recipe.name)
@@ -24,17 +26,16 @@ def recipe(request):
 
 
 @pytest.fixture(scope="module")
-def lm_head(bench, vocabulary, plan, recipe):
-    config = replace(bench.config, vocab_size=len(vocabulary))
-    weight = ModelWeights({"lm_head.weight": vocabulary}, config, plan).lm_head
-    return TtLMHead(bench.mesh_device, weight, config, plan, recipe, bench.decode)
+def lm_head(bench, vocabulary, config, recipe):
+    weights = ModelWeights({"lm_head.weight": vocabulary}, config.qwen, config.parallel)
+    return TtLMHead(bench.mesh_device, weights.lm_head, replace(config, recipe=recipe))
 
 
 def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, reference):
-    """The chips' columns side by side are the vocabulary; what is past its end is never the largest."""
+    """The chips' columns side by side are the vocabulary. Padding columns are never the largest."""
     x = reference.normed(0, MAX_USERS)
-    pieces = lm_head.forward(bench.put_users(x))
-    of_chips = torch.cat([bench.get(piece)[:, 0] for piece in pieces], dim=2)
+    shards = lm_head.forward(bench.put_users(x))
+    of_chips = torch.cat([bench.get(shard)[:, 0] for shard in shards], dim=2)
     logits = torch.cat(list(of_chips), dim=1).float()  # [32, tp * plan.vocab]
     expected = torch.cat([x @ part.float().t() for part in vocabulary.split(8192)], dim=1)
     assert_module([logits[:, : len(vocabulary)]], expected, pcc=PCC[recipe])

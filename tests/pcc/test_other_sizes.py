@@ -1,7 +1,8 @@
-"""A layer of each other Qwen2.5 that fits, embedding and head around it, says what Hugging Face's says: random weights.
+"""One layer of each other Qwen2.5 size that fits equals Hugging Face's, with embedding and LM head.
 
-The 0.5B, 1.5B and 3B have two KV heads (tp 4 and 8 copy them), heads of 64 channels and a tied head among them. Their dims are those
-of their config.json files; the vocabulary is cut, for it is no matter of the size.
+The weights are random. The 0.5B, 1.5B and 3B have two KV heads, which tp 4 and 8 copy.
+They cover heads of 64 channels and a tied LM head. Their dims are from their config.json files.
+The vocabulary is cut, because the sizes do not differ in it.
 """
 
 from dataclasses import replace
@@ -16,12 +17,35 @@ from tests.pcc.reference import Reference
 from tests.pcc.test_transformer import STEPS, Talk, assert_logits
 
 ONE_LAYER = replace(
-    QWEN25_7B, num_hidden_layers=1, vocab_size=4096, tie_word_embeddings=True, bos_token_id=None, eos_token_ids=()
+    QWEN25_7B,
+    num_hidden_layers=1,
+    vocab_size=4096,
+    tie_word_embeddings=True,
+    bos_token_id=None,
+    eos_token_ids=(),
 )
 SIZES = {
-    "0.5B": dict(hidden_size=896, intermediate_size=4864, num_attention_heads=14, num_key_value_heads=2, head_dim=64),
-    "1.5B": dict(hidden_size=1536, intermediate_size=8960, num_attention_heads=12, num_key_value_heads=2, head_dim=128),
-    "3B": dict(hidden_size=2048, intermediate_size=11008, num_attention_heads=16, num_key_value_heads=2, head_dim=128),
+    "0.5B": dict(
+        hidden_size=896,
+        intermediate_size=4864,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        head_dim=64,
+    ),
+    "1.5B": dict(
+        hidden_size=1536,
+        intermediate_size=8960,
+        num_attention_heads=12,
+        num_key_value_heads=2,
+        head_dim=128,
+    ),
+    "3B": dict(
+        hidden_size=2048,
+        intermediate_size=11008,
+        num_attention_heads=16,
+        num_key_value_heads=2,
+        head_dim=128,
+    ),
 }
 
 
@@ -38,6 +62,8 @@ def test_prompts_and_then_a_step_of_all_users(mesh_device, model):
     reference = model_of(model)
     talk = Talk(mesh_device, reference)
     prompted = talk.prompts()
-    expected = torch.stack([reference.model(text[None]).logits[0, -1 - STEPS :] for text in talk.texts], dim=1)
+    expected = torch.stack(
+        [reference.model(text[None]).logits[0, -1 - STEPS :] for text in talk.sequences], dim=1
+    )
     assert_logits(prompted, expected[0])
     assert_logits(talk.step(0), expected[1])

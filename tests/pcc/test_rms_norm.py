@@ -1,11 +1,11 @@
-"""TtRMSNorm equals Hugging Face's Qwen2RMSNorm: each norm of each layer and the final one, loud channels and all."""
+"""TtRMSNorm equals Hugging Face's Qwen2RMSNorm: each layer's norms and the final norm."""
 
 import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BFP8, MAX_USERS
 from models.demos.qwen25_7b.reference.hf import residual_stream
-from models.demos.qwen25_7b.tt.rms_norm import TtRMSNorm
+from models.demos.qwen25_7b.tt.transformer import TtRMSNorm
 from tests.pcc.bench import assert_module, evened
 from tests.pcc.reference import bf16
 
@@ -14,27 +14,30 @@ PCC = 0.99998
 
 @pytest.fixture(scope="module")
 def norms(bench, reference):
-    """(ours, Hugging Face's) of every norm."""
+    """(TtRMSNorm, Hugging Face's module) of every norm."""
     weights, hf = bench.weights, reference.model.model
     pairs = [(weights.final_norm, hf.norm)]
     for i in reference.layers:
         pairs += [(weights.input_norm(i), hf.layers[i].input_layernorm)]
         pairs += [(weights.post_attention_norm(i), hf.layers[i].post_attention_layernorm)]
-    return [(TtRMSNorm(bench.mesh_device, weight, bench.config, bench.decode), theirs) for weight, theirs in pairs]
+    return [
+        (TtRMSNorm(bench.mesh_device, weight, bench.model_config(BFP8)), theirs)
+        for weight, theirs in pairs
+    ]
 
 
 def some_rows(config, count):
-    """[count, hidden]: residual streams, the first so quiet that epsilon counts."""
+    """Return residual streams [count, hidden]. The first are so small that epsilon matters."""
     return bf16(residual_stream(config, count) * torch.logspace(-4, 0, count)[:, None])
 
 
 def assert_every_channel(chips, expected):
-    """The few loud channels make up nearly all of a result: every channel must be right by itself, too."""
+    """Compare the result, and each channel at its own scale. Outliers would hide other channels."""
     assert_module(chips, expected, pcc=PCC)
     assert_module([evened(chip, expected) for chip in chips], evened(expected, expected), pcc=PCC)
 
 
-def test_decode_norms_each_user(bench, norms):
+def test_decode_normalizes_each_user(bench, norms):
     x = some_rows(bench.config, MAX_USERS)
     for ours, theirs in norms:
         y = ours.forward_decode(bench.put_users(x))
@@ -42,7 +45,7 @@ def test_decode_norms_each_user(bench, norms):
 
 
 @pytest.mark.parametrize("tokens", (32, 256))
-def test_prefill_norms_each_token(bench, norms, tokens):
+def test_prefill_normalizes_each_token(bench, norms, tokens):
     x = some_rows(bench.config, tokens)
     plan = bench.prefill_plan(tokens, BFP8)
     for ours, theirs in norms:

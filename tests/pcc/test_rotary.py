@@ -1,12 +1,11 @@
-"""TtRotary equals Hugging Face's rotary embedding on every head, with each user or token at a position of its own."""
+"""TtRotary equals Hugging Face's rotary embedding on every head, at many positions."""
 
 import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.plans.grids import Grid
-from models.demos.qwen25_7b.plans.memory_configs import height_sharded, row_major_cores
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS
+from models.demos.qwen25_7b.plans.grids import Grid, height_sharded, row_major_cores
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights import to_interleaved
@@ -18,23 +17,25 @@ WORKER_DISPATCH = Grid(8, 7)  # too few cores to rotate q and k of 32 users in o
 
 
 def heads(count, tokens, head_dim, seed):
-    """[count, tokens, head_dim] in Hugging Face's order."""
+    """Return random heads [count, tokens, head_dim] in Hugging Face's order."""
     return bf16(torch.randn(count, tokens, head_dim, generator=torch.Generator().manual_seed(seed)))
 
 
 def some_positions(count, end):
-    """`count` positions below `end` in no order, the first and the last among them where there are two or more."""
+    """Return `count` random positions below `end`. Two or more include the first and the last."""
     generator = torch.Generator().manual_seed(count)
     positions = torch.randint(1, end - 1, (count,), generator=generator)
     positions[-1], positions[0] = end - 1, 0 if count > 1 else end - 1
     return positions[torch.randperm(count, generator=generator)]
 
 
-@pytest.mark.parametrize("batch, grid", ((1, None), (7, None), (MAX_USERS, None), (MAX_USERS, WORKER_DISPATCH)))
+@pytest.mark.parametrize(
+    "batch, grid", ((1, None), (7, None), (MAX_USERS, None), (MAX_USERS, WORKER_DISPATCH))
+)
 def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch, grid):
     bench = Bench(mesh_device, reference, batch=batch, grid=grid)
     end = bench.config.max_position_embeddings
-    rotary = TtRotary(mesh_device, bench.config, bench.decode, max_seq_len=end)
+    rotary = TtRotary(mesh_device, bench.model_config(BFP8, end))
     positions = some_positions(batch, end)
     q = heads(bench.plan.q_heads, batch, bench.config.head_dim, seed=1)
     k = heads(bench.plan.kv_heads, batch, bench.config.head_dim, seed=2)
@@ -43,28 +44,40 @@ def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch,
     def put(x, first_core):
         cores = row_major_cores(batch, bench.decode.grid, first_core)
         users = to_interleaved(x).transpose(0, 1)[None]  # [1, batch, heads, head_dim]
-        return replicate(users, mesh_device, memory_config=height_sharded(bench.config.head_dim, cores))
+        return replicate(
+            users, mesh_device, memory_config=height_sharded(bench.config.head_dim, cores)
+        )
 
-    rotation = rotary.rotation_decode(bench.put_ints(bench.rotary_positions(positions), ttnn.uint32))
+    rotation = rotary.rotation_decode(
+        bench.put_ints(bench.rotary_positions(positions), ttnn.uint32)
+    )
     rotated = rotary.forward_decode(put(q, 0), put(k, k_first_core), rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):
-        chips = [users.transpose(0, 1) for users in bench.get(ours).float()]  # [heads, batch, head_dim]
+        chips = [
+            users.transpose(0, 1) for users in bench.get(ours).float()
+        ]  # [heads, batch, head_dim]
         assert_module(chips, to_interleaved(reference.rotate(theirs, positions)), pcc=PCC)
 
 
 @pytest.mark.parametrize("tokens", (32, 128, 256))
 def test_prefill_rotates_each_token_by_its_position(bench, reference, tokens):
-    rotary = TtRotary(bench.mesh_device, bench.config, bench.decode, max_seq_len=bench.config.max_position_embeddings)
+    end = bench.config.max_position_embeddings
+    rotary = TtRotary(bench.mesh_device, bench.model_config(BFP8, end))
     q = heads(bench.plan.q_heads, tokens, bench.config.head_dim, seed=1)
     k = heads(bench.plan.kv_heads, tokens, bench.config.head_dim, seed=2)
     positions = torch.arange(tokens)
 
     rotation = rotary.rotation_prefill(bench.put_ints(positions[None], ttnn.uint32))
     on_mesh = (
-        replicate(to_interleaved(x)[None], bench.mesh_device, memory_config=ttnn.L1_MEMORY_CONFIG) for x in (q, k)
+        replicate(to_interleaved(x)[None], bench.mesh_device, memory_config=ttnn.L1_MEMORY_CONFIG)
+        for x in (q, k)
     )
     rotated = rotary.forward_prefill(*on_mesh, rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):
-        assert_module(list(bench.get(ours).float()), to_interleaved(reference.rotate(theirs, positions)), pcc=PCC)
+        assert_module(
+            list(bench.get(ours).float()),
+            to_interleaved(reference.rotate(theirs, positions)),
+            pcc=PCC,
+        )

@@ -1,18 +1,20 @@
-"""The captured operations of a step: perf ops' table is what ttnn launches, its bytes are those that are planned."""
+"""The captured operations of a step are the launched ones, with the planned bytes."""
 
 from dataclasses import replace
 
 import pytest
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.perf.bounds import Rates
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
-from models.demos.qwen25_7b.perf.captured import Op
+from models.demos.qwen25_7b.perf.device_ops import Op
+from models.demos.qwen25_7b.perf.op_costs import Rates
+from models.demos.qwen25_7b.perf.report import op_table
 from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
-from models.demos.qwen25_7b.perf.table import op_table
+from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
-from models.demos.qwen25_7b.plans.step_bytes import step_bytes
+from models.demos.qwen25_7b.plans.memory_budget import step_bytes
+from models.demos.qwen25_7b.tt.placement import row_topology
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
 
@@ -42,8 +44,9 @@ def matmuls(ops: tuple[Op, ...]) -> list[Op]:
 
 def test_a_layer_has_as_many_operations_as_test_decode_ops_counts(mesh_device, config, plan, step):
     fused = DecodePlan.make(config, plan, worker_grid(mesh_device), USERS).fused_qk
-    joined = len(matmuls(step.layer)) == 4  # gate and up in one
-    expected = (16 if plan.tp == 1 else 18) + (0 if fused else 2) - (1 if joined else 0)
+    joined = len(matmuls(step.layer)) == 4  # gate and up are one matmul
+    collectives = [op for op in step.layer if "Reduce" in op.name or "Gather" in op.name]
+    expected = 16 + len(collectives) + (0 if fused else 2) - (1 if joined else 0)
     assert len(step.layer) == expected, [op.name for op in step.layer]
 
 
@@ -58,15 +61,19 @@ def test_the_table_has_a_row_an_operation_with_cores_and_dtype(step):
 
 
 def test_results_are_bfloat16_on_cores_but_for_attentions(step):
-    """SDPA refuses a sharded result; nothing of a layer goes through DRAM."""
-    interleaved = [op.name for op in step.layer for t in op.results if not t.shard]
+    """SDPA refuses a sharded result. No result lies in DRAM but what a reduce-scatter keeps between chips."""
+    others = [op for op in step.layer if op.name != "ReduceScatter"]
+    interleaved = [op.name for op in others for t in op.results if not t.shard]
     assert interleaved == ["SdpaDecode"]
     assert {t.dtype for op in step.layer for t in op.results} == {"bfloat16"}
-    assert not [op.name for op in step.layer for t in op.results if t.in_dram]
+    assert not [op.name for op in others for t in op.results if t.in_dram]
 
 
 def test_only_the_cache_update_writes_in_place(step):
-    assert {op.name for op in step.layer if not op.results} <= {"PagedFusedUpdateCache", "PagedUpdateCache"}
+    assert {op.name for op in step.layer if not op.results} <= {
+        "PagedFusedUpdateCache",
+        "PagedUpdateCache",
+    }
 
 
 def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
@@ -75,33 +82,48 @@ def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
     weights = [op.inputs[1] for op in ops]
     assert all(op.dram_sharded and op.inputs[1].in_dram for op in ops)
     assert sum(weight.allocated for weight in weights) == planned.weights
-    assert sum(weight.bytes for weight in weights) >= planned.weights - planned.padding  # more: columns of zeros
+    assert (
+        sum(weight.bytes for weight in weights) >= planned.weights - planned.padding
+    )  # the rest: columns of zeros
 
 
-def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(config, plan, step):
+def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(
+    mesh_device, config, plan, step
+):
+    all_reduce = AllReducePlan.make(plan.tp, row_topology(mesh_device), config.hidden_size)
     planned = step_bytes(config, plan, BFP8, USERS, POSITION)
-    model = modelled(step, config, plan)
-    assert sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode") == planned.cache
-    sent = sum(row.count * row.work.sent for row in model.rows if row.op.name == "AllReduceAsync")
-    assert sent == planned.sent * config.num_hidden_layers
+    model = modeled(step, config, plan)
+    assert (
+        sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode")
+        == planned.cache
+    )
+    sent = sum(row.count * row.work.sent for row in model.rows if row.in_layer)
+    assert sent == 2 * all_reduce.sent * config.num_hidden_layers
 
 
-def test_a_step_is_its_layers_and_what_is_around_them(config, step):
+def test_a_step_is_its_layers_and_the_operations_around_them(config, step):
     assert step.layers == config.num_hidden_layers
     assert {op.name for op in step.before} >= {"Embeddings"} and not matmuls(step.before)
     assert step.after[0].name == "LayerNorm" and matmuls(step.after)
 
 
-def test_the_modelled_step_is_above_its_weights_at_full_bandwidth(config, plan, step):
-    model = modelled(step, config, plan)
+def test_the_modeled_step_is_above_its_weights_at_full_bandwidth(config, plan, step):
+    model = modeled(step, config, plan)
     assert model.launches == len(step.before) + step.layers * len(step.layer) + len(step.after)
     assert model.seconds > model.floor > 0
 
 
-def modelled(step: Step, config, plan: ParallelPlan) -> StepModel:
+def modeled(step: Step, config, plan: ParallelPlan) -> StepModel:
     perfect = Rates(streamed=1.0, scattered=1.0, launch=0.0)
     planned = step_bytes(config, plan, BFP8, USERS, POSITION)
     weights = planned.weights - planned.padding
     return model_step(
-        step, perfect, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION
+        step,
+        perfect,
+        weights=weights,
+        chips=plan.tp,
+        grid_cores=64,
+        links=1,
+        users=USERS,
+        position=POSITION,
     )

@@ -1,4 +1,4 @@
-"""A replayed step is the step: the same logits and caches, bit for bit, and the same tokens where the chips choose them."""
+"""A replayed step equals an untraced step bit for bit: logits, caches and sampled tokens."""
 
 import pytest
 import torch
@@ -6,23 +6,32 @@ import ttnn
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, Sampling
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import attention_tables
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.noise import gumbel
 from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.serving.sampling import gumbel
 from models.demos.qwen25_7b.weights import Checkpoint
 
 pytestmark = pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
 
 STEPS = 64
-STARTS = (0, 1, 15, 30, 31, 32, 63, 90)  # every user crosses two borders of tiles, which are borders of pages
+STARTS = (
+    0,
+    1,
+    15,
+    30,
+    31,
+    32,
+    63,
+    90,
+)  # every user crosses two borders of tiles, which are borders of blocks
 USERS = len(STARTS)
 
 
 @pytest.fixture(scope="module")
 def replicas(mesh_device, queues) -> dict[bool, Replica]:
-    """Traced and not, over the same model and caches."""
+    """A traced and an untraced replica over one model and its caches."""
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
     config, how = checkpoint.config, dict(users=USERS, max_seq_len=160, queues=queues)
     traced = Replica.load(mesh_device, checkpoint, config, PERFORMANCE, traced=True, **how)
@@ -31,7 +40,7 @@ def replicas(mesh_device, queues) -> dict[bool, Replica]:
 
 @pytest.fixture(scope="module")
 def tables(replicas) -> torch.Tensor:
-    """Blocks dealt out at random."""
+    """Page tables with random blocks."""
     replica = replicas[True]
     own = replica.blocks // USERS
     owned = torch.randperm(USERS * own, generator=torch.Generator().manual_seed(0)).view(USERS, own)
@@ -40,49 +49,42 @@ def tables(replicas) -> torch.Tensor:
 
 def caches(replica) -> list[torch.Tensor]:
     composer = ttnn.ConcatMeshToTensor(replica.mesh_device, dim=1)
-    return [ttnn.to_torch(t, mesh_composer=composer) for cache in replica.caches for t in (cache.keys, cache.values)]
+    return [
+        ttnn.to_torch(t, mesh_composer=composer)
+        for cache in replica.caches
+        for t in (cache.keys, cache.values)
+    ]
 
 
-def logits_of_64_steps(replica, tables) -> torch.Tensor:
-    """[STEPS, USERS, vocab_size], random tokens being fed in; positions advance on the device alone."""
-    tokens = torch.randint(
-        replica.model.config.vocab_size, (STEPS, USERS), generator=torch.Generator().manual_seed(1)
-    ).tolist()
-    replica.place(tokens[0], STARTS, tables)
-    logits = []
-    for step in tokens:
-        replica.place_tokens(step)
-        replica.launch()
-        replica.read()
-        logits.append(replica.logits()[:USERS])
-    replica.close()
-    return torch.stack(logits)
+def run_64_steps(replica, tables) -> tuple[list[list[int]], torch.Tensor]:
+    """Return (tokens [STEPS][USERS], logits [STEPS, USERS, vocab_size]).
 
-
-def tokens_of_64_steps(replica, tables) -> list[list[int]]:
-    """Every token is what the step before chose; odd users sample."""
-    samplings = [Sampling(2.0, top_p=0.9, seed=user) if user % 2 else Sampling() for user in range(USERS)]
-    replica.place_sampling(samplings)
-    replica.place(list(range(USERS)), STARTS, tables)
-    noise, chosen = torch.zeros(32, CANDIDATES), []
+    Each step's input is the token sampled in the previous step. Odd users sample at random. The device
+    advances positions.
+    """
+    samplings = [
+        SamplingParams(2.0, top_p=0.9, seed=user) if user % 2 else SamplingParams()
+        for user in range(USERS)
+    ]
+    replica.inputs.write_sampling_params(samplings)
+    replica.inputs.write_slots(list(range(USERS)), STARTS, tables)
+    noise, sampled, logits = torch.zeros(32, CANDIDATES), [], []
     odd = range(1, USERS, 2)
     for step in range(STEPS):
         noise[1:USERS:2] = gumbel(odd, [STARTS[user] + step + 1 for user in odd], CANDIDATES)
-        replica.place_noise(noise)
-        replica.launch()
-        chosen.append(replica.read()[:USERS])
+        replica.inputs.write_noise(noise)
+        replica.launch_decode()
+        sampled.append(replica.read_tokens()[:USERS])
+        logits.append(replica.read_logits()[:USERS])
     replica.close()
-    return chosen
+    return sampled, torch.stack(logits)
 
 
-def test_logits_and_caches_of_64_steps(replicas, tables):
-    untraced = logits_of_64_steps(replicas[False], tables)
+def test_tokens_logits_and_caches_of_64_steps(replicas, tables):
+    tokens, logits = run_64_steps(replicas[False], tables)
     cache = caches(replicas[False])
-    assert len(untraced.unique(dim=0)) == STEPS, "steps repeat themselves"
-    assert logits_of_64_steps(replicas[True], tables).equal(untraced)
+    assert len(logits.unique(dim=0)) == STEPS, "steps repeat themselves"
+    traced_tokens, traced_logits = run_64_steps(replicas[True], tables)
+    assert traced_tokens == tokens
+    assert traced_logits.equal(logits)
     assert all(a.equal(b) for a, b in zip(caches(replicas[True]), cache, strict=True))
-
-
-def test_tokens_of_64_steps(replicas, tables):
-    untraced = tokens_of_64_steps(replicas[False], tables)
-    assert tokens_of_64_steps(replicas[True], tables) == untraced

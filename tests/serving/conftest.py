@@ -1,4 +1,4 @@
-"""The small checkpoint, replicas of it on a mesh, and the class for vLLM with what it is asked."""
+"""Fixtures: the small checkpoint, its replicas on a mesh, the model class for vLLM, prompts."""
 
 import pytest
 import torch
@@ -6,14 +6,30 @@ import torch
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 
-CAPITALS = ("France", "Japan", "Italy", "Spain", "Egypt", "Peru", "Canada", "Kenya", "Norway", "Cuba", "India", "China")
+CAPITALS = (
+    "France",
+    "Japan",
+    "Italy",
+    "Spain",
+    "Egypt",
+    "Peru",
+    "Canada",
+    "Kenya",
+    "Norway",
+    "Cuba",
+    "India",
+    "China",
+)
 QUESTIONS = (
     *(f"What is the capital of {country}?" for country in CAPITALS),
     *(f"Count from {n} to {n + 12}." for n in range(2, 14)),
-    *(f"Spell the word {word}." for word in ("banana", "house", "garden", "window", "apple", "river")),
+    *(
+        f"Spell the word {word}."
+        for word in ("banana", "house", "garden", "window", "apple", "river")
+    ),
     *(f"What is {a} + {b}?" for a, b in ((7, 5), (3, 4), (9, 8), (2, 6), (5, 5), (8, 1))),
     "Name the planets.",
     "What are the days of the week?",
@@ -24,7 +40,7 @@ QUESTIONS = (
 
 @pytest.fixture(scope="session", autouse=True)
 def tiles_elsewhere(tmp_path_factory):
-    """The user's tile cache is left alone."""
+    """Keep the user's tile cache untouched."""
     with pytest.MonkeyPatch.context() as patched:
         root = tmp_path_factory.mktemp("tiles")
         patched.setattr("models.demos.qwen25_7b.loading.opened.default_root", lambda: root)
@@ -43,27 +59,36 @@ def vocab_size(checkpoint) -> int:
 
 @pytest.fixture(scope="module")
 def replica_of(mesh_device, checkpoint, queues):
-    """replica_of(users, max_seq_len, **options): a Replica of the small checkpoint, recipe bf16 unless it is told."""
+    """replica_of(users, max_seq_len, **options): a Replica of the small checkpoint.
+
+    The default recipe is bf16.
+    """
     from models.demos.qwen25_7b.serving.replica import Replica
 
     def replica_of(users, max_seq_len, recipe=BF16, **options):
         options = dict(traced=traces_available(), queues=queues) | options
         return Replica.load(
-            mesh_device, checkpoint, checkpoint.config, recipe, users=users, max_seq_len=max_seq_len, **options
+            mesh_device,
+            checkpoint,
+            checkpoint.config,
+            recipe,
+            users=users,
+            max_seq_len=max_seq_len,
+            **options,
         )
 
     return replica_of
 
 
 @pytest.fixture(scope="session")
-def text() -> Text:
-    return Text(SMALL_CHECKPOINT, instruct=True)
+def tokenizer() -> ChatTokenizer:
+    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
 
 
 @pytest.fixture(scope="session")
-def prompts(text) -> list[list[int]]:
-    """48, of 13 to some 350 tokens: questions, and questions behind other questions."""
-    short = [text.encode(question) for question in QUESTIONS]
+def prompts(tokenizer) -> list[list[int]]:
+    """48 prompts of 13 to about 350 tokens: one question, or several in a row."""
+    short = [tokenizer.encode(question) for question in QUESTIONS]
     return short + [sum(short[i : i + 2 + 3 * i], []) for i in range(48 - len(short))]
 
 
@@ -76,16 +101,22 @@ def hf():
 
 @pytest.fixture(scope="session")
 def started(mesh_device, checkpoint):
-    """(model, caches, blocks): the class for vLLM as the plugin starts it, in the recipe that is Hugging Face's to the token."""
-    from vllm_engine import BLOCK, MAX_LEN, ROWS, start
+    """(model, caches, blocks) of the vLLM class as the plugin starts it.
+
+    Its recipe gives Hugging Face's tokens exactly.
+    """
+    from vllm_requests import BLOCK, MAX_LEN, SLOTS, start
 
     from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
 
-    return start(QwenForCausalLM, mesh_device, checkpoint, rows=ROWS, max_len=MAX_LEN, block=BLOCK)
+    return start(QwenForCausalLM, mesh_device, checkpoint, slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
 
 
 @pytest.fixture(scope="module")
 def served(started):
-    """The same. Without traces behind a module's tests: what others allocate would lie where they have temporaries."""
+    """Return `started`, and release its traces after the module.
+
+    Later allocations would overlap the temporaries of the traces.
+    """
     yield started
     started[0].replica.close()

@@ -1,5 +1,6 @@
-"""Any context works: a request gets the text of a roomy context, or one line refuses it before anything is loaded."""
+"""Any context works: a request gets the tokens of a roomy context or is refused before loading."""
 
+import gc
 import random
 
 import pytest
@@ -11,25 +12,28 @@ from models.demos.qwen25_7b.reference.corpus import draw_chat, make_questions
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.request import check_request
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
 USERS, ROOMY, NEW_TOKENS = 3, 2048, 6
 
 
 @st.composite
 def requests(draw):
-    """(context, tokens of each user's prompt): some that fit, most near the context's end, some beyond it."""
+    """(context, length of each user's prompt), up to one token over the context."""
     context = draw(st.one_of(st.integers(1, 140), st.integers(1, 1200)))
     lengths = st.one_of(st.integers(1, context + 1), st.integers(max(1, context - 40), context + 1))
     return context, draw(st.lists(lengths, min_size=1, max_size=USERS))
 
 
-def filling(*contexts: int, company: list[int]):
-    """An example for each context: one user whose prompt leaves room for two tokens, alone or with users of these prompts."""
+def filling(*contexts: int, other_lengths: list[int]):
+    """Add an example for each context: one prompt leaves room for two tokens.
+
+    other_lengths: of the other users' prompts.
+    """
 
     def decorate(test):
         for context in contexts:
-            test = example(request=(context, [context - 2, *company]))(test)
+            test = example(request=(context, [context - 2, *other_lengths]))(test)
         return test
 
     return decorate
@@ -44,27 +48,32 @@ def roomy(replica_of):
 
 @pytest.fixture(scope="module")
 def token_ids():
-    """A long chat of what the checkpoint was taught: a text of random tokens would hang on last bits everywhere."""
-    text, questions, ids = Text(SMALL_CHECKPOINT, instruct=True), make_questions(), []
+    """A long chat from the checkpoint's training data.
+
+    With random tokens, last bits would decide which token is sampled.
+    """
+    tokenizer, questions, ids = ChatTokenizer(SMALL_CHECKPOINT, instruct=True), make_questions(), []
     rng = random.Random(0)
     while len(ids) < ROOMY:
-        ids += text.tokenizer.apply_chat_template(draw_chat(questions, rng), return_dict=False)
+        ids += tokenizer.hf.apply_chat_template(draw_chat(questions, rng), return_dict=False)
     return ids
 
 
 @settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(request=requests())
-@filling(17, 30, 66, 127, 129, 300, 520, 1023, 1100, company=[])
-@filling(17, 129, 1023, company=[5])
+@filling(30, 127, 300, 1100, other_lengths=[])
+@filling(17, 129, 1023, other_lengths=[5])
 @example(request=(1, [1]))
 @example(request=(2, [1]))
-def test_a_text_is_that_of_a_roomy_context_or_refused_at_once(request, roomy, replica_of, token_ids):
+def test_an_answer_equals_that_of_a_longer_context_or_is_refused_at_once(
+    request, roomy, replica_of, token_ids
+):
     context, lengths = request
     prompts = [token_ids[user : user + length] for user, length in enumerate(lengths)]
     new_tokens = min(NEW_TOKENS, max(1, context - max(lengths)))
@@ -76,4 +85,6 @@ def test_a_text_is_that_of_a_roomy_context_or_refused_at_once(request, roomy, re
     generator = Generator([replica_of(len(prompts), context)])
     got = list(generator.generate(prompts, new_tokens))
     generator.close()
+    del generator
+    gc.collect()  # frees its memory, where a replay of the roomy replica's traces writes
     assert got == list(roomy.generate(prompts, new_tokens))

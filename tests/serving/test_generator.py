@@ -1,4 +1,7 @@
-"""More prompts than rows, blocks that run short, users who go away, faults: everybody gets the text of being alone."""
+"""Each request gets the tokens that it gets alone.
+
+Cases: more prompts than slots, few blocks, cancelled users, errors.
+"""
 
 from contextlib import closing
 
@@ -6,10 +9,10 @@ import pytest
 import torch
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import Sampling
+from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -24,13 +27,13 @@ NEW_TOKENS = 24
 
 
 @pytest.fixture(scope="module")
-def text():
-    return Text(SMALL_CHECKPOINT, instruct=True)
+def tokenizer():
+    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
 
 
 @pytest.fixture(scope="module")
-def prompts(text):
-    return [text.encode(question) for question in QUESTIONS]
+def prompts(tokenizer):
+    return [tokenizer.encode(question) for question in QUESTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -42,77 +45,84 @@ def replica(replica_of):
 
 @pytest.fixture
 def generator(replica):
-    """With nothing in its caches that it knows of."""
+    """A generator that knows no cached prefix."""
     return Generator([replica])
 
 
 @pytest.fixture(scope="module")
-def alone(replica, prompts, text):
-    """Each prompt's text by itself."""
-    texts = []
+def alone(replica, prompts, tokenizer):
+    """The tokens of each prompt served alone."""
+    answers = []
     for prompt in prompts:
-        texts += written(Generator([replica]), [prompt], text)
-    return texts
+        answers += written(Generator([replica]), [prompt], tokenizer)
+    return answers
 
 
-def written(generator, prompts, text, **options) -> list[list[int]]:
+def written(generator, prompts, tokenizer, **options) -> list[list[int]]:
     new = [[] for _ in prompts]
-    for token in generator.generate(prompts, NEW_TOKENS, stop_ids=text.stop_ids, **options):
+    for token in generator.generate(prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids, **options):
         new[token.user].append(token.id)
     return new
 
 
 def computed(monkeypatch, replica) -> list[int]:
-    """Filled with the number of tokens of each piece that is prefilled from now on."""
-    pieces, real = [], replica.prefill
+    """Return a list that collects the number of tokens of each chunk prefilled from now on."""
+    computed_chunks, real = [], replica.prefill
     monkeypatch.setattr(
-        replica, "prefill", lambda work: (pieces.extend(p.end - p.first for p in work.pieces), real(work))
+        replica,
+        "prefill",
+        lambda batch: (computed_chunks.extend(p.end - p.start for p in batch.chunks), real(batch)),
     )
-    return pieces
+    return computed_chunks
 
 
-def test_rows_are_filled_again_as_users_leave(generator, prompts, text, alone):
-    assert "Paris" in text.tokenizer.decode(alone[0])
-    assert written(generator, prompts, text) == alone
+def test_free_slots_are_filled_again(generator, prompts, tokenizer, alone):
+    assert "Paris" in tokenizer.hf.decode(alone[0])
+    assert written(generator, prompts, tokenizer) == alone
 
 
-def test_a_few_blocks_serve_everybody_one_after_the_other(replica_of, prompts, text, alone):
-    """Eight blocks hold two and a half of these texts: who came last makes room, and is computed anew."""
+def test_a_few_blocks_serve_all_sequences_in_turn(replica_of, prompts, tokenizer, alone):
+    """Eight blocks hold two and a half sequences. The newest one is preempted and recomputed."""
     replica = replica_of(3, 256, blocks=8)
     generator = Generator([replica])
-    assert written(generator, prompts, text) == alone
+    assert written(generator, prompts, tokenizer) == alone
     replica.close()
 
 
-def test_what_a_cache_still_holds_is_not_computed_again(generator, replica, prompts, text, monkeypatch):
-    """The next turn of a chat prefills what is new; the same beginning serves others, too."""
+def test_a_cached_prefix_is_not_computed_again(generator, replica, prompts, tokenizer, monkeypatch):
+    """A chat's next turn prefills only new tokens. Other prompts reuse a shared prefix."""
     beginning = sum(prompts, [])[:100]
     first, second = beginning + prompts[0], beginning + prompts[3]
-    fresh = [written(Generator([replica]), [prompt], text)[0] for prompt in (first, second)]
-    (answer,) = written(generator, [first], text)
+    fresh = [written(Generator([replica]), [prompt], tokenizer)[0] for prompt in (first, second)]
+    (answer,) = written(generator, [first], tokenizer)
     turn = first + answer + prompts[1]
-    (of_turn,) = written(Generator([replica]), [turn], text)
+    (of_turn,) = written(Generator([replica]), [turn], tokenizer)
     generator = Generator([replica])
-    assert written(generator, [first], text) == fresh[:1]
-    pieces = computed(monkeypatch, replica)
-    assert written(generator, [second], text) == fresh[1:]
-    assert written(generator, [turn], text) == [of_turn]
-    assert pieces == [len(second) - 96, len(turn) - (len(first) + len(answer) - 1) // 32 * 32]
+    assert written(generator, [first], tokenizer) == fresh[:1]
+    computed_chunks = computed(monkeypatch, replica)
+    assert written(generator, [second], tokenizer) == fresh[1:]
+    assert written(generator, [turn], tokenizer) == [of_turn]
+    assert computed_chunks == [
+        len(second) - 96,
+        len(turn) - (len(first) + len(answer) - 1) // 32 * 32,
+    ]
 
 
-def test_who_is_cancelled_ends_and_others_go_on(generator, prompts, text, alone):
+def test_a_cancelled_request_ends_and_others_continue(generator, prompts, tokenizer, alone):
     new = [[] for _ in prompts]
-    for token in generator.generate(prompts, NEW_TOKENS, stop_ids=text.stop_ids):
+    for token in generator.generate(prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids):
         new[token.user].append(token.id)
         if len(new[1]) == 3:
             generator.cancel(1)
-            generator.cancel(6)  # has no row yet
+            generator.cancel(6)  # has no slot yet
     assert new[1] == alone[1][: len(new[1])] and 3 <= len(new[1]) <= 5 and new[6] == []
     assert [new[i] for i in (0, 2, 3, 4, 5)] == [alone[i] for i in (0, 2, 3, 4, 5)]
 
 
-@pytest.mark.parametrize("where", ["prefill", "launch"])
-def test_a_fault_ends_its_call_and_the_next_one_is_served(generator, replica, prompts, text, alone, monkeypatch, where):
+@pytest.mark.parametrize("where", ["prefill", "launch_decode"])
+def test_a_fault_ends_its_call_and_the_next_one_is_served(
+    generator, replica, prompts, tokenizer, alone, monkeypatch, where
+):
     real, calls = getattr(replica, where), []
 
     def failing(*args):
@@ -124,37 +134,44 @@ def test_a_fault_ends_its_call_and_the_next_one_is_served(generator, replica, pr
     with monkeypatch.context() as patched:
         patched.setattr(replica, where, failing)
         with pytest.raises(RuntimeError, match="TT_FATAL"):
-            written(generator, prompts, text)
-    assert written(generator, prompts, text) == alone
+            written(generator, prompts, tokenizer)
+    assert written(generator, prompts, tokenizer) == alone
 
 
-def test_options_that_the_chips_do_not_know_are_chosen_by_the_host_beside_others(generator, prompts, text):
+def test_the_host_samples_options_that_the_chips_lack_beside_other_slots(
+    generator, prompts, tokenizer
+):
     samplings = [
-        Sampling(),
-        Sampling(3.0, top_k=0, seed=1),
-        Sampling(3.0, top_k=40, seed=2),
-        Sampling(3.0, seed=3),
-        Sampling(3.0, seed=4, presence_penalty=1.0, frequency_penalty=0.5),
+        SamplingParams(),
+        SamplingParams(3.0, top_k=0, seed=1),
+        SamplingParams(3.0, top_k=40, seed=2),
+        SamplingParams(3.0, seed=3),
+        SamplingParams(3.0, seed=4, presence_penalty=1.0, frequency_penalty=0.5),
     ]
-    together = written(generator, prompts[:5], text, sampling=samplings)
-    assert together == written(Generator(generator.replicas, on_host=True), prompts[:5], text, sampling=samplings)
+    together = written(generator, prompts[:5], tokenizer, sampling=samplings)
+    assert together == written(
+        Generator(generator.replicas, on_host=True), prompts[:5], tokenizer, sampling=samplings
+    )
     for prompt, sampling, expected in zip(prompts, samplings, together):
-        assert written(generator, [prompt], text, sampling=sampling) == [expected]
+        assert written(generator, [prompt], tokenizer, sampling=sampling) == [expected]
 
 
-def test_a_penalty_is_for_what_prompt_and_answer_have(generator, prompts, text):
-    """Hugging Face's text with it."""
+def test_repetition_penalty_counts_prompt_and_answer(generator, prompts, tokenizer):
+    """Tokens equal Hugging Face's with the repetition penalty."""
     from transformers import AutoModelForCausalLM
 
     hf = AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).eval()
     expected = []
     for prompt in prompts[:3]:
         out = hf.generate(
-            torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(text.stop_ids),
+            torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(tokenizer.stop_ids),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long), repetition_penalty=1.3,
         )  # fmt: skip
         expected.append(out[0, len(prompt) :].tolist())
-    assert written(generator, prompts[:3], text, sampling=Sampling(repetition_penalty=1.3)) == expected
+    assert (
+        written(generator, prompts[:3], tokenizer, sampling=SamplingParams(repetition_penalty=1.3))
+        == expected
+    )
 
 
 def test_a_context_that_the_cache_cannot_hold_is_refused(replica_of):
@@ -162,12 +179,12 @@ def test_a_context_that_the_cache_cannot_hold_is_refused(replica_of):
         replica_of(1, 256, blocks=4)
 
 
-def test_a_prompt_that_was_left_before_it_was_computed_is_not_known(replica_of, prompts):
-    """Each of these takes a pass of its own; the caller goes away after the first one's first token."""
+def test_an_abandoned_prefill_registers_no_prefix(replica_of, prompts):
+    """Each prompt takes its own prefill batch. The caller leaves after the first token."""
     replica = replica_of(2, 1024)
     first, second = [(prompts[i] * 80)[:600] for i in (0, 1)]
     expected = list(Generator([replica]).generate([second], 4))
-    list(Generator([replica]).generate([first, first[::-1]], 1))  # what the blocks hold from earlier
+    list(Generator([replica]).generate([first, first[::-1]], 1))  # old contents of the blocks
     generator = Generator([replica])
     with closing(generator.generate([first, second], 4)) as tokens:
         assert next(tokens).user == 0

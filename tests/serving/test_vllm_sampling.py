@@ -1,30 +1,45 @@
-"""What requests may ask of the next token, mixed in one batch: everybody gets what being alone gives, and nothing raises."""
+"""Requests with different sampling parameters share a batch. Each gets the tokens it gets alone."""
+
+import random
 
 import pytest
 import torch
-from vllm_engine import MAX_LEN, NEW_TOKENS, ROWS, Engine, TTSamplingParams, engine, greedy, requests
+from vllm_engine import Engine, engine
+from vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, TTSamplingParams, greedy, requests
 
-from models.demos.qwen25_7b.config.sampling import Sampling, Seen
-from models.demos.qwen25_7b.serving.sampling import choose
+from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
+from models.demos.qwen25_7b.serving.sampling import sample
 
-EVERYTHING = 1056  # the small checkpoint's vocabulary: top_k off, as the plugin says it
+EVERYTHING = 1056  # the small checkpoint's vocabulary size: the plugin's value for top_k off
 
 
-def asked(prompts, text, samplings) -> list:
-    found = requests(prompts, text)
+def make_requests(prompts, tokenizer, samplings) -> list:
+    found = requests(prompts, tokenizer)
     for request, sampling in zip(found, samplings, strict=True):
         request.sampling = sampling
     return found
 
 
 def ours(request, logits) -> int:
-    """What the class should choose from these logits."""
+    """Return the token that the class should sample from these logits."""
     s = request.sampling
     top_k, top_p = (1, 1.0) if s.top_k == 1 else (0 if s.top_k == EVERYTHING else s.top_k, s.top_p)
-    sampling = Sampling(
-        s.temperature, top_k, top_p, s.seed, s.repetition_penalty, s.presence_penalty, s.frequency_penalty
+    sampling = SamplingParams(
+        s.temperature,
+        top_k,
+        top_p,
+        s.seed,
+        s.repetition_penalty,
+        s.presence_penalty,
+        s.frequency_penalty,
     )
-    return choose(logits, sampling, s.seed or 0, len(request.tokens), Seen(request.prompt, request.answer))
+    return sample(
+        logits,
+        sampling,
+        s.seed or 0,
+        len(request.tokens),
+        TokenCounts(request.prompt, request.answer),
+    )
 
 
 SAMPLINGS = (
@@ -33,26 +48,34 @@ SAMPLINGS = (
     TTSamplingParams(1.0, top_k=EVERYTHING, seed=2),
     TTSamplingParams(1.5, top_k=100, top_p=0.95, seed=3),
     TTSamplingParams(1.0, top_k=1, seed=4),
-    TTSamplingParams(0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, seed=5),  # Qwen2.5-7B-Instruct's own
+    TTSamplingParams(
+        0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, seed=5
+    ),  # Qwen2.5-7B-Instruct's own
     TTSamplingParams(0.0, top_k=EVERYTHING, presence_penalty=1.5),
-    TTSamplingParams(1.0, top_k=EVERYTHING, frequency_penalty=0.5, presence_penalty=-0.5, seed=2**31 - 1),
+    TTSamplingParams(
+        1.0, top_k=EVERYTHING, frequency_penalty=0.5, presence_penalty=-0.5, seed=2**31 - 1
+    ),
 )
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
-@pytest.mark.parametrize("chosen", [range(8), (0, 1, 4), (0, 1, 2, 3)], ids=["all", "on the chips", "no penalties"])
-def test_every_option_beside_every_other(served, prompts, text, ahead, chosen):
-    """As the host's sampler chooses from the same logits."""
-    samplings = [SAMPLINGS[i] for i in chosen]
+@pytest.mark.parametrize(
+    "selected", [range(8), (0, 1, 4), (0, 1, 2, 3)], ids=["all", "on the chips", "no penalties"]
+)
+def test_every_option_beside_every_other(served, prompts, tokenizer, ahead, selected):
+    """Sampled tokens equal the host sampler's tokens from the same logits."""
+    samplings = [SAMPLINGS[i] for i in selected]
     some = prompts[20 : 20 + len(samplings)]
     busy = engine(served, ahead=ahead)
-    answers = busy.serve(asked(some, text, samplings))
-    assert answers == engine(served, device=False, chooser=ours).serve(asked(some, text, samplings))
+    answers = busy.serve(make_requests(some, tokenizer, samplings))
+    assert answers == engine(served, device=False, host_sampler=ours).serve(
+        make_requests(some, tokenizer, samplings)
+    )
     assert busy.overlapped or ahead == 1
 
 
-def test_a_seeded_text_is_the_same_in_any_company(served, prompts, text):
-    """In another row, beside others, and when its blocks were taken in its middle."""
+def test_a_seeded_request_gives_the_same_text_in_any_batch(served, prompts, tokenizer):
+    """In another slot, beside other requests, and after a preemption in its middle."""
     model, caches, _ = served
     tight = [sum(prompts[i : i + 4], []) for i in range(10, 20)]
     samplings = [
@@ -61,40 +84,50 @@ def test_a_seeded_text_is_the_same_in_any_company(served, prompts, text):
         else TTSamplingParams(1.0, (20, EVERYTHING)[i % 4 // 2], seed=i)
         for i in range(10)
     ]
-    roomy = engine(served).serve(asked(tight, text, samplings))
-    assert roomy[3:5] == engine(served).serve(asked(tight[3:5], text, samplings[3:5]))
-    crowded = Engine(model, caches, 9, 64, rows=ROWS, max_len=MAX_LEN, ahead=2)
-    assert crowded.serve(asked(tight, text, samplings)) == roomy and crowded.preempted
+    roomy = engine(served).serve(make_requests(tight, tokenizer, samplings))
+    assert roomy[3:5] == engine(served).serve(make_requests(tight[3:5], tokenizer, samplings[3:5]))
+    small_cache = Engine(model, caches, 9, 64, slots=SLOTS, max_len=MAX_LEN, ahead=2)
+    assert (
+        small_cache.serve(make_requests(tight, tokenizer, samplings)) == roomy
+        and small_cache.preempted
+    )
 
 
-def test_without_a_seed_texts_differ(served, prompts, text):
+def test_unseeded_answers_differ(served, prompts, tokenizer):
     hot = TTSamplingParams(10.0, top_k=32)
-    answers = engine(served).serve(asked([prompts[0]] * 4, text, [hot] * 4))
+    answers = engine(served).serve(make_requests([prompts[0]] * 4, tokenizer, [hot] * 4))
     assert len(set(map(tuple, answers))) == 4
 
 
-def test_repetition_penalty_is_hugging_faces(served, hf, prompts, text):
+def test_repetition_penalty_is_hugging_faces(served, hf, prompts, tokenizer):
     some = prompts[10:26]
-    expected = [greedy(hf, prompt, text.stop_ids, repetition_penalty=1.3) for prompt in some]
+    expected = [greedy(hf, prompt, tokenizer.stop_ids, repetition_penalty=1.3) for prompt in some]
     sampling = TTSamplingParams(repetition_penalty=1.3)
-    assert engine(served).serve(asked(some, text, [sampling] * len(some))) == expected
-    assert expected != [greedy(hf, prompt, text.stop_ids) for prompt in some], "the penalty changes nothing here"
+    assert engine(served).serve(make_requests(some, tokenizer, [sampling] * len(some))) == expected
+    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], (
+        "the penalty changes nothing here"
+    )
 
 
-def test_penalties_cost_no_logits(served, prompts, text, monkeypatch):
-    """The chips choose: no logits are read, and repetition's next step is under way while this one's tokens are."""
+def test_penalties_cost_no_logits(served, prompts, tokenizer, monkeypatch):
+    """The chips sample: no logits are read. Steps with a repetition penalty still overlap."""
     model, _, _ = served
-    monkeypatch.setattr(model.replica, "logits", lambda: pytest.fail("logits were read"))
+    monkeypatch.setattr(model.replica, "read_logits", lambda: pytest.fail("logits were read"))
     samplings = [SAMPLINGS[5], TTSamplingParams(), TTSamplingParams(repetition_penalty=1.3)]
     busy = engine(served, ahead=2)
-    busy.serve(asked(prompts[:3], text, samplings))
+    busy.serve(make_requests(prompts[:3], tokenizer, samplings))
     assert busy.overlapped
-    engine(served).serve(asked(prompts[:2], text, [TTSamplingParams(presence_penalty=1.0)] * 2))
+    engine(served).serve(
+        make_requests(prompts[:2], tokenizer, [TTSamplingParams(presence_penalty=1.0)] * 2)
+    )
 
 
 @torch.no_grad()
-def penalised_greedy(hf, prompt, stop_ids, presence, frequency) -> list[int]:
-    """OpenAI's formula: logit - count * frequency - (count > 0) * presence, of what the answer has."""
+def penalized_greedy(hf, prompt, stop_ids, presence, frequency) -> list[int]:
+    """OpenAI's formula: logit - count * frequency - (count > 0) * presence.
+
+    count: occurrences of the token in the answer.
+    """
     answer = []
     while len(answer) < NEW_TOKENS and not (answer and answer[-1] in stop_ids):
         logits = hf(torch.tensor([prompt + answer])).logits[0, -1]
@@ -105,23 +138,32 @@ def penalised_greedy(hf, prompt, stop_ids, presence, frequency) -> list[int]:
 
 
 @pytest.mark.parametrize("presence, frequency", [(20.0, 0.0), (0.0, 4.0)])
-def test_presence_and_frequency_are_of_the_answer_alone(served, hf, prompts, text, presence, frequency):
+def test_presence_and_frequency_penalties_count_the_answer_only(
+    served, hf, prompts, tokenizer, presence, frequency
+):
     some = prompts[12:20]
-    expected = [penalised_greedy(hf, prompt, text.stop_ids, presence, frequency) for prompt in some]
+    expected = [
+        penalized_greedy(hf, prompt, tokenizer.stop_ids, presence, frequency) for prompt in some
+    ]
     sampling = TTSamplingParams(presence_penalty=presence, frequency_penalty=frequency)
-    assert engine(served).serve(asked(some, text, [sampling] * len(some))) == expected
-    assert expected != [greedy(hf, prompt, text.stop_ids) for prompt in some], "the penalties change nothing here"
+    assert engine(served).serve(make_requests(some, tokenizer, [sampling] * len(some))) == expected
+    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], (
+        "the penalties change nothing here"
+    )
 
 
 @torch.no_grad()
-def test_log_probabilities_of_the_chosen(served, hf, prompts, text):
-    """Of some requests beside others without: a pair comes for all, and is of the logits before temperature and penalties."""
+def test_log_probabilities_of_sampled_tokens(served, hf, prompts, tokenizer):
+    """Some requests ask for log-probabilities, others do not; every request gets the pair.
+
+    Log-probabilities are of the logits before temperature and penalties.
+    """
     samplings = [
         TTSamplingParams(enable_log_probs=True),
         TTSamplingParams(),
         TTSamplingParams(1.0, top_k=20, seed=1, repetition_penalty=1.2, enable_log_probs=True),
     ]
-    found = asked(prompts[10:13], text, samplings)
+    found = make_requests(prompts[10:13], tokenizer, samplings)
     engine(served, ahead=2).serve(found)
     for request in (found[0], found[2]):
         logits = hf(torch.tensor([request.tokens])).logits[0, len(request.prompt) - 1 : -1]
@@ -129,16 +171,48 @@ def test_log_probabilities_of_the_chosen(served, hf, prompts, text):
         assert (torch.tensor(request.log_probs) - expected).abs().max() < 0.15
 
 
-def test_whatever_vllm_lets_through(served, prompts, text):
-    """Values at the ends of what a request may have; an exception here would end the engine."""
+def test_any_sampling_parameters_that_vllm_accepts(served, prompts, tokenizer):
+    """Values at the ends of their ranges. An exception here would end the engine."""
     odd = [
         TTSamplingParams(0.01, top_k=EVERYTHING, top_p=1e-6, seed=-7),
         TTSamplingParams(2.0, top_k=33, top_p=1.0, seed=0),
         TTSamplingParams(1.0, top_k=2, top_p=0.0),
         TTSamplingParams(1e-9, top_k=0),
-        TTSamplingParams(0.0, top_k=1, repetition_penalty=1e-3, presence_penalty=2.0, frequency_penalty=-2.0),
+        TTSamplingParams(
+            0.0, top_k=1, repetition_penalty=1e-3, presence_penalty=2.0, frequency_penalty=-2.0
+        ),
         TTSamplingParams(1.0, repetition_penalty=1e6, seed=1 << 40, enable_log_probs=True),
     ]
-    found = asked(prompts[: len(odd)], text, odd)
+    found = make_requests(prompts[: len(odd)], tokenizer, odd)
     engine(served, ahead=2).serve(found)
     assert all(request.answer for request in found)
+
+
+EXTREMES = dict(
+    temperature=(1e-30, 0.01, 2.0, 1e30, float("inf"), float("nan")),
+    top_k=(-1, 0, 1, 2, 33, EVERYTHING, 1 << 40),
+    top_p=(0.0, 1e-46, 1e-6, 1.0, float("nan")),
+    repetition_penalty=(1e-46, 1e-40, 1e-30, 0.5, 3.0, 1e30, 1e300, float("inf"), float("nan")),
+    presence_penalty=(-2.0, 2.0, 1e40, float("-inf"), float("nan")),
+    frequency_penalty=(-2.0, 2.0, -1e40, float("inf"), float("nan")),
+    seed=(None, -1, -7, 0, (1 << 64) - 1),
+    enable_log_probs=(False, True),
+)
+
+
+def extreme(rng: random.Random) -> TTSamplingParams:
+    """One to four fields at an end of their range or beyond it."""
+    names = rng.sample(sorted(EXTREMES), rng.randint(1, 4))
+    return TTSamplingParams(**{name: rng.choice(EXTREMES[name]) for name in names})
+
+
+def test_normal_requests_beside_extreme_ones_get_hugging_faces_text(served, hf, prompts, tokenizer):
+    """No request ends the engine or changes the tokens of another request."""
+    rng = random.Random(0)
+    params = [TTSamplingParams() if i % 3 == 0 else extreme(rng) for i in range(len(prompts))]
+    normal = [i for i in range(len(prompts)) if i % 3 == 0]
+    expected = [greedy(hf, prompts[i], tokenizer.stop_ids) for i in normal]
+    answers = engine(served, ahead=2).serve(make_requests(prompts, tokenizer, params))
+    assert [answers[i] for i in normal] == expected
+    assert all(0 <= token < EVERYTHING for answer in answers for token in answer)
+    assert all(answers)

@@ -1,28 +1,31 @@
-"""What vLLM cannot be started with is refused in one line that names the flag; what it is told of memory fits."""
+"""Bad vLLM options are refused in one line that names the flag. The cache reported to vLLM fits."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from vllm_engine import HFConfig
+from vllm_engine import Engine
+from vllm_requests import NEW_TOKENS, HFConfig, greedy, requests, start
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES, cache_tokens, memory_budget
 from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
-from models.demos.qwen25_7b.serving.vllm_start import capturing
+from models.demos.qwen25_7b.serving.vllm_startup import capturing, check_vllm_options
 
 
-def refusal(mesh_device, checkpoint, rows=32, max_len=512, **options) -> str:
+def refusal(mesh_device, checkpoint, slots=32, max_len=512, **options) -> str:
     with pytest.raises(UserError) as caught:
-        QwenForCausalLM.initialize_vllm_model(HFConfig(checkpoint), mesh_device, rows, max_seq_len=max_len, **options)
+        QwenForCausalLM.initialize_vllm_model(
+            HFConfig(checkpoint), mesh_device, slots, max_seq_len=max_len, **options
+        )
     return str(caught.value)
 
 
-def test_flags_that_cannot_be(mesh_device, checkpoint):
-    assert "--max-num-seqs 32" in refusal(mesh_device, checkpoint, rows=256)
+def test_impossible_flags_are_refused(mesh_device, checkpoint):
+    assert "--max-num-seqs 32" in refusal(mesh_device, checkpoint, slots=256)
     assert "--max-model-len 4096" in refusal(mesh_device, checkpoint, max_len=8192)
     assert "--data-parallel-size 2" in refusal(mesh_device, checkpoint, tt_data_parallel=2)
     assert "tt.optimizations" in refusal(mesh_device, checkpoint, optimizations="fast")
@@ -32,27 +35,89 @@ def test_a_mesh_of_two_rows(checkpoint):
     assert "MESH_DEVICE" in refusal(SimpleNamespace(shape=(2, 4)), checkpoint)
 
 
+@pytest.mark.parametrize("max_len, slots, block", [(300, 1, 64), (40, 2, 32)])
+def test_a_cache_of_fewer_blocks_than_a_whole_table(
+    mesh_device, checkpoint, hf, prompts, tokenizer, max_len, slots, block
+):
+    """Block tables are as wide as the cache. Long prompts get Hugging Face's tokens."""
+    blocks = -(-max_len // block) + 1
+    served = start(
+        QwenForCausalLM, mesh_device, checkpoint,
+        slots=slots, max_len=max_len, block=block, blocks=blocks, trace=False,
+    )  # fmt: skip
+    fitting = [prompt for prompt in prompts if len(prompt) + NEW_TOKENS <= max_len]
+    some = [fitting[0], max(fitting, key=len)]
+    engine = Engine(*served, block, slots=slots, max_len=max_len, trace=False)
+    expected = [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some]
+    assert engine.serve(requests(some, tokenizer)) == expected
+
+
+def options(**changes) -> SimpleNamespace:
+    """Return the checked part of vLLM's VllmConfig, with defaults and changes."""
+    fields = dict(
+        quantization=None, dtype=torch.bfloat16, revision=None, code_revision=None,
+        cache_dtype="auto", load_format="auto", tt={},
+    )  # fmt: skip
+    fields |= changes
+    return SimpleNamespace(
+        model_config=SimpleNamespace(**fields),
+        cache_config=SimpleNamespace(**fields),
+        load_config=SimpleNamespace(**fields),
+        additional_config={"tt": fields["tt"]},
+    )
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(quantization="fp8"), "--quantization fp8"),
+        (dict(dtype=torch.float16), "--dtype float16"),
+        (dict(cache_dtype="fp8"), "--kv-cache-dtype fp8"),
+        (dict(load_format="dummy"), "--load-format dummy"),
+        (dict(revision="main"), "--revision main"),
+        (dict(tt={"trace_regoin_size": 1}), "trace_regoin_size .*trace_region_size"),
+        (dict(tt={"speed": 1}), "tt.speed .*trace_mode"),
+        (
+            dict(tt={"trace_mode": "some"}),
+            "trace_mode must be all, decode_only or none, got 'some'",
+        ),
+    ],
+)
+def test_options_of_vllm_that_would_be_ignored_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        check_vllm_options(options(**changes))
+
+
+def test_options_of_vllm_that_change_nothing_are_accepted():
+    taken = {"trace_mode": "none", "sample_on_device_mode": "all", "l1_small_size": 16384}
+    check_vllm_options(options(dtype=torch.float32, load_format="safetensors", tt=taken))
+    check_vllm_options(None)  # outside vLLM
+
+
 @pytest.fixture(scope="module")
 def model(mesh_device, checkpoint):
-    """Without caches."""
-    return QwenForCausalLM.initialize_vllm_model(HFConfig(checkpoint), mesh_device, 2, max_seq_len=64)
+    """A model without caches."""
+    return QwenForCausalLM.initialize_vllm_model(
+        HFConfig(checkpoint), mesh_device, 2, max_seq_len=64
+    )
 
 
-def test_caches_that_cannot_be(model, checkpoint):
-    config, heads = checkpoint.config, model.model.plan.kv_heads
+def test_impossible_cache_sizes_are_refused(model, checkpoint):
+    config, heads = checkpoint.config, model.model.config.parallel.kv_heads
     layers = config.num_hidden_layers
 
-    def said(shape, layers=layers) -> str:
+    def message(shape, layers=layers) -> str:
         with pytest.raises(UserError) as caught:
             model.allocate_kv_cache(shape, torch.bfloat16, layers)
         return str(caught.value)
 
-    assert "--block-size 32, 64 or 128" in said((100, heads, 16, config.head_dim))
-    assert "--max-model-len" in said((10**7, heads, 64, config.head_dim))
-    assert "--model" in said((100, heads, 64, config.head_dim), layers + 1)
+    assert "--block-size 32, 64 or 128" in message((100, heads, 16, config.head_dim))
+    assert "--max-model-len" in message((10**7, heads, 64, config.head_dim))
+    assert "--model" in message((100, heads, 64, config.head_dim), layers + 1)
+    assert "--max-model-len" in message((2, heads, 32, config.head_dim))
 
 
-def test_traces_without_room_for_them():
+def test_a_trace_region_that_is_too_small():
     with pytest.raises(UserError, match="trace_region_size"), capturing(False):
         pytest.fail("captured")
     metal = "Creating trace buffers of size 9B on MeshDevice 0, but only 4B is allocated for trace region."
@@ -64,8 +129,8 @@ def test_traces_without_room_for_them():
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("tp", [1, 2, 8])
-def test_the_cache_that_vllm_is_told_of_fits(tp, recipe):
-    """And all of the 7B's but bfloat16 weights on one chip leave room for 32 texts of 1,000 tokens."""
+def test_the_cache_size_reported_to_vllm_fits(tp, recipe):
+    """The 7B leaves room for 32 sequences of 1,000 tokens, except in bf16 on one chip."""
     plan, max_len = ParallelPlan.make(QWEN25_7B, tp), 32768
     tokens = cache_tokens(QWEN25_7B, plan, recipe, max_len)
     if (tp, recipe.name) == (1, "bf16"):
@@ -73,18 +138,26 @@ def test_the_cache_that_vllm_is_told_of_fits(tp, recipe):
         return
     assert tokens > 32_000
     for block in BLOCKS:
-        assert memory_budget(QWEN25_7B, plan, recipe, max_len, tokens // block, block).total < DRAM_BYTES
+        assert (
+            memory_budget(QWEN25_7B, plan, recipe, max_len, tokens // block, block).total
+            < DRAM_BYTES
+        )
 
 
-def test_no_more_memory_is_taken_than_full_contexts_need(monkeypatch, mesh_device, checkpoint):
-    def told(seqs, max_len, chips=2) -> int:
+def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_device, checkpoint):
+    def reported(seqs, max_len, chips=2) -> int:
         return QwenForCausalLM.get_max_tokens_all_users(
             model_name=f"{checkpoint.directory}", num_devices=chips, tt_data_parallel=1, max_model_len=max_len,
             max_num_seqs=seqs,
         )  # fmt: skip
 
-    assert told(4, 1024) == 4096
+    assert reported(4, 1024) == 4096
     opened = SimpleNamespace(config=replace(QWEN25_7B, max_position_embeddings=131072))
-    monkeypatch.setattr("models.demos.qwen25_7b.serving.generator_vllm.open_checkpoint", lambda _: opened)
+    monkeypatch.setattr(
+        "models.demos.qwen25_7b.serving.generator_vllm.open_checkpoint", lambda _: opened
+    )
     monkeypatch.setattr(QwenForCausalLM, "_recipe", BFP8)
-    assert told(32, 131072) == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, 131072) - 32 * 128
+    assert (
+        reported(32, 131072)
+        == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, 131072) - 32 * 128
+    )

@@ -1,151 +1,64 @@
-"""A small engine that calls a model class as Tenstorrent's vLLM plugin does: in its order, by its names, with its traps.
+"""A small engine that calls a model class as Tenstorrent's vLLM plugin does.
 
-Traps: page tables and tokens with leftovers of others behind a row's own; rows that move; block 0 for nobody; tokens and
-positions that are a step behind while steps are in flight; reset_batch used up by steps that the host samples; texts whose
-blocks were taken, that come back as prompts; prompts whose first blocks another prompt of the same call computes.
+It also reproduces the plugin's traps:
+- Page tables and token rows hold leftovers of other requests behind a request's own values.
+- Requests move from slot to slot.
+- Block 0 belongs to no request.
+- Tokens and positions are one step behind while steps are in flight.
+- A step that the host samples uses up reset_batch.
+- A preempted request comes back as a prompt.
+- A prompt may use first blocks that another prompt of the same call computes.
 """
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from itertools import count
-from types import SimpleNamespace
-from typing import Optional
 
 import numpy as np
 import torch
 import ttnn
+from vllm_requests import BLOCK, MAX_LEN, SLOTS, Request, TTSamplingParams
 
-ROWS, MAX_LEN, BLOCK, NEW_TOKENS = 32, 512, 64, 20
 _seeds = count()
 
 
-@dataclass
-class TTSamplingParams:
-    """One request's, or lists of all rows': named as in the plugin. Defaults are those of rows without a request."""
-
-    temperature: float = 0.0
-    top_k: int = 1
-    top_p: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: Optional[int] = None
-    num_logprobs: int = -2
-    enable_log_probs: bool = False
-
-
-@dataclass(eq=False)
-class Request:
-    prompt: list[int]
-    new_tokens: int
-    sampling: TTSamplingParams = field(default_factory=TTSamplingParams)
-    stop_ids: frozenset[int] = frozenset()
-    host_until: int = 0  # tokens of the answer before which vLLM's own sampler must work (min_tokens)
-    answer: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    blocks: list[int] = field(default_factory=list)
-    cached: int = 0
-
-    @property
-    def tokens(self) -> list[int]:
-        return self.prompt + self.answer
-
-    @property
-    def penalised(self) -> bool:
-        s = self.sampling
-        return (s.presence_penalty, s.frequency_penalty, s.repetition_penalty) != (0, 0, 1)
-
-    @property
-    def done(self) -> bool:
-        return len(self.answer) >= self.new_tokens or bool(self.answer and self.answer[-1] in self.stop_ids)
-
-
-def start(
-    model_class, mesh_device, checkpoint, *, rows, max_len, block, blocks=None, optimizations="accuracy", trace=True
-):
-    """The model with its caches, warmed up, as the plugin starts it: (model, kv_cache, blocks)."""
-    hf_config = HFConfig(checkpoint)
-    model = model_class.initialize_vllm_model(
-        hf_config, mesh_device, rows, max_seq_len=max_len, tt_data_parallel=1, optimizations=optimizations
-    )
-    chips = mesh_device.get_num_devices()
-    budget = model_class.get_max_tokens_all_users(
-        model_name=hf_config._name_or_path,
-        num_devices=chips,
-        tt_data_parallel=1,
-        max_model_len=max_len,
-        max_num_seqs=rows,
-    )
-    blocks = blocks or -(-(budget + block * rows) // block)
-    heads = hf_config.num_key_value_heads // min(chips, hf_config.num_key_value_heads)
-    shape = blocks, heads, block, hf_config.head_dim
-    caches = model.allocate_kv_cache(shape, torch.bfloat16, hf_config.num_hidden_layers)
-    width = min(-(-max_len // block), blocks)
-    for enable_trace in (False, True) if trace else (False,):
-        model.warmup_model_prefill(kv_cache=caches, enable_trace=enable_trace, can_sample_on_device=True)
-        model.warmup_model_decode(
-            kv_cache=caches, enable_trace=enable_trace, max_batch_size=rows, num_blocks=width, can_sample_on_device=True
-        )
-    return model, caches, blocks
-
-
 def engine(served, **options) -> "Engine":
-    return Engine(*served, BLOCK, rows=ROWS, max_len=MAX_LEN, **options)
-
-
-def requests(prompts, text, **options) -> list["Request"]:
-    return [Request(list(prompt), NEW_TOKENS, stop_ids=frozenset(text.stop_ids), **options) for prompt in prompts]
-
-
-@torch.no_grad()
-def greedy(hf, prompt, stop_ids, **options) -> list[int]:
-    """Hugging Face's text."""
-    out = hf.generate(
-        torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(stop_ids),
-        attention_mask=torch.ones(1, len(prompt), dtype=torch.long), **options,
-    )  # fmt: skip
-    return out[0, len(prompt) :].tolist()
-
-
-class HFConfig(SimpleNamespace):
-    """What the class may know of transformers' Qwen2Config."""
-
-    def __init__(self, checkpoint):
-        import json
-
-        self._fields = json.loads((checkpoint.directory / "config.json").read_text())
-        super().__init__(_name_or_path=f"{checkpoint.directory}", **self._fields)
-
-    def to_dict(self) -> dict:
-        return dict(self._fields, architectures=["TTQwen2ForCausalLM"])
+    return Engine(*served, BLOCK, slots=SLOTS, max_len=MAX_LEN, **options)
 
 
 class Engine:
-    """device: sample on the chips, else on the host. ahead: decode steps in flight. prefix_caching: known full blocks are
-    not computed again. decode_as_prefill: as the plugin's main and stable send decode steps. chooser(request, logits): the
-    host's, else the likeliest."""
+    """Scheduler and block manager in the place of vLLM's.
+
+    - device: Sample on the chips, otherwise on the host.
+    - ahead: Decode steps in flight.
+    - prefix_caching: Reuse known full blocks.
+    - decode_as_prefill: Send decode steps as prefills, as the plugin's main and stable branches do.
+    - chooser(request, logits): The host's sampler. Default: greedy.
+    """
 
     def __init__(
-        self, model, kv_cache, blocks, block, *, rows, max_len, device=True, ahead=1, prefix_caching=False,
-        decode_as_prefill=False, trace=True, chooser=None,
+        self, model, kv_cache, blocks, block, *, slots, max_len, device=True, ahead=1, prefix_caching=False,
+        decode_as_prefill=False, trace=True, host_sampler=None,
     ):  # fmt: skip
         self.model, self.kv_cache, self.block, self.trace = model, kv_cache, block, trace
         self.device, self.ahead, self.prefix_caching = device, ahead, prefix_caching
-        self.decode_as_prefill, self.chooser = decode_as_prefill, chooser
+        self.decode_as_prefill, self.host_sampler = decode_as_prefill, host_sampler
         rng = np.random.default_rng(next(_seeds))
-        # Block 0 is nobody's. Each engine deals out others first, which hold what other texts left there.
+        # Block 0 is unused. Each engine allocates in another order, so blocks hold old sequences.
         self.free = OrderedDict.fromkeys((1 + rng.permutation(blocks - 1)).tolist())
         self.holders = [0] * blocks
         self.known: dict[tuple, int] = {}
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
-        self.capacity = rows
+        self.capacity = slots
         self.flight: deque = deque()
         self.changed = True
         self.preempted = self.overlapped = self.hits = self.resumed_on_device = 0
-        # What rows hold before anybody came: others' leftovers.
-        self.token_ids = torch.from_numpy(rng.integers(0, 1000, (rows, max_len)).astype(np.int32))
-        self.table = torch.from_numpy(rng.integers(1, blocks, (rows, -(-max_len // block))).astype(np.int32))
+        # Slots start with leftovers of other requests.
+        self.token_ids = torch.from_numpy(rng.integers(0, 1000, (slots, max_len)).astype(np.int32))
+        self.table = torch.from_numpy(
+            rng.integers(1, blocks, (slots, -(-max_len // block))).astype(np.int32)
+        )
 
     def serve(self, requests: list[Request]) -> list[list[int]]:
         self.waiting.extend(requests)
@@ -157,9 +70,9 @@ class Engine:
         admitted = self._admit()
         if admitted:
             self._prefill(admitted)
-            self.running = admitted + self.running  # those who decode come back behind the new ones
+            self.running = admitted + self.running  # decoding requests come behind new ones
         elif self.decode_as_prefill:
-            self._make_room()
+            self.preempt()
             for request in self.running:
                 request.cached = len(request.tokens) - 1
             self._prefill(self.running)
@@ -181,10 +94,15 @@ class Engine:
                 self._release(found)
                 break
             self._drain()
-            request.blocks, request.cached = found + [self._take() for _ in range(needed)], len(found) * self.block
+            request.blocks, request.cached = (
+                found + [self._take() for _ in range(needed)],
+                len(found) * self.block,
+            )
             self.hits += len(found)
-            if self.prefix_caching:  # at once: a prompt of the same call may find what this one is yet to compute
-                self._learn(request, len(request.tokens))
+            if (
+                self.prefix_caching
+            ):  # at once: another prompt of the same call may reuse these blocks
+                self.register_prefix(request, len(request.tokens))
             admitted.append(self.waiting.popleft())
         return admitted
 
@@ -210,11 +128,11 @@ class Engine:
 
     def _decode(self) -> None:
         device = self.device and all(len(r.answer) >= r.host_until for r in self.running)
-        steady = device and not self.changed and not any(r.penalised for r in self.running)
+        steady = device and not self.changed and not any(r.penalized for r in self.running)
         if not steady:
             self._drain()
             self._leave()
-        self._make_room()
+        self.preempt()
         if not self.running:
             return
         if self.changed:
@@ -223,19 +141,26 @@ class Engine:
             self._lay(self.running)
         behind = len(self.flight)
         self.overlapped += behind > 0
-        for row, request in enumerate(self.running):
-            self.token_ids[row, : len(request.tokens)] = torch.tensor(request.tokens)
-            self.table[row, : len(request.blocks)] = torch.tensor(request.blocks)
-        idle = self.capacity - len(self.running)
-        tokens = torch.tensor([[r.tokens[-1]] for r in self.running] + [[0]] * idle, dtype=torch.int32)
-        start_pos = torch.tensor([len(r.tokens) - 1 for r in self.running] + [-1] * idle, dtype=torch.int32)
+        for slot, request in enumerate(self.running):
+            self.token_ids[slot, : len(request.tokens)] = torch.tensor(request.tokens)
+            self.table[slot, : len(request.blocks)] = torch.tensor(request.blocks)
+        inactive = self.capacity - len(self.running)
+        tokens = torch.tensor(
+            [[r.tokens[-1]] for r in self.running] + [[0]] * inactive, dtype=torch.int32
+        )
+        start_pos = torch.tensor(
+            [len(r.tokens) - 1 for r in self.running] + [-1] * inactive, dtype=torch.int32
+        )
         table = self.table.clone()
         table[len(self.running) :] = 0
         extra = {}
         if device:
-            extra = {"sampling_params": self._params(self.running, self.capacity), "reset_batch": self.changed}
+            extra = {
+                "sampling_params": self._params(self.running, self.capacity),
+                "reset_batch": self.changed,
+            }
             self.resumed_on_device += not self.changed and self._last_on_host
-            if any(r.penalised for r in self.running):
+            if any(r.penalized for r in self.running):
                 extra["prompt_tokens"] = self._padded([r.prompt for r in self.running])
                 extra["output_tokens"] = self._padded([r.answer for r in self.running])
         if self.changed:
@@ -249,7 +174,9 @@ class Engine:
         if self.ahead > 1:
             out, events = self.model.read_decode_output(out, async_read=True)
         self.flight.append((list(self.running), out, events, device))
-        if not device or any(r.penalised for r in self.running):  # vLLM needs what was chosen for its next step
+        if not device or any(
+            r.penalized for r in self.running
+        ):  # vLLM needs the sampled tokens for its next step
             self._drain()
         while len(self.flight) >= self.ahead:
             self._finish()
@@ -268,8 +195,8 @@ class Engine:
         while self.flight:
             self._finish()
 
-    def _make_room(self) -> None:
-        """A block for each row that needs one; the last request makes room."""
+    def preempt(self) -> None:
+        """Give a block to each request that needs one. Preempt the last request if none is free."""
         for request in list(self.running):
             if request.done or request not in self.running:
                 continue
@@ -287,33 +214,33 @@ class Engine:
 
     def _preempt(self, request: Request) -> None:
         self.preempted += 1
-        self._learn(request, len(request.tokens) - 1)
+        self.register_prefix(request, len(request.tokens) - 1)
         self._release(request.blocks)
         request.blocks = []
         self._move_out(request)
         self.waiting.appendleft(request)
 
-    # ---- rows, blocks, results
+    # ---- slots, blocks, results
 
     def _leave(self) -> None:
         for request in [r for r in self.running if r.done]:
             self._drain()  # its extra step, too
-            self._learn(request, len(request.tokens) - 1)
+            self.register_prefix(request, len(request.tokens) - 1)
             self._release(request.blocks)
             self._move_out(request)
 
     def _move_out(self, request: Request) -> None:
-        """The last row fills the hole."""
+        """Remove a request. The last request moves to its slot."""
         hole, last = self.running.index(request), self.running.pop()
         if last is not request:
             self.running[hole] = last
         self.changed = True
 
     def _lay(self, requests: list[Request]) -> None:
-        """Write rows over what stood there, which is longer at times."""
-        for row, request in enumerate(requests):
-            self.token_ids[row, : len(request.tokens)] = torch.tensor(request.tokens)
-            self.table[row, : len(request.blocks)] = torch.tensor(request.blocks)
+        """Write the requests' slots over the old values, which may be longer."""
+        for slot, request in enumerate(requests):
+            self.token_ids[slot, : len(request.tokens)] = torch.tensor(request.tokens)
+            self.table[slot, : len(request.blocks)] = torch.tensor(request.blocks)
 
     def _take(self) -> int:
         block = self.free.popitem(last=False)[0]
@@ -333,30 +260,38 @@ class Engine:
 
     def _found(self, tokens: list[int]) -> list[int]:
         found = []
-        for end in range(self.block, len(tokens), self.block):  # never all of it: the last block is computed anew
+        for end in range(
+            self.block, len(tokens), self.block
+        ):  # never the whole prompt: its last block is computed
             block = self.known.get(tuple(tokens[:end]))
             if block is None:
                 break
             found.append(block)
         return found
 
-    def _learn(self, request: Request, computed: int) -> None:
+    def register_prefix(self, request: Request, computed: int) -> None:
         for i, end in enumerate(range(self.block, computed + 1, self.block)):
             self.known.setdefault(tuple(request.tokens[:end]), request.blocks[i])
 
-    def _params(self, requests: list[Request], rows: int) -> TTSamplingParams:
-        """As the plugin makes lists of float32 tensors; a top_k of 1 comes with a top_p of 0."""
-        of_rows = [r.sampling for r in requests] + [TTSamplingParams()] * (rows - len(requests))
-        lists = {f.name: [getattr(s, f.name) for s in of_rows] for f in fields(TTSamplingParams)}
-        for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty", "repetition_penalty"):
+    def _params(self, requests: list[Request], slots: int) -> TTSamplingParams:
+        """Return the plugin's lists of float32 values. A top_k of 1 comes with a top_p of 0."""
+        of_slots = [r.sampling for r in requests] + [TTSamplingParams()] * (slots - len(requests))
+        lists = {f.name: [getattr(s, f.name) for s in of_slots] for f in fields(TTSamplingParams)}
+        for name in (
+            "temperature",
+            "top_p",
+            "presence_penalty",
+            "frequency_penalty",
+            "repetition_penalty",
+        ):
             lists[name] = torch.tensor(lists[name], dtype=torch.float32).tolist()
         lists["top_p"] = [0.0 if k == 1 else p for k, p in zip(lists["top_k"], lists["top_p"])]
         return TTSamplingParams(**lists)
 
-    def _padded(self, rows: list[list[int]]) -> torch.Tensor:
-        longest = max(map(len, rows), default=0)
-        rows = rows + [[]] * (self.capacity - len(rows))
-        return torch.tensor([row + [-1] * (longest - len(row)) for row in rows], dtype=torch.int32)
+    def _padded(self, ids: list[list[int]]) -> torch.Tensor:
+        longest = max(map(len, ids), default=0)
+        ids = ids + [[]] * (self.capacity - len(ids))
+        return torch.tensor([row + [-1] * (longest - len(row)) for row in ids], dtype=torch.int32)
 
     def _apply(self, requests: list[Request], out, device: bool) -> None:
         log_probs = None
@@ -365,12 +300,14 @@ class Engine:
         if not device:
             logits = out[:, -1, :]
             out = logits.argmax(-1)
-            if self.chooser:
-                out = torch.tensor([self.chooser(request, row) for request, row in zip(requests, logits)])
+            if self.host_sampler:
+                out = torch.tensor(
+                    [self.host_sampler(request, row) for request, row in zip(requests, logits)]
+                )
         ids = out.flatten().tolist()
-        for row, request in enumerate(requests):
-            if request.done:  # a step that was launched before its end was known
+        for slot, request in enumerate(requests):
+            if request.done:  # the step was launched before the end was known
                 continue
-            request.answer.append(ids[row])
+            request.answer.append(ids[slot])
             if request.sampling.enable_log_probs:
-                request.log_probs.append(float(log_probs[row]))
+                request.log_probs.append(float(log_probs[slot]))

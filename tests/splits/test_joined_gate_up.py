@@ -1,4 +1,4 @@
-"""At tp 8 the 7B's gate and up are one matmul: the MLP is Hugging Face's all the same, and a chip's halves are its own."""
+"""At tp 8 the 7B's gate and up are one matmul. The MLP still equals Hugging Face's."""
 
 from dataclasses import replace
 from typing import Mapping, NamedTuple
@@ -6,15 +6,23 @@ from typing import Mapping, NamedTuple
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS, PERFORMANCE, QWEN25_7B, ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.plans.gate_up_plan import GateUpPlan
-from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
-from models.demos.qwen25_7b.tt.collectives import TtAllReduce
+from models.demos.qwen25_7b.config import (
+    BFP8,
+    MAX_USERS,
+    PERFORMANCE,
+    QWEN25_7B,
+    ParallelPlan,
+    QwenConfig,
+)
+from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
 from tests.pcc.bench import Bench, assert_mlp
 from tests.pcc.reference import rounded_layer
 
-CONFIG = replace(QWEN25_7B, num_hidden_layers=1, vocab_size=1024, bos_token_id=None, eos_token_ids=())
+CONFIG = replace(
+    QWEN25_7B, num_hidden_layers=1, vocab_size=1024, bos_token_id=None, eos_token_ids=()
+)
 
 
 class Reference(NamedTuple):
@@ -24,18 +32,24 @@ class Reference(NamedTuple):
 
 @pytest.mark.parametrize("recipe", (BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
 @torch.no_grad()
-def test_the_7bs_mlp_is_hugging_faces_where_gate_and_up_are_one(mesh_device, recipe):
+def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_device, recipe):
     plan = ParallelPlan.make(CONFIG, mesh_device.shape[1])
-    joined = GateUpPlan.make(CONFIG, plan, recipe).joined
+    joined = GateUpLayout.make(CONFIG, plan, recipe).joined
     assert joined == (plan.tp == 8)
     if not joined:
-        return  # tests/pcc has the others
+        return  # tests/pcc tests separate gate and up
     weights = random_weights(CONFIG)
     bench = Bench(mesh_device, Reference(CONFIG, weights))
-    sum_up = TtAllReduce(mesh_device, bench.decode, recipe.summands)
-    ours = TtQwenMLP(mesh_device, bench.weights.mlp(0), CONFIG, plan, recipe, bench.decode, sum_up)
+    ours = TtQwenMLP(
+        mesh_device,
+        bench.weights.mlp(0),
+        bench.model_config(recipe),
+        all_reduce=bench.all_reduce(recipe),
+    )
     layer = hf_model(CONFIG, weights).model.layers[0]
-    in_format = rounded_layer(layer, CONFIG, recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format)
+    in_format = rounded_layer(
+        layer, CONFIG, recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
+    )
 
     def assert_right(y, x):
         assert_mlp(bench.take_rows(y, len(x)), recipe, layer.mlp(x), in_format.mlp(x), pcc=0.999)

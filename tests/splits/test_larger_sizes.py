@@ -1,6 +1,6 @@
-"""A layer of the 14B and of the 32B runs in a core's L1 as it was planned, on every split that is meant for it, or is refused.
+"""A layer of the 14B and of the 32B runs within its planned L1, and is refused on one chip.
 
-Nothing is computed: it is for the library to say what it accepts, and what it gives out.
+Nothing is computed. The library checks the ops' arguments and allocates their tensors.
 """
 
 from dataclasses import replace
@@ -9,9 +9,9 @@ import pytest
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
-from models.demos.qwen25_7b.perf.l1 import Picture, picture_pass, picture_step
+from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
 
-SEMAPHORES = 512  # bytes that collectives take at their first run
+SEMAPHORES = 512  # bytes that collectives allocate in their first run
 ONE_LAYER = replace(
     QWEN25_7B,
     num_hidden_layers=1,
@@ -22,8 +22,11 @@ ONE_LAYER = replace(
     bos_token_id=None,
     eos_token_ids=(),
 )
-SIZES = {"14B": replace(ONE_LAYER, intermediate_size=13824), "32B": replace(ONE_LAYER, intermediate_size=27648)}
-FEWEST = {"14B": 2, "32B": 8}  # chips whose DRAM holds all its layers
+SIZES = {
+    "14B": replace(ONE_LAYER, intermediate_size=13824),
+    "32B": replace(ONE_LAYER, intermediate_size=27648),
+}
+FEWEST = {"14B": 2, "32B": 8}  # number of chips with enough DRAM for all layers
 
 
 @pytest.mark.parametrize("model", SIZES)
@@ -31,14 +34,20 @@ def test_a_layer_is_planned_or_refused(mesh_device, host_alone, model):
     config, chips = SIZES[model], mesh_device.shape[1]
     with host_alone():
         if chips == 1:
-            with pytest.raises(UserError, match="40 of the model's 40 query heads.* use more chips a replica"):
-                picture_step(mesh_device, config, PERFORMANCE, 32)
+            with pytest.raises(
+                UserError, match="40 of the model's 40 query heads.* use more chips a replica"
+            ):
+                map_step(mesh_device, config, PERFORMANCE, 32)
         elif chips >= FEWEST[model]:
-            assert_as_planned(picture_step(mesh_device, config, PERFORMANCE, 32))
-            assert_as_planned(picture_pass(mesh_device, config, PERFORMANCE, 512, continued=False))
-            assert_as_planned(picture_pass(mesh_device, config, PERFORMANCE, 512, continued=True))
+            assert_as_planned(map_step(mesh_device, config, PERFORMANCE, 32))
+            assert_as_planned(
+                map_prefill(mesh_device, config, PERFORMANCE, 512, cached_prefix=False)
+            )
+            assert_as_planned(
+                map_prefill(mesh_device, config, PERFORMANCE, 512, cached_prefix=True)
+            )
 
 
-def assert_as_planned(picture: Picture) -> None:
-    for row in picture.rows:
+def assert_as_planned(mapped: L1Map) -> None:
+    for row in mapped.rows:
         assert row.tensors <= row.planned_tensors + SEMAPHORES, f"{row.planned.op}: {row}"

@@ -1,4 +1,4 @@
-"""Every split of a machine gives Hugging Face's text: tp chips a replica, as many replicas as there are chips for."""
+"""Every split of a machine gives Hugging Face's tokens: replicas of tp chips, on all chips."""
 
 import pytest
 import torch
@@ -9,11 +9,11 @@ from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
-NEW_TOKENS = 24
+NEW_TOKENS = 14
 PROMPTS = [
     "What is the capital of France?",
     "Count from 9 to 30.",
@@ -24,7 +24,7 @@ PROMPTS = [
     "Name the months of the year.",
     "What is 9 + 8?",
     "Tell a story about teacher Tom, doctor Anna and a fox.",
-]  # one more than a T3K has chips, so that with eight replicas one has two users
+]  # one more than a T3K has chips: one of eight replicas has two users
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +34,16 @@ def checkpoint() -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
-    text = Text(SMALL_CHECKPOINT, instruct=True)
-    return [text.encode(prompt) for prompt in PROMPTS]
+    tokenizer = ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
+    return [tokenizer.encode(prompt) for prompt in PROMPTS]
 
 
 @pytest.fixture(scope="module")
 def expected(checkpoint, prompts) -> list[list[int]]:
-    """Greedy tokens of Hugging Face in float32."""
+    """Hugging Face's greedy tokens in float32."""
     config = checkpoint.config
     model = hf_model(config, {name: checkpoint.tensor(name) for name in tensor_shapes(config)})
-    texts = []
+    answers = []
     for prompt in prompts:
         whole = list(prompt)
         while len(whole) < len(prompt) + NEW_TOKENS:
@@ -51,8 +51,8 @@ def expected(checkpoint, prompts) -> list[list[int]]:
                 whole.append(int(model(torch.tensor([whole])).logits[0, -1].argmax()))
             if whole[-1] in config.eos_token_ids:
                 break
-        texts.append(whole[len(prompt) :])
-    return texts
+        answers.append(whole[len(prompt) :])
+    return answers
 
 
 @pytest.fixture(scope="module", params=(BF16, PERFORMANCE), ids=lambda recipe: recipe.name)
@@ -76,17 +76,19 @@ def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
     return made
 
 
-def test_all_replicas_together_write_what_hugging_face_writes(replicas, prompts, expected, checkpoint):
+def test_all_replicas_together_give_hugging_faces_text(replicas, prompts, expected, checkpoint):
     generator = Generator(replicas)
-    texts = [[] for _ in prompts]
-    for token in generator.generate(prompts, NEW_TOKENS, stop_ids=set(checkpoint.config.eos_token_ids)):
-        texts[token.user].append(token.id)
+    answers = [[] for _ in prompts]
+    for token in generator.generate(
+        prompts, NEW_TOKENS, stop_ids=set(checkpoint.config.eos_token_ids)
+    ):
+        answers[token.user].append(token.id)
     generator.close()
-    assert texts == expected
+    assert answers == expected
 
 
-def test_all_replicas_are_under_way_before_the_first_is_read(replicas, prompts):
-    """Otherwise a machine of eight replicas would be as slow as one."""
+def test_all_replicas_are_launched_before_the_first_is_read(replicas, prompts):
+    """Otherwise a machine with eight replicas would be as slow as with one."""
     order = []
 
     class Watched(Replica):
@@ -97,20 +99,24 @@ def test_all_replicas_are_under_way_before_the_first_is_read(replicas, prompts):
             order.append("prefill")
             super().prefill(work)
 
-        def launch(self) -> None:
-            order.append("launch")
-            super().launch()
+        def launch_decode(self) -> None:
+            order.append("launch_decode")
+            super().launch_decode()
 
-        def read(self) -> list[int]:
-            order.append("read")
-            return super().read()
+        def read_tokens(self) -> list[int]:
+            order.append("read_tokens")
+            return super().read_tokens()
 
     watched = [Watched(replica) for replica in replicas]
     for _ in Generator(watched).generate(prompts, 1):
         pass
-    assert order == ["prefill"] * len(replicas) + ["read"] * len(replicas), "prompts of a replica take one pass"
+    assert order == ["prefill"] * len(replicas) + ["read_tokens"] * len(replicas), (
+        "prompts of a replica take one prefill batch"
+    )
     order.clear()
     for _ in Generator(watched).generate(prompts, 2):
         pass
     Generator(watched).close()
-    assert order[2 * len(replicas) :] == ["launch"] * len(replicas) + ["read"] * len(replicas)
+    assert order[2 * len(replicas) :] == ["launch_decode"] * len(replicas) + ["read_tokens"] * len(
+        replicas
+    )

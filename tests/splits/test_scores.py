@@ -1,4 +1,4 @@
-"""lm-eval's score of a model is the same however the model is split, and however many replicas share the questions out."""
+"""lm-eval's score of a model is the same on every split, with any number of replicas."""
 
 import json
 
@@ -8,17 +8,20 @@ from lm_eval.tasks import TaskManager
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
-from models.demos.qwen25_7b.evaluation.questions import questions_task, read_questions
-from models.demos.qwen25_7b.evaluation.subject import Subject, replicas_on
+from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
+from models.demos.qwen25_7b.evaluation.tasks import questions_task, read_questions
 from models.demos.qwen25_7b.reference.corpus import make_questions
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
-COUNT, WRONG = 36, 4  # more questions than a replica has rows; some of the answers in the file are false
+COUNT, WRONG = (
+    36,
+    4,
+)  # more questions than a replica has slots, and false answers in the file
 
 
 @pytest.fixture(scope="module")
 def sums(tmp_path_factory):
-    """A file in GSM8K's form of sums that the small checkpoint was taught."""
+    """A file in GSM8K's format, with sums from the small checkpoint's training data."""
     taught = [turn for turn in make_questions()["sums"] if not turn.held_out]
     some = taught[:: len(taught) // COUNT][:COUNT]
     file = tmp_path_factory.mktemp("sums") / "sums.jsonl"
@@ -30,11 +33,11 @@ def sums(tmp_path_factory):
     return file
 
 
-def test_sums_are_scored_alike_on_every_split(replica_devices, queues, sums):
-    subject = Subject.open(None)
+def test_every_split_scores_the_same(replica_devices, queues, sums):
+    evaluated = EvaluatedModel.open(None)
     options = dict(texts=COUNT, max_seq_len=64, queues=queues)
-    with replicas_on(replica_devices, subject.checkpoint, BFP8, **options) as replicas:
-        model = ReplicaLM(replicas, Text(subject.directory, instruct=True))
+    with replicas_on(replica_devices, evaluated.checkpoint, BFP8, **options) as replicas:
+        model = ReplicaLM(replicas, ChatTokenizer(evaluated.directory, instruct=True))
         results = simple_evaluate(
             model,
             tasks=[questions_task(read_questions(sums), instruct=True, new_tokens=16)],
@@ -43,5 +46,9 @@ def test_sums_are_scored_alike_on_every_split(replica_devices, queues, sums):
             bootstrap_iters=0,
         )
     assert results["n-samples"]["questions"]["effective"] == COUNT
-    assert results["results"]["questions"]["exact_match,flexible-extract"] == (COUNT - WRONG) / COUNT
-    assert results["results"]["questions"]["exact_match,strict-match"] == 0, "it never learnt to write the mark"
+    assert (
+        results["results"]["questions"]["exact_match,flexible-extract"] == (COUNT - WRONG) / COUNT
+    )
+    assert results["results"]["questions"]["exact_match,strict-match"] == 0, (
+        "it never learnt to write the mark"
+    )

@@ -1,26 +1,29 @@
-"""On every split, texts written several tokens a step are those of plain steps."""
+"""On every split, speculative decoding gives the tokens of plain steps."""
 
 import pytest
 import torch
 
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16
-from models.demos.qwen25_7b.config.sampling import Sampling
+from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 
 USERS, NEW_TOKENS = 2, 12
-SAMPLINGS = Sampling(), Sampling(1.0, top_p=0.9, seed=1)
+SAMPLINGS = SamplingParams(), SamplingParams(1.0, top_p=0.9, seed=1)
 
 
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
-    """A question that was answered before, and noise that comes again and again."""
-    text = Text(SMALL_CHECKPOINT, instruct=True)
-    question, answer = text.encode("Name the planets."), text.tokenizer.encode("Mercury, Venus, Earth, Mars, Jupiter")
+    """A question with its answer and the question again, and random tokens three times."""
+    tokenizer = ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
+    question, answer = (
+        tokenizer.encode("Name the planets."),
+        tokenizer.hf.encode("Mercury, Venus, Earth, Mars, Jupiter"),
+    )
     noise = torch.randint(0, 1000, (16,), generator=torch.Generator().manual_seed(0)).tolist()
     return [question + answer + question, noise * 3]
 
@@ -29,15 +32,24 @@ def test_several_tokens_a_step(mesh_device, queues, prompts):
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
     options = dict(traced=traces_available(), queues=queues)
     replica = Replica.load(
-        mesh_device, checkpoint, checkpoint.config, BF16, users=USERS, max_seq_len=96, speculate=4, **options
+        mesh_device,
+        checkpoint,
+        checkpoint.config,
+        BF16,
+        users=USERS,
+        max_seq_len=96,
+        speculate=4,
+        **options,
     )
     plain = Generator([Replica(replica.model, replica.caches, users=USERS, **options)])
     expected = written(plain, prompts)
     plain.close()
     generator = Generator([replica])
     assert written(generator, prompts) == expected
-    # each prompt twice: greedy, and with a seed
-    assert generator.tally.tokens == 4 * (NEW_TOKENS - 1) and generator.tally.right >= 10, generator.tally
+    # each prompt runs twice: greedy, and with a seed
+    assert generator.stats.tokens == 4 * (NEW_TOKENS - 1) and generator.stats.accepted >= 10, (
+        generator.stats
+    )
     generator.close()
 
 

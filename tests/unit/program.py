@@ -1,4 +1,4 @@
-"""Little programs behind the door of all our commands, models.common.command.run, for tests to start."""
+"""Small programs for tests, which run through models.common.command.run as all commands do."""
 
 import os
 import subprocess
@@ -21,12 +21,15 @@ run(lambda: status_of(work))
 
 
 def start(body: str, *, before: str = "", **options) -> subprocess.Popen:
-    """A process whose command does `body`, in a process group of its own, as a shell gives it.
+    """Start a process that runs `body` as a command, in its own process group, as a shell does.
 
-    before: what is done before the command runs. options: as Popen's.
+    - before: Code that runs before the command.
+    - options: Options of Popen.
     """
     indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
     source = PROGRAM.format(repository=f"{REPOSITORY}", body=indented, before=before)
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen([sys.executable, "-c", source], **(pipes | {"env": environment} | options))
+    return subprocess.Popen(
+        [sys.executable, "-c", source], **(pipes | {"env": environment} | options)
+    )

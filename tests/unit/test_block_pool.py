@@ -1,4 +1,4 @@
-"""Blocks belong to those who hold them: none twice, none lost, and what is found is what was learnt."""
+"""BlockPool allocates no block twice and loses none. A found prefix holds the registered tokens."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,50 +7,54 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from models.demos.qwen25_7b.serving.block_pool import BlockPool
 
 BLOCKS, BLOCK = 12, 4
-few_tokens = st.lists(st.integers(0, 1), min_size=1, max_size=5 * BLOCK)  # so that texts share beginnings
+few_tokens = st.lists(
+    st.integers(0, 1), min_size=1, max_size=5 * BLOCK
+)  # two token values, so that sequences share prefixes
 
 
-class Texts(RuleBasedStateMachine):
-    """Texts that come, grow, share beginnings and go, beside a record of what was written where."""
+class Sequences(RuleBasedStateMachine):
+    """Sequences are admitted, grow, share prefixes and finish. A record keeps the tokens of each block."""
 
-    held = Bundle("held")  # (tokens, blocks)
+    running = Bundle("running")  # (tokens, blocks)
 
     def __init__(self):
         super().__init__()
         self.pool = BlockPool(BLOCKS, BLOCK)
-        self.written: dict[int, tuple] = {}  # block -> the text up to its end
+        self.written: dict[int, tuple] = {}  # block -> the sequence's tokens up to the block's end
         self.holders: list[list[int]] = []
 
     def write(self, tokens, blocks) -> None:
         for i in range(len(tokens) // BLOCK):
             self.written[blocks[i]] = tuple(tokens[: (i + 1) * BLOCK])
 
-    @rule(target=held, tokens=few_tokens)
-    def come(self, tokens):
-        known = self.pool.find(tokens[:-1])
+    @rule(target=running, tokens=few_tokens)
+    def admit(self, tokens):
+        known = self.pool.lookup_prefix(tokens[:-1])
         for i, block in enumerate(known):
-            assert self.written[block] == tuple(tokens[: (i + 1) * BLOCK]), "it holds something else by now"
-        self.pool.hold(known)
-        own = self.pool.take(-(-len(tokens) // BLOCK) - len(known))
+            assert self.written[block] == tuple(tokens[: (i + 1) * BLOCK]), (
+                "it holds something else by now"
+            )
+        self.pool.reference(known)
+        own = self.pool.allocate(-(-len(tokens) // BLOCK) - len(known))
         if own is None:
-            self.pool.release(known)
+            self.pool.free(known)
             return multiple()
         for block in own:
             self.written.pop(block, None)
         blocks = known + own
         self.write(tokens, blocks)
         self.holders.append(blocks)
-        self.pool.learn(tokens, blocks)
+        self.pool.register_prefix(tokens, blocks)
         return (tokens, blocks)
 
-    @rule(target=held, text=consumes(held), more=few_tokens)
-    def grow(self, text, more):
-        tokens, blocks = text
+    @rule(target=running, sequence=consumes(running), more=few_tokens)
+    def grow(self, sequence, more):
+        tokens, blocks = sequence
         whole = tokens + more
         needed = max(0, -(-len(whole) // BLOCK) - len(blocks))
-        own = self.pool.take(needed)
+        own = self.pool.allocate(needed)
         if own is None:
-            return text
+            return sequence
         for block in own:
             self.written.pop(block, None)
         self.holders.remove(blocks)
@@ -59,40 +63,42 @@ class Texts(RuleBasedStateMachine):
         self.write(whole, blocks)
         return (whole, blocks)
 
-    @rule(text=consumes(held), learnt=st.booleans())
-    def go(self, text, learnt):
-        tokens, blocks = text
-        if learnt:
-            self.pool.learn(tokens, blocks)
-        self.pool.release(blocks)
+    @rule(sequence=consumes(running), register=st.booleans())
+    def finish(self, sequence, register):
+        tokens, blocks = sequence
+        if register:
+            self.pool.register_prefix(tokens, blocks)
+        self.pool.free(blocks)
         self.holders.remove(blocks)
 
     @invariant()
-    def none_is_lost_and_none_is_given_twice(self):
+    def each_block_is_free_or_counted(self):
         counts = [sum(block in blocks for blocks in self.holders) for block in range(BLOCKS)]
-        assert [self.pool.holders(block) for block in range(BLOCKS)] == counts
-        assert self.pool.free == counts.count(0)
+        assert [self.pool.ref_count(block) for block in range(BLOCKS)] == counts
+        assert self.pool.num_free == counts.count(0)
 
 
-TestTexts = Texts.TestCase
-TestTexts.settings = settings(max_examples=200, stateful_step_count=30, deadline=None, derandomize=True)
+TestSequences = Sequences.TestCase
+TestSequences.settings = settings(
+    max_examples=200, stateful_step_count=30, deadline=None, derandomize=True
+)
 
 
-def test_what_was_given_back_first_goes_first_and_beginnings_last():
+def test_blocks_are_reused_oldest_first_and_prefixes_last():
     pool = BlockPool(4, BLOCK)
-    text = list(range(10))
-    blocks = pool.take(3)
-    pool.learn(text, blocks)
-    pool.release(blocks)
-    assert pool.find(text) == blocks[:2]
-    (unused,) = pool.take(1)
+    sequence = list(range(10))
+    blocks = pool.allocate(3)
+    pool.register_prefix(sequence, blocks)
+    pool.free(blocks)
+    assert pool.lookup_prefix(sequence) == blocks[:2]
+    (unused,) = pool.allocate(1)
     assert unused not in blocks
-    assert pool.take(1) == [blocks[2]], "the end of the text goes before its beginning"
-    assert pool.find(text) == blocks[:2]
-    assert pool.take(1) == [blocks[1]] and pool.find(text) == blocks[:1]
+    assert pool.allocate(1) == [blocks[2]], "the end of a sequence is reused before its beginning"
+    assert pool.lookup_prefix(sequence) == blocks[:2]
+    assert pool.allocate(1) == [blocks[1]] and pool.lookup_prefix(sequence) == blocks[:1]
 
 
-def test_no_more_is_given_than_there_is():
+def test_no_more_blocks_are_allocated_than_exist():
     pool = BlockPool(4, BLOCK)
-    assert pool.take(5) is None and pool.free == 4
-    assert sorted(pool.take(4)) == [0, 1, 2, 3] and pool.take(1) is None
+    assert pool.allocate(5) is None and pool.num_free == 4
+    assert sorted(pool.allocate(4)) == [0, 1, 2, 3] and pool.allocate(1) is None

@@ -1,4 +1,4 @@
-"""Checkpoint: reads what transformers writes, and refuses a broken one at open, naming file and tensor."""
+"""Checkpoint reads files of transformers. It refuses damaged files at open, by file and tensor."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def sharded(model, tmp_path):
 
 
 def rewrite_tensor(file: Path, name: str, tensor):
-    """Write a safetensors file again with one tensor replaced, added, or (None) left out."""
+    """Rewrite a safetensors file with one tensor replaced, added, or removed (None)."""
     tensors = load_file(file)
     tensors.pop(name, None)
     save_file(tensors if tensor is None else tensors | {name: tensor}, file)
@@ -78,7 +78,7 @@ def assert_holds(opened: Checkpoint, model):
     assert opened.config == QwenConfig.from_dict(model.config.to_dict())
 
 
-# What is read
+# Checkpoints that are read
 
 
 def test_a_single_file_is_read(single, model):
@@ -101,7 +101,7 @@ def test_a_hub_cache_of_links_is_read(sharded, model, tmp_path):
 
 
 def test_tied_embeddings_serve_as_the_lm_head(tmp_path):
-    """With and without a stored LM head, which transformers ignores too."""
+    """With and without a stored LM head, which transformers ignores as well."""
     model = hf_model(tie_word_embeddings=True)
     model.save_pretrained(tmp_path)
     assert_holds(Checkpoint.open(tmp_path), model)
@@ -110,7 +110,9 @@ def test_tied_embeddings_serve_as_the_lm_head(tmp_path):
 
 
 def test_stored_rotary_frequencies_are_ignored(single, model):
-    rewrite_tensor(single / "model.safetensors", "model.layers.0.self_attn.rotary_emb.inv_freq", torch.zeros(4))
+    rewrite_tensor(
+        single / "model.safetensors", "model.layers.0.self_attn.rotary_emb.inv_freq", torch.zeros(4)
+    )
     assert_holds(Checkpoint.open(single), model)
 
 
@@ -120,11 +122,13 @@ def test_a_dtype_is_kept_as_stored(single, dtype):
     assert Checkpoint.open(single).tensor(K_BIAS).dtype == dtype
 
 
-def test_a_hub_id_is_fetched(single, model, monkeypatch):
-    asked = []
-    monkeypatch.setattr(checkpoint, "snapshot_download", lambda id, **_: asked.append(id) or str(single))
+def test_a_hub_id_is_downloaded(single, model, monkeypatch):
+    requested = []
+    monkeypatch.setattr(
+        checkpoint, "snapshot_download", lambda id, **_: requested.append(id) or str(single)
+    )
     assert_holds(Checkpoint.open("Qwen/Qwen2.5-7B-Instruct"), model)
-    assert asked == ["Qwen/Qwen2.5-7B-Instruct"]
+    assert requested == ["Qwen/Qwen2.5-7B-Instruct"]
 
 
 def peak_resident_mb() -> float:
@@ -133,7 +137,7 @@ def peak_resident_mb() -> float:
 
 
 def test_the_7b_opens_without_reading_its_15_gb(tmp_path):
-    """Shapes of the real model in a file that is one hole: reading its data would need 15 GB of memory."""
+    """The file has the real model's shapes and is one hole. Reading its data would take 15 GB."""
     header, end = {}, 0
     for name, shape in checkpoint.tensor_shapes(QWEN25_7B).items():
         size = 2 * torch.Size(shape).numel()
@@ -150,7 +154,8 @@ def test_the_7b_opens_without_reading_its_15_gb(tmp_path):
     before = peak_resident_mb()
     opened = Checkpoint.open(tmp_path)
     assert peak_resident_mb() - before < 50
-    assert opened.tensor("model.layers.27.mlp.down_proj.weight").shape == (3584, 18944)  # 136 MB, mapped
+    down = opened.tensor("model.layers.27.mlp.down_proj.weight")  # 136 MB, mapped
+    assert down.shape == (3584, 18944)
     assert opened.tensor("model.layers.27.self_attn.k_proj.bias").shape == (512,)
     assert peak_resident_mb() - before < 50 + 136
 
@@ -161,23 +166,25 @@ def test_a_tensor_is_read_anew_and_not_kept(sharded):
     assert held() is None
 
 
-# What is refused
+# Checkpoints that are refused
 
 
-def test_a_name_that_is_neither_here_nor_on_the_hub(monkeypatch, tmp_path):
+def test_a_model_that_is_neither_local_nor_on_the_hub(monkeypatch, tmp_path):
     message = refusal(tmp_path / "absent")  # not even a hub id
-    assert f"{tmp_path / 'absent'}: neither a directory" in message and "HFValidationError" in message
+    assert (
+        f"{tmp_path / 'absent'}: neither a directory" in message and "HFValidationError" in message
+    )
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert "Qwen/None: neither a directory" in refusal("Qwen/None")
 
 
 def test_a_directory_whose_name_is_not_utf_8(single):
-    """safetensors cannot open its files, and says that they are damaged."""
+    """safetensors cannot open the files, and reports them as damaged."""
     assert "is not UTF-8" in refusal(single.rename(os.fsdecode(os.fsencode(single) + b"\xff")))
 
 
 def test_a_header_longer_than_any(single):
-    """A gigabyte that happens to begin with a small number is not read to look for a header."""
+    """A large file that begins with a small number is not read in search of a header."""
     file = single / "model.safetensors"
     file.write_bytes(struct.pack("<Q", 1 << 30))
     os.truncate(file, 2 << 30)
@@ -186,19 +193,36 @@ def test_a_header_longer_than_any(single):
     assert peak_resident_mb() - before < 50
 
 
-def test_no_config(single):
-    (single / "config.json").unlink()
-    assert "config.json: not found" in refusal(single)
+WEIGHTS = "model.safetensors"
+UNREAD = "model.layers.0.self_attn.o_proj.bias"  # it would be a part of the model without effect
+DAMAGE = {  # what is done to a checkpoint of one file, and what the error names
+    "no config": (lambda d: (d / "config.json").unlink(), ["config.json: not found"]),
+    "no weights": (lambda d: (d / WEIGHTS).unlink(), ["{}", WEIGHTS]),
+    "pickled weights only": (
+        lambda d: (d / WEIGHTS).rename(d / "pytorch_model.bin"), ["pytorch_model.bin", "save_pretrained"]
+    ),
+    "missing tensor": (lambda d: rewrite_tensor(d / WEIGHTS, K_BIAS, None), [f"{{}}: {K_BIAS} missing"]),
+    "untied, without LM head": (
+        lambda d: rewrite_tensor(d / WEIGHTS, "lm_head.weight", None), ["lm_head.weight missing"]
+    ),
+    "surplus tensor": (
+        lambda d: rewrite_tensor(d / WEIGHTS, UNREAD, torch.zeros(32)), [f"{WEIGHTS}: {UNREAD} unknown"]
+    ),
+}  # fmt: skip
 
 
-def test_no_weights(single):
-    (single / "model.safetensors").unlink()
-    assert "model.safetensors" in refusal(single) and str(single) in refusal(single)
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_checkpoint_of_one_file(single, what):
+    damage, named = DAMAGE[what]
+    damage(single)
+    message = refusal(single)
+    assert all(name.format(single) in message for name in named), message
 
 
-def test_pickled_weights_only(single):
-    (single / "model.safetensors").rename(single / "pytorch_model.bin")
-    assert "pytorch_model.bin" in refusal(single) and "save_pretrained" in refusal(single)
+def test_bytes_that_no_tensor_covers(single):
+    file = single / WEIGHTS
+    file.write_bytes(file.read_bytes() + b"tail")
+    assert f"{file}: damaged, {file.stat().st_size} bytes" in refusal(single)
 
 
 def test_a_missing_shard(sharded):
@@ -207,7 +231,7 @@ def test_a_missing_shard(sharded):
     assert f"{shard}: missing" in refusal(sharded)
 
 
-def test_a_link_to_a_blob_that_is_gone(sharded, tmp_path):
+def test_a_link_to_a_missing_blob(sharded, tmp_path):
     shard = shard_of(sharded, K_BIAS)
     shard.unlink()
     shard.symlink_to(tmp_path / "blobs" / "gone")
@@ -215,22 +239,32 @@ def test_a_link_to_a_blob_that_is_gone(sharded, tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 1000])
-def test_a_shard_that_broke_off_in_its_data(sharded, cut):
+def test_a_file_truncated_in_its_data(sharded, cut):
     shard = shard_of(sharded, K_BIAS)
     whole = shard.stat().st_size
     os.truncate(shard, whole - cut)
-    assert f"{shard}: truncated, {whole - cut} bytes where its header claims {whole}" in refusal(sharded)
+    assert f"{shard}: truncated, {whole - cut} bytes where its header claims {whole}" in refusal(
+        sharded
+    )
 
 
 @pytest.mark.parametrize("length", [0, 5, 8, 100])
-def test_a_shard_that_broke_off_in_its_header(sharded, length):
+def test_a_file_truncated_in_its_header(sharded, length):
     shard = shard_of(sharded, K_BIAS)
     os.truncate(shard, length)
     assert f"{shard}: truncated, {length} bytes" in refusal(sharded)
 
 
 @pytest.mark.parametrize(
-    "header", [b"", b"no json", b"[1]", b'{"a": 1}', b'{"a": {"data_offsets": []}}', b'{"a": {"data_offsets": [0, 0]}}']
+    "header",
+    [
+        b"",
+        b"no json",
+        b"[1]",
+        b'{"a": 1}',
+        b'{"a": {"data_offsets": []}}',
+        b'{"a": {"data_offsets": [0, 0]}}',
+    ],
 )
 def test_a_file_that_is_not_safetensors(single, header):
     file = single / "model.safetensors"
@@ -238,16 +272,16 @@ def test_a_file_that_is_not_safetensors(single, header):
     assert str(file) in refusal(single) and "download" in refusal(single)
 
 
-def test_bytes_that_no_tensor_covers(single):
-    file = single / "model.safetensors"
-    file.write_bytes(file.read_bytes() + b"tail")
-    assert f"{file}: damaged, {file.stat().st_size} bytes" in refusal(single)
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "../single/model.safetensors", "a/../../b.safetensors"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../single/model.safetensors", "a/../../b.safetensors"]
+)
 def test_an_index_that_leads_outside(sharded, path):
     edit_index(sharded, **{K_BIAS: path})
-    assert repr(path) in refusal(sharded) and "outside" in refusal(sharded) and INDEX in refusal(sharded)
+    assert (
+        repr(path) in refusal(sharded)
+        and "outside" in refusal(sharded)
+        and INDEX in refusal(sharded)
+    )
 
 
 def test_an_index_that_puts_a_tensor_into_the_wrong_file(sharded):
@@ -262,35 +296,31 @@ def test_a_tensor_in_two_files(sharded):
     other = next(file for file in sorted(sharded.glob("*.safetensors")) if file != right)
     rewrite_tensor(other, K_BIAS, torch.zeros(16).bfloat16())
     message = refusal(sharded)
-    assert message.startswith(f"{K_BIAS}: in both ") and right.name in message and other.name in message
+    assert (
+        message.startswith(f"{K_BIAS}: in both ")
+        and right.name in message
+        and other.name in message
+    )
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": []}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": []}']
+)
 def test_an_index_that_is_no_index(sharded, content):
     (sharded / INDEX).write_text(content)
     assert str(sharded / INDEX) in refusal(sharded)
 
 
-def test_a_missing_tensor(single):
-    rewrite_tensor(single / "model.safetensors", K_BIAS, None)
-    assert f"{single}: {K_BIAS} missing" in refusal(single)
-
-
-def test_an_untied_checkpoint_without_lm_head(single):
-    rewrite_tensor(single / "model.safetensors", "lm_head.weight", None)
-    assert "lm_head.weight missing" in refusal(single)
-
-
-def test_a_surplus_tensor(single):
-    """Left unread, it would be a part of the model that silently does nothing."""
-    rewrite_tensor(single / "model.safetensors", "model.layers.0.self_attn.o_proj.bias", torch.zeros(32))
-    assert "model.safetensors: model.layers.0.self_attn.o_proj.bias unknown" in refusal(single)
-
-
 def test_more_layers_than_the_config_says(single):
     config = json.loads((single / "config.json").read_text())
-    (single / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1, "layer_types": None}))
-    assert "model.layers.1." in refusal(single) and "(and 11 more)" in refusal(single) and "1 layers" in refusal(single)
+    (single / "config.json").write_text(
+        json.dumps(config | {"num_hidden_layers": 1, "layer_types": None})
+    )
+    assert (
+        "model.layers.1." in refusal(single)
+        and "(and 11 more)" in refusal(single)
+        and "1 layers" in refusal(single)
+    )
 
 
 def test_a_wrong_shape(sharded):
@@ -299,8 +329,22 @@ def test_a_wrong_shape(sharded):
     assert f"{shard}: {K_BIAS} must be [16] by config.json, got [32]" in refusal(sharded)
 
 
-@pytest.mark.parametrize("dtype, name", [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.float64, "F64")])
+@pytest.mark.parametrize(
+    "dtype, name", [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.float64, "F64")]
+)
 def test_a_wrong_dtype(single, dtype, name):
     rewrite_tensor(single / "model.safetensors", K_BIAS, torch.zeros(16).to(dtype))
     message = refusal(single)
-    assert f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message and "unquantized" in message
+    assert (
+        f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message
+        and "unquantized" in message
+    )
+
+
+@pytest.mark.parametrize("make, error", [(os.mkfifo, "is a FIFO"), (os.mkdir, "is a directory")])
+def test_a_special_file_is_called_what_it_is(sharded, single, make, error):
+    shard = shard_of(sharded, K_BIAS)
+    for directory, file in ((sharded, shard), (single, single / "model.safetensors")):
+        file.unlink()
+        make(file)
+        assert f"{file}: {error}" in refusal(directory)

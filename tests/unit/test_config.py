@@ -1,4 +1,4 @@
-"""QwenConfig: reads what transformers writes, and refuses what this port does not compute."""
+"""QwenConfig reads configs of transformers, and refuses features that this port lacks."""
 
 import dataclasses
 import json
@@ -38,19 +38,21 @@ INSTRUCT = {
 
 
 def test_the_published_7b_config_is_the_constant():
-    """sliding_window is set in the published file but unused, which must not be refused."""
+    """The published file sets sliding_window and does not use it. It must not be refused."""
     assert QwenConfig.from_dict(INSTRUCT) == QWEN25_7B
     assert QWEN25_7B.head_dim == 128
 
 
 def test_a_config_written_by_transformers_4_is_read(tmp_path):
-    published = {k: v for k, v in INSTRUCT.items() if k not in ("architectures", "transformers_version")}
+    published = {
+        k: v for k, v in INSTRUCT.items() if k not in ("architectures", "transformers_version")
+    }
     Qwen2Config(**published).save_pretrained(tmp_path)
     assert QwenConfig.from_json(tmp_path / "config.json") == QWEN25_7B
 
 
 def test_a_config_written_by_transformers_5_is_read():
-    """5.x moves rope_theta into rope_parameters, names every layer's type and drops sliding_window."""
+    """5.x moves rope_theta into rope_parameters, names each layer's type, drops sliding_window."""
     fields = {k: v for k, v in INSTRUCT.items() if k not in ("rope_theta", "torch_dtype")}
     fields |= {
         "dtype": "bfloat16",
@@ -79,12 +81,23 @@ def test_a_config_cannot_be_changed_after_its_checks():
         QWEN25_7B.hidden_size = 1
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+YARN_NUMBERS = {
+    "factor": "factor",
+    "original_max_position_embeddings": "original_context",
+    "attention_factor": "attention_factor",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+}
 REFUSED = [
     ({"model_type": "llama"}, ["model_type", "'qwen2'", "'llama'"]),
     ({"model_type": None}, ["model_type", "None"]),
     ({"hidden_act": "gelu"}, ["hidden_act", "'silu'", "'gelu'"]),
     ({"use_sliding_window": True}, ["use_sliding_window", "True"]),
-    ({"layer_types": ["full_attention", "sliding_attention"]}, ["layer_types", "layer 1", "sliding_attention"]),
+    (
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        ["layer_types", "layer 1", "sliding_attention"],
+    ),
     ({"layer_types": "full_attention"}, ["layer_types", "list"]),
     ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, ["rope_type", "linear", "yarn"]),
     ({"rope_scaling": {"type": "llama3", "factor": 4.0}}, ["rope_type", "llama3"]),
@@ -95,7 +108,10 @@ REFUSED = [
     ({"rope_scaling": [4.0]}, ["rope_scaling", "[4.0]"]),
     ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e6}}, ["rope_type", "dynamic"]),
     ({"rope_parameters": {"rope_type": "default"}}, ["rope_theta missing"]),
-    ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, ["rope_theta", "1000000.0", "10000.0"]),
+    (
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+        ["rope_theta", "1000000.0", "10000.0"],
+    ),
     ({"rope_parameters": 1e6}, ["rope_parameters", "1000000.0"]),
     ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "unquantized"]),
     ({"rope_theta": None}, ["rope_theta missing"]),
@@ -115,25 +131,40 @@ REFUSED = [
     ({"hidden_size": 3585}, ["hidden_size", "3585 and 28"]),
     ({"head_dim": 127}, ["head_dim", "even", "127"]),
     ({"head_dim": 0}, ["head_dim", "got 0"]),
+    ({"rope_theta": 1}, ["rope_theta", "above 1", "got 1"]),
+    ({"rope_theta": 10**400}, ["rope_theta", "at most 1e+12"]),
+    ({"rms_norm_eps": 10**400}, ["rms_norm_eps", "at most 1"]),
+    *(
+        ({"rope_scaling": YARN | {name: value}}, [f"YaRN's {named}", "must be a number in"])
+        for name, named in YARN_NUMBERS.items()
+        for value in (10**400, -1, "4.0", True, float("nan"))
+    ),
+    ({"rope_scaling": YARN | {"mscale": "1", "mscale_all_dim": 1}}, ["YaRN's mscale", "'1'"]),
+    ({"rope_scaling": YARN | {"truncate": "no"}}, ["YaRN's truncate", "'no'"]),
+    ({"rope_scaling": YARN | {"factor": 1e9}}, ["YaRN's factor times its original context"]),
 ]
 
 
-@pytest.mark.parametrize("change, said", REFUSED, ids=[str(change) for change, _ in REFUSED])
-def test_what_this_port_does_not_compute_is_refused_in_one_line(change, said):
+@pytest.mark.parametrize("change, named", REFUSED, ids=[str(change) for change, _ in REFUSED])
+def test_an_unsupported_config_is_refused_in_one_line(change, named):
     with pytest.raises(ConfigError) as caught:
         QwenConfig.from_dict({**INSTRUCT, **change}, source="here/config.json")
     message = str(caught.value)
     assert message.startswith("here/config.json: ") and "\n" not in message
-    assert [words for words in said if words not in message] == []
+    assert [words for words in named if words not in message] == []
 
 
-@pytest.mark.parametrize("name", ["vocab_size", "num_key_value_heads", "rms_norm_eps", "rope_theta"])
+@pytest.mark.parametrize(
+    "name", ["vocab_size", "num_key_value_heads", "rms_norm_eps", "rope_theta"]
+)
 def test_an_absent_field_is_named(name):
     with pytest.raises(ConfigError, match=f"{name} missing"):
         QwenConfig.from_dict({k: v for k, v in INSTRUCT.items() if k != name})
 
 
-@pytest.mark.parametrize("content", [b"{'hidden_size': 1}", b"", b'{"hidden_size": 3584', b"\xff\xfe{}"])
+@pytest.mark.parametrize(
+    "content", [b"{'hidden_size': 1}", b"", b'{"hidden_size": 3584', b"\xff\xfe{}"]
+)
 def test_a_file_that_is_not_json_is_named(tmp_path, content):
     path = tmp_path / "config.json"
     path.write_bytes(content)

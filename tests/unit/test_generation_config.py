@@ -1,4 +1,4 @@
-"""A checkpoint's own sampling: what Hugging Face's generate makes of generation_config.json."""
+"""A checkpoint's generation_config.json gives the sampling of Hugging Face's generate."""
 
 import json
 
@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import Sampling, Seen
-from models.demos.qwen25_7b.serving.generation_config import default_sampling, not_done
-from models.demos.qwen25_7b.serving.sampling import choose
+from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
+from models.demos.qwen25_7b.serving.generation_config import default_sampling, unsupported_fields
+from models.demos.qwen25_7b.serving.sampling import sample
 
-QWEN25_7B_INSTRUCT = dict(do_sample=True, repetition_penalty=1.05, temperature=0.7, top_p=0.8, top_k=20)
+QWEN25_7B_INSTRUCT = dict(
+    do_sample=True, repetition_penalty=1.05, temperature=0.7, top_p=0.8, top_k=20
+)
 DRAWS, VOCABULARY = 800, 60
 
 
@@ -19,16 +21,26 @@ def written(place, **fields):
     return place
 
 
-def of_hugging_face(fields: dict, logits: torch.Tensor, seen: Seen) -> torch.Tensor:
-    """[vocabulary] probabilities with which generate would choose."""
+def of_hugging_face(fields: dict, logits: torch.Tensor, seen: TokenCounts) -> torch.Tensor:
+    """Return the probabilities [vocabulary] of generate's next token."""
     from transformers import GenerationConfig, LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM
 
-    tiny = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1)
+    tiny = dict(
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+    )
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, **tiny))
     config = GenerationConfig(**fields)
     processors = model._get_logits_processor(config, logits_processor=LogitsProcessorList())
     scores = processors(torch.tensor([[*seen.prompt, *seen.answer]]), logits[None].clone())[0]
-    return scores.softmax(-1) if config.do_sample else torch.nn.functional.one_hot(scores.argmax(), VOCABULARY).float()
+    return (
+        scores.softmax(-1)
+        if config.do_sample
+        else torch.nn.functional.one_hot(scores.argmax(), VOCABULARY).float()
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,29 +55,35 @@ def of_hugging_face(fields: dict, logits: torch.Tensor, seen: Seen) -> torch.Ten
     ],
     ids=str,
 )
-def test_tokens_are_as_likely_as_with_hugging_face(tmp_path, fields):
+def test_token_probabilities_equal_hugging_faces(tmp_path, fields):
     logits = 2 * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(0))
-    likeliest = logits.argsort(descending=True).tolist()
-    seen = Seen(prompt=likeliest[:1] + likeliest[-3:], answer=likeliest[2:4])
+    ranked = logits.argsort(descending=True).tolist()
+    seen = TokenCounts(prompt=ranked[:1] + ranked[-3:], answer=ranked[2:4])
     sampling = default_sampling(written(tmp_path, **fields))
     expected = of_hugging_face(fields, logits, seen)
-    drawn = torch.zeros(VOCABULARY)
+    counts = torch.zeros(VOCABULARY)
     for position in range(DRAWS if not sampling.greedy else 1):
-        drawn[choose(logits, sampling, 7, position, seen)] += 1
-    assert not drawn[expected == 0].any(), "a token that generate would never take"
-    assert (drawn / drawn.sum() - expected).abs().max() < 0.05  # 2.7 deviations of the likeliest a coin could be
+        counts[sample(logits, sampling, 7, position, seen)] += 1
+    assert not counts[expected == 0].any(), "a token that generate would never sample"
+    assert (
+        counts / counts.sum() - expected
+    ).abs().max() < 0.05  # 2.7 standard deviations at probability 0.5
 
 
 def test_a_checkpoint_without_the_file_is_greedy(tmp_path):
-    assert default_sampling(tmp_path) == Sampling(top_k=50)
+    assert default_sampling(tmp_path) == SamplingParams(top_k=50)
 
 
-def test_what_is_not_done_is_named(tmp_path):
-    place = written(tmp_path, do_sample=True, min_p=0.1, typical_p=1.0, no_repeat_ngram_size=3, num_beams=1)
-    assert not_done(place) == ["min_p", "no_repeat_ngram_size"]
+def test_unsupported_fields_are_named(tmp_path):
+    place = written(
+        tmp_path, do_sample=True, min_p=0.1, typical_p=1.0, no_repeat_ngram_size=3, num_beams=1
+    )
+    assert unsupported_fields(place) == ["min_p", "no_repeat_ngram_size"]
 
 
-@pytest.mark.parametrize("name, value", [("temperature", "hot"), ("top_k", 2.5), ("top_p", True), ("top_p", 0)])
-def test_a_value_that_is_none_is_named(tmp_path, name, value):
+@pytest.mark.parametrize(
+    "name, value", [("temperature", "hot"), ("top_k", 2.5), ("top_p", True), ("top_p", 0)]
+)
+def test_an_invalid_value_is_named(tmp_path, name, value):
     with pytest.raises(UserError, match=f"generation_config.json: {name} must be .*{value}"):
         default_sampling(written(tmp_path, do_sample=True, **{name: value}))

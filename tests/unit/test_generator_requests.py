@@ -1,4 +1,7 @@
-"""A request that the model cannot serve is refused before anything is loaded, naming the prompt and the limit."""
+"""A request that the model cannot serve is refused before loading.
+
+The error names the prompt and the limit.
+"""
 
 import pytest
 
@@ -18,7 +21,7 @@ def test_a_request_that_just_fits():
 
 
 def test_no_prompts():
-    assert "there must be a prompt" in refusal([], 1, 128)
+    assert "prompts must hold at least one prompt" in refusal([], 1, 128)
 
 
 def test_an_empty_prompt_is_named():
@@ -31,5 +34,5 @@ def test_prompt_and_new_tokens_beyond_the_context():
 
 
 @pytest.mark.parametrize("new_tokens", [0, -5])
-def test_nothing_to_generate(new_tokens):
+def test_zero_new_tokens_are_refused(new_tokens):
     assert f"{new_tokens}" in refusal([[7]], new_tokens, 128)

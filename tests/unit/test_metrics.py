@@ -1,11 +1,11 @@
-"""The metric that every accuracy test rests on refuses whatever is not the reference."""
+"""The metric of every accuracy test refuses results that differ from the reference."""
 
 import math
 
 import pytest
 import torch
 
-from models.common.metrics import assert_close, assert_equal, closeness
+from models.common.metrics import assert_close, assert_equal, compare
 
 REFERENCE = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
 
@@ -26,18 +26,22 @@ def test_the_reference_itself_is_close():
     assert found.pcc == pytest.approx(1) and found.relative_error == 0
 
 
-def test_closeness_is_pearson_and_relative_euclid():
+def test_comparison_is_pearson_and_relative_norm():
     actual = noisy(0.3)
-    found = closeness(actual, REFERENCE)
+    found = compare(actual, REFERENCE)
     both = torch.stack([actual.flatten(), REFERENCE.flatten()]).double()
     assert found.pcc == pytest.approx(float(torch.corrcoef(both)[0, 1]))
-    assert found.relative_error == pytest.approx(float((actual - REFERENCE).norm() / REFERENCE.norm()), rel=1e-5)
+    assert found.relative_error == pytest.approx(
+        float((actual - REFERENCE).norm() / REFERENCE.norm()), rel=1e-5
+    )
 
 
-@pytest.mark.parametrize("noise, passes", [(0.01, True), (0.04, True), (0.05, False), (0.5, False)])
-def test_a_pcc_sets_how_much_noise_passes(noise, passes):
+@pytest.mark.parametrize(
+    "noise, accepted", [(0.01, True), (0.04, True), (0.05, False), (0.5, False)]
+)
+def test_a_pcc_sets_how_much_noise_passes(noise, accepted):
     """0.999 stands for a relative error of sqrt(1 - 0.999^2) = 4.5 %."""
-    if passes:
+    if accepted:
         assert_close(noisy(noise), REFERENCE, pcc=0.999)
     else:
         with pytest.raises(AssertionError):
@@ -66,7 +70,7 @@ def test_a_pcc_sets_how_much_noise_passes(noise, passes):
     ids="one-nan one-inf one-huge all-nan zeros constant double nine-tenths offset negated reversed transposed flat "
     "extra-dim broadcastable".split(),
 )
-def test_what_is_not_the_reference_is_refused(wrong):
+def test_results_other_than_the_reference_are_refused(wrong):
     with pytest.raises(AssertionError):
         assert_close(wrong, REFERENCE, pcc=0.999)
     with pytest.raises(AssertionError):
@@ -75,7 +79,7 @@ def test_what_is_not_the_reference_is_refused(wrong):
 
 @pytest.mark.parametrize("reference", [with_one(math.nan), with_one(math.inf)])
 def test_a_reference_that_is_not_finite_is_refused(reference):
-    """Even against itself: a NaN on both sides is two defects, not a match."""
+    """It is refused even against itself. NaN on both sides is two defects, not a match."""
     with pytest.raises(AssertionError):
         assert_close(reference.clone(), reference, pcc=0.999)
     with pytest.raises(AssertionError):
@@ -83,14 +87,14 @@ def test_a_reference_that_is_not_finite_is_refused(reference):
 
 
 def test_a_constant_is_refused_even_where_the_reference_is_one():
-    """Nothing is learnt from it: such a test feeds the wrong data."""
+    """A test with a constant reference has the wrong data."""
     with pytest.raises(AssertionError):
         assert_close(torch.ones(8), torch.ones(8), pcc=0.999)
 
 
 def test_an_offset_that_correlation_forgives_is_refused():
     big = REFERENCE + 1000
-    assert closeness(big + 100, big).pcc > 0.999
+    assert compare(big + 100, big).pcc > 0.999
     with pytest.raises(AssertionError):
         assert_close(big + 100, big, pcc=0.999)
 

@@ -1,4 +1,4 @@
-"""Other folders on PYTHONPATH have a package `models` too (a tt-metal checkout, say): ours and theirs are both importable."""
+"""Another `models` package on PYTHONPATH, such as tt-metal's, stays importable beside this one."""
 
 import os
 import subprocess
@@ -17,8 +17,13 @@ IMPORT_BOTH = (
 
 @pytest.fixture
 def theirs(tmp_path):
-    """A package of another project, without __init__.py files, as tt-metal's is."""
-    for file in ("theirs.py", "common/theirs_too.py", "common/errors.py", "demos/theirs_as_well.py"):
+    """A `models` package of another project, without __init__.py files, as in tt-metal."""
+    for file in (
+        "theirs.py",
+        "common/theirs_too.py",
+        "common/errors.py",
+        "demos/theirs_as_well.py",
+    ):
         path = tmp_path / "other/models" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
@@ -26,9 +31,18 @@ def theirs(tmp_path):
 
 
 def python(*arguments: str, path: list[Path], cwd: Path) -> subprocess.CompletedProcess:
-    environment = {"PATH": os.environ["PATH"], "HOME": f"{cwd}", "PYTHONPATH": os.pathsep.join(map(str, path))}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": f"{cwd}",
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+    }
     return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
@@ -40,18 +54,20 @@ def test_both_are_importable(theirs, tmp_path, first):
 
 
 @pytest.mark.parametrize("regular", [False, True], ids=["without __init__.py", "with __init__.py"])
-def test_the_demo_finds_its_own(theirs, tmp_path, regular):
-    """Whatever theirs is: a script puts its own repository first."""
+def test_the_demo_imports_its_own_package(theirs, tmp_path, regular):
+    """A script puts its own repository first, whatever the other package is."""
     for package in ("models", "models/common", "models/demos") if regular else ():
         (theirs / package / "__init__.py").write_text("")
     done = python(f"{DEMO}", "--help", path=[theirs], cwd=tmp_path)
     assert done.returncode == 0 and "--mesh" in done.stdout, done.stderr
 
 
-def test_a_module_of_ours_finds_its_own_beside_a_regular_package(theirs, tmp_path):
+def test_a_module_imports_this_project_beside_another_models_package(theirs, tmp_path):
     for package in ("models", "models/common", "models/demos"):
         (theirs / package / "__init__.py").write_text("")
-    done = python("-m", "models.demos.qwen25_7b.perf", "--help", path=[REPOSITORY, theirs], cwd=tmp_path)
+    done = python(
+        "-m", "models.demos.qwen25_7b.perf", "--help", path=[REPOSITORY, theirs], cwd=tmp_path
+    )
     assert done.returncode == 0 and "splits" in done.stdout, done.stderr
     done = python("-c", IMPORT_BOTH, path=[REPOSITORY, theirs], cwd=tmp_path)
     assert done.returncode == 0, done.stderr

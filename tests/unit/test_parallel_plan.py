@@ -1,4 +1,4 @@
-"""ParallelPlan: every head, MLP column and token is on a chip, and every chip runs the same program."""
+"""ParallelPlan puts every head, MLP column and token on a chip. All chips run one program."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def with_heads(heads: int, kv_heads: int):
     ],
 )
 def test_the_7b_splits_as_the_design_says(tp, q_heads, kv_heads, mlp, vocab, qkv_width):
-    """Sizes that kernels were measured with; only the eighth heads of tp 8 are padding."""
+    """The kernels were measured with these sizes. Only the eighth heads of tp 8 are padding."""
     plan = ParallelPlan.make(QWEN25_7B, tp)
     assert (plan.q_heads, plan.kv_heads, plan.mlp, plan.vocab) == (q_heads, kv_heads, mlp, vocab)
     assert plan.qkv_width(128) == qkv_width
@@ -34,7 +34,7 @@ def test_the_7b_splits_as_the_design_says(tp, q_heads, kv_heads, mlp, vocab, qkv
 
 
 def test_eight_chips_share_four_kv_heads():
-    """Chips 2k and 2k+1 both hold KV head k; its seven queries go 4 + 3 and a zero head fills up."""
+    """Chips 2k and 2k+1 both hold KV head k. Its query heads split 4 + 3, plus a zero head."""
     plan = ParallelPlan.make(QWEN25_7B, 8)
     assert plan.kv_head_of == ((0,), (0,), (1,), (1,), (2,), (2,), (3,), (3,))
     assert plan.q_head_of[:3] == ((0, 1, 2, 3), (4, 5, 6, None), (7, 8, 9, 10))
@@ -49,7 +49,7 @@ def test_two_chips_take_contiguous_blocks():
 
 @settings(deadline=None)
 @given(tp=st.sampled_from(TPS), kv_heads=st.sampled_from((1, 2, 4, 8, 16)), group=st.integers(1, 9))
-def test_every_query_is_once_on_a_chip_that_holds_its_kv_head(tp, kv_heads, group):
+def test_every_query_head_is_once_on_a_chip_with_its_kv_head(tp, kv_heads, group):
     plan = ParallelPlan.make(with_heads(kv_heads * group, kv_heads), tp)
     placed = []
     for queries, kvs in zip(plan.q_head_of, plan.kv_head_of, strict=True):
@@ -63,7 +63,7 @@ def test_every_query_is_once_on_a_chip_that_holds_its_kv_head(tp, kv_heads, grou
 
 @settings(deadline=None)
 @given(tp=st.sampled_from(TPS), columns=st.integers(1, 40_000))
-def test_columns_are_whole_tiles_and_no_chip_has_a_tile_too_many(tp, columns):
+def test_columns_are_whole_tiles_without_a_superfluous_tile(tp, columns):
     plan = ParallelPlan.make(replace(QWEN25_7B, intermediate_size=columns), tp)
     assert plan.mlp % TILE == 0
     assert tp * plan.mlp >= columns > tp * (plan.mlp - TILE)
@@ -75,7 +75,7 @@ def test_an_mlp_of_37_tiles_is_padded():
 
 
 def test_a_vocabulary_that_is_no_multiple_of_a_tile_is_padded():
-    """The 3B's 151936 = 4748 tiles: 593.5 a chip at tp 8."""
+    """The 3B's 151936 tokens are 4748 tiles: 593.5 a chip at tp 8."""
     config = replace(QWEN25_7B, vocab_size=151936, bos_token_id=None, eos_token_ids=())
     assert [ParallelPlan.make(config, tp).vocab for tp in TPS] == [151936, 75968, 37984, 19008]
 
@@ -86,8 +86,10 @@ def test_a_number_of_chips_that_no_machine_has_is_refused(tp):
         ParallelPlan.make(QWEN25_7B, tp)
 
 
-def test_kv_heads_that_do_not_go_over_the_chips_are_refused():
-    with pytest.raises(UserError, match="^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"):
+def test_kv_heads_that_the_chips_cannot_share_are_refused():
+    with pytest.raises(
+        UserError, match="^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"
+    ):
         ParallelPlan.make(with_heads(12, 6), 4)
 
 

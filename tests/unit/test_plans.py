@@ -1,33 +1,50 @@
-"""Plans of cores, matmuls and cache pages hold for every split of the 7B and of the small checkpoint."""
+"""Plans of cores, matmuls and cache blocks hold for every split of the 7B and small checkpoint."""
 
 from dataclasses import dataclass, replace
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, PERFORMANCE, QWEN25_7B, ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.config import (
+    BF16,
+    BFP8,
+    MAX_USERS,
+    PERFORMANCE,
+    QWEN25_7B,
+    ParallelPlan,
+    QwenConfig,
+)
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
     attention_table,
     blocks_for,
-    continued_width,
+    chunked_table_width,
     equal_shares,
     fill_table,
     table_width,
 )
-from models.demos.qwen25_7b.plans.decode_matmul import (
-    DECODE_L1,
+from models.demos.qwen25_7b.plans.decode_plan import (
     DRAM_BANKS,
-    TILE_BYTES,
+    DecodePlan,
+    GateUpLayout,
+    HALF_CORES,
+    MATMUL_L1,
+    MAX_LM_HEAD_SHARD,
     decode_l1_bytes,
-    plan_decode,
+    lm_head_shard_tiles,
+    plan_decode_matmul,
 )
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.gate_up_plan import HALF_CORES, GateUpPlan
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, divisors, padded_rows, residual_grid
-from models.demos.qwen25_7b.plans.l1 import L1
-from models.demos.qwen25_7b.plans.lm_head_plan import PIECE_TILES, piece_tiles
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillDoesNotFit, largest_pass, plan_prefill
+from models.demos.qwen25_7b.plans.grids import (
+    Grid,
+    L1,
+    TILE,
+    TILE_BYTES,
+    divisors,
+    padded_rows,
+    residual_grid,
+)
+from models.demos.qwen25_7b.plans.l1 import prefill_footprints
+from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows, plan_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
@@ -44,17 +61,19 @@ cases = [
 
 @dataclass(frozen=True)
 class Projection:
-    """A matmul of the model on one chip, in tiles, as its module asks for a plan."""
+    """A matmul of the model on one chip, in tiles, with its module's arguments for a plan."""
 
     k: int
     n: int
     format: str
     in_cores: int
     out_cores: int  # at most
-    head: int = 0  # tiles of a head, where a core's border may not cut one
+    head: int = 0  # tiles of a head, if a core's border may not cut a head
 
     def decode(self):
-        return plan_decode(self.k, self.n, self.in_cores, self.format, out_cores=self.out_cores, divides=self.head)
+        return plan_decode_matmul(
+            self.k, self.n, self.in_cores, self.format, out_cores=self.out_cores, divides=self.head
+        )
 
 
 def projections(config, grid, tp, recipe) -> dict[str, Projection]:
@@ -62,10 +81,12 @@ def projections(config, grid, tp, recipe) -> dict[str, Projection]:
     residual = residual_grid(config.hidden_size // TILE, grid, tp).cores
     hidden, head = config.hidden_size // TILE, config.head_dim // TILE
     q, qkv = plan.q_heads * head, (plan.q_heads + 2 * plan.kv_heads) * head
-    product = GateUpPlan.make(config, plan, recipe)
+    product = GateUpLayout.make(config, plan, recipe)
     most = 2 * HALF_CORES if product.joined else grid.cores
     gate = Projection(hidden, product.weights()[0], recipe.mlp_in.format, residual, most)
-    between = max(n for n in divisors(product.tiles) if n <= grid.cores)  # cores that hold gate times up
+    between = max(
+        n for n in divisors(product.tiles) if n <= grid.cores
+    )  # cores that hold gate times up
     vocab = plan.vocab // TILE
     return {
         "qkv": Projection(hidden, qkv, recipe.attention.format, residual, grid.cores, head),
@@ -73,7 +94,11 @@ def projections(config, grid, tp, recipe) -> dict[str, Projection]:
         "gate": gate,
         "down": Projection(product.tiles, hidden, recipe.mlp_out.format, between, residual),
         "lm_head": Projection(
-            hidden, max(piece_tiles(vocab, recipe.lm_head.format)), recipe.lm_head.format, residual, grid.cores
+            hidden,
+            max(lm_head_shard_tiles(vocab, recipe.lm_head.format)),
+            recipe.lm_head.format,
+            residual,
+            grid.cores,
         ),
     }
 
@@ -83,19 +108,27 @@ def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
     for name, p in projections(config, grid, tp, recipe).items():
         plan = p.decode()
         assert p.k % p.in_cores == 0, f"{name}: an input core's tiles are not whole"
-        assert p.k // p.in_cores % plan.in0_block_w == 0, f"{name}: a block of K crosses an input core's border"
-        assert plan.out_cores * plan.per_core_n == p.n and plan.out_cores <= p.out_cores, f"{name}: output cores"
+        assert p.k // p.in_cores % plan.in0_block_w == 0, (
+            f"{name}: a block of K crosses an input core's border"
+        )
+        assert plan.out_cores * plan.per_core_n == p.n and plan.out_cores <= p.out_cores, (
+            f"{name}: output cores"
+        )
         if p.head:
             assert p.head % plan.per_core_n == 0, f"{name}: a core's border cuts a head"
         bank_columns = -(-p.n // DRAM_BANKS)
         weight_blocks = 3 * plan.in0_block_w * bank_columns * TILE_BYTES[p.format]
-        assert weight_blocks < decode_l1_bytes(p.n, plan.in0_block_w, p.format) <= DECODE_L1 < L1, name
+        assert weight_blocks < decode_l1_bytes(p.n, plan.in0_block_w, p.format) <= MATMUL_L1 < L1, (
+            name
+        )
 
 
 @pytest.mark.parametrize("config, grid, tp, recipe", cases)
-def test_the_mlp_and_the_o_projection_end_where_the_next_op_reads(config, grid, tp, recipe):
-    """Gate's output cores are down's input cores (joined: its halves are four cores each, in one row), and o and down
-    come out on no more cores than hold the residual."""
+def test_results_of_mlp_and_o_projection_have_the_next_ops_layout(config, grid, tp, recipe):
+    """Gate's output cores are down's input cores. Joined, each half has four cores, in one row.
+
+    The outputs of o and down have no more cores than the residual.
+    """
     p = projections(config, grid, tp, recipe)
     if p["gate"].n > p["down"].k:
         assert p["gate"].decode().out_cores == 8 == grid.x and p["gate"].n == 2 * p["down"].k
@@ -106,93 +139,118 @@ def test_the_mlp_and_the_o_projection_end_where_the_next_op_reads(config, grid, 
 
 
 @pytest.mark.parametrize("config, grid, tp, recipe", cases)
-def test_prefill_passes_divide_and_fit(config, grid, tp, recipe):
-    """From a tile to the longest pass: every core has its part, and nothing is there that a core's L1 cannot hold."""
+def test_prefill_plans_divide_and_fit(config, grid, tp, recipe):
+    """From one tile to the longest prefill batch, every core has its part, and its L1 holds it."""
     plan = ParallelPlan.make(config, tp)
     room = DecodePlan.make(config, plan, grid, MAX_USERS).l1_room
-    longest = largest_pass(config, plan, recipe, grid, room)
+    longest = max_prefill_rows(config, plan, recipe, grid, room)
     rows = TILE
     while rows <= longest:
         whole = plan_prefill(config, plan, recipe, grid, rows, room)
-        assert rows % (whole.cores.y * TILE) == 0 and whole.cores.y <= grid.y and whole.cores.x <= grid.x
+        assert (
+            rows % (whole.cores.y * TILE) == 0
+            and whole.cores.y <= grid.y
+            and whole.cores.x <= grid.x
+        )
         assert config.hidden_size % (whole.cores.x * TILE) == 0, "the residual lies evenly"
         for name in ("qkv", "o", "gate_up", "down"):
             matmul = getattr(whole, name)
             assert matmul.grid == whole.cores, name
             assert matmul.per_core_m * whole.cores.y * TILE == rows, f"{name}: rows"
-            assert whole.cores.x * matmul.per_core_n >= matmul.n_tiles > (whole.cores.x - 1) * matmul.per_core_n, name
+            assert (
+                whole.cores.x * matmul.per_core_n
+                >= matmul.n_tiles
+                > (whole.cores.x - 1) * matmul.per_core_n
+            ), name
             assert matmul.k_tiles % matmul.in0_block_w == 0, f"{name}: blocks of K"
-            assert matmul.per_core_m % matmul.subblock_h == 0 and matmul.per_core_n % matmul.subblock_w == 0, name
+            assert (
+                matmul.per_core_m % matmul.subblock_h == 0
+                and matmul.per_core_n % matmul.subblock_w == 0
+            ), name
             assert matmul.subblock_h * matmul.subblock_w <= 4, f"{name}: dest holds 4 float32 tiles"
             if matmul.out_sharded:
                 assert matmul.subblock_h == 1 or matmul.subblock_w == matmul.per_core_n, (
                     f"{name}: as the library wants it"
                 )
-        assert (hidden_shard := config.hidden_size // TILE // whole.cores.x) % whole.qkv.in0_block_w == 0
+        assert (
+            hidden_shard := config.hidden_size // TILE // whole.cores.x
+        ) % whole.qkv.in0_block_w == 0
         assert hidden_shard % whole.gate_up.in0_block_w == 0, "a block of K crosses a core's border"
         if whole.down.in_sharded:
-            assert whole.gate_up.per_core_n % whole.down.in0_block_w == 0, "a block of K crosses a core's border"
-        assert max(moment.bytes for moment in whole.moments(recipe.kv_cache)) <= room < L1
+            assert whole.gate_up.per_core_n % whole.down.in0_block_w == 0, (
+                "a block of K crosses a core's border"
+            )
+        assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= room < L1
         rows *= 2
 
 
 @pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
-def test_the_7bs_longest_passes(tp, rows):
+def test_the_7bs_longest_prefill_batches(tp, rows):
     plan = ParallelPlan.make(QWEN25_7B, tp)
     room = DecodePlan.make(QWEN25_7B, plan, Grid(8, 8), MAX_USERS).l1_room
-    assert largest_pass(QWEN25_7B, plan, BFP8, Grid(8, 8), room) == rows
+    assert max_prefill_rows(QWEN25_7B, plan, BFP8, Grid(8, 8), room) == rows
 
 
 def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
     wide = replace(QWEN25_7B, intermediate_size=32 * 8 * 800)
     plan = ParallelPlan.make(wide, 1)
-    with pytest.raises(PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"):
-        largest_pass(wide, plan, BFP8, Grid(8, 8), 1_000_000)
+    with pytest.raises(
+        PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"
+    ):
+        max_prefill_rows(wide, plan, BFP8, Grid(8, 8), 1_000_000)
 
 
 def banked(tiles: int) -> int:
-    """Columns as they are read: whole tiles, equally many from each of twelve banks."""
+    """Round columns up as they are read: whole tiles, equally many from each of twelve banks."""
     return -(-tiles // 12) * 12
 
 
 @pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE], ids=lambda recipe: recipe.name)
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_gate_and_up_are_joined_where_that_saves_half_a_megabyte_and_three_percent_of_the_tiles(config, tp, recipe):
+def test_gate_and_up_are_joined_where_that_saves_enough_padding(config, tp, recipe):
     plan = ParallelPlan.make(config, tp)
     hidden, mlp = config.hidden_size // TILE, plan.mlp // TILE
-    held = -(-mlp // 4) * 4  # so that each half lies evenly on four cores
+    held = -(-mlp // 4) * 4  # each half lies evenly on four cores
     down, width = banked(hidden), TILE_BYTES[recipe.mlp_in.format]
     apart, joined = 2 * hidden * banked(mlp) + mlp * down, hidden * banked(2 * held) + held * down
     tiles, saved = {False: mlp, True: held}, hidden * (2 * banked(mlp) - banked(2 * held)) * width
     saved -= (held - mlp) * down * TILE_BYTES[recipe.mlp_out.format]
     worth = apart - joined >= 0.03 * apart and saved >= 5e5
-    got = GateUpPlan.make(config, plan, recipe)
-    assert got == GateUpPlan(tiles[worth], worth)
-    assert GateUpPlan(mlp, False).bytes(hidden, recipe) - GateUpPlan(held, True).bytes(hidden, recipe) == saved
+    got = GateUpLayout.make(config, plan, recipe)
+    assert got == GateUpLayout(tiles[worth], worth)
+    assert (
+        GateUpLayout(mlp, False).bytes(hidden, recipe)
+        - GateUpLayout(held, True).bytes(hidden, recipe)
+        == saved
+    )
     assert got.joined == (config is QWEN25_7B and tp == 8)
 
 
 def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():
-    with pytest.raises(ValueError, match=f"{decode_l1_bytes(4752, 1, 'bfloat16')}.*{DECODE_L1}"):
-        plan_decode(112, 4752, 28, "bfloat16", out_cores=64)
+    with pytest.raises(ValueError, match=f"{decode_l1_bytes(4752, 1, 'bfloat16')}.*{MATMUL_L1}"):
+        plan_decode_matmul(112, 4752, 28, "bfloat16", out_cores=64)
 
 
 @pytest.mark.parametrize("format", ["bfloat16", "bfloat8_b", "bfloat4_b"])
 @pytest.mark.parametrize("vocab_tiles", [4752, 2376, 1188, 594, 33, 17])
-def test_lm_head_pieces_but_the_first_are_what_topk_takes_and_as_few_as_fit(vocab_tiles, format):
-    first, *others = piece_tiles(vocab_tiles, format)
+def test_logits_shards_but_the_first_have_topks_width_and_are_as_few_as_fit(vocab_tiles, format):
+    first, *others = lm_head_shard_tiles(vocab_tiles, format)
     assert first + sum(others) == vocab_tiles
-    most = max(first, *others) if others else PIECE_TILES
+    most = max(first, *others) if others else MAX_LM_HEAD_SHARD
     assert all(tiles == most for tiles in others) and first <= most
-    assert most & (most - 1) == 0 and most <= PIECE_TILES and decode_l1_bytes(most, 1, format) <= DECODE_L1
-    assert most == PIECE_TILES or decode_l1_bytes(2 * most, 1, format) > DECODE_L1
+    assert (
+        most & (most - 1) == 0
+        and most <= MAX_LM_HEAD_SHARD
+        and decode_l1_bytes(most, 1, format) <= MATMUL_L1
+    )
+    assert most == MAX_LM_HEAD_SHARD or decode_l1_bytes(2 * most, 1, format) > MATMUL_L1
 
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("tiles", [8, 28, 37, 64, 112, 160, 256])
-def test_the_residual_lies_evenly_on_cores_that_leave_the_all_reduce_room(tiles, tp, grid):
+def test_the_residuals_cores_have_equal_shards_and_leave_l1_for_the_all_reduce(tiles, tp, grid):
     cores = residual_grid(tiles, grid, tp)
     assert tiles % cores.cores == 0 and cores.x <= grid.x and cores.y <= grid.y
     if tp > 1:
@@ -220,33 +278,49 @@ def test_every_number_of_users_has_its_cores(config, grid, users):
     batch = plan.batch
     assert users <= batch <= MAX_USERS and batch < users + grid.x
     assert batch <= grid.x or batch % grid.x == 0, "the users' cores are no rectangle"
-    assert plan.fused_qk == (users <= (32 if grid.cores == 64 else 24)), "q and k of all users on cores of their own"
+    assert plan.fused_qk == (users <= (32 if grid.cores == 64 else 24)), (
+        "q and k of all users on cores of their own"
+    )
     assert plan.rotary_users == (2 * batch if plan.fused_qk else batch) <= grid.cores
     for memory, cores, shard in (
         (plan.user_memory(config.head_dim), batch, [TILE, config.head_dim]),
         (plan.rotary_memory(config.head_dim), plan.rotary_users, [TILE, config.head_dim]),
-        (plan.residual_memory, plan.residual.cores, [TILE, config.hidden_size // plan.residual.cores]),
+        (
+            plan.residual_memory,
+            plan.residual.cores,
+            [TILE, config.hidden_size // plan.residual.cores],
+        ),
     ):
-        assert memory.shard_spec.grid.num_cores() == cores and list(memory.shard_spec.shape) == shard
+        assert (
+            memory.shard_spec.grid.num_cores() == cores and list(memory.shard_spec.shape) == shard
+        )
         end = memory.shard_spec.grid.bounding_box().end
         assert end.x < grid.x and end.y < grid.y
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("texts", [1, 7, 32])
+@pytest.mark.parametrize("sequences", [1, 7, 32])
 @pytest.mark.parametrize("max_seq_len", [1, 32, 33, 1000, 1024, 1025, 2048, 4000])
-def test_every_text_has_blocks_for_its_context(texts, max_seq_len, block):
-    blocks, width = blocks_for(texts, max_seq_len, block), table_width(max_seq_len, block)
+def test_every_sequence_has_blocks_for_its_context(sequences, max_seq_len, block):
+    blocks, width = blocks_for(sequences, max_seq_len, block), table_width(max_seq_len, block)
     assert blocks >= width, "the cache update wants a table no wider than the cache"
     for rows in (32, 512):
-        continued = continued_width(width, rows, block)
-        assert continued % 8 == 0 and continued * block % 512 == 0, "whole chunks of keys are read"
-        assert (continued - width) * block >= rows, "rows of padding read past the longest text"
-    shares = equal_shares(blocks, texts)
-    assert len({b for share in shares for b in share}) == sum(map(len, shares)), "a block has two owners"
-    assert all(len(share) * block >= max_seq_len for share in shares) and width * block >= max_seq_len
+        chunked_width = chunked_table_width(width, rows, block)
+        assert chunked_width % 8 == 0 and chunked_width * block % 512 == 0, (
+            "whole chunks of keys are read"
+        )
+        assert (chunked_width - width) * block >= rows, (
+            "rows of padding read past the longest sequence"
+        )
+    shares = equal_shares(blocks, sequences)
+    assert len({b for share in shares for b in share}) == sum(map(len, shares)), (
+        "a block has two owners"
+    )
+    assert (
+        all(len(share) * block >= max_seq_len for share in shares) and width * block >= max_seq_len
+    )
 
 
-def test_tables_name_blocks_that_exist_where_attention_reads_and_none_where_nothing_is_written():
+def test_page_tables_have_blocks_to_read_and_minus_one_where_nothing_is_written():
     assert attention_table([7, 3], 8).tolist() == [7, 3, 0, 0, 0, 0, 0, 0]
     assert fill_table([NO_BLOCK, 3], 4).tolist() == [NO_BLOCK, 3, NO_BLOCK, NO_BLOCK]

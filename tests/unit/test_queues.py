@@ -1,5 +1,8 @@
-"""Two command queues that run as far apart as their events allow: every step sees the inputs that were written for it,
-and every read gives its own step's outcome. A golden mesh carries calls out in order and could not tell."""
+"""Two command queues run in any order that their events allow.
+
+Every step sees the inputs written for it, and every read returns its own step's result.
+A golden mesh runs calls in order, so it could not find an error here.
+"""
 
 import random
 from types import SimpleNamespace
@@ -13,7 +16,7 @@ STEPS = 12
 
 
 class TwoQueues:
-    """A device that works on its queues in a random order, whenever the host waits and at the end."""
+    """A device that executes its queues in random order, whenever the host waits."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -40,7 +43,7 @@ class TwoQueues:
         self.put(cq_id, lambda value=host: device.__setattr__("value", value) or True)
 
     def work(self) -> None:
-        """One queue makes a move, if its next command does not wait."""
+        """Execute the next command of one queue that does not wait."""
         queues = [queue for queue in self.commands if self.commands[queue]]
         self.random.shuffle(queues)
         for queue in queues:
@@ -77,12 +80,15 @@ def device(request, monkeypatch):
 
 
 @pytest.mark.parametrize("ahead", (1, 2))
-def test_a_step_has_its_own_noise_and_a_read_its_own_outcome(device, ahead):
-    """Each step adds its noise to the token that the step before left, as decode does with sampled tokens; some steps get
-    no new noise (nobody samples), and some are not read (a prompt's first pieces)."""
+def test_each_step_has_its_noise_and_each_read_its_result(device, ahead):
+    """Each step combines its noise with the previous step's token, as decode does.
+
+    Some steps get no new noise, as in a greedy batch. Some steps are not read, as prefill batches
+    that sample no token.
+    """
     queues, pending, read, expected = Queues(None, 2), [], [], []
     token, noise = Tensor(device, 0), Tensor(device, 0)
-    pattern, now, drawn = random.Random(ahead), 0, 0
+    pattern, now, sampled = random.Random(ahead), 0, 0
 
     def step() -> bool:
         token.value = 3 * token.value + noise.value
@@ -90,10 +96,10 @@ def test_a_step_has_its_own_noise_and_a_read_its_own_outcome(device, ahead):
 
     for i in range(STEPS):
         if pattern.random() < 0.5:
-            drawn = i
+            sampled = i
             queues.write([(i, noise)])
         device.put(COMPUTE, step)
-        now = 3 * now + drawn
+        now = 3 * now + sampled
         if pattern.random() < 0.7:
             pending.append(queues.read(token))
             expected.append(now)

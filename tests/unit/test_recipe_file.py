@@ -1,11 +1,19 @@
-"""A recipe of one's own: what its file says is what the model is kept in, and what it cannot say is refused by name."""
+"""A recipe file sets the model's formats. Wrong fields are refused by name."""
 
 import json
 
 import pytest
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B, RECIPES, Group, ParallelPlan, recipe_named
+from models.demos.qwen25_7b.config import (
+    BFP8,
+    PERFORMANCE,
+    QWEN25_7B,
+    RECIPES,
+    Group,
+    ParallelPlan,
+    recipe_named,
+)
 from models.demos.qwen25_7b.loading.inventory import inventory
 
 
@@ -15,7 +23,7 @@ def written(tmp_path, content) -> str:
     return f"{file}"
 
 
-def test_a_name_is_the_recipe_of_that_name():
+def test_a_name_selects_the_recipe():
     assert all(recipe_named(name) is recipe for name, recipe in RECIPES.items())
 
 
@@ -23,19 +31,29 @@ def test_a_file_changes_its_base_and_single_layers(tmp_path):
     content = {
         "base": "performance",
         "lm_head": {"format": "bfloat8_b", "fidelity": "HiFi2"},
-        "summands": "bfloat16",
+        "all_reduce_dtype": "bfloat16",
         "layers": {"27": {"kv_cache": "bfloat16"}, "0": {"mlp_in": "bfloat8_b"}},
     }
     recipe = recipe_named(written(tmp_path, content))
-    assert recipe.name == "mine" and recipe.lm_head.math_fidelity == "HiFi2" and recipe.mlp_in == PERFORMANCE.mlp_in
-    assert recipe.summands == "bfloat16" != PERFORMANCE.summands
+    assert (
+        recipe.name == "mine"
+        and recipe.lm_head.math_fidelity == "HiFi2"
+        and recipe.mlp_in == PERFORMANCE.mlp_in
+    )
+    assert recipe.all_reduce_dtype == "bfloat16" != PERFORMANCE.all_reduce_dtype
     assert [i for i, _ in recipe.different] == [0, 27]
-    assert recipe.of_layer(0).mlp_in == Group("bfloat8_b") and recipe.of_layer(0).kv_cache == "bfloat8_b"
-    assert recipe.of_layer(27).kv_cache == "bfloat16" and recipe.of_layer(27).mlp_in == PERFORMANCE.mlp_in
+    assert (
+        recipe.of_layer(0).mlp_in == Group("bfloat8_b")
+        and recipe.of_layer(0).kv_cache == "bfloat8_b"
+    )
+    assert (
+        recipe.of_layer(27).kv_cache == "bfloat16"
+        and recipe.of_layer(27).mlp_in == PERFORMANCE.mlp_in
+    )
     assert recipe.of_layer(5).mlp_in == PERFORMANCE.mlp_in
 
 
-def test_without_a_base_it_is_what_ships(tmp_path):
+def test_without_a_base_it_is_the_default_recipe(tmp_path):
     assert recipe_named(written(tmp_path, {})).attention == BFP8.attention
 
 
@@ -44,14 +62,18 @@ def test_a_format_alone_is_multiplied_as_it_needs(tmp_path):
     assert (recipe.mlp_out.math_fidelity, recipe.attention.math_fidelity) == ("LoFi", "HiFi3")
 
 
-def test_what_is_not_ours_is_printed_with_all_that_it_is(tmp_path):
-    said = str(recipe_named(written(tmp_path, {"mlp_in": "bfloat4_b", "layers": {"3": {"mlp_in": "bfloat8_b"}}})))
-    assert "mlp_in bfloat4_b" in said and "layer 3: mlp_in bfloat8_b" in said
+def test_a_custom_recipe_is_printed_with_all_its_fields(tmp_path):
+    message = str(
+        recipe_named(
+            written(tmp_path, {"mlp_in": "bfloat4_b", "layers": {"3": {"mlp_in": "bfloat8_b"}}})
+        )
+    )
+    assert "mlp_in bfloat4_b" in message and "layer 3: mlp_in bfloat8_b" in message
     assert str(PERFORMANCE) == "performance"
 
 
 @pytest.mark.parametrize(
-    "content, said",
+    "content, message",
     [
         ("{", "mine.json: not JSON"),
         ([], "mine.json: a JSON object was expected"),
@@ -60,29 +82,41 @@ def test_what_is_not_ours_is_printed_with_all_that_it_is(tmp_path):
         ({"mlp_in": "bfp4"}, "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got 'bfp4'"),
         ({"mlp_in": 4}, "mlp_in: a JSON object was expected, got 4"),
         ({"mlp_in": {"fidelity": "LoFi"}}, "mlp_in: has no format"),
-        ({"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}}, "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'"),
+        (
+            {"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}},
+            "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'",
+        ),
         ({"kv_cache": "bfloat4_b"}, "kv_cache: must be one of bfloat16, bfloat8_b"),
         ({"kv_cache": ["bfloat8_b"]}, "kv_cache: must be one of"),
-        ({"summands": "bfloat4_b"}, "summands: must be one of bfloat16, bfloat8_b"),
-        ({"layers": {"first": {}}}, "layer first: a layer's number"),
+        ({"all_reduce_dtype": "bfloat4_b"}, "all_reduce_dtype: must be one of bfloat16, bfloat8_b"),
+        ({"summands": "bfloat8_b"}, "'summands' is now called 'all_reduce_dtype'; rename it"),
+        ({"layers": {"first": {}}}, "layer first: must be a layer's number"),
         ({"layers": {"0": {"lm_head": "bfloat16"}}}, "layer 0: knows attention"),
-        ({"layers": {"0": {"summands": "bfloat16"}}}, "layer 0: knows attention"),
+        ({"layers": {"0": {"all_reduce_dtype": "bfloat16"}}}, "layer 0: knows attention"),
+        ({"layers": {"00": {}}}, "layer 00: must be a layer's number"),
+        ({"layers": {"\u0661": {}}}, "must be a layer's number"),
+        ({"layers": {"9" * 5000: {}}}, "must be a layer's number"),
+        ({"base": ["bfp8"]}, "base: there are bf16"),
+        ({"base": {}}, "base: there are bf16"),
+        ("[" * 1000 + "]" * 1000, "nested deeper than"),
         ({"layers": [0]}, "layers: a JSON object was expected"),
     ],
 )
-def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, said):
+def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):
     with pytest.raises(UserError, match="recipe .*mine.json") as error:
         recipe_named(written(tmp_path, content))
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("named", ["fast", "", "recipes/none.json"])
-def test_what_is_not_there_is_refused(named):
-    with pytest.raises(UserError, match="recipe knows bf16, .* or a JSON file|cannot be read"):
+def test_a_missing_recipe_is_refused(named):
+    with pytest.raises(
+        UserError, match="recipe knows bf16, .* or a JSON file|none.json: not found"
+    ):
         recipe_named(named)
 
 
-def test_a_layer_that_the_model_has_not_is_refused_before_anything_is_read(tmp_path):
+def test_a_layer_beyond_the_model_is_refused_before_anything_is_read(tmp_path):
     recipe = recipe_named(written(tmp_path, {"layers": {"28": {"kv_cache": "bfloat16"}}}))
     with pytest.raises(UserError, match="recipe mine, layer 28: the model has layers 0 to 27"):
         inventory(QWEN25_7B, ParallelPlan.make(QWEN25_7B, 2), recipe)

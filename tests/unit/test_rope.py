@@ -1,4 +1,7 @@
-"""Rotary tables are transformers' own, to 1e-6: plain, and by YaRN as the model card gives it, in both its spellings."""
+"""Rotary tables equal those of transformers within 1e-6: plain, and YaRN from the model card.
+
+Both spellings of YaRN's config are tested.
+"""
 
 from dataclasses import replace
 
@@ -44,19 +47,26 @@ def test_tables_are_transformers(scaling, head_dim):
         assert (to_half_split(ours[0, 0, positions]) - expected[0]).abs().max() <= 1e-6
 
 
-def test_the_context_is_what_yarn_stretches_it_to():
+def test_the_context_is_yarns():
     assert config_of(None).context == 32768
     assert config_of(CARD).context == 131072
 
 
-def test_transformers_5_spells_it_otherwise():
-    of_five = {"max_position_embeddings": 131072, "rope_parameters": CARD | {"rope_type": "yarn", "rope_theta": 1e6}}
+def test_rope_parameters_of_transformers_5_are_read():
+    of_five = {
+        "max_position_embeddings": 131072,
+        "rope_parameters": CARD | {"rope_type": "yarn", "rope_theta": 1e6},
+    }
     assert yarn_of(of_five) == config_of(CARD).yarn
 
 
-def test_the_reference_stretches_it_too():
+def test_the_reference_has_the_same_yarn_frequencies():
     scaling = hf_config(config_of(CARD)).rope_scaling
-    assert (scaling["rope_type"], scaling["factor"], scaling["original_max_position_embeddings"]) == (
+    assert (
+        scaling["rope_type"],
+        scaling["factor"],
+        scaling["original_max_position_embeddings"],
+    ) == (
         "yarn",
         4.0,
         32768,

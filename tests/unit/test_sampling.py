@@ -1,4 +1,4 @@
-"""The host's sampler draws from the distribution that temperature, top-k and top-p define, and from nothing else."""
+"""The host's sampler follows the distribution that temperature, top-k and top-p define."""
 
 import math
 
@@ -6,16 +6,18 @@ import pytest
 import torch
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import Sampling, Seen
-from models.demos.qwen25_7b.serving.noise import SEEDS, gumbel, stream_key
-from models.demos.qwen25_7b.serving.sampling import choose, penalised
+from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
+from models.demos.qwen25_7b.serving.sampling import SEEDS, gumbel, penalize, sample, stream_key
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5])
 
 
 def brute_force(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
-    """Each token's probability by the definition, in plain Python: keep the top_k best, then the fewest of the best
-    whose probabilities (among those kept) reach top_p, then share out their odds anew."""
+    """Return each token's probability by definition, in plain Python.
+
+    Keep the top_k best tokens. Of these, keep the fewest best tokens that reach probability top_p
+    (among the top_k). Normalize their probabilities.
+    """
     odds = [math.exp((x - max(logits)) / temperature) for x in logits]
     order = sorted(range(len(odds)), key=lambda token: -odds[token])[: top_k or None]
     whole, kept, mass = sum(odds[t] for t in order), [], 0.0
@@ -28,76 +30,108 @@ def brute_force(logits: list[float], temperature: float, top_k: int, top_p: floa
     return [odds[t] / whole if t in kept else 0.0 for t in range(len(odds))]
 
 
-def frequencies(sampling: Sampling, logits: torch.Tensor, draws: int = 1500) -> torch.Tensor:
+def frequencies(
+    sampling: SamplingParams, logits: torch.Tensor, samples: int = 1500
+) -> torch.Tensor:
     key = stream_key(sampling.seed)
-    tokens = torch.tensor([choose(logits, sampling, key, position) for position in range(draws)])
-    return torch.bincount(tokens, minlength=len(logits)) / draws
+    tokens = torch.tensor([sample(logits, sampling, key, position) for position in range(samples)])
+    return torch.bincount(tokens, minlength=len(logits)) / samples
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("top_k, top_p", [(0, 1.0), (3, 1.0), (0, 0.8), (5, 0.6), (1, 1.0), (0, 1e-6), (100, 0.9)])
-def test_draws_follow_the_definition(temperature, top_k, top_p):
-    wanted = torch.tensor(brute_force(LOGITS.tolist(), temperature, top_k, top_p))
-    got = frequencies(Sampling(temperature, top_k, top_p, seed=5), LOGITS)
-    assert not got[wanted == 0].any(), "a token was drawn that is left out"
-    spread = (wanted * (1 - wanted) / 1500).sqrt()  # standard deviation of a frequency
-    assert ((got - wanted).abs() <= 4.5 * spread + 1e-9).all(), f"{got} for {wanted}"
+@pytest.mark.parametrize(
+    "top_k, top_p", [(0, 1.0), (3, 1.0), (0, 0.8), (5, 0.6), (1, 1.0), (0, 1e-6), (100, 0.9)]
+)
+def test_samples_follow_the_definition(temperature, top_k, top_p):
+    probabilities = torch.tensor(brute_force(LOGITS.tolist(), temperature, top_k, top_p))
+    got = frequencies(SamplingParams(temperature, top_k, top_p, seed=5), LOGITS)
+    assert not got[probabilities == 0].any(), "a masked token was sampled"
+    spread = (
+        probabilities * (1 - probabilities) / 1500
+    ).sqrt()  # standard deviation of a frequency
+    assert ((got - probabilities).abs() <= 4.5 * spread + 1e-9).all(), f"{got} for {probabilities}"
 
 
-def penalised_by_definition(logits, sampling, seen) -> list[float]:
-    """OpenAI's and Hugging Face's formulas, a token at a time."""
+def penalized_by_definition(logits, sampling, seen) -> list[float]:
+    """Apply OpenAI's and Hugging Face's formulas, one token at a time."""
     changed = []
     for token, logit in enumerate(logits):
         if token in (*seen.prompt, *seen.answer):
-            logit = logit / sampling.repetition_penalty if logit > 0 else logit * sampling.repetition_penalty
+            logit = (
+                logit / sampling.repetition_penalty
+                if logit > 0
+                else logit * sampling.repetition_penalty
+            )
         times = list(seen.answer).count(token)
-        changed.append(logit - times * sampling.frequency_penalty - (times > 0) * sampling.presence_penalty)
+        changed.append(
+            logit - times * sampling.frequency_penalty - (times > 0) * sampling.presence_penalty
+        )
     return changed
 
 
-@pytest.mark.parametrize("seen", [Seen(), Seen([1, 1, 2]), Seen([1], [2, 2, 5]), Seen([], [0, 0, 0])])
+@pytest.mark.parametrize(
+    "seen",
+    [
+        TokenCounts(),
+        TokenCounts([1, 1, 2]),
+        TokenCounts([1], [2, 2, 5]),
+        TokenCounts([], [0, 0, 0]),
+    ],
+)
 @pytest.mark.parametrize("penalties", [(1.3, 0, 0), (1, 0.7, 0), (1, 0, 0.4), (0.8, -1.5, 0.3)])
-def test_penalties_are_what_they_are_defined_as(penalties, seen):
+def test_penalties_follow_their_definition(penalties, seen):
     names = "repetition_penalty", "presence_penalty", "frequency_penalty"
-    sampling = Sampling(**dict(zip(names, penalties)))
-    expected = torch.tensor(penalised_by_definition(LOGITS.tolist(), sampling, seen))
-    assert (penalised(LOGITS, sampling, seen) - expected).abs().max() < 1e-6
+    sampling = SamplingParams(**dict(zip(names, penalties)))
+    expected = torch.tensor(penalized_by_definition(LOGITS.tolist(), sampling, seen))
+    assert (penalize(LOGITS, sampling, seen) - expected).abs().max() < 1e-6
 
 
-def test_penalties_come_before_the_choice():
-    """Greedy, too; and top-k keeps what is likeliest with them."""
-    assert choose(LOGITS, Sampling(presence_penalty=5.0), 0, 0, Seen([1], [1])) == 5
-    assert choose(LOGITS, Sampling(2.0, top_k=1, presence_penalty=5.0, seed=0), 0, 0, Seen([], [1, 5])) == 3
+def test_penalties_are_applied_before_sampling():
+    """Greedy sampling and top-k use the penalized logits."""
+    assert sample(LOGITS, SamplingParams(presence_penalty=5.0), 0, 0, TokenCounts([1], [1])) == 5
+    assert (
+        sample(
+            LOGITS,
+            SamplingParams(2.0, top_k=1, presence_penalty=5.0, seed=0),
+            0,
+            0,
+            TokenCounts([], [1, 5]),
+        )
+        == 3
+    )
 
 
 def test_equal_logits_are_equally_likely():
-    got = frequencies(Sampling(temperature=1.0, seed=1), torch.zeros(4))
+    got = frequencies(SamplingParams(temperature=1.0, seed=1), torch.zeros(4))
     assert (got - 0.25).abs().max() < 0.05
 
 
 def test_a_tie_at_the_border_keeps_just_top_k_tokens():
     tied = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0])
-    got = frequencies(Sampling(temperature=1.0, top_k=2, seed=1), tied, draws=500)
+    got = frequencies(SamplingParams(temperature=1.0, top_k=2, seed=1), tied, samples=500)
     assert (got > 0).sum() == 2 and got[0] == 0
 
 
 def test_a_tie_at_the_border_of_top_p_keeps_just_enough():
     tied = torch.zeros(10)
-    got = frequencies(Sampling(temperature=1.0, top_p=0.35, seed=1), tied, draws=500)
+    got = frequencies(SamplingParams(temperature=1.0, top_p=0.35, seed=1), tied, samples=500)
     assert (got > 0).sum() == 4  # three hold 0.3, four reach 0.35
 
 
-def test_greedy_takes_the_largest_logit():
-    greedy = Sampling(seed=3)
-    assert [choose(x, greedy, 3, 0) for x in (LOGITS, -LOGITS, LOGITS.bfloat16())] == [1, 2, 1]
+def test_greedy_samples_the_largest_logit():
+    greedy = SamplingParams(seed=3)
+    assert [sample(x, greedy, 3, 0) for x in (LOGITS, -LOGITS, LOGITS.bfloat16())] == [1, 2, 1]
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1e-3, seed=0), Sampling(5.0, top_k=1, seed=0)])
+@pytest.mark.parametrize(
+    "sampling",
+    [SamplingParams(), SamplingParams(1e-3, seed=0), SamplingParams(5.0, top_k=1, seed=0)],
+)
 def test_limits_of_sampling_are_greedy(sampling):
-    assert {choose(LOGITS, sampling, 0, position) for position in range(50)} == {1}
+    assert {sample(LOGITS, sampling, 0, position) for position in range(50)} == {1}
 
 
-def test_a_draw_depends_on_the_key_and_the_position_and_on_nothing_else():
+def test_noise_depends_on_key_and_position_only():
     keys, positions = (5, 6, 5, 1 << 40), (9, 9, 10, 9)
     together = gumbel(keys, positions, 32)
     for row, (key, position) in enumerate(zip(keys, positions)):
@@ -106,30 +140,41 @@ def test_a_draw_depends_on_the_key_and_the_position_and_on_nothing_else():
     assert len({tuple(row.tolist()) for row in together}) == 4
 
 
-def test_neighbouring_seeds_and_positions_are_independent():
-    """Seeds s and s + 1, positions p and p + 1, candidates c and c + 1, and one traded for another."""
-    noise = torch.stack([gumbel([seed] * 64, range(64), 33) for seed in range(65)])  # [seed, position, candidate]
-    draws = noise[:-1, :-1, :-1]
-    for shifted in (noise[1:, :-1, :-1], noise[:-1, 1:, :-1], noise[:-1, :-1, 1:], noise[1:, 1:, :-1]):
-        assert abs(torch.corrcoef(torch.stack([draws.flatten(), shifted.flatten()]))[0, 1]) < 0.01
+def test_neighboring_seeds_and_positions_are_independent():
+    """Neighbors: seeds s and s + 1, positions p and p + 1, candidates c and c + 1, exchanges."""
+    noise = torch.stack(
+        [gumbel([seed] * 64, range(64), 33) for seed in range(65)]
+    )  # [seed, position, candidate]
+    samples = noise[:-1, :-1, :-1]
+    for shifted in (
+        noise[1:, :-1, :-1],
+        noise[:-1, 1:, :-1],
+        noise[:-1, :-1, 1:],
+        noise[1:, 1:, :-1],
+    ):
+        assert abs(torch.corrcoef(torch.stack([samples.flatten(), shifted.flatten()]))[0, 1]) < 0.01
     assert noise.flatten().double().unique().numel() > 0.98 * noise.numel()
 
 
 def test_noise_is_gumbel_distributed():
-    uniform = torch.exp(-torch.exp(-gumbel(range(1000), [7] * 1000, 32).double())).flatten().sort().values
+    uniform = (
+        torch.exp(-torch.exp(-gumbel(range(1000), [7] * 1000, 32).double())).flatten().sort().values
+    )
     even = (torch.arange(len(uniform)) + 0.5) / len(uniform)
-    assert (uniform - even).abs().max() < 1.63 / len(uniform) ** 0.5  # Kolmogorov and Smirnov's bound at 1 %
+    assert (uniform - even).abs().max() < 1.63 / len(
+        uniform
+    ) ** 0.5  # Kolmogorov-Smirnov bound at 1 %
 
 
-def test_users_without_a_seed_get_keys_that_no_seed_is():
+def test_users_without_a_seed_get_keys_that_equal_no_seed():
     keys = {stream_key(None) for _ in range(1000)}
     assert len(keys) == 1000 and min(keys) >= SEEDS and max(keys) < 1 << 64
     assert stream_key(12) == 12
 
 
-def test_the_logits_are_left_as_they_are():
+def test_the_logits_are_unchanged():
     logits = LOGITS.clone()
-    choose(logits, Sampling(0.7, top_k=3, top_p=0.5, seed=0), 0, 1)
+    sample(logits, SamplingParams(0.7, top_k=3, top_p=0.5, seed=0), 0, 1)
     assert logits.equal(LOGITS)
 
 
@@ -137,9 +182,12 @@ def test_the_logits_are_left_as_they_are():
     "option, value",
     [("temperature", -0.1), ("temperature", 1e-4), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1), ("top_p", 0.0),
      ("top_p", 1.01), ("top_p", math.nan), ("seed", -1), ("seed", 1 << 32), ("repetition_penalty", 0.0), ("repetition_penalty", math.inf),
-     ("presence_penalty", math.nan), ("frequency_penalty", math.inf)],
+     ("presence_penalty", math.nan), ("frequency_penalty", math.inf), ("temperature", "1"), ("temperature", None),
+     ("temperature", 10**400), ("top_k", 1.5), ("top_k", True), ("top_p", "all"), ("seed", 1.5), ("seed", "1"),
+     ("repetition_penalty", 1e-46), ("repetition_penalty", "1"), ("presence_penalty", 1e31), ("frequency_penalty", [])],
+    ids=lambda value: f"{value}"[:20],
 )  # fmt: skip
 def test_impossible_options_are_refused(option, value):
     with pytest.raises(UserError) as caught:
-        Sampling(**{option: value})
-    assert option in str(caught.value) and str(value) in str(caught.value)
+        SamplingParams(**{option: value})
+    assert option in str(caught.value) and str(value)[:200] in str(caught.value)

@@ -1,4 +1,4 @@
-"""Text as it grows: stop strings wherever tokens begin and end, characters whose bytes come one by one."""
+"""Streamed text: stop strings may cross token borders, and characters may span several tokens."""
 
 import random
 
@@ -7,24 +7,23 @@ import pytest
 from models.common.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.request import check_stop
-from models.demos.qwen25_7b.serving.stream import Stream
-from models.demos.qwen25_7b.serving.text import Text
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer, Detokenizer
 
 ANSWER = "3, 4, 5 — Grüße 😀 end"
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return Text(SMALL_CHECKPOINT, instruct=True).tokenizer
+    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True).hf
 
 
-def pieces(tokenizer, ids, stop) -> tuple[list[str], Stream]:
-    stream = Stream(tokenizer, stop)
+def deltas(tokenizer, ids, stop) -> tuple[list[str], Detokenizer]:
+    stream = Detokenizer(tokenizer, stop)
     return [stream.add(id, last=i == len(ids) - 1) for i, id in enumerate(ids)], stream
 
 
 def by_letters(tokenizer, text: str, rng: random.Random) -> list[int]:
-    """The text in pieces of one to five letters, each tokenized by itself: other borders than the tokenizer's."""
+    """Tokenize the text in parts of one to five letters. Token borders then differ."""
     ids, at = [], 0
     while at < len(text):
         size = rng.randint(1, 5)
@@ -42,27 +41,27 @@ def by_letters(tokenizer, text: str, rng: random.Random) -> list[int]:
         (("3",), ""),
         (("5 — Grüße 😀",), "3, 4, "),
         (("5 — G!", "ße 😀 x"), ANSWER),
-        (("4, 5 — Grü", "5"), "3, 4, "),  # what is complete first ends the text
+        (("4, 5 — Grü", "5"), "3, 4, "),  # the stop string that is complete first ends the text
         (("end", "d"), "3, 4, 5 — Grüße 😀 "),
     ],
 )
-def test_a_text_ends_before_its_first_stop_string_however_it_is_cut_into_tokens(tokenizer, stop, expected):
+def test_a_text_ends_before_its_first_stop_string_for_any_tokenization(tokenizer, stop, expected):
     rng = random.Random(1)
     for ids in [tokenizer.encode(ANSWER), *(by_letters(tokenizer, ANSWER, rng) for _ in range(20))]:
-        given, stream = pieces(tokenizer, ids, stop)
+        given, stream = deltas(tokenizer, ids, stop)
         assert "".join(given) == stream.text == expected, ids
         assert stream.stopped == (expected != ANSWER)
 
 
-def test_what_may_begin_a_stop_string_is_held_back_and_given_out_when_it_does_not(tokenizer):
+def test_a_possible_stop_string_is_held_back_until_it_is_decided(tokenizer):
     ids = [tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "abcabd"]
-    given, _ = pieces(tokenizer, ids, ["abd"])
+    given, _ = deltas(tokenizer, ids, ["abd"])
     assert given == ["", "", "abc", "", "", ""]
-    given, _ = pieces(tokenizer, ids[:2], ["abd"])
+    given, _ = deltas(tokenizer, ids[:2], ["abd"])
     assert given == ["", "ab"], "nothing follows, so nothing is held back"
 
 
 @pytest.mark.parametrize("stop", ["end", [""], ["a", 7], None, 5])
-def test_what_is_no_list_of_stop_strings_is_refused(stop):
+def test_invalid_stop_strings_are_refused(stop):
     with pytest.raises(UserError, match="stop must be a list of strings"):
         check_stop(stop)

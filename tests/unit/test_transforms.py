@@ -1,8 +1,8 @@
-"""The weights that the chips hold compute what Hugging Face's modules compute, at every tp.
+"""The chips' weights give the results of Hugging Face's modules, at every tp.
 
-A chip is simulated in float64 by the formulas that the tt modules follow: one QKV product with bias,
-rotary embedding on adjacent pairs, grouped-query attention over the chip's own heads, and a sum over
-chips. Hugging Face's own modules in float64 are the reference.
+A chip is simulated in float64 by the formulas of the tt modules. Attention is one QKV product with
+bias, rotary embedding on adjacent pairs, and grouped-query attention over the chip's heads.
+Partial sums are added over chips. Hugging Face's modules in float64 are the reference.
 """
 
 import pytest
@@ -10,7 +10,13 @@ import torch
 from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.weights import ModelWeights, Weight, key_divisors, to_half_split, to_interleaved
+from models.demos.qwen25_7b.weights import (
+    ModelWeights,
+    Weight,
+    key_divisors,
+    to_half_split,
+    to_interleaved,
+)
 
 TPS = (1, 2, 4, 8)
 TOKENS = 19
@@ -18,14 +24,14 @@ POSITIONS = torch.linspace(0, 32767, TOKENS).long()
 SHAPES = {
     # 37 tiles of MLP and 1000 tokens divide by nothing; head_dim is not hidden / heads.
     "small": dict(hidden_size=96, head_dim=8, intermediate_size=1184, vocab_size=1000),
-    # The 7B's heads at their own size, under a narrow residual stream.
+    # The 7B's heads at their full size, with a narrow residual stream.
     "7b_heads": dict(hidden_size=256, head_dim=128, intermediate_size=2368, vocab_size=2048),
 }
 
 
 @pytest.fixture(scope="module", params=SHAPES)
 def hf_model(request):
-    """Two layers in float64; K has the 7B's outliers (about 171), the input its massive channels."""
+    """Two layers in float64. K has the 7B's outliers (about 171), the input massive channels."""
     torch.manual_seed(0)
     hf_config = Qwen2Config(
         **SHAPES[request.param],
@@ -39,10 +45,16 @@ def hf_model(request):
     model = Qwen2ForCausalLM(hf_config).double().eval()
     with torch.no_grad():
         for layer in model.model.layers:
-            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+            for projection in (
+                layer.self_attn.q_proj,
+                layer.self_attn.k_proj,
+                layer.self_attn.v_proj,
+            ):
                 projection.bias.normal_()
             outliers = torch.randperm(layer.self_attn.k_proj.bias.numel())[:8]
-            layer.self_attn.k_proj.bias[outliers] = torch.linspace(-171, 171, 8, dtype=torch.float64)
+            layer.self_attn.k_proj.bias[outliers] = torch.linspace(
+                -171, 171, 8, dtype=torch.float64
+            )
             layer.input_layernorm.weight.normal_(1, 0.1)
             layer.post_attention_layernorm.weight.normal_(1, 0.1)
         yield model
@@ -62,25 +74,31 @@ def model_weights(hf_model, tp: int) -> ModelWeights:
 
 
 def parts(weights: ModelWeights, weight: Weight) -> list[torch.Tensor]:
-    """What each chip holds of a weight."""
-    return [part.read(weights.source.tensor) for part in weight.parts]
+    """Return each chip's slice of a weight."""
+    return [part.read(weights.source.tensor) for part in weight.slices]
 
 
 def assert_same(got, want):
-    """Equal to 1e-12 of the largest value: float64 sums in another order."""
+    """Assert equality within 1e-12 of the largest value. float64 sums differ in order."""
     assert got.shape == want.shape
     error = (got - want).abs().max() / want.abs().max()
     assert error < 1e-12, f"relative error {error:.2e}"
 
 
 def rotate_pairs(x, cos, sin):
-    """Turn each pair (2j, 2j + 1) of x [heads, tokens, head_dim]; cos, sin [tokens, head_dim / 2]."""
+    """Rotate each pair (2j, 2j + 1) of x [heads, tokens, head_dim].
+
+    cos and sin are [tokens, head_dim / 2].
+    """
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
 
 
 def chip_attention(x, qkv, bias, o, cos, sin, config, plan):
-    """One chip's part of the output [tokens, hidden], and its rotated keys [kv_heads, tokens, head_dim]."""
+    """Return one chip's partial sum and rotated keys.
+
+    Shapes: [tokens, hidden] and [kv_heads, tokens, head_dim].
+    """
     heads = (x @ qkv + bias).unflatten(1, (-1, config.head_dim)).transpose(0, 1)
     q, k, v = heads.split([plan.q_heads, plan.kv_heads, plan.kv_heads])
     q, k = rotate_pairs(q, cos, sin), rotate_pairs(k, cos, sin)
@@ -96,19 +114,23 @@ def chip_attention(x, qkv, bias, o, cos, sin, config, plan):
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("tp", TPS)
 def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
-    """Zero heads, copied KV heads, the rotary order and K's outlier biases leave the output as it was, wherever a token
-    stands, and the keys but for the divisors of loud pairs."""
+    """Zero heads, copied KV heads, rotary order and K's outliers change no output.
+
+    This holds at any position. Keys change only by the divisors of outlier pairs.
+    """
     weights = model_weights(hf_model, tp)
     config, plan = weights.config, weights.plan
     cos, sin = hf_model.model.rotary_emb(x, POSITIONS[None])  # [1, TOKENS, head_dim]: halves alike
     cache = DynamicCache()
-    want, _ = hf_model.model.layers[layer].self_attn(x[None], (cos, sin), None, past_key_values=cache)
+    want, _ = hf_model.model.layers[layer].self_attn(
+        x[None], (cos, sin), None, past_key_values=cache
+    )
     want_keys = cache.layers[layer].keys[0]  # [kv heads of the model, TOKENS, head_dim]
 
     attention = weights.attention(layer)
     k_bias = hf_model.model.layers[layer].self_attn.k_proj.bias.view(-1, config.head_dim)
     divisors = torch.stack([key_divisors(head) for head in k_bias])
-    assert (divisors > 4).any(), "no pair is loud: this would prove nothing"
+    assert (divisors > 4).any(), "no pair is an outlier: this would prove nothing"
     qkv, bias, o = (parts(weights, w) for w in (attention.qkv, attention.qkv_bias, attention.o))
     half = config.head_dim // 2
     total = torch.zeros_like(x)
@@ -135,14 +157,16 @@ def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     weights = model_weights(hf_model, tp)
     mlp = weights.mlp(layer)
     total = torch.zeros_like(x)
-    for gate, up, down in zip(*(parts(weights, w) for w in (mlp.gate, mlp.up, mlp.down)), strict=True):
+    for gate, up, down in zip(
+        *(parts(weights, w) for w in (mlp.gate, mlp.up, mlp.down)), strict=True
+    ):
         total += (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
     assert_same(total, hf_model.model.layers[layer].mlp(x))
 
 
 @pytest.mark.parametrize("tp", TPS)
 def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
-    """Column t is token t; what follows the vocabulary is exactly zero."""
+    """Column t is token t. Columns behind the vocabulary are exactly zero."""
     weights = model_weights(hf_model, tp)
     logits = torch.cat([x @ part for part in parts(weights, weights.lm_head)], dim=1)
     assert logits.shape[1] == tp * weights.plan.vocab
@@ -163,7 +187,7 @@ def test_norms_and_embedding_are_hugging_faces(hf_model):
     assert parts(weights, weights.embedding)[0].equal(hf_model.model.embed_tokens.weight)
 
 
-def test_rotary_pairs_become_neighbours_and_back():
+def test_rotary_pairs_become_neighbors_and_back():
     x = torch.arange(24).view(3, 8)
     assert to_interleaved(x)[0].tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
     assert to_half_split(to_interleaved(x)).equal(x)
@@ -177,5 +201,13 @@ def test_weights_keep_the_checkpoints_dtype(hf_model):
     config = QwenConfig.from_dict(hf_model.config.to_dict())
     weights = ModelWeights(state, config, ParallelPlan.make(config, 8))
     attention, mlp = weights.attention(0), weights.mlp(0)
-    held = [attention.qkv, attention.qkv_bias, attention.o, mlp.gate, mlp.up, mlp.down, weights.lm_head]
+    held = [
+        attention.qkv,
+        attention.qkv_bias,
+        attention.o,
+        mlp.gate,
+        mlp.up,
+        mlp.down,
+        weights.lm_head,
+    ]
     assert {part.dtype for weight in held for part in parts(weights, weight)} == {torch.bfloat16}

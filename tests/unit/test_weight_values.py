@@ -1,4 +1,7 @@
-"""A weight that is no number on a chip is found when it is read, by its name and place: else the text would be "!!!!!"."""
+"""A weight that is not a finite number on a chip is refused by name and index when it is read.
+
+Otherwise the model would write "!!!!!".
+"""
 
 import math
 
@@ -19,25 +22,30 @@ NO_NUMBERS = [(dtype, value) for dtype in DTYPES for value in (math.nan, math.in
 
 
 @given(st.sampled_from(NO_NUMBERS), st.integers(1, 300), st.integers(1, 70), st.data())
-def test_it_is_found_wherever_it_is(what, rows, columns, data):
-    """Also where the last values of a tensor fill no whole vector of the processor."""
+def test_a_bad_value_is_found_anywhere_in_a_tensor(what, rows, columns, data):
+    """The last values of a tensor are checked even if they fill no whole SIMD vector."""
     dtype, value = what
     weight = torch.randn(rows, columns).to(dtype)
     place = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
     weight[place] = value
-    with pytest.raises(UserError, match=rf"^w\[{place[0]}, {place[1]}\] is {value}, which is not a number; download"):
+    with pytest.raises(
+        UserError,
+        match=rf"^w\[{place[0]}, {place[1]}\] is {value}, which is not a number; download",
+    ):
         check_numbers(weight, "w")
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_what_bfloat16_makes_infinite(sign):
-    """Half a step above bfloat16's largest value it rounds to infinity; below that it does not."""
+def test_values_that_overflow_bfloat16(sign):
+    """Values round to infinity from half a step above bfloat16's largest value on."""
     half_step = BFLOAT16_MOST * 2**-8 / (2 - 2**-7)
     weight = torch.ones(3)
     weight[2] = sign * (BFLOAT16_MOST + 0.99 * half_step)
     check_numbers(weight, "w")
     weight[2] = sign * (BFLOAT16_MOST + 1.01 * half_step)
-    with pytest.raises(UserError, match=r"^w\[2\] is -?3\.39\d+e\+38, which is more than bfloat16 holds"):
+    with pytest.raises(
+        UserError, match=r"^w\[2\] is -?3\.39\d+e\+38, which is more than bfloat16 holds"
+    ):
         check_numbers(weight, "w")
 
 

@@ -1,0 +1,93 @@
+"""Reference files have tt-metal's format. A position in a file is a position in the text."""
+
+import pytest
+import torch
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.evaluation.reference import Reference
+from models.demos.qwen25_7b.evaluation.texts import sample
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+
+VOCAB = 1056
+
+
+@pytest.fixture(scope="module")
+def tokens(tokenizer) -> list[int]:
+    """Tokens of chats, shorter than the replica's context."""
+    return sample(tokenizer.hf, SMALL_CHECKPOINT, None, count=1, prompt_length=20, steps=23).texts[
+        0
+    ]
+
+
+@pytest.fixture(scope="module")
+def reference(hugging_face, tokens) -> Reference:
+    return Reference.make(hugging_face, tokens)
+
+
+def test_a_file_has_the_form_of_tt_metals(reference, tokens, hugging_face, tmp_path):
+    reference.save(tmp_path / "small.refpt")
+    contents = torch.load(tmp_path / "small.refpt", weights_only=True)
+    assert contents["reference_tokens"].tolist() == [tokens] and contents["top5_tokens"].shape == (
+        len(tokens) - 1,
+        5,
+    )
+    with torch.no_grad():
+        logits = hugging_face.model(torch.tensor([tokens])).logits[0]
+    assert torch.equal(contents["top5_tokens"], logits[:-1].topk(5).indices), (
+        "row i is what follows token i"
+    )
+    loaded = Reference.load(tmp_path / "small.refpt", VOCAB)
+    assert loaded.tokens == tokens and torch.equal(loaded.top5, reference.top5)
+
+
+def test_every_token_of_the_second_half_is_scored_once(reference):
+    texts = reference.texts()
+    n = len(reference.tokens)
+    judged = sorted(at for text in texts for at in range(text.prompt_length, len(text.ids) - 1))
+    assert judged == list(range(n // 2, n - 1))
+    assert all(text.ids == reference.tokens[: len(text.ids)] for text in texts), (
+        "what stands before a token is missing"
+    )
+
+
+def test_a_model_agrees_with_its_own_reference(replica, reference):
+    from models.demos.qwen25_7b.evaluation.divergence import agreement
+
+    got = agreement([replica], reference)
+    assert (
+        got.tokens == len(reference.tokens) - 1 - len(reference.tokens) // 2
+        and got.top5 == 1
+        and got.top1 > 0.9
+    )
+    second_best = Reference(reference.tokens, reference.top5[:, [1, 0, 2, 3, 4]])
+    assert agreement([replica], second_best).top1 < 0.1
+
+
+ids = torch.arange(8)[None]
+five = torch.zeros(8, 5, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    "contents, message",
+    [
+        (b"no torch file", "cannot be read"),
+        ([1, 2], "must have reference_tokens"),
+        ({"reference_tokens": ids}, "must have reference_tokens"),
+        ({"reference_tokens": ids, "top5_tokens": five.float()}, "top5_tokens must be token ids"),
+        ({"reference_tokens": ids[0], "top5_tokens": five}, "reference_tokens must be token ids"),
+        ({"reference_tokens": ids, "top5_tokens": five[:6]}, r"\[6, 5\]"),
+        ({"reference_tokens": ids[:, :3], "top5_tokens": five}, r"\[1, 3\]"),
+        ({"reference_tokens": ids + VOCAB, "top5_tokens": five}, "another model"),
+        ({"reference_tokens": ids, "top5_tokens": five - 1}, "another model"),
+        (
+            {"reference_tokens": ids, "top5_tokens": five, "more": slice(1)},
+            "cannot be read",
+        ),  # not a tensor, so not unpickled
+    ],
+)
+def test_a_file_that_is_no_reference_is_refused(tmp_path, contents, message):
+    file = tmp_path / "some.refpt"
+    file.write_bytes(contents) if isinstance(contents, bytes) else torch.save(contents, file)
+    with pytest.raises(UserError, match=message) as refused:
+        Reference.load(file, VOCAB)
+    assert "some.refpt" in str(refused.value)

@@ -1,0 +1,95 @@
+"""The single steps of the tool, on random numbers."""
+
+import pytest
+import torch
+
+from models.demos.qwen25_7b.quantize import rounding
+from models.demos.qwen25_7b.quantize.layer import Mlp, arranged, hidden
+from models.demos.qwen25_7b.quantize.rounding import (
+    compensated,
+    hessian,
+    nearest_codes,
+    refitted,
+    rounded,
+)
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def correlated(tokens, size, seed):
+    """Return inputs [tokens, size] like activations: few directions, noise, one outlier channel."""
+    x = normal(tokens, 8, seed=seed) @ normal(8, size) + 0.3 * normal(tokens, size, seed=seed + 1)
+    x[:, 3] *= 50
+    return x
+
+
+def test_rounded_values_survive_packing_and_are_no_farther_than_packings():
+    """Blocks hold values of every size, zeros, and ends of a power of two."""
+    rows = normal(200, 64) * torch.exp2(6 * normal(200, 64, seed=1))
+    rows[0], rows[1] = 0, 0.9999999
+    rows[2], rows[3, ::16] = torch.linspace(-8, 8, 64), 1e-30
+    codes, packing = nearest_codes(rows), rounded(rows, "bfloat4_b")
+    assert rounded(codes, "bfloat4_b").equal(codes)
+    assert (squared_error(rows, codes) <= squared_error(rows, packing) * (1 + 1e-6)).all()
+    rows = normal(200, 64)
+    assert (
+        squared_error(rows, nearest_codes(rows)).sum()
+        < 0.93 * squared_error(rows, rounded(rows, "bfloat4_b")).sum()
+    )
+
+
+def squared_error(rows, codes):
+    """Return the squared error of each block of 16 values."""
+    return (rows - codes).unflatten(-1, (-1, 16)).pow(2).sum(-1)
+
+
+def test_later_rows_compensate_a_rows_rounding_error():
+    """On new inputs, the squared error is less than half of that of plain rounding."""
+    weight = normal(96, 128)
+    codes = compensated(weight, hessian(correlated(1000, 96, seed=1)), nearest_codes)
+    assert rounded(codes, "bfloat4_b").equal(codes)
+    x = correlated(300, 96, seed=7)
+    error, alone = ((x @ (weight - w)).pow(2).sum() for w in (codes, nearest_codes(weight)))
+    assert error < 0.5 * alone, f"{error / alone:.2f} of it"
+
+
+def test_rows_are_compensated_for_all_earlier_errors_with_any_block_size(monkeypatch):
+    weight, second = (
+        normal(96, 64, dtype=torch.float64),
+        hessian(correlated(500, 96, seed=1).double()),
+    )
+    results = []
+    for rows in (7, 96):
+        monkeypatch.setattr(rounding, "ROWS", rows)
+        results.append(compensated(weight, second, nearest_codes))
+    assert results[0].equal(results[1])
+
+
+def test_scaled_and_permuted_columns_change_no_output():
+    mlp = Mlp(*(normal(24, 64, seed=1, dtype=torch.float64), normal(24, 64, seed=2, dtype=torch.float64)),
+              normal(64, 24, seed=3, dtype=torch.float64))  # fmt: skip
+    mlp.gate[:, 5], mlp.up[:, 9] = 0, 0
+    new, x = arranged(mlp), normal(10, 24, dtype=torch.float64)
+    expected = hidden(x, mlp) @ mlp.down
+    assert (hidden(x, new) @ new.down - expected).abs().max() < 1e-13 * expected.abs().max()
+    sizes = new.gate.norm(dim=0)
+    assert (sizes.diff() >= 0).all()
+    some = new.up.norm(dim=0) > 0
+    assert (new.up.norm(dim=0) - sizes)[some & (sizes > 0)].abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("tokens", (20, 200), ids=("fewer tokens than inputs", "more"))
+def test_a_refit_is_the_least_of_error_and_change(tokens):
+    """The gradient of error plus change is zero at the refit, so no step makes the sum smaller."""
+    inputs, missing = (
+        normal(tokens, 50, seed=1, dtype=torch.float64),
+        normal(tokens, 7, seed=2, dtype=torch.float64),
+    )
+    weight = normal(50, 7, dtype=torch.float64)
+    change = refitted(weight, inputs, missing, trust=2.0) - weight
+    cost = inputs.pow(2).sum() / 50 / 2.0
+    gradient = inputs.t() @ (inputs @ change - missing) + cost * change
+    assert gradient.abs().max() < 1e-9
+    assert change.abs().max() > 1e-2

@@ -1,0 +1,60 @@
+"""An inactive slot keeps the position INACTIVE, and no block of any cache changes for it."""
+
+import pytest
+import torch
+import ttnn
+
+from models.common.metrics import assert_equal
+from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, equal_shares
+
+BATCH, CONTEXT, STEPS = 4, 64, 5
+
+
+@pytest.fixture(scope="module")
+def replica(replica_of):
+    replica = replica_of(BATCH, CONTEXT)
+    yield replica
+    replica.close()
+
+
+def read(replica, tensor, dim) -> torch.Tensor:
+    return ttnn.to_torch(
+        tensor, mesh_composer=ttnn.ConcatMeshToTensor(replica.mesh_device, dim=dim)
+    )
+
+
+def caches(replica) -> torch.Tensor:
+    """[caches, blocks, tokens of a block, heads and values]"""
+    pairs = [(cache.keys, cache.values) for cache in replica.caches]
+    return torch.stack(
+        [read(replica, t, 1).transpose(1, 2).flatten(2) for pair in pairs for t in pair]
+    )
+
+
+def test_inactive_slots_write_nothing_and_stay_inactive(replica):
+    positions = [INACTIVE, 30, INACTIVE, 0]
+    tables = attention_tables(equal_shares(replica.blocks, BATCH), replica.width)
+    before = caches(replica)
+    replica.inputs.write_slots([1, 2, 3, 4], positions, tables)
+    for _ in range(STEPS):
+        replica.launch_decode()
+        replica.read_tokens()
+    written = torch.zeros(replica.blocks, BLOCK, dtype=torch.bool)
+    for user, start in ((1, 30), (3, 0)):
+        for position in range(start, start + STEPS):
+            written[tables[user, position // BLOCK], position % BLOCK] = True
+    after = caches(replica)
+    assert_equal(after[:, ~written], before[:, ~written])
+    assert (after[:, written] != before[:, written]).any(-1).all(), "a user's token was not written"
+    of_chips = read(replica, replica.inputs.decode.positions, 0).view(-1, BATCH)
+    assert (of_chips == torch.tensor([INACTIVE, 30 + STEPS, INACTIVE, STEPS])).all()
+
+
+def test_a_step_of_inactive_slots_alone_is_possible(replica):
+    """The warm-up of a server runs such a step."""
+    before = caches(replica)
+    inactive = attention_tables([[]] * BATCH, replica.width)
+    replica.inputs.write_slots([0] * BATCH, [INACTIVE] * BATCH, inactive)
+    replica.launch_decode()
+    replica.read_tokens()
+    assert_equal(caches(replica), before)

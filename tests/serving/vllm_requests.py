@@ -1,0 +1,136 @@
+"""Requests, and the start of the model class as Tenstorrent's vLLM plugin does it."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Optional
+
+import torch
+
+SLOTS, MAX_LEN, BLOCK, NEW_TOKENS = 32, 512, 64, 20
+
+
+@dataclass
+class TTSamplingParams:
+    """Sampling parameters of one request, or lists over all slots, with the plugin's names.
+
+    The defaults are the values of inactive slots.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 1
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: Optional[int] = None
+    num_logprobs: int = -2
+    enable_log_probs: bool = False
+
+
+@dataclass(eq=False)
+class Request:
+    prompt: list[int]
+    new_tokens: int
+    sampling: TTSamplingParams = field(default_factory=TTSamplingParams)
+    stop_ids: frozenset[int] = frozenset()
+    host_until: int = (
+        0  # vLLM's own sampler serves this many first tokens of the answer (min_tokens)
+    )
+    answer: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    cached: int = 0
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.prompt + self.answer
+
+    @property
+    def penalized(self) -> bool:
+        s = self.sampling
+        return (s.presence_penalty, s.frequency_penalty, s.repetition_penalty) != (0, 0, 1)
+
+    @property
+    def done(self) -> bool:
+        return len(self.answer) >= self.new_tokens or bool(
+            self.answer and self.answer[-1] in self.stop_ids
+        )
+
+
+def start(
+    model_class,
+    mesh_device,
+    checkpoint,
+    *,
+    slots,
+    max_len,
+    block,
+    blocks=None,
+    optimizations="accuracy",
+    trace=True,
+):
+    """Start and warm up the model as the plugin does. Return (model, kv_cache, blocks)."""
+    hf_config = HFConfig(checkpoint)
+    model = model_class.initialize_vllm_model(
+        hf_config,
+        mesh_device,
+        slots,
+        max_seq_len=max_len,
+        tt_data_parallel=1,
+        optimizations=optimizations,
+    )
+    chips = mesh_device.get_num_devices()
+    budget = model_class.get_max_tokens_all_users(
+        model_name=hf_config._name_or_path,
+        num_devices=chips,
+        tt_data_parallel=1,
+        max_model_len=max_len,
+        max_num_seqs=slots,
+    )
+    blocks = blocks or -(-(budget + block * slots) // block)
+    heads = hf_config.num_key_value_heads // min(chips, hf_config.num_key_value_heads)
+    shape = blocks, heads, block, hf_config.head_dim
+    caches = model.allocate_kv_cache(shape, torch.bfloat16, hf_config.num_hidden_layers)
+    width = min(-(-max_len // block), blocks)
+    for enable_trace in (False, True) if trace else (False,):
+        model.warmup_model_prefill(
+            kv_cache=caches, enable_trace=enable_trace, can_sample_on_device=True
+        )
+        model.warmup_model_decode(
+            kv_cache=caches,
+            enable_trace=enable_trace,
+            max_batch_size=slots,
+            num_blocks=width,
+            can_sample_on_device=True,
+        )
+    return model, caches, blocks
+
+
+def requests(prompts, tokenizer, **options) -> list["Request"]:
+    return [
+        Request(list(prompt), NEW_TOKENS, stop_ids=frozenset(tokenizer.stop_ids), **options)
+        for prompt in prompts
+    ]
+
+
+@torch.no_grad()
+def greedy(hf, prompt, stop_ids, **options) -> list[int]:
+    """Return the tokens of Hugging Face's greedy answer."""
+    out = hf.generate(
+        torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(stop_ids),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long), **options,
+    )  # fmt: skip
+    return out[0, len(prompt) :].tolist()
+
+
+class HFConfig(SimpleNamespace):
+    """The part of transformers' Qwen2Config that the model class reads."""
+
+    def __init__(self, checkpoint):
+        import json
+
+        self._fields = json.loads((checkpoint.directory / "config.json").read_text())
+        super().__init__(_name_or_path=f"{checkpoint.directory}", **self._fields)
+
+    def to_dict(self) -> dict:
+        return dict(self._fields, architectures=["TTQwen2ForCausalLM"])

@@ -1,0 +1,141 @@
+"""Draft tokens: proposals, slots and acceptance."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.serving.block_pool import BlockPool
+from models.demos.qwen25_7b.serving.request import check_speculate
+from models.demos.qwen25_7b.serving.speculation import (
+    NGRAM_LENGTHS,
+    Draft,
+    NgramProposer,
+    Speculation,
+)
+
+BLOCK = 32
+
+
+@dataclass(eq=False)
+class FakeSequence:
+    """The part of a Sequence that Speculation reads."""
+
+    slot: int
+    tokens: list[int]
+    remaining: int = 100
+    params: SamplingParams = GREEDY
+    blocks: list[int] = field(default_factory=list)
+
+
+def searched(tokens: list[int], count: int) -> list[int]:
+    """Return the expected result of NgramProposer.propose, by searching all positions."""
+    for length in NGRAM_LENGTHS:
+        for end in range(len(tokens) - 1, length - 1, -1):
+            if length <= len(tokens) and tokens[end - length : end] == tokens[-length:]:
+                whole = list(tokens)
+                for i in range(count):
+                    whole.append(whole[end + i])
+                return whole[len(tokens) :]
+    return []
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 10), st.integers(0, 7))
+def test_drafts_follow_the_last_occurrence_of_the_longest_ngram(tokens, step, count):
+    """The sequence may grow by several tokens at a time."""
+    proposer = NgramProposer()
+    for end in range(1, len(tokens) + 1, step):
+        assert proposer.propose(tokens[:end], count) == searched(tokens[:end], count)
+
+
+def test_draft_tokens_continue_into_their_own_copy():
+    assert NgramProposer().propose([9, 1, 2, 1, 2, 1], 5) == [2, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "draft_tokens, sampled, kept",
+    [
+        ([], [5], [5]),
+        ([5, 6, 7], [5, 6, 7, 8], [5, 6, 7, 8]),
+        (
+            [5, 6, 7],
+            [5, 9, 7, 8],
+            [5, 9],
+        ),  # the tokens behind a rejected 6 are dropped, though 7 was drafted
+        ([5, 6, 7], [4, 6, 7, 8], [4]),
+    ],
+)
+def test_tokens_are_kept_up_to_the_first_rejected_draft_token(draft_tokens, sampled, kept):
+    slots = (3, 10, 1, 7)[: len(sampled)]
+    by_slot = [-1] * 32
+    for slot, token in zip(slots, sampled):
+        by_slot[slot] = token
+    assert Draft(None, slots, (0, *draft_tokens)).accept(by_slot) == kept
+
+
+def drafts(sequences, *, slots, max_tokens, blocks=100):
+    pool = BlockPool(blocks, BLOCK)
+    for sequence in sequences:
+        sequence.blocks = pool.allocate(-(-len(sequence.tokens) // BLOCK))
+    return Speculation(pool, slots=slots, max_tokens=max_tokens).propose(sequences), pool
+
+
+def test_free_slots_are_shared_evenly_among_sequences_with_draft_tokens():
+    repeating, new = [1, 2, 3, 1, 2, 3], [7, 8, 9]
+    made, _ = drafts(
+        [FakeSequence(0, repeating), FakeSequence(3, new), FakeSequence(4, repeating)],
+        slots=10,
+        max_tokens=8,
+    )
+    assert [draft.slots for draft in made] == [(0, 1, 2, 5), (3,), (4, 6, 7, 8)]
+    assert [draft.tokens for draft in made] == [(3, 1, 2, 3), (9,), (3, 1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [SamplingParams(1.0, top_k=0), SamplingParams(repetition_penalty=1.3)],
+    ids=["sampled on the host", "with a penalty"],
+)
+def test_no_draft_where_the_host_samples_or_a_penalty_applies(params):
+    assert drafts([FakeSequence(0, [1, 2] * 4, params=params)], slots=8, max_tokens=4)[0] == []
+
+
+def test_no_draft_with_fewer_free_slots_than_sequences():
+    assert (
+        drafts([FakeSequence(row, [1, 2] * 4) for row in range(3)], slots=5, max_tokens=4)[0] == []
+    )
+
+
+@pytest.mark.parametrize("remaining", [1, 2, 3, 4, 5])
+def test_no_draft_token_goes_past_the_last_new_token(remaining):
+    made, _ = drafts([FakeSequence(0, [1, 2] * 4, remaining=remaining)], slots=8, max_tokens=4)
+    assert sum(len(draft.tokens) for draft in made) == (min(remaining, 4) if remaining > 1 else 0)
+
+
+@pytest.mark.parametrize("blocks, tokens, held", [(1, 3, 1), (2, 8, 2)])
+def test_draft_tokens_end_where_the_blocks_do(blocks, tokens, held):
+    """30 tokens leave room for two in a block of 32. A third draft token needs another block."""
+    sequence = FakeSequence(0, [1, 2] * 15)
+    made, pool = drafts([sequence], slots=8, max_tokens=8, blocks=blocks)
+    assert [len(draft.tokens) for draft in made] == [tokens]
+    assert len(sequence.blocks) == held and pool.num_free == blocks - held
+
+
+def test_a_full_block_and_no_free_block_gives_a_plain_step():
+    sequence = FakeSequence(0, [1, 2] * 16)
+    assert drafts([sequence], slots=8, max_tokens=8, blocks=1)[0] == []
+
+
+@pytest.mark.parametrize("speculate", [0, 9, 2.5, True])
+def test_a_speculate_value_out_of_range_is_refused(speculate):
+    with pytest.raises(UserError, match="1 .*8.*got"):
+        check_speculate(speculate, on_host=False)
+
+
+def test_host_sampling_verifies_no_drafts():
+    check_speculate(1, on_host=True)
+    with pytest.raises(UserError, match="host"):
+        check_speculate(4, on_host=True)

@@ -1,0 +1,100 @@
+"""scripts/serve.py: the server's options and its exit status."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/serve.py"
+spec = importlib.util.spec_from_file_location("serve", SCRIPT)
+serve = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(serve)
+
+
+def config_of(options: list[str], mesh: str = "N300") -> dict:
+    merged = serve.merged_options(options, mesh)
+    assert merged.count("--additional-config") == 1
+    return json.loads(merged[merged.index("--additional-config") + 1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--additional-config", '{"tt": {"trace_mode": "none"}, "x": 1}'],
+        ['--additional-config={"tt": {"trace_mode": "none"}, "x": 1}'],
+        ['--additional_config={"x": 1}', "--additional-config.tt.trace_mode", "none"],
+    ],
+)
+def test_the_users_config_is_merged_with_the_scripts(options):
+    """Setting the trace mode keeps sampling on the chips and the L1 for semaphores."""
+    config = config_of(["--port", "1", *options])
+    assert config == {"tt": {**serve.TT_CONFIG, "trace_mode": "none"}, "x": 1}
+
+
+def test_the_users_value_wins():
+    given = '{"tt": {"l1_small_size": 0, "sample_on_device_mode": "decode_only"}}'
+    assert config_of(["--additional-config", given]) == json.loads(given)
+
+
+@pytest.mark.parametrize(
+    "mesh, options, fabric",
+    [
+        ("N300", [], None),
+        ("T3K", [], "FABRIC_1D_RING"),
+        ("t3k", ["--port", "1"], "FABRIC_1D_RING"),
+        ("T3K", ["--data-parallel-size=2"], None),
+        ("T3K", ["--data_parallel_size", "2"], None),
+        ("T3K", ["-dp", "2"], None),
+        ("T3K", ["--additional-config.tt.fabric_config", "FABRIC_1D"], "FABRIC_1D"),
+    ],
+)
+def test_the_fabric_is_a_ring_where_a_replica_has_all_chips_of_a_t3k(mesh, options, fabric):
+    assert config_of(options, mesh)["tt"].get("fabric_config") == fabric
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"tt": 1}'])
+def test_a_config_that_is_no_object_is_one_line(text):
+    with pytest.raises(SystemExit, match="--additional-config must be a JSON object"):
+        serve.merged_options(["--additional-config", text], "N300")
+
+
+@pytest.mark.parametrize("status, expected", [(0, 1), (7, 7)])
+def test_a_server_that_ends_by_itself_has_failed(status, expected, capfd):
+    """vLLM's API server exits with status 0 when its engine has died."""
+    assert (
+        serve.run([sys.executable, "-c", f"raise SystemExit({status})"], dict(os.environ))
+        == expected
+    )
+    assert ("engine died" in capfd.readouterr().err) == (status == 0)
+
+
+@pytest.mark.parametrize("most, seen", [(64, "hard limit of 64 open files"), (2000, "1024 2000")])
+def test_few_open_files_become_enough_or_one_line(most, seen):
+    program = (
+        f"import resource, sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import serve\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (32, {most}))\n"
+        "serve.allow_open_files(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert seen in done.stdout + done.stderr
+    assert len((done.stdout + done.stderr).splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_stopped_has_not(number, tmp_path):
+    server = "import sys, time; print('up', flush=True); time.sleep(60)"
+    program = (
+        f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import serve\n"
+        f"sys.exit(serve.run([sys.executable, '-c', {server!r}], None))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 0

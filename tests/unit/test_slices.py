@@ -1,0 +1,132 @@
+"""Slices of tensors: narrowing, padding, joining and reading."""
+
+import hashlib
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.demos.qwen25_7b.weights import (
+    Constant,
+    KeyScaling,
+    Projection,
+    Table,
+    TensorRange,
+    key_divisors,
+    to_interleaved,
+)
+from models.demos.qwen25_7b.weights.slices import VERSION
+
+TENSORS = {
+    "w": torch.arange(24 * 6).view(24, 6).bfloat16(),
+    "v": -torch.arange(24 * 6).view(24, 6).bfloat16(),
+    "bias": torch.arange(24).float(),
+}
+
+
+def read(weight_slice) -> torch.Tensor:
+    return weight_slice.read(TENSORS.__getitem__)
+
+
+def test_outputs_become_columns_and_inputs_rows():
+    w = TENSORS["w"]
+    assert read(Projection(0, (TensorRange("w", 3, 5),), 6)).equal(w[3:8].t())
+    assert read(Projection(1, (TensorRange("w", 2, 3),), 24)).equal(w[:, 2:5].t())
+    assert read(Projection(0, (TensorRange("bias", 3, 5),), 1)).equal(TENSORS["bias"][None, 3:8])
+    assert read(Table("w", (12, 12))).equal(w.reshape(12, 12))
+
+
+def test_a_head_of_pairs_is_reordered_within_itself():
+    w = TENSORS["w"]
+    weight_slice = Projection(
+        0, (TensorRange("w", 8, 8, pairs=True), TensorRange("v", 0, 4), Constant(2, -1.0)), 6
+    )
+    heads = to_interleaved(w[8:16], dim=0)
+    assert read(weight_slice).equal(
+        torch.cat([heads, -w[:4], torch.full((2, 6), -1.0).bfloat16()]).t()
+    )
+    assert weight_slice.tensors == ("w", "v") and weight_slice.shape == (6, 14)
+
+
+def test_a_key_head_is_divided_by_its_bias_and_its_queries_multiplied():
+    bias, w = TENSORS["bias"], TENSORS["w"].float()
+    divisors = key_divisors(bias[16:24])
+    assert (divisors > 1).any(), "no pair is an outlier: this would prove nothing"
+    weight_slice = Projection(
+        0,
+        (
+            TensorRange("w", 0, 8, True, KeyScaling("bias", 16)),
+            TensorRange("w", 8, 8, True, KeyScaling("bias", 16, True)),
+        ),
+        6,
+    )
+    heads = [w[:8] / divisors[:, None], w[8:16] * divisors[:, None]]
+    assert (
+        read(weight_slice)
+        .float()
+        .allclose(torch.cat([to_interleaved(head, dim=0) for head in heads]).t(), rtol=2**-8)
+    )
+    assert weight_slice.tensors == ("w", "bias")
+    assert read(weight_slice).dtype == torch.bfloat16, (
+        "a bias of another dtype scales, and is not there itself"
+    )
+
+
+blocks = st.lists(
+    st.one_of(
+        st.builds(Constant, st.integers(1, 5), st.sampled_from([0.0, 2.0])),
+        st.builds(TensorRange, st.sampled_from("wv"), st.integers(0, 12), st.integers(1, 8)),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(blocks, st.data())
+def test_slices_are_narrowed_padded_and_joined(blocks, data):
+    weight_slice = Projection(0, tuple(blocks), 6)
+    whole = read(weight_slice)
+    first = data.draw(st.integers(0, weight_slice.extent - 1))
+    count = data.draw(st.integers(1, weight_slice.extent - first))
+    narrow = weight_slice.narrow(first, count)
+    assert read(narrow).equal(whole[:, first : first + count])
+    assert read(weight_slice.padded(weight_slice.extent + 3)).equal(
+        torch.nn.functional.pad(whole, (0, 3))
+    )
+    assert weight_slice.padded(weight_slice.extent) == weight_slice
+    assert read(weight_slice.concat(narrow)).equal(torch.cat([whole, read(narrow)], dim=1))
+
+
+def test_tensors_of_several_dtypes_keep_the_widest():
+    weight_slice = Projection(0, (TensorRange("w", 0, 2), TensorRange("f", 0, 2)), 6)
+    got = weight_slice.read((TENSORS | {"f": torch.full((2, 6), 1 / 3)}).__getitem__)
+    assert got.dtype == torch.float32 and (got[:, 2:] == torch.tensor(1 / 3)).all()
+
+
+def test_a_change_of_the_slices_needs_a_new_cache_version():
+    """Without a new version, old cached tiles would be used as new ones."""
+    slices = [
+        Projection(0, (TensorRange("w", 0, 8, pairs=True), TensorRange("v", 3, 5), Constant(3)), 6)
+        .narrow(8, 7)
+        .padded(9),
+        Projection(0, (TensorRange("w", 0, 8, pairs=True),), 6),
+        Projection(1, (Constant(1), TensorRange("w", 1, 4)), 24),
+        Projection(0, (TensorRange("bias", 8, 8, pairs=True),), 1),
+        Projection(
+            0,
+            (
+                TensorRange("w", 0, 8, True, KeyScaling("bias", 16)),
+                TensorRange("w", 8, 8, True, KeyScaling("bias", 16, True)),
+            ),
+            6,
+        ),
+        Table("v", (36, 4)),
+    ]
+    content = b"".join(read(weight_slice).float().numpy().tobytes() for weight_slice in slices)
+    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (2, "b84ced697fc82086")
+
+
+def test_a_head_of_pairs_cannot_be_cut():
+    with pytest.raises(AssertionError, match="pairs"):
+        Projection(0, (TensorRange("w", 0, 8, pairs=True),), 6).narrow(0, 4)

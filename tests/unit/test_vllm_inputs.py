@@ -1,0 +1,83 @@
+"""vLLM's sampling parameters and prompts are converted for the model."""
+
+from itertools import product
+from math import inf, nan
+
+import torch
+
+from models.demos.qwen25_7b.config.sampling import (
+    CANDIDATES,
+    PenaltyFactors,
+    RowControls,
+    SamplingParams,
+    TokenCounts,
+)
+from models.demos.qwen25_7b.serving.sampling import gumbel, sample
+from models.demos.qwen25_7b.serving.vllm_inputs import REMEMBERED, PromptLengths, slot_params
+
+EXTREMES = dict(
+    temperature=(0.0, 1e-30, 0.01, 2.0, 1e300, inf, nan),
+    top_k=(-1, 0, 1, 33, 1 << 40),
+    top_p=(0.0, 1e-46, 1.0, nan),
+    repetition_penalty=(5e-324, 1e-46, 1e-40, 1e-30, 1.0, 1e30, 1e300, inf, nan),
+    presence_penalty=(-inf, -2.0, 0.0, 1e40, nan),
+    frequency_penalty=(inf, 2.0, 0.0, -1e40, nan),
+)
+
+
+class Columns:
+    """The plugin's TTSamplingParams, with a list in each field."""
+
+    def __init__(self, rows):
+        for name, values in zip(EXTREMES, zip(*rows)):
+            setattr(self, name, list(values))
+        self.seed = [(None, -1, -7, (1 << 64) - 1)[i % 4] for i in range(len(rows))]
+        self.enable_log_probs = False
+
+
+def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with():
+    """An exception would end the engine. A factor that is infinite in float32 gives NaN logits."""
+    rows = list(product(*EXTREMES.values()))
+    params = slot_params(Columns(rows), len(rows))
+    assert len(params) == len(rows) == 31500
+    factors = torch.tensor([PenaltyFactors.of(p.sampling) for p in params], dtype=torch.float32)
+    assert factors.isfinite().all()
+    heat = [RowControls.of(p.sampling, CANDIDATES).inverse_temperature for p in params[::4500]]
+    assert torch.tensor(heat, dtype=torch.float32).isfinite().all()
+    logits = torch.linspace(-30, 30, 64)[
+        torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    ]
+    counts = TokenCounts([3, 5], [7, 7, 9])
+    for p in params[::50]:
+        assert 0 <= sample(logits, p.sampling, p.key, 5, counts) < 64
+    assert gumbel([p.key for p in params], [0] * len(params), 1).isfinite().all()
+
+
+def test_ordinary_numbers_are_unchanged():
+    (params,) = slot_params(Columns([(0.7, 20, 0.8, 1.05, 0.5, -0.5)]), 1)
+    assert params.sampling == SamplingParams(
+        temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, presence_penalty=0.5,
+        frequency_penalty=-0.5,
+    )  # fmt: skip
+
+
+def test_a_preempted_sequence_is_split_where_its_answer_begins():
+    lengths = PromptLengths()
+    lengths.add(TokenCounts([5, 6], []), 7)
+    lengths.add(TokenCounts([5, 6], [7]), 8)
+    assert lengths.split([5, 6, 7, 8]) == ([5, 6], [7, 8])
+    for prompt in ([5, 6], [5, 6, 7], [5, 6, 7, 8, 9], [5, 6, 7, 9]):
+        assert lengths.split(prompt) == (prompt, []), (
+            "a new prompt is taken for a preempted sequence"
+        )
+
+
+def test_a_sequence_is_forgotten_after_enough_others():
+    lengths = PromptLengths()
+    lengths.add(TokenCounts([1], []), 2)
+    for other in range(REMEMBERED - 1):
+        lengths.add(TokenCounts([3], [other]), 4)
+        lengths.add(TokenCounts([3], [other, 4]), 5)
+    assert lengths.split([1, 2]) == ([1], [2])
+    lengths.add(TokenCounts([6], []), 7)
+    assert lengths.split([1, 2]) == ([1, 2], [])
