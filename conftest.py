@@ -1,4 +1,4 @@
-"""Pytest options, and the choice of what is below ttnn: made here, before any test module imports it."""
+"""Pytest options, and the choice of the backend before any test module imports ttnn."""
 
 import os
 from functools import partial
@@ -15,22 +15,53 @@ DEFAULT_MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
 
 def pytest_addoption(parser):
     group = parser.getgroup("Qwen2.5-7B on TT-NN")
-    group.addoption("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
+    group.addoption(
+        "--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn"
+    )
     group.addoption("--mesh", default=None, help=f"only this machine: {', '.join(MACHINES)}")
-    group.addoption("--tp", type=int, default=None, help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default each")
+    group.addoption(
+        "--tp",
+        type=int,
+        default=None,
+        help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default each",
+    )
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
-    group.addoption("--queues", type=int, default=1, choices=(1, 2), help="command queues that meshes are opened with")
-    group.addoption("--model", help="directory or hub id to judge: tests/accuracy (default: small), tests/perf/test_speed.py")
-    group.addoption("--reference", help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32")
-    group.addoption("--requests", type=int, default=40, help="random requests that tests/serving/test_soak.py serves")
-    group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
+    group.addoption(
+        "--queues",
+        type=int,
+        default=1,
+        choices=(1, 2),
+        help="command queues that meshes are opened with",
+    )
+    group.addoption(
+        "--model",
+        help="directory or hub id to judge: tests/accuracy (default: small), tests/perf/test_speed.py",
+    )
+    group.addoption(
+        "--reference",
+        help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32",
+    )
+    group.addoption(
+        "--requests",
+        type=int,
+        default=40,
+        help="random requests that tests/serving/test_soak.py serves",
+    )
+    group.addoption(
+        "--size",
+        default=None,
+        choices=SIZES,
+        help="only these dims: the small checkpoint's or the 7B's",
+    )
 
 
 def pytest_configure(config):
     os.environ.setdefault("TT_LOGGER_LEVEL", "error")
     os.environ.setdefault("LOGURU_LEVEL", "ERROR")
     try:
-        config.backend = select_backend(config.getoption("--backend"), config.getoption("--mesh") or "N300")
+        config.backend = select_backend(
+            config.getoption("--backend"), config.getoption("--mesh") or "N300"
+        )
         if config.getoption("--tp"):
             check_tp(config.getoption("--mesh") or "N300", config.getoption("--tp"))
     except UserError as error:
@@ -39,9 +70,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    """Let go of tests and fixtures, those deselected too. Every module that pytest or a plugin loaded leads to pytest's
-    session, and so to their functions; Python clears such modules after ttnn, which then complains of leaks if one of its
-    objects is a parameter or a default there.
+    """Drop the references to tests and fixtures, also to deselected tests.
+
+    Modules that pytest loaded refer to its session, and the session to the tests' functions. Python clears
+    such modules after ttnn. ttnn then reports a leak if a parameter or a default is a ttnn object.
     """
     names = "session", "funcmanage", "terminalreporter"
     session, fixtures, reporter = (config.pluginmanager.get_plugin(name) for name in names)
@@ -53,10 +85,7 @@ def pytest_unconfigure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The golden mesh's own tests have nothing to say about a device, tests of speed about anything but silicon, and what is
-    known of the small checkpoint about another model."""
-    if collection_path.name == "golden_mesh" and config.backend == "device":
-        return True
+    """Tests of speed are for silicon; tests of the small checkpoint are for that model."""
     if collection_path.name == "test_small_checkpoint.py" and config.getoption("--model"):
         return True
     if collection_path.name == "test_speed.py" and describe_backend(config.backend) != "silicon":
@@ -69,7 +98,7 @@ def pytest_report_header(config):
 
 
 def pytest_generate_tests(metafunc):
-    """`mesh_name` and `size` run over all of them, or over those that the command line names."""
+    """Parametrize `mesh_name` and `size` over all values, or over those of the command line."""
     size = metafunc.config.getoption("--size")
     if "mesh_name" in metafunc.fixturenames:
         metafunc.parametrize("mesh_name", mesh_names(metafunc.config), scope="session")
@@ -78,7 +107,7 @@ def pytest_generate_tests(metafunc):
 
 
 def mesh_names(config) -> list[str]:
-    """Machines, each with its tp where that is not all of its chips: N150, N300, T3K, T3K-tp4 and so on."""
+    """Machines, with tp where a replica has fewer chips than the machine: N150, N300, T3K, T3K-tp4."""
     mesh, tp = config.getoption("--mesh"), config.getoption("--tp")
     if not mesh:
         return list(DEFAULT_MESHES)
@@ -89,12 +118,13 @@ def mesh_names(config) -> list[str]:
 
 @pytest.fixture(scope="session")
 def replica_devices(mesh_name, pytestconfig):
-    """All of the machine's replicas as mesh devices of (1, tp), opened once for all its tests and closed after them."""
+    """The machine's replicas as mesh devices of (1, tp), opened once for all tests of the machine."""
     from models.common.mesh import open_replicas
 
     name, _, tp = mesh_name.partition("-tp")
     options = dict(
-        worker_dispatch=pytestconfig.getoption("--worker-dispatch"), queues=pytestconfig.getoption("--queues")
+        worker_dispatch=pytestconfig.getoption("--worker-dispatch"),
+        queues=pytestconfig.getoption("--queues"),
     )
     with open_replicas(name, int(tp or machine(name).chips), **options) as devices:
         yield devices

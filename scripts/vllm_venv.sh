@@ -1,28 +1,79 @@
 #!/bin/sh
-# Makes the environment $1 with vLLM and Tenstorrent's plugin; $2: the CPython to make it from. Apart from the tests' one: vLLM
-# wants transformers 5. PLUGIN: what pip is to install as the plugin, such as a directory; by default the commit that we run.
+# Makes the environment $1 with vLLM and Tenstorrent's plugin, from the CPython that $2 prints. It is
+# separate from .venv, because vLLM needs transformers 5. A later run skips the steps that are done.
+# PLUGIN: what pip installs as the plugin, such as a directory. Default: the pinned commit.
+# TORCH_INDEX: the package index of torch for CPUs. With an empty value pip takes PyPI's torch, which brings 3 GB
+# of CUDA libraries.
 set -eu
 
 venv=$1
-python=$2
-# The version that the plugin is made for. By its address: to pip, which has asked for 0.25.1, "0.25.1+empty" is another.
-vllm=https://files.pythonhosted.org/packages/bf/ce/542315fe84e23a73b919d64794350233d4f1c70b2544ba0afd5348005aff/vllm-0.25.1.tar.gz
-plugin=${PLUGIN:-git+https://github.com/tenstorrent/vllm-tt-plugin@b95c050}
+find_python=$2
+steps=$venv/steps
+torch=2.13.0
+vllm=0.25.1
+plugin_commit=b95c0501e62f32abab619c77fd600a835c7f6cc3
+torch_index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}
+if [ -n "${PLUGIN:-}" ]; then
+    [ ! -e "$PLUGIN" ] || PLUGIN=$(cd "$PLUGIN" && pwd)
+    plugin=$PLUGIN
+elif [ -f "$steps/plugin" ] && ! grep -q '^git+' "$steps/plugin"; then
+    plugin=$(cat "$steps/plugin")  # a directory that an earlier run was given
+else
+    plugin=git+https://github.com/tenstorrent/vllm-tt-plugin@$plugin_commit
+fi
 
-rm -rf "$venv"
-"$python" -m venv "$venv"
-pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
-$pip setuptools==80.9.0 setuptools-scm setuptools-rust wheel packaging ninja cmake jinja2
-$pip ttnn==0.81.1 torch==2.13.0 'numpy<2'
-# "empty": for a platform that a plugin brings. Its requirements are read from what was built; ttnn's numpy decides OpenCV's.
-VLLM_TARGET_DEVICE=empty $pip --no-deps --no-build-isolation "$vllm"
-"$venv/bin/python" - >"$venv/requirements.txt" <<'PYTHON'
+# step FILE VERSION WORDS: succeeds and prints WORDS if this step is still to do. `done_step` records that it is done.
+step() {
+    step_file=$steps/$1
+    step_version=$2
+    [ "$(cat "$step_file" 2>/dev/null || true)" != "$2" ] || return 1
+    echo "== $venv: $3" >&2
+}
+done_step() {
+    printf '%s\n' "$step_version" >"$step_file"
+}
+pip() {
+    "$venv/bin/python" -m pip --disable-pip-version-check "$@"
+}
+
+if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
+    python=$(sh "$find_python")
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+fi
+mkdir -p "$steps"
+
+tools='setuptools==80.9.0 setuptools-scm setuptools-rust wheel packaging ninja cmake jinja2'
+if step tools "$tools" "1/5 what builds vLLM"; then
+    pip install --quiet $tools
+    done_step
+fi
+if step torch "$torch" "2/5 torch $torch and ttnn"; then
+    pip install ${torch_index:+--extra-index-url "$torch_index"} "torch==$torch" 'numpy<2'
+    pip install ttnn==0.81.1 "torch==$torch" 'numpy<2'
+    done_step
+fi
+# "empty" is the target for a plugin's platform. The override keeps "+empty" out of the version; pip would refuse it.
+if step vllm "$vllm" "3/5 vLLM $vllm, built without kernels"; then
+    VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$vllm \
+        pip install --no-deps --no-build-isolation --no-binary vllm "vllm==$vllm"
+    done_step
+fi
+if step requirements "$vllm $torch" "4/5 what vLLM requires"; then
+    "$venv/bin/python" - "$torch" >"$venv/requirements.txt" <<'PYTHON'
+import sys
 from importlib.metadata import requires
 
 for line in requires("vllm"):
     if "extra ==" not in line and not line.startswith(("opencv", "numpy", "torch")):
         print(line)
-print("opencv-python-headless==4.11.0.86", "numpy<2", "torch==2.13.0", "tblib", sep="\n")
+# ttnn needs numpy 1, and this is the last OpenCV for numpy 1.
+print("opencv-python-headless==4.11.0.86", "numpy<2", f"torch=={sys.argv[1]}", "tblib", sep="\n")
 PYTHON
-$pip -r "$venv/requirements.txt"
-$pip --no-deps --no-build-isolation "$plugin"
+    pip install -r "$venv/requirements.txt"
+    done_step
+fi
+if step plugin "$plugin" "5/5 Tenstorrent's plugin from $plugin"; then
+    pip install --force-reinstall --no-deps --no-build-isolation "$plugin"
+    done_step
+fi

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Makes the environment $1 for pip to fill, unless it exists. Removes nothing.
+set -eu
+
+venv=$1
+here=$(cd "$(dirname "$0")" && pwd)
+if [ -e "$venv" ]; then
+    if ! CPYTHON="$venv/bin/python" sh "$here/find_python.sh" >/dev/null 2>&1; then
+        echo "$venv is there and is no environment of CPython 3.10 or 3.12: rename it, or remove it (make clean), and call make again." >&2
+        exit 2
+    fi
+    exit 0
+fi
+python=$(sh "$here/find_python.sh")
+echo "making $venv with $python; pip installs torch and ttnn next: some 6 GB on disk, and a few minutes"
+"$python" -m venv "$venv"

@@ -1,0 +1,151 @@
+"""Start an OpenAI-compatible server: .venv-vllm/bin/python scripts/serve.py MODEL [options of vllm serve].
+
+MESH_DEVICE: N150, N300 (the default) or T3K. Without a Tenstorrent device the server runs on the golden mesh. The exit
+status is 1 if the server ends without a signal, because its engine has died then.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from glob import glob
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HERE))
+from models.common.mesh import MACHINES, is_ring  # noqa: E402
+
+DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
+# Refuses requests that would end the engine. EXTRA_MODELS_DIR makes the module importable.
+DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
+# l1_small_size: where collectives keep semaphores, which otherwise split the L1 that the matmuls need.
+TT_CONFIG = {"sample_on_device_mode": "all", "l1_small_size": 16384}
+# The plugin opens every fabric as a line unless it is told otherwise.
+RING = {"fabric_config": "FABRIC_1D_RING"}
+CONFIG_OPTION = "--additional-config"
+REPLICAS_OPTIONS = {"--data-parallel-size", "-dp"}
+OPEN_FILES = 1024  # the server holds one for each connection, and 40 of its own
+ASKING = {"-h", "--help", "--version", "-v"}  # vLLM answers these and ends
+
+
+def merged_options(options: list[str], mesh: str) -> list[str]:
+    """Return the options with one --additional-config: the defaults with the user's keys over them."""
+    config = {"tt": TT_CONFIG | (RING if is_one_ring(options, mesh) else {})}
+    kept = []
+    given = iter(options)
+    for option in given:
+        name, equals, value = option.partition("=")
+        if name.replace("_", "-") == CONFIG_OPTION:
+            update(config, read_config(value if equals else next(given, "")))
+        elif name.replace("_", "-").startswith(f"{CONFIG_OPTION}."):
+            value = value if equals else next(given, "")
+            keys = name.split(".")[1:]
+            update(config, nested(keys, parsed(value)))
+        else:
+            kept.append(option)
+    return [*DEFAULTS, *kept, CONFIG_OPTION, json.dumps(config)]
+
+
+def is_one_ring(options: list[str], mesh: str) -> bool:
+    """Whether the machine's chips are one replica and a ring. mesh: as in MESH_DEVICE."""
+    names = {option.partition("=")[0].replace("_", "-") for option in options}
+    kind = MACHINES.get(mesh.upper())
+    return kind is not None and not names & REPLICAS_OPTIONS and is_ring(kind.chips, kind.chips)
+
+
+def read_config(text: str) -> dict:
+    try:
+        config = json.loads(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict) or not isinstance(config.get("tt", {}), dict):
+        sys.exit(
+            f"{CONFIG_OPTION} must be a JSON object such as '{{\"tt\": {{...}}}}', got {text!r}"
+        )
+    return config
+
+
+def parsed(value: str):
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def nested(keys: list[str], value) -> dict:
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+def update(config: dict, changes: dict) -> None:
+    """Update config in place; objects inside it are updated too."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(config.get(key), dict):
+            update(config[key], value)
+        else:
+            config[key] = value
+
+
+def command(model: str, options: list[str], mesh: str) -> list[str]:
+    program = str(Path(sys.executable).parent / "vllm")
+    vllm = [program, "serve", model, *merged_options(options, mesh)]
+    if os.environ.get("TT_METAL_SIMULATOR") or glob("/dev/tenstorrent/*"):
+        return vllm
+    print(
+        "no Tenstorrent device: on the golden mesh, whose times say nothing about hardware",
+        file=sys.stderr,
+    )
+    return [sys.executable, str(HERE / "golden_mesh/src/golden_mesh"), "--system", mesh, *vllm]
+
+
+def allow_open_files() -> None:
+    """Raise the limit of open files if it is low."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES:
+        return
+    if most != resource.RLIM_INFINITY and most < OPEN_FILES:
+        sys.exit(
+            f"error: the hard limit of {most} open files is too low, at least {OPEN_FILES} are needed: "
+            "raise it (ulimit -Hn, or limits.conf)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, most))
+
+
+def run(arguments: list[str], environment: dict[str, str]) -> int:
+    """Run a server; return 0 after SIGINT or SIGTERM, else its status, or 1 if that is 0."""
+    stopped = []
+    server = subprocess.Popen(arguments, env=environment)
+
+    def stop(number, _frame) -> None:
+        stopped.append(number)
+        server.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    status = server.wait()
+    if stopped:
+        return 0
+    if status == 0:
+        print("error: the server ended by itself: its engine died (see above)", file=sys.stderr)
+    return abs(status) or 1
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    allow_open_files()
+    model, *options = sys.argv[1:]
+    mesh = os.environ.get("MESH_DEVICE") or "N300"
+    models = HERE / "models/demos/qwen25_7b/serving/extra_models"
+    environment = os.environ | {"MESH_DEVICE": mesh, "EXTRA_MODELS_DIR": str(models)}
+    arguments = command(model, options, mesh)
+    if any(option.partition("=")[0] in ASKING for option in options):
+        os.execvpe(arguments[0], arguments, environment)
+    return run(arguments, environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
