@@ -72,8 +72,7 @@ def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
 
 def to_bfloat16_(x: torch.Tensor) -> torch.Tensor:
     """Pack a float32 dest to bfloat16 in place. The caller must own the float32 `x`."""
-    x.view(torch.int32).add_(0x8000).bitwise_and_(-1 << 16)
-    return x
+    return round_away_(x, BFLOAT16)
 
 
 def round_sum_(x: torch.Tensor) -> torch.Tensor:

@@ -71,6 +71,10 @@ def _windows(bounds: list[int], rows: int) -> torch.Tensor:
     return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
 
 
+def _either(hidden: torch.Tensor | None, also: torch.Tensor) -> torch.Tensor:
+    return also if hidden is None else hidden | also
+
+
 @golden("ttnn.transformer.chunked_scaled_dot_product_attention")
 def chunked_scaled_dot_product_attention(
     input_tensor_q,
@@ -183,12 +187,10 @@ class _Attention:
                 scores[..., : part.shape[-1]] = self._add(scores[..., : part.shape[-1]], part)
             hidden = self._hidden(rows, first, at, length, start)
             if sliding is not None:
-                outside = self._outside(rows, first, at, length, start, sliding)
-                hidden = outside if hidden is None else hidden | outside
+                hidden = _either(hidden, self._outside(rows, first, at, length, start, sliding))
             if windows is not None:
                 of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
-                outside = of_keys != windows[first:, None]
-                hidden = outside if hidden is None else hidden | outside
+                hidden = _either(hidden, of_keys != windows[first:, None])
             if hidden is not None:
                 scores.masked_fill_(hidden, flash.HIDDEN)
             chunk = self._chunk(
