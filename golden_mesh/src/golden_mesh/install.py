@@ -84,6 +84,7 @@ def _mesh_functions() -> dict[str, doors.StandIn]:
         expect_dispatch(
             Path(os.environ["TT_METAL_RUNTIME_ROOT"]),
             on_workers=dispatch_cores.type == ttnn.DispatchCoreType.WORKER,
+            by_columns=dispatch_cores.axis == ttnn.DispatchCoreAxis.COL,
         )
         result = real(*args, **kwargs)
         for mesh in result.values() if isinstance(result, dict) else [result]:

@@ -8,6 +8,8 @@ compiler, and one number in the description of the cores. The wheel itself is on
 import importlib.util
 from pathlib import Path
 
+import yaml
+
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.null_compiler import write_null_compiler
 from golden_mesh.systems import System
@@ -17,6 +19,7 @@ _INSTALL = f"pip install ttnn=={NEWEST} (CPython 3.10 or 3.12, Linux x86-64)"
 _COMPILER = "runtime/sfpi/compiler/bin/riscv-tt-elf-g++"
 _CORES = "tt_metal/core_descriptors"
 _WORMHOLE = f"{_CORES}/wormhole_b0_80_arch.yaml"
+_GRID = "compute_with_storage_grid_range"  # of programs, in one entry of the description
 _NEEDED = ("runtime/hw", "tt_metal/hw", "tt_metal/soc_descriptors", _WORMHOLE)
 
 
@@ -45,30 +48,32 @@ def make_environment(system: System, directory: Path) -> dict[str, str]:
     }
 
 
-def expect_dispatch(root: Path, *, on_workers: bool) -> None:
-    """Write to the runtime root how the next mesh dispatches: from worker cores, or (the default) from
-    ethernet cores.
+def expect_dispatch(root: Path, *, on_workers: bool, by_columns: bool = False) -> None:
+    """Write to the runtime root how the next mesh dispatches: from worker cores or (the default) from ethernet cores,
+    and from a column or (the default) from a row of the worker cores.
 
-    The grid of programs is checked by ttnn on a mock only. For a chip with two harvested rows (nebula_x2 in
-    ttnn) the check takes the grid from the entry for worker dispatch, 8x7. It does so however the mesh was
-    opened. N300 and T3K dispatch from ethernet cores by default, which leaves 8x8. For them the entry says
-    8x8 here.
+    The grid of programs is checked by ttnn on a mock only. The check takes the grid from the entry for a row of
+    worker cores, however the mesh was opened:
 
-    A mesh that does dispatch from worker cores would then claim 8x8 too, and refuse the last row. So this
-    function restores 8x7 for it. The file is read by ttnn whenever it opens a mesh.
+    - For a chip with two harvested rows (nebula_x2 in ttnn) that is 8x7. N300 and T3K dispatch from ethernet cores by
+      default, which leaves 8x8. For them the entry says 8x8 here. A mesh that does dispatch from worker cores would
+      then claim 8x8 too, and refuse the last row, so it keeps 8x7.
+    - For a mesh that dispatches from a column, the entry for a row is the one for a column here.
+
+    ttnn reads the file whenever it opens a mesh. The check keeps what it read first: a process that opens a mesh with
+    dispatch from a row and later one with dispatch from a column gets the first mesh's grid in the check.
     """
-    cores = (ttnn_package() / _WORMHOLE).read_text()
-    before, product, rest = cores.partition("\nnebula_x2:\n")
-    entry, next_entry, after = rest.partition(
-        "\n    2:\n"
-    )  # of one command queue: the check reads this entry
-    if entry.count("end: [7, 6]") != 1 or not next_entry:
+    cores = yaml.safe_load((ttnn_package() / _WORMHOLE).read_text())
+    if cores.get("nebula_x2", {}).get("row", {}).get(1, {}).get(_GRID, {}).get("end") != [7, 6]:
         raise GoldenMeshError(
             f"the golden mesh looked for the 8x7 grid of nebula_x2 in {_WORMHOLE}: {_INSTALL}"
         )
     if not on_workers:
-        entry = entry.replace("end: [7, 6]", "end: [7, 7]")
-    (root / _WORMHOLE).write_text(before + product + entry + next_entry + after)
+        cores["nebula_x2"]["row"][1][_GRID]["end"] = [7, 7]
+    elif by_columns:
+        for product in cores.values():
+            product["row"] = product["col"]
+    (root / _WORMHOLE).write_text(yaml.safe_dump(cores))
 
 
 def ttnn_package() -> Path:

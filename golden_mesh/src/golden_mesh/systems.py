@@ -1,4 +1,4 @@
-"""The machines that the golden mesh simulates: N150, N300 and T3K, and P150 and P150x4 with Blackhole chips.
+"""The machines that the golden mesh simulates: N150, N300, T3K and GALAXY, and P150 and P150x4 with Blackhole chips.
 
 The facts about boards are Tenstorrent's:
 
@@ -7,11 +7,14 @@ The facts about boards are Tenstorrent's:
 - A T3K is four N300 in a 2x4 mesh.
 - A P150 has one chip with 12 of 14 ethernet cores and one of two PCIe cores. A P150x4 is four P150 in a ring,
   each joined to two others by four cables.
+- A Wormhole Galaxy has four trays of eight chips, all on PCIe. Four links join each chip to its four neighbors in a 4x8
+  torus. The trays lie as tt-metal's physical groupings of a Wormhole Galaxy say.
 
 The descriptor has the shape that tt-umd, the driver library below ttnn, reads of a real machine.
 
 Facts that differ from card to card are made up: board numbers, and which rows of Tensix cores are harvested.
-The number of harvested rows is the product's: one on an N150, two on each chip of an N300, none on a P150.
+The number of harvested rows is the product's: one on an N150, two on each chip of an N300, none on a P150
+and in a Galaxy.
 
 `tests` opens every mesh.
 """
@@ -26,6 +29,7 @@ _FIRST_SERIAL = {
     "n150": 0x0100_0186_1190_2000,
     "n300": 0x0100_0146_1190_2000,
     "p150": 0x0000_0412_3191_1000,
+    "ubb": 0x0100_0350_1190_2000,
 }  # the product code is in the upper bits
 _FIRST_ID = 0x8246_3222_2000
 _NONE_HARVESTED = {
@@ -34,6 +38,7 @@ _NONE_HARVESTED = {
     "eth_harvesting_mask": 0,
     "pcie_harvesting_mask": 0,
 }
+_TRAY_BUS = {1: 0xC0, 2: 0x80, 3: 0x00, 4: 0x40}
 _HARVESTING = {  # architecture -> what every one of its boards has switched off
     "wormhole_b0": _NONE_HARVESTED,
     "blackhole": _NONE_HARVESTED
@@ -47,10 +52,29 @@ _HARVESTING = {  # architecture -> what every one of its boards has switched off
 
 @dataclass(frozen=True)
 class Board:
-    """A card: its product and the chips on it, the one on PCIe first."""
+    """A card: its product and the chips on it, those on PCIe first."""
 
     kind: str
     chips: tuple[int, ...]
+    on_pcie: int = 1  # how many chips are on PCIe
+
+
+@dataclass(frozen=True)
+class TrayPlace:
+    """The place of a Galaxy's chip: its tray (1 to 4) and its location on the tray (1 to 8)."""
+
+    tray: int
+    location: int
+
+    @property
+    def chip(self) -> int:
+        """The chip at this place: we number the chips tray by tray."""
+        return 8 * (self.tray - 1) + self.location - 1
+
+    @property
+    def bus(self) -> str:
+        """The PCIe bus. ttnn takes the tray from it."""
+        return f"0x{_TRAY_BUS[self.tray] + self.location:04x}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +82,8 @@ class System:
     """A machine with chips of one architecture, numbered from 0 as ttnn numbers them."""
 
     name: str
-    # Of chip 0, 1, ...: (x, y) in the mesh. Blackhole chips have None: ttnn finds their places by the links.
+    # Of chip 0, 1, ...: (x, y) in the mesh. Chips of a Blackhole or a Galaxy have None: ttnn finds their places by the
+    # links.
     coordinates: tuple[tuple[int, int] | None, ...]
     links: tuple[
         tuple[Port, Port], ...
@@ -68,6 +93,7 @@ class System:
         int, ...
     ]  # of chip 0, 1, ...: a bit for every row of Tensix cores that is switched off (for every column of a Blackhole)
     arch: str = "wormhole_b0"
+    tray_places: tuple[TrayPlace, ...] = ()  # of chip 0, 1, ... of a Galaxy
 
     @property
     def chips(self) -> int:
@@ -77,7 +103,7 @@ class System:
     @property
     def mmio_chips(self) -> tuple[int, ...]:
         """The chips that the host reaches over PCIe. It reaches the other chips through these."""
-        return tuple(sorted(board.chips[0] for board in self.boards))
+        return tuple(sorted(chip for board in self.boards for chip in board.chips[: board.on_pcie]))
 
     def descriptor(self) -> str:
         """Return the machine's cluster descriptor (YAML). TT_METAL_MOCK_CLUSTER_DESC_PATH names a file with
@@ -86,8 +112,13 @@ class System:
         chips = range(self.chips)
         placed = {chip: place for chip, place in enumerate(self.coordinates) if place is not None}
         identified = {chip: _FIRST_ID + chip for chip in chips if chip not in placed}
+        trays = {
+            "chip_to_bus_id": {place.chip: place.bus for place in self.tray_places},
+            "asic_locations": {place.chip: place.location for place in self.tray_places},
+        }
         return yaml.safe_dump(
             ({"chip_unique_ids": identified} if identified else {})
+            | (trays if self.tray_places else {})
             | {
                 "arch": {chip: self.arch for chip in chips},
                 # x, y, rack, shelf
@@ -120,13 +151,47 @@ def _pair(a: Port, b: Port) -> tuple[tuple[Port, Port], ...]:
     return (a, b), ((a[0], a[1] + 1), (b[0], b[1] + 1))
 
 
-def _cables(a: int, b: int, *, first: int) -> tuple[tuple[Port, Port], ...]:
-    """Return four links between two P150, each between channels of one number."""
-    return tuple(((a, channel), (b, channel)) for channel in range(first, first + 4))
+def _cables(a: int, b: int, *, first: int, to: int | None = None) -> tuple[tuple[Port, Port], ...]:
+    """Return four links between two chips, from channel `first` of a on. They end at the channels from `to` on, or at
+    channels of the same numbers.
+    """
+    to = first if to is None else to
+    return tuple(((a, first + link), (b, to + link)) for link in range(4))
+
+
+# The chips of a Galaxy from above, in four rows of eight. Each line is half a row: a tray and the locations on it.
+_GALAXY_HALVES = (
+    ((2, (1, 2, 3, 4)), (4, (4, 3, 2, 1))),
+    ((2, (5, 6, 7, 8)), (4, (8, 7, 6, 5))),
+    ((1, (5, 6, 7, 8)), (3, (8, 7, 6, 5))),
+    ((1, (1, 2, 3, 4)), (3, (4, 3, 2, 1))),
+)
+_GALAXY = tuple(
+    tuple(TrayPlace(tray, location).chip for tray, locations in row for location in locations)
+    for row in _GALAXY_HALVES
+)
+
+
+def _torus(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[Port, Port], ...]:
+    """Return the links of a torus: four to the right, from channels 0 to 4, and four down, from 8 to 12."""
+    height, width = len(rows), len(rows[0])
+    return tuple(
+        link
+        for y, row in enumerate(rows)
+        for x, chip in enumerate(row)
+        for link in (
+            *_cables(chip, row[(x + 1) % width], first=0, to=4),
+            *_cables(chip, rows[(y + 1) % height][x], first=8, to=12),
+        )
+    )
+
+
+_OTHER_NAMES = {"tg": "GALAXY"}  # tt-metal's tests name a Wormhole Galaxy so in MESH_DEVICE
 
 
 def named(name: str) -> str:
     """Return the system's name as SYSTEMS spells it, for a name in any case; an unknown name as it is."""
+    name = _OTHER_NAMES.get(name.lower(), name)
     return next((known for known in SYSTEMS if known.lower() == name.lower()), name)
 
 
@@ -175,6 +240,16 @@ SYSTEMS: dict[str, System] = {
                 Board("n300", (3, 7)),
             ),
             harvested_rows=(0b10_0000_0001,) * 8,
+        ),
+        System(
+            name="GALAXY",
+            coordinates=(None,) * 32,
+            links=_torus(_GALAXY),
+            boards=(Board("ubb", tuple(range(32)), on_pcie=32),),
+            harvested_rows=(0,) * 32,
+            tray_places=tuple(
+                TrayPlace(tray, location) for tray in range(1, 5) for location in range(1, 9)
+            ),
         ),
         System(
             name="P150",
