@@ -1,10 +1,11 @@
 """Prices of collectives equal the measured rows. Between two rows they lie between their times."""
 
 import pytest
+from golden_mesh.perf.calibration import calibrate
+from golden_mesh.perf.collective_prices import ROWS, SMALLEST, collective_seconds
 
-from models.demos.qwen25_7b.perf.calibration import calibrate
-from models.demos.qwen25_7b.plans.all_reduce_plan import LAUNCH, AllReducePlan
-from models.demos.qwen25_7b.plans.collective_prices import ROWS, SMALLEST, collective_seconds
+from models.demos.qwen25_7b.perf.all_reduce_prices import LAUNCH, cheapest, seconds, sent
+from models.demos.qwen25_7b.plans.all_reduce_plan import SIZES, AllReducePlan
 
 
 @pytest.mark.parametrize(
@@ -79,11 +80,22 @@ def test_the_cheapest_all_reduce_is_planned(chips, topology, narrowest, method, 
     assert (plan.method, plan.dtype) == (method, dtype)
 
 
+@pytest.mark.parametrize("links", [1, 2])
+@pytest.mark.parametrize("narrowest", ["bfloat16", "bfloat8_b"])
+@pytest.mark.parametrize("chips, topology", SIZES)
+def test_the_planned_all_reduce_is_the_cheapest_by_price_at_every_width(
+    chips, topology, narrowest, links
+):
+    for hidden in range(32, 16384 + 1, 32):
+        how = chips, topology, hidden, narrowest, links
+        assert AllReducePlan.make(*how) == cheapest(*how), hidden
+
+
 def test_an_async_all_reduce_is_priced_as_a_gather_of_every_chips_partial_sum():
     plan = AllReducePlan.make(2, "line", HIDDEN)
     gathered = 2 * 32 * HIDDEN * 2
-    assert plan.seconds() == collective_seconds("all_gather", 2, "line", gathered) + LAUNCH
-    assert plan.sent == 32 * HIDDEN * 2
+    assert seconds(plan) == collective_seconds("all_gather", 2, "line", gathered) + LAUNCH
+    assert sent(plan) == 32 * HIDDEN * 2
 
 
 def test_ttnns_all_reduce_is_never_cheaper_than_its_two_operations():
@@ -92,12 +104,12 @@ def test_ttnns_all_reduce_is_never_cheaper_than_its_two_operations():
         if op == "all_reduce":
             plan = AllReducePlan(chips, topology, HIDDEN, TWO_OPS, "bfloat16")
             size = plan.partial_sum_bytes
-            assert plan.seconds() < collective_seconds(op, chips, topology, size) + 3 * LAUNCH
+            assert seconds(plan) < collective_seconds(op, chips, topology, size) + 3 * LAUNCH
 
 
 def test_columns_that_do_not_divide_into_tiles_are_not_scattered():
     assert AllReducePlan.make(8, "ring", 896).method == ASYNC
-    assert AllReducePlan(8, "ring", 896, ASYNC, "bfloat16").seconds() > 0
+    assert seconds(AllReducePlan(8, "ring", 896, ASYNC, "bfloat16")) > 0
 
 
 def test_a_launch_costs_what_is_fitted():

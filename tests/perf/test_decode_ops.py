@@ -10,6 +10,7 @@ import ttnn
 from models.common.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.config.sampling import SamplingParams
+from models.demos.qwen25_7b.perf.all_reduce_prices import collectives
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, lm_head_shards
@@ -77,7 +78,7 @@ def test_a_decode_layer_is_16_operations_and_two_all_reduces(model, layer_operat
     """
     fused = 0 if model.config.decode.fused_qk else 2
     joined = GateUpLayout.make(model.config.qwen, model.config.parallel, BFP8).joined
-    sums = 2 * len(model.config.decode.all_reduce.collectives)
+    sums = 2 * len(collectives(model.config.decode.all_reduce))
     assert len(layer_operations) == 16 + sums + fused - joined, layer_operations
 
 

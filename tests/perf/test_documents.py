@@ -1,24 +1,25 @@
-"""Figures in PERF.md and docs/performance_model.md equal the code's figures."""
+"""Figures in PERF.md and golden_mesh/docs/perf.md equal the code's figures."""
 
 from pathlib import Path
 
+from golden_mesh.perf import calibration as cal
+
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.perf import calibration as cal
 from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.tt.placement import links_between
 
-MODEL = Path(cal.__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 
 
 def cells(document: str, section: str) -> list[list[str]]:
     """Return the rows of the section's first table, without the header."""
-    text = (MODEL / document).read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    text = (REPOSITORY / document).read_text().split(f"## {section}\n")[1].split("\n## ")[0]
     table = text[text.index("\n|") :].lstrip().split("\n\n")[0]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.split("\n")[2:]]
 
 
 def test_the_misses_are_those_of_the_held_out_points():
-    rows, points = cells("docs/performance_model.md", "What it misses"), cal.calibrate().held_out
+    rows, points = cells("golden_mesh/docs/perf.md", "What it misses"), cal.calibrate().held_out
     assert len(rows) == len(points) == 10
     for (name, published, modeled, miss), point in zip(rows, points):
         model, machine = point.label.split(" on ")
@@ -32,7 +33,7 @@ def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, host_alone):
     links = links_between(mesh_device)
     with host_alone():
         model, _ = model_decode(mesh_device, BFP8, users=32, position=1024, links=links)
-    rows = cells("PERF.md", "A step, a prompt, a load")
+    rows = cells("models/demos/qwen25_7b/PERF.md", "A step, a prompt, a load")
     steps = {machine.split("tp ")[1].split()[0]: step for machine, step, *_ in rows}
     expected = f"{1e3 * model.seconds:.1f} ms, {1 / model.seconds:.1f} tokens/s/user"
     assert steps[f"{mesh_device.shape[1]}"] == expected

@@ -3,19 +3,20 @@
 from dataclasses import replace
 
 import pytest
+from golden_mesh.perf.device_ops import Op
+from golden_mesh.perf.op_costs import Rates
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.perf import all_reduce_prices
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
-from models.demos.qwen25_7b.perf.device_ops import Op
-from models.demos.qwen25_7b.perf.op_costs import Rates
 from models.demos.qwen25_7b.perf.report import op_table
 from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
-from models.demos.qwen25_7b.tt.placement import row_topology
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.placement import row_topology
 from models.demos.qwen25_7b.weights import Checkpoint
 
 USERS, POSITION = 32, 100
@@ -98,7 +99,7 @@ def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(
         == planned.cache
     )
     sent = sum(row.count * row.work.sent for row in model.rows if row.in_layer)
-    assert sent == 2 * all_reduce.sent * config.num_hidden_layers
+    assert sent == 2 * all_reduce_prices.sent(all_reduce) * config.num_hidden_layers
 
 
 def test_a_step_is_its_layers_and_the_operations_around_them(config, step):

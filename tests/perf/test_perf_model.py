@@ -3,18 +3,18 @@
 from dataclasses import replace
 
 import pytest
+from golden_mesh.perf import calibration as cal
+from golden_mesh.perf.collective_prices import collective_seconds
+from golden_mesh.perf.device_ops import Op, Tensor
+from golden_mesh.perf.op_costs import DRAM, LINK, Rates, bound, matmul_peak, work_of
 
 from models.common.mesh import MACHINES
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.perf import calibration as cal
 from models.demos.qwen25_7b.perf import commands, report
 from models.demos.qwen25_7b.perf.__main__ import main
 from models.demos.qwen25_7b.perf.capture import Step
-from models.demos.qwen25_7b.perf.device_ops import Op, Tensor
-from models.demos.qwen25_7b.perf.op_costs import DRAM, LINK, Rates, bound, matmul_peak, work_of
 from models.demos.qwen25_7b.perf.report import LABEL, step_report
 from models.demos.qwen25_7b.perf.step_model import model_step
-from models.demos.qwen25_7b.plans.collective_prices import collective_seconds
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes, streamed_bytes
 
 PERFECT = Rates(streamed=1.0, scattered=1.0, launch=0.0)
@@ -207,7 +207,7 @@ def test_every_block_says_that_it_is_modeled():
 
 
 def test_the_fit_reproduces_what_it_was_fitted_to():
-    """The residuals are those that PERF.md and docs/performance_model.md state."""
+    """The residuals are those that golden_mesh/docs/perf.md states."""
     c = cal.calibrate()
     worst = {
         name: max(abs(point.residual) for point in points)

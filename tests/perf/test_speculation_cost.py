@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from golden_mesh.perf.op_costs import work_of
+
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.perf.capture import capture_step
-from models.demos.qwen25_7b.perf.op_costs import work_of
 from models.demos.qwen25_7b.perf.speculation import Replay, replay
 from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT

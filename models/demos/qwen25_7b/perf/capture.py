@@ -9,9 +9,9 @@ from typing import Callable, Iterator, Sequence
 
 import torch
 import ttnn
+from golden_mesh.perf.device_ops import Op, operations
 
 from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig, Recipe
-from models.demos.qwen25_7b.perf.device_ops import Op, operations
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica

@@ -103,7 +103,8 @@ class Model:
 
 
 def decode_text(args: argparse.Namespace, device, below: str) -> str:
-    from models.demos.qwen25_7b.perf.calibration import calibrate
+    from golden_mesh.perf.calibration import calibrate
+
     from models.demos.qwen25_7b.perf.report import step_report
     from models.demos.qwen25_7b.perf.step_model import model_decode
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
 import ttnn
+from golden_mesh.perf.device_ops import SUFFIX
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -19,7 +20,6 @@ from models.demos.qwen25_7b.perf.capture import (
     graph_of,
     one_layer_of_each_kind,
 )
-from models.demos.qwen25_7b.perf.device_ops import SUFFIX
 from models.demos.qwen25_7b.plans.grids import L1, padded_rows
 from models.demos.qwen25_7b.plans.l1 import OpFootprint, decode_footprints, prefill_footprints
 from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, PrefillChunk, Prompt

@@ -10,13 +10,14 @@ from models.demos.qwen25_7b.config import (
     QwenConfig,
     Recipe,
 )
+from models.demos.qwen25_7b.perf.all_reduce_prices import sent
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, HALF_CORES, plan_decode_matmul
+from models.demos.qwen25_7b.plans.decode_plan import HALF_CORES, GateUpLayout, plan_decode_matmul
 from models.demos.qwen25_7b.plans.grids import (
-    Grid,
     TILE,
     TILE_BYTES,
+    Grid,
     ceil_div,
     most_even,
     residual_grid,
@@ -64,7 +65,7 @@ def _split_row(machine: str, chips: int, tp: int) -> tuple[str, ...]:
         f"{' + '.join(f'{part / 1e9:.2f}' for part in parts)} = {budget.total / 1e9:.2f} GB",
         f"{step.weights / 1e9:.3f} GB ({step.padding / (step.weights - step.padding):.1%})",
         f"{step.cache / 1e9:.3f} GB",
-        f"{all_reduce.sent / 1024:.0f} KiB",
+        f"{sent(all_reduce) / 1024:.0f} KiB",
     )
 
 

@@ -7,6 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Sequence
 
+from golden_mesh.perf import calibration as cal
+from golden_mesh.perf.device_ops import Op, Tensor
+from golden_mesh.perf.op_costs import DRAM
 from matplotlib.figure import Figure
 
 from models.common.errors import UserError
@@ -14,9 +17,6 @@ from models.common.markdown import markdown
 from models.common.mesh import MACHINES
 from models.common.output_file import write_whole
 from models.common.terminal import Progress
-from models.demos.qwen25_7b.perf import calibration as cal
-from models.demos.qwen25_7b.perf.device_ops import Op, Tensor
-from models.demos.qwen25_7b.perf.op_costs import DRAM
 from models.demos.qwen25_7b.perf.step_model import PrefillModel, Row, StepModel
 
 LABEL = "(modeled, not measured)"
@@ -178,7 +178,7 @@ def fitted(c: cal.Calibration) -> str:
     low, high = (1e6 * s for s in spread["launch"])
     once, crowd, cache = ([1e3 * s for s in spread[n]] for n in ("once", "crowd", "scattered"))
     text = [
-        f"docs/performance_model.md has the sources {LABEL}. In brackets: the range with one point left out.",
+        f"golden_mesh/docs/perf.md has the sources {LABEL}. In brackets: the range with one point left out.",
         f"- launch {1e6 * r.launch:.1f} us ({low:.1f} to {high:.1f}), and {1e3 * c.once:.1f} ms a step "
         f"({once[0]:.1f} to {once[1]:.1f}): fitted to speeds of one user.",
         f"- interleaved DRAM at {r.scattered:.0%} of {DRAM / 1e9:.0f} GB/s ({cache[0] / 10:.0f} to {cache[1] / 10:.0f} %), "

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from typing import Sequence
 
 import ttnn
-
-from models.demos.qwen25_7b.config import QWEN25_7B, ParallelPlan, Recipe
-from models.demos.qwen25_7b.perf.calibration import calibrate
-from models.demos.qwen25_7b.perf.capture import CapturedBatch, Step, capture_prefill, capture_step
-from models.demos.qwen25_7b.perf.device_ops import Op
-from models.demos.qwen25_7b.perf.op_costs import (
+from golden_mesh.perf.calibration import calibrate
+from golden_mesh.perf.device_ops import Op
+from golden_mesh.perf.op_costs import (
     DRAM,
     Bound,
     Rates,
@@ -19,6 +16,9 @@ from models.demos.qwen25_7b.perf.op_costs import (
     matmul_peak,
     work_of,
 )
+
+from models.demos.qwen25_7b.config import QWEN25_7B, ParallelPlan, Recipe
+from models.demos.qwen25_7b.perf.capture import CapturedBatch, Step, capture_prefill, capture_step
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid

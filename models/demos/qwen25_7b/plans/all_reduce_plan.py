@@ -1,18 +1,31 @@
-"""How the chips' partial sums of a decode step are added up, chosen by price. Pure functions."""
+"""How the chips' partial sums of a decode step are added up, chosen by their size. Pure functions."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, NamedTuple
 
 from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.plans.collective_prices import Collective, Topology
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES
 
 AllReduceMethod = Literal["none", "all_reduce_async", "reduce_scatter + all_gather"]
+Topology = Literal["line", "ring"]
 
-LAUNCH = 3.8e-6  # seconds of a device operation (perf/calibration.py fits them)
-# A less exact plan must cost at most this share of the more exact one. all_reduce_async rounds the sum once, a
-# reduce-scatter on several chips. bfloat8_b partial sums add 0.0015 to KL (docs/numerics.md).
-TWO_OPS_SHARE, NARROW_SHARE = 0.9, 0.75
+
+class Sizes(NamedTuple):
+    """Bytes of a bfloat16 partial sum, for each link, from which another plan is cheaper than all_reduce_async of it."""
+
+    narrow: float  # all_reduce_async of bfloat8_b
+    two_ops: float  # reduce_scatter and all_gather
+    two_ops_over_narrow: float  # those two, where bfloat8_b is allowed
+
+
+# By chips and topology, from the measured prices of collectives (perf/all_reduce_prices.py).
+SIZES: dict[tuple[int, Topology], Sizes] = {
+    (2, "line"): Sizes(79_360, inf, inf),
+    (4, "line"): Sizes(71_168, 259_840, 422_912),
+    (8, "line"): Sizes(43_520, 100_608, 110_592),
+    (8, "ring"): Sizes(62_720, 122_624, 122_624),
+}
 
 
 @dataclass(frozen=True)
@@ -40,38 +53,20 @@ class AllReducePlan:
         reduce-scatter would round the sum to it again on every chip.
         links: between neighboring chips.
         """
+        plan = cls(chips, topology, hidden, "none", "bfloat16")
         if chips == 1:
-            return cls(1, "line", hidden, "none", "bfloat16")
-        plan = cls(chips, topology, hidden, "all_reduce_async", "bfloat16")
-        two_ops = replace(plan, method="reduce_scatter + all_gather")
+            return plan
+        size, sizes = plan.partial_sum_bytes / links, SIZES[chips, topology]
+        narrow = narrowest == "bfloat8_b" and size >= sizes.narrow
         whole_tiles = hidden % (chips * TILE) == 0  # in a chip's share of the columns
-        if whole_tiles and two_ops.seconds(links) < TWO_OPS_SHARE * plan.seconds(links):
-            plan = two_ops
-        narrow = cls(chips, topology, hidden, "all_reduce_async", narrowest)
-        return narrow if narrow.seconds(links) < NARROW_SHARE * plan.seconds(links) else plan
-
-    @property
-    def collectives(self) -> tuple[Collective, ...]:
-        """all_reduce_async counts as an all-gather: each chip sends its whole partial sum to all others."""
-        how, size = (self.chips, self.topology), self.partial_sum_bytes
-        if self.method == "none":
-            return ()
-        if self.method == "all_reduce_async":
-            return (Collective("all_gather", *how, self.chips * size),)
-        return Collective("reduce_scatter", *how, size), Collective("all_gather", *how, size)
+        if whole_tiles and size >= (sizes.two_ops_over_narrow if narrow else sizes.two_ops):
+            return cls(chips, topology, hidden, "reduce_scatter + all_gather", "bfloat16")
+        dtype = "bfloat8_b" if narrow else "bfloat16"
+        return cls(chips, topology, hidden, "all_reduce_async", dtype)
 
     @property
     def partial_sum_bytes(self) -> int:
         return self.hidden // TILE * TILE_BYTES[self.dtype]
-
-    @property
-    def sent(self) -> int:
-        """Bytes through the busiest link in one direction."""
-        return sum(collective.sent for collective in self.collectives)
-
-    def seconds(self, links: int = 1) -> float:
-        """The price: kernels and launches."""
-        return sum(collective.seconds(links) + LAUNCH for collective in self.collectives)
 
     def __str__(self) -> str:
         return f"{self.method} of {self.dtype} over a {self.topology} of {self.chips} chips"

@@ -6,8 +6,7 @@ import ttnn
 
 from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
-from models.demos.qwen25_7b.plans.collective_prices import Topology
+from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan, Topology
 from models.demos.qwen25_7b.plans.grids import (
     L1,
     SEMAPHORES,

@@ -3,7 +3,7 @@
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.collective_prices import Topology
+from models.demos.qwen25_7b.plans.all_reduce_plan import Topology
 from models.demos.qwen25_7b.plans.grids import rectangle, width_sharded
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig

@@ -5,7 +5,7 @@ from typing import Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.collective_prices import Topology
+from models.demos.qwen25_7b.plans.all_reduce_plan import Topology
 from models.demos.qwen25_7b.weights import Projection, Weight
 
 

@@ -1,18 +1,17 @@
 """The modeled time of a device operation on a Wormhole chip, from the bytes it moves and the tiles it multiplies.
 
-Everything here is a model. docs/performance_model.md has its parts and their sources. Pure functions.
+Everything here is a model. docs/perf.md has its parts and their sources. Pure functions.
 """
 
 from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
-from models.demos.qwen25_7b.perf.device_ops import TILE, TILE_BYTES, Op, Tensor
-from models.demos.qwen25_7b.plans.collective_prices import Collective
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
+from golden_mesh.perf.collective_prices import Collective
+from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
 
-DRAM = 288e9  # bytes a second of a chip: twelve banks of 24 GB/s
+BANKS = 12  # of a chip's DRAM
+DRAM = BANKS * 24e9  # bytes a second of a chip (tt-metal tech_reports/Saturating_DRAM_bandwidth)
 CLOCK = 1e9  # Hz
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 CYCLES_A_PHASE = 16  # of a core, for the product of two tiles
@@ -31,9 +30,8 @@ class Work:
     needed_flops: int = 0
     cores: int = 0  # cores that multiply
     fidelity: Optional[str] = None
-    operand_bytes: int = (
-        0  # of a pair of tiles that a core unpacks for one product; 0 where not counted
-    )
+    # Of a pair of tiles that a core unpacks for one product; 0 where not counted.
+    operand_bytes: int = 0
     exposed_read: bool = False  # the read of the weight is not hidden behind compute
     collective: Optional[Collective] = None
 
@@ -49,12 +47,8 @@ class Rates:
     streamed: float  # share of DRAM's bandwidth for a stream from all banks
     scattered: float  # share of DRAM's bandwidth for interleaved tensors
     launch: float  # seconds that each device operation costs in any case
-    unpack: float = float(
-        "inf"
-    )  # bytes a cycle at which a core unpacks operands of a multicast matmul
-    weight_read: float = (
-        1.0  # share of DRAM's bandwidth at which a multicast matmul reads its weight
-    )
+    # Bytes a cycle at which a core unpacks operands of a multicast matmul.
+    unpack: float = float("inf")
 
 
 @dataclass(frozen=True)
@@ -170,7 +164,7 @@ def _multiplied(op: Op, grid_cores: int) -> dict:
         columns = weight.cores * weight.shard[1]
         work = {"flops": 2 * rows * k * columns, "cores": weight.cores}
     else:
-        operands = sum(TILE_BYTES[t.dtype] for t in (x, weight))
+        operands = sum(tile_bytes(t.dtype) for t in (x, weight))
         work = {
             "flops": needed,
             "cores": op.result.cores or grid_cores,
@@ -198,12 +192,12 @@ def _prefill_attention(op: Op, grid_cores: int, start: int) -> Work:
     """
     q, keys = op.inputs[:2]
     _, heads, rows, head_dim = q.shape
-    chunk = q_chunk_size(rows)
+    chunk = op.q_chunk
     ends = range(start + chunk, start + rows + 1, chunk)  # of each chunk of rows
     cache = 0
     if keys.in_dram:
         tile_columns = ceil_div(head_dim, TILE)
-        cache = 2 * heads * sum(ends) // TILE * tile_columns * TILE_BYTES[keys.dtype]
+        cache = 2 * heads * sum(ends) // TILE * tile_columns * tile_bytes(keys.dtype)
     flops = 4 * heads * head_dim * chunk * sum(ends)
     needed = 4 * heads * head_dim * rows * (start + rows // 2)
     return _attention(cache, flops, needed, grid_cores, op.fidelity)
@@ -223,14 +217,14 @@ def _attention(cache: int, flops: int, needed: int, cores: int, fidelity: Option
 def _block_bytes(cache: Tensor, tokens: int) -> int:
     """Bytes of one user's tile rows with `tokens` tokens, in one of the two caches."""
     _, kv_heads, _, head_dim = cache.shape
-    return ceil_div(tokens, TILE) * kv_heads * ceil_div(head_dim, TILE) * TILE_BYTES[cache.dtype]
+    return ceil_div(tokens, TILE) * kv_heads * ceil_div(head_dim, TILE) * tile_bytes(cache.dtype)
 
 
 def _collective(op: Op, chips: int) -> Optional[Collective]:
     """all_reduce_async counts as an all-gather: each chip sends its whole partial sum to all others."""
     if chips == 1:
         return None
-    topology = "ring" if op.ring else "line"
+    topology = "ring" if op.ring and chips == 8 else "line"  # no other ring was measured
     if "ReduceScatter" in op.name:
         return Collective("reduce_scatter", chips, topology, op.inputs[0].bytes)
     if "AllGather" in op.name or "AllReduce" in op.name:

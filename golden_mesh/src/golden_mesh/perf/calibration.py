@@ -1,6 +1,6 @@
 """The model's parameters, fitted to published measurements on Wormhole cards, and the fit's errors.
 
-docs/performance_model.md has the fits and the sources. Pure functions.
+docs/perf.md has the fits and the sources. Pure functions.
 """
 
 from dataclasses import dataclass
@@ -9,10 +9,9 @@ from typing import Sequence
 
 import numpy as np
 
-from models.demos.qwen25_7b.perf.op_costs import DRAM, Rates
-from models.demos.qwen25_7b.plans.collective_prices import collective_seconds
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES
-from models.demos.qwen25_7b.plans.memory_budget import streamed_bytes
+from golden_mesh.perf.collective_prices import collective_seconds
+from golden_mesh.perf.device_ops import TILE, Tensor, ceil_div, tile_bytes
+from golden_mesh.perf.op_costs import BANKS, DRAM, Rates
 
 # The middle of 239 to 260 GB/s, measured for DRAM-sharded decode matmuls (tech_reports/Saturating_DRAM_bandwidth).
 MATMUL_SHARE = 249.5e9 / DRAM
@@ -121,9 +120,8 @@ class Calibration:
     rates: Rates
     once: float  # seconds of a step of one user beyond its operations
     crowd: float  # seconds more for a step of 32 users, beyond its cache
-    gemm_start: (
-        float  # seconds of a multicast matmul beyond its tiles and its weight; a launch covers it
-    )
+    # Seconds of a multicast matmul beyond its tiles and its weight. A launch covers it.
+    gemm_start: float
     steps: tuple[Point, ...]  # fitted: tokens a second of one user
     crowds: tuple[Point, ...]  # fitted: milliseconds that 32 users take longer
     gemms: tuple[Point, ...]  # fitted: microseconds of a matmul
@@ -133,6 +131,13 @@ class Calibration:
     def host(self, users: int) -> float:
         """Seconds of a step beyond its operations in the published runs: a line through one and 32 users."""
         return self.once + self.crowd * (users - 1) / 31
+
+
+def streamed_bytes(rows: int, columns: int, dtype: str) -> int:
+    """Bytes of a weight [rows, columns] over the DRAM banks, which hold as many tile columns as the fullest."""
+    shard = rows, ceil_div(columns, TILE * BANKS) * TILE
+    weight = Tensor((rows, columns), dtype, True, "DRAM", "width-sharded", shard, BANKS)
+    return weight.allocated
 
 
 def weight_bytes(d: Dims, chips: int) -> int:
@@ -150,7 +155,7 @@ def weight_bytes(d: Dims, chips: int) -> int:
 def cache_bytes(d: Dims, chips: int, users: int, position: int) -> float:
     """Bytes of a bfloat8_b cache that a chip reads in a step."""
     tokens = users * position * d.layers
-    return tokens * 2 * max(1, d.kv_heads / chips) * d.head_dim * TILE_BYTES["bfloat8_b"] / TILE**2
+    return tokens * 2 * max(1, d.kv_heads / chips) * d.head_dim * tile_bytes("bfloat8_b") / TILE**2
 
 
 def layer_collective_seconds(d: Dims, chips: int) -> float:
@@ -214,9 +219,9 @@ def gemm_keys() -> list[GemmKey]:
 def gemm_work_seconds(key: GemmKey, unpack: float) -> float:
     """Seconds to read the whole weight and then multiply. unpack: bytes a cycle of a core."""
     (dtype, fidelity), (m, k, n) = key
-    cycles = max(CYCLES[fidelity], 2 * TILE_BYTES[dtype] / unpack)
+    cycles = max(CYCLES[fidelity], 2 * tile_bytes(dtype) / unpack)
     products = m * k * n / TILE**3 / GEMM_CORES
-    weight = k * n / TILE**2 * TILE_BYTES[dtype]
+    weight = k * n / TILE**2 * tile_bytes(dtype)
     return 1e-9 * products * cycles + weight / (DRAM * MATMUL_SHARE)
 
 

@@ -1,15 +1,26 @@
 """Device operations as values, read from the nodes of ttnn's graph capture."""
 
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Optional, Sequence
 
-from models.demos.qwen25_7b.plans import grids
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+import ttnn
 
-TILE_BYTES = grids.TILE_BYTES | {"uint32": 4096, "int32": 4096, "uint16": 2048}
+TILE = 32  # rows and columns of a tile
 SUFFIX = re.compile(r"^\w+?(Device)?Operation$")  # matches ttnn's names of device operations
+
+
+@lru_cache(maxsize=None)
+def tile_bytes(dtype: str) -> int:
+    """Bytes of a tile. dtype: ttnn's name in lower case."""
+    return ttnn.Tile((TILE, TILE)).get_tile_size(getattr(ttnn, dtype))
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,7 @@ class Tensor:
     layout: str  # interleaved, width-sharded, height-sharded, block-sharded
     shard: Optional[tuple[int, int]] = None  # rows and columns of a shard, in elements
     cores: int = 0  # cores (in DRAM: banks) with a shard; 0 for an interleaved tensor
+    address: int = field(default=0, compare=False)  # of its buffer in each bank or core
 
     @property
     def in_dram(self) -> bool:
@@ -32,15 +44,15 @@ class Tensor:
     def bytes(self) -> int:
         """Bytes of the tensor in whole tiles, without padding of the shards."""
         if not self.tiled:
-            return prod(self.shape) * TILE_BYTES[self.dtype] // TILE**2
-        return prod(self.shape[:-2]) * _tiles(self.shape[-2:]) * TILE_BYTES[self.dtype]
+            return prod(self.shape) * tile_bytes(self.dtype) // TILE**2
+        return prod(self.shape[:-2]) * _tiles(self.shape[-2:]) * tile_bytes(self.dtype)
 
     @property
     def allocated(self) -> int:
         """Bytes of the tensor's buffer: each core or bank holds a whole shard."""
         if not self.shard or not self.tiled:
             return self.bytes
-        return self.cores * _tiles(self.shard) * TILE_BYTES[self.dtype]
+        return self.cores * _tiles(self.shard) * tile_bytes(self.dtype)
 
     @property
     def memory(self) -> str:
@@ -57,18 +69,19 @@ class Op:
     factory: str  # ttnn's program factory
     fidelity: Optional[str]  # LoFi to HiFi4; None for an operation without one
     inputs: tuple[Tensor, ...]
-    outputs: tuple[
-        Tensor, ...
-    ]  # as ttnn reports them: in-place operations report their input, or nothing
-    marks: tuple[str, ...] = ()  # scopes of capture.py around it, outermost first
-    ring: bool = (
-        False  # a collective with Topology::Ring; all_reduce_async does not report its topology
-    )
+    # As ttnn reports them: in-place operations report their input, or nothing.
+    outputs: tuple[Tensor, ...]
+    marks: tuple[str, ...] = ()  # the program's own scopes around it, outermost first
+    # A collective with Topology::Ring. all_reduce_async does not report its topology.
+    ring: bool = False
+    q_chunk: int = TILE  # rows of q that attention takes at a time
+    causal: bool = True  # of attention
 
     @property
     def results(self) -> tuple[Tensor, ...]:
-        """The new tensors. An output in DRAM that equals an input is that input: no plan puts equal tensors there."""
-        return tuple(t for t in self.outputs if not (t.in_dram and t in self.inputs))
+        """The new tensors. An output in DRAM with an input's address is that input."""
+        places = {t.address for t in self.inputs if t.in_dram}
+        return tuple(t for t in self.outputs if not (t.in_dram and t.address in places))
 
     @property
     def result(self) -> Optional[Tensor]:
@@ -120,6 +133,19 @@ def _op(start: dict, scopes: Sequence[dict], results: Sequence[Tensor], by_id: d
         outputs=tuple(results),
         marks=tuple(name for name in around if "." not in name and "::" not in name),
         ring="Topology::Ring" in attributes,
+        **_attention_options(attributes),
+    )
+
+
+def _attention_options(attributes: str) -> dict:
+    """The chunk and the causality of prefill attention, where the attributes show them."""
+    chunk = re.search(r"SDPAProgramConfig\(<\w+>, [^,]+, (\d+), ", attributes)
+    causal = re.search(
+        r"^SDPAParams\([^,]+, MemoryConfig\([^)]*\), (?:std::nullopt|SDPAProgramConfig\([^)]*\)), (\d)",
+        attributes,
+    )
+    return ({"q_chunk": int(chunk[1])} if chunk else {}) | (
+        {"causal": causal[1] == "1"} if causal else {}
     )
 
 
@@ -152,4 +178,5 @@ def tensor(params: dict) -> Tensor:
         layout=re.search(r"TensorMemoryLayout::(\w+)", memory)[1].lower().replace("_", "-"),
         shard=shard,
         cores=cores,
+        address=int(json.loads(params["device_tensors"])[0]["address"]),
     )
