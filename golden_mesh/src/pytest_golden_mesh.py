@@ -101,15 +101,3 @@ class _Run:
                 f"failed: {count} skipped, and no test opened a device. See why with -rs; "
                 "--golden-allow-skips lets such a run pass."
             )
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self, config):
-        """Clear pytest's tests and fixtures: ttnn reports objects in their parameters as leaks at exit."""
-        names = "session", "funcmanage", "terminalreporter"
-        session, fixtures, reporter = (config.pluginmanager.get_plugin(name) for name in names)
-        if fixtures is None or session is None:
-            return
-        session.items.clear()
-        vars(fixtures).clear()
-        if reporter is not None:
-            reporter.stats.clear()

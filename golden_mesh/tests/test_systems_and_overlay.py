@@ -287,22 +287,3 @@ def test_a_ttnn_that_keeps_its_slow_runtime_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(ttnn.CONFIG, "enable_fast_runtime_mode", False)
     with pytest.raises(GoldenMeshError, match="without enable_fast_runtime_mode"):
         install(tmp_path)
-
-
-def test_pytest_ends_without_leak_reports(tmp_path):
-    """pytest keeps tests and fixtures longest. Here they hold objects of ttnn, also in tests that do not run."""
-    (tmp_path / "test_parameters.py").write_text(
-        "import pytest, ttnn\n"
-        "@pytest.mark.parametrize('x', [ttnn.DRAM_MEMORY_CONFIG, ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)])\n"
-        "def test_one(x): pass\n"
-        "@pytest.mark.parametrize('x', [ttnn.L1_MEMORY_CONFIG])\n"
-        "def test_other(x): pass\n"
-        "@pytest.fixture\n"
-        "def place(config=ttnn.DRAM_MEMORY_CONFIG): return config\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--golden", "N150", "-k", "one"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{SOURCE}"}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert "2 passed, 1 deselected" in done.stdout
-    assert done.stderr == "" and "leaked" not in done.stdout

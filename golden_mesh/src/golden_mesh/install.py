@@ -8,7 +8,7 @@ from pathlib import Path
 
 import ttnn
 
-from golden_mesh import dispatch, doors, goldens, meshes, tensor_methods, transfer
+from golden_mesh import dispatch, doors, goldens, leak_warnings, meshes, tensor_methods, transfer
 from golden_mesh.dispatch import traces
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.overlay import expect_dispatch
@@ -31,6 +31,7 @@ def install(directory: Path) -> None:
             "ttnn was told to run without enable_fast_runtime_mode: the golden mesh knows its ops with it"
         )
     _start_mpi(directory)
+    leak_warnings.switch_off()
     ttnn.decorators.FastOperation.__call__ = dispatch.call
     tensor_methods.install()
     doors.install(
