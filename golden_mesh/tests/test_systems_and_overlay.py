@@ -276,14 +276,3 @@ def test_libraries_get_settings_that_the_user_has_not_set(monkeypatch, said):
         Path(os.environ[name]).is_relative_to(directory)
         for name in ("TT_METAL_CACHE", "TORCHINDUCTOR_CACHE_DIR")
     )
-
-
-def test_a_ttnn_that_keeps_its_slow_runtime_is_refused(monkeypatch, tmp_path):
-    """Without fast runtime mode operations have another class, which the golden mesh does not wrap."""
-    import ttnn
-
-    from golden_mesh.install import install
-
-    monkeypatch.setattr(ttnn.CONFIG, "enable_fast_runtime_mode", False)
-    with pytest.raises(GoldenMeshError, match="without enable_fast_runtime_mode"):
-        install(tmp_path)

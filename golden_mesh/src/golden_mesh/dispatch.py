@@ -1,7 +1,7 @@
 """Runs every ttnn call twice: the real library validates and allocates, then a golden function computes the
 values.
 
-All registered operations go through `ttnn.decorators.FastOperation.__call__`, which is replaced by `call`.
+All registered operations are of one class of ttnn, OPERATION. Its `__call__` is replaced by `call`.
 The Python operations in TRANSPARENT call other operations, and those come through `call`. Any other operation
 without a golden is an error on device tensors. The error names the operation.
 """
@@ -104,7 +104,7 @@ _depth = _Depth()
 
 
 def call(operation, *args, **kwargs):
-    """Replaces FastOperation.__call__."""
+    """Replaces OPERATION.__call__."""
     name = operation.python_fully_qualified_name
     if _depth.inside or not computing:
         return REAL_CALL(operation, *args, **kwargs)
@@ -200,4 +200,6 @@ def _place(slot: Slot) -> tuple:
     return slot.buffer_type, slot.address, slot.part
 
 
-REAL_CALL = ttnn.decorators.FastOperation.__call__
+# FastOperation, or Operation if ttnn was imported with enable_fast_runtime_mode off.
+OPERATION = type(ttnn.add)
+REAL_CALL = OPERATION.__call__

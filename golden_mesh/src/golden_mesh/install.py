@@ -10,7 +10,6 @@ import ttnn
 
 from golden_mesh import dispatch, doors, goldens, leak_warnings, meshes, tensor_methods, transfer
 from golden_mesh.dispatch import traces
-from golden_mesh.errors import GoldenMeshError
 from golden_mesh.overlay import expect_dispatch
 
 # Functions of the library that compute tensors and are no registered operations: door -> name.
@@ -26,13 +25,9 @@ def install(directory: Path) -> None:
     directory: for files of Open MPI, which ttnn starts.
     """
     assert goldens.COUNT, "goldens register themselves on import"
-    if not ttnn.CONFIG.enable_fast_runtime_mode:
-        raise GoldenMeshError(
-            "ttnn was told to run without enable_fast_runtime_mode: the golden mesh knows its ops with it"
-        )
     _start_mpi(directory)
     leak_warnings.switch_off()
-    ttnn.decorators.FastOperation.__call__ = dispatch.call
+    dispatch.OPERATION.__call__ = dispatch.call
     tensor_methods.install()
     doors.install(
         transfer.STAND_INS | _unregistered_operations() | _mesh_functions() | _trace_functions()
@@ -44,7 +39,7 @@ def _unregistered_operations() -> dict[str, doors.StandIn]:
 
     def through_dispatch(name: str) -> doors.StandIn:
         def stand_in(real, *args, **kwargs):
-            operation = ttnn.decorators.FastOperation(
+            operation = dispatch.OPERATION(
                 python_fully_qualified_name=name,
                 function=real,
                 preprocess_golden_function_inputs=None,

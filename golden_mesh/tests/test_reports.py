@@ -1,0 +1,38 @@
+"""Reports for ttnn-visualizer are written on a golden mesh, with and without ttnn's fast runtime mode."""
+
+import json
+import sqlite3
+
+import pytest
+
+PROGRAM = """
+import torch, ttnn
+from pathlib import Path
+from ttnn.graph_report import import_report
+
+device = ttnn.open_device(device_id=0)
+ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+x = ttnn.from_torch(torch.ones(32, 64), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=device)
+w = ttnn.from_torch(torch.ones(64, 32), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=device)
+y = ttnn.relu(ttnn.add(ttnn.linear(x, w), -1.0))
+print(ttnn.to_torch(y)[0, 0].item())
+ttnn.graph.end_graph_capture_to_file("report.json")
+import_report(Path("report.json"), Path("report"))
+ttnn.close_device(device)
+"""
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_report_has_operations_tensors_and_buffers(run_as, tmp_path, monkeypatch, fast):
+    config = {"enable_fast_runtime_mode": fast, "enable_logging": not fast, "report_name": "three"}
+    monkeypatch.setenv("TTNN_CONFIG_OVERRIDES", json.dumps(config))
+    assert run_as("N150", PROGRAM).splitlines()[-1] == "63.0"
+    database = sqlite3.connect(tmp_path / "report/db.sqlite")
+    names = [name for (name,) in database.execute("select name from operations")]
+    assert [n for n in names if n in ("ttnn.linear", "ttnn.add", "ttnn.relu")] == [
+        "ttnn.linear", "ttnn.add", "ttnn.relu",
+    ]  # fmt: skip
+    shapes = {shape for (shape,) in database.execute("select shape from tensors")}
+    assert {"Shape([32, 64])", "Shape([64, 32])", "Shape([32, 32])"} <= shapes
+    sizes = [size for (size,) in database.execute("select max_size_per_bank from buffers")]
+    assert sizes and set(sizes) == {2048}, "one tile in a bank"
