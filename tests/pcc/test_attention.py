@@ -58,7 +58,13 @@ def prefill(world, tokens, user=3):
         case = world.reference.attention_prompt(i, tokens)
         world.cache.fill([])
         chips = world.run_prefill(attention, case.x, user)
-        assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[world.recipe])
+        assert_module(
+            chips,
+            case.expected,
+            in_format=case.in_format,
+            pcc=PCC[world.recipe],
+            gain=world.prefill_gain(world.recipe),
+        )
         world.cache.assert_wrote([user], [0], case.written, **prefilled(world.recipe))
 
 
@@ -93,7 +99,13 @@ def test_prefill_of_prompts_side_by_side(world_of, recipe):
         world.cache.fill([])
         chips = world.run_prompts(attention, [case.x for case in cases], users)
         for of_prompt, case in zip(chips, cases):
-            assert_module(of_prompt, case.expected, in_format=case.in_format, pcc=PCC[recipe])
+            assert_module(
+                of_prompt,
+                case.expected,
+                in_format=case.in_format,
+                pcc=PCC[recipe],
+                gain=world.prefill_gain(recipe),
+            )
         written = [case.written[0] for case in cases]
         world.cache.assert_wrote(users, [0] * len(users), written, **prefilled(recipe))
 

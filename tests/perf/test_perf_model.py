@@ -133,6 +133,13 @@ def test_an_async_all_reduce_is_priced_as_a_gather_of_all_partial_sums():
     assert times[2, 1].seconds < times[8, 2].seconds < times[8, 1].seconds
 
 
+def test_an_all_gather_is_priced_by_the_bytes_of_its_format():
+    eighth = replace(ROW, shape=(1, 1, 1024, 448), dtype="bfloat8_b")
+    op = Op("AllGather", "all_gather", "", None, (eighth,), (eighth,), ring=True)
+    seconds = bound(work_of(op, **HERE | dict(chips=8)), PERFECT, 1).seconds
+    assert seconds == collective_seconds("all_gather", 8, "ring", 1024 * 3584 * 1088 // 1024)
+
+
 @pytest.mark.parametrize("ring", [False, True])
 def test_prefill_collectives_have_the_measured_time_of_their_topology(ring):
     """A reduce-scatter's input is the whole tensor. An all-gather's input is an eighth of it."""

@@ -46,7 +46,8 @@ class Recipe:
     mlp_out: Group  # down projection
     lm_head: Group
     kv_cache: CacheFormat
-    # The narrowest format of the partial sums that chips send in decode (AllReducePlan). All layers are alike.
+    # The narrowest format that chips send in an all-reduce: partial sums in decode (AllReducePlan), finished sums in the
+    # all-gather of a prefill (PrefillPlan.gathered). All layers are alike.
     all_reduce_dtype: AllReduceDtype = "bfloat16"
     different: tuple[
         tuple[int, "Recipe"], ...

@@ -36,7 +36,7 @@ def recipe_named(named: str, option: str = "recipe") -> Recipe:
       "base": the name of the recipe that the other keys change (default: bfp8)
       "attention", "mlp_in", "mlp_out", "lm_head": a format, or {"format": ..., "fidelity": "LoFi", "HiFi2" or "HiFi3"}
       "kv_cache": a format
-      "all_reduce_dtype": bfloat16 or bfloat8_b, the format of the partial sums that chips send in decode
+      "all_reduce_dtype": bfloat16 or bfloat8_b, the narrowest format that chips send in an all-reduce
       "layers": {"0": {the keys above without base, lm_head and all_reduce_dtype}, ...}
     UserError: no recipe has this name, or the file is not such an object.
     """

@@ -37,6 +37,7 @@ LAUNCHES = {
     "heads side by side": ("NLPConcatHeadsDecode", "NLPConcatHeads"),
     "all-reduce": ("AllReduceAsync",),
     "reduce-scatter": ("ReduceScatter",),
+    "round the sum": ("Typecast",),
     "all-gather": ("AllGather",),
     "cut": ("Slice",),
     "product": ("BinaryNg",),

@@ -128,10 +128,10 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     def spread(columns: int, format: str = "bfloat16") -> int:
         return interleaved(plan.rows, columns, format, plan.interleaved_cores)
 
-    def placed(name: str, is_sharded: bool, columns: int) -> Tensor:
+    def placed(name: str, is_sharded: bool, columns: int, format: str = "bfloat16") -> Tensor:
         if not is_sharded:
-            return name, spread(columns)
-        return name, sharded(plan.rows // plan.cores.y, columns // plan.cores.x)
+            return name, spread(columns, format)
+        return name, sharded(plan.rows // plan.cores.y, columns // plan.cores.x, format)
 
     residual = sharded(plan.rows // plan.cores.y, plan.hidden // plan.cores.x)
     tables, h, x = (
@@ -144,7 +144,10 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     copies = [("k in 8 bits", spread(kv_width, kv_format))] * (kv_format != "bfloat16")
     attended = placed("attention", plan.o.in_sharded, q_width)
     partial_sum = placed("partial sum", plan.o.out_sharded, plan.hidden)
-    scattered = placed("sum of a chip's columns", plan.o.out_sharded, plan.hidden // plan.chips)
+    columns, name = plan.hidden // plan.chips, "sum of a chip's columns"
+    scattered = placed(name, plan.o.out_sharded, columns)
+    rounded = placed(f"{name} in {plan.gathered}", plan.o.out_sharded, columns, plan.gathered)
+    total = placed("sum", True, plan.hidden, plan.gathered if plan.chips > 1 else "bfloat16")
     names = ("gate and up",) if plan.joined else ("gate", "up")
     wide = [(name, _wide_bytes(plan, spread)) for name in names]
 
@@ -155,8 +158,12 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
         if plan.chips > 1:
             buffer = ("its buffer", partial_sum[1])
             yield footprint("reduce-scatter", 196_608, h, partial_sum, buffer, scattered)
-            yield footprint("all-gather", 12_288, h, scattered, ("sum", residual))
-        yield footprint("add", 0, h, ("sum", residual), ("new residual", residual))
+            sent = scattered
+            if plan.gathered != "bfloat16":
+                yield footprint("round the sum", 0, h, scattered, rounded)
+                sent = rounded
+            yield footprint("all-gather", 12_288, h, sent, total)
+        yield footprint("add", 0, h, total, ("new residual", residual))
 
     yield footprint("norm", _norm_buffers(plan), h, x)
     yield footprint("qkv", plan.qkv.buffers, h, x, qkv)

@@ -105,7 +105,7 @@ def plan_prefill(
     def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
         return PrefillPlan(
             rows, cores, grid.cores, config.hidden_size, plan.q_heads, plan.kv_heads, head, plan.tp,
-            qkv_plan, o_plan, gate_up, down, product.joined,
+            qkv_plan, o_plan, gate_up, down, product.joined, recipe.all_reduce_dtype,
         )  # fmt: skip
 
     def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:

@@ -9,6 +9,7 @@ from typing import Iterator, Optional
 
 import ttnn
 
+from models.demos.qwen25_7b.config.recipe import AllReduceDtype
 from models.demos.qwen25_7b.plans.grids import (
     Grid,
     TILE,
@@ -146,6 +147,7 @@ class PrefillPlan:
     gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
     down: PrefillMatmul
     joined: bool  # gate and up are one matmul
+    gathered: AllReduceDtype = "bfloat16"  # format of the sums in the all-gather of an all-reduce
     k_chunk_size: int = TILE  # tokens of k at a time in chunked attention
 
     @property

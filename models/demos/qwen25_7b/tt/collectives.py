@@ -36,8 +36,12 @@ class TtAllReduce:
         return self.decode_sum.forward(x, ttnn.L1_MEMORY_CONFIG, self.memory)
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] block-sharded as the residual. Frees x."""
-        return self.prefill_sum.forward(x, plan.scattered_memory, plan.residual_memory)
+        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] block-sharded as the residual. Frees x.
+
+        The result has the dtype plan.gathered, on one chip bfloat16.
+        """
+        gathered = dtype_of(plan.gathered)
+        return self.prefill_sum.forward(x, plan.scattered_memory, plan.residual_memory, gathered)
 
 
 class TtNoSum:
@@ -47,7 +51,11 @@ class TtNoSum:
         pass
 
     def forward(
-        self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig
+        self,
+        x: ttnn.Tensor,
+        scattered: ttnn.MemoryConfig,
+        memory: ttnn.MemoryConfig,
+        gathered: ttnn.DataType = ttnn.bfloat16,
     ) -> ttnn.Tensor:
         return x
 
@@ -106,9 +114,17 @@ class TtScatterGather:
         self.has_l1_small = l1_small.total_bytes_per_bank > 0
 
     def forward(
-        self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig
+        self,
+        x: ttnn.Tensor,
+        scattered: ttnn.MemoryConfig,
+        memory: ttnn.MemoryConfig,
+        gathered: ttnn.DataType = ttnn.bfloat16,
     ) -> ttnn.Tensor:
-        """x [1, 1, S, hidden] -> the sum in `memory`. scattered: of the sum of a chip's columns. Frees x."""
+        """x [1, 1, S, hidden] bfloat16 -> the sum in `memory`, of dtype `gathered`. Frees x.
+
+        scattered: memory of the sum of a chip's columns. gathered: bfloat8_b rounds the finished sum once and halves the
+        bytes of the all-gather. The reduce-scatter stays bfloat16, because it would round the sum on every chip.
+        """
         summed = ttnn.reduce_scatter(
             x,
             dim=3,
@@ -119,6 +135,10 @@ class TtScatterGather:
             use_l1_small_for_semaphores=self.has_l1_small,
         )  # [1, 1, S, hidden / chips]
         ttnn.deallocate(x)
+        if gathered != ttnn.bfloat16:
+            rounded = ttnn.typecast(summed, gathered)
+            ttnn.deallocate(summed)
+            summed = rounded
         y = ttnn.all_gather(
             summed,
             dim=3,

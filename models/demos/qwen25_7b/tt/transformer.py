@@ -316,7 +316,7 @@ def padding_bias(weight: Weight) -> Weight:
 
 
 def _add(residual: ttnn.Tensor, update: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
-    """residual + update. Frees both."""
+    """residual + update, of the residual's dtype. Frees both."""
     total = ttnn.add(residual, update, memory_config=memory)
     ttnn.deallocate(residual)
     ttnn.deallocate(update)
