@@ -15,6 +15,9 @@ PIP = $(PYTHON) -m pip install --disable-pip-version-check
 # PyPI's torch brings 4 GB of CUDA libraries. https://download.pytorch.org/whl/cpu has one without them.
 TORCH_INDEX ?=
 
+# Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo check check-unit check-pcc eval serve test test-7b test-golden test-n300 test-n150 test-t3k test-8x7 clean
 
 demo: .venv/ready

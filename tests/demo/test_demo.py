@@ -179,7 +179,6 @@ except UserError as error:
 
 
 NARROWED = {  # options -> meshes and sizes allowed in a test's id
-    ("--mesh", "N150", "--size", "tiny"): {"N150", "tiny"},
     ("--mesh", "n300", "--size", "7b", "--backend", "golden"): {"N300", "7b"},
     ("--mesh", "T3K"): {"T3K", "tiny", "7b"},
 }

@@ -55,7 +55,7 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     )
     spoil(Path(shutil.copytree(SMALL_CHECKPOINT, place / "spoilt")))
     commands = {
-        "eval": ["eval", *FEW, "--recipes", "bf16,bfp8,bfp8-kv8,four.json"],
+        "eval": ["eval", *FEW, "--recipes", "bfp8,bfp8-kv8,four.json"],
         "quantized": [
             "eval",
             *FEW,
@@ -124,7 +124,7 @@ def test_eval_reports_the_divergence_of_each_recipe(ran):
         rows(output["eval"]),
         json.loads((place / "small-checkpoint-N300-tp2-decode.json").read_text()),
     )
-    assert [line[0] for line in lines] == ["bf16", "bfp8", "bfp8-kv8", "four"]
+    assert [line[0] for line in lines] == ["bfp8", "bfp8-kv8", "four"]
     assert (written["model"], written["phase"], written["tp"], written["texts"]) == (
         "small checkpoint",
         "decode",

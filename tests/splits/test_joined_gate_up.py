@@ -30,15 +30,25 @@ class Reference(NamedTuple):
     weights: Mapping[str, torch.Tensor]
 
 
+@pytest.fixture(scope="module")
+def weights():
+    return random_weights(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def layer(weights):
+    return hf_model(CONFIG, weights).model.layers[0]
+
+
 @pytest.mark.parametrize("recipe", (BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
 @torch.no_grad()
-def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_device, recipe):
+def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_device, recipe, request):
     plan = ParallelPlan.make(CONFIG, mesh_device.shape[1])
     joined = GateUpLayout.make(CONFIG, plan, recipe).joined
     assert joined == (plan.tp == 8)
     if not joined:
         return  # tests/pcc tests separate gate and up
-    weights = random_weights(CONFIG)
+    weights = request.getfixturevalue("weights")
     bench = Bench(mesh_device, Reference(CONFIG, weights))
     ours = TtQwenMLP(
         mesh_device,
@@ -46,7 +56,7 @@ def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_devi
         bench.model_config(recipe),
         all_reduce=bench.all_reduce(recipe),
     )
-    layer = hf_model(CONFIG, weights).model.layers[0]
+    layer = request.getfixturevalue("layer")
     in_format = rounded_layer(
         layer, CONFIG, recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
     )
