@@ -161,7 +161,7 @@ def open_mesh(
     """The machine's chips as one mesh device, which is closed at the end.
 
     The fabric is a ring where a replica is one (is_ring), else a line. Collectives take their topology from the fabric
-    (tt/collectives.py).
+    (row_topology in tt/placement.py).
 
     shape: (rows, columns). The default is all chips in one row.
     tp: chips of a row that share a model. The default is the whole row.

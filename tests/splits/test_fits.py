@@ -18,7 +18,7 @@ from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
 from models.demos.qwen25_7b.tt.attention import allocate_caches
-from models.demos.qwen25_7b.tt.collectives import TtAllReduce
+from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary

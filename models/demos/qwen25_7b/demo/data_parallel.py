@@ -33,7 +33,7 @@ def show_mlp(mesh: str, backend: str) -> None:
 
     from models.common.metrics import compare
     from models.demos.qwen25_7b.config import BF16
-    from models.demos.qwen25_7b.tt.collectives import TtAllReduce
+    from models.demos.qwen25_7b.tt.linear import TtAllReduce
     from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
     from models.demos.qwen25_7b.tt.model_config import TtModelConfig
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT

@@ -5,9 +5,8 @@ import ttnn
 from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
-from models.demos.qwen25_7b.tt.linear import TtLinear, compute_config
+from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_config
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary

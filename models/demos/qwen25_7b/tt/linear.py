@@ -1,14 +1,27 @@
-"""TtLinear: a projection with its weight, its program configs and its math fidelity."""
+"""TtLinear: a projection over the chips of a row. TtAllReduce: the sum of the chips' partial sums, on every chip.
+
+A projection by columns of its weight (QKV, gate, up, LM head) needs no sum. A projection by rows (O, down) is a TtLinear
+and then a TtAllReduce.
+"""
 
 from typing import Optional
 
+import torch
 import ttnn
 
 from models.demos.qwen25_7b.config.recipe import Fidelity, Group
+from models.demos.qwen25_7b.plans.all_reduce_plan import Topology
 from models.demos.qwen25_7b.plans.decode_plan import plan_decode_matmul
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, dram_width_sharded
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillMatmul
-from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.plans.grids import (
+    TILE,
+    ceil_div,
+    dram_width_sharded,
+    rectangle,
+    width_sharded,
+)
+from models.demos.qwen25_7b.plans.prefill_plan import PrefillMatmul, PrefillPlan
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import dtype_of, links_between, place, replicate
 from models.demos.qwen25_7b.weights import Weight
 
 
@@ -90,3 +103,154 @@ class TtLinear:
             dtype=ttnn.bfloat16,
             compute_kernel_config=self.kernel,
         )
+
+
+# ---- the all-reduce of a projection by rows
+
+TOPOLOGIES: dict[Topology, ttnn.Topology] = {
+    "line": ttnn.Topology.Linear,
+    "ring": ttnn.Topology.Ring,
+}
+
+
+class TtAllReduce:
+    """The all-reduce behind attention or behind the MLP. With one chip both forwards return their input.
+
+    Attention and MLP need an instance each, which all layers share (TtAllReduceAsync).
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        plan = config.decode.all_reduce
+        self.partial_sum_dtype = dtype_of(plan.dtype)
+        self.memory = config.decode.residual_memory
+        self.decode_sum = METHODS[plan.method](mesh_device, config)
+        self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(mesh_device, config)
+
+    def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
+        """x [1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> [1, 1, 32, hidden] bfloat16 on the residual cores.
+
+        Frees x.
+        """
+        return self.decode_sum.forward(x, ttnn.L1_MEMORY_CONFIG, self.memory)
+
+    def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
+        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] block-sharded as the residual. Frees x.
+
+        The result has the dtype plan.gathered, on one chip bfloat16.
+        """
+        gathered = dtype_of(plan.gathered)
+        return self.prefill_sum.forward(x, plan.scattered_memory, plan.residual_memory, gathered)
+
+
+class TtNoSum:
+    """One chip's partial sum is the sum."""
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        pass
+
+    def forward(
+        self,
+        x: ttnn.Tensor,
+        scattered: ttnn.MemoryConfig,
+        memory: ttnn.MemoryConfig,
+        gathered: ttnn.DataType = ttnn.bfloat16,
+    ) -> ttnn.Tensor:
+        return x
+
+
+class TtAllReduceAsync:
+    """One op: each chip writes its partial sum into the buffer of every chip, which adds them up.
+
+    A chip may enter the next all-reduce while its neighbor still adds up this one, so two all-reduces in a row must not
+    share a buffer. A chip cannot be two all-reduces ahead, because each one waits for all chips.
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        plan = config.decode.all_reduce
+        self.mesh_device = mesh_device
+        self.links = links_between(mesh_device)
+        self.topology = TOPOLOGIES[plan.topology]
+        width = plan.chips * plan.hidden
+        # The kernel lays the buffer out by the dtype of its input and ignores the dtype of the buffer.
+        self.buffer = replicate(
+            torch.zeros(1, 1, 32, width),
+            mesh_device,
+            dtype_of(plan.dtype),
+            memory_config=width_sharded(width, config.decode.residual),
+        )
+        cores = rectangle(config.decode.grid)
+        self.semaphore = ttnn.create_global_semaphore(mesh_device, cores, 0)
+
+    def forward(
+        self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig
+    ) -> ttnn.Tensor:
+        """x, width-sharded on the residual cores -> the sum in bfloat16. Nothing is scattered. Frees x."""
+        y = ttnn.experimental.all_reduce_async(
+            x,
+            self.buffer,
+            cluster_axis=1,
+            mesh_device=self.mesh_device,
+            multi_device_global_semaphore=self.semaphore,
+            dtype=ttnn.bfloat16,
+            memory_config=memory,
+            topology=self.topology,
+            num_links=self.links,
+        )  # [1, 1, 32, hidden]
+        ttnn.deallocate(x)
+        return y
+
+
+class TtScatterGather:
+    """Two ops: each chip adds up its share of the columns, then gathers the other chips' columns."""
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+        self.links = links_between(mesh_device)
+        self.topology = TOPOLOGIES[config.decode.all_reduce.topology]
+        # Semaphores of a cached reduce-scatter program would stay in L1 among activations and leave a hole
+        # in L1. A mesh opened with l1_small_size has a place for them.
+        l1_small = ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1_SMALL)
+        self.has_l1_small = l1_small.total_bytes_per_bank > 0
+
+    def forward(
+        self,
+        x: ttnn.Tensor,
+        scattered: ttnn.MemoryConfig,
+        memory: ttnn.MemoryConfig,
+        gathered: ttnn.DataType = ttnn.bfloat16,
+    ) -> ttnn.Tensor:
+        """x [1, 1, S, hidden] bfloat16 -> the sum in `memory`, of dtype `gathered`. Frees x.
+
+        scattered: memory of the sum of a chip's columns. gathered: bfloat8_b rounds the finished sum once and halves the
+        bytes of the all-gather. The reduce-scatter stays bfloat16, because it would round the sum on every chip.
+        """
+        summed = ttnn.reduce_scatter(
+            x,
+            dim=3,
+            cluster_axis=1,
+            memory_config=scattered,
+            num_links=self.links,
+            topology=self.topology,
+            use_l1_small_for_semaphores=self.has_l1_small,
+        )  # [1, 1, S, hidden / chips]
+        ttnn.deallocate(x)
+        if gathered != ttnn.bfloat16:
+            rounded = ttnn.typecast(summed, gathered)
+            ttnn.deallocate(summed)
+            summed = rounded
+        y = ttnn.all_gather(
+            summed,
+            dim=3,
+            cluster_axis=1,
+            memory_config=memory,
+            num_links=self.links,
+            topology=self.topology,
+        )  # [1, 1, S, hidden]
+        ttnn.deallocate(summed)
+        return y
+
+
+METHODS = {
+    "none": TtNoSum,
+    "all_reduce_async": TtAllReduceAsync,
+    "reduce_scatter + all_gather": TtScatterGather,
+}

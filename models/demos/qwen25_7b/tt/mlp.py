@@ -5,8 +5,7 @@ import ttnn
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, HALF_CORES
 from models.demos.qwen25_7b.plans.grids import TILE, most_even, row_major_cores, width_sharded_over
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.collectives import TtAllReduce
-from models.demos.qwen25_7b.tt.linear import TtLinear
+from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.weights import MlpWeights, Weight
 

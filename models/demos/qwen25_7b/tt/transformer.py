@@ -13,9 +13,8 @@ from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.memory_budget import check_fits
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.attention import TtKVCache, TtQwenAttention
-from models.demos.qwen25_7b.tt.collectives import TtAllReduce
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
-from models.demos.qwen25_7b.tt.linear import TtLinear, compute_config
+from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_config
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import place
