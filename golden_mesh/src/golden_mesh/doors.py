@@ -8,8 +8,10 @@ Registered operations come through dispatch.call. These functions do not. There 
 """
 
 import functools
+import os
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -87,10 +89,21 @@ def install(stand_ins: dict[str, StandIn]) -> None:
             _put_refusal(door, replaced)
     for name in missing_names:
         lacking[f"ttnn._ttnn.{name}"] = "nothing: no program can call it"
-    for module in [module for name, module in sys.modules.items() if name.split(".")[0] == "ttnn"]:
+    for module in _modules_of_ttnn():
         for name, value in list(vars(module).items()):
             if id(value) in replaced:
                 setattr(module, name, replaced[id(value)])
+
+
+def _modules_of_ttnn() -> list[ModuleType]:
+    """Return ttnn's modules: those below the name ttnn, and those of its files. ttnn 0.77.0 loads one as `moreh`."""
+    folder = f"{Path(ttnn.__file__).parent}{os.sep}"
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name.split(".")[0] == "ttnn"
+        or (getattr(module, "__file__", None) or "").startswith(folder)
+    ]
 
 
 def _put_refusal(door: Door, replaced: dict[int, Callable]) -> None:
