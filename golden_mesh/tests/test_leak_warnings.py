@@ -7,13 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# A reference too many keeps a tensor for good.
+# A reference too many keeps an object of ttnn for good.
 HOLDS = """
 import ctypes, sys, ttnn
-device = ttnn.open_device(device_id=0)
-kept = ttnn.ones((32, 32), layout=ttnn.TILE_LAYOUT, device=device)
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-ttnn.close_device(device)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(ttnn.CoreCoord(1, 2)))
 """
 
 
