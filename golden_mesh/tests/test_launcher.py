@@ -146,6 +146,14 @@ def test_the_program_may_have_a_package_named_models(launch, tmp_path):
         assert (done.stdout, done.returncode) == ("theirs theirs\n", 0), done.stderr
 
 
+def test_a_program_may_activate_the_same_golden_mesh_itself(launch):
+    code = "import golden_mesh; golden_mesh.activate({!r}); import ttnn; print(ttnn.GetNumAvailableDevices())"
+    done = launch("--system", "N150", "-c", code.format("N150"))
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+    other = launch("--system", "N150", "-c", code.format("N300"))
+    assert "this process is a golden N150" in other.stderr and other.returncode == 1
+
+
 def test_the_sitecustomize_that_ours_hides_runs_too(launch, tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text("import sys\nsys.seen = 1\nwhose = 'theirs'")

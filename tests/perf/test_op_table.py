@@ -98,7 +98,7 @@ def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(
         sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode")
         == planned.cache
     )
-    sent = sum(row.count * row.work.sent for row in model.rows if row.in_layer)
+    sent = sum(row.count * row.work.sent for row in model.in_layer)
     assert sent == 2 * all_reduce_prices.sent(all_reduce) * config.num_hidden_layers
 
 

@@ -1,10 +1,12 @@
 """Run a program on the golden mesh, unchanged: golden-mesh --system N300 script.py ...
 
+golden-mesh perf ... runs it, too, and prints the modeled times of its device operations at exit.
 Python replaces this process. The program is its command line, and `everywhere` is on its path. Arguments,
 sys.path, tracebacks, exit status and signals are Python's own. Every child process that inherits the
 environment is on the golden mesh too.
 """
 
+import json
 import os
 import re
 import sys
@@ -20,8 +22,9 @@ from golden_mesh.hazards import RESPONSES
 from golden_mesh.overlay import ttnn_package
 
 USAGE = (
-    f"usage: golden-mesh [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] [--profile] "
-    "(script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor"
+    f"usage: golden-mesh [perf] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] [--profile] "
+    "(script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor; "
+    "perf takes also [--links 1|2] [--position TOKENS]"
 )
 DEFAULT_SYSTEM = "N300"
 EVERYWHERE = str(Path(__file__).resolve().parent / "everywhere")
@@ -34,9 +37,13 @@ class Choice(NamedTuple):
     system: str = DEFAULT_SYSTEM
     hazards: str = "default"
     profile: bool = False  # print at exit where the time went
+    perf: bool = False  # print at exit what the device operations would take
+    links: str = "1"  # ethernet links between two chips, for perf
+    position: str | None = None  # tokens in the caches, for perf; None: full caches
 
 
 _OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES}
+_PERF_OPTIONS = _OPTIONS | {"--links": ("1", "2"), "--position": ("a number of tokens",)}
 
 
 def split(arguments: list[str]) -> tuple[Choice, list[str]]:
@@ -45,25 +52,35 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
     GoldenMeshError: an unknown option or value, or no program.
     """
     options, rest = {}, list(arguments)
+    if rest[:1] == ["perf"]:
+        options["perf"] = bool(rest.pop(0))
+    known_options = _PERF_OPTIONS if "perf" in options else _OPTIONS
     while rest and rest[0].startswith("--"):
         name, has_value, value = rest.pop(0).partition("=")
         if name == "--profile" and not has_value:
             options["profile"] = True
             continue
-        if name not in _OPTIONS:
+        if name not in known_options:
             raise GoldenMeshError(
-                f"{name} is no option of golden-mesh, which has {', '.join(_OPTIONS)} and --profile. {USAGE}"
+                f"{name} is no option of golden-mesh, which has {', '.join(known_options)} and --profile. {USAGE}"
             )
-        values = _OPTIONS[name]
+        values = known_options[name]
         if not has_value and not rest:
             raise GoldenMeshError(f"{name} wants one of {', '.join(values)}. {USAGE}")
         value = value if has_value else rest.pop(0)
         fitting = [known for known in values if known.lower() == value.lower()]
+        if name == "--position" and value.isascii() and value.isdigit():
+            fitting = [value]
         if not fitting:
             raise GoldenMeshError(f"{name} knows {', '.join(values)}; got {value!r}")
         options[name.removeprefix("--")] = fitting[0]
     _check_program(rest)
-    return Choice(**options), rest
+    choice = Choice(**options)
+    if choice.perf and SYSTEMS[choice.system].arch != "wormhole_b0":
+        raise GoldenMeshError(
+            f"golden-mesh perf has the rates of Wormhole chips; there are none of a {choice.system}'s"
+        )
+    return choice, rest
 
 
 def _check_program(program: list[str]) -> None:
@@ -96,7 +113,14 @@ def environment(choice: Choice, inherited: dict[str, str]) -> dict[str, str]:
             "PYTHONPATH": os.pathsep.join([EVERYWHERE, *path]),
         }
         | ({"GOLDEN_MESH_PROFILE": "1"} if choice.profile else {})
+        | ({"GOLDEN_MESH_PERF": _perf_settings(choice)} if choice.perf else {})
     )
+
+
+def _perf_settings(choice: Choice) -> str:
+    """JSON: links and position."""
+    position = None if choice.position is None else int(choice.position)
+    return json.dumps([int(choice.links), position])
 
 
 def interpreter_options(command: list[str], arguments: int) -> list[str]:

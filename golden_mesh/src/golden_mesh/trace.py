@@ -43,19 +43,19 @@ class Traces:
         self.run = run
         self._computing = computing
         self._traces: dict[int, Trace] = {}  # by the number of the trace id
-        self._active: int | None = None
+        self.active: int | None = None  # the number of the capture under way
 
     @property
     def capturing(self) -> bool:
-        return self._active is not None
+        return self.active is not None
 
     def record(self, step) -> None:
-        self._traces[self._active].steps.append(step)
+        self._traces[self.active].steps.append(step)
 
     def refuse(self, what: str, instead: str) -> NoReturn:
         """End a capture that metal would refuse, with a TraceError."""
-        self._traces.pop(self._active, None)
-        self._active = None
+        self._traces.pop(self.active, None)
+        self.active = None
         raise TraceError(f"{what} inside a trace capture, which metal refuses: {instead}")
 
     def outside(self, what: str) -> None:
@@ -70,16 +70,16 @@ class Traces:
         self.outside("begin_trace_capture")
         before = _empty_trace(mesh_device, cq_id)
         release_trace(mesh_device, before)
-        self._active = int(before) + 1
-        self._traces[self._active] = Trace(mesh_device)
-        return type(before)(self._active)
+        self.active = int(before) + 1
+        self._traces[self.active] = Trace(mesh_device)
+        return type(before)(self.active)
 
     def end(self, mesh_device, trace_id, *, cq_id=None) -> None:
-        if int(trace_id) != self._active:
+        if int(trace_id) != self.active:
             raise TraceError(
-                f"end_trace_capture of trace {trace_id}, but the capture under way is {self._active}"
+                f"end_trace_capture of trace {trace_id}, but the capture under way is {self.active}"
             )
-        self._active = None
+        self.active = None
         trace = self._traces[int(trace_id)]
         _split_writes(trace)
         made = _empty_trace(mesh_device, cq_id)

@@ -1,12 +1,13 @@
 """With this folder on PYTHONPATH every Python process is on the golden mesh from its first `import ttnn` on.
 
 Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
-PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS and GOLDEN_MESH_PROFILE. A process has no overhead
+PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_PROFILE and GOLDEN_MESH_PERF. A process has no overhead
 until it imports ttnn.
 """
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
@@ -33,6 +34,8 @@ class _Imported(Loader):
 
 
 class _BeforeTtnn(MetaPathFinder):
+    activates = True  # golden_mesh.activate() of the program leaves it to this finder
+
     def __init__(self, system: str, hazards: str):
         self.system = system
         self.hazards = hazards
@@ -45,6 +48,9 @@ class _BeforeTtnn(MetaPathFinder):
             _golden_mesh().activate(self.system, self.hazards)
             if "GOLDEN_MESH_PROFILE" in os.environ:
                 importlib.import_module("golden_mesh.profile").start()
+            if "GOLDEN_MESH_PERF" in os.environ:
+                links, position = json.loads(os.environ["GOLDEN_MESH_PERF"])
+                importlib.import_module("golden_mesh.perf.recorder").start(links, position)
         except BaseException:
             sys.meta_path.insert(
                 0, self

@@ -3,11 +3,11 @@
 Everything here is a model. docs/perf.md has its parts and their sources. Pure functions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Optional
 
-from golden_mesh.perf.collective_prices import Collective
+from golden_mesh.perf.collective_prices import SMALLEST, Collective
 from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
 
 BANKS = 12  # of a chip's DRAM
@@ -16,6 +16,7 @@ CLOCK = 1e9  # Hz
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 CYCLES_A_PHASE = 16  # of a core, for the product of two tiles
 TILE_FLOPS = 2 * TILE**3  # of the product of two tiles
+EXCHANGES = ("ReduceScatter", "AllGather", "AllReduce", "AllToAll", "AllBroadcast", "PointToPoint")
 LINK = 12.5e9  # bytes a second of an ethernet link, each direction
 
 
@@ -114,19 +115,26 @@ def _phases(fidelity: Optional[str]) -> int:
 
 
 def work_of(
-    op: Op, *, chips: int, grid_cores: int, users: int, position: int, tokens: int = 1
+    op: Op,
+    *,
+    chips: int,
+    grid_cores: int,
+    users: Optional[int] = None,
+    position: Optional[int] = None,
+    tokens: int = 1,
 ) -> Work:
     """The work of a device operation.
 
-    chips: of a replica. grid_cores: of a chip. In decode: `users` sequences with `position` tokens before the computed one,
-    and `tokens` computed tokens a sequence. Each computed token reads the cache and has its own cache
-    update. In prefill:
-    one user, with `position` tokens before the first row.
+    chips: that share a collective. grid_cores: of a chip. In decode: `users` sequences with `position` tokens before the
+    computed one, and `tokens` computed tokens a sequence. Each computed token reads the cache and has its own cache
+    update. In prefill: one user, with `position` tokens before the first row.
+    users: None counts all sequences of the operation's tensors. position: None counts full caches in decode, and no
+    tokens before the first row in prefill.
     """
     if "Sdpa" in op.name:
-        return _decode_attention(op, grid_cores, users * tokens, position)
+        return _decode_attention(op, grid_cores, users and users * tokens, position)
     if op.name == "SDPA":
-        return _prefill_attention(op, grid_cores, position)
+        return _prefill_attention(op, grid_cores, position or 0)
     moved = _moved(op, users)
     collective = {"collective": _collective(op, chips)}
     if op.name.startswith(("Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul")):
@@ -134,19 +142,44 @@ def work_of(
     return Work(**moved | collective)
 
 
-def _moved(op: Op, users: int) -> dict:
+def is_collective(op: Op) -> bool:
+    """Whether chips exchange data in the operation."""
+    return any(word in op.name for word in EXCHANGES)
+
+
+def chips_of(op: Op, devices: int) -> int:
+    """The chips that share a collective, from its shapes. devices: of the mesh, for an operation that shows none."""
+    if not op.inputs:
+        return devices
+    own = op.inputs[0].bytes
+    others = [t.bytes for t in (*op.inputs[1:], *op.results)]
+    if "ReduceScatter" in op.name and others:  # keeps larger tensors between the chips, too
+        return max(1, round(own / min(others)))
+    if ("AllGather" in op.name or "AllReduce" in op.name) and others and max(others) > own:
+        return min(devices, round(max(others) / own))
+    return devices
+
+
+def _moved(op: Op, users: Optional[int]) -> dict:
     """Bytes between DRAM and cores. Inputs are read whole and results written whole, but for look-ups and caches."""
     if op.name == "Embeddings":  # reads the looked-up rows only
         rows = op.result.bytes + op.inputs[0].bytes
+        rows += op.result.bytes if op.result.in_dram else 0
         return {"scattered": rows, "needed": rows}
-    if "UpdateCache" in op.name:  # reads, changes and writes one tile row of each user's heads
-        caches = [t for t in op.inputs if t.in_dram and len(t.shape) == 4 and t.tiled]
-        rows = sum(2 * users * _block_bytes(cache, tokens=1) for cache in caches)
+    if "UpdateCache" in op.name or op.name == "UpdateKVCache" and "update" in op.call:
+        # Reads, changes and writes one tile row of each user's heads.
+        pairs = op.inputs[:4] if "Fused" in op.name else op.inputs[:2]
+        caches, new = pairs[::2], pairs[1::2]
+        count = users or new[0].shape[1 if "Paged" in op.name else 2]
+        rows = sum(2 * count * _block_bytes(cache, tokens=1) for cache in caches if cache.in_dram)
+        rows += sum(t.bytes for t in new if t.in_dram)
         return {"scattered": rows, "needed": rows}
-    if op.name == "PagedFillCache":
-        rows = op.inputs[1].bytes
+    if op.name in ("PagedFillCache", "UpdateKVCache"):
+        rows = op.inputs[1].bytes * (2 if op.inputs[1].in_dram else 1)
         return {"scattered": rows, "needed": rows}
     in_dram = [t for t in (*op.inputs, *op.results) if t.in_dram]
+    if op.name == "Slice" and op.result and op.inputs[0].in_dram:  # reads the slice only
+        in_dram[0] = replace(op.result, buffer="DRAM", layout="interleaved", shard=None)
     return {
         "streamed": sum(t.allocated for t in in_dram if t.shard),
         "scattered": sum(t.allocated for t in in_dram if not t.shard),
@@ -157,7 +190,9 @@ def _moved(op: Op, users: int) -> dict:
 def _multiplied(op: Op, grid_cores: int) -> dict:
     """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on one core a bank, a multicast matmul on all cores."""
     x, weight = op.inputs[0], op.inputs[1]
-    rows = prod(_whole_tiles(x.shape)[:-1])
+    # A plain product's result has its rows, also where the operation transposes x.
+    product = op.result if op.name == "Matmul" and op.result else x
+    rows = prod(_whole_tiles(product.shape)[:-1])
     k, n = _whole_tiles(weight.shape)[-2:]
     needed = 2 * rows * k * n
     if op.dram_sharded and weight.shard:
@@ -167,40 +202,56 @@ def _multiplied(op: Op, grid_cores: int) -> dict:
         operands = sum(tile_bytes(t.dtype) for t in (x, weight))
         work = {
             "flops": needed,
-            "cores": op.result.cores or grid_cores,
+            "cores": (op.result and op.result.cores) or grid_cores,
             "operand_bytes": operands,
             "exposed_read": weight.in_dram,
         }
     return work | {"needed_flops": needed, "fidelity": op.fidelity}
 
 
-def _decode_attention(op: Op, grid_cores: int, users: int, position: int) -> Work:
-    """Reads each user's blocks of keys and values once. Scores and values are two products of 32 rows."""
-    keys = next(t for t in op.inputs if t.in_dram and t.tiled)  # [blocks, kv_heads, 32, head_dim]
-    _, kv_heads, _, head_dim = keys.shape
+def _decode_attention(
+    op: Op, grid_cores: int, users: Optional[int], position: Optional[int]
+) -> Work:
+    """Reads each user's blocks of keys and values once. Scores and values are two products of 32 rows.
+
+    q: [1, users, heads, head_dim]. keys: [blocks, kv_heads, block, head_dim] with a page table [users, blocks of a user],
+    or [users, kv_heads, tokens, head_dim].
+    """
+    q, keys = op.inputs[:2]
+    users = users or q.shape[1]
+    _, kv_heads, block, head_dim = keys.shape
+    if position is None:
+        tables = [t for t in op.inputs[2:] if "int" in t.dtype and len(t.shape) == 2]
+        position = block * (tables[0].shape[1] if tables else 1) - 1
     cache = 2 * users * _block_bytes(keys, tokens=position + 1)
     tokens = ceil_div(position + 1, TILE) * TILE
     flops = 2 * users * kv_heads * 2 * TILE * tokens * head_dim
-    return _attention(cache, flops, flops, grid_cores, op.fidelity)
+    return _attention(cache + _beside(op), flops, flops, grid_cores, op.fidelity)
 
 
 def _prefill_attention(op: Op, grid_cores: int, start: int) -> Work:
-    """A head's rows attend to all tokens before them, chunk by chunk.
+    """A head's rows attend to all tokens before them, chunk by chunk; without causality to all tokens.
 
     A cached prefix is read again for every head and every chunk of rows: no published figure shows which
     reads are shared.
     """
     q, keys = op.inputs[:2]
-    _, heads, rows, head_dim = q.shape
-    chunk = op.q_chunk
-    ends = range(start + chunk, start + rows + 1, chunk)  # of each chunk of rows
+    users, heads, rows, head_dim = q.shape
+    chunk, length = op.q_chunk, keys.shape[2]
+    chunks = ceil_div(rows, chunk)
+    attended = chunk * chunks * (chunks + 1) // 2 + chunks * start if op.causal else chunks * length
     cache = 0
     if keys.in_dram:
         tile_columns = ceil_div(head_dim, TILE)
-        cache = 2 * heads * sum(ends) // TILE * tile_columns * tile_bytes(keys.dtype)
-    flops = 4 * heads * head_dim * chunk * sum(ends)
-    needed = 4 * heads * head_dim * rows * (start + rows // 2)
-    return _attention(cache, flops, needed, grid_cores, op.fidelity)
+        cache = 2 * users * heads * attended // TILE * tile_columns * tile_bytes(keys.dtype)
+    flops = 4 * users * heads * head_dim * chunk * attended
+    needed = 4 * users * heads * head_dim * rows * (start + rows // 2 if op.causal else length)
+    return _attention(cache + _beside(op), flops, needed, grid_cores, op.fidelity)
+
+
+def _beside(op: Op) -> int:
+    """Bytes of q and of the result, where they are in DRAM."""
+    return sum(t.bytes for t in (op.inputs[0], *op.results) if t.in_dram)
 
 
 def _attention(cache: int, flops: int, needed: int, cores: int, fidelity: Optional[str]) -> Work:
@@ -222,7 +273,7 @@ def _block_bytes(cache: Tensor, tokens: int) -> int:
 
 def _collective(op: Op, chips: int) -> Optional[Collective]:
     """all_reduce_async counts as an all-gather: each chip sends its whole partial sum to all others."""
-    if chips == 1:
+    if chips not in SMALLEST:  # one chip, or a number that was not measured
         return None
     topology = "ring" if op.ring and chips == 8 else "line"  # no other ring was measured
     if "ReduceScatter" in op.name:

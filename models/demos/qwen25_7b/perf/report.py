@@ -10,6 +10,7 @@ from typing import Sequence
 from golden_mesh.perf import calibration as cal
 from golden_mesh.perf.device_ops import Op, Tensor
 from golden_mesh.perf.op_costs import DRAM
+from golden_mesh.perf.prices import HEADER, Row, cells, label, megabytes, named, result, shape
 from matplotlib.figure import Figure
 
 from models.common.errors import UserError
@@ -17,7 +18,7 @@ from models.common.markdown import markdown
 from models.common.mesh import MACHINES
 from models.common.output_file import write_whole
 from models.common.terminal import Progress
-from models.demos.qwen25_7b.perf.step_model import PrefillModel, Row, StepModel
+from models.demos.qwen25_7b.perf.step_model import PrefillModel, StepModel
 
 LABEL = "(modeled, not measured)"
 PARTS = {  # colors, in the order of a bar
@@ -55,39 +56,11 @@ def times(count: int, noun: str) -> str:
     return f"{count} x {noun}" if count > 1 else noun
 
 
-def label(op: Op) -> str:
-    """The ttnn function, and the device operation where it has another name."""
-    same = op.call.replace("_", "") in op.name.lower()
-    return op.call if op.call and same else f"{op.call} ({op.name})" if op.call else op.name
-
-
-def named(op: Op) -> str:
-    """The label; for a matmul with the shape of its weight, since a layer has several."""
-    weight = f" x {shape(op.inputs[1])}" if "Matmul" in op.name else ""
-    return label(op) + weight
-
-
-def result(op: Op) -> str:
-    return shape(op.result) if op.result else "in place"
-
-
-def shape(t: Tensor) -> str:
-    """The shape without leading ones."""
-    extents = list(t.shape)
-    while len(extents) > 2 and extents[0] == 1:
-        extents.pop(0)
-    return str(extents)
-
-
 def _dram_input(t: Tensor) -> str:
     if t.tiled and not t.shard and t.shape[0] > 1:  # a paged cache, of any number of blocks
         return f"cache in blocks of {list(t.shape[1:])} {t.dtype}"
     padding = f" ({t.allocated / t.bytes - 1:.1%} padding)" if t.allocated > t.bytes else ""
     return f"{shape(t)} {t.dtype}, {megabytes(t.allocated)}{padding}"
-
-
-def megabytes(count: float) -> str:
-    return f"{count / 1e6:.2f} MB" if count >= 5e4 else f"{count / 1e3:.1f} kB"
 
 
 def step_report(
@@ -103,9 +76,9 @@ def step_report(
         f"# {title} {LABEL}",
         step_summary(model, calibration, users, replicas),
         f"## A layer, {layers} of them {LABEL}",
-        step_table([row for row in model.rows if row.in_layer], layers),
+        step_table(model.in_layer, layers),
         f"## Around the layers {LABEL}",
-        step_table([row for row in model.rows if not row.in_layer], 1),
+        step_table(model.around, 1),
         f"## The five with the largest loss against their own floor {LABEL}",
         worst(model),
         f"## Calibration {LABEL}",
@@ -211,31 +184,9 @@ def prefill_report(model: PrefillModel, *, title: str, tokens: int) -> str:
         f"{tokens / model.seconds:.0f} tokens/s; {model.peak_share:.0%} of the matrix engines' peak.",
         f"Parts in ms {LABEL}: {_parts(model.parts(), 1)}.",
         f"## All operations of the prompt {LABEL}",
-        _prefill_table(model.rows),
+        markdown(HEADER, cells(model.rows, 2)),
     ]
     return "\n\n".join(lines)
-
-
-def _prefill_table(rows: list[Row]) -> str:
-    """Equal operations of all batches in one row, the longest first."""
-    groups: dict[tuple, list[Row]] = {}
-    for row in rows:
-        groups.setdefault((named(row.op), result(row.op), row.op.dram_sharded), []).append(row)
-    header = ("op", "result", "launches", "ms", "DRAM ms", "compute ms", "ethernet ms", "waits for")
-    lines = []
-    for (name, of, _), same in sorted(groups.items(), key=lambda g: -sum(r.seconds for r in g[1])):
-        spent = [
-            1e3 * sum(r.count * getattr(r.bound, part) for r in same)
-            for part in ("dram", "compute", "ethernet")
-        ]
-        waits = Counter()
-        for r in same:
-            waits[r.bound.name] += r.seconds
-        ms = 1e3 * sum(r.seconds for r in same)
-        parts = (f"{s:.2f}" if s >= 5e-3 else "" for s in spent)
-        launches = f"{sum(r.count for r in same)}"
-        lines.append((name, of, launches, f"{ms:.2f}", *parts, waits.most_common(1)[0][0]))
-    return markdown(header, lines)
 
 
 def machine_bars(recipes: Sequence[str], options: Sequence[str]) -> list[Bar]:

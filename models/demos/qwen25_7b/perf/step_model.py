@@ -6,16 +6,8 @@ from typing import Sequence
 
 import ttnn
 from golden_mesh.perf.calibration import calibrate
-from golden_mesh.perf.device_ops import Op
-from golden_mesh.perf.op_costs import (
-    DRAM,
-    Bound,
-    Rates,
-    Work,
-    bound,
-    matmul_peak,
-    work_of,
-)
+from golden_mesh.perf.op_costs import DRAM, Rates, matmul_peak
+from golden_mesh.perf.prices import Prices, Row
 
 from models.demos.qwen25_7b.config import QWEN25_7B, ParallelPlan, Recipe
 from models.demos.qwen25_7b.perf.capture import CapturedBatch, Step, capture_prefill, capture_step
@@ -24,51 +16,18 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import check_fits, memory_budget, step_bytes
 
-SEARCHES = (
-    "TopK",
-    "ArgMax",
-    "Sampling",
-    "Sort",
-)  # longer than the model says: it counts their bytes and a launch
-
 
 @dataclass(frozen=True)
-class Row:
-    """Equal operations of a step. Seconds are of all of them."""
-
-    op: Op
-    count: int  # launches a step
-    in_layer: bool
-    work: Work
-    bound: Bound
-
-    @property
-    def seconds(self) -> float:
-        return self.count * self.bound.seconds
-
-    @property
-    def floor(self) -> float:
-        return self.count * self.bound.floor
-
-    @property
-    def loss(self) -> float:
-        return self.seconds - self.floor
-
-
-@dataclass(frozen=True)
-class StepModel:
+class StepModel(Prices):
     """A decode step or a prefill batch."""
 
-    rows: tuple[Row, ...]
+    around: tuple[Row, ...]  # the layers
+    in_layer: tuple[Row, ...]  # of all layers
     weights: int  # bytes of the model's own weights on a chip, unpadded
 
     @property
-    def seconds(self) -> float:
-        return sum(row.seconds for row in self.rows)
-
-    @property
-    def launches(self) -> int:
-        return sum(row.count for row in self.rows)
+    def rows(self) -> tuple[Row, ...]:
+        return self.around + self.in_layer
 
     @property
     def streamed(self) -> int:
@@ -80,30 +39,9 @@ class StepModel:
         """Seconds to stream the unpadded weights at DRAM's full bandwidth."""
         return self.weights / DRAM
 
-    def parts(self) -> dict[str, float]:
-        """Seconds by part; their sum is `seconds`."""
-        spent = Counter()
-        for row in self.rows:
-            b = row.bound
-            stream = "streaming weights" if row.work.streamed else "interleaved DRAM (cache)"
-            spent["launches"] += row.count * b.launch
-            if b.exposed_read:
-                spent[stream] += row.count * b.dram
-                spent["compute"] += row.count * b.compute
-            elif b.busy == b.dram:
-                spent[stream] += row.count * b.dram
-            else:
-                kind = "compute" if b.busy == b.compute else "ethernet"
-                spent[kind] += row.count * b.busy
-        return dict(spent)
-
     def worst(self, count: int) -> list[Row]:
         """The rows with the largest loss against their own floor."""
         return sorted(self.rows, key=lambda row: -row.loss)[:count]
-
-    def searches(self) -> list[str]:
-        """Operations that take longer than the model says."""
-        return sorted({row.op.call for row in self.rows if row.op.name.startswith(SEARCHES)})
 
 
 def model_step(
@@ -119,29 +57,25 @@ def model_step(
     tokens: int = 1,
 ) -> StepModel:
     """weights: as in StepModel. users, position and tokens: as in op_costs.work_of."""
-    launches = Counter()
-    layers = [(ops, count, True) for ops, count in step.kinds]
-    for ops, times, in_layer in ((step.before, 1, False), *layers, (step.after, 1, False)):
+    around, in_layer = Counter((*step.before, *step.after)), Counter()
+    for ops, times in step.kinds:
         for op in ops:
-            launches[op, in_layer] += times
-    here = dict(chips=chips, grid_cores=grid_cores, users=users, position=position, tokens=tokens)
-    rows = []
-    for (op, in_layer), count in launches.items():
-        work = work_of(op, **here)
-        rows.append(Row(op, count, in_layer, work, bound(work, rates, links)))
-    return StepModel(tuple(rows), weights)
+            in_layer[op] += times
+    here = dict(links=links, chips=chips, grid_cores=grid_cores)
+    here |= dict(users=users, position=position, tokens=tokens)
+    rows = (
+        tuple(Row.make(op, count, rates, **here) for op, count in launches.items())
+        for launches in (around, in_layer)
+    )
+    return StepModel(*rows, weights)
 
 
 @dataclass(frozen=True)
-class PrefillModel:
+class PrefillModel(Prices):
     """The prefill batches of one prompt: rows, first position, and the operations of each."""
 
     batches: tuple[tuple[int, int, StepModel], ...]
     grid_cores: int
-
-    @property
-    def seconds(self) -> float:
-        return sum(model.seconds for _, _, model in self.batches)
 
     @property
     def rows(self) -> list[Row]:
@@ -156,13 +90,6 @@ class PrefillModel:
             if row.work.needed_flops
         )
         return at_peak / self.seconds
-
-    def parts(self) -> dict[str, float]:
-        """Seconds by part."""
-        parts = Counter()
-        for _, _, model in self.batches:
-            parts.update(model.parts())
-        return dict(parts)
 
 
 def model_prefill(

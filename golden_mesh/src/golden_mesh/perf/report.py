@@ -1,0 +1,89 @@
+"""The text of golden-mesh perf."""
+
+from dataclasses import dataclass
+from typing import Optional, Sequence
+
+from golden_mesh.perf.calibration import Calibration
+from golden_mesh.perf.op_costs import DRAM, is_collective
+from golden_mesh.perf.prices import HEADER, Prices, Row, cells, megabytes, total
+
+DIGITS = 4  # of a time in ms: 0.1 us
+
+
+@dataclass(frozen=True)
+class Section(Prices):
+    """A captured part of a program."""
+
+    name: str
+    runs: int
+    chips: int  # of the mesh
+    rows: tuple[Row, ...]
+
+    def unmeasured(self) -> list[str]:
+        """Operations between chips for which there is no measured time."""
+        apart = (row for row in self.rows if is_collective(row.op) and not row.work.collective)
+        return sorted({row.op.call for row in apart}) if self.chips > 1 else []
+
+
+def report(
+    sections: Sequence[Section], calibration: Calibration, *, links: int, position: Optional[int]
+) -> str:
+    """All parts, and below them the rates and their sources."""
+    blocks = [_section(section) for section in sections]
+    rows = [row for section in sections for row in section.rows]
+    if rows:
+        blocks.append(_sources(calibration, links))
+    if any("Sdpa" in row.op.name for row in rows):
+        caches = "as full" if position is None else f"with {position} tokens before the new one"
+        blocks[-1] += f"\nCaches of decode attention count {caches}."
+    return "\n\n".join(blocks)
+
+
+def _section(section: Section) -> str:
+    if not section.rows:
+        return f"{section.name}: no device operation"
+    title = f"{section.name}, {section.chips} chip{'s' * (section.chips > 1)}"
+    runs = f", {section.runs} runs" if section.runs > 1 else ""
+    table = aligned((HEADER, *cells(section.rows, DIGITS), total(section.rows, DIGITS)))
+    lines = [f"{title}{runs} (modeled, not measured)", "", *table, ""]
+    shown = ((part, f"{1e3 * s:.{DIGITS}f}") for part, s in section.parts().items())
+    parts = ", ".join(f"{part} {ms}" for part, ms in shown if float(ms))
+    sent = f", and {megabytes(section.sent)} over its busiest link" if section.sent else ""
+    lines.append(f"A chip moves {megabytes(section.dram_bytes)} from and to DRAM{sent}.")
+    lines.append(f"ms by part: {parts}.")
+    if section.runs > 1:
+        lines.append(f"A run takes {1e3 * section.seconds / section.runs:.{DIGITS}f} ms.")
+    if section.searches():
+        lines.append(f"Longer on a chip: {', '.join(section.searches())}.")
+    if section.unmeasured():
+        lines.append(f"Without a price of the links: {', '.join(section.unmeasured())}.")
+    return "\n".join(lines)
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of equal width. Numbers, from the third column on to the last but one, are at the right."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    right = range(2, len(widths) - 1)
+    return [
+        "  ".join(
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _sources(c: Calibration, links: int) -> str:
+    """The rates, and where each is from."""
+    r = c.rates
+    missed = [point.residual for point in c.held_out if point.unit == "t/s/u"]
+    return f"""\
+Modeled, not measured. Published speeds that are in no fit are missed by {min(missed):+.0%} to {max(missed):+.0%}.
+The rates are a Wormhole's, from tt-metal's reports (golden_mesh/docs/perf.md):
+- DRAM {DRAM / 1e9:.0f} GB/s a chip, {r.streamed:.0%} of it for tensors sharded over its banks (tech_reports/Saturating_DRAM_bandwidth);
+  {r.scattered:.0%} of it for interleaved tensors (fitted to speeds in models/tt_transformers/PERF.md)
+- matmuls and attention: 16 cycles of 1 GHz a tile product and fidelity phase (tech_reports/matrix_engine);
+  multicast matmuls unpack {r.unpack:.0f} bytes a cycle (fitted to tech_reports/GEMM_FLOPS)
+- all-gather, reduce-scatter, all-reduce: measured times, {links} link{"s" * (links > 1)} between chips (tech_reports/CCLs/results)
+- a launch {1e6 * r.launch:.1f} us (fitted to speeds in models/tt_transformers/PERF.md)
+All other operations count their DRAM bytes and a launch. The host and its transfers are not counted."""

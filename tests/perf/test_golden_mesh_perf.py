@@ -1,0 +1,53 @@
+"""golden-mesh perf prices a layer of this model as `perf model` does."""
+
+from dataclasses import replace
+
+import golden_mesh
+import pytest
+from golden_mesh.perf import sections
+from golden_mesh.perf.calibration import calibrate
+from golden_mesh.perf.prices import cells, total
+
+from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
+from models.demos.qwen25_7b.perf.step_model import model_step
+from models.demos.qwen25_7b.plans.grids import worker_grid
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.placement import links_between
+from models.demos.qwen25_7b.weights import Checkpoint
+
+USERS, POSITION = 32, 1024
+
+
+@pytest.fixture
+def recorder(monkeypatch, pytestconfig):
+    """Records as `golden-mesh perf` does."""
+    if pytestconfig.backend != "golden":
+        pytest.skip("golden-mesh perf records a golden mesh")
+    from golden_mesh import dispatch
+    from golden_mesh.perf.recorder import Recorder, recording
+
+    recorder = Recorder()
+    monkeypatch.setattr(dispatch, "REAL_CALL", recording(dispatch.REAL_CALL, recorder))
+    yield recorder
+    sections.times.clear()
+
+
+def test_a_layer_has_the_prices_of_perf_model(mesh_device, host_alone, recorder):
+    from golden_mesh.perf.recorder import section
+
+    config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
+    links = links_between(mesh_device)
+    with host_alone():
+        with one_layer_of_each_kind(mesh_device, config, BFP8, USERS, CONTEXT) as replica:
+            layer = replica.model.layers[0]
+            layer.forward_decode = golden_mesh.captured("layer")(layer.forward_decode)
+            replica.launch_decode()
+        recorded = section(*next(recorder.captured()), links, POSITION)
+        step = capture_step(mesh_device, config, BFP8, USERS)
+    how = dict(chips=mesh_device.shape[1], grid_cores=worker_grid(mesh_device).cores, links=links)
+    how |= dict(users=USERS, position=POSITION)
+    modeled = model_step(step, calibrate().rates, weights=0, **how).in_layer
+    assert recorded.launches == len(step.layer)
+    assert sorted(cells(recorded.rows, 4)) == sorted(cells(modeled, 4))
+    assert total(recorded.rows, 4) == total(modeled, 4)
