@@ -1,6 +1,7 @@
 """Another `models` package on PYTHONPATH, such as tt-metal's, stays importable beside this one."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,15 @@ def test_a_module_imports_this_project_beside_another_models_package(theirs, tmp
     assert done.returncode == 0 and "splits" in done.stdout, done.stderr
     done = python("-c", IMPORT_BOTH, path=[REPOSITORY, theirs], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_only_commands_and_the_golden_backend_import_the_golden_mesh():
+    """The model, its plans and the server run on cards where golden_mesh is not installed."""
+    model = REPOSITORY / "models/demos/qwen25_7b"
+    allowed = (model / "perf", model / "quantize", REPOSITORY / "models/common/mesh.py")
+    importing = [
+        path
+        for path in (REPOSITORY / "models").rglob("*.py")
+        if re.search(r"^\s*(from|import) golden_mesh\b", path.read_text(), re.MULTILINE)
+    ]
+    assert importing and [p for p in importing if not any(map(p.is_relative_to, allowed))] == []
