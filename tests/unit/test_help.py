@@ -10,7 +10,10 @@ from models.demos.qwen25_7b.perf import __main__ as perf
 @pytest.mark.parametrize(
     "program, command",
     [(loading, command) for command in ("", "list", "verify", "prune")]
-    + [(perf, command) for command in ("", "model", "ops", "splits", "l1", "host", "speculate")]
+    + [
+        (perf, command)
+        for command in ("", "model", "ops", "splits", "models", "l1", "host", "speculate")
+    ]
     + [(evaluation, command) for command in ("", "eval", "ablate", "reference", "tasks")],
 )
 def test_help_ends_with_two_examples(capsys, program, command):

@@ -7,7 +7,7 @@ import pytest
 from models.common.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.request import check_stop
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer, Detokenizer
+from models.demos.qwen25_7b.serving.tokenizer import WINDOW, ChatTokenizer, Detokenizer
 
 ANSWER = "3, 4, 5 — Grüße 😀 end"
 
@@ -59,6 +59,25 @@ def test_a_possible_stop_string_is_held_back_until_it_is_decided(tokenizer):
     assert given == ["", "", "abc", "", "", ""]
     given, _ = deltas(tokenizer, ids[:2], ["abd"])
     assert given == ["", "ab"], "nothing follows, so nothing is held back"
+
+
+def test_a_long_answer_costs_no_more_a_token_than_a_short_one(tokenizer):
+    """Each token decodes a window. Its borders do not cut a character or a stop string in two."""
+    decoded = []
+
+    class Counted:
+        @staticmethod
+        def decode(ids, **how):
+            decoded.append(len(ids))
+            return tokenizer.decode(ids, **how)
+
+    text = " ".join(f"{n} 😀 Grüße — {n * n}" for n in range(60))
+    ids = by_letters(tokenizer, text, random.Random(2))
+    given, stream = deltas(Counted, ids, ())
+    assert "".join(given) == stream.text == text and stream.ids == ids
+    assert len(ids) > 8 * WINDOW and max(decoded) < 2 * WINDOW
+    given, stream = deltas(Counted, ids, ["57 😀 Grüße — 32"])
+    assert stream.stopped and "".join(given) == text[: text.index("57 😀 Grüße — 32")]
 
 
 @pytest.mark.parametrize("stop", ["end", [""], ["a", 7], None, 5])

@@ -148,6 +148,12 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"model_type must be 'qwen2', got {fields.get('model_type')!r}; use a Qwen2 or Qwen2.5 text checkpoint"
         )
+    # A reward model has a score head in place of the LM head. vLLM's plugin writes TTQwen2ForCausalLM.
+    architectures = fields.get("architectures")
+    if architectures is not None and not _has_lm_head(architectures):
+        raise ConfigError(
+            f"architectures must be ['Qwen2ForCausalLM'], got {architectures!r}; use a checkpoint that generates text"
+        )
     if fields.get("hidden_act") != "silu":
         raise ConfigError(f"hidden_act must be 'silu', got {fields.get('hidden_act')!r}")
     # Qwen2.5 sets sliding_window and leaves it unused; only the switch, or a layer that asks for it, counts.
@@ -168,6 +174,11 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
         raise ConfigError(
             "quantization_config is present; use the unquantized checkpoint, this port quantizes itself"
         )
+
+
+def _has_lm_head(architectures: Any) -> bool:
+    names = ("Qwen2ForCausalLM", "TTQwen2ForCausalLM")
+    return isinstance(architectures, list) and any(name in architectures for name in names)
 
 
 def _rope_theta(fields: Mapping[str, Any]) -> Any:

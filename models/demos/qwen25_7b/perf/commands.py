@@ -166,6 +166,21 @@ class Splits:
         return matmuls_table() if args.matmuls else splits_table()
 
 
+class Models:
+    """The splits that hold each published checkpoint of the family, on every machine. Counts from the plans."""
+
+    EXAMPLES = (f"{PERF} models", f"{PERF} models --config config.json --recipe performance")
+
+    add_options = staticmethod(options.add_models)
+
+    @staticmethod
+    def table(args: argparse.Namespace) -> str:
+        from models.demos.qwen25_7b.perf.published_models import models_table, published_models
+
+        one = args.config and {f"{args.config}": QwenConfig.from_json(args.config)}
+        return models_table(one or published_models(), args.recipe)
+
+
 class L1:
     """The L1 map of a core while each operation of a layer runs: planned, and from ttnn's graph capture."""
 
@@ -244,6 +259,7 @@ COMMANDS = {
     "model": Model,
     "ops": Ops,
     "splits": Splits,
+    "models": Models,
     "l1": L1,
     "host": Host,
     "speculate": Speculate,

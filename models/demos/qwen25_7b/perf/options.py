@@ -68,6 +68,12 @@ def add_splits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--matmuls", action="store_true", help=matmuls)
 
 
+def add_models(parser: argparse.ArgumentParser) -> None:
+    config = "a checkpoint's config.json instead of the published checkpoints"
+    parser.add_argument("--config", type=path("--config"), metavar="FILE", help=config)
+    add_recipe(parser)
+
+
 def add_l1(parser: argparse.ArgumentParser) -> None:
     add_split(parser)
     prefix = "chunked prefill: the cache holds as many tokens before the rows"

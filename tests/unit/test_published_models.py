@@ -1,0 +1,141 @@
+"""Checkpoints of the Qwen2.5 family are read from their config.json, and planned or refused on each machine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from models.common.errors import UserError
+from models.common.mesh import MACHINES
+from models.demos.qwen25_7b.config import (
+    BFP8,
+    MAX_USERS,
+    QWEN25_7B,
+    RECIPES,
+    ConfigError,
+    ParallelPlan,
+    QwenConfig,
+)
+from models.demos.qwen25_7b.perf.published_models import PUBLISHED, models_table, published_models
+from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
+from models.demos.qwen25_7b.plans.decode_plan import lm_head_shards
+from models.demos.qwen25_7b.plans.memory_budget import memory_budget
+from models.demos.qwen25_7b.plans.smallest_split import (
+    ROOM,
+    SHORTEST,
+    SPLITS,
+    largest_split,
+    splits_that_fit,
+)
+
+DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
+R1_SMALL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+R1_LARGE = "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"
+QWQ = "Qwen/QwQ-32B"
+MATH = "Qwen/Qwen2.5-Math-1.5B-Instruct"
+# The largest checkpoint of each size. The others of a size differ in numbers that no plan reads.
+OF_SIZE = {
+    (c.num_hidden_layers, c.hidden_size): (name, c) for name, c in published_models().items()
+}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"sliding_window": None, "max_window_layers": 21},
+        {"sliding_window": 4096, "max_window_layers": 70, "use_mrope": False},
+        {"rope_scaling": None, "attention_dropout": 0.0, "pad_token_id": None, "use_cache": True},
+        {"_name_or_path": "fine-tuned", "unsloth_version": "2025.3", "layer_types": None},
+    ],
+    ids=lambda extra: " ".join(extra),
+)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_fields_that_change_nothing_are_read_over(name, extra):
+    assert QwenConfig.from_dict(PUBLISHED[name] | extra) == published_models()[name]
+
+
+@pytest.mark.parametrize(
+    "absent", ["architectures", "use_sliding_window", "torch_dtype", "bos_token_id", "eos_token_id"]
+)
+def test_an_optional_field_may_be_absent(absent):
+    fields = {name: value for name, value in PUBLISHED[QWQ].items() if name != absent}
+    assert QwenConfig.from_dict(fields).num_hidden_layers == 64
+
+
+def test_what_differs_between_models_of_one_size_is_kept():
+    models = published_models()
+    assert (models[MATH].rope_theta, models[MATH].context) == (10000, 4096)
+    assert (models[R1_SMALL].rope_theta, models[R1_SMALL].context) == (10000, 131072)
+    assert models[MATH].tie_word_embeddings and not models[R1_SMALL].tie_word_embeddings
+    assert (models[R1_LARGE].rms_norm_eps, models[R1_LARGE].eos_token_ids) == (1e-5, (151643,))
+    assert (models[QWQ].context, models[QWQ].eos_token_ids) == (40960, (151645,))
+    assert models["Qwen/Qwen2.5-Coder-7B-Instruct"] == QWEN25_7B
+
+
+def test_yarn_stretches_qwq():
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    assert QwenConfig.from_dict(PUBLISHED[QWQ] | {"rope_scaling": yarn}).context == 131072
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"use_sliding_window": True, "sliding_window": 40960}, "use_sliding_window must be false"),
+        ({"rope_scaling": {"type": "linear", "factor": 8.0}}, "rope_type must be .* got 'linear'"),
+        (
+            {"architectures": ["Qwen2ForProcessRewardModel"]},
+            "architectures must be .*'Qwen2ForProcess",
+        ),
+        ({"architectures": "Qwen2Model"}, "architectures must be .* got 'Qwen2Model'"),
+        ({"quantization_config": {"quant_method": "awq"}}, "use the unquantized checkpoint"),
+    ],
+    ids=lambda case: " ".join(case) if isinstance(case, dict) else "",
+)
+def test_a_variant_that_is_not_computed_is_refused_in_one_line(change, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        QwenConfig.from_dict(PUBLISHED[QWQ] | change)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("tp", SPLITS)
+@pytest.mark.parametrize("vocab", [151646, 151665, 151936, 152064])
+def test_every_vocabulary_of_the_family_is_split(vocab, tp):
+    """151646 is the tokenizer's own length, 151665 with its added tokens: fine-tunes cut the padding off."""
+    config = replace(published_models()[R1_SMALL], vocab_size=vocab)
+    plan = ParallelPlan.make(config, tp)
+    assert 0 <= plan.vocab * tp - vocab < tp * 32
+    assert sum(width for _, width in lm_head_shards(plan.vocab, "bfloat8_b")) == plan.vocab
+    assert largest_split(config, BFP8, 8, tp).users == MAX_USERS
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_every_size_is_planned_or_refused_with_every_recipe(recipe):
+    for name, config in OF_SIZE.values():
+        for chips in (kind.chips for kind in MACHINES.values()):
+            try:
+                splits = splits_that_fit(config, recipe, chips)
+            except UserError as error:
+                assert "more chips" in str(error) and "\n" not in str(error), name
+                continue
+            assert [s.tp for s in splits] == sorted({s.tp for s in splits}), name
+            for split in splits:
+                assert split.tokens <= config.context and chips % split.tp == 0
+
+
+@pytest.mark.parametrize("tp", [4, 8])
+def test_a_split_is_as_long_as_dram_allows(tp):
+    config, split = published_models()[QWQ], largest_split(published_models()[QWQ], BFP8, 8, tp)
+    plan = ParallelPlan.make(config, tp)
+
+    def total(tokens: int) -> int:
+        return memory_budget(config, plan, BFP8, tokens, blocks_for(MAX_USERS, tokens, BLOCK)).total
+
+    assert split.users == MAX_USERS and split.tokens >= SHORTEST
+    assert total(split.tokens) <= ROOM < total(split.tokens + 1)
+
+
+def test_the_table_of_the_document_is_the_commands():
+    """To write it again: python -m models.demos.qwen25_7b.perf models"""
+    _, table, reasons = models_table(published_models(), BFP8).split("\n\n")
+    document = DOCUMENT.read_text()
+    assert table in document and reasons in document
