@@ -6,7 +6,6 @@ from math import inf, nan
 import torch
 
 from models.demos.qwen25_7b.config.sampling import (
-    CANDIDATES,
     PenaltyFactors,
     RowControls,
     SamplingParams,
@@ -42,11 +41,10 @@ def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with(
     assert len(params) == len(rows) == 31500
     factors = torch.tensor([PenaltyFactors.of(p.sampling) for p in params], dtype=torch.float32)
     assert factors.isfinite().all()
-    heat = [RowControls.of(p.sampling, CANDIDATES).inverse_temperature for p in params[::4500]]
+    heat = [RowControls.of(p.sampling).inverse_temperature for p in params[::4500]]
     assert torch.tensor(heat, dtype=torch.float32).isfinite().all()
-    logits = torch.linspace(-30, 30, 64)[
-        torch.randperm(64, generator=torch.Generator().manual_seed(0))
-    ]
+    shuffled = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    logits = torch.linspace(-30, 30, 64)[shuffled].bfloat16()
     counts = TokenCounts([3, 5], [7, 7, 9])
     for p in params[::50]:
         assert 0 <= sample(logits, p.sampling, p.key, 5, counts) < 64
@@ -63,8 +61,10 @@ def test_ordinary_numbers_are_unchanged():
 
 def test_a_preempted_sequence_is_split_where_its_answer_begins():
     lengths = PromptLengths()
-    lengths.add(TokenCounts([5, 6], []), 7)
-    lengths.add(TokenCounts([5, 6], [7]), 8)
+    lengths.start({3: TokenCounts([5, 6], [])})
+    lengths.add(3, 7)
+    lengths.start({0: TokenCounts(torch.tensor([5, 6]), torch.tensor([7]))})  # in another slot
+    lengths.add(0, 8)
     assert lengths.split([5, 6, 7, 8]) == ([5, 6], [7, 8])
     for prompt in ([5, 6], [5, 6, 7], [5, 6, 7, 8, 9], [5, 6, 7, 9]):
         assert lengths.split(prompt) == (prompt, []), (
@@ -72,12 +72,24 @@ def test_a_preempted_sequence_is_split_where_its_answer_begins():
         )
 
 
+def test_equal_sequences_that_part_are_split_each_where_its_answer_begins():
+    lengths = PromptLengths()
+    for answer in ([], [4]):
+        lengths.start({slot: TokenCounts([5, 6], answer) for slot in range(3)})
+        for slot in range(3):
+            lengths.add(slot, 7 + slot if answer else 4)
+    for slot in range(3):
+        assert lengths.split([5, 6, 4, 7 + slot]) == ([5, 6], [4, 7 + slot])
+    assert lengths.split([5, 6, 4]) == ([5, 6, 4], [])
+
+
 def test_a_sequence_is_forgotten_after_enough_others():
     lengths = PromptLengths()
-    lengths.add(TokenCounts([1], []), 2)
+    lengths.start({0: TokenCounts([1], [])})
+    lengths.add(0, 2)
     for other in range(REMEMBERED - 1):
-        lengths.add(TokenCounts([3], [other]), 4)
-        lengths.add(TokenCounts([3], [other, 4]), 5)
+        lengths.start({0: TokenCounts([3], [other])})
+        lengths.add(0, 4)
     assert lengths.split([1, 2]) == ([1], [2])
-    lengths.add(TokenCounts([6], []), 7)
+    lengths.start({0: TokenCounts([6], [])})
     assert lengths.split([1, 2]) == ([1, 2], [])

@@ -80,10 +80,10 @@ GREEDY = SamplingParams()
 
 
 class TokenCounts(NamedTuple):
-    """The token ids of a sequence so far, which penalties apply to."""
+    """The token ids of a sequence so far, which penalties apply to: lists or integer tensors."""
 
-    prompt: Sequence[int] = ()
-    answer: Sequence[int] = ()
+    prompt: Sequence[int] | torch.Tensor = ()
+    answer: Sequence[int] | torch.Tensor = ()
 
 
 class PenaltyFactors(NamedTuple):
@@ -106,13 +106,13 @@ class RowControls(NamedTuple):
     """Sampling parameters as numbers for a row of candidates, float32."""
 
     inverse_temperature: float
-    allowed: torch.Tensor  # [candidates]: 0 where top-k keeps a candidate, NEVER where not
+    allowed: torch.Tensor  # [CANDIDATES]: 0 where top-k keeps a candidate, NEVER where not
     top_p: float
 
     @classmethod
-    def of(cls, sampling: SamplingParams, candidates: int = CANDIDATES) -> "RowControls":
-        kept = 1 if sampling.greedy else sampling.top_k or candidates
-        allowed = torch.zeros(candidates)
+    def of(cls, sampling: SamplingParams) -> "RowControls":
+        kept = 1 if sampling.greedy else sampling.top_k or CANDIDATES
+        allowed = torch.zeros(CANDIDATES)
         allowed[kept:] = NEVER
         # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
         return cls(

@@ -213,7 +213,10 @@ class L1:
 
 
 class Host:
-    """Host time of a decode step: 28 layers, 32 users. On a golden mesh: Python and ttnn without a device."""
+    """Host time of a decode step: 28 layers, 32 users; and of a step of vLLM, by kind of request.
+
+    On a golden mesh: Python and ttnn without a device.
+    """
 
     EXAMPLES = (f"{PERF} host --mesh N300", f"{PERF} host --mesh T3K --backend golden")
 
@@ -223,8 +226,10 @@ class Host:
     def table(args: argparse.Namespace) -> str:
         backend = select_backend(args.backend, args.mesh)
         from models.demos.qwen25_7b.perf.host_time import host_table
+        from models.demos.qwen25_7b.perf.serving_time import serving_table
 
-        return host_table(machine(args.mesh), backend)
+        kind = machine(args.mesh)
+        return f"{host_table(kind, backend)}\n\n{serving_table(kind, backend)}"
 
 
 class Speculate:

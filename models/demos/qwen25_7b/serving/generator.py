@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.serving.input_batch import InputBatch
 from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.request import check_request
-from models.demos.qwen25_7b.serving.sampling import sample
+from models.demos.qwen25_7b.serving.sampling import LogitsRow, sample_rows
 from models.demos.qwen25_7b.serving.scheduler import Scheduler, Sequence
 from models.demos.qwen25_7b.serving.speculation import Draft, Speculation, SpeculationStats
 
@@ -156,16 +156,24 @@ class ReplicaEngine:
     def _append_tokens(self, sequences: list[Sequence]) -> None:
         """Append each sequence's tokens of the oldest launch in flight."""
         sampled = self.replica.read_tokens()
-        on_host = any(map(self.inputs.samples_on_host, sequences))
-        logits = self.replica.read_logits() if on_host else None
-        accepted = {draft.sequence: draft.accept(sampled) for draft in self._drafts}
+        new_tokens = {sequence: [sampled[sequence.slot]] for sequence in sequences}
+        new_tokens |= {draft.sequence: draft.accept(sampled) for draft in self._drafts}
+        on_host = list(filter(self.inputs.samples_on_host, sequences))
+        if on_host:
+            new_tokens |= zip(on_host, self._sample(on_host))
         for sequence in sequences:
-            tokens = accepted.get(sequence, [sampled[sequence.slot]])
-            if self.inputs.samples_on_host(sequence):
-                row, position = logits[sequence.slot], len(sequence.tokens)
-                counts = sequence.token_counts
-                tokens = [sample(row, sequence.params, sequence.key, position, counts)]
-            sequence.append(tokens)
+            sequence.append(new_tokens[sequence])
+
+    def _sample(self, sequences: list[Sequence]) -> Iterator[list[int]]:
+        """Sample each sequence's next token on the host, from the logits of the newest launch."""
+        logits = self.replica.read_logits()
+        tokens = sample_rows(
+            [
+                LogitsRow(logits[s.slot], s.params, s.key, len(s.tokens), s.token_counts)
+                for s in sequences
+            ]
+        )
+        return ([token] for token in tokens)
 
 
 class Generator:

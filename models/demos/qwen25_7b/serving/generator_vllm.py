@@ -21,7 +21,7 @@ from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica, token_ids
-from models.demos.qwen25_7b.serving.sampling import sample
+from models.demos.qwen25_7b.serving.sampling import LogitsRow, sample_rows
 from models.demos.qwen25_7b.serving.trace import PendingRead
 from models.demos.qwen25_7b.serving.vllm_inputs import (
     DecodeState,
@@ -51,7 +51,7 @@ class NextToken(NamedTuple):
 
     slot: int
     params: SlotParams
-    counts: TokenCounts
+    counts: TokenCounts  # empty where the chips count
     position: int  # of the token in its sequence
 
 
@@ -240,11 +240,14 @@ class QwenForCausalLM:
             self.replica.read_tokens()
             self._state.invalidate()
             return self.replica.read_logits()[: self.batch].float()[:, None]
-        counts = token_counts(prompt_tokens, output_tokens, self.batch)
-        slots = zip(slot_params(sampling_params, self.batch), counts, positions)
+        params = slot_params(sampling_params, self.batch)
+        counts = [TokenCounts()] * self.batch
+        # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
+        if self._state.from_host or any(p.on_host and p.sampling.penalized for p in params):
+            counts = token_counts(prompt_tokens, output_tokens, self.batch)
         next_tokens = [
-            NextToken(slot, params, seen, position + 1)
-            for slot, (params, seen, position) in enumerate(slots)
+            NextToken(slot, params[slot], counts[slot], position + 1)
+            for slot, position in enumerate(positions)
             if position >= 0
         ]
         self._write_sampling(next_tokens, new_counts=self._state.from_host)
@@ -282,7 +285,7 @@ class QwenForCausalLM:
 
     # ---- sampling
 
-    def _write_sampling(self, next_tokens: Iterable[NextToken], *, new_counts: bool) -> None:
+    def _write_sampling(self, next_tokens: Sequence[NextToken], *, new_counts: bool) -> None:
         """Write the sampling parameters and the noise. Slots that the host samples are greedy on the chips.
 
         With `new_counts` the token counts are written, and the chips continue from these counts.
@@ -293,8 +296,11 @@ class QwenForCausalLM:
         for next_token in on_chips:
             params[next_token.slot] = next_token.params.sampling
         inputs = self.replica.inputs
-        if penalized and new_counts:
-            inputs.write_token_counts(penalized)
+        if new_counts:
+            counted = {d.slot: d.counts for d in next_tokens if d.params.counts_answer}
+            self._prompt_lengths.start(counted)
+            if penalized:
+                inputs.write_token_counts(penalized)
         inputs.write_sampling_params(params)
         inputs.write_noise_for(
             (d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy
@@ -307,14 +313,20 @@ class QwenForCausalLM:
         tokens = self.replica.read_tokens()
         reads_logits = any(next_token.params.reads_logits for next_token in next_tokens)
         logits = self.replica.read_logits() if reads_logits else None
-        for slot, params, counts, position in next_tokens:
+        rows = {
+            slot: LogitsRow(logits[slot], params.sampling, params.key, position, counts)
+            for slot, params, counts, position in next_tokens
+            if params.on_host
+        }
+        if rows:
+            for slot, token in zip(rows, sample_rows(list(rows.values()))):
+                tokens[slot] = token
+        for slot, params, _, _ in next_tokens:
             ids[slot] = tokens[slot]
-            if params.on_host:
-                ids[slot] = sample(logits[slot], params.sampling, params.key, position, counts)
             if params.log_prob:
-                log_probs[slot] = logits[slot].float().log_softmax(-1)[ids[slot]]
+                log_probs[slot] = logits[slot].float().log_softmax(-1)[tokens[slot]]
             if params.counts_answer:
-                self._prompt_lengths.add(counts, int(ids[slot]))
+                self._prompt_lengths.add(slot, tokens[slot])
 
 
 def _with_log_probs(

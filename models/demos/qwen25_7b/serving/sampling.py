@@ -7,7 +7,9 @@ slot and batch, on the chips or on the host, and after a preemption.
 
 import secrets
 from enum import Enum
-from typing import Optional, Sequence
+from functools import reduce
+from math import exp, isfinite, isnan
+from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
@@ -18,7 +20,6 @@ from models.demos.qwen25_7b.config.sampling import (
     NEVER,
     SEEDS,
     PenaltyFactors,
-    RowControls,
     SamplingParams,
     TokenCounts,
 )
@@ -27,6 +28,10 @@ from models.demos.qwen25_7b.config.sampling import (
 _STEP, _FIRST, _SECOND = (
     np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
+MOST_NOISE = 40.0  # above all Gumbel noise of 53 bits: -log(-log(1 - 2**-53)) is 36.7
+HEAD = 1024  # candidates, the most likely ones: all of their noise is computed
+BLOCK = 32768  # candidates whose bits are drawn at once
+_STEPS = np.arange(BLOCK, dtype=np.uint64) * _STEP
 
 
 class SamplingMode(Enum):
@@ -55,18 +60,56 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
     keys: each sequence's stream_key. positions: of the token to sample, 0 being a sequence's first.
     The noise of a candidate does not depend on count.
     """
-    rows = _mixed(_mixed(np.array(keys, dtype=np.uint64)) ^ np.array(positions, dtype=np.uint64))
-    bits = _mixed(rows[:, None] + np.arange(count, dtype=np.uint64) * _STEP)
+    streams = _streams(keys, positions)[:, None]
+    return torch.from_numpy(_noise(streams, np.arange(count)))
+
+
+def _streams(keys: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+    """Return the counter at which each sequence's noise starts, [sequences] uint64."""
+    return _mixed(_mixed(np.array(keys, dtype=np.uint64)) ^ np.array(positions, dtype=np.uint64))
+
+
+def _noise(stream: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Return the Gumbel noise float32 of candidates. ranks: 0 is the largest logit."""
+    bits = _mixed(stream + ranks.astype(np.uint64) * _STEP)
     uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # 53 bits, never 0 or 1
-    return torch.from_numpy(-np.log(-np.log(uniform))).float()
+    return (-np.log(-np.log(uniform))).astype(np.float32)
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # it counts modulo 2**64
-        x = x + _STEP
-        x = (x ^ (x >> np.uint64(30))) * _FIRST
-        x = (x ^ (x >> np.uint64(27))) * _SECOND
-        return x ^ (x >> np.uint64(31))
+    """Return 64 random bits of a counter. Changes x."""
+    x = _high_bits(x)
+    return x ^ (x >> np.uint64(31))
+
+
+def _high_bits(x: np.ndarray) -> np.ndarray:
+    """Return numbers with the 31 highest bits of _mixed. Changes x."""
+    x += _STEP  # it counts modulo 2**64
+    x ^= x >> np.uint64(30)
+    x *= _FIRST
+    x ^= x >> np.uint64(27)
+    x *= _SECOND
+    return x
+
+
+class LogitsRow(NamedTuple):
+    """The logits of a sequence's next token, and how the token is sampled."""
+
+    logits: torch.Tensor  # [vocab_size] bfloat16
+    params: SamplingParams
+    key: int  # the sequence's stream_key
+    position: int  # of the token in its sequence
+    counts: TokenCounts = TokenCounts()
+
+
+def sample_rows(rows: Sequence[LogitsRow]) -> list[int]:
+    """Return each row's token as TtSampler samples it. Here top_k may be 0 or any number.
+
+    Of equal logits the lowest token comes first.
+    """
+    streams = _streams([row.key for row in rows], [row.position for row in rows])
+    # One row at a time: a row fits the processor's cache.
+    return [_sample_row(row, streams[i : i + 1]) for i, row in enumerate(rows)]
 
 
 def sample(
@@ -76,40 +119,104 @@ def sample(
     position: int,
     counts: TokenCounts = TokenCounts(),
 ) -> int:
-    """Return the token at `position` as TtSampler samples it. Here top_k may be 0 or any number.
+    """sample_rows of one row."""
+    return sample_rows([LogitsRow(logits, params, key, position, counts)])[0]
 
-    Of equal logits the lowest token comes first.
-    logits: [vocab_size], any float dtype. key: the sequence's stream_key.
-    """
-    logits = logits.float()
+
+def _sample_row(row: LogitsRow, stream: np.ndarray) -> int:
+    logits, params, _, _, counts = row
     if params.penalized:
-        # bfloat16, as topk reads the penalized logits on the chips
-        logits = penalize(logits, params, counts).bfloat16().float()
+        logits = penalize(logits, params, counts)
+    logits = logits.bfloat16()  # as topk reads penalized logits on the chips
     if params.greedy:
-        return int(logits.argmax())
-    count = len(logits) if not 1 <= params.top_k <= CANDIDATES else min(CANDIDATES, len(logits))
-    values, tokens = logits.sort(descending=True, stable=True)
-    noise = gumbel([key], [position], count)[0]
-    return int(tokens[sample_candidate(values[:count], RowControls.of(params, count), noise)])
+        return int(logits.float().argmax())
+    bits = logits.view(torch.int16).numpy().view(np.uint16)
+    numbers, values, times = _distinct(bits)
+    scaled = torch.from_numpy(values) * torch.tensor(1 / params.temperature)
+    scores = np.repeat(scaled.numpy(), times)
+    if not isfinite(scores[0]) or isnan(scores[-1]):  # the same with noise
+        return int(logits.float().argmax())
+    rank = _sample_rank(scores, params, stream)
+    value = values[np.searchsorted(times.cumsum(), rank, side="right")]
+    earlier = times[values > value].sum()
+    equal = reduce(np.logical_or, (bits == number for number in numbers[values == value]))
+    return int(np.flatnonzero(equal)[rank - earlier])
+
+
+def _distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct bfloat16 numbers of a row, falling: their bits, float32 values, and how often the row has each.
+
+    A row has few distinct numbers, so counting them is the fastest way to sort it. Zero may be there with both
+    signs. NaN is the first or the last. bits: [vocab_size] uint16.
+    """
+    times = np.bincount(bits, minlength=1 << 16)
+    numbers = np.flatnonzero(times > 0)
+    # Bits as an integer rise with the number above zero, and fall with it below zero.
+    below_zero = np.searchsorted(numbers, 1 << 15)
+    numbers = np.concatenate([numbers[:below_zero][::-1], numbers[below_zero:]])
+    values = (numbers << 16).astype(np.uint32).view(np.float32)  # bfloat16 is float32's upper half
+    return numbers, values, times[numbers]
+
+
+def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray) -> int:
+    """Return the rank of the sampled candidate, op for op as TtSampler.
+
+    scores: [vocab_size] float32, logits / temperature, the largest first. Written to.
+    """
+    if params.on_device:
+        scores = scores[:CANDIDATES]
+    if params.top_k:
+        scores[params.top_k :] += np.float32(NEVER)
+    if params.top_p < 1:
+        probabilities = torch.from_numpy(scores).softmax(dim=-1)
+        for count in (HEAD, 16 * HEAD, len(scores)):
+            before = probabilities[:count].cumsum(dim=-1) - probabilities[:count]
+            if (
+                before[-1] > params.top_p + 1e-6
+            ):  # so are all later ones: rounding errors are smaller
+                break
+        dropped = before >= torch.tensor(params.top_p)  # never the first: its sum before is 0
+        scores = np.where(dropped, np.float32(NEVER), scores[:count])
+    return _rank_with_noise(scores, stream)
+
+
+def _rank_with_noise(scores: np.ndarray, stream: np.ndarray) -> int:
+    """Return the first rank with the largest sum of score and noise. scores: [n] float32; the first is finite.
+
+    The two logarithms of the noise are slow. Behind the first ranks they are computed only where the high bits
+    allow a sum above the largest one so far.
+    """
+    sums = scores[:HEAD] + _noise(stream, np.arange(len(scores[:HEAD])))
+    rank = int(sums.argmax())
+    largest = sums[rank]
+    for first in range(HEAD, len(scores), BLOCK):
+        block = scores[first : first + BLOCK]
+        # float32 rounds sums of this size by less than 1e-4 + 1e-6 * largest
+        needed = float(largest) - float(block.max()) - 1e-4 - 1e-6 * abs(float(largest))
+        if needed > MOST_NOISE:
+            continue
+        uniform = exp(-exp(-max(needed, -5.0)))  # noise is above -5
+        start = stream + np.array([first], dtype=np.uint64) * _STEP
+        bits = _high_bits(_STEPS[: len(block)] + start)
+        ranks = first + np.flatnonzero(bits >= np.uint64(max(0, int(uniform * 2**31) - 1) << 33))
+        sums = scores[ranks] + _noise(stream, ranks)
+        if sums.max(initial=-np.inf) > largest:
+            rank, largest = int(ranks[sums.argmax()]), sums.max()
+    return rank
 
 
 def penalize(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts) -> torch.Tensor:
-    """Return logits [vocab_size] float32 with the penalties, op for op as TtPenalties.forward."""
-    factors = [torch.tensor(factor) for factor in PenaltyFactors.of(params)]
-    positive, negative, frequency, presence = factors
-    seen = torch.zeros_like(logits)
-    seen[[*counts.prompt, *counts.answer]] = 1
-    answer = torch.tensor(list(counts.answer), dtype=torch.long)
-    in_answer = answer.bincount(minlength=len(logits)).clamp(max=MOST_COUNTED)
-    old = logits * seen
-    changed = old.relu() * positive - (-old).relu() * negative + logits
-    return changed - in_answer * frequency - (in_answer > 0) * presence
-
-
-def sample_candidate(values: torch.Tensor, controls: RowControls, noise: torch.Tensor) -> int:
-    """Return the index of the sampled candidate, op for op as TtSampler. values: [n], largest first."""
-    scaled = values * torch.tensor(controls.inverse_temperature) + controls.allowed
-    probabilities = scaled.softmax(dim=-1)
-    before = probabilities.cumsum(dim=-1) - probabilities
-    dropped = before >= torch.tensor(controls.top_p)  # never the first: its sum before is 0
-    return int(torch.where(dropped, NEVER, scaled + noise).argmax())
+    """Return logits [vocab_size] with the penalties, in the same dtype. Float32 inside, op for op as TtPenalties.forward."""
+    positive, negative, frequency, presence = map(torch.tensor, PenaltyFactors.of(params))
+    prompt, answer = (torch.as_tensor(ids, dtype=torch.long) for ids in counts)
+    seen = torch.zeros(len(logits), dtype=torch.bool)
+    seen[prompt] = True
+    seen[answer] = True
+    tokens = torch.from_numpy(np.flatnonzero(seen.numpy()))  # other logits stay as they are
+    in_answer = answer.bincount(minlength=len(logits))[tokens].clamp(max=MOST_COUNTED)
+    old = logits[tokens].float()
+    changed = old.relu() * positive - (-old).relu() * negative + old
+    changed = changed - in_answer * frequency - (in_answer > 0) * presence
+    logits = logits.clone()
+    logits[tokens] = changed.to(logits.dtype)
+    return logits

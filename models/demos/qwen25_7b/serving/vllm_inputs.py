@@ -1,8 +1,8 @@
 """vLLM's tensors and sampling parameters as a Replica takes them. Nothing here raises: that would end the engine."""
 
-from collections import OrderedDict
+from functools import lru_cache
 from math import isnan
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -52,16 +52,20 @@ class SlotParams(NamedTuple):
 def slot_params(params: Any, slots: int) -> list[SlotParams]:
     """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values, or one value."""
     columns = [getattr(params, name) for name in _FIELDS]
-    return [_slot_params(*(_value(column, slot) for column in columns)) for slot in range(slots)]
+    columns = [c if isinstance(c, (list, tuple)) else [c] * slots for c in columns]
+    return [_slot_params(*(column[slot] for column in columns)) for slot in range(slots)]
 
 
-def _value(column: Any, slot: int) -> Any:
-    return column[slot] if isinstance(column, (list, tuple)) else column
+def _slot_params(*values: Any) -> SlotParams:
+    *numbers, log_prob = values
+    sampling = _sampling_params(*numbers)
+    return SlotParams(sampling, stream_key(sampling.seed), bool(log_prob))
 
 
-def _slot_params(
-    temperature, top_k, top_p, repetition_penalty, presence_penalty, frequency_penalty, seed, log_prob
-) -> SlotParams:  # fmt: skip
+@lru_cache(maxsize=1024)  # a request has the same values in each of its steps
+def _sampling_params(
+    temperature, top_k, top_p, repetition_penalty, presence_penalty, frequency_penalty, seed
+) -> SamplingParams:  # fmt: skip
     """A number that vLLM accepts becomes the nearest number that SamplingParams accepts."""
     seed = None if seed is None or seed == NO_SEED else int(seed) % SEEDS
     temperature = _clamp(temperature, 0.0, HOTTEST, default=1.0)
@@ -69,7 +73,7 @@ def _slot_params(
     if top_p == 0:  # only the most likely token; the plugin sends it where top_k is 1
         top_k, top_p = 1, 1.0
     largest = LARGEST_PENALTY
-    sampling = SamplingParams(
+    return SamplingParams(
         temperature=max(temperature, COLDEST) if temperature > 0 else 0.0,
         top_k=max(0, int(top_k)),  # off: 0, -1 or the size of the vocabulary
         top_p=top_p,
@@ -78,7 +82,6 @@ def _slot_params(
         presence_penalty=_clamp(presence_penalty, -largest, largest, default=0.0),
         frequency_penalty=_clamp(frequency_penalty, -largest, largest, default=0.0),
     )
-    return SlotParams(sampling, stream_key(seed), bool(log_prob))
 
 
 def _clamp(value: Any, least: float, most: float, *, default: float) -> float:
@@ -95,13 +98,18 @@ def token_counts(
     """
     if prompt_tokens is None or output_tokens is None:
         return [TokenCounts()] * slots
-    return [
-        TokenCounts(_own(prompt_tokens[slot]), _own(output_tokens[slot])) for slot in range(slots)
-    ]
+    prompts, answers = (_own_tokens(tokens) for tokens in (prompt_tokens, output_tokens))
+    return [TokenCounts(prompts[slot], answers[slot]) for slot in range(slots)]
 
 
-def _own(tokens: torch.Tensor) -> list[int]:
-    return tokens[tokens >= 0].tolist()
+def _own_tokens(tokens: torch.Tensor) -> list[torch.Tensor]:
+    lengths = (tokens >= 0).sum(dim=1).tolist()
+    return [row[:length] for row, length in zip(tokens, lengths)]
+
+
+class _Record(NamedTuple):
+    tokens: list[int]  # of a sequence so far
+    prompt_length: int
 
 
 class PromptLengths:
@@ -113,21 +121,35 @@ class PromptLengths:
     """
 
     def __init__(self):
-        # all tokens so far -> how many of them are the prompt's
-        self._recent: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        self._recent: list[_Record] = []  # the oldest first
+        self._running: dict[int, _Record] = {}  # by slot
 
-    def add(self, counts: TokenCounts, token: int) -> None:
-        """A step sampled `token` behind these tokens."""
-        tokens = *counts.prompt, *counts.answer
-        self._recent.pop(tokens, None)
-        self._recent[(*tokens, token)] = len(counts.prompt)
-        if len(self._recent) > REMEMBERED:
-            self._recent.popitem(last=False)
+    def start(self, sequences: Mapping[int, TokenCounts]) -> None:
+        """Sequences have changed slots. sequences: by slot, those whose answer is counted."""
+        self._running = {slot: self._take(counts) for slot, counts in sequences.items()}
+        self._recent = [*self._recent, *self._running.values()][-REMEMBERED:]
 
-    def split(self, tokens: Sequence[int]) -> TokenCounts:
+    def add(self, slot: int, token: int) -> None:
+        """A step sampled the slot's next token."""
+        if slot in self._running:
+            self._running[slot].tokens.append(token)
+
+    def split(self, tokens: list[int]) -> TokenCounts:
         """Return a prefill's tokens as prompt and answer."""
-        prompt = self._recent.get(tuple(tokens), len(tokens))
+        record = self._find(tokens)
+        prompt = len(tokens) if record is None else record.prompt_length
         return TokenCounts(tokens[:prompt], tokens[prompt:])
+
+    def _find(self, tokens: list[int]) -> Optional[_Record]:
+        return next((record for record in self._recent if record.tokens == tokens), None)
+
+    def _take(self, counts: TokenCounts) -> _Record:
+        """Remove the sequence's record from the recent ones, so that an equal sequence gets its own; or make one."""
+        tokens = torch.cat([torch.as_tensor(ids, dtype=torch.long) for ids in counts]).tolist()
+        record = self._find(tokens)
+        if record is not None:
+            self._recent = [other for other in self._recent if other is not record]
+        return _Record(tokens, len(counts.prompt))
 
 
 class DecodeState:

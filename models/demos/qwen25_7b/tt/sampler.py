@@ -51,7 +51,7 @@ class TtPenalties:
             torch.zeros(1, 1, MAX_USERS, self.columns, dtype=torch.bfloat16) for _ in range(2)
         )
         for slot, tokens in sequences.items():
-            prompt, answer = (torch.tensor(list(ids), dtype=torch.long) for ids in tokens)
+            prompt, answer = (torch.as_tensor(ids, dtype=torch.long) for ids in tokens)
             seen[0, 0, slot, prompt] = 1
             seen[0, 0, slot, answer] = 1
             counts[0, 0, slot] = answer.bincount(minlength=self.columns).clamp(max=MOST_COUNTED)

@@ -130,7 +130,8 @@ class TtTransformer:
             ttnn.to_torch(t, mesh_composer=composer) for t in logits
         ]  # [rows, tp, 32, columns]
         # a chip's shards side by side, then chip after chip
-        whole = torch.cat(shards, dim=-1).transpose(1, 2).flatten(2)  # [rows, 32, tp * vocab]
+        in_order = [shard[:, chip] for chip in range(shape[1]) for shard in shards]
+        whole = torch.cat(in_order, dim=-1)  # [rows, 32, tp * vocab]
         return whole.flatten(0, 1)[:, : self.config.qwen.vocab_size]
 
 
