@@ -77,6 +77,18 @@ def test_yarn_stretches_qwq():
     assert QwenConfig.from_dict(PUBLISHED[QWQ] | {"rope_scaling": yarn}).context == 131072
 
 
+def test_a_1m_model_has_the_context_of_full_attention():
+    """Qwen2.5-7B-Instruct-1M computes longer texts with dual chunk attention, which is not computed here."""
+    million = PUBLISHED["Qwen/Qwen2.5-Coder-7B-Instruct"] | {
+        "max_position_embeddings": 1010000,
+        "rope_theta": 1e7,
+        "dual_chunk_attention_config": {"chunk_size": 262144, "local_size": 8192},
+    }
+    assert QwenConfig.from_dict(million).context == 262144
+    with pytest.raises(ConfigError, match="chunk_size must be a positive integer, got None"):
+        QwenConfig.from_dict(million | {"dual_chunk_attention_config": {}})
+
+
 @pytest.mark.parametrize(
     "change, words",
     [

@@ -126,8 +126,10 @@ class QwenConfig:
                     f"{', '.join(missing)} missing; use the config.json of the original checkpoint"
                 )
             eos = fields.get("eos_token_id")
+            sizes = {name: fields[name] for name in required}
+            sizes["max_position_embeddings"] = _plain_positions(fields)
             return cls(
-                **{name: fields[name] for name in required},
+                **sizes,
                 head_dim=fields.get("head_dim"),
                 rope_theta=_rope_theta(fields),
                 yarn=yarn_of(fields),
@@ -179,6 +181,20 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
 def _has_lm_head(architectures: Any) -> bool:
     names = ("Qwen2ForCausalLM", "TTQwen2ForCausalLM")
     return isinstance(architectures, list) and any(name in architectures for name in names)
+
+
+def _plain_positions(fields: Mapping[str, Any]) -> Any:
+    """max_position_embeddings, as far as full attention goes.
+
+    Qwen2.5-1M models compute longer texts with dual chunk attention. Within a chunk it equals full attention.
+    """
+    positions, dual = fields["max_position_embeddings"], fields.get("dual_chunk_attention_config")
+    if dual is None:
+        return positions
+    chunk = dual.get("chunk_size") if isinstance(dual, Mapping) else None
+    _check_count("dual_chunk_attention_config's chunk_size", chunk)
+    _check_count("max_position_embeddings", positions)
+    return min(positions, chunk)
 
 
 def _rope_theta(fields: Mapping[str, Any]) -> Any:
