@@ -22,7 +22,7 @@ FAILS = {
         "test_every_door.py::test_every_attribute_of_a_tensor_is_in_one_table": _NEWER,
         "test_every_door.py::test_every_name_in_a_table_is_an_operations": _NEWER,
         "test_every_door.py::test_every_other_function_is_plain_replaced_or_refuses": _NEWER,
-        "test_tensor_methods.py::test_operators_with_a_number_on_the_left[sub]": _NEWER,
+        "test_tensor_operators.py::test_operators_with_a_number_on_the_left[sub]": _NEWER,
         "test_traces.py::test_ttnn_is_told_of_a_capture": _NEWER,
         "test_traces.py::test_ttnns_tracking_of_allocations": "it tracks no allocations",
     }
