@@ -1,6 +1,7 @@
 """Bad vLLM options are refused in one line that names the flag. The cache reported to vLLM fits."""
 
 from dataclasses import replace
+from inspect import Parameter, signature
 from types import SimpleNamespace
 
 import pytest
@@ -161,3 +162,16 @@ def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_d
         reported(32, 131072)
         == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, 131072) - 32 * 128
     )
+
+
+def test_arguments_of_a_later_plugin_are_ignored(mesh_device, checkpoint):
+    """A TypeError in a step would end the engine."""
+    later = dict(argument_of_a_later_plugin=1)
+    assert "--max-num-seqs 32" in refusal(mesh_device, checkpoint, slots=256, **later)
+    names = (
+        "get_max_tokens_all_users", "allocate_kv_cache", "warmup_model_prefill", "warmup_model_decode",
+        "prefill_forward", "decode_forward", "read_decode_output", "process_decode_output_host",
+    )  # fmt: skip
+    for name in names:
+        parameters = signature(getattr(QwenForCausalLM, name)).parameters.values()
+        assert any(p.kind is Parameter.VAR_KEYWORD for p in parameters), name

@@ -58,7 +58,8 @@ class NextToken(NamedTuple):
 class QwenForCausalLM:
     """The plugin constructs it, allocates its caches, runs the warm-up, then runs steps.
 
-    Arguments have the plugin's names. The plugin decides which sequence is in which slot, which blocks it
+    Arguments have the plugin's names. Arguments that the model does not use, and those of later plugins, are ignored. The
+    plugin decides which sequence is in which slot, which blocks it
     has, and where tokens are sampled. A slot without a sequence has start_pos -1. The only state by slot is
     the state of the chips between two decode steps (DecodeState).
     """
@@ -88,6 +89,7 @@ class QwenForCausalLM:
         max_seq_len: int,
         tt_data_parallel: int = 1,
         optimizations: Optional[str] = None,
+        **_: Any,
     ) -> "QwenForCausalLM":
         """Load the weights onto the chips, through the user's tile cache.
 
@@ -111,6 +113,7 @@ class QwenForCausalLM:
         tt_data_parallel: int,
         max_model_len: int,
         max_num_seqs: int,
+        **_: Any,
     ) -> int:
         """Return the tokens that the cache holds: all sequences' full contexts, or the most that the DRAM
         takes.
@@ -125,7 +128,7 @@ class QwenForCausalLM:
         return max(0, min(room, max(table, max_num_seqs * max_model_len)))
 
     def allocate_kv_cache(
-        self, kv_cache_shape: Sequence[int], dtype: torch.dtype, num_layers: int
+        self, kv_cache_shape: Sequence[int], dtype: torch.dtype, num_layers: int, **_: Any
     ) -> list[TtKVCache]:
         """kv_cache_shape: (blocks, KV heads of a chip, tokens of a block, head_dim).
 
@@ -140,9 +143,7 @@ class QwenForCausalLM:
         self._state = DecodeState(self.replica)
         return caches
 
-    def warmup_model_prefill(
-        self, *, kv_cache: Any, enable_trace: bool, can_sample_on_device: bool
-    ) -> None:
+    def warmup_model_prefill(self, *, enable_trace: bool, **_: Any) -> None:
         """Run every kind of prefill. The plugin calls it without traces first, because nothing compiles beside a trace."""
         if enable_trace:
             with capturing(self.replica.traced):
@@ -150,15 +151,7 @@ class QwenForCausalLM:
         else:
             warm_up_prefill(self.replica, traced=False)
 
-    def warmup_model_decode(
-        self,
-        *,
-        kv_cache: Any,
-        enable_trace: bool,
-        max_batch_size: int,
-        num_blocks: int,
-        can_sample_on_device: bool,
-    ) -> None:
+    def warmup_model_decode(self, *, enable_trace: bool, **_: Any) -> None:
         if enable_trace:
             with capturing(self.replica.traced):
                 warm_up_decode(self.replica, traced=True)
@@ -172,12 +165,11 @@ class QwenForCausalLM:
         *,
         tokens: torch.Tensor,
         page_table: torch.Tensor,
-        kv_cache: Any,
         prompt_lens: Sequence[int],
         start_pos: Sequence[int],
         enable_trace: bool = False,
-        empty_slots: Optional[Sequence[int]] = None,
         sampling_params: Any = None,
+        **_: Any,
     ) -> Sampled:
         """Compute tokens[i, start_pos[i] : prompt_lens[i]] of each row i; the cache holds the tokens before.
 
@@ -214,15 +206,13 @@ class QwenForCausalLM:
         *,
         tokens: torch.Tensor,
         page_table: torch.Tensor,
-        kv_cache: Any,
         start_pos: torch.Tensor,
         enable_trace: bool = False,
-        read_from_device: bool = False,
         sampling_params: Any = None,
         reset_batch: bool = True,
         prompt_tokens: Optional[torch.Tensor] = None,
         output_tokens: Optional[torch.Tensor] = None,
-        slot_remap: Optional[torch.Tensor] = None,
+        **_: Any,
     ) -> Sampled | PendingRead:
         """Compute one token of each slot.
 
@@ -263,14 +253,14 @@ class QwenForCausalLM:
             self._state.set_tokens(ids.tolist())
         return _with_log_probs(next_tokens, ids, log_probs)
 
-    def read_decode_output(self, tt_out: Any, async_read: bool = False) -> Any:
+    def read_decode_output(self, tt_out: Any, async_read: bool = False, **_: Any) -> Any:
         """Return what decode_forward returned, with the events to wait for if async_read."""
         if not async_read:
             return tt_out
         pending = isinstance(tt_out, PendingRead) and tt_out.done is not None
         return tt_out, [tt_out.done] if pending else []
 
-    def process_decode_output_host(self, tt_out: Any, is_tokens: bool = True) -> Sampled:
+    def process_decode_output_host(self, tt_out: Any, is_tokens: bool = True, **_: Any) -> Sampled:
         """Wait for tt_out; return it as a torch tensor. The plugin may call this from another thread."""
         if not isinstance(tt_out, PendingRead):
             return tt_out

@@ -3,8 +3,21 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[6]))
+PACKAGE = "models.demos.qwen25_7b"
 
-from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM  # noqa: E402
+# In its own repository, this file finds the repository. A copy elsewhere needs it on PYTHONPATH.
+for folder in Path(__file__).resolve().parents:
+    if (folder / PACKAGE.replace(".", "/") / "serving").is_dir():
+        sys.path.append(str(folder))  # behind the user's own paths
+        break
+
+try:
+    from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
+except ModuleNotFoundError as missing:
+    if not f"{PACKAGE}.".startswith(f"{missing.name}."):
+        raise
+    raise ModuleNotFoundError(
+        f"{__file__}: {PACKAGE} was not found: put the root of its repository first on PYTHONPATH"
+    ) from missing
 
 __all__ = ["QwenForCausalLM"]
