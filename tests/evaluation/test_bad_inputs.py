@@ -48,6 +48,17 @@ eval --model notes.txt | notes.txt
 eval --model '' | --model
 eval --mesh N600 | N600
 eval --tp 3 | tp must divide
+eval --by-position '' | --by-position
+eval --by-position 128,many | --by-position
+eval --by-position 256,128 | ascending
+eval --by-position 0,128 | ascending
+eval --by-position 128,160 | --steps 64 exceeds the bucket from position 128 to 160
+eval --by-position 8192 | 4096 positions
+eval --by-position --prefill | leave --prefill out
+eval --by-position --texts 0 | --texts must be 1 or more
+eval --by-position 128 --text notes.txt | one text takes 129
+eval --by-position --text empty.txt | 0 tokens
+eval --by-position 128 --out notes.txt | --out notes.txt
 eval --tp 0 | tp
 eval --backend tea | tea
 eval --text absent.txt | --text absent.txt: not found

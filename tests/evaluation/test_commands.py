@@ -16,6 +16,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FEW = ["--texts", "5", "--prompt-tokens", "20", "--steps", "20"]
+LATE = ["--recipes", "bfp8", "--texts", "2", "--steps", "8", "--text", f"{HELD_OUT}"]
 
 # Runs commands one after the other in one process, and prints their outputs as JSON.
 MANY = """
@@ -69,6 +70,9 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
             f"{HELD_OUT}",
         ],
         "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8", "--model", "Qwen2.5-1B"],
+        "by position": ["eval", *LATE, "--by-position", "32,64"],
+        "late": ["eval", *LATE, "--prompt-tokens", "56", "--out", "late"],
+        "late prefill": ["eval", *LATE, "--prompt-tokens", "56", "--prefill", "--out", "late"],
         "text": [
             "eval",
             *FEW,
@@ -171,6 +175,39 @@ def test_prefill_is_scored_at_the_same_tokens(ran):
     assert "prefill: " in output["prefill"] and of_prefill["tokens"] == of_decode["tokens"]
     assert of_prefill["reference_nll"] == pytest.approx(of_decode["reference_nll"], rel=1e-6)
     assert 0 < of_prefill["kl_mean"] < 0.01 and of_prefill["kl_mean"] != of_decode["kl_mean"]
+
+
+def test_a_bucket_has_the_scores_of_an_evaluation_at_its_positions(ran):
+    """The last bucket's context is that of a plain evaluation, so its numbers are equal."""
+    place, output = ran
+    written = json.loads((place / "small-checkpoint-N300-tp2-by-position.json").read_text())
+    buckets = {(b["phase"], b["up to"]): b for b in written["buckets"]}
+    assert len(buckets) == len(written["buckets"]) == 4
+    for phase in ("decode", "prefill"):
+        late = place.parents[1] / f"late/small-checkpoint-N300-tp2-{phase}.json"
+        (plain,) = json.loads(late.read_text())["recipes"]
+        first, last = buckets[phase, 32], buckets[phase, 64]
+        assert {name: last[name] for name in plain} == plain
+        assert first["tokens"] == plain["tokens"] == 16 and first["nll"] != plain["nll"]
+    for bucket in written["buckets"]:
+        assert 1e-6 < bucket["kl_of_weights"] < bucket["kl_mean"], "weights are one source of error"
+
+
+def test_the_table_by_position_has_the_numbers_of_the_json(ran):
+    place, output = ran
+    written = json.loads((place / "small-checkpoint-N300-tp2-by-position.json").read_text())
+    header, _, *lines = rows(output["by position"])
+    places = [line[:3] for line in lines]
+    assert places == [["bfp8", p, end] for p in ("decode", "prefill") for end in ("32", "64")]
+    buckets = {(b["phase"], str(b["up to"])): b for b in written["buckets"]}
+    for line in lines:
+        bucket, cells = buckets[line[1], line[2]], dict(zip(header, line))
+        assert float(cells["KL mean"]) == pytest.approx(bucket["kl_mean"], rel=0.01)
+        assert float(cells["KL of weights"]) == pytest.approx(bucket["kl_of_weights"], rel=0.01)
+        assert float(cells["top-1"].rstrip("%")) == pytest.approx(100 * bucket["top1"], abs=0.01)
+        assert float(cells["NLL"]) == pytest.approx(bucket["nll"], abs=1e-4)
+        assert int(cells["tokens"]) == bucket["tokens"]
+    assert_picture(place / "small-checkpoint-N300-tp2-by-position.png")
 
 
 def test_a_users_text_on_a_chosen_split(ran):

@@ -1,12 +1,11 @@
 """References for the module tests: Hugging Face's modules in float32 over the tested weights."""
 
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
-from golden_mesh.rounding import round_to
 from transformers import DynamicCache, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import (
     Qwen2DecoderLayer,
@@ -15,11 +14,11 @@ from transformers.models.qwen2.modeling_qwen2 import (
 )
 
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
-from models.demos.qwen25_7b.config.recipe import Format
 from models.demos.qwen25_7b.config.rope import Yarn
+from models.demos.qwen25_7b.reference import rounded as in_recipe
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint, key_divisors, to_half_split, to_interleaved
+from models.demos.qwen25_7b.weights import Checkpoint, key_divisors
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 # The 7B's dims in two layers, the first with its K bias.
@@ -27,6 +26,9 @@ from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 TWO_LAYERS = replace(
     QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=()
 )
+
+
+rounded_layer = lru_cache(maxsize=None)(in_recipe.rounded_layer)  # 0.9 GB for the 7B's dims
 
 
 class KeysValues(NamedTuple):
@@ -68,7 +70,7 @@ class Reference:
         formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
         return replace(
             self,
-            rounded={i: rounded_layer(self.layer(i), self.config, *formats) for i in self.layers},
+            rounded={i: rounded_layer(self.layer(i), *formats) for i in self.layers},
         )
 
     def layer(self, i: int) -> Qwen2DecoderLayer:
@@ -185,61 +187,6 @@ class Reference:
         return y[0], KeysValues(
             written.keys[0, :, start:], written.values[0, :, start:], self.divisors(i)
         )
-
-
-@lru_cache(maxsize=None)  # 0.9 GB for the 7B's dims
-def rounded_layer(
-    layer: Qwen2DecoderLayer,
-    config: QwenConfig,
-    attention_format: Format,
-    mlp_in: Format,
-    mlp_out: Format,
-) -> Qwen2DecoderLayer:
-    """Return the layer with weights as the chips hold them.
-
-    A block of 16 values lies along the outputs. q and k are in rotary pairs, with outliers scaled.
-    The copy shares the weights that the formats do not change.
-    """
-    layer = deepcopy(layer, {id(parameter): parameter for parameter in layer.parameters()})
-    attention, mlp = layer.self_attn, layer.mlp
-    divisors = [key_divisors(head) for head in attention.k_proj.bias.split(config.head_dim)]
-    group = config.num_attention_heads // len(divisors)
-    round_heads(attention.k_proj, [1 / of_head for of_head in divisors], attention_format)
-    round_heads(
-        attention.q_proj, [of_head for of_head in divisors for _ in range(group)], attention_format
-    )
-    for projection, format in (
-        (attention.v_proj, attention_format),
-        (attention.o_proj, attention_format),
-        (mlp.gate_proj, mlp_in),
-        (mlp.up_proj, mlp_in),
-        (mlp.down_proj, mlp_out),
-    ):
-        if format != "bfloat16":  # the given weights are bfloat16
-            projection.weight = frozen(in_format(projection.weight, format))
-    return layer
-
-
-def frozen(values: torch.Tensor) -> torch.nn.Parameter:
-    return torch.nn.Parameter(values, requires_grad=False)
-
-
-def round_heads(projection: torch.nn.Linear, factors: list[torch.Tensor], format: Format) -> None:
-    """Round q_proj or k_proj in place. Each head's rows are multiplied by its factors meanwhile."""
-    rows = [
-        to_half_split(in_format(to_interleaved(bf16(head * f[:, None]), dim=0), format), dim=0)
-        / f[:, None]
-        for head, f in zip(projection.weight.split(len(factors[0])), factors)
-    ]
-    bias = [bf16(head * f) / f for head, f in zip(projection.bias.split(len(factors[0])), factors)]
-    projection.weight, projection.bias = frozen(torch.cat(rows)), frozen(torch.cat(bias))
-
-
-def in_format(weight: torch.Tensor, format: Format) -> torch.Tensor:
-    """Round weight [out, in] as ttnn packs its transpose. Returns float32."""
-    import ttnn
-
-    return round_to(weight.t(), getattr(ttnn, format)).float().t()
 
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:

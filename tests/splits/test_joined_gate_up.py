@@ -58,7 +58,7 @@ def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_devi
     )
     layer = request.getfixturevalue("layer")
     in_format = rounded_layer(
-        layer, CONFIG, recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
+        layer, recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
     )
 
     def assert_right(y, x):

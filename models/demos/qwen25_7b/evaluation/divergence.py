@@ -1,6 +1,6 @@
 """The divergence of a model's predictions from Hugging Face's, token by token. Logarithms are natural: nats."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Callable, Iterable, Iterator, Optional, Sequence
 
 import torch
@@ -145,6 +145,10 @@ class Variant:
     @property
     def name(self) -> str:
         return f"{self.recipe.name}, quantized" if self.quantized else self.recipe.name
+
+    def as_dict(self) -> dict:
+        weights = self.quantized.name if self.quantized else "as they are"
+        return {"recipe": asdict(self.recipe), "weights": weights}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from models.common.terminal import complain, say
 from models.demos.qwen25_7b.config import RECIPES, Group, Recipe, recipe_named
 from models.demos.qwen25_7b.config.recipe import Format
 from models.demos.qwen25_7b.config.recipe_file import KNOWN, add_recipe
+from models.demos.qwen25_7b.evaluation.by_position import add_by_position, evaluate_by_position
 from models.demos.qwen25_7b.evaluation.divergence import Evaluation, Score, Summary, Variant
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, add_machine, add_model
 from models.demos.qwen25_7b.evaluation.report import (
@@ -41,6 +42,7 @@ class EvalCommand:
     EXAMPLES = (
         "python -m models.demos.qwen25_7b.evaluation eval --recipes bf16,bfp8",
         "python -m models.demos.qwen25_7b.evaluation eval --model smollm2 --quantized smollm2-4bit",
+        "python -m models.demos.qwen25_7b.evaluation eval --by-position 128,512,1024 --texts 8 --steps 32",
         "python -m models.demos.qwen25_7b.evaluation eval --model Qwen/Qwen2.5-7B-Instruct --mesh T3K --recipes bfp8,mine.json",
     )
 
@@ -60,9 +62,11 @@ class EvalCommand:
             help=f"comma-separated: {KNOWN} (default: {','.join(RECIPES)})",
         )
         add_machine(parser)
-        add_sample(parser, steps=64).add_argument(
+        texts = add_sample(parser, steps=64)
+        texts.add_argument(
             "--prefill", action="store_true", help="score prefill instead of decode steps"
         )
+        add_by_position(texts)
         add_out(parser)
 
     @staticmethod
@@ -73,7 +77,10 @@ class EvalCommand:
         for recipe in recipes:
             recipe.check_layers(model.config.num_hidden_layers)
         quantized = _open_quantized(args.quantized, model)
+        variants = _variants(recipes, quantized)
         split = Split.from_options(args, model.config)
+        if args.by_position is not None:
+            return evaluate_by_position(args, model, split, variants)
         sample = sample_from(args, model.tokenizer(), model.directory, model.config.context)
         check_directory("--out", args.out)
         evaluation = Evaluation.on(args.backend, model, split, sample, args.prefill)
@@ -84,10 +91,10 @@ class EvalCommand:
         )
         scores: list[tuple[Variant, Score]] = []
         try:
-            for variant, score in evaluation.scores(_variants(recipes, quantized)):
+            for variant, score in evaluation.scores(variants):
                 scores.append((variant, score))
                 complain(f"{variant.name}: KL {score.summary().kl_mean:.3g}")
-                entries = [_recipe_entry(v, s.summary()) for v, s in scores]
+                entries = [v.as_dict() | asdict(s.summary()) for v, s in scores]
                 write_json(data, evaluation.as_dict() | {"recipes": entries})
         finally:
             if scores:  # also after an error or an interrupt: each row took minutes
@@ -122,11 +129,6 @@ def _has_four_bits(recipe: Recipe) -> bool:
     parts = [recipe, *(of_layer for _, of_layer in recipe.different)]
     weights = ("attention", "mlp_in", "mlp_out")
     return any(getattr(part, group).format == FOUR_BITS for part in parts for group in weights)
-
-
-def _recipe_entry(variant: Variant, summary: Summary) -> dict:
-    weights = variant.quantized.name if variant.quantized else "as they are"
-    return {"recipe": asdict(variant.recipe), "weights": weights, **asdict(summary)}
 
 
 class AblateCommand:

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Optional, Sequence
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -13,8 +13,10 @@ from models.common.options import path
 from models.common.output_file import check_output, write_whole
 from models.common.terminal import Progress, say
 from models.common.user_file import read_text
+from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, add_model
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, LIMIT, ForcedText, encode
+from models.demos.qwen25_7b.reference.rounded import round_model
 
 BATCH = 8  # texts that Hugging Face reads at a time
 LONGEST = 1024  # tokens; tt-metal's writer starts a new context after 1024
@@ -22,12 +24,17 @@ ROWS = 32  # parts of a reference's second half: one for each slot of a batch
 
 
 class HuggingFace:
-    """The model in float32 with sdpa. Eager attention rounds more."""
+    """The model in float32 with sdpa. Eager attention rounds more.
 
-    def __init__(self, directory: Path):
+    recipe: round the weights to its formats, as chips hold them. Arithmetic, activations and cache stay float32.
+    """
+
+    def __init__(self, directory: Path, recipe: Optional[Recipe] = None):
         self.model = AutoModelForCausalLM.from_pretrained(
             directory, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
         ).eval()
+        if recipe:
+            round_model(self.model, recipe)
 
     @torch.no_grad()
     def read(self, texts: Sequence[Sequence[int]]) -> "Reading":

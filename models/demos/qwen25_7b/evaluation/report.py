@@ -3,7 +3,7 @@
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -112,6 +112,56 @@ def _write_columns(axes: Axes, summaries: list[Summary]) -> None:
         for row, cell in enumerate(cells):
             axes.text(place, row, cell, **style)
     axes.set_axis_off()
+
+
+class PositionPoint(NamedTuple):
+    """What a recipe has at a position."""
+
+    recipe: str
+    phase: str
+    position: int
+    kl: float  # nats
+    kl_error: float  # standard error of the mean
+    kl_of_weights: float  # of the recipe's weights with arithmetic in float32
+    top1: float  # share of 1
+    nll: float  # nats over Hugging Face's
+
+
+def plot_positions(file: Path, title: str, points: Sequence[PositionPoint]) -> None:
+    """A column for each phase, with KL, top-1 and NLL over the position: a line for each recipe."""
+    recipes = list(dict.fromkeys(point.recipe for point in points))
+    phases = list(dict.fromkeys(point.phase for point in points))
+    positions = sorted({point.position for point in points})
+    figure = Figure(figsize=(10, 7.5), dpi=150, layout="constrained")
+    panels = figure.subplots(3, len(phases), sharex=True, sharey="row", squeeze=False)
+    for phase, (kl, top1, nll) in zip(phases, panels.T):
+        kl.set_yscale("log")
+        kl.set_xscale("log", base=2)
+        for i, recipe in enumerate(recipes):
+            some = [p for p in points if (p.recipe, p.phase) == (recipe, phase)]
+            at = [p.position for p in some]
+            style = dict(color=f"C{i}", marker="o", markersize=4, linewidth=1.2, label=recipe)
+            values = [max(p.kl, FLOOR) for p in some]
+            kl.errorbar(at, values, [p.kl_error for p in some], capsize=2, **style)
+            weights = [p.kl_of_weights for p in some]
+            kl.plot(at, weights, color=f"C{i}", linestyle=":", linewidth=1.2)
+            top1.plot(at, [100 * p.top1 for p in some], **style)
+            nll.plot(at, [p.nll for p in some], **style)
+        kl.set_title(phase, fontsize=10)
+        kl.set_ylim(bottom=max(FLOOR, kl.get_ylim()[0]))
+        nll.set_xticks(positions, positions)
+        nll.set_xlim(0.8 * positions[0], 1.25 * positions[-1])
+        nll.xaxis.set_minor_locator(NullLocator())
+        nll.set_xlabel("position, tokens")
+        for axes in (kl, top1, nll):
+            _clean(axes)
+    for axes, label in zip(
+        panels[:, 0], ("mean KL, nats (dotted: of weights)", "top-1, %", "NLL over HF's, nats")
+    ):
+        axes.set_ylabel(label, fontsize=9)
+    lines = [Line2D([], [], color=f"C{i}", marker="o", label=r) for i, r in enumerate(recipes)]
+    figure.legend(handles=lines, loc="outside lower left", ncols=5, fontsize=9, frameon=False)
+    _save(figure, title, file)
 
 
 def plot_ablation(

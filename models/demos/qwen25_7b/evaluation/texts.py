@@ -37,6 +37,15 @@ class Sample:
     def tokens(self) -> int:
         return sum(map(len, self.scored))
 
+    def without_first(self, tokens: int) -> "Sample":
+        """The same scored tokens behind prompts that lack their first `tokens` tokens."""
+        return Sample(
+            self.source,
+            [ids[tokens:] for ids in self.texts],
+            self.prompt_length - tokens,
+            [[position - tokens for position in positions] for positions in self.scored],
+        )
+
 
 def add_sample(parser: argparse.ArgumentParser, steps: int) -> argparse._ArgumentGroup:
     """Add the options that `sample` reads. Returns their group."""
@@ -57,12 +66,16 @@ def add_sample(parser: argparse.ArgumentParser, steps: int) -> argparse._Argumen
     return group
 
 
-def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> Sample:
-    """The sample that the options of `add_sample` describe. context: the model's, in tokens."""
+def check_sample(args: argparse.Namespace) -> None:
     for name in ("texts", "prompt_tokens", "steps"):
         if getattr(args, name) < 1:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option} must be 1 or more, got {getattr(args, name)}")
+
+
+def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> Sample:
+    """The sample that the options of `add_sample` describe. context: the model's, in tokens."""
+    check_sample(args)
     if args.prompt_tokens + args.steps + 1 > context:
         raise UserError(
             f"--prompt-tokens {args.prompt_tokens} and --steps {args.steps} exceed the model's "
@@ -83,11 +96,12 @@ def sample(
 ) -> Sample:
     """Up to `count` texts of prompt_length + steps + 1 tokens, cut from `file`.
 
+    Prompts may overlap. No token is scored twice.
     directory: the model's. Without a file the small checkpoint gets questions that its training held out,
     because it was trained on no other text. Any other model gets held_out.txt.
     """
     length = prompt_length + steps + 1
-    if file is None and directory.resolve() == SMALL_CHECKPOINT:
+    if _asks_questions(directory, file):
         return _questions(tokenizer, count, prompt_length, length)
     file = file or HELD_OUT
     ids = encode(tokenizer, read_text(file, LIMIT, "--text"))
@@ -95,10 +109,24 @@ def sample(
         raise UserError(
             f"--text {file} has {len(ids)} tokens, and one text takes {length}: give a longer file, or fewer --steps"
         )
-    count = min(count, len(ids) // length)
+    count = min(count, 1 + (len(ids) - length) // steps)
     starts = [i * (len(ids) - length) // max(1, count - 1) for i in range(count)]
     texts = [ids[start : start + length] for start in starts]
     return Sample(file.name, texts, prompt_length, [list(range(prompt_length, length - 1))] * count)
+
+
+def longest_context(
+    tokenizer, directory: Path, file: Optional[Path], *, count: int, steps: int, most: int
+) -> int:
+    """Tokens up to `most` that `count` texts of `sample` may have before their last token."""
+    if _asks_questions(directory, file):
+        return most
+    ids = encode(tokenizer, read_text(file or HELD_OUT, LIMIT, "--text"))
+    return min(most, len(ids) - 1 - (count - 1) * steps)
+
+
+def _asks_questions(directory: Path, file: Optional[Path]) -> bool:
+    return file is None and directory.resolve() == SMALL_CHECKPOINT
 
 
 def encode(tokenizer, text: str) -> list[int]:

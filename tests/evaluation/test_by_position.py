@@ -1,0 +1,101 @@
+"""Buckets by position, and what a table has of a bucket. The command itself is in test_commands.py."""
+
+from argparse import Namespace
+from dataclasses import replace
+
+import pytest
+import torch
+
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
+from models.demos.qwen25_7b.evaluation.by_position import PositionScore, buckets_from
+from models.demos.qwen25_7b.evaluation.divergence import Variant, compare
+from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
+from models.demos.qwen25_7b.evaluation.report import plot_positions
+from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
+from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
+from models.demos.qwen25_7b.reference.rounded import round_model
+
+
+def options(by_position=(), texts=3, steps=16, text=HELD_OUT) -> Namespace:
+    return Namespace(by_position=by_position, texts=texts, steps=steps, text=text, prompt_tokens=32)
+
+
+@pytest.fixture(scope="module")
+def small() -> EvaluatedModel:
+    return EvaluatedModel.open(None)
+
+
+@pytest.mark.parametrize("text", [HELD_OUT, None], ids=["file", "chats"])
+def test_all_buckets_score_the_same_tokens_at_their_last_positions(small, text):
+    buckets = buckets_from(options((40, 100, 130), text=text), small)
+    assert [bucket.end for bucket in buckets] == [40, 100, 130]
+    texts, scored = buckets[-1].sample.texts, buckets[-1].sample.scored
+    for end, sample in ((bucket.end, bucket.sample) for bucket in buckets):
+        assert sample.texts == [ids[-end - 1 :] for ids in texts] and sample.tokens > 0
+        for ids, positions, longest, at in zip(sample.texts, sample.scored, texts, scored):
+            assert all(end - 16 <= position < end for position in positions)
+            assert [ids[p + 1] for p in positions] == [longest[p + 1] for p in at]
+
+
+def test_ends_double_to_the_models_context_or_the_files_end(small):
+    assert [b.end for b in buckets_from(options(texts=1, text=None), small)] == [
+        128, 256, 512, 1024, 2048, 4096,
+    ]  # fmt: skip
+    tokens = len(small.tokenizer().encode(HELD_OUT.read_text(), verbose=False))
+    for texts in (1, 100):
+        last = buckets_from(options(texts=texts), small)[-1]
+        room = tokens - 1 - (texts - 1) * 16
+        assert last.end <= room < 2 * last.end or last.end == 4096, (texts, tokens)
+        assert len(last.sample.texts) == texts
+
+
+def test_a_row_has_the_means_of_its_tokens():
+    torch.manual_seed(0)
+    logits, other, reference = torch.randn(3, 50, 30)
+    following = torch.randint(30, (50,))
+    score, weights = (compare(x, reference, following) for x in (logits, other))
+    row = PositionScore(Variant(BFP8), "decode", 64, score, weights).row()
+    expected = reference.double().softmax(-1)
+    kl = (expected * (expected.log() - logits.double().log_softmax(-1))).sum(-1)
+    agrees = (logits.argmax(-1) == reference.argmax(-1)).double().mean()
+    nll = torch.nn.functional.cross_entropy(logits.double(), following)
+    error = kl.std(correction=0) / 50**0.5
+    assert row[:5] == ("bfp8", "decode", "64", f"{kl.mean():.3g}", f"{error:.1g}")
+    assert row[5:8] == (f"{weights.kl.mean():.3g}", f"{agrees:.2%}", f"{nll:.4f}")
+    assert row[-1] == "50"
+
+
+def test_a_plot_of_one_bucket_without_divergence(tmp_path):
+    """KL and its error are 0, which a logarithmic axis cannot show."""
+    same = compare(torch.ones(9, 20), torch.ones(9, 20), torch.zeros(9, dtype=torch.long))
+    points = [
+        PositionScore(Variant(BFP8), p, 64, same, same).point() for p in ("decode", "prefill")
+    ]
+    plot_positions(tmp_path / "a.png", "title", points)
+    assert (tmp_path / "a.png").stat().st_size > 5000
+
+
+def test_weights_are_rounded_by_recipe_and_layer_and_tied_embeddings_are_not(small):
+    config = replace(
+        small.config, num_hidden_layers=2, hidden_size=64, intermediate_size=64,
+        num_attention_heads=4, num_key_value_heads=2, vocab_size=64, tie_word_embeddings=True,
+        bos_token_id=None, eos_token_ids=(),
+    )  # fmt: skip
+    weights = random_weights(config)
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    model = hf_model(config, weights)
+    round_model(model, replace(PERFORMANCE, different=((1, BFP8),)))
+
+    def codes(layer: int, name: str) -> int:
+        """The most values that a block of 16 outputs of this weight has, without signs."""
+        weight = model.model.layers[layer].get_submodule(name).weight.t()
+        return max(
+            len(block.abs().unique()) for block in weight.unflatten(-1, (-1, 16)).flatten(0, 1)
+        )
+
+    assert codes(0, "mlp.gate_proj") <= 8 < codes(0, "mlp.down_proj"), "4 and 8 bits"
+    assert codes(1, "mlp.gate_proj") > 8, "layer 1 differs"
+    embedding = weights["model.embed_tokens.weight"].float()
+    assert model.model.embed_tokens.weight.equal(embedding)
+    difference = (model.lm_head.weight - embedding).abs().max()
+    assert 0 < difference < 0.1
