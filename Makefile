@@ -75,7 +75,7 @@ test-n150:
 		tests/pcc tests/accuracy tests/splits tests/perf
 
 test-t3k-splits:
-	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 -k "not ((tp1 or tp2) and 1024_rows)" tests/splits
+	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 -k "not ((tp1 or tp2) and (1024_rows or performance))" tests/splits
 
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 \
