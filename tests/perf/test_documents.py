@@ -1,4 +1,4 @@
-"""Figures in PERF.md and golden_mesh/docs/perf.md equal the code's figures."""
+"""Figures in PERF.md, docs/sampling.md and golden_mesh/docs/perf.md equal the code's figures."""
 
 from pathlib import Path
 
@@ -27,6 +27,18 @@ def test_the_misses_are_those_of_the_held_out_points():
         assert published.split()[0] == f"{point.published:.1f}", name
         assert modeled == f"{point.modeled:.1f}", name
         assert miss == f"{point.residual:+.0%}".replace("%", " %"), name
+
+
+def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
+    if mesh_device.shape[1] != 2:
+        return  # the table is an N300's
+    plain, four = cells("models/demos/qwen25_7b/docs/sampling.md", "What a verify step costs")[0][1:3]
+    for tokens, written in ((1, plain), (4, four)):
+        with host_alone():
+            model, _ = model_decode(
+                mesh_device, BFP8, users=1, position=1024, links=1, tokens=tokens
+            )
+        assert f"{1e3 * model.seconds:.1f} ms" == written
 
 
 def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, host_alone):

@@ -23,7 +23,7 @@ TOKENS = (2, 4, 6, 8)  # of a step
 NEW_TOKENS = 256
 HERE = Path(__file__).resolve()
 TEXT = HERE.parents[1] / "evaluation" / "held_out.txt"
-CODE = HERE.parents[3] / "common" / "json_file.py"
+CODE = HERE.parent / "program.txt"  # no file of this repository's code: docs/sampling.md has figures of its answers
 
 Answer = tuple[list[int], list[int]]  # tokens of the prompt, tokens of the answer
 
