@@ -60,8 +60,8 @@ def expect_dispatch(root: Path, *, on_workers: bool, by_columns: bool = False) -
       then claim 8x8 too, and refuse the last row, so it keeps 8x7.
     - For a mesh that dispatches from a column, the entry for a row is the one for a column here.
 
-    ttnn reads the file whenever it opens a mesh. The check keeps what it read first: a process that opens a mesh with
-    dispatch from a row and later one with dispatch from a column gets the first mesh's grid in the check.
+    ttnn reads the file whenever it opens a mesh. The check keeps what it read first. So all meshes of a process
+    should dispatch from a row, or all from a column.
     """
     cores = yaml.safe_load((ttnn_package() / _WORMHOLE).read_text())
     if cores.get("nebula_x2", {}).get("row", {}).get(1, {}).get(_GRID, {}).get("end") != [7, 6]:

@@ -11,6 +11,7 @@ from .qwen_config import ConfigError, QwenConfig
 
 TILE = 32  # rows and columns of a tile, the unit in which a chip stores and multiplies
 MAX_USERS = TILE  # of a replica: a tile row holds 32
+SPLITS = (1, 2, 4, 8)  # chips that may share a replica
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class ParallelPlan:
     @classmethod
     def make(cls, config: QwenConfig, tp: int) -> "ParallelPlan":
         """Split `config` over `tp` chips."""
-        if tp not in (1, 2, 4, 8):
+        if tp not in SPLITS:
             raise ConfigError(f"tp must divide a row of 8, 4, 2 or 1 chips; got {tp}")
         kv_total = config.num_key_value_heads
         if not cls.deals_out(kv_total, tp):

@@ -14,13 +14,14 @@ import torch
 from models.common.errors import UserError
 from models.common.interrupt import shielded
 from models.common.markdown import markdown
-from models.common.mesh import command_queues, describe_backend, select_backend
+from models.common.mesh import command_queues
 from models.common.output_file import check_directory
 from models.common.terminal import Progress, complain, say
 from models.demos.qwen25_7b.evaluation.divergence import (
     Score,
     Variant,
     compare,
+    conditions_of,
     score_decode,
     score_prefill,
 )
@@ -80,7 +81,7 @@ def buckets_from(args: argparse.Namespace, model: EvaluatedModel) -> list[Bucket
     ends = args.by_position
     if not ends:
         longest = longest_context(*source, count=args.texts, steps=args.steps, most=context)
-        ends = [end for end in _powers_of_two(SHORTEST, context) if end <= longest] or [SHORTEST]
+        ends = _powers_of_two(SHORTEST, max(SHORTEST, longest))
     for before, end in zip((1, *ends), ends):
         if end - before < args.steps:
             raise UserError(
@@ -154,16 +155,7 @@ class PositionEvaluation:
         )
 
     def as_dict(self) -> dict:
-        longest = self.buckets[-1].sample
-        return {
-            "model": self.model.name,
-            "mesh": self.split.kind.name,
-            "tp": self.split.tp,
-            "dp": self.split.dp,
-            "below ttnn": self.backend,
-            "text": longest.source,
-            "texts": len(longest.texts),
-        }
+        return conditions_of(self.model, self.split, self.backend, self.buckets[-1].sample)
 
     def scores(self, variants: Sequence[Variant]) -> Iterator[PositionScore]:
         """Each score as soon as it is known. The mesh is open until the iteration ends."""
@@ -226,8 +218,7 @@ def evaluate_by_position(
         raise UserError("--by-position scores decode and prefill: leave --prefill out")
     buckets = buckets_from(args, model)
     check_directory("--out", args.out)
-    below = describe_backend(select_backend(args.backend, split.kind.name)).split(" (")[0]
-    evaluation = PositionEvaluation(model, split, buckets, below)
+    evaluation = PositionEvaluation(model, split, buckets, split.select_backend(args.backend))
     say(f"{evaluation}\n{LEGEND} {POSITION_LEGEND}\n")
     plot, data = (
         result_file(args.out, model.name, split, "by-position", kind) for kind in ("png", "json")

@@ -5,7 +5,7 @@ from typing import Callable, Iterable, Iterator, Optional, Sequence
 
 import torch
 
-from models.common.mesh import command_queues, describe_backend, select_backend
+from models.common.mesh import command_queues
 from models.common.terminal import Progress
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, replicas_on
@@ -151,6 +151,19 @@ class Variant:
         return {"recipe": asdict(self.recipe), "weights": weights}
 
 
+def conditions_of(model: EvaluatedModel, split: Split, backend: str, sample: Sample) -> dict:
+    """What a result file says of a score beside the recipe. backend: what is below ttnn."""
+    return {
+        "model": model.name,
+        "mesh": split.kind.name,
+        "tp": split.tp,
+        "dp": split.dp,
+        "below ttnn": backend,
+        "text": sample.source,
+        "texts": len(sample.texts),
+    }
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """One model on one split over one sample: everything that a score depends on but the recipe."""
@@ -171,8 +184,7 @@ class Evaluation:
         prefill: bool = False,
     ) -> "Evaluation":
         """Select the backend, which must happen before ttnn is imported."""
-        below = describe_backend(select_backend(backend, split.kind.name)).split(" (")[0]
-        return cls(model, split, sample, below, prefill)
+        return cls(model, split, sample, split.select_backend(backend), prefill)
 
     @property
     def phase(self) -> str:
@@ -185,17 +197,8 @@ class Evaluation:
         )
 
     def as_dict(self) -> dict:
-        return {
-            "model": self.model.name,
-            "mesh": self.split.kind.name,
-            "tp": self.split.tp,
-            "dp": self.split.dp,
-            "below ttnn": self.backend,
-            "phase": self.phase,
-            "text": self.sample.source,
-            "texts": len(self.sample.texts),
-            "prompt tokens": self.sample.prompt_length,
-        }
+        conditions = conditions_of(self.model, self.split, self.backend, self.sample)
+        return conditions | {"phase": self.phase, "prompt tokens": self.sample.prompt_length}
 
     def scores(self, variants: Iterable[Variant]) -> Iterator[tuple[Variant, Score]]:
         """Each variant's score as soon as it is known. The mesh is open until the iteration ends."""

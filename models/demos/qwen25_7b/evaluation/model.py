@@ -11,12 +11,14 @@ from models.common.mesh import (
     MachineKind,
     check_tp,
     command_queues,
+    describe_backend,
     machine,
     open_replicas,
+    select_backend,
     traces_available,
 )
 from models.common.options import add_machine as add_mesh
-from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import MAX_USERS, SPLITS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.evaluation.smollm2 import (
     SMOLLM2,
     SMOLLM2_4BIT,
@@ -91,7 +93,7 @@ class Split:
     def of(cls, kind: MachineKind, config: QwenConfig, tp: Optional[int]) -> "Split":
         """tp: None for as many chips as the model's KV heads can be split over."""
         if tp is None:
-            shares = [n for n in (1, 2, 4, 8) if kind.chips % n == 0]
+            shares = [n for n in SPLITS if kind.chips % n == 0]
             tp = max(n for n in shares if ParallelPlan.deals_out(config.num_key_value_heads, n))
         check_tp(kind.name, tp)
         ParallelPlan.make(config, tp)  # UserError: the model cannot be split over tp chips
@@ -103,6 +105,10 @@ class Split:
 
     def __str__(self) -> str:
         return f"{self.kind.name}, tp {self.tp} x dp {self.dp}"
+
+    def select_backend(self, backend: str) -> str:
+        """Select what is below ttnn, which must happen before ttnn is imported. Returns its name."""
+        return describe_backend(select_backend(backend, self.kind.name)).split(" (")[0]
 
     @contextmanager
     def open(self) -> Iterator[list]:

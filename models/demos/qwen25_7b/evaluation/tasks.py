@@ -6,7 +6,7 @@ from pathlib import Path
 
 from models.common.errors import UserError
 from models.common.json_file import parse_json
-from models.common.mesh import command_queues, describe_backend, select_backend
+from models.common.mesh import command_queues
 from models.common.options import path
 from models.common.output_file import check_directory
 from models.common.terminal import Progress, complain, say
@@ -111,7 +111,7 @@ class TasksCommand:
             )
         tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
         check_directory("--out", args.out)
-        below = describe_backend(select_backend(args.backend, split.kind.name)).split(" (")[0]
+        below = split.select_backend(args.backend)
         results = _run_tasks(args, names, questions, model, split, tokenizer)
         title = f"{model.name}, {split}, recipe {args.recipe}; below ttnn: {below}"
         with Progress("lm-eval makes its table"):

@@ -6,6 +6,7 @@ from models.demos.qwen25_7b.config import (
     BFP8,
     BFP8_KV8,
     QWEN25_7B,
+    SPLITS,
     ParallelPlan,
     QwenConfig,
     Recipe,
@@ -25,7 +26,6 @@ from models.demos.qwen25_7b.plans.grids import (
 from models.demos.qwen25_7b.plans.memory_budget import decode_matmuls, memory_budget, step_bytes
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
-SPLITS = (1, 2, 4, 8)
 
 
 def splits_table() -> str:

@@ -147,7 +147,7 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     columns, name = plan.hidden // plan.chips, "sum of a chip's columns"
     scattered = placed(name, plan.o.out_sharded, columns)
     rounded = placed(f"{name} in {plan.gathered}", plan.o.out_sharded, columns, plan.gathered)
-    total = placed("sum", True, plan.hidden, plan.gathered if plan.chips > 1 else "bfloat16")
+    total = placed("sum", True, plan.hidden, plan.gathered)
     names = ("gate and up",) if plan.joined else ("gate", "up")
     wide = [(name, _wide_bytes(plan, spread)) for name in names]
 

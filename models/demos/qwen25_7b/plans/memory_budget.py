@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
+from typing import Callable
 
 import ttnn
 
@@ -198,6 +199,23 @@ def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget, smaller: str 
         )
 
 
+def fits_in(
+    room: int, config: QwenConfig, plan: ParallelPlan, recipe: Recipe, block: int = BLOCK
+) -> Callable[[int, int], bool]:
+    """Return whether (users, tokens of each) fit `room` bytes of a chip's DRAM, with the model."""
+
+    def fits(users: int, tokens: int) -> bool:
+        blocks = blocks_for(users, tokens, block)
+        return memory_budget(config, plan, recipe, tokens, blocks, block).total <= room
+
+    return fits
+
+
+def most(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `limit` that fits; 0 if 1 does not."""
+    return bisect_left(range(1, limit + 1), True, key=lambda n: not fits(n))
+
+
 def smaller_sizes(
     config: QwenConfig,
     plan: ParallelPlan,
@@ -209,12 +227,9 @@ def smaller_sizes(
 ) -> str:
     """Describe what fits `free` bytes: the most users of this context, the longest context of these users."""
 
-    def fits(users: int, tokens: int) -> bool:
-        blocks = blocks_for(users, tokens, block)
-        return memory_budget(config, plan, recipe, tokens, blocks, block).total <= free
-
-    fewer = bisect_left(range(1, users), True, key=lambda n: not fits(n, max_seq_len))
-    shorter = bisect_left(range(1, max_seq_len), True, key=lambda n: not fits(users, n))
+    fits = fits_in(free, config, plan, recipe, block)
+    fewer = most(users - 1, lambda n: fits(n, max_seq_len))
+    shorter = most(max_seq_len - 1, lambda n: fits(users, n))
     sizes = (fewer, max_seq_len), (users, shorter)
     return " or ".join(f"{n} users of {tokens} tokens" for n, tokens in sizes if n and tokens)
 

@@ -102,10 +102,12 @@ def plan_prefill(
         ),
     ]
 
+    gathered = recipe.all_reduce_dtype if plan.tp > 1 else "bfloat16"
+
     def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
         return PrefillPlan(
             rows, cores, grid.cores, config.hidden_size, plan.q_heads, plan.kv_heads, head, plan.tp,
-            qkv_plan, o_plan, gate_up, down, product.joined, recipe.all_reduce_dtype,
+            qkv_plan, o_plan, gate_up, down, product.joined, gathered,
         )  # fmt: skip
 
     def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:

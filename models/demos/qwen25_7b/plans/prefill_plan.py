@@ -147,7 +147,7 @@ class PrefillPlan:
     gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
     down: PrefillMatmul
     joined: bool  # gate and up are one matmul
-    gathered: AllReduceDtype = "bfloat16"  # format of the sums in the all-gather of an all-reduce
+    gathered: AllReduceDtype = "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
     k_chunk_size: int = TILE  # tokens of k at a time in chunked attention
 
     @property

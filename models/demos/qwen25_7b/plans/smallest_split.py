@@ -1,19 +1,23 @@
 """The split of a model over a machine's chips: the fewest chips a replica that hold the model and its users."""
 
-from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Optional
 
 from models.common.errors import UserError
 from models.common.mesh import is_ring
-from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import MAX_USERS, SPLITS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import Grid
-from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES, RESERVED_BYTES, memory_budget
+from models.demos.qwen25_7b.plans.memory_budget import (
+    DRAM_BYTES,
+    RESERVED_BYTES,
+    fits_in,
+    memory_budget,
+    most,
+)
 from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows
 
-SPLITS = (1, 2, 4, 8)  # chips that share a replica
 GRID = Grid(8, 8)  # cores of a chip with ethernet dispatch
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
 ROOM = DRAM_BYTES - RESERVED_BYTES  # bytes of a chip for the model and its cache
@@ -68,15 +72,12 @@ def largest_split(config: QwenConfig, recipe: Recipe, chips: int, tp: int) -> Sp
     check_decode(config, plan, recipe, decode)
     max_prefill_rows(config, plan, recipe, GRID, decode.l1_room)
 
-    def fits(users: int, tokens: int) -> bool:
-        blocks = blocks_for(users, tokens, BLOCK)
-        return memory_budget(config, plan, recipe, tokens, blocks).total <= ROOM
-
+    fits = fits_in(ROOM, config, plan, recipe)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
-        longest = _most(config.context, lambda tokens: fits(MAX_USERS, tokens))
+        longest = most(config.context, lambda tokens: fits(MAX_USERS, tokens))
         return Split(tp, MAX_USERS, longest)
-    users = _most(MAX_USERS, lambda n: fits(n, shortest))
+    users = most(MAX_USERS, lambda n: fits(n, shortest))
     if not users:
         budget = memory_budget(config, plan, recipe, shortest, blocks_for(1, shortest, BLOCK))
         raise UserError(
@@ -84,8 +85,3 @@ def largest_split(config: QwenConfig, recipe: Recipe, chips: int, tp: int) -> Sp
             "use more chips a replica (tp), or a smaller recipe"
         )
     return Split(tp, users, shortest)
-
-
-def _most(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `limit` that fits; 0 if 1 does not."""
-    return bisect_left(range(1, limit + 1), True, key=lambda n: not fits(n))

@@ -58,10 +58,9 @@ class NextToken(NamedTuple):
 class QwenForCausalLM:
     """The plugin constructs it, allocates its caches, runs the warm-up, then runs steps.
 
-    Arguments have the plugin's names. Arguments that the model does not use, and those of later plugins, are ignored. The
-    plugin decides which sequence is in which slot, which blocks it
-    has, and where tokens are sampled. A slot without a sequence has start_pos -1. The only state by slot is
-    the state of the chips between two decode steps (DecodeState).
+    Arguments have the plugin's names. Arguments that the model does not use, and those of later plugins, are ignored.
+    The plugin decides which sequence is in which slot, which blocks it has, and where tokens are sampled. A slot without
+    a sequence has start_pos -1. The only state by slot is the state of the chips between two decode steps (DecodeState).
     """
 
     model_capabilities = {

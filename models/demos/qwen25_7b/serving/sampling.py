@@ -171,9 +171,7 @@ def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray)
         probabilities = torch.from_numpy(scores).softmax(dim=-1)
         for count in (HEAD, 16 * HEAD, len(scores)):
             before = probabilities[:count].cumsum(dim=-1) - probabilities[:count]
-            if (
-                before[-1] > params.top_p + 1e-6
-            ):  # so are all later ones: rounding errors are smaller
+            if before[-1] > params.top_p + 1e-6:  # all later ones are, too: rounding is smaller
                 break
         dropped = before >= torch.tensor(params.top_p)  # never the first: its sum before is 0
         scores = np.where(dropped, np.float32(NEVER), scores[:count])

@@ -134,9 +134,9 @@ class TtAllReduce:
         return self.decode_sum.forward(x, ttnn.L1_MEMORY_CONFIG, self.memory)
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] block-sharded as the residual. Frees x.
+        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] of plan.gathered, block-sharded as the residual.
 
-        The result has the dtype plan.gathered, on one chip bfloat16.
+        Frees x.
         """
         gathered = dtype_of(plan.gathered)
         return self.prefill_sum.forward(x, plan.scattered_memory, plan.residual_memory, gathered)
