@@ -13,6 +13,7 @@ def _run_command(argv: list[str] | None) -> None:
     from models.common.terminal import Progress
 
     with Progress("loading torch and transformers"):
+        from models.demos.qwen25_7b.evaluation.parity import ParityCommand
         from models.demos.qwen25_7b.evaluation.recipes import AblateCommand, EvalCommand
         from models.demos.qwen25_7b.evaluation.reference import ReferenceCommand
         from models.demos.qwen25_7b.evaluation.smollm2 import SmolLM2Command
@@ -23,6 +24,7 @@ def _run_command(argv: list[str] | None) -> None:
         "ablate": AblateCommand,
         "reference": ReferenceCommand,
         "tasks": TasksCommand,
+        "parity": ParityCommand,
         "smollm2": SmolLM2Command,
     }
     parser = Parser(

@@ -12,6 +12,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from models.common.errors import UserError
 from models.common.terminal import Progress
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.evaluation.questions import before_any
 from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from models.demos.qwen25_7b.serving.generator import Generator
@@ -205,8 +206,3 @@ class ReplicaLM(TemplateLM):
             if not active:
                 tokens.close()  # what other slots still generate is not needed
         return [before_any(options.until, detokenizer.text) for detokenizer in detokenizers]
-
-
-def before_any(ends: Sequence[str], text: str) -> str:
-    """The text before the first occurrence of any of the ends."""
-    return text[: min([text.find(end) for end in ends if end in text], default=len(text))]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from models.common.errors import UserError
 from models.common.options import path
@@ -47,6 +47,20 @@ class HuggingFace:
             for ids, state in zip(part, self.model.model(padded).last_hidden_state):
                 states.append(state[: len(ids)].clone())
         return Reading(self.model.lm_head, states)
+
+    @torch.no_grad()
+    def answer(self, prompt: Sequence[int], new_tokens: int, stop_ids: set[int]) -> list[int]:
+        """The greedy continuation of one prompt's token ids, with the stop token, if one came."""
+        greedy = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=new_tokens,
+            eos_token_id=sorted(stop_ids),
+            pad_token_id=0,
+        )
+        ids = torch.tensor([prompt])
+        mask = torch.ones_like(ids)
+        made = self.model.generate(ids, attention_mask=mask, generation_config=greedy)
+        return made[0, len(prompt) :].tolist()
 
 
 class Reading:

@@ -2,15 +2,12 @@
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
 from models.common.errors import UserError
-from models.common.json_file import parse_json
 from models.common.mesh import command_queues
 from models.common.options import path
 from models.common.output_file import check_directory
 from models.common.terminal import Progress, complain, say
-from models.common.user_file import MIB, read_text
 from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.config.recipe_file import add_recipe
 from models.demos.qwen25_7b.evaluation.model import (
@@ -20,12 +17,11 @@ from models.demos.qwen25_7b.evaluation.model import (
     add_model,
     replicas_on,
 )
+from models.demos.qwen25_7b.evaluation.questions import MARK, NUMBER, UNTIL, read_questions
 from models.demos.qwen25_7b.evaluation.report import add_out, result_file, write_json
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
-LIMIT = 16 * MIB  # of a file of questions; GSM8K has 5 MB
-MARK = "####"  # before the number
-NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
+CONTEXT = 1024  # tokens a user
 KEPT = ("results", "versions", "n-shot", "n-samples", "higher_is_better")  # of lm-eval's results
 
 
@@ -45,7 +41,7 @@ class TasksCommand:
         models.add_argument(
             "--max-seq-len",
             type=int,
-            default=1024,
+            default=CONTEXT,
             metavar="N",
             help="context, tokens a user (default: %(default)s)",
         )
@@ -104,11 +100,8 @@ class TasksCommand:
         args.recipe.check_layers(model.config.num_hidden_layers)
         split = Split.from_options(args, model.config)
         context = min(args.max_seq_len, model.config.context)
-        if questions and args.max_new_tokens >= context:
-            raise UserError(
-                f"--max-new-tokens {args.max_new_tokens} leaves no room for a question in a context of {context}: give less, "
-                "or a larger --max-seq-len"
-            )
+        if questions:
+            check_room(args.max_new_tokens, context)
         tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
         check_directory("--out", args.out)
         below = split.select_backend(args.backend)
@@ -120,8 +113,19 @@ class TasksCommand:
         file = result_file(args.out, model.name, split, "tasks", "json")
         settings = {"model": model.name, "split": f"{split}", "below ttnn": below}
         contents = {name: results[name] for name in KEPT}
+        if questions:
+            contents["answers"] = _answers(results["samples"]["questions"])
         write_json(file, settings | {"recipe": asdict(args.recipe)} | contents)
         say(str(file))
+
+
+def check_room(new_tokens: int, context: int) -> None:
+    """UserError if answers of new_tokens fill the context."""
+    if new_tokens >= context:
+        raise UserError(
+            f"--max-new-tokens {new_tokens} leaves no room for a question in a context of {context}: give less, "
+            "or a larger --max-seq-len"
+        )
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -176,29 +180,10 @@ def _run_tasks(
         )
 
 
-def read_questions(file: Path) -> list[dict[str, str]]:
-    """The questions of a file of JSON lines. UserError: names the line that is no question."""
-    questions = []
-    for number, line in enumerate(read_text(file, LIMIT, "--questions").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            item = parse_json(line)
-        except ValueError as error:
-            raise UserError(f"--questions {file}, line {number}: not JSON ({error})") from error
-        texts = (
-            [item.get(name) for name in ("question", "answer")]
-            if isinstance(item, dict)
-            else [None]
-        )
-        if not all(isinstance(text, str) for text in texts) or MARK not in texts[1]:
-            raise UserError(
-                f'--questions {file}, line {number}: must be {{"question": "...", "answer": "... {MARK} 12"}}'
-            )
-        questions.append({"question": texts[0], "answer": texts[1]})
-    if not questions:
-        raise UserError(f"--questions {file} has no questions: give JSON lines")
-    return questions
+def _answers(samples: list[dict]) -> list[str]:
+    """The text of each answer, in the order of the questions. lm-eval has a sample for each filter."""
+    texts = {sample["doc_id"]: sample["resps"][0][0] for sample in samples}
+    return [texts[index] for index in sorted(texts)]
 
 
 def questions_task(questions: list[dict[str, str]], *, instruct: bool, new_tokens: int):
@@ -219,7 +204,7 @@ def questions_task(questions: list[dict[str, str]], *, instruct: bool, new_token
             "doc_to_target": f"{{{{answer.split('{MARK}')[-1].strip()}}}}",
             "num_fewshot": 0,
             "generation_kwargs": {
-                "until": ["Question:"],
+                "until": list(UNTIL),
                 "do_sample": False,
                 "max_gen_toks": new_tokens,
             },

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from models.common.errors import UserError
-from models.demos.qwen25_7b.evaluation.tasks import NUMBER, read_questions
+from models.demos.qwen25_7b.evaluation.questions import NUMBER, read_questions
 
 GOOD = json.dumps(
     {"question": "What is 1 + 1?", "answer": "One and one.\n#### 2", "source": "kept out"}
