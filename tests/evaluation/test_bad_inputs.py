@@ -26,6 +26,7 @@ COMMANDS = {
     "reference": lambda argv: evaluation(["reference", *argv]),
     "smollm2": lambda argv: evaluation(["smollm2", *argv]),
     "tasks": lambda argv: evaluation(["tasks", *argv]),
+    "parity": lambda argv: evaluation(["parity", *argv]),
     "quantize": quantize,
     "compare": compare,
     "keys": keys,
@@ -108,6 +109,16 @@ tasks --questions sums.jsonl --max-seq-len 0 | --max-seq-len
 tasks --questions sums.jsonl --include absent | --include absent
 tasks --questions sums.jsonl --recipe int3 | int3
 tasks --questions sums.jsonl --out notes.txt | --out notes.txt
+parity --splits N600 | N600
+parity --splits T3K:x | T3K:x
+parity --splits N300:3 | tp must divide
+parity --splits '' | --splits
+parity --recipes int3 | int3
+parity --limit 0 | --limit
+parity --max-new-tokens 0 | --max-new-tokens
+parity --max-new-tokens 1024 | --max-new-tokens 1024
+parity --questions absent.jsonl | absent.jsonl
+parity --out notes.txt | --out notes.txt
 quantize --calibration notes.txt --out new | --model
 quantize --model SMALL --calibration absent.txt --out new | absent.txt: not found
 quantize --model SMALL --calibration fifo --out new | a FIFO

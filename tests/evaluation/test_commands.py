@@ -98,6 +98,17 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
             "--limit",
             "2",
         ],
+        "parity": [
+            "parity",
+            "--questions",
+            "sums.jsonl",
+            "--splits",
+            "N300:1",
+            "--recipes",
+            "bfp8",
+            "--max-new-tokens",
+            "12",
+        ],
     }
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}"}
     done = subprocess.run(
@@ -249,3 +260,15 @@ def test_tasks_are_scored(ran):
     written = json.loads((place / "small-checkpoint-N300-tp2-tasks.json").read_text())
     assert written["results"]["questions"]["exact_match,flexible-extract"] == 1
     assert written["n-samples"]["questions"]["effective"] == 2 and "exact_match" in output["tasks"]
+
+
+def test_parity_compares_a_splits_answers_with_hugging_faces(ran):
+    """The split's run is one of another process, with another tp."""
+    place, output = ran
+    (_, _, reference, ours), written = (
+        rows(output["parity"]),
+        json.loads((place / "small-checkpoint-parity.json").read_text()),
+    )
+    assert reference[:3] == ["Hugging Face", "float32", "3 of 3"]
+    assert ours[:3] == ["N300, tp 1 x dp 2", "bfp8", "3 of 3"] and ours[4:7] == ["3", "0", "0"]
+    assert written["runs"][0]["answers"] == [f"{a} + 1 = {a + 1}." for a in (2, 4, 6)]
