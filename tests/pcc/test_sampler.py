@@ -14,6 +14,7 @@ from models.demos.qwen25_7b.config.sampling import (
     TokenCounts,
 )
 from models.demos.qwen25_7b.serving.sampling import gumbel, penalize, sample
+from models.demos.qwen25_7b.serving.token_tables import TokenTables
 from models.demos.qwen25_7b.tt.inputs import SamplingControls
 from models.demos.qwen25_7b.tt.transformer import PADDING_LOGIT
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -220,6 +221,15 @@ PENALTIES = [
 ]
 
 
+def write_token_counts(penalties: TtPenalties, token_counts: list[TokenCounts]) -> None:
+    """token_counts: of each slot."""
+    tables = TokenTables(penalties.columns)
+    tables.update(dict(enumerate(token_counts)))
+    pairs = (tables.seen, penalties.seen), (tables.counts, penalties.counts)
+    for table, device in pairs:
+        ttnn.copy_host_to_device_tensor(penalties.to_host(table), device)
+
+
 def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
     """Samples of each step equal the host's, bit for bit.
 
@@ -236,9 +246,7 @@ def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
         TokenCounts(some(row * 9), some(row * 5) + (often if row % 8 == 4 else []))
         for row in range(MAX_USERS)
     ]
-    written = penalties.host_counts(dict(enumerate(token_counts)))
-    for host, device in zip(written, (penalties.seen, penalties.counts)):
-        ttnn.copy_host_to_device_tensor(host, device)
+    write_token_counts(penalties, token_counts)
     controls = sampled.controls(samplings, noise_of(samplings))
     base = 3 * torch.randn(MAX_USERS, sampled.vocab_size, generator=generator)
     for row, text in enumerate(token_counts):
@@ -280,9 +288,7 @@ def test_every_penalized_logit_equals_the_hosts(sampled):
         TokenCounts(*torch.randint(sampled.vocab_size, (2, 300), generator=generator).tolist())
         for _ in range(MAX_USERS)
     ]
-    host_counts = penalties.host_counts(dict(enumerate(token_counts)))
-    for host, device in zip(host_counts, (penalties.seen, penalties.counts)):
-        ttnn.copy_host_to_device_tensor(host, device)
+    write_token_counts(penalties, token_counts)
     logits = (3 * torch.randn(MAX_USERS, sampled.vocab_size, generator=generator)).bfloat16()
     whole = torch.full((1, 1, MAX_USERS, sampled.plan.tp * sampled.plan.vocab), PADDING_LOGIT)
     whole[..., : sampled.vocab_size] = logits.float()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Sequence
 
+import numpy as np
 import torch
 
 from models.common.errors import UserError, check_integer, check_number
@@ -67,6 +68,11 @@ class SamplingParams:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
     @property
+    def counts_answer(self) -> bool:
+        """Whether a penalty depends on where the prompt ends."""
+        return self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
     def greedy(self) -> bool:
         return self.temperature == 0
 
@@ -80,10 +86,10 @@ GREEDY = SamplingParams()
 
 
 class TokenCounts(NamedTuple):
-    """The token ids of a sequence so far, which penalties apply to: lists or integer tensors."""
+    """The token ids of a sequence so far, which penalties apply to: lists, or integer arrays or tensors."""
 
-    prompt: Sequence[int] | torch.Tensor = ()
-    answer: Sequence[int] | torch.Tensor = ()
+    prompt: Sequence[int] | np.ndarray | torch.Tensor = ()
+    answer: Sequence[int] | np.ndarray | torch.Tensor = ()
 
 
 class PenaltyFactors(NamedTuple):

@@ -29,6 +29,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 
 USERS, LAYERS = 32, 28
+UNTIMED = 3  # first steps
 
 # Every ttnn function that Replica calls between two traced steps.
 CALLS = [
@@ -87,8 +88,8 @@ def steps_of(replica: Replica) -> dict[str, Callable[[], None]]:
 
 
 def host_time(step: Callable[[], None], steps: int = 50) -> HostTime:
-    """step: launches and reads once. It runs three times before it is timed."""
-    for _ in range(3):
+    """step: launches and reads once. It runs UNTIMED times before it is timed."""
+    for _ in range(UNTIMED):
         step()
     whole, outside = [], []
     with _inside_ttnn() as spent:

@@ -5,6 +5,7 @@ standard deviation 3, because a golden mesh without values has none.
 """
 
 from dataclasses import replace
+from itertools import cycle, repeat
 from types import SimpleNamespace
 from typing import Callable
 
@@ -15,7 +16,7 @@ from models.common.markdown import markdown
 from models.common.mesh import MachineKind, describe_backend, host_alone, open_replicas
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.loading.load import load_model
-from models.demos.qwen25_7b.perf.host_time import USERS, host_time
+from models.demos.qwen25_7b.perf.host_time import UNTIMED, USERS, host_time
 from models.demos.qwen25_7b.plans.blocks import table_width
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -49,7 +50,7 @@ def vllm_step(
 ) -> Callable[[], None]:
     """A decode step as the plugin calls it: all slots have this request and `length` tokens.
 
-    changed: sequences have changed slots before each step.
+    changed: before each step all sequences move to the next slot, and a new sequence takes the place of one of them.
     """
     params = SimpleNamespace(**{name: [value] * USERS for name, value in request.items()})
     if request["seed"] is not None:
@@ -63,22 +64,38 @@ def vllm_step(
         enable_trace=model.replica.traced,
         sampling_params=params,
     )
+    tokens: dict[str, torch.Tensor] = {}
     if (request["repetition_penalty"], request["frequency_penalty"]) != (1, 0):
         generator = torch.Generator().manual_seed(0)
         for name in ("prompt_tokens", "output_tokens"):
             size = USERS, length // 2
             vocab = model.model.config.qwen.vocab_size
-            inputs[name] = torch.randint(vocab, size, generator=generator, dtype=torch.int32)
+            tokens[name] = torch.randint(vocab, size, generator=generator, dtype=torch.int32)
+    of_steps = repeat(tokens) if not changed else cycle(_moved(tokens, UNTIMED + STEPS))
     reset = dict(reset_batch=True)
 
     def step():
         launched, _ = model.read_decode_output(
-            model.decode_forward(**inputs, **reset), async_read=True
+            model.decode_forward(**inputs, **next(of_steps), **reset), async_read=True
         )
         model.process_decode_output_host(launched)
         reset.update(reset_batch=changed)
 
     return step
+
+
+def _moved(tokens: dict[str, torch.Tensor], steps: int) -> list[dict[str, torch.Tensor]]:
+    """The tokens of each step. Answers grow by token 0, and the sequence of slot 0 is new."""
+    of_steps = []
+    for _ in range(steps):
+        tokens = {name: of_slots.roll(1, dims=0) for name, of_slots in tokens.items()}
+        for name in tokens:
+            tokens[name][0] = (tokens[name][0] + 1) % QWEN25_7B.vocab_size
+        if tokens:
+            longer = tokens["output_tokens"], torch.zeros(USERS, 1, dtype=torch.int32)
+            tokens["output_tokens"] = torch.cat(longer, dim=1)
+        of_steps.append(tokens)
+    return of_steps
 
 
 def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:

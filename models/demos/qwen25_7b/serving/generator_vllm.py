@@ -21,12 +21,13 @@ from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica, token_ids
-from models.demos.qwen25_7b.serving.sampling import LogitsRow, sample_rows
+from models.demos.qwen25_7b.serving.sampling import LogitsRow, log_prob, sample_rows
 from models.demos.qwen25_7b.serving.trace import PendingRead
 from models.demos.qwen25_7b.serving.vllm_inputs import (
     DecodeState,
     PromptLengths,
     SlotParams,
+    own_tokens,
     slot_params,
     token_counts,
 )
@@ -184,8 +185,10 @@ class QwenForCausalLM:
         next_tokens: list[NextToken] = []
         if sampling_params is not None:
             next_tokens = [
-                NextToken(row, params, self._prompt_lengths.split(sequences[row]), ends[row])
-                for row, params in enumerate(slot_params(sampling_params, rows))
+                NextToken(row, params, self._prompt_lengths.split(own), ends[row])
+                for row, (params, own) in enumerate(
+                    zip(slot_params(sampling_params, rows), own_tokens(tokens, ends))
+                )
             ]
         self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self.model.config.qwen.vocab_size)
@@ -289,7 +292,8 @@ class QwenForCausalLM:
             counted = {d.slot: d.counts for d in next_tokens if d.params.counts_answer}
             self._prompt_lengths.start(counted)
             if penalized:
-                inputs.write_token_counts(penalized)
+                occurrences = any(d.params.counts_answer for d in on_chips)
+                inputs.write_token_counts(penalized, occurrences=occurrences)
         inputs.write_sampling_params(params)
         inputs.write_noise_for(
             (d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy
@@ -313,7 +317,7 @@ class QwenForCausalLM:
         for slot, params, _, _ in next_tokens:
             ids[slot] = tokens[slot]
             if params.log_prob:
-                log_probs[slot] = logits[slot].float().log_softmax(-1)[tokens[slot]]
+                log_probs[slot] = log_prob(logits[slot], tokens[slot])
             if params.counts_answer:
                 self._prompt_lengths.add(slot, tokens[slot])
 

@@ -16,6 +16,7 @@ from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table, atten
 from models.demos.qwen25_7b.serving.sampling import SamplingMode, gumbel
 from models.demos.qwen25_7b.serving.scheduler import Sequence
 from models.demos.qwen25_7b.serving.speculation import Draft
+from models.demos.qwen25_7b.serving.token_tables import TokenTables
 from models.demos.qwen25_7b.serving.trace import Queues
 from models.demos.qwen25_7b.tt.inputs import (
     DecodeInputs,
@@ -44,6 +45,7 @@ class DeviceInputs:
         self.mode = SamplingMode.GREEDY
         self._plan = model.config.decode
         self._penalties = model.penalties
+        self._tables = TokenTables(model.penalties.columns)
         self._queues = queues
         self._params: list[SamplingParams] = [GREEDY] * self.slots  # as written last
         inactive = [INACTIVE] * self.slots
@@ -110,14 +112,19 @@ class DeviceInputs:
             noise[list(slots)] = gumbel(keys, positions, CANDIDATES)
             self.write_noise(noise)
 
-    def write_token_counts(self, counts: Mapping[int, TokenCounts]) -> None:
+    def write_token_counts(self, counts: Mapping[int, TokenCounts], *, occurrences: bool) -> None:
         """counts: of all slots with a penalty. Steps keep them up to date from here on.
 
         Needed before a prefill that samples for such a slot, and before a step after a prefill or
-        after a sequence changed its slot. Writes [32, vocabulary] twice, 2 bytes each.
+        after a sequence changed its slot. Writes [32, vocabulary] bfloat16: the tokens that the sequences have,
+        and how often with `occurrences`, which only some penalties need.
         """
-        device = self._penalties.seen, self._penalties.counts
-        self._queues.write(list(zip(self._penalties.host_counts(counts), device)))
+        tables, penalties = self._tables, self._penalties
+        tables.update(counts, occurrences=occurrences)
+        pairs = [(penalties.to_host(tables.seen), penalties.seen)]
+        if occurrences:
+            pairs.append((penalties.to_host(tables.counts), penalties.counts))
+        self._queues.write(pairs)
 
     def _host_slots(
         self, tokens: list[int], positions: list[int], page_table: torch.Tensor
@@ -242,6 +249,8 @@ class InputBatch:
         )
 
     def _write_token_counts(self, running: list[Sequence]) -> None:
-        penalized = {s.slot: s.token_counts for s in running if self.penalizes_on_device(s)}
+        penalized = list(filter(self.penalizes_on_device, running))
         if penalized:
-            self.inputs.write_token_counts(penalized)
+            counts = {sequence.slot: sequence.token_counts for sequence in penalized}
+            occurrences = any(sequence.params.counts_answer for sequence in penalized)
+            self.inputs.write_token_counts(counts, occurrences=occurrences)

@@ -203,18 +203,24 @@ def _rank_with_noise(scores: np.ndarray, stream: np.ndarray) -> int:
     return rank
 
 
+def log_prob(logits: torch.Tensor, token: int) -> float:
+    """Return the token's log-probability. logits: [vocab_size] bfloat16."""
+    wide = logits.float()
+    largest = wide.max()
+    difference = float(wide[token] - largest)
+    return difference - float(wide.sub_(largest).exp_().sum().log())
+
+
 def penalize(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts) -> torch.Tensor:
     """Return logits [vocab_size] with the penalties, in the same dtype. Float32 inside, op for op as TtPenalties.forward."""
     positive, negative, frequency, presence = map(torch.tensor, PenaltyFactors.of(params))
-    prompt, answer = (torch.as_tensor(ids, dtype=torch.long) for ids in counts)
-    seen = torch.zeros(len(logits), dtype=torch.bool)
-    seen[prompt] = True
-    seen[answer] = True
-    tokens = torch.from_numpy(np.flatnonzero(seen.numpy()))  # other logits stay as they are
-    in_answer = answer.bincount(minlength=len(logits))[tokens].clamp(max=MOST_COUNTED)
-    old = logits[tokens].float()
-    changed = old.relu() * positive - (-old).relu() * negative + old
-    changed = changed - in_answer * frequency - (in_answer > 0) * presence
-    logits = logits.clone()
-    logits[tokens] = changed.to(logits.dtype)
-    return logits
+    prompt, answer = (np.asarray(ids, dtype=np.int64) for ids in counts)
+    answer, occurrences = np.unique(answer, return_counts=True)
+    penalized = logits.clone()
+    for ids, in_answer in ((prompt, np.zeros(1)), (answer, occurrences.clip(max=MOST_COUNTED))):
+        tokens, in_answer = torch.from_numpy(ids), torch.from_numpy(in_answer).float()
+        before = logits[tokens].float()
+        changed = before.relu() * positive - (-before).relu() * negative + before
+        changed = changed - in_answer * frequency - (in_answer > 0) * presence
+        penalized[tokens] = changed.to(logits.dtype)  # an equal token gets an equal number
+    return penalized

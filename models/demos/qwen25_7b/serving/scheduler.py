@@ -3,6 +3,8 @@
 from collections import abc
 from typing import Collection, Iterable, Optional
 
+import numpy as np
+
 from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
 from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.serving.block_pool import BlockPool
@@ -28,6 +30,7 @@ class Sequence:
         self.tokens = list(prompt)
         self.remaining = max_new_tokens
         self._prompt_length = len(prompt)
+        self._ids = np.array(prompt, dtype=np.int32)  # the first of `tokens`, see token_counts
         self._stop_ids = stop_ids
         self.params = params
         self.key = stream_key(params.seed)
@@ -43,7 +46,9 @@ class Sequence:
 
     @property
     def token_counts(self) -> TokenCounts:
-        return TokenCounts(self.tokens[: self._prompt_length], self.tokens[self._prompt_length :])
+        new = np.array(self.tokens[len(self._ids) :], dtype=np.int32)
+        self._ids = np.concatenate([self._ids, new])
+        return TokenCounts(*np.split(self._ids, [self._prompt_length]))
 
     def append(self, tokens: list[int]) -> None:
         """Add sampled tokens up to the first stop token, which ends the sequence."""

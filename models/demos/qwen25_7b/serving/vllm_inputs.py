@@ -1,9 +1,12 @@
 """vLLM's tensors and sampling parameters as a Replica takes them. Nothing here raises: that would end the engine."""
 
+from bisect import bisect_left
 from functools import lru_cache
+from itertools import chain
 from math import isnan
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
 import torch
 
 from models.demos.qwen25_7b.config.sampling import (
@@ -45,8 +48,7 @@ class SlotParams(NamedTuple):
 
     @property
     def counts_answer(self) -> bool:
-        """Whether a penalty depends on where the prompt ends."""
-        return self.sampling.presence_penalty != 0 or self.sampling.frequency_penalty != 0
+        return self.sampling.counts_answer
 
 
 def slot_params(params: Any, slots: int) -> list[SlotParams]:
@@ -98,18 +100,56 @@ def token_counts(
     """
     if prompt_tokens is None or output_tokens is None:
         return [TokenCounts()] * slots
-    prompts, answers = (_own_tokens(tokens) for tokens in (prompt_tokens, output_tokens))
+    prompts, answers = (
+        own_tokens(tokens, list(map(_length, tokens.numpy())))
+        for tokens in (prompt_tokens, output_tokens)
+    )
     return [TokenCounts(prompts[slot], answers[slot]) for slot in range(slots)]
 
 
-def _own_tokens(tokens: torch.Tensor) -> list[torch.Tensor]:
-    lengths = (tokens >= 0).sum(dim=1).tolist()
-    return [row[:length] for row, length in zip(tokens, lengths)]
+def own_tokens(tokens: torch.Tensor, lengths: Sequence[int]) -> list[np.ndarray]:
+    """tokens: [slots, longest] int32."""
+    return [row[:length] for row, length in zip(tokens.numpy(), lengths)]
 
 
-class _Record(NamedTuple):
-    tokens: list[int]  # of a sequence so far
-    prompt_length: int
+def _length(row: np.ndarray) -> int:
+    """Return where the -1 begin."""
+    return bisect_left(row, True, key=lambda token: token < 0)
+
+
+class _Record:
+    """The tokens of a sequence so far."""
+
+    def __init__(self, prompt: np.ndarray, answer: np.ndarray):
+        self.prompt_length = len(prompt)
+        self._length = len(prompt) + len(answer)
+        self._buffer = np.concatenate([prompt, answer, np.zeros(64, dtype=np.int32)])
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return self._buffer[: self._length]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return _key(self.tokens)
+
+    def append(self, token: int) -> None:
+        if self._length == len(self._buffer):
+            self._buffer = np.concatenate([self._buffer, np.zeros_like(self._buffer)])
+        self._buffer[self._length] = token
+        self._length += 1
+
+
+def _key(tokens: np.ndarray) -> tuple[int, ...]:
+    """Sequences with different keys differ."""
+    return len(tokens), *map(int, tokens[-2:])
+
+
+def _pop_equal(records: list[_Record], tokens: np.ndarray) -> Optional[_Record]:
+    """Remove the first record with these tokens from the list, and return it."""
+    equal = (i for i, record in enumerate(records) if np.array_equal(record.tokens, tokens))
+    first = next(equal, None)
+    return None if first is None else records.pop(first)
 
 
 class PromptLengths:
@@ -126,30 +166,33 @@ class PromptLengths:
 
     def start(self, sequences: Mapping[int, TokenCounts]) -> None:
         """Sequences have changed slots. sequences: by slot, those whose answer is counted."""
-        self._running = {slot: self._take(counts) for slot, counts in sequences.items()}
+        recent = self._by_key()
+        self._running = {}
+        for slot, counts in sequences.items():
+            record = _Record(*(np.asarray(ids, dtype=np.int32) for ids in counts))
+            # An equal record is this sequence's: a further equal sequence gets its own.
+            _pop_equal(recent.get(record.key, []), record.tokens)
+            self._running[slot] = record
+        earlier = set(map(id, chain.from_iterable(recent.values())))
+        self._recent = [record for record in self._recent if id(record) in earlier]
         self._recent = [*self._recent, *self._running.values()][-REMEMBERED:]
 
     def add(self, slot: int, token: int) -> None:
         """A step sampled the slot's next token."""
         if slot in self._running:
-            self._running[slot].tokens.append(token)
+            self._running[slot].append(token)
 
-    def split(self, tokens: list[int]) -> TokenCounts:
-        """Return a prefill's tokens as prompt and answer."""
-        record = self._find(tokens)
+    def split(self, tokens: np.ndarray) -> TokenCounts:
+        """Return a prefill's tokens int32 as prompt and answer."""
+        record = _pop_equal(self._by_key().get(_key(tokens), []), tokens)
         prompt = len(tokens) if record is None else record.prompt_length
         return TokenCounts(tokens[:prompt], tokens[prompt:])
 
-    def _find(self, tokens: list[int]) -> Optional[_Record]:
-        return next((record for record in self._recent if record.tokens == tokens), None)
-
-    def _take(self, counts: TokenCounts) -> _Record:
-        """Remove the sequence's record from the recent ones, so that an equal sequence gets its own; or make one."""
-        tokens = torch.cat([torch.as_tensor(ids, dtype=torch.long) for ids in counts]).tolist()
-        record = self._find(tokens)
-        if record is not None:
-            self._recent = [other for other in self._recent if other is not record]
-        return _Record(tokens, len(counts.prompt))
+    def _by_key(self) -> dict[tuple[int, ...], list[_Record]]:
+        records: dict[tuple[int, ...], list[_Record]] = {}
+        for record in self._recent:
+            records.setdefault(record.key, []).append(record)
+        return records
 
 
 class DecodeState:

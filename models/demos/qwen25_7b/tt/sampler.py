@@ -4,18 +4,13 @@ TtPenalties: lower logits for tokens that a sequence has already. HF: Repetition
 frequency penalty.
 """
 
-from typing import Iterable, Iterator, Mapping, Sequence
+from typing import Iterable, Iterator, Sequence
 
 import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import (
-    CANDIDATES,
-    MOST_COUNTED,
-    NEVER,
-    TokenCounts,
-)
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, NEVER
 from models.demos.qwen25_7b.tt.inputs import SamplingControls
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -37,25 +32,18 @@ class TtPenalties:
     def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
         self.mesh_device = mesh_device
         self.columns = config.parallel.tp * config.parallel.vocab
+        none = torch.zeros(1, 1, MAX_USERS, self.columns, dtype=torch.bfloat16)
         self.seen, self.counts = (
-            ttnn.to_device(t, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-            for t in self.host_counts({})
+            ttnn.to_device(self.to_host(none), mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+            for _ in range(2)
         )
         tokens = torch.arange(self.columns, dtype=torch.float32)[None, None, None]
         self.tokens = shard(tokens, mesh_device, 3, ttnn.float32)  # [1, 1, 1, vocab] a chip
         self.ones = replicate(torch.ones(1, 1, MAX_USERS, 1), mesh_device, ttnn.float32)
 
-    def host_counts(self, sequences: Mapping[int, TokenCounts]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """`seen` and `counts` on the host. sequences: by slot."""
-        seen, counts = (
-            torch.zeros(1, 1, MAX_USERS, self.columns, dtype=torch.bfloat16) for _ in range(2)
-        )
-        for slot, tokens in sequences.items():
-            prompt, answer = (torch.as_tensor(ids, dtype=torch.long) for ids in tokens)
-            seen[0, 0, slot, prompt] = 1
-            seen[0, 0, slot, answer] = 1
-            counts[0, 0, slot] = answer.bincount(minlength=self.columns).clamp(max=MOST_COUNTED)
-        return tuple(host_sharded(t, self.mesh_device, 3, ttnn.bfloat16) for t in (seen, counts))
+    def to_host(self, table: torch.Tensor) -> ttnn.Tensor:
+        """[1, 1, 32, columns] -> `seen` or `counts` on the host."""
+        return host_sharded(table, self.mesh_device, 3, ttnn.bfloat16)
 
     def forward(self, logits: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
         """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host (serving/sampling.py).
