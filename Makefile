@@ -2,7 +2,7 @@
 # make check    two minutes on two cores: unit tests, every module's PCC on an N300, a demo
 # make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8,
 #               ARGS=--by-position
-# make test     every test, by machine: N300, N150, every split of a T3K, a grid of 8x7; ARGS="..." runs pytest with these arguments
+# make test     every test, by machine: N300, N150, every split of a T3K, a Galaxy, a grid of 8x7; ARGS="..." runs pytest with these arguments
 # make serve    an OpenAI-compatible server: vLLM with Tenstorrent's plugin, in a separate environment (.venv-vllm);
 #               PLUGIN=DIR: the plugin's source, where GitHub cannot be reached
 # Each target makes its environment first, from a CPython 3.10 or 3.12 on this machine. CPYTHON=/path names one.
@@ -19,7 +19,7 @@ TORCH_INDEX ?=
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check check-unit check-pcc eval serve test test-7b test-golden test-n300 test-n150 test-t3k test-8x7 clean
+.PHONY: demo check check-unit check-pcc eval serve test test-7b test-golden test-n300 test-n150 test-t3k test-galaxy test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -52,7 +52,7 @@ ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
 	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target \
-		test-7b test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-8x7
+		test-7b test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-8x7 test-galaxy
 endif
 
 # The folders that this target ignores have their own target below. A new folder of tests runs here.
@@ -80,6 +80,10 @@ test-t3k-splits:
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 \
 		-k "not (tp1 or tp2 or 64_steps or tp4 and (performance or other_sizes or verifies))" tests/pcc tests/perf
+
+# The 7B's DRAM, and text from each of four replicas. A row of a Galaxy runs a T3K's programs, with four links.
+test-galaxy:
+	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -k "hugging and bf16 or whole_7b" tests/splits/test_replicas.py tests/splits/test_fits.py
 
 test-8x7:
 	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -k "not (7b or 64_steps)" tests/pcc/test_attention.py tests/perf

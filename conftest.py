@@ -7,7 +7,8 @@ import pytest
 
 from models.common import mesh
 from models.common.errors import UserError
-from models.common.mesh import MACHINES, check_tp, describe_backend, machine, select_backend
+from models.common.machines import MACHINES, check_tp, machine
+from models.common.mesh import describe_backend, select_backend
 
 SIZES = ("tiny", "7b")
 DEFAULT_MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
@@ -23,7 +24,7 @@ def pytest_addoption(parser):
         "--tp",
         type=int,
         default=None,
-        help="chips of a replica on --mesh T3K: 1, 2, 4 or 8; default each",
+        help="chips of a replica on --mesh T3K or GALAXY: 1, 2, 4 or 8; default each of a T3K, 8 of a GALAXY",
     )
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
     group.addoption(
@@ -107,13 +108,13 @@ def pytest_generate_tests(metafunc):
 
 
 def mesh_names(config) -> list[str]:
-    """Machines, with tp where a replica has fewer chips than the machine: N150, N300, T3K, T3K-tp4."""
+    """Machines, with tp where a replica has fewer chips than a row: N150, N300, T3K, T3K-tp4."""
     mesh, tp = config.getoption("--mesh"), config.getoption("--tp")
     if not mesh:
         return list(DEFAULT_MESHES)
     kind = machine(mesh)
-    splits = [tp] if tp else [8, 4, 2, 1] if kind.name == "T3K" else [kind.chips]
-    return [kind.name if split == kind.chips else f"{kind.name}-tp{split}" for split in splits]
+    splits = [tp] if tp else [8, 4, 2, 1] if kind.name == "T3K" else [kind.row]
+    return [kind.name if split == kind.row else f"{kind.name}-tp{split}" for split in splits]
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +127,7 @@ def replica_devices(mesh_name, pytestconfig):
         worker_dispatch=pytestconfig.getoption("--worker-dispatch"),
         queues=pytestconfig.getoption("--queues"),
     )
-    with open_replicas(name, int(tp or machine(name).chips), **options) as devices:
+    with open_replicas(name, int(tp or machine(name).row), **options) as devices:
         yield devices
 
 

@@ -1,7 +1,8 @@
 """Start an OpenAI-compatible server: .venv-vllm/bin/python scripts/serve.py MODEL [options of vllm serve].
 
-MESH_DEVICE: N150, N300 (the default) or T3K. Without a Tenstorrent device the server runs on the golden mesh. The exit
-status is 1 if the server ends without a signal, because its engine has died then.
+MESH_DEVICE: N150, N300 (the default), T3K or TG, a Galaxy with a replica on each of four rows. Without a Tenstorrent
+device the server runs on the golden mesh. The exit status is 1 if the server ends without a signal, because its engine
+has died then.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
-from models.common.mesh import MACHINES, is_ring  # noqa: E402
+from models.common.machines import BY_NAME  # noqa: E402
 
 DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
 # Refuses requests that would end the engine. EXTRA_MODELS_DIR makes the module importable.
@@ -33,7 +34,7 @@ ASKING = {"-h", "--help", "--version", "-v"}  # vLLM answers these and ends
 def merged_options(options: list[str], mesh: str) -> list[str]:
     """Return the options with one --additional-config: the defaults with the user's keys over them."""
     config = {"tt": TT_CONFIG | (RING if is_one_ring(options, mesh) else {})}
-    kept = []
+    kept = replica_options(options, mesh)
     given = iter(options)
     for option in given:
         name, equals, value = option.partition("=")
@@ -50,9 +51,20 @@ def merged_options(options: list[str], mesh: str) -> list[str]:
 
 def is_one_ring(options: list[str], mesh: str) -> bool:
     """Whether the machine's chips are one replica and a ring. mesh: as in MESH_DEVICE."""
-    names = {option.partition("=")[0].replace("_", "-") for option in options}
-    kind = MACHINES.get(mesh.upper())
-    return kind is not None and not names & REPLICAS_OPTIONS and is_ring(kind.chips, kind.chips)
+    kind = BY_NAME.get(mesh.upper())
+    return kind is not None and not sets_replicas(options) and kind.is_ring(kind.chips)
+
+
+def replica_options(options: list[str], mesh: str) -> list[str]:
+    """vLLM's options for a replica on each row of a machine with several, unless the options set the replicas."""
+    kind = BY_NAME.get(mesh.upper())
+    if kind is None or kind.shape[0] == 1 or sets_replicas(options):
+        return []
+    return ["--data-parallel-size", f"{kind.shape[0]}", "--api-server-count", "1"]
+
+
+def sets_replicas(options: list[str]) -> bool:
+    return bool(REPLICAS_OPTIONS & {o.partition("=")[0].replace("_", "-") for o in options})
 
 
 def read_config(text: str) -> dict:
@@ -140,7 +152,9 @@ def main() -> int:
     model, *options = sys.argv[1:]
     mesh = os.environ.get("MESH_DEVICE") or "N300"
     models = HERE / "models/demos/qwen25_7b/serving/extra_models"
-    environment = os.environ | {"MESH_DEVICE": mesh, "EXTRA_MODELS_DIR": str(models)}
+    kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
+    plugins_name = kind.mesh_device if kind else mesh
+    environment = os.environ | {"MESH_DEVICE": plugins_name, "EXTRA_MODELS_DIR": str(models)}
     arguments = command(model, options, mesh)
     if any(option.partition("=")[0] in ASKING for option in options):
         os.execvpe(arguments[0], arguments, environment)

@@ -1,4 +1,4 @@
-"""Open an N150, an N300 or a T3K, and choose the backend of ttnn.
+"""Open an N150, an N300, a T3K or a Galaxy, and choose the backend of ttnn.
 
 `select_backend` decides before ttnn is imported; `open_mesh` opens the chips with the fabric that collectives need.
 """
@@ -6,13 +6,13 @@
 import os
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Optional
 
-from models.common.errors import UserError, is_integer, shown
+from models.common.errors import shown
 from models.common.interrupt import shielded
+from models.common.machines import MachineKind, MeshError, check_tp, machine
 
 if TYPE_CHECKING:
     import ttnn
@@ -26,35 +26,9 @@ L1_SMALL_BYTES = (
 )  # of each core, for semaphores that collectives keep: 128 bytes a compiled reduce-scatter
 TRACE_REGION_BYTES = 64 << 20  # of each chip's DRAM, for captured command streams
 
-
-class MeshError(UserError):
-    """A requested machine or mesh is missing."""
-
-
-@dataclass(frozen=True)
-class MachineKind:
-    name: str
-    chips: int
-    shape: tuple[int, int]  # rows, columns of the mesh that is opened
-
-
-_KINDS = (
-    MachineKind("N150", 1, (1, 1)),
-    MachineKind("N300", 2, (1, 2)),
-    MachineKind("T3K", 8, (1, 8)),
-)
-MACHINES = {kind.name: kind for kind in _KINDS}
-
 # Threads of torch that spin while they wait make the golden mesh ten times slower beside another
 # busy process. torch reads this when it is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-def machine(name: str, argument: str = "mesh") -> MachineKind:
-    """The machine called `name`, in any case. argument: the option or argument that an error names."""
-    if not isinstance(name, str) or name.upper() not in MACHINES:
-        raise MeshError(f"{argument} must be one of {', '.join(MACHINES)}; got {shown(name)}")
-    return MACHINES[name.upper()]
 
 
 def select_backend(choice: str, mesh: str) -> str:
@@ -141,14 +115,6 @@ def command_queues(worker_dispatch: bool = False) -> int:
     return 2 if traces_available() and not worker_dispatch else 1
 
 
-def is_ring(row: int, chips: int) -> bool:
-    """Whether a row of `row` chips is a ring on a machine of `chips` chips.
-
-    A row of all chips runs around the machine, so its last chip is wired to its first. Two chips are a line.
-    """
-    return row == chips > 2
-
-
 @contextmanager
 def open_mesh(
     mesh: str,
@@ -160,10 +126,10 @@ def open_mesh(
 ) -> Iterator["ttnn.MeshDevice"]:
     """The machine's chips as one mesh device, which is closed at the end.
 
-    The fabric is a ring where a replica is one (is_ring), else a line. Collectives take their topology from the fabric
+    The fabric is a ring where a replica is one, else a line. Collectives take their topology from the fabric
     (row_topology in tt/placement.py).
 
-    shape: (rows, columns). The default is all chips in one row.
+    shape: (rows, columns). The default is the machine's.
     tp: chips of a row that share a model. The default is the whole row.
     worker_dispatch: send commands from worker cores. This leaves a grid of 8x7.
     queues: command queues, at most command_queues().
@@ -186,11 +152,10 @@ def open_mesh(
         raise MeshError(
             f"{kind.name} has {kind.chips} chips, too few for a mesh of {rows}x{columns}"
         )
-    if kind.chips > 1:
-        ring, line = ttnn.FabricConfig.FABRIC_1D_RING, ttnn.FabricConfig.FABRIC_1D
-        ttnn.set_fabric_config(ring if is_ring(tp or columns, kind.chips) else line)
     device = None
     try:
+        if kind.chips > 1:
+            _set_fabric(kind, rows, tp or columns)
         with shielded():  # a mesh that is half open cannot be closed
             device = ttnn.open_mesh_device(
                 ttnn.MeshShape(rows, columns),
@@ -208,15 +173,6 @@ def open_mesh(
                 ttnn.close_mesh_device(device)
             if kind.chips > 1:
                 ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-
-
-def check_tp(mesh: str, tp: int) -> None:
-    """MeshError unless `tp` chips a replica use up the machine's chips."""
-    kind = machine(mesh)
-    if not is_integer(tp) or tp < 1 or kind.chips % tp:
-        raise MeshError(
-            f"{kind.name} has {kind.chips} chips; tp must divide {kind.chips}, got {shown(tp)}"
-        )
 
 
 @contextmanager
@@ -240,6 +196,29 @@ def open_replicas(
             with shielded():
                 for row in rows:  # before their parent
                     ttnn.close_mesh_device(row)
+
+
+def _set_fabric(kind: MachineKind, rows: int, tp: int) -> None:
+    """Set the fabric of a mesh of `rows` rows before it is opened: a ring where a replica is one, else a line.
+
+    With a ring's fabric the library lays the chips of a Galaxy out as 8x4 only if the cables of its torus are there,
+    else in one line (32x1).
+    """
+    import ttnn
+
+    if kind.is_ring(tp):
+        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D_RING)
+        if rows == 1 or _laid_out_as(kind.shape):
+            return
+        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+
+
+def _laid_out_as(shape: tuple[int, int]) -> bool:
+    """Whether the library's mesh of all chips has this shape, in either orientation."""
+    from ttnn._ttnn.multi_device import SystemMeshDescriptor
+
+    return sorted(SystemMeshDescriptor().shape()) == sorted(shape)
 
 
 def _chips_here() -> int:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from models.common.errors import UserError, shown
-from models.common.mesh import BACKENDS, MACHINES, TTNN_VERSION, machine
+from models.common.machines import MACHINES, machine
+from models.common.mesh import BACKENDS, TTNN_VERSION
 from models.common.terminal import say
 
 VERSION = "0.1.0"  # of this repository; pyproject.toml reads it

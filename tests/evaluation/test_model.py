@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from models.common.errors import UserError
-from models.common.mesh import machine
+from models.common.machines import machine
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.evaluation.model import Split
 

@@ -80,7 +80,7 @@ def test_the_cheapest_all_reduce_is_planned(chips, topology, narrowest, method, 
     assert (plan.method, plan.dtype) == (method, dtype)
 
 
-@pytest.mark.parametrize("links", [1, 2])
+@pytest.mark.parametrize("links", [1, 2, 4])
 @pytest.mark.parametrize("narrowest", ["bfloat16", "bfloat8_b"])
 @pytest.mark.parametrize("chips, topology", SIZES)
 def test_the_planned_all_reduce_is_the_cheapest_by_price_at_every_width(

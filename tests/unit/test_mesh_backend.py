@@ -6,7 +6,8 @@ import resource
 import pytest
 
 from models.common import mesh
-from models.common.mesh import MeshError, select_backend
+from models.common.machines import MeshError
+from models.common.mesh import select_backend
 
 
 @pytest.fixture

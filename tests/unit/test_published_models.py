@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models.common.errors import UserError
-from models.common.mesh import MACHINES
+from models.common.machines import MACHINES
 from models.demos.qwen25_7b.config import (
     BFP8,
     MAX_USERS,
@@ -117,26 +117,28 @@ def test_every_vocabulary_of_the_family_is_split(vocab, tp):
     plan = ParallelPlan.make(config, tp)
     assert 0 <= plan.vocab * tp - vocab < tp * 32
     assert sum(width for _, width in lm_head_shards(plan.vocab, "bfloat8_b")) == plan.vocab
-    assert largest_split(config, BFP8, 8, tp).users == MAX_USERS
+    assert largest_split(config, BFP8, MACHINES["T3K"], tp).users == MAX_USERS
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_every_size_is_planned_or_refused_with_every_recipe(recipe):
     for name, config in OF_SIZE.values():
-        for chips in (kind.chips for kind in MACHINES.values()):
+        for kind in MACHINES.values():
             try:
-                splits = splits_that_fit(config, recipe, chips)
+                splits = splits_that_fit(config, recipe, kind)
             except UserError as error:
                 assert "more chips" in str(error) and "\n" not in str(error), name
                 continue
             assert [s.tp for s in splits] == sorted({s.tp for s in splits}), name
             for split in splits:
-                assert split.tokens <= config.context and chips % split.tp == 0
+                assert split.tokens <= config.context
+                assert kind.row % split.tp == 0 and split.tp * split.dp == kind.chips
 
 
 @pytest.mark.parametrize("tp", [4, 8])
 def test_a_split_is_as_long_as_dram_allows(tp):
-    config, split = published_models()[QWQ], largest_split(published_models()[QWQ], BFP8, 8, tp)
+    config = published_models()[QWQ]
+    split = largest_split(config, BFP8, MACHINES["T3K"], tp)
     plan = ParallelPlan.make(config, tp)
 
     def total(tokens: int) -> int:

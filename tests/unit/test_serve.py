@@ -51,10 +51,20 @@ def test_the_users_value_wins():
         ("T3K", ["--data_parallel_size", "2"], None),
         ("T3K", ["-dp", "2"], None),
         ("T3K", ["--additional-config.tt.fabric_config", "FABRIC_1D"], "FABRIC_1D"),
+        ("TG", [], None),
     ],
 )
 def test_the_fabric_is_a_ring_where_a_replica_has_all_chips_of_a_t3k(mesh, options, fabric):
     assert config_of(options, mesh)["tt"].get("fabric_config") == fabric
+
+
+@pytest.mark.parametrize("mesh", ["TG", "galaxy"])
+def test_a_galaxy_has_a_replica_on_each_row_unless_the_user_says_otherwise(mesh):
+    rows = ["--data-parallel-size", "4", "--api-server-count", "1"]
+    merged = serve.merged_options([], mesh)
+    assert merged[len(serve.DEFAULTS) : -2] == rows
+    given = ["--data-parallel-size=8"]
+    assert serve.merged_options(given, mesh)[len(serve.DEFAULTS) : -2] == given
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"tt": 1}'])

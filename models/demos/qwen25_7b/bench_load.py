@@ -39,13 +39,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _show_table(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.common.mesh import check_tp, machine
+    from models.common.machines import check_tp, machine
     from models.demos.qwen25_7b.config import QWEN25_7B, recipe_named
     from models.demos.qwen25_7b.loading.bench import SEVENTH
 
     args = _parse(argv)
     kind = machine(args.mesh)
-    tp = kind.chips if args.tp is None else args.tp
+    tp = kind.row if args.tp is None else args.tp
     check_tp(kind.name, tp)
     recipe_named(args.recipe, "--recipe")
     problem = KIND.prepare(args.directory)
@@ -197,7 +197,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m models.demos.qwen25_7b.bench_load", description=__doc__)
     option = parser.add_argument
     add_machine(parser)
-    option("--tp", type=int, help="chips that share the model (default: all of the mesh)")
+    option("--tp", type=int, help="chips that share the model (default: all of a row)")
     option("--recipe", default="bfp8", help=f"number formats: {KNOWN} (default: %(default)s)")
     option(
         "--seventh", action="store_true", help="a checkpoint of 4 layers and a seventh of the words"

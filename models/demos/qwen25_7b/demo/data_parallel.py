@@ -18,7 +18,8 @@ sys.path.insert(
 )  # so that the file runs from a plain checkout
 
 from models.common.command import quiet_libraries, run, status_of  # noqa: E402
-from models.common.mesh import machine, open_mesh, select_backend  # noqa: E402
+from models.common.machines import machine  # noqa: E402
+from models.common.mesh import open_mesh, select_backend  # noqa: E402
 from models.common.options import Parser, add_machine  # noqa: E402
 from models.common.terminal import say  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Text from Qwen2.5 on an N150, N300 or T3K. Start here to read the repository.
+"""Text from Qwen2.5 on an N150, N300, T3K or Galaxy. Start here to read the repository.
 
     python models/demos/qwen25_7b/demo/demo.py --mesh N300 --model Qwen/Qwen2.5-7B-Instruct --prompt "Hello"
 
@@ -158,7 +158,7 @@ def _open(
     context: int,
 ) -> "Iterator[OpenModel]":
     """The model on the machine, with a user for each prompt, up to 32 a replica."""
-    from models.common.mesh import machine
+    from models.common.machines import machine
     from models.demos.qwen25_7b.config import MAX_USERS
     from models.demos.qwen25_7b.serving.open_model import open_model
 
@@ -205,7 +205,7 @@ def _context(args: Namespace, config: "QwenConfig", longest: int) -> int:
 
 
 def _where(args: Namespace) -> str:
-    from models.common.mesh import machine
+    from models.common.machines import machine
 
     return f"{args.mesh}, tp {args.tp} x dp {machine(args.mesh).chips // args.tp}"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from models.common.errors import UserError
-from models.common.mesh import check_tp, machine
+from models.common.machines import check_tp, machine
 from models.common.options import Parser, add_machine, path
 from models.common.output_file import check_output
 from models.demos.qwen25_7b.config.recipe_file import add_recipe
@@ -26,7 +26,9 @@ SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty", "seed"
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line. UserError names the option that cannot be."""
-    parser = Parser(description="Text from Qwen2.5 on an N150, N300 or T3K.", examples=EXAMPLES)
+    parser = Parser(
+        description="Text from Qwen2.5 on an N150, N300, T3K or Galaxy.", examples=EXAMPLES
+    )
     _add_prompts(parser.add_argument_group("prompts (one of the first four)"))
     _add_answers(parser.add_argument_group("answers"))
     _add_sampling(
@@ -36,7 +38,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     _add_model(parser.add_argument_group("model and machine"))
     args = parser.parse_args(argv)
-    args.tp = machine(args.mesh).chips if args.tp is None else args.tp
+    args.tp = machine(args.mesh).row if args.tp is None else args.tp
     check_tp(args.mesh, args.tp)
     _check_together(parser, args)
     if args.out is not None:
@@ -169,7 +171,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
         "--tp",
         type=int,
         metavar="N",
-        help="chips of a replica of the model (default: all of the mesh)",
+        help="chips of a replica of the model (default: all of a row of the mesh)",
     )
     option(
         "--model",

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional
 
+from models.common.machines import MachineKind, check_tp, machine
 from models.common.mesh import (
-    MachineKind,
-    check_tp,
     command_queues,
     describe_backend,
-    machine,
     open_replicas,
     select_backend,
     traces_available,
@@ -93,7 +91,7 @@ class Split:
     def of(cls, kind: MachineKind, config: QwenConfig, tp: Optional[int]) -> "Split":
         """tp: None for as many chips as the model's KV heads can be split over."""
         if tp is None:
-            shares = [n for n in SPLITS if kind.chips % n == 0]
+            shares = [n for n in SPLITS if kind.row % n == 0]
             tp = max(n for n in shares if ParallelPlan.deals_out(config.num_key_value_heads, n))
         check_tp(kind.name, tp)
         ParallelPlan.make(config, tp)  # UserError: the model cannot be split over tp chips

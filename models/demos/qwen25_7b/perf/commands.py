@@ -9,13 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Iterator
 
-from models.common.mesh import (
-    describe_backend,
-    host_alone,
-    machine,
-    open_replicas,
-    select_backend,
-)
+from models.common.machines import machine
+from models.common.mesh import describe_backend, host_alone, open_replicas, select_backend
 from models.common.options import add_machine
 from models.common.terminal import say
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, recipe_named

@@ -14,8 +14,8 @@ import torch
 import ttnn
 
 from models.common.markdown import markdown
+from models.common.machines import MachineKind
 from models.common.mesh import (
-    MachineKind,
     command_queues,
     describe_backend,
     host_alone,
@@ -102,12 +102,12 @@ def host_time(step: Callable[[], None], steps: int = 50) -> HostTime:
 
 
 def host_table(kind: MachineKind, backend: str) -> str:
-    """Host time of a step on all chips of a machine."""
+    """Host time of a step on a row of a machine's chips."""
     config = QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")
     config = replace(config, num_hidden_layers=LAYERS)
     queues = command_queues()
     rows = []
-    with open_replicas(kind.name, kind.chips, queues=queues) as (device,):
+    with open_replicas(kind.name, kind.row, queues=queues) as (device, *_):
         how = dict(users=USERS, max_seq_len=1024, queues=queues)
         loaded = Replica.load(device, random_weights(config), config, BFP8, traced=False, **how)
         for traced in (True, False) if traces_available() else (False,):
@@ -120,7 +120,7 @@ def host_table(kind: MachineKind, backend: str) -> str:
                     rows.append((kind_of_step, tokens, f"{1e6 * time.whole:,.0f} us", outside))
                 replica.close()
     title = (
-        f"{kind.name}, tp {kind.chips}, {LAYERS} layers, {USERS} users; below ttnn: "
+        f"{kind.name}, tp {kind.row}, {LAYERS} layers, {USERS} users; below ttnn: "
         f"{describe_backend(backend)}."
     )
     header = ("step", "tokens", "host time, median of 50", "outside ttnn's calls, least of 50")

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from models.common.errors import UserError
-from models.common.mesh import check_tp, machine
+from models.common.machines import check_tp, machine
 from models.common.options import add_machine, path
 from models.common.output_file import check_output
 from models.demos.qwen25_7b.config import MAX_USERS, QWEN25_7B
@@ -19,7 +19,7 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     """Add the machine, and the split of the model over its chips."""
     group = parser.add_argument_group("machine")
     add_machine(group)
-    tp = "chips that share a replica (default: all chips of the machine)"
+    tp = "chips that share a replica (default: all chips of a row)"
     group.add_argument("--tp", type=int, metavar="N", help=tp)
     grid = "a grid of 8x7 cores instead of 8x8"
     group.add_argument("--worker-dispatch", action="store_true", help=grid)
@@ -57,7 +57,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--links", type=int, metavar="N", help=links)
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print seconds by part, as JSON")
-    plot = "draw a step of every machine, all chips one replica, and print its numbers"
+    plot = "draw a step of every machine, a row of chips one replica, and print its numbers"
     output.add_argument("--plot", type=path("--plot"), metavar="FILE", help=plot)
     recipes = "comma-separated, of --plot (default: %(default)s)"
     output.add_argument("--recipes", default=",".join(DRAWN), metavar="NAMES", help=recipes)
@@ -94,7 +94,7 @@ def add_speculate(parser: argparse.ArgumentParser) -> None:
 
 def check_split(args: argparse.Namespace) -> None:
     """UserError unless the values are possible. Sets args.tp where it is absent."""
-    args.tp = machine(args.mesh).chips if args.tp is None else args.tp
+    args.tp = machine(args.mesh).row if args.tp is None else args.tp
     check_tp(args.mesh, args.tp)
     check_range("--batch", args.batch, 1, MAX_USERS, "users a replica")
     args.recipe.check_layers(QWEN25_7B.num_hidden_layers)
@@ -103,7 +103,7 @@ def check_split(args: argparse.Namespace) -> None:
     if hasattr(args, "position"):
         check_range("--position", args.position, 0, QWEN25_7B.context - 1, "tokens")
     if getattr(args, "links", None) is not None:
-        check_range("--links", args.links, 1, 2, "links: a Wormhole chip has two to each neighbor")
+        check_range("--links", args.links, 1, 4, "links: neighbors have two, or four in a Galaxy")
 
 
 def check_l1(args: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """Counts from the plans: DRAM and bytes of every split, and the plan of every decode matmul."""
 
 from models.common.markdown import markdown
-from models.common.mesh import MACHINES, is_ring
+from models.common.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.config import (
     BFP8,
     BFP8_KV8,
@@ -43,29 +43,29 @@ def splits_table() -> str:
         f"position {POSITION}."
     )
     rows = [
-        _split_row(kind.name, kind.chips, tp)
+        _split_row(kind, tp)
         for kind in MACHINES.values()
         for tp in reversed(SPLITS)
-        if kind.chips % tp == 0
+        if kind.row % tp == 0
     ]
     return f"{title}\n\n{markdown(header, rows)}"
 
 
-def _split_row(machine: str, chips: int, tp: int) -> tuple[str, ...]:
+def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
     plan = ParallelPlan.make(QWEN25_7B, tp)
     blocks = blocks_for(USERS, CONTEXT, BLOCK)
     budget = memory_budget(QWEN25_7B, plan, BFP8_KV8, CONTEXT, blocks)
     step = step_bytes(QWEN25_7B, plan, BFP8_KV8, USERS, POSITION)
-    topology = "ring" if is_ring(tp, chips) else "line"
-    all_reduce = AllReducePlan.make(tp, topology, QWEN25_7B.hidden_size)
+    topology = "ring" if kind.is_ring(tp) else "line"
+    all_reduce = AllReducePlan.make(tp, topology, QWEN25_7B.hidden_size, links=kind.links)
     parts = (budget.weights, budget.cache, budget.activations)
     return (
-        machine,
-        f"tp {tp} x dp {chips // tp}",
+        kind.name,
+        f"tp {tp} x dp {kind.chips // tp}",
         f"{' + '.join(f'{part / 1e9:.2f}' for part in parts)} = {budget.total / 1e9:.2f} GB",
         f"{step.weights / 1e9:.3f} GB ({step.padding / (step.weights - step.padding):.1%})",
         f"{step.cache / 1e9:.3f} GB",
-        f"{sent(all_reduce) / 1024:.0f} KiB",
+        f"{sent(all_reduce) / kind.links / 1024:.0f} KiB",
     )
 
 

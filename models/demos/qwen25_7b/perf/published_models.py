@@ -4,7 +4,7 @@ from typing import Any
 
 from models.common.errors import UserError
 from models.common.markdown import markdown
-from models.common.mesh import MACHINES
+from models.common.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.smallest_split import splits_that_fit
 
@@ -82,21 +82,21 @@ def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
     """The splits of each model on every machine, and below the table the reasons of refusals."""
     reasons: list[str] = []
 
-    def cell(config: QwenConfig, chips: int) -> str:
+    def cell(config: QwenConfig, kind: MachineKind) -> str:
         try:
-            return "; ".join(map(str, splits_that_fit(config, recipe, chips)))
+            return "; ".join(map(str, splits_that_fit(config, recipe, kind)))
         except UserError as error:
             if f"{error}" not in reasons:
                 reasons.append(f"{error}")
             return f"no ({reasons.index(f'{error}') + 1})"
 
     rows = [
-        (name, *(cell(config, kind.chips) for kind in MACHINES.values()))
+        (name, *(cell(config, kind) for kind in MACHINES.values()))
         for name, config in models.items()
     ]
     title = (
-        f"Recipe {recipe}. Chips of a replica (tp): its users x the longest context of each. The smallest tp that "
-        f"holds {MAX_USERS} users, then the largest tp where it holds a longer context."
+        f"Recipe {recipe}. Chips of a replica (tp) x replicas (dp): users of a replica x the longest context of each. "
+        f"The smallest tp that holds {MAX_USERS} users, then the largest tp where it holds a longer context."
     )
     table = markdown(("checkpoint", *MACHINES), rows)
     return "\n\n".join([title, table, "\n".join(f"{i}. {r}" for i, r in enumerate(reasons, 1))])

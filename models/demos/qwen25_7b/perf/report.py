@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from models.common.errors import UserError
 from models.common.markdown import markdown
-from models.common.mesh import MACHINES
+from models.common.machines import MACHINES
 from models.common.output_file import write_whole
 from models.common.terminal import Progress
 from models.demos.qwen25_7b.perf.step_model import PrefillModel, StepModel
@@ -190,14 +190,14 @@ def prefill_report(model: PrefillModel, *, title: str, tokens: int) -> str:
 
 
 def machine_bars(recipes: Sequence[str], options: Sequence[str]) -> list[Bar]:
-    """The modeled steps of every machine, all chips one replica, by recipe. options: of perf model, for all of them."""
+    """The modeled steps of every machine, a row of chips one replica, by recipe. options: of perf model, for all of them."""
     kinds = [(kind, recipe) for kind in MACHINES.values() for recipe in recipes]
     bars = []
     with Progress("modeling every machine and recipe", "steps") as progress:
         for kind, recipe in kinds:
             progress(len(bars), len(kinds))
             parts = modeled_elsewhere(["--mesh", kind.name, "--recipe", recipe, *options])
-            bars.append((f"{kind.name}, tp {kind.chips}", recipe, parts))
+            bars.append((f"{kind.name}, tp {kind.row}", recipe, parts))
     return bars
 
 

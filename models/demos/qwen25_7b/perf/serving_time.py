@@ -13,7 +13,8 @@ import torch
 import ttnn
 
 from models.common.markdown import markdown
-from models.common.mesh import MachineKind, describe_backend, host_alone, open_replicas
+from models.common.machines import MachineKind
+from models.common.mesh import describe_backend, host_alone, open_replicas
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.perf.host_time import UNTIMED, USERS, host_time
@@ -126,11 +127,11 @@ def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
 
 
 def serving_table(kind: MachineKind, backend: str) -> str:
-    """Host time of the vLLM class's step on all chips of a machine."""
+    """Host time of the vLLM class's step on a row of a machine's chips."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     rows = []
-    with open_replicas(kind.name, kind.chips) as (device,):
+    with open_replicas(kind.name, kind.row) as (device, *_):
         model = vllm_model(device, QWEN25_7B.vocab_size)
         with host_alone(backend):
             for name, request in REQUESTS.items():

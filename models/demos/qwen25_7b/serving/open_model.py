@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, ContextManager, Iterator, Optional, Sequence
 
 from models.common.errors import check_integer, check_type
+from models.common.machines import check_tp, machine
 from models.common.mesh import (
-    check_tp,
     command_queues,
     describe_backend,
-    machine,
     open_replicas,
     select_backend,
     traces_available,
@@ -112,7 +111,7 @@ def open_model(
     """Open a checkpoint on a machine, and close it on the way out. Call it before ttnn is imported.
 
     - model: a directory or hub id, loaded through the user's tile cache; or an open checkpoint.
-    - mesh: N150, N300 or T3K. tp: chips that share a replica (default: all).
+    - mesh: N150, N300, T3K or GALAXY. tp: chips that share a replica (default: all of a row).
     - recipe: number formats, as a Recipe, its name or a JSON file.
     - users: sequences at once, up to 32 a replica. Further prompts wait for a slot.
     - max_seq_len: tokens of the longest sequence, prompt and answer.
@@ -125,7 +124,7 @@ def open_model(
     UserError for an argument that cannot be.
     """
     kind = machine(mesh)
-    tp = kind.chips if tp is None else tp
+    tp = kind.row if tp is None else tp
     check_tp(kind.name, tp)
     check_integer("users", users, 1, MAX_USERS * (kind.chips // tp))
     check_integer("max_seq_len", max_seq_len, 1)

@@ -76,7 +76,8 @@ def check_start(
         )
     if rows != 1:
         raise UserError(
-            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE=N150, N300 or T3K"
+            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE=N150, N300 or T3K, "
+            "or TG with --data-parallel-size 4 --api-server-count 1"
         )
     if not 1 <= max_num_seqs <= MAX_USERS:
         raise UserError(

@@ -1,0 +1,58 @@
+"""Machines by name, the replicas that they hold, and the fabric that a Galaxy's cables allow."""
+
+import subprocess
+import sys
+
+import pytest
+
+from models.common.machines import MACHINES, MeshError, check_tp, machine
+
+# A Galaxy whose cables do not close the rows and columns to rings. ttnn refuses its 4x8 chips on a ring's fabric.
+WITHOUT_TORUS = """
+from dataclasses import replace
+from golden_mesh import systems
+
+def closes(number):  # links are listed chip by chip, row by row: four to the right, four down
+    chip, down = number // 8, number % 8 >= 4
+    return chip >= 24 if down else chip % 8 == 7
+
+galaxy = systems.SYSTEMS["GALAXY"]
+links = tuple(link for number, link in enumerate(galaxy.links) if not closes(number))
+systems.SYSTEMS["GALAXY"] = replace(galaxy, links=links)
+
+from models.common.mesh import open_replicas, select_backend
+select_backend("golden", "GALAXY")
+with open_replicas("GALAXY", 8) as rows:
+    from models.demos.qwen25_7b.tt.placement import links_between, row_topology
+    print(len(rows), *rows[0].shape, row_topology(rows[0]), links_between(rows[0]))
+"""
+
+
+@pytest.mark.parametrize(
+    "name, expected", [("n300", "N300"), ("TG", "GALAXY"), ("tg", "GALAXY"), ("Galaxy", "GALAXY")]
+)
+def test_a_machine_is_known_by_the_fields_name_too(name, expected):
+    assert machine(name).name == expected
+
+
+def test_an_unknown_machine_is_refused_with_the_known_ones():
+    with pytest.raises(MeshError, match="--mesh must be one of N150, N300, T3K, GALAXY; got 'TGG'"):
+        machine("TGG", "--mesh")
+
+
+@pytest.mark.parametrize("mesh, tp", [("GALAXY", 16), ("TG", 32), ("T3K", 3), ("N300", 0)])
+def test_a_replica_lies_within_a_row(mesh, tp):
+    with pytest.raises(MeshError, match=f"tp must divide {machine(mesh).row}, got {tp}"):
+        check_tp(mesh, tp)
+
+
+def test_only_whole_rows_of_more_than_two_chips_are_rings():
+    rings = {
+        (name, tp) for name, kind in MACHINES.items() for tp in (1, 2, 4, 8) if kind.is_ring(tp)
+    }
+    assert rings == {("T3K", 8), ("GALAXY", 8)}
+
+
+def test_the_rows_of_a_galaxy_without_a_torus_are_lines():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORUS], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["4 1 8 line 4"], done.stderr[-2000:]
