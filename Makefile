@@ -81,9 +81,10 @@ test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 \
 		-k "not (tp1 or tp2 or 64_steps or tp4 and (performance or other_sizes or verifies))" tests/pcc tests/perf
 
-# The 7B's DRAM, and text from each of four replicas. A row of a Galaxy runs a T3K's programs, with four links.
+# Text from each of four replicas, the 7B's DRAM and the modeled step.
 test-galaxy:
-	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -k "hugging and bf16 or whole_7b" tests/splits/test_replicas.py tests/splits/test_fits.py
+	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -k "hugging and bf16 or whole_7b or first_table" \
+		tests/splits/test_replicas.py tests/splits/test_fits.py tests/perf/test_documents.py
 
 test-8x7:
 	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -k "not (7b or 64_steps)" tests/pcc/test_attention.py tests/perf

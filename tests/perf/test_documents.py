@@ -41,11 +41,13 @@ def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
         assert f"{1e3 * model.seconds:.1f} ms" == written
 
 
-def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, host_alone):
+def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, mesh_name, host_alone):
     links = links_between(mesh_device)
     with host_alone():
         model, _ = model_decode(mesh_device, BFP8, users=32, position=1024, links=links)
     rows = cells("models/demos/qwen25_7b/PERF.md", "A step, a prompt, a load")
-    steps = {machine.split("tp ")[1].split()[0]: step for machine, step, *_ in rows}
+    name, _, tp = mesh_name.partition("-tp")
+    row = f"{name}, tp {tp or mesh_device.shape[1]}"
+    steps = {machine.split(" x dp")[0]: step for machine, step, *_ in rows}
     expected = f"{1e3 * model.seconds:.1f} ms, {1 / model.seconds:.1f} tokens/s/user"
-    assert steps[f"{mesh_device.shape[1]}"] == expected
+    assert steps[row] == expected

@@ -293,7 +293,7 @@ def test_a_position_that_the_model_does_not_have_is_refused(position, capsys):
 @pytest.mark.parametrize(
     "command, options, message",
     [
-        ("model", ["--links", "0"], "--links must be 1 to 2"),
+        ("model", ["--links", "0"], "--links must be 1 to 4"),
         ("model", ["--plot", "step.xyz"], "--plot step.xyz: the name must end in"),
         ("model", ["--plot", "step.png", "--recipes", "fp4"], "fp4"),
         ("l1", ["--prefill", "7"], "--prefill must be 32 to 16384 rows, got 7"),
