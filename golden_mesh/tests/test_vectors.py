@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import ttnn
+from golden_mesh.arithmetic.product import exact_sums
 from safetensors import safe_open
 
 FILES = sorted((Path(__file__).parent / "vectors").glob("*.safetensors"))
@@ -115,6 +116,19 @@ def test_matmul(judge, name):
     assert abs(gain - 1) < (1e-4 if wide else 5e-4)
 
 
+@pytest.mark.parametrize("name", [name for name in named("matmul.") if "fp32dest" in name])
+def test_matmul_with_exact_sums(judge, name):
+    """With the engine's own sums only the last of 24 bits differ. LoFi has one phase, and is exact."""
+    record = Record(name)
+    x = judge.put(record.inputs["in0"])
+    w = judge.put(record.inputs["in1"], getattr(ttnn, record.settings["weight"]))
+    with exact_sums():
+        got = ttnn.matmul(x, w, dtype=ttnn.float32, compute_kernel_config=judge.kernel(record))
+    error, gain, _ = judge.compare(got, record)
+    assert error <= (0 if record.settings["fidelity"] == "LoFi" else 2e-7)
+    assert abs(gain - 1) < 1e-7
+
+
 @pytest.mark.parametrize("name", ("add", "multiply"))
 def test_sums_and_products_of_elements_are_the_chips_to_the_bit(judge, name):
     record = Record(f"{name}.bf16")
@@ -214,8 +228,16 @@ def test_rotary(judge, name):
 @pytest.mark.parametrize("fidelity, bound", (("HiFi2", 3.2e-3), ("HiFi3", 2.5e-3)))
 def test_prefill_attention(judge, fidelity, bound):
     record = Record(f"sdpa_prefill.{fidelity}")
+    error, gain, _ = judge.compare(attend_prompt(judge, record), record)
+    assert error < bound and abs(gain - 1) < 3e-4
+    with exact_sums():
+        error, gain, _ = judge.compare(attend_prompt(judge, record), record)
+    assert error < 2e-3 and abs(gain - 1) < 1.5e-4
+
+
+def attend_prompt(judge, record):
     q, k, v = (judge.put(record.inputs[key]) for key in "qkv")
-    got = ttnn.transformer.scaled_dot_product_attention(
+    return ttnn.transformer.scaled_dot_product_attention(
         q,
         k,
         v,
@@ -223,8 +245,6 @@ def test_prefill_attention(judge, fidelity, bound):
         program_config=attention_program(record),
         compute_kernel_config=judge.kernel(record),
     )
-    error, gain, _ = judge.compare(got, record)
-    assert error < bound and abs(gain - 1) < 3e-4
 
 
 DECODE_BOUND = {"weights": 0, "normal": 3.5e-3, "one_user": 5e-3}  # for other records: 3e-3
@@ -234,13 +254,41 @@ DECODE_BOUND = {"weights": 0, "normal": 3.5e-3, "one_user": 5e-3}  # for other r
 def test_decode_attention(judge, name):
     """Seven heads use the approximate exp. Seven heads viewed as a whole tile use the exact exp."""
     record = Record(name)
+    error, gain, _ = judge.compare(attend(judge, record), record, rows=heads_of(record))
+    assert error <= DECODE_BOUND.get(name.split(".")[1], 3e-3) and abs(gain - 1) < 5e-4
+
+
+@pytest.mark.parametrize("name", named("sdpa_decode."))
+def test_decode_attention_with_exact_sums(judge, name):
+    """The error is below 0.2 %, so it comes from the sums, and the steps and roundings between them are the chip's.
+
+    One head may lie on a border. In `normal.heads32` the sum of head 4's weights is 0.004 units from a tie of
+    bfloat16. The vector unit's last bit then moves the whole head by a unit, 0.7 %.
+    """
+    record = Record(name)
+    heads = heads_of(record)
+    with exact_sums():
+        got = ttnn.to_torch(ttnn.get_device_tensors(attend(judge, record))[0])[..., :heads, :]
+    want = record.out[..., :heads, :].double()
+    off = (got.double() - want).square().sum((0, 1, 3))
+    size = want.square().sum((0, 1, 3))
+    rest = torch.arange(heads) != (off / size).argmax()
+    assert (off[rest].sum() / size[rest].sum()).sqrt() <= 2e-3
+    assert (off.max() / size[off.argmax()]).sqrt() < 8e-3
+
+
+def heads_of(record) -> int:
+    one_user = record.settings.get("max_cores_per_head_batch") is not None
+    return record.settings.get("real_heads", 14 if one_user else 7)
+
+
+def attend(judge, record):
     settings = record.settings
-    heads = settings.get("real_heads", 14 if "one_user" in name else 7)
-    q = judge.put(record.inputs["q"][:, :, :heads])
+    q = judge.put(record.inputs["q"][:, :, : heads_of(record)])
     if settings.get("heads") == 32:
         q = ttnn.reshape(q, (1, 1, 32, 128), (1, 1, 32, 128))
     cache = getattr(ttnn, settings.get("cache", "bfloat16"))
-    got = ttnn.transformer.paged_scaled_dot_product_attention_decode(
+    return ttnn.transformer.paged_scaled_dot_product_attention_decode(
         q,
         judge.put(record.inputs["k"], cache),
         judge.put(record.inputs["v"], cache),
@@ -251,5 +299,3 @@ def test_decode_attention(judge, name):
         compute_kernel_config=judge.kernel(record),
         memory_config=ttnn.L1_MEMORY_CONFIG,
     )
-    error, gain, _ = judge.compare(got, record, rows=heads)
-    assert error <= DECODE_BOUND.get(name.split(".")[1], 3e-3) and abs(gain - 1) < 5e-4

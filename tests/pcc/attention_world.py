@@ -7,7 +7,7 @@ import ttnn
 
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
-from models.demos.qwen25_7b.tt.attention import TtQwenAttention
+from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.pcc.bench import CONTEXT, Bench, usual_gain
@@ -15,6 +15,9 @@ from tests.pcc.paged_cache import PagedCache
 from tests.pcc.reference import Reference
 
 APPROXIMATE_GAIN = 0.008  # simulated chips give scales of 0.992 to 0.994
+# A join rounds two sums of values up to bfloat16, and the sum of their weights in float32. In exact sums of the
+# engine (golden_mesh's exact_sums) one user's attention at tp 8 and position 1023 has 1.0054, simulated chips 1.0051.
+JOIN_GAIN = 0.0013
 UPDATE_GAIN = 0.0053  # bfloat16 rows written into an 8-bit cache, on simulated chips
 POSITIONS = (
     0,
@@ -67,11 +70,15 @@ class AttentionWorld(Bench):
         """Allowed relative error in the scale of attention in a decode step.
 
         ttnn's approximate exp (attention.py) needs more. So does its update of an 8-bit cache,
-        which enlarges rows.
+        which enlarges rows. So do the joins of cores that share a KV head.
         """
         larger = UPDATE_GAIN if self.recipe.kv_cache == "bfloat8_b" else 0
-        return larger + (
-            usual_gain(self.plan.tp) if self.plan.exact_decode_attention else APPROXIMATE_GAIN
+        cores = self.decode.grid.cores // (self.decode.batch * self.plan.kv_heads)
+        joins = (max(1, min(cores, CORES_PER_KV_HEAD)) - 1).bit_length()  # in pairs
+        return (
+            larger
+            + joins * JOIN_GAIN
+            + (usual_gain(self.plan.tp) if self.plan.exact_decode_attention else APPROXIMATE_GAIN)
         )
 
     def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:

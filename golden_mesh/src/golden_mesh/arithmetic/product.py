@@ -11,13 +11,19 @@ threads.
 With a float32 dest the sum is torch's, in float32, over operands cut by the fidelity. Two parts of the chip's
 own sum are missing:
 
-- A chip aligns products in groups of eight to 12 bits below the group's largest: noise of 2e-4 to 3e-4 of the result.
+- A chip aligns products in groups of eight (aligned.py): noise of 2e-4 to 3e-4 of the result.
 - HiFi3 leaves out a part of each product: 3e-5 of the result.
+
+Inside `exact_sums` a float32 dest has these parts, too. A product then takes a hundred times as long.
 """
+
+from contextlib import contextmanager
+from typing import Iterator
 
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.arithmetic.aligned import aligned_product
 from golden_mesh.arithmetic.engine import (
     FLOAT32,
     SRC_A,
@@ -35,6 +41,26 @@ STEP = 64  # rows of a weight widened at a time: they stay in the processor's ca
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 
+_exact = False
+
+
+@contextmanager
+def exact_sums() -> Iterator[None]:
+    """Compute products with a float32 dest as the engine does, meanwhile, almost to the bit.
+
+    For tests against a chip's records. Products take a hundred times as long.
+    """
+    global _exact
+    before, _exact = _exact, True
+    try:
+        yield
+    finally:
+        _exact = before
+
+
+def sums_are_exact() -> bool:
+    return _exact
+
 
 def product(
     a: torch.Tensor,
@@ -50,6 +76,8 @@ def product(
     significant bits of a float32 a. block: tiles of the inner dim that a bfloat16 dest sums by itself. Its
     default is the choice of ttnn's own program configs.
     """
+    if kernel.wide and _exact:
+        return _exact_product(a, b, kernel)
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(
             a.shape[:-2], b.shape[:-2], key=len
@@ -61,6 +89,22 @@ def product(
     batch = _common_batch(a.shape[:-2], b.shape[:-2])
     left, right = (x.expand(*batch, *x.shape[-2:]).flatten(0, -3) for x in (a, b))
     return _batched(left, right, kernel, block).reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+def _exact_product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if b.numel() == b.shape[-2] * b.shape[-1]:  # a weight for all rows
+        result = aligned_product(
+            a.reshape(1, -1, a.shape[-1]).float(),
+            b.reshape(1, *b.shape[-2:]).float(),
+            kernel.phases,
+        )
+    else:
+        left, right = (
+            x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).float() for x in (a, b)
+        )
+        result = aligned_product(left, right, kernel.phases)
+    return result.reshape(*batch, a.shape[-2], b.shape[-1])
 
 
 def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
