@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 from models.common.errors import UserError
 from models.common.interrupt import shielded
-from models.common.markdown import markdown
 from models.common.machines import machine
+from models.common.markdown import markdown
 from models.common.mesh import BACKENDS
 from models.common.options import path
 from models.common.output_file import check_directory
