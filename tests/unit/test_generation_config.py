@@ -7,7 +7,11 @@ import torch
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
-from models.demos.qwen25_7b.serving.generation_config import default_sampling, unsupported_fields
+from models.demos.qwen25_7b.serving.generation_config import (
+    default_sampling,
+    stop_ids,
+    unsupported_fields,
+)
 from models.demos.qwen25_7b.serving.sampling import sample
 
 QWEN25_7B_INSTRUCT = dict(
@@ -68,6 +72,57 @@ def test_token_probabilities_equal_hugging_faces(tmp_path, fields):
     assert (
         counts / counts.sum() - expected
     ).abs().max() < 0.05  # 2.7 standard deviations at probability 0.5
+
+
+@pytest.mark.parametrize(
+    "fields, stops, chosen, on_device",
+    [
+        # Qwen2.5-Coder-Instruct
+        (
+            dict(QWEN25_7B_INSTRUCT, repetition_penalty=1.1, eos_token_id=[151645, 151643]),
+            {151645, 151643},
+            SamplingParams(0.7, top_k=20, top_p=0.8, repetition_penalty=1.1),
+            True,
+        ),
+        # Qwen2.5-Math-Instruct
+        (
+            dict(do_sample=False, max_new_tokens=2048, eos_token_id=[151645, 151643]),
+            {151645, 151643},
+            SamplingParams(top_k=50),
+            True,
+        ),
+        # DeepSeek-R1-Distill-Qwen: top_k is generate's default
+        (
+            dict(
+                do_sample=True,
+                temperature=0.6,
+                top_p=0.95,
+                bos_token_id=151646,
+                eos_token_id=151643,
+            ),
+            {151643},
+            SamplingParams(0.6, top_k=50, top_p=0.95),
+            False,
+        ),
+        # QwQ-32B
+        (
+            dict(
+                do_sample=True, temperature=0.6, top_k=40, top_p=0.95, eos_token_id=[151645, 151643]
+            ),
+            {151645, 151643},
+            SamplingParams(0.6, top_k=40, top_p=0.95),
+            False,
+        ),
+    ],
+    ids=["Coder", "Math", "R1-Distill", "QwQ"],
+)
+def test_the_defaults_of_the_family_say_where_tokens_are_sampled(
+    tmp_path, fields, stops, chosen, on_device
+):
+    place = written(tmp_path, **fields)
+    sampling = default_sampling(place)
+    assert (sampling, sampling.on_device) == (chosen, on_device)
+    assert stop_ids(place) == stops and unsupported_fields(place) == []
 
 
 def test_a_checkpoint_without_the_file_is_greedy(tmp_path):

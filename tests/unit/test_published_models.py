@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models.common.errors import UserError
-from models.common.machines import MACHINES
+from models.common.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.config import (
     BFP8,
     MAX_USERS,
@@ -28,7 +28,8 @@ from models.demos.qwen25_7b.plans.smallest_split import (
     splits_that_fit,
 )
 
-DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
+README = Path(__file__).parents[2] / "README.md"
+DOCUMENT = README.parent / "models/demos/qwen25_7b/docs/models.md"
 R1_SMALL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 R1_LARGE = "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"
 QWQ = "Qwen/QwQ-32B"
@@ -146,6 +147,27 @@ def test_a_split_is_as_long_as_dram_allows(tp):
 
     assert split.users == MAX_USERS and split.tokens >= SHORTEST
     assert total(split.tokens) <= ROOM < total(split.tokens + 1)
+
+
+def longest_context(config: QwenConfig, kind: MachineKind) -> str:
+    """Of 32 users on a whole row of chips, or "no"."""
+    try:
+        split = largest_split(config, BFP8, kind, kind.row)
+    except UserError:
+        return "no"
+    assert split.users == MAX_USERS
+    return f"{split.tokens:,}"
+
+
+def test_the_table_of_the_readme_has_the_longest_contexts():
+    table = README.read_text().split("## Other models of the family")[1].split("\n\n")[2]
+    header, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
+    ]
+    assert header[1:] == list(MACHINES)
+    models = {name.split("/")[1]: config for name, config in published_models().items()}
+    for name, *contexts in rows:
+        assert contexts == [longest_context(models[name], kind) for kind in MACHINES.values()], name
 
 
 def test_the_table_of_the_document_is_the_commands():
