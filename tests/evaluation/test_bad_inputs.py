@@ -14,6 +14,7 @@ from models.demos.qwen25_7b.evaluation.__main__ import main as evaluation
 from models.demos.qwen25_7b.quantize.__main__ import main as quantize
 from models.demos.qwen25_7b.quantize.compare import main as compare
 from models.demos.qwen25_7b.quantize.keys import main as keys
+from models.demos.qwen25_7b.quantize.pareto import main as pareto
 from models.demos.qwen25_7b.reference.measure_small import main as measure_small
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.reference.train_small import main as train_small
@@ -30,6 +31,7 @@ COMMANDS = {
     "quantize": quantize,
     "compare": compare,
     "keys": keys,
+    "pareto": pareto,
     "measure": measure_small,
     "train": train_small,
 }
@@ -126,14 +128,20 @@ quantize --model SMALL --calibration endless --out new | a device
 quantize --model SMALL --calibration binary.txt --out new | not UTF-8
 quantize --model SMALL --calibration notes.txt --out new | --calibration
 quantize --model SMALL --calibration long.txt --tokens 0 --out new | --tokens
-quantize --model SMALL --calibration long.txt --groups gate,o --out new | --groups
-quantize --model SMALL --calibration long.txt --groups '' --out new | --groups
+quantize --model SMALL --calibration long.txt --recipe int3 --out new | int3
+quantize --model SMALL --calibration long.txt --recipe layer99.json --out new | layer 99
 quantize --model SMALL --calibration long.txt --out notes.txt | --out notes.txt
 quantize --model SMALL --calibration long.txt --out folder | --out folder
 quantize --model SMALL --calibration long.txt --out mine | --out mine
 quantize --model SMALL --calibration long.txt --out linked | --out linked
 quantize --model SMALL --calibration long.txt --out '' | --out
 quantize --model no/such/model --calibration long.txt --out new | no/such/model
+pareto --model SMALL --calibration long.txt --out new | --text
+pareto --model SMALL --calibration long.txt --text absent.txt --out new | absent.txt
+pareto --model SMALL --calibration notes.txt --text long.txt --out new | --calibration
+pareto --model SMALL --calibration long.txt --text long.txt --tokens 0 --out new | --tokens
+pareto --model SMALL --calibration long.txt --text long.txt --score-tokens 0 --out new | --score-tokens
+pareto --model SMALL --calibration long.txt --text long.txt --out folder | --out folder
 compare --model SMALL --text absent.txt | absent.txt
 compare --model SMALL --text fifo | a FIFO
 compare --model SMALL --text notes.txt | --text

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.quantize.quantizer import quantize
 from models.demos.qwen25_7b.reference.corpus import draw_chat, make_questions
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -38,5 +39,5 @@ def held_out() -> str:
 def quantized(tmp_path_factory, calibration) -> Path:
     """The directory that the tool wrote."""
     out = tmp_path_factory.mktemp("quantized") / "model"
-    quantize(SMALL_CHECKPOINT, calibration, out, ["gate", "up"], TOKENS)
+    quantize(SMALL_CHECKPOINT, calibration, out, PERFORMANCE, TOKENS)
     return out

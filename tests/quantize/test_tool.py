@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from models.common.errors import UserError
+from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.quantize.__main__ import main
 from models.demos.qwen25_7b.quantize.compare import float_model, round_mlp, scored
 from models.demos.qwen25_7b.quantize.output import Output
@@ -105,7 +106,7 @@ def test_a_killed_run_resumes_and_writes_the_same_bytes(
 
     monkeypatch.setattr(Output, "_save", save_until_killed)
     with pytest.raises(Killed):
-        quantize(SMALL_CHECKPOINT, calibration, out, ["gate", "up"], TOKENS)
+        quantize(SMALL_CHECKPOINT, calibration, out, PERFORMANCE, TOKENS)
     monkeypatch.undo()
     with pytest.raises(UserError):
         Checkpoint.open(out)  # a loader refuses the unfinished model
@@ -114,7 +115,7 @@ def test_a_killed_run_resumes_and_writes_the_same_bytes(
         SMALL_CHECKPOINT,
         calibration,
         out,
-        ["gate", "up"],
+        PERFORMANCE,
         TOKENS,
         lambda done, total: layers.append(done),
     )
@@ -125,15 +126,25 @@ def test_a_killed_run_resumes_and_writes_the_same_bytes(
     assert not other and not missing and len(same) >= 9
 
 
-@pytest.mark.parametrize("groups", (["up"], ["down", "gate"]), ids=", ".join)
-def test_other_groups_in_4_bits(calibration, tmp_path, groups):
-    out = tmp_path / "model"
-    quantize(SMALL_CHECKPOINT, calibration, out, groups, 512)
-    checkpoint = Checkpoint.open(out)
-    for name in ("gate", "up", "down"):
-        held = checkpoint.tensor(f"model.layers.2.mlp.{name}_proj.weight").t().float().contiguous()
-        assert rounded(held, "bfloat8_b").equal(held)
-        assert rounded(held, "bfloat4_b").equal(held) == (name in groups), name
+def test_each_layer_has_its_own_formats(calibration, tmp_path):
+    """Layer 2 has gate and up in 8 bits and down in 4. The other layers are the other way round."""
+    four, eight = PERFORMANCE.mlp_in, PERFORMANCE.mlp_out
+    other = replace(PERFORMANCE, mlp_in=eight, mlp_out=four)
+    quantize(
+        SMALL_CHECKPOINT,
+        calibration,
+        tmp_path / "model",
+        replace(PERFORMANCE, different=((2, other),)),
+        512,
+    )
+    checkpoint = Checkpoint.open(tmp_path / "model")
+    for layer in (1, 2):
+        for name in ("gate", "up", "down"):
+            weight = checkpoint.tensor(f"model.layers.{layer}.mlp.{name}_proj.weight")
+            held = weight.t().float().contiguous()
+            assert rounded(held, "bfloat8_b").equal(held)
+            in_four_bits = (name == "down") == (layer == 2)
+            assert rounded(held, "bfloat4_b").equal(held) == in_four_bits, (layer, name)
 
 
 def refused(capsys, *arguments) -> str:
@@ -169,7 +180,6 @@ def test_too_few_tokens_requested(capsys, calibration, tmp_path):
     common = "--model", SMALL_CHECKPOINT, "--calibration", calibration, "--out", tmp_path / "out"
     assert "256 inputs" in refused(capsys, *common, "--tokens", 100)
     assert "--tokens must be" in refused(capsys, *common, "--tokens", 0)
-    assert "--groups must be" in refused(capsys, *common, "--groups", "gate,o")
 
 
 def test_an_existing_output_is_refused(capsys, quantized, calibration, tmp_path):
@@ -186,9 +196,9 @@ def test_an_unfinished_run_with_other_settings_is_refused(
     common = "--model", SMALL_CHECKPOINT, "--calibration", calibration, "--out", tmp_path / "out"
     (tmp_path / "out" / "unfinished").mkdir(parents=True)
     settings = tmp_path / "out" / "unfinished" / "settings.json"
-    settings.write_text(json.dumps({"groups": ["gate"]}))
+    settings.write_text(json.dumps({"formats": ["gate"]}))
     error = refused(capsys, *common)
-    assert "another" in error and "groups" in error
+    assert "another" in error and "formats" in error
     settings.write_text("{")
     assert "cannot be used" in refused(capsys, *common)
     shutil.rmtree(tmp_path / "out")

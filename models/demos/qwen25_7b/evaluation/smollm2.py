@@ -250,6 +250,7 @@ def check_equal(
 
 def cached_smollm2_4bit() -> Path:
     """The rounded checkpoint's directory in the user's cache. It is made on the first call; a stopped run resumes."""
+    from models.demos.qwen25_7b.config import PERFORMANCE
     from models.demos.qwen25_7b.quantize.quantizer import quantize
 
     model = cached_smollm2()
@@ -261,7 +262,7 @@ def cached_smollm2_4bit() -> Path:
             written = calibration_text(model)
             write_whole(text, lambda part: part.write_text(written, encoding="utf-8"))
         with Progress("layers", "layers") as progress:
-            quantize(f"{model}", text, out, ("gate", "up"), TOKENS, progress)
+            quantize(f"{model}", text, out, PERFORMANCE, TOKENS, progress)
     return out
 
 

@@ -1,16 +1,14 @@
-"""Round a checkpoint's gate and up to 4 bits (bfloat4_b), with little change of its answers.
+"""Round a checkpoint's MLP to a recipe's 4 bits (bfloat4_b), with little change of its answers.
 
     python -m models.demos.qwen25_7b.quantize --model DIR --calibration FILE --out DIR
 
-The result is a checkpoint for any loader. Run it with a recipe that has mlp_in in bfloat4_b. That format holds the new gate and
-up exactly, and bfloat8_b holds the new down exactly. The same command resumes a run that was stopped.
+The result is a checkpoint for any loader. Run it with the same recipe, whose formats hold the new gate, up and down exactly.
+The same command resumes a run that was stopped.
 """
 
 import argparse
 
 from models.common.command import quiet_libraries, run, status_of
-
-GROUPS = ("gate", "up", "down")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,26 +26,25 @@ def _quantize(argv: list[str] | None) -> None:
         description=__doc__.splitlines()[0],
         examples=(
             "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --out DIR-4bit",
-            "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --groups gate,up,down --out DIR-all",
+            "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --recipe mine.json --out DIR-mine",
         ),
     )
     _add_options(parser)
     args = parser.parse_args(argv)
     if args.tokens < 1:
         raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
-    groups = sorted(set(args.groups.split(",")))
-    if not set(groups) <= set(GROUPS):
-        raise UserError(f"--groups must be some of {','.join(GROUPS)}, got {args.groups!r}")
     with Progress("loading torch and transformers"):
         from models.demos.qwen25_7b.quantize.quantizer import quantize
 
     with Progress("layers", "layers") as progress:
-        quantize(args.model, args.calibration, args.out, groups, args.tokens, progress)
-    say(f"{args.out}: {', '.join(groups)} in bfloat4_b, the rest of the MLP in bfloat8_b")
+        quantize(args.model, args.calibration, args.out, args.recipe, args.tokens, progress)
+    say(f"{args.out}: the MLP in the formats of {args.recipe}")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     from models.common.options import path
+    from models.demos.qwen25_7b.config.recipe import PERFORMANCE
+    from models.demos.qwen25_7b.config.recipe_file import add_recipe
 
     option = parser.add_argument
     option("--model", required=True, help="directory or hub id of the checkpoint")
@@ -60,11 +57,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--out", type=path("--out"), required=True, help="directory to write the new checkpoint to"
     )
-    option(
-        "--groups",
-        default="gate,up",
-        help="projections to round to 4 bits: some of gate,up,down (default: %(default)s)",
-    )
+    add_recipe(parser, default=PERFORMANCE.name)
     option(
         "--tokens",
         type=int,

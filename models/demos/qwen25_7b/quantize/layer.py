@@ -1,4 +1,4 @@
-"""One decoder layer, rounded: gate and up to 4 bits with compensated errors, down refitted in 8 bits.
+"""One decoder layer, rounded: 4-bit weights with compensated errors, and down refitted.
 
 Two residual streams go through the layers: the model's own, and that of the model with rounded weights. Gate and up are
 rounded for the inputs of the second stream. Down is fitted so that the second stream returns to the first.
@@ -19,6 +19,7 @@ from models.demos.qwen25_7b.quantize.rounding import (
     rounded,
 )
 
+FOUR_BITS = "bfloat4_b"
 TRUST = 1.0  # how far the calibration text may move down, see `refitted`
 AT_ONCE = 4  # sequences in attention: bounds the memory of its scores and heads
 
@@ -28,6 +29,13 @@ class Streams(NamedTuple):
 
     exact: torch.Tensor  # the model's own
     rounded: torch.Tensor  # with rounded weights in the layers before
+
+
+class Formats(NamedTuple):
+    """A layer's formats, by ttnn's names."""
+
+    mlp_in: str  # gate and up
+    mlp_out: str  # down
 
 
 class Mlp(NamedTuple):
@@ -52,22 +60,19 @@ Rotation = tuple[torch.Tensor, torch.Tensor]  # Hugging Face's cos and sin
 
 @torch.no_grad()
 def rounded_layer(
-    layer: Qwen2DecoderLayer, streams: Streams, rotation: Rotation, groups: frozenset[str]
+    layer: Qwen2DecoderLayer, streams: Streams, rotation: Rotation, formats: Formats
 ) -> tuple[Mlp, Streams]:
-    """The layer's projections in block floats, and the streams after it.
-
-    groups: of gate, up and down, those in bfloat4_b. The others get bfloat8_b.
-    """
+    """The layer's projections in values of their formats, and the streams after it."""
     exact, x = (_after_attention(layer, stream, rotation) for stream in streams)  # [tokens, hidden]
     # Errors count relative to the stream: a text's first token is a thousand times larger than the others.
     counts = exact.pow(2).mean(1, keepdim=True).rsqrt()
     mlp = arranged(Mlp.of(layer))
     inputs_exact, inputs = (layer.post_attention_layernorm(stream) for stream in (exact, x))
     exact = exact + hidden(inputs_exact, mlp) @ mlp.down
-    mlp = rounded_inputs(mlp, inputs, groups)
+    mlp = rounded_inputs(mlp, inputs, formats.mlp_in)
     given = hidden(inputs, mlp)
     missing = (exact - x - given @ mlp.down).mul_(counts)
-    down = rounded_down(mlp.down, given * counts, missing, groups)
+    down = rounded_down(mlp.down, given * counts, missing, formats.mlp_out)
     x = x + given @ down
     return mlp._replace(down=down), Streams(
         *(stream.view(streams.exact.shape) for stream in (exact, x))
@@ -92,33 +97,25 @@ def hidden(inputs: torch.Tensor, mlp: Mlp) -> torch.Tensor:
     return silu(inputs @ mlp.gate).mul_(inputs @ mlp.up)
 
 
-def rounded_inputs(mlp: Mlp, inputs: torch.Tensor, groups: frozenset[str]) -> Mlp:
-    """The MLP with gate and up rounded for inputs [tokens, hidden], those of `groups` to bfloat4_b."""
-    weights = {"gate": mlp.gate, "up": mlp.up}
-    if not groups & weights.keys():
-        return mlp._replace(
-            **{name: rounded(weight, "bfloat8_b") for name, weight in weights.items()}
-        )
-    joined = torch.cat([weight for name, weight in weights.items() if name in groups], dim=1)
-    codes = iter(
-        compensated(joined, hessian(inputs), nearest_codes).split(mlp.gate.shape[1], dim=1)
-    )
-    return mlp._replace(
-        **{
-            name: next(codes) if name in groups else rounded(w, "bfloat8_b")
-            for name, w in weights.items()
-        }
-    )
+def rounded_inputs(mlp: Mlp, inputs: torch.Tensor, format: str) -> Mlp:
+    """The MLP with gate and up in values of `format`, for inputs [tokens, hidden]."""
+    joined = torch.cat((mlp.gate, mlp.up), dim=1)
+    if format == FOUR_BITS:
+        joined = compensated(joined, hessian(inputs), nearest_codes)
+    else:
+        joined = rounded(joined, format)
+    gate, up = joined.split(mlp.gate.shape[1], dim=1)
+    return mlp._replace(gate=gate, up=up)
 
 
 def rounded_down(
-    down: torch.Tensor, given: torch.Tensor, missing: torch.Tensor, groups: frozenset[str]
+    down: torch.Tensor, given: torch.Tensor, missing: torch.Tensor, format: str
 ) -> torch.Tensor:
     """down [mlp, hidden], fitted to `missing` [tokens, hidden] for its inputs `given` [tokens, mlp], and rounded."""
     fitted = refitted(down, given, missing, TRUST)
-    if "down" not in groups:
-        return rounded(fitted, "bfloat8_b")
-    return compensated(fitted, hessian(given), nearest_codes)
+    if format == FOUR_BITS:
+        return compensated(fitted, hessian(given), nearest_codes)
+    return rounded(fitted, format)
 
 
 def _after_attention(

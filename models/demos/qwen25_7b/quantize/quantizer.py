@@ -3,7 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable
 
 import torch
 from golden_mesh.rounding import BLOCK
@@ -12,8 +12,8 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Rot
 from models.common.errors import UserError
 from models.common.terminal import Progress, say
 from models.common.user_file import MIB, read_text
-from models.demos.qwen25_7b.config import QwenConfig
-from models.demos.qwen25_7b.quantize.layer import Mlp, Streams, rounded_layer
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.quantize.layer import Formats, Mlp, Streams, rounded_layer
 from models.demos.qwen25_7b.quantize.output import Output
 from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.reference.hf import hf_config
@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, tensor_shapes
 
 OnProgress = Callable[[int, int], None]  # layers done, layers in all
-METHOD = 1  # raise it with every change of the results: a run of another method is not resumed
+METHOD = 2  # raise it with every change of the results: a run of another method is not resumed
 SEQUENCE = 512  # tokens of a sequence
 TEXT_LIMIT = 4 * MIB  # of a text; a run uses some tens of kilobytes
 
@@ -31,25 +31,25 @@ def quantize(
     model: str,
     calibration: Path,
     out: Path,
-    groups: Sequence[str],
+    recipe: Recipe,
     tokens: int,
     progress: OnProgress = lambda *_: None,
 ) -> None:
-    """Write the checkpoint `model`, with its MLP in block floats, to `out`.
+    """Write the checkpoint `model`, with its MLP in the formats of `recipe`, to `out`.
 
-    calibration: a text file. groups: those of gate, up and down that get bfloat4_b. The others get
-    bfloat8_b.
-    UserError: bad input, before anything is computed.
+    calibration: a text file. UserError: bad input, before anything is computed.
     """
     text = read_text(calibration, TEXT_LIMIT, "--calibration")
     checkpoint = Checkpoint.open(model)
     config = checkpoint.config
     check_blocks(config)
+    recipe.check_layers(config.num_hidden_layers)
+    formats = [formats_of(recipe.of_layer(i)) for i in range(config.num_hidden_layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
     settings = {
         "model": _identity(checkpoint),
         "calibration text": hashlib.sha256(ids.numpy().tobytes()).hexdigest(),
-        "groups": sorted(groups),
+        "formats": [list(of_layer) for of_layer in formats],
         "method": METHOD,
     }
     output = Output(out, settings, files=config.num_hidden_layers + 1)
@@ -67,10 +67,8 @@ def quantize(
     progress(done, config.num_hidden_layers)
     for i in range(done, config.num_hidden_layers):
         tensors = _layer_tensors(checkpoint, i)
-        mlp, streams = rounded_layer(
-            _layer(config, i, tensors), streams, rotation, frozenset(groups)
-        )
-        tensors |= _named(mlp, groups)
+        mlp, streams = rounded_layer(_layer(config, i, tensors), streams, rotation, formats[i])
+        tensors |= _named(mlp, formats[i])
         output.keep_layer(
             i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams
         )
@@ -104,6 +102,11 @@ def sequences(text: str, name: str, checkpoint: Checkpoint, most: int) -> torch.
     return torch.tensor(ids[: count * length]).view(count, length)
 
 
+def formats_of(recipe: Recipe) -> Formats:
+    """recipe: of a layer."""
+    return Formats(recipe.mlp_in.format, recipe.mlp_out.format)
+
+
 def check_blocks(config: QwenConfig) -> None:
     for name in ("hidden_size", "intermediate_size"):
         if getattr(config, name) % BLOCK:
@@ -134,11 +137,11 @@ def _layer(config: QwenConfig, i: int, tensors: dict[str, torch.Tensor]) -> Qwen
     return layer.eval()
 
 
-def _named(mlp: Mlp, groups: Sequence[str]) -> dict[str, torch.Tensor]:
+def _named(mlp: Mlp, formats: Formats) -> dict[str, torch.Tensor]:
     """Hugging Face's names and layout, [out, in], in bfloat16, which holds every block float."""
     named = {}
     for name, weight in mlp._asdict().items():
-        format = "bfloat4_b" if name in groups else "bfloat8_b"
+        format = formats.mlp_out if name == "down" else formats.mlp_in
         assert rounded(weight, format).equal(weight), f"{name}: a value is not one of {format}"
         named[f"mlp.{name}_proj.weight"] = weight.t().bfloat16()
     return named

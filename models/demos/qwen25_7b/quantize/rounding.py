@@ -17,6 +17,8 @@ DAMPING = 0.3  # of the mean of the Hessian's diagonal: distrust of the calibrat
 
 def rounded(weight: torch.Tensor, format: str) -> torch.Tensor:
     """The weight as ttnn packs it, in float32."""
+    if format == "bfloat16":
+        return weight.bfloat16().float()
     return to_block_float(weight, BITS[format]).float()
 
 
