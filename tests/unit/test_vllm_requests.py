@@ -1,4 +1,4 @@
-"""The server refuses a request that would end the engine, and passes every other request on."""
+"""The server refuses a request that would end the engine or be read over, and passes every other request on."""
 
 import asyncio
 import importlib.util
@@ -15,11 +15,27 @@ requests = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(requests)
 
 VOCAB_SIZE = 1056
-MODEL_CONFIG = SimpleNamespace(get_vocab_size=lambda: VOCAB_SIZE)
-STATE = SimpleNamespace(vllm_config=SimpleNamespace(model_config=MODEL_CONFIG))
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
-def post(*parts: bytes) -> tuple[bytes | None, dict | None]:
+class Words:
+    """A tokenizer with a token for each word."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        assert not add_special_tokens
+        return list(range(len(text.split())))
+
+
+def state(defaults: dict):
+    """Return the state of vLLM's application. defaults: of the model's generation_config.json."""
+    model = SimpleNamespace(
+        get_vocab_size=lambda: VOCAB_SIZE, get_diff_sampling_param=lambda: defaults
+    )
+    engine = SimpleNamespace(get_tokenizer=Words)
+    return SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), engine_client=engine)
+
+
+def post(*parts: bytes, path: str = CHAT, **defaults) -> tuple[bytes | None, dict | None]:
     """Send a body in parts. Return the body that vLLM gets and the answer; None for what is not sent."""
     sent, got = [], []
     received = [
@@ -39,7 +55,8 @@ def post(*parts: bytes) -> tuple[bytes | None, dict | None]:
             message = await receive()
             got.append(message["body"])
 
-    scope = dict(type="http", method="POST", app=SimpleNamespace(state=STATE))
+    app = SimpleNamespace(state=state(defaults))
+    scope = dict(type="http", method="POST", path=path, app=app)
     asyncio.run(requests.RequestCheck(vllm)(scope, receive, send))
     if not sent:
         return b"".join(got), None
@@ -68,8 +85,50 @@ def test_what_would_end_the_engine_is_refused_alone(params, named):
 
 
 @pytest.mark.parametrize(
+    "params, words",
+    [
+        (dict(best_of=3, n=2), "vLLM ignores best_of"),
+        (dict(guided_choice=["yes", "no"]), "vLLM ignores guided_choice: use structured_outputs"),
+        (dict(guided_json={}), "vLLM ignores guided_json"),
+        (dict(thinking_token_budget=0), "the plugin ignores thinking_token_budget"),
+        (dict(sampling_params=dict(logprob_token_ids=[5])), "the plugin ignores logprob_token_ids"),
+        (dict(bad_words=["no", " two words"]), "bad_words of several tokens need a penalty"),
+        (dict(bad_words=["two words"], presence_penalty=0), "bad_words of several tokens"),
+        (dict(sampling_params=dict(bad_words=["two words"])), "bad_words of several tokens"),
+    ],
+)
+def test_what_would_be_read_over_is_refused(params, words):
+    _, error = post(json.dumps(dict(prompt="a") | params).encode())
+    assert error["message"].startswith(words) and error["code"] == 400
+
+
+def test_completions_of_vllm_have_no_bad_words():
+    body = json.dumps(dict(prompt="a", bad_words=["no"])).encode()
+    _, error = post(body, path=COMPLETIONS)
+    assert error["message"].startswith("/v1/completions of vLLM ignores bad_words: use /v1/chat")
+    assert post(body, path=CHAT) == (body, None)
+
+
+@pytest.mark.parametrize(
+    "asked, defaults, refused",
+    [
+        ({}, dict(repetition_penalty=1.05), False),  # Qwen2.5-7B-Instruct's own
+        (dict(repetition_penalty=1), dict(repetition_penalty=1.05), True),
+        (dict(presence_penalty=1e-6), {}, False),
+        (dict(frequency_penalty=None), {}, True),
+    ],
+)
+def test_bad_words_of_several_tokens_work_beside_a_penalty(asked, defaults, refused):
+    body = json.dumps(dict(bad_words=["two words"], **asked)).encode()
+    assert (post(body, **defaults)[1] is not None) == refused
+
+
+@pytest.mark.parametrize(
     "params",
     [
+        dict(best_of=2, n=2, guided_json=None, thinking_token_budget=-1),
+        dict(bad_words=[]),
+        dict(bad_words=7, best_of="x"),
         dict(seed=(1 << 31) - 3, n=3),
         dict(seed=-(1 << 31), n=None),
         dict(seed=None, repetition_penalty=None, stop_token_ids=None),

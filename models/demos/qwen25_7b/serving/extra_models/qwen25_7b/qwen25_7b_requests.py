@@ -1,11 +1,12 @@
-"""Refuse HTTP requests that would end the engine: vllm serve ... --middleware qwen25_7b_requests.RequestCheck.
+"""Refuse HTTP requests that cannot be served: vllm serve ... --middleware qwen25_7b_requests.RequestCheck.
 
 vLLM and the plugin write some numbers of a request to tensors without a check of their range. The exception ends
-the engine for all requests. RequestCheck answers such a request alone, with status 400.
+the engine for all requests. They ignore other parameters, and the answer is then not what was asked for. RequestCheck
+answers such a request alone, with status 400.
 """
 
 import json
-from typing import Any, Awaitable, Callable, Iterator, Optional
+from typing import Any, Awaitable, Callable, Iterator, NamedTuple, Optional
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -13,6 +14,17 @@ Send = Callable[[Message], Awaitable[None]]
 SEEDS = 1 << 31  # the plugin's tensor of seeds is int32
 LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 INTEGERS = 1 << 63  # what vLLM can send to the engine
+COMPLETIONS = "/v1/completions"
+OLD_NAMES = "guided_json", "guided_regex", "guided_choice", "guided_grammar"  # before vLLM 0.12
+NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+
+
+class Served(NamedTuple):
+    """What the checks ask of the server."""
+
+    vocab_size: int
+    encode: Callable[[str], list[int]]  # text to token ids
+    defaults: Callable[[], dict[str, float]]  # the model's own sampling parameters; reads a file
 
 
 class RequestCheck:
@@ -28,7 +40,7 @@ class RequestCheck:
         while messages[-1].get("more_body"):
             messages.append(await receive())
         body = b"".join(message.get("body", b"") for message in messages)
-        problem = first_problem(body, _vocab_size(scope))
+        problem = first_problem(body, scope["path"], _served(scope["app"].state))
         if problem:
             return await _refuse(send, problem)
         left = iter(messages)
@@ -39,7 +51,7 @@ class RequestCheck:
         await self._app(scope, replay, send)
 
 
-def first_problem(body: bytes, vocab_size: int) -> Optional[str]:
+def first_problem(body: bytes, path: str, served: Served) -> Optional[str]:
     """Return why a request's JSON must be refused, or None. vLLM refuses a body that is no JSON object."""
     try:
         request = json.loads(body)
@@ -49,10 +61,18 @@ def first_problem(body: bytes, vocab_size: int) -> Optional[str]:
         return None
     nested = request.get("sampling_params")  # of /inference/v1/generate
     parts = (request, nested) if isinstance(nested, dict) else (request,)
-    return next((problem for part in parts for problem in _problems(part, vocab_size)), None)
+    problems = (problem for part in parts for problem in _problems(part, path, served))
+    return next(problems, None)
 
 
-def _problems(params: dict, vocab_size: int) -> Iterator[str]:
+def _problems(params: dict, path: str, served: Served) -> Iterator[str]:
+    yield from _fatal(params, served.vocab_size)
+    yield from _ignored(params, path)
+    yield from _long_bad_words(params, served)
+
+
+def _fatal(params: dict, vocab_size: int) -> Iterator[str]:
+    """Numbers that would end the engine."""
     for name, value in params.items():
         if isinstance(value, int) and not -INTEGERS <= value < INTEGERS:
             yield f"{name} must be an integer of 64 bits, got {value}"
@@ -70,6 +90,44 @@ def _problems(params: dict, vocab_size: int) -> Iterator[str]:
             yield f"stop_token_ids must be 0 to {vocab_size - 1}, got {stop_id}"
 
 
+def _ignored(params: dict, path: str) -> Iterator[str]:
+    """Parameters that vLLM 0.25.1 or the plugin reads over."""
+    for name in OLD_NAMES:
+        if params.get(name) is not None:
+            yield f"vLLM ignores {name}: use structured_outputs, got {params[name]!r}"
+    sequences = _integer(params.get("n")) or 1
+    best_of = _integer(params.get("best_of"))
+    if best_of is not None and best_of > sequences:
+        yield f"vLLM ignores best_of: leave it out or use n, got {best_of}"
+    if path == COMPLETIONS and params.get("bad_words"):
+        yield f"{COMPLETIONS} of vLLM ignores bad_words: use /v1/chat/completions, got {params['bad_words']!r}"
+    budget = params.get("thinking_token_budget")
+    if budget is not None and _integer(budget) != -1:  # -1: no budget
+        yield f"the plugin ignores thinking_token_budget: leave it out, got {budget!r}"
+    if params.get("logprob_token_ids"):
+        yield f"the plugin ignores logprob_token_ids: use logprobs, got {params['logprob_token_ids']!r}"
+
+
+def _long_bad_words(params: dict, served: Served) -> Iterator[str]:
+    """The plugin gives vLLM's sampler a sequence's earlier tokens only beside a penalty."""
+    words = params.get("bad_words")
+    if not isinstance(words, list) or not words or _penalized(params, served.defaults()):
+        return
+    for word in words:
+        count = len(served.encode(word.lstrip())) if isinstance(word, str) else 0
+        if count > 1:
+            yield (
+                f"bad_words of several tokens need a penalty, else the plugin ignores them: add presence_penalty 1e-6, "
+                f"got {word!r} of {count} tokens"
+            )
+
+
+def _penalized(params: dict, defaults: dict[str, float]) -> bool:
+    values = ((name, params.get(name)) for name in NEUTRAL)
+    given = {name: _number(value) for name, value in values if value is not None}
+    return any((NEUTRAL | defaults | given)[name] != NEUTRAL[name] for name in NEUTRAL)
+
+
 def _number(value: Any) -> Optional[float]:
     """Return a number as vLLM reads it, which also takes "7"; None: vLLM refuses the value."""
     try:
@@ -85,8 +143,14 @@ def _integer(value: Any) -> Optional[int]:
         return None
 
 
-def _vocab_size(scope: Message) -> int:
-    return scope["app"].state.vllm_config.model_config.get_vocab_size()
+def _served(state: Any) -> Served:
+    """state: of vLLM's FastAPI application."""
+    model = state.vllm_config.model_config
+
+    def encode(text: str) -> list[int]:
+        return state.engine_client.get_tokenizer().encode(text, add_special_tokens=False)
+
+    return Served(model.get_vocab_size(), encode, model.get_diff_sampling_param)
 
 
 async def _refuse(send: Send, problem: str) -> None:
