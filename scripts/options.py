@@ -4,7 +4,6 @@ Prints a table: which options of vLLM work, and which are refused, by what and w
 fault; with faults the exit status is 1. The server is one with tool calls and no other requests:
 
     make serve ARGS="--enable-auto-tool-choice --tool-call-parser hermes"
-    make serve ARGS="--reasoning-parser deepseek_r1"        # options.py --table reasoning
 
 Run it where the server was started: the server may name its model by a relative path.
 """
@@ -16,7 +15,7 @@ import time
 
 from options_client import Client, Fault, Row
 
-TABLES = "sampling", "structured", "tools", "endpoints", "reasoning"
+TABLES = "sampling", "structured", "tools", "endpoints"
 
 
 def run(client: Client, rows: list[Row], only: str) -> int:
@@ -37,11 +36,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     option = parser.add_argument
     option("--url", default="http://127.0.0.1:8000", help="(default: %(default)s)")
-    option("--table", action="append", choices=TABLES, help="(default: all but reasoning)")
+    option("--table", action="append", choices=TABLES, help="(default: all)")
     option("--only", default="", metavar="WORDS", help="only rows that contain these words")
     args = parser.parse_args()
     client, begin, faults = Client(args.url), time.perf_counter(), 0
-    for table in args.table or TABLES[:-1]:
+    for table in args.table or TABLES:
         print(f"\n| {table} | result |\n| --- | --- |")
         faults += run(client, importlib.import_module(f"options_{table}").ROWS, args.only)
     print(f"\n{faults} faults, {time.perf_counter() - begin:.0f} s")

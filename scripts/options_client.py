@@ -145,4 +145,4 @@ def refused(
         response.status_code in (400, 404), f"status {response.status_code}: {response.text[:300]}"
     )
     expect(words in response.text.replace('\\"', '"'), f"other words: {response.text[:300]}")
-    return f"refused by {limit}: `{words}`"
+    return f'refused by {limit}: "{words}"'

@@ -104,6 +104,11 @@ def other_protocols(client: Client) -> str:
     return "work"
 
 
+def priority(client: Client) -> str:
+    client.expect_greedy(SHORT, tokens(client.complete(SHORT, priority=3)))
+    return "ignored by vLLM without `--scheduling-policy priority`"
+
+
 def state(client: Client) -> str:
     for path in ("/health", "/ping", "/version", "/v1/models", "/metrics", "/load"):
         status = client.http.get(path).status_code
@@ -122,6 +127,7 @@ ROWS = [
     Row("/inference/v1/generate", generate),
     Row("/v1/responses, /v1/messages", other_protocols),
     Row("/v1/models, /health, /ping, /version, /metrics, /load", state),
+    Row("`priority`", priority),
     Row(
         "`chat_template`",
         partial(

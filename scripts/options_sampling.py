@@ -280,7 +280,7 @@ ROWS = [
         "`bad_words` of several tokens",
         partial(
             refused,
-            limit="us",
+            limit="RequestCheck",
             words="bad_words of several tokens need a penalty, else the plugin ignores them: add presence_penalty 1e-6",
             path=CHAT,
             bad_words=["red fox"],
@@ -293,7 +293,10 @@ ROWS = [
     Row(
         "`bad_words` of /v1/completions",
         partial(
-            refused, limit="us", words="/v1/completions of vLLM ignores bad_words", bad_words=["a"]
+            refused,
+            limit="RequestCheck",
+            words="/v1/completions of vLLM ignores bad_words",
+            bad_words=["a"],
         ),
     ),
     Row("`min_tokens`", min_tokens),
@@ -311,7 +314,9 @@ ROWS = [
             temperature=0,
         ),
     ),
-    Row("`best_of`", partial(refused, limit="us", words="vLLM ignores best_of", best_of=4)),
+    Row(
+        "`best_of`", partial(refused, limit="RequestCheck", words="vLLM ignores best_of", best_of=4)
+    ),
     Row("`use_beam_search`", beam_search),
     Row("`logprobs`, `top_logprobs`", log_probs),
     Row(
@@ -349,7 +354,7 @@ ROWS = [
         "`thinking_token_budget`",
         partial(
             refused,
-            limit="us",
+            limit="RequestCheck",
             words="the plugin ignores thinking_token_budget",
             path=CHAT,
             thinking_token_budget=8,

@@ -87,6 +87,30 @@ def most_likely_choice(client: Client) -> str:
     return "works: the likelier one at the first token"
 
 
+def free_strings(client: Client) -> str:
+    """The grammar takes the second stop token for text of a string, and vLLM ends the answer there."""
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 12}},
+        "required": ["name"],
+    }
+    others = [token for token in client.stop_ids if token != client.tokenizer.eos_token_id]
+    bias = {str(token): -100 for token in others}
+    for seed in range(3):
+        body = dict(
+            temperature=1,
+            seed=seed,
+            max_tokens=80,
+            structured_outputs={"json": schema},
+            logit_bias=bias,
+        )
+        (choice,) = client.complete(QUESTION, **body)
+        expect_shape(is_object, choice["text"])
+    return (
+        "works with a `logit_bias` of -100 for `<|endoftext|>`, which vLLM's grammar takes for text"
+    )
+
+
 def several(client: Client) -> str:
     """Structured requests with n, log-probabilities and penalties."""
     choices = client.complete(
@@ -129,6 +153,19 @@ def beside_others(client: Client) -> str:
     with ThreadPoolExecutor(24) as pool:
         list(pool.map(send, range(24)))
     return "works: others of the batch have Hugging Face's greedy text"
+
+
+def seeded_beside(client: Client) -> str:
+    """The plugin samples the steps of a batch with structured output on the host, with vLLM's noise."""
+    body = dict(temperature=HOT, seed=5, max_tokens=24)
+    alone = tokens(client.complete(LONG, **body))
+    with ThreadPoolExecutor(1) as pool:
+        long = dict(structured_outputs={"regex": "[a-z]{60}"}, max_tokens=80)
+        other = pool.submit(client.complete, QUESTION, **long)
+        beside = tokens(client.complete(LONG, **body))
+        other.result()
+    expect(beside != alone, "the text is the same: mend this row")
+    return "another text than alone: the plugin samples the whole batch with vLLM's noise"
 
 
 ROWS = [
@@ -175,8 +212,10 @@ ROWS = [
             response_format=SHAPE,
         ),
     ),
+    Row("strings of any text", free_strings),
     Row("with `n`, `logprobs`, penalties", several),
     Row("beside other requests", beside_others),
+    Row("a seeded request beside one", seeded_beside),
     Row(
         "a regex that is none",
         partial(refused, limit="vLLM", words="regex", structured_outputs={"regex": "("}),
@@ -194,7 +233,7 @@ ROWS = [
         "`guided_choice` and the other names of old vLLMs",
         partial(
             refused,
-            limit="us",
+            limit="RequestCheck",
             words="vLLM ignores guided_choice: use structured_outputs",
             guided_choice=["a"],
         ),

@@ -100,6 +100,27 @@ def test_the_chips_sample_again_after_steps_that_vllm_sampled(served, prompts, t
     assert switching.resumed_on_device
 
 
+def test_structured_output_beside_other_requests(served, prompts, expected, tokenizer):
+    """vLLM masks and samples each step that has a structured request; the chips take over when it ends."""
+    allowed = [5, 77, 300]
+    some = requests(prompts[:8], tokenizer)
+    structured = some[3]
+    structured.host_until, structured.new_tokens = NEW_TOKENS, 5
+
+    def host_sampler(request, logits) -> int:
+        return (
+            allowed[int(logits[allowed].argmax())]
+            if request is structured
+            else int(logits.argmax())
+        )
+
+    busy = engine(served, ahead=2, host_sampler=host_sampler)
+    answers = busy.serve(some)
+    assert [answers[i] for i in range(8) if i != 3] == [expected[i] for i in range(8) if i != 3]
+    assert set(answers[3]) <= {*allowed} and len(answers[3]) == 5
+    assert busy.overlapped
+
+
 def test_nothing_is_compiled_after_the_warm_up(served, prompts, tokenizer, monkeypatch):
     """A new program's buffers would overlap the temporaries of a trace."""
     model, _, _ = served

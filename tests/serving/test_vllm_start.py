@@ -58,6 +58,7 @@ def options(**changes) -> SimpleNamespace:
     fields = dict(
         quantization=None, dtype=torch.bfloat16, revision=None, code_revision=None,
         cache_dtype="auto", load_format="auto", tt={},
+        runner_type="generate", logprobs_mode="raw_logprobs", enable_prompt_embeds=False,
     )  # fmt: skip
     fields |= changes
     return SimpleNamespace(
@@ -72,6 +73,9 @@ def options(**changes) -> SimpleNamespace:
     "changes, message",
     [
         (dict(quantization="fp8"), "--quantization fp8"),
+        (dict(runner_type="pooling"), "--runner pooling"),
+        (dict(logprobs_mode="processed_logprobs"), "--logprobs-mode processed_logprobs"),
+        (dict(enable_prompt_embeds=True), "--enable-prompt-embeds True"),
         (dict(dtype=torch.float16), "--dtype float16"),
         (dict(cache_dtype="fp8"), "--kv-cache-dtype fp8"),
         (dict(load_format="dummy"), "--load-format dummy"),
