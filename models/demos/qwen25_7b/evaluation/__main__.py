@@ -13,6 +13,7 @@ def _run_command(argv: list[str] | None) -> None:
     from models.common.terminal import Progress
 
     with Progress("loading torch and transformers"):
+        from models.demos.qwen25_7b.evaluation.attention_by_position import AttentionCommand
         from models.demos.qwen25_7b.evaluation.parity import ParityCommand
         from models.demos.qwen25_7b.evaluation.recipes import AblateCommand, EvalCommand
         from models.demos.qwen25_7b.evaluation.reference import ReferenceCommand
@@ -22,6 +23,7 @@ def _run_command(argv: list[str] | None) -> None:
     commands = {
         "eval": EvalCommand,
         "ablate": AblateCommand,
+        "attention-by-position": AttentionCommand,
         "reference": ReferenceCommand,
         "tasks": TasksCommand,
         "parity": ParityCommand,
