@@ -68,6 +68,11 @@ class TestAddresses:
             ones(times=0)
         )
 
+    def test_a_view_may_cut_off_rows_of_every_tile(self):
+        memory, value = GoldenMemory(), torch.arange(2 * 64 * 8.0).view(2, 64, 8)
+        memory.write(slot(0, shape=(2, 64, 8)), [value, value])
+        assert memory.read(slot(0, shape=(4, 7, 8)))[0].equal(value.view(4, 32, 8)[:, :7])
+
     def test_a_view_must_keep_its_elements_or_cut_off_rows(self):
         memory, value = GoldenMemory(), torch.arange(64.0).view(2, 4, 8)
         memory.write(slot(0, shape=(2, 4, 8)), [value, value])

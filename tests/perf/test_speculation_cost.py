@@ -48,6 +48,21 @@ def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device)
     assert three == 3 * one > 0
 
 
+def test_a_grouped_step_reads_each_cache_once(mesh_device):
+    """On chips with one KV head. It gathers the queries of the slots, which is one operation more."""
+    config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
+    if mesh_device.shape[1] < config.num_key_value_heads:
+        return
+    lent, grouped = (capture_step(mesh_device, config, BFP8, 2, tokens).layer for tokens in (3, 4))
+    updates = [sum("UpdateCache" in op.name for op in layer) for layer in (lent, grouped)]
+    assert len(grouped) - updates[1] == len(lent) - updates[0] + 1
+    here = dict(chips=1, grid_cores=64, users=2, position=100)
+    attention = next(op for op in grouped if "Sdpa" in op.name)
+    plain = next(op for op in capture_step(mesh_device, config, BFP8, 2).layer if "Sdpa" in op.name)
+    reads = [work_of(op, **here, tokens=t).scattered for op, t in ((plain, 1), (attention, 4))]
+    assert 0 < reads[0] == reads[1]
+
+
 def test_a_step_of_the_7b_that_verifies_costs_more_than_a_plain_one_and_less_than_several(
     mesh_device, host_alone
 ):

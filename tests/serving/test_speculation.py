@@ -112,9 +112,9 @@ def test_a_repetitive_answer_takes_few_steps(generator, cases, expected):
 def test_each_slot_samples_with_the_noise_of_its_position(generator, replica, cases, monkeypatch):
     drafted, noises = [], []
 
-    def write_drafts(self, drafts):
+    def write_drafts(self, drafts, **how):
         drafted.append([(d.slots, d.sequence.key, len(d.sequence.tokens)) for d in drafts])
-        real_drafts(self, drafts)
+        real_drafts(self, drafts, **how)
 
     def write_noise(noise):
         if len(noises) < len(drafted):  # noise of a verifying step, not of a prefill

@@ -41,6 +41,10 @@ def test_several_tokens_a_step(mesh_device, queues, prompts):
         speculate=4,
         **options,
     )
+    one_kv_head = replica.model.config.parallel.kv_heads == 1
+    assert replica.groups == (USERS if one_kv_head else 0), (
+        "attention reads a cache once for a group"
+    )
     plain = Generator([Replica(replica.model, replica.caches, users=USERS, **options)])
     expected = written(plain, prompts)
     plain.close()

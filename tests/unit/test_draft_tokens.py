@@ -76,11 +76,12 @@ def test_tokens_are_kept_up_to_the_first_rejected_draft_token(draft_tokens, samp
     assert Draft(None, slots, (0, *draft_tokens)).accept(by_slot) == kept
 
 
-def drafts(sequences, *, slots, max_tokens, blocks=100):
+def drafts(sequences, *, slots, max_tokens, blocks=100, **grouping):
     pool = BlockPool(blocks, BLOCK)
     for sequence in sequences:
         sequence.blocks = pool.allocate(-(-len(sequence.tokens) // BLOCK))
-    return Speculation(pool, slots=slots, max_tokens=max_tokens).propose(sequences), pool
+    speculation = Speculation(pool, slots=slots, max_tokens=max_tokens, **grouping)
+    return speculation.propose(sequences), pool
 
 
 def test_free_slots_are_shared_evenly_among_sequences_with_draft_tokens():
@@ -92,6 +93,25 @@ def test_free_slots_are_shared_evenly_among_sequences_with_draft_tokens():
     )
     assert [draft.slots for draft in made] == [(0, 1, 2, 5), (3,), (4, 6, 7, 8)]
     assert [draft.tokens for draft in made] == [(3, 1, 2, 3), (9,), (3, 1, 2, 3)]
+
+
+def test_each_sequence_has_the_first_slots_of_a_group():
+    repeating, new = [1, 2, 3, 1, 2, 3], [7, 8, 9]
+    sequences = [FakeSequence(0, new), FakeSequence(3, repeating)]
+    made, _ = drafts(sequences, slots=8, max_tokens=4, groups=2, k_chunk=128)
+    assert [draft.slots for draft in made] == [(0,), (4, 5, 6, 7)]
+    assert [draft.tokens for draft in made] == [(9,), (3, 1, 2, 3)]
+    more = [*sequences, FakeSequence(4, repeating)]
+    made, _ = drafts(more, slots=8, max_tokens=4, groups=2, k_chunk=128)
+    assert [draft.slots for draft in made] == [(0,), (3, 1, 2), (4, 5, 6)], "slots are lent instead"
+
+
+@pytest.mark.parametrize("length, tokens", [(124, 4), (126, 3), (127, 2), (128, 0), (130, 4)])
+def test_a_group_of_slots_stays_within_a_chunk_of_keys(length, tokens):
+    """Cores divide the chunks of the group's last token. A token alone would be summed in another order."""
+    sequence = FakeSequence(0, [1, 2] * (length // 2) + [1] * (length % 2))
+    made, _ = drafts([sequence], slots=8, max_tokens=4, groups=2, k_chunk=128)
+    assert [len(draft.tokens) for draft in made] == ([tokens] if tokens else [])
 
 
 @pytest.mark.parametrize(

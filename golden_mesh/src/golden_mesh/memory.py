@@ -287,7 +287,8 @@ def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
     The slot may hold:
 
     - all elements of `value`;
-    - the first rows of each matrix: the view's tiles count the other rows as padding;
+    - the first rows of each matrix, or of equal parts of it that are whole tiles: the view's tiles count the other rows
+      as padding;
     - also the rows that pad a tile, which were never written: NaN (0 for integers) here, anything on a chip.
     """
     if value.numel() == _volume(slot.shape):
@@ -297,6 +298,10 @@ def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
         if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == _volume(slot.shape[:-2]):
             return matrices[:, : slot.shape[-2]].reshape(slot.shape)
         rows, tile = matrices.shape[1], 32
+        held = -(-slot.shape[-2] // tile) * tile  # rows of the slot's tiles
+        if rows % held == 0 and matrices.shape[0] * (rows // held) == _volume(slot.shape[:-2]):
+            tiles = matrices.reshape(-1, held, matrices.shape[2])
+            return tiles[:, : slot.shape[-2]].reshape(slot.shape)
         if rows < slot.shape[-2] == -(-rows // tile) * tile and matrices.shape[0] == _volume(
             slot.shape[:-2]
         ):

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
@@ -169,6 +170,46 @@ def test_paged_decode_sees_each_user_up_to_its_position(chips, heads, kv_heads, 
         for queries, k, v in zip(q, k_cache, v_cache)
     ]
     assert_near(chips.get(got), want, ROUNDED)
+
+
+@pytest.mark.parametrize("tokens", (2, 4))
+def test_tokens_of_a_user_each_see_the_cache_up_to_their_position(chips, tokens):
+    """spec_multi_pos_tiles: the tokens of a user share its page table. The result is that of users of their own."""
+    starts, blocks, size, heads = [0, 28, 31, 92, -1], 4, 32, 20
+    users = len(starts)
+    k_cache, v_cache = (paged(chips, users, blocks, size, 1) for _ in "kv")
+    table = torch.randperm(users * blocks + 3)[: users * blocks].reshape(users, blocks)
+    # the last token of a user may repeat a position
+    positions = [
+        max(s, min(s + i, s + tokens - 2)) if s >= 0 else -1 for s in starts for i in range(tokens)
+    ]
+    q = chips.draw(1, users * tokens, heads, DIM)
+    tiles = [F.pad(one, (0, 0, 0, 32 - heads)).reshape(1, users, tokens * 32, DIM) for one in q]
+
+    def decode(queries, tables, **how):
+        return ttnn.transformer.paged_scaled_dot_product_attention_decode(
+            chips.put(queries), chips.put(k_cache), chips.put(v_cache), chips.put_ints(tables),
+            cur_pos_tensor=chips.put_ints(torch.tensor(positions)), compute_kernel_config=EXACT,
+            program_config=program(max_cores_per_head_batch=1), **how,
+        )  # fmt: skip
+
+    got = chips.get(decode(tiles, table, spec_multi_pos_tiles=tokens))
+    got = [one.reshape(1, users * tokens, 32, DIM)[:, :, :heads] for one in got]
+    want = [
+        decode_want(
+            queries,
+            lambda u: (line(k, table[u // tokens]), line(v, table[u // tokens])),
+            positions,
+            DIM**-0.5,
+        )
+        for queries, k, v in zip(q, k_cache, v_cache)
+    ]
+    assert_near(got, want, ROUNDED)
+    # Tokens within one chunk of keys give the bits that they have as users of their own.
+    alone = chips.get(decode(q, table.repeat_interleave(tokens, 0)))
+    same = [i for i, s in enumerate(starts) if s >= 0 and s // 32 == (s + tokens - 1) // 32]
+    rows = [user * tokens + i for user in same for i in range(tokens)]
+    assert_same([one[:, rows] for one in got], [one[:, rows] for one in alone])
 
 
 def test_blocks_that_a_user_does_not_reach_do_not_matter(chips):

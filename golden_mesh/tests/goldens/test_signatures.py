@@ -25,7 +25,7 @@ REFUSED = {
     "ttnn.transformer.scaled_dot_product_attention": "windowed_q_token_offset windowed_q_token_offset_tensor attn_mask_block_map",
     "ttnn.transformer.chunked_scaled_dot_product_attention": "paged_cache_geometry",
     "ttnn.transformer.scaled_dot_product_attention_decode": "share_cache",
-    "ttnn.transformer.paged_scaled_dot_product_attention_decode": "paged_cache_geometry cache_position_modulo spec_multi_pos_tiles",
+    "ttnn.transformer.paged_scaled_dot_product_attention_decode": "paged_cache_geometry cache_position_modulo",
     "ttnn.transformer.flash_mla_prefill": "input_tensor_v",  # by keyword
     "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",

@@ -77,7 +77,8 @@ def scaled_dot_product_attention_decode(
         compute_kernel_config,
         dtypes,
     )
-    shown = _Shown(lengths, _window(sliding_window_size, is_causal), attn_mask, attention_sink)
+    window = _window(sliding_window_size, is_causal)
+    shown = _Shown(lengths, window, attn_mask, attention_sink, lengths)
     return way.attend(input_tensor_q, keys_and_values, shown, chunk, out)
 
 
@@ -96,19 +97,28 @@ def paged_scaled_dot_product_attention_decode(
     sliding_window_size=None,
     program_config=None,
     compute_kernel_config=None,
+    spec_multi_pos_tiles=0,
     dtypes,
     out,
 ):
     """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads,
     dim]
+
+    spec_multi_pos_tiles: tokens of a user, each with a tile of 32 heads and a position. q [1, B, tokens x 32, dim],
+    positions [B x tokens], which do not decrease within a user. All tokens read the chunks of the user's last one.
     """
     capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
     positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
-    lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
+    tokens, q, tables = spec_multi_pos_tiles or 1, input_tensor_q, page_table_tensor
+    if spec_multi_pos_tiles:  # from here on each token is a user
+        q = q.reshape(1, q.shape[1] * tokens, TILE, q.shape[3])
+        tables = tables.repeat_interleave(tokens, 0)
+    lengths = _lengths(q, positions, is_causal, capacity)
+    read = _lengths_read(lengths, tokens)
 
     def keys_and_values(users, chunk, order):
-        blocks = blocks_of(page_table_tensor[users], lengths[users], input_tensor_k)
-        _check_last_chunks(page_table_tensor[users], lengths[users], chunk, input_tensor_k, users)
+        blocks = blocks_of(tables[users], read[users], input_tensor_k)
+        _check_last_chunks(tables[users], read[users], chunk, input_tensor_k, users)
         if chunk == input_tensor_k.shape[2]:
             blocks = in_order(blocks, order)
             return gathered(input_tensor_k, blocks), gathered(input_tensor_v, blocks)
@@ -133,8 +143,17 @@ def paged_scaled_dot_product_attention_decode(
         compute_kernel_config,
         dtypes,
     )
-    shown = _Shown(lengths, _window(sliding_window_size, is_causal), attn_mask, attention_sink)
-    return way.attend(input_tensor_q, keys_and_values, shown, 0, out)
+    window = _window(sliding_window_size, is_causal)
+    shown = _Shown(lengths, window, attn_mask, attention_sink, read)
+    return way.attend(q, keys_and_values, shown, 0, out).reshape(out.shape)
+
+
+def _lengths_read(lengths: torch.Tensor, tokens: int) -> torch.Tensor:
+    """The number of positions that are read for each token: those of its user's last one."""
+    of_users = lengths.view(-1, tokens)
+    if (of_users.diff(dim=1) < 0).any() or ((of_users[:, 0] == 0) & (of_users[:, -1] > 0)).any():
+        raise GoldenError(f"positions of a user's {tokens} tokens decrease: {of_users - 1}")
+    return of_users[:, -1:].expand(-1, tokens).reshape(-1)
 
 
 def _check_last_chunks(page_table, lengths, chunk: int, cache, users) -> None:
@@ -201,6 +220,7 @@ class _Shown:
     sink: (
         torch.Tensor | None
     )  # a score without a value a head: the first column of [heads, 32], or [heads]
+    read: torch.Tensor  # [B], positions whose keys are read, at least lengths
 
 
 @dataclass(frozen=True)
@@ -216,13 +236,13 @@ class _Decode:
 
         A user at position -1 is skipped. Its output is zeros here, and undefined on a chip.
         """
-        heads, lengths = q.shape[2], shown.lengths
+        heads, lengths, read = q.shape[2], shown.lengths, shown.read
         mask = None if shown.mask is None else _of_users(shown.mask, q.shape[1])
         sink = None if shown.sink is None else _of_heads(shown.sink, heads)
-        result = torch.zeros(out.shape)
-        for chunk, users in self._by_chunk(lengths, cache_chunk):
-            for some in users.split(max(1, POSITIONS_AT_A_TIME // int(lengths[users].max()))):
-                order = chunks_by_core(-(-lengths[some] // chunk), self.cores)
+        result = torch.zeros(1, *q.shape[1:3], out.shape[3])
+        for chunk, users in self._by_chunk(read, cache_chunk):
+            for some in users.split(max(1, POSITIONS_AT_A_TIME // int(read[users].max()))):
+                order = chunks_by_core(-(-read[some] // chunk), self.cores)
                 k, v = keys_and_values(some, chunk, order)
                 masks = None if mask is None else mask[some, :heads]
                 result[0, some, :heads] = self._attend(

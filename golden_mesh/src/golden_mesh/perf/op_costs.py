@@ -126,8 +126,8 @@ def work_of(
     """The work of a device operation.
 
     chips: that share a collective. grid_cores: of a chip. In decode: `users` sequences with `position` tokens before the
-    computed one, and `tokens` computed tokens a sequence. Each computed token reads the cache and has its own cache
-    update. In prefill: one user, with `position` tokens before the first row.
+    computed one, and `tokens` computed tokens a sequence. Each computed token has its own cache update, and reads the
+    cache unless the operation reads it once for several (spec_multi_pos_tiles). In prefill: one user, with `position` tokens before the first row.
     users: None counts all sequences of the operation's tensors. position: None counts full caches in decode, and no
     tokens before the first row in prefill.
     """
@@ -214,18 +214,19 @@ def _decode_attention(
 ) -> Work:
     """Reads each user's blocks of keys and values once. Scores and values are two products of 32 rows.
 
-    q: [1, users, heads, head_dim]. keys: [blocks, kv_heads, block, head_dim] with a page table [users, blocks of a user],
+    q: [1, users, heads, head_dim], or a tile of heads for each of a user's tokens. users: counted by token. keys: [blocks, kv_heads, block, head_dim] with a page table [users, blocks of a user],
     or [users, kv_heads, tokens, head_dim].
     """
     q, keys = op.inputs[:2]
-    users = users or q.shape[1]
+    tiles = ceil_div(q.shape[2], TILE)  # above 1: of tokens that share a read
+    users = users // tiles if users else q.shape[1]
     _, kv_heads, block, head_dim = keys.shape
     if position is None:
         tables = [t for t in op.inputs[2:] if "int" in t.dtype and len(t.shape) == 2]
         position = block * (tables[0].shape[1] if tables else 1) - 1
     cache = 2 * users * _block_bytes(keys, tokens=position + 1)
     tokens = ceil_div(position + 1, TILE) * TILE
-    flops = 2 * users * kv_heads * 2 * TILE * tokens * head_dim
+    flops = 2 * users * kv_heads * 2 * TILE * tiles * tokens * head_dim
     return _attention(cache + _beside(op), flops, flops, grid_cores, op.fidelity)
 
 

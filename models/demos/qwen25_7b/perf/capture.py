@@ -4,7 +4,7 @@ import gc
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Callable, Iterator, Sequence
 
 import torch
@@ -84,7 +84,8 @@ def capture_step(
     tokens: computed tokens of each user. A step with more than one verifies draft tokens.
     """
     with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT, tokens) as replica:
-        launch = replica.launch_verify if tokens > 1 else replica.launch_decode
+        verify = partial(replica.launch_verify, grouped=replica.groups > 0)
+        launch = verify if tokens > 1 else replica.launch_decode
         return _captured(replica, launch, list(layer_kinds(config, recipe).values()))
 
 

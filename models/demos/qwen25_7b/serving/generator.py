@@ -7,6 +7,7 @@ from typing import Callable, Collection, Iterator, Optional
 
 from models.common.errors import UserError
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
 from models.demos.qwen25_7b.serving.block_pool import BlockPool
 from models.demos.qwen25_7b.serving.input_batch import InputBatch
 from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch
@@ -66,7 +67,11 @@ class ReplicaEngine:
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
             self._speculation = Speculation(
-                self.pool, slots=replica.batch, max_tokens=replica.speculate
+                self.pool,
+                slots=replica.batch,
+                max_tokens=replica.speculate,
+                groups=replica.groups,
+                k_chunk=decode_k_chunk(replica.width * replica.block),
             )
         self._drafts: list[Draft] = []  # of the verify step in flight
 
@@ -123,8 +128,9 @@ class ReplicaEngine:
                 return
             self._drafts = self._propose(running)
             if self._drafts:
-                self.inputs.write_drafts(self._drafts)
-                self.replica.launch_verify()
+                grouped = self._speculation.grouped(running)
+                self.inputs.write_drafts(self._drafts, grouped=grouped)
+                self.replica.launch_verify(grouped=grouped)
                 return
             self.inputs.write_step(running, self.in_flight)
             self.replica.launch_decode()

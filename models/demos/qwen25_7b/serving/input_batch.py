@@ -20,6 +20,7 @@ from models.demos.qwen25_7b.serving.token_tables import TokenTables
 from models.demos.qwen25_7b.serving.trace import Queues
 from models.demos.qwen25_7b.tt.inputs import (
     DecodeInputs,
+    GroupedInputs,
     SamplingControls,
     VerifyInputs,
     host_noise,
@@ -28,10 +29,15 @@ from models.demos.qwen25_7b.tt.placement import host_replicated
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
 
+GROUP_SIZES = (2, 4, 8)  # tokens of a sequence that one attention reads the cache for
+
+
 class DeviceInputs:
     """The device tensors that decode and verify steps read. They stay allocated.
 
     - decode, verify: the inputs of a forward.
+    - grouped: those of a verify step with a group of `speculate` slots for each sequence; None where attention
+      reads no groups.
     - controls: each slot's sampling parameters and noise.
     - mode: how the next step samples.
     - width: entries of a sequence's block table.
@@ -55,8 +61,28 @@ class DeviceInputs:
         blank = VerifyInputs(*slots, draft_positions=(slots.positions,) * speculate)
         drafts = blank.to_device(self.mesh_device).draft_positions
         self.verify = VerifyInputs(*self.decode, draft_positions=drafts)
+        self.grouped = self._groups(model.config.parallel.kv_heads, speculate)
         controls = SamplingControls.of([]).to_host(self.mesh_device)
         self.controls = controls.to_device(self.mesh_device)
+
+    def _groups(self, kv_heads: int, size: int) -> GroupedInputs | None:
+        """ttnn groups the tokens of one KV head a chip. Groups of these sizes were seen right on simulated chips."""
+        if kv_heads > 1 or size not in GROUP_SIZES or self.slots % size:
+            return None
+        attended = self._host_positions([INACTIVE] * self.slots)
+        tables = attention_tables([[]] * (self.slots // size), self.width)
+        host = attended, host_replicated(tables, self.mesh_device, ttnn.int32)
+        memory = ttnn.DRAM_MEMORY_CONFIG
+        new = (ttnn.to_device(tensor, self.mesh_device, memory_config=memory) for tensor in host)
+        return GroupedInputs(*self.decode, self.verify.draft_positions, *new)
+
+    def write_groups(self, attended: list[int], group_tables: torch.Tensor) -> None:
+        """Write the fields of GroupedInputs that VerifyInputs lacks. group_tables: [groups, width] int32."""
+        tables = host_replicated(group_tables, self.mesh_device, ttnn.int32)
+        grouped = self.grouped
+        self._queues.write(
+            [(self._host_positions(attended), grouped.attended), (tables, grouped.group_tables)]
+        )
 
     def write_slots(
         self,
@@ -203,8 +229,11 @@ class InputBatch:
             self._write_token_counts(running)
         self._valid = False
 
-    def write_drafts(self, drafts: list[Draft]) -> None:
-        """Prepare a verify step. The host decides which tokens stay, so it writes all of the next step."""
+    def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> None:
+        """Prepare a verify step. The host decides which tokens stay, so it writes all of the next step.
+
+        grouped: the slots of each draft are the first ones of a group.
+        """
         slots = self.inputs.slots
         tokens = [0] * slots
         positions = [INACTIVE] * slots
@@ -223,6 +252,11 @@ class InputBatch:
                 writes[i][slot] = position
                 random_slots.append((slot, sequence, position + 1))
         self.inputs.write_slots(tokens, positions, torch.stack(tables), writes)
+        if grouped:
+            size = len(writes)
+            starts = range(0, slots, size)
+            attended = [max(positions[i - i % size : i + 1]) for i in range(slots)]
+            self.inputs.write_groups(attended, torch.stack([tables[start] for start in starts]))
         self._write_params((slot, sequence) for slot, sequence, _ in random_slots)
         self._write_noise(random_slots)
         self._valid = False

@@ -26,7 +26,7 @@ from models.demos.qwen25_7b.plans.memory_budget import (
     smaller_sizes,
 )
 from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
-from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs
+from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs, VerifyInputs
 from models.demos.qwen25_7b.tt.placement import chips_in_row
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.serving.input_batch import DeviceInputs
@@ -97,7 +97,13 @@ class Replica:
         }
         # Token counts belong to a slot, so a sequence with penalties gets no draft tokens.
         modes = SamplingMode.GREEDY, SamplingMode.RANDOM
-        self.verify_steps = {mode: self._traced(partial(self._verify, mode)) for mode in modes}
+        of_inputs = {False: self.inputs.verify, True: self.inputs.grouped}
+        self.verify_steps = {
+            (mode, grouped): self._traced(partial(self._verify, mode, inputs))
+            for mode in modes
+            for grouped, inputs in of_inputs.items()
+            if inputs is not None
+        }
         kinds = self._traced_kinds() if traced else []
         self.prefill_steps = {kind: self._traced_prefill(kind) for kind in kinds}
         self._compiled: set[Hashable] = set()  # kinds of work that ran once
@@ -150,6 +156,11 @@ class Replica:
         caches = allocate_caches(mesh_device, model.config, blocks, block)
         return cls(model, caches, traced=traced, queues=queues, users=users, speculate=speculate)
 
+    @property
+    def groups(self) -> int:
+        """Sequences that a grouped verify step holds; 0: there is no such step."""
+        return self.batch // self.speculate if self.inputs.grouped is not None else 0
+
     # ---- launch
 
     def prefill(self, batch: PrefillBatch, *, traced: bool = True) -> None:
@@ -180,15 +191,16 @@ class Replica:
         self._release_traces_before_compiling(mode)
         self._start_read(self._run(self.decode_steps[mode], traced=traced and self.traced))
 
-    def launch_verify(self, *, traced: bool = True) -> None:
-        """Launch a step over several tokens of a sequence, one a slot.
+    def launch_verify(self, *, grouped: bool = False, traced: bool = True) -> None:
+        """Launch a step over several tokens of a sequence, one a slot. grouped: as they were written.
 
         The device inputs were just written with their `writes`. They are written again before the
         next step, because the host decides which tokens stay.
         """
         mode = self.inputs.mode
-        self._release_traces_before_compiling(("verify", mode))
-        self._start_read(self._run(self.verify_steps[mode], traced=traced and self.traced))
+        self._release_traces_before_compiling(("verify", mode, grouped))
+        step = self.verify_steps[mode, grouped]
+        self._start_read(self._run(step, traced=traced and self.traced))
 
     def _run(self, step: TracedStep, *, traced: bool) -> list[ttnn.Tensor]:
         """Launch a step. Frees the logits of the step before it, which this step's trace may overwrite."""
@@ -222,8 +234,8 @@ class Replica:
         self.inputs.decode.advance()
         return logits
 
-    def _verify(self, mode: SamplingMode) -> list[ttnn.Tensor]:
-        logits = self.model.forward_decode(self.inputs.verify, self.caches)
+    def _verify(self, mode: SamplingMode, inputs: VerifyInputs) -> list[ttnn.Tensor]:
+        logits = self.model.forward_decode(inputs, self.caches)
         self._sample(mode, logits)
         return logits
 

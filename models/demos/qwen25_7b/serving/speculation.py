@@ -5,6 +5,10 @@ therefore lent to sequences that have draft tokens. The i-th slot of a sequence 
 its last one on. It attends to the tokens before it and samples the next one, with the noise of that
 position. The tokens therefore equal those of plain steps, in fewer steps.
 
+With one KV head a chip a sequence takes a group of neighboring slots, if there are enough groups. Attention
+then reads the cache once for the group. A group stays within one chunk of keys, because the cores divide the
+chunks of its last token, and a token alone must be summed in the same order.
+
 Draft tokens come from the sequence itself (prompt lookup): the tokens behind an earlier occurrence of
 its last n tokens.
 """
@@ -58,7 +62,9 @@ class Draft(NamedTuple):
     """The tokens of one sequence in a verify step."""
 
     sequence: Sequence
-    slots: tuple[int, ...]  # the sequence's own, then those lent to it
+    slots: tuple[
+        int, ...
+    ]  # the sequence's own, then those lent to it; or the first ones of its group
     tokens: tuple[int, ...]  # of these slots: the sequence's last token, then draft tokens
 
     def accept(self, sampled: abc.Sequence[int]) -> list[int]:
@@ -95,13 +101,18 @@ class SpeculationStats:
 class Speculation:
     """Chooses draft tokens and slots for a verify step.
 
-    slots: of the batch. max_tokens: of a sequence in a step.
+    slots: of the batch. max_tokens: of a sequence in a step. groups: of max_tokens slots each; 0 where attention
+    reads no groups. k_chunk: keys of a chunk.
     """
 
-    def __init__(self, pool: BlockPool, *, slots: int, max_tokens: int):
+    def __init__(
+        self, pool: BlockPool, *, slots: int, max_tokens: int, groups: int = 0, k_chunk: int = 0
+    ):
         self._pool = pool
         self._slots = slots
         self._max_tokens = max_tokens
+        self._groups = groups
+        self._k_chunk = k_chunk
         self._proposers: dict[Sequence, NgramProposer] = {}
 
     def propose(self, sequences: abc.Sequence[Sequence]) -> list[Draft]:
@@ -112,6 +123,8 @@ class Speculation:
         known = self._proposers
         self._proposers = {s: known[s] if s in known else NgramProposer() for s in sequences}
         proposed = {sequence: self._draft_tokens(sequence) for sequence in sequences}
+        if self.grouped(sequences):
+            return self._in_groups(proposed)
         drafting = sum(map(bool, proposed.values()))
         own = {sequence.slot for sequence in sequences}
         inactive = [slot for slot in range(self._slots) if slot not in own]
@@ -124,6 +137,21 @@ class Speculation:
             tokens = tokens[: self._room(sequence, len(tokens))]
             lent = [inactive.pop(0) for _ in tokens]
             drafts.append(Draft(sequence, (sequence.slot, *lent), (sequence.tokens[-1], *tokens)))
+        return drafts if any(len(draft.slots) > 1 for draft in drafts) else []
+
+    def grouped(self, sequences: abc.Collection[Sequence]) -> bool:
+        """Whether each sequence gets a group of slots."""
+        return len(sequences) <= self._groups
+
+    def _in_groups(self, proposed: dict[Sequence, list[int]]) -> list[Draft]:
+        drafts = []
+        for group, (sequence, tokens) in enumerate(proposed.items()):
+            position = len(sequence.tokens) - 1
+            tokens = tokens[: self._k_chunk - 1 - position % self._k_chunk]
+            tokens = tokens[: self._room(sequence, len(tokens))]
+            first = group * self._max_tokens
+            slots = tuple(range(first, first + 1 + len(tokens)))
+            drafts.append(Draft(sequence, slots, (sequence.tokens[-1], *tokens)))
         return drafts if any(len(draft.slots) > 1 for draft in drafts) else []
 
     def _draft_tokens(self, sequence: Sequence) -> list[int]:

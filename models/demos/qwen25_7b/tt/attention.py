@@ -5,7 +5,12 @@ import ttnn
 from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
+from models.demos.qwen25_7b.tt.inputs import (
+    ChunkedPrefillInputs,
+    DecodeInputs,
+    GroupedInputs,
+    PrefillInputs,
+)
 from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_config
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import dtype_of
@@ -104,6 +109,10 @@ class TtQwenAttention:
         self.decode = config.decode
         self.rotary = rotary
         self.all_reduce = all_reduce
+        # With one KV head, the number that ttnn gives a slot beside the other slots.
+        self.cores_per_kv_head = min(
+            CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch)
+        )
         self.scale = self.head_dim**-0.5
         self.kernel = compute_config()
         self.qkv = TtLinear(
@@ -148,17 +157,8 @@ class TtQwenAttention:
             cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
         ttnn.deallocate(k)
         ttnn.deallocate(v)
-        heads = ttnn.transformer.paged_scaled_dot_product_attention_decode(
-            self._whole_tile(q),
-            cache.keys,
-            cache.values,
-            inputs.page_table,
-            cur_pos_tensor=inputs.positions,
-            scale=self.scale,
-            program_config=self._decode_program(inputs.page_table.shape[-1] * cache.block),
-            compute_kernel_config=self.kernel,
-            memory_config=ttnn.L1_MEMORY_CONFIG,  # interleaved: grouped queries refuse a sharded result
-        )  # [1, batch, q_heads, head_dim]
+        attend = self._attend_groups if isinstance(inputs, GroupedInputs) else self._attend_slots
+        heads = attend(q, inputs, cache)  # [1, batch, q_heads or 32, head_dim]
         ttnn.deallocate(q)
         heads = ttnn.reshape(
             heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim)
@@ -172,15 +172,59 @@ class TtQwenAttention:
         ttnn.deallocate(rows)
         return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 
+    def _attend_slots(self, q: ttnn.Tensor, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
+        """q [1, batch, q_heads, head_dim] -> [1, batch, q_heads or 32, head_dim]. Each slot reads its sequence's cache."""
+        return ttnn.transformer.paged_scaled_dot_product_attention_decode(
+            self._whole_tile(q),
+            cache.keys,
+            cache.values,
+            inputs.page_table,
+            cur_pos_tensor=inputs.positions,
+            scale=self.scale,
+            program_config=self._decode_program(inputs.page_table.shape[-1] * cache.block),
+            compute_kernel_config=self.kernel,
+            memory_config=ttnn.L1_MEMORY_CONFIG,  # interleaved: grouped queries refuse a sharded result
+        )
+
+    def _attend_groups(
+        self, q: ttnn.Tensor, inputs: GroupedInputs, cache: TtKVCache
+    ) -> ttnn.Tensor:
+        """q [1, batch, q_heads, head_dim] of one KV head -> [1, batch, 32, head_dim].
+
+        The tiles of a group's slots are read as one tensor, so that the cache of its sequence is read once.
+        """
+        slots = ttnn.to_memory_config(self._whole_tile(q), ttnn.DRAM_MEMORY_CONFIG)  # ttnn takes no other
+        groups = inputs.group_tables.shape[0]
+        size = self.decode.batch // groups
+        shape = (1, groups, size * TILE, self.head_dim)
+        heads = ttnn.transformer.paged_scaled_dot_product_attention_decode(
+            ttnn.reshape(slots, shape, shape),  # a view
+            cache.keys,
+            cache.values,
+            inputs.group_tables,
+            cur_pos_tensor=inputs.attended,
+            scale=self.scale,
+            program_config=self._decode_program(inputs.group_tables.shape[-1] * cache.block),
+            compute_kernel_config=self.kernel,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
+            spec_multi_pos_tiles=size,
+        )
+        ttnn.deallocate(slots)
+        shape = (1, self.decode.batch, TILE, self.head_dim)
+        return ttnn.reshape(heads, shape, shape)  # a view
+
     def _decode_program(self, tokens: int) -> ttnn.SDPAProgramConfig:
-        """tokens: that a row of the page table covers."""
+        """tokens: that a row of the page table covers.
+
+        A slot has equally many cores in a group and on its own, so that its sums are rounded alike.
+        """
         grid = self.decode.grid
         return ttnn.SDPAProgramConfig(
             compute_with_storage_grid_size=(grid.x, grid.y),
             q_chunk_size=TILE,
             k_chunk_size=decode_k_chunk(tokens),
             exp_approx_mode=False,
-            max_cores_per_head_batch=CORES_PER_KV_HEAD,
+            max_cores_per_head_batch=self.cores_per_kv_head,
         )
 
     def _whole_tile(self, q: ttnn.Tensor) -> ttnn.Tensor:

@@ -143,6 +143,21 @@ class VerifyInputs(DecodeInputs):
 
 
 @dataclass(frozen=True)
+class GroupedInputs(VerifyInputs):
+    """A verify step in which each sequence has a group of neighboring slots, whose attention reads its cache once.
+
+    Slots g * size to (g + 1) * size - 1 are group g, its tokens in order. A group may have fewer tokens than slots.
+    """
+
+    FORMATS: ClassVar = (*VerifyInputs.FORMATS, INT32, INT32)
+
+    # [batch]: the position that a slot attends to. It never decreases within a group, so slots behind the group's last token
+    # repeat that token's. INACTIVE in all slots of a group without a sequence.
+    attended: ttnn.Tensor
+    group_tables: ttnn.Tensor  # [groups, blocks of the longest sequence]
+
+
+@dataclass(frozen=True)
 class PrefillInputs(Inputs):
     """A prefill batch of S rows over whole prompts side by side, each from its first token. Padding may follow a prompt."""
 
