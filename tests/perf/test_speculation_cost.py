@@ -60,7 +60,8 @@ def test_a_grouped_step_reads_each_cache_once(mesh_device):
     attention = next(op for op in grouped if "Sdpa" in op.name)
     plain = next(op for op in capture_step(mesh_device, config, BFP8, 2).layer if "Sdpa" in op.name)
     reads = [work_of(op, **here, tokens=t).scattered for op, t in ((plain, 1), (attention, 4))]
-    assert 0 < reads[0] == reads[1]
+    queries = attention.inputs[0].bytes  # in DRAM, as the grouped op takes them
+    assert 0 < reads[0] == reads[1] - queries
 
 
 def test_a_step_of_the_7b_that_verifies_costs_more_than_a_plain_one_and_less_than_several(
