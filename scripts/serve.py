@@ -1,32 +1,42 @@
 """Start an OpenAI-compatible server: .venv-vllm/bin/python scripts/serve.py MODEL [options of vllm serve].
 
+serve.py --list prints which checkpoints it takes, and opens nothing. MODEL is a directory or a hub id. A hub id is
+resolved to one commit, of --revision or of its main branch; config, tokenizer and weights are of that commit.
 MESH_DEVICE: N150, N300 (the default), T3K or TG, a Galaxy with a replica on each of four rows. Without a Tenstorrent
-device the server runs on the golden mesh. The exit status is 1 if the server ends without a signal, because its engine
-has died then.
+device the server runs on the golden mesh.
+Exit status: 0 after SIGINT, SIGTERM or SIGHUP; 2 for a model or option that is refused here; otherwise not 0.
 """
 
 import json
 import os
 import resource
-import signal
-import subprocess
 import sys
 from glob import glob
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
+from models.common.command import quiet_libraries, status_of  # noqa: E402
 from models.common.machines import BY_NAME  # noqa: E402
+from models.common.terminal import say  # noqa: E402
+from models.demos.qwen25_7b.serving.vllm_options import (  # noqa: E402
+    REPLICAS_OPTIONS,
+    checked_options,
+    has_option,
+    listing,
+    option_value,
+)
+from models.demos.qwen25_7b.serving.vllm_process import run  # noqa: E402
 
 DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
 # Refuses requests that would end the engine. EXTRA_MODELS_DIR makes the module importable.
 DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
+DEFAULTS += ["--worker-cls", "qwen25_7b_worker.MeshWorker"]  # closes the mesh at the end
 # l1_small_size: where collectives keep semaphores, which otherwise split the L1 that the matmuls need.
 TT_CONFIG = {"sample_on_device_mode": "all", "l1_small_size": 16384}
 # The plugin opens every fabric as a line unless it is told otherwise.
 RING = {"fabric_config": "FABRIC_1D_RING"}
 CONFIG_OPTION = "--additional-config"
-REPLICAS_OPTIONS = {"--data-parallel-size", "-dp"}
 OPEN_FILES = 1024  # the server holds one for each connection, and 40 of its own
 ASKING = {"-h", "--help", "--version", "-v"}  # vLLM answers these and ends
 
@@ -52,19 +62,16 @@ def merged_options(options: list[str], mesh: str) -> list[str]:
 def is_one_ring(options: list[str], mesh: str) -> bool:
     """Whether the machine's chips are one replica and a ring. mesh: as in MESH_DEVICE."""
     kind = BY_NAME.get(mesh.upper())
-    return kind is not None and not sets_replicas(options) and kind.is_ring(kind.chips)
+    replicas = has_option(options, *REPLICAS_OPTIONS)
+    return kind is not None and not replicas and kind.is_ring(kind.chips)
 
 
 def replica_options(options: list[str], mesh: str) -> list[str]:
     """vLLM's options for a replica on each row of a machine with several, unless the options set the replicas."""
     kind = BY_NAME.get(mesh.upper())
-    if kind is None or kind.shape[0] == 1 or sets_replicas(options):
+    if kind is None or kind.shape[0] == 1 or has_option(options, *REPLICAS_OPTIONS):
         return []
     return ["--data-parallel-size", f"{kind.shape[0]}", "--api-server-count", "1"]
-
-
-def sets_replicas(options: list[str]) -> bool:
-    return bool(REPLICAS_OPTIONS & {o.partition("=")[0].replace("_", "-") for o in options})
 
 
 def read_config(text: str) -> dict:
@@ -126,39 +133,29 @@ def allow_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, most))
 
 
-def run(arguments: list[str], environment: dict[str, str]) -> int:
-    """Run a server; return 0 after SIGINT or SIGTERM, else its status, or 1 if that is 0."""
-    stopped = []
-    server = subprocess.Popen(arguments, env=environment)
-
-    def stop(number, _frame) -> None:
-        stopped.append(number)
-        server.send_signal(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    status = server.wait()
-    if stopped:
-        return 0
-    if status == 0:
-        print("error: the server ended by itself: its engine died (see above)", file=sys.stderr)
-    return abs(status) or 1
-
-
 def main() -> int:
+    mesh = os.environ.get("MESH_DEVICE") or "N300"
+    if sys.argv[1:] == ["--list"]:
+        quiet_libraries()
+        return status_of(lambda: say(listing(mesh)))
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     allow_open_files()
     model, *options = sys.argv[1:]
-    mesh = os.environ.get("MESH_DEVICE") or "N300"
     models = HERE / "models/demos/qwen25_7b/serving/extra_models"
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     plugins_name = kind.mesh_device if kind else mesh
     environment = os.environ | {"MESH_DEVICE": plugins_name, "EXTRA_MODELS_DIR": str(models)}
-    arguments = command(model, options, mesh)
     if any(option.partition("=")[0] in ASKING for option in options):
+        arguments = command(model, options, mesh)
         os.execvpe(arguments[0], arguments, environment)
-    return run(arguments, environment)
+    checked: list[str] = []
+    refused = status_of(lambda: checked.extend(checked_options(model, options, mesh)))
+    if refused:
+        return refused
+    drain = option_value(checked, "--shutdown-timeout") or ""
+    drain_seconds = int(drain) if drain.isdecimal() else 0  # vLLM refuses what is no number
+    return run(command(model, checked, mesh), environment, drain_seconds)
 
 
 if __name__ == "__main__":

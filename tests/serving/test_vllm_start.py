@@ -14,7 +14,11 @@ from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES, cache_tokens, memory_budget
 from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
-from models.demos.qwen25_7b.serving.vllm_startup import capturing, check_vllm_options
+from models.demos.qwen25_7b.serving.vllm_startup import (
+    capturing,
+    check_vllm_options,
+    log_loading,
+)
 
 
 def refusal(mesh_device, checkpoint, slots=32, max_len=512, **options) -> str:
@@ -57,7 +61,7 @@ def options(**changes) -> SimpleNamespace:
     """Return the checked part of vLLM's VllmConfig, with defaults and changes."""
     fields = dict(
         quantization=None, dtype=torch.bfloat16, revision=None, code_revision=None,
-        cache_dtype="auto", load_format="auto", tt={},
+        tokenizer_revision=None, hf_config_path=None, cache_dtype="auto", load_format="auto", tt={},
         runner_type="generate", logprobs_mode="raw_logprobs", enable_prompt_embeds=False,
     )  # fmt: skip
     fields |= changes
@@ -79,7 +83,11 @@ def options(**changes) -> SimpleNamespace:
         (dict(dtype=torch.float16), "--dtype float16"),
         (dict(cache_dtype="fp8"), "--kv-cache-dtype fp8"),
         (dict(load_format="dummy"), "--load-format dummy"),
-        (dict(revision="main"), "--revision main"),
+        (
+            dict(revision="v1", tokenizer_revision="v2"),
+            "--tokenizer-revision v2: .* use --revision",
+        ),
+        (dict(hf_config_path="x"), "--hf-config-path x"),
         (dict(tt={"trace_regoin_size": 1}), "trace_regoin_size .*trace_region_size"),
         (dict(tt={"speed": 1}), "tt.speed .*trace_mode"),
         (
@@ -96,6 +104,7 @@ def test_options_of_vllm_that_would_be_ignored_are_refused(changes, message):
 def test_options_of_vllm_that_change_nothing_are_accepted():
     taken = {"trace_mode": "none", "sample_on_device_mode": "all", "l1_small_size": 16384}
     check_vllm_options(options(dtype=torch.float32, load_format="safetensors", tt=taken))
+    check_vllm_options(options(revision="v1", tokenizer_revision="v1"))
     check_vllm_options(None)  # outside vLLM
 
 
@@ -159,13 +168,50 @@ def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_d
     assert reported(4, 1024) == 4096
     opened = SimpleNamespace(config=replace(QWEN25_7B, max_position_embeddings=131072))
     monkeypatch.setattr(
-        "models.demos.qwen25_7b.serving.generator_vllm.open_checkpoint", lambda _: opened
+        "models.demos.qwen25_7b.serving.generator_vllm.open_checkpoint",
+        lambda name, revision: opened,
     )
     monkeypatch.setattr(QwenForCausalLM, "_recipe", BFP8)
     assert (
         reported(32, 131072)
         == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, 131072) - 32 * 128
     )
+
+
+def test_the_revision_of_vllm_reaches_the_weights(mesh_device, checkpoint, monkeypatch):
+    given = []
+
+    def open_checkpoint(name, revision):
+        given.append(revision)
+        raise UserError("enough")
+
+    module = "models.demos.qwen25_7b.serving.generator_vllm"
+    monkeypatch.setattr(f"{module}.open_checkpoint", open_checkpoint)
+    revision = options(revision="v1", tokenizer_revision="v1")
+    monkeypatch.setattr(f"{module}.current_vllm_config", lambda: revision)
+    monkeypatch.setattr(QwenForCausalLM, "_revision", None)
+    refusal(mesh_device, checkpoint)
+    with pytest.raises(UserError, match="enough"):
+        QwenForCausalLM.get_max_tokens_all_users(
+            model_name="", num_devices=2, tt_data_parallel=1, max_model_len=64, max_num_seqs=1
+        )
+    assert given == ["v1", "v1"]
+
+
+def test_loading_logs_a_line_at_times_and_one_at_the_end(monkeypatch, caplog):
+    clock = iter([0.0, 1.0, 11.0, 12.0, 13.0])
+    monkeypatch.setattr(
+        "models.demos.qwen25_7b.serving.vllm_startup.time",
+        SimpleNamespace(monotonic=lambda: next(clock)),
+    )
+    caplog.set_level("INFO", "vllm.qwen25_7b")
+    progress = log_loading()
+    for gigabytes in (1, 2, 3, 4):
+        progress(gigabytes * 10**9, 4 * 10**9)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Weights on the chips: 2.00 of 4.00 GB, 11 s",
+        "Weights on the chips: 4.00 of 4.00 GB, 13 s",
+    ]
 
 
 def test_arguments_of_a_later_plugin_are_ignored(mesh_device, checkpoint):

@@ -21,7 +21,12 @@ from models.demos.qwen25_7b.loading.record import (
 )
 from models.demos.qwen25_7b.loading.tiles import KIND, TileFiles
 from models.demos.qwen25_7b.weights import Checkpoint, CheckpointError
-from models.demos.qwen25_7b.weights.checkpoint import SMALL_FILES, check_name, local_directory
+from models.demos.qwen25_7b.weights.checkpoint import (
+    SMALL_FILES,
+    check_name,
+    local_directory,
+    snapshot_commit,
+)
 
 Say = Callable[[str], None]
 
@@ -31,22 +36,24 @@ def open_checkpoint(
     *,
     cache: Optional[str | Path] = None,
     use_cache: bool = True,
+    revision: Optional[str] = None,
     say: Say = terminal.complain,
 ) -> "OpenedCheckpoint":
     """Open a checkpoint by its directory or hub id. Reads no weights and does not need ttnn.
 
     cache: the directory of tile files; default: the user's cache directory.
+    revision: a commit, branch or tag of a hub id; default: its main branch.
     say: takes a line about the cache; default: stderr.
     UserError: there is no such model, its files are damaged, or the cache cannot be trusted.
     """
     check_name(model)
     if not use_cache:
-        return OpenedCheckpoint(model, None, False, say)
+        return OpenedCheckpoint(model, None, False, say, revision)
     root = Path(os.path.abspath(default_root() if cache is None else path("--cache")(str(cache))))
     problem = KIND.prepare(root)
     if problem:
         say(f"cache: {root} cannot be written ({problem}); what it has is used")
-    return OpenedCheckpoint(model, TileFiles(root), problem is None, say)
+    return OpenedCheckpoint(model, TileFiles(root), problem is None, say, revision)
 
 
 class OpenedCheckpoint:
@@ -61,18 +68,28 @@ class OpenedCheckpoint:
     - tiles: None without a cache.
     """
 
-    def __init__(self, model: str | Path, tiles: Optional[TileFiles], writable: bool, say: Say):
+    def __init__(
+        self,
+        model: str | Path,
+        tiles: Optional[TileFiles],
+        writable: bool,
+        say: Say,
+        revision: Optional[str] = None,
+    ):
         self.tiles = tiles
         self.writable = writable
         self._say = say
         self._said: set[str] = set()
         self._model = model
+        self._revision = revision
         self._checkpoint: Optional[Checkpoint] = None
         self._opening = Lock()
         self._comparing = Lock()
         record = None
         if tiles:
-            self.home = _home(model, tiles.root)
+            self.home = _home(model, tiles.root, revision)
+            # The weights are of this commit, even if the branch moves before they are fetched.
+            self._revision = snapshot_commit(self.home) or revision
             self.folder = Folder.of(tiles.root, self.home)
             record = read_record(self.folder)
         if record and self._agrees(record):
@@ -141,7 +158,7 @@ class OpenedCheckpoint:
     def _opened(self) -> Checkpoint:
         with self._opening:
             if self._checkpoint is None:
-                self._checkpoint = Checkpoint.open(self._model)
+                self._checkpoint = Checkpoint.open(self._model, self._revision)
             return self._checkpoint
 
 
@@ -152,12 +169,12 @@ def _small_files(directory: Path) -> dict[str, str]:
         raise CheckpointError(f"{error}; check its permissions") from error
 
 
-def _home(model: str | Path, root: Path) -> Path:
+def _home(model: str | Path, root: Path, revision: Optional[str]) -> Path:
     """Return the checkpoint's directory, also if it was deleted and the cache has a record of the checkpoint.
 
     Of a hub id the small files are fetched. Their directory is named by the commit.
     """
     directory = Path(os.path.abspath(model))
-    if os.path.isdir(directory) or read_record(Folder.of(root, directory)):
+    if revision is None and (os.path.isdir(directory) or read_record(Folder.of(root, directory))):
         return directory
-    return Path(os.path.abspath(local_directory(model, SMALL_FILES)))
+    return Path(os.path.abspath(local_directory(model, SMALL_FILES, revision)))

@@ -38,6 +38,7 @@ from models.demos.qwen25_7b.serving.vllm_startup import (
     check_start,
     check_vllm_options,
     current_vllm_config,
+    log_loading,
     recipe_of,
     warm_up_decode,
     warm_up_prefill,
@@ -71,10 +72,12 @@ class QwenForCausalLM:
     }
     # of the newest model, because get_max_tokens_all_users is not told
     _recipe: Recipe = recipe_of(None)
+    _revision: Optional[str] = None
 
     def __init__(self, model: TtTransformer):
         self.model = model
         self.batch = model.config.decode.batch
+        self.replica: Optional[Replica] = None  # until the caches are allocated
         self._prompt_lengths = PromptLengths()
 
     # ---- the start
@@ -95,14 +98,18 @@ class QwenForCausalLM:
 
         hf_config: transformers' Qwen2Config; its _name_or_path is vLLM's --model.
         """
-        check_vllm_options(current_vllm_config())
+        vllm_config = current_vllm_config()
+        check_vllm_options(vllm_config)
         recipe = recipe_of(optimizations)
         config = QwenConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         check_start(mesh_device, config, max_batch_size, max_seq_len, tt_data_parallel)
         cls._recipe = recipe
-        checkpoint = open_checkpoint(hf_config._name_or_path)
+        cls._revision = vllm_config and vllm_config.model_config.revision
+        checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
         size = dict(batch=max_batch_size, max_seq_len=max_seq_len)
-        return cls(load_model(checkpoint, config, mesh_device, recipe, **size))
+        return cls(
+            load_model(checkpoint, config, mesh_device, recipe, **size, progress=log_loading())
+        )
 
     @classmethod
     def get_max_tokens_all_users(
@@ -121,7 +128,7 @@ class QwenForCausalLM:
         One whole block table is the least, because decode attention reads whole chunks of the table. The
         plugin adds a block for each sequence.
         """
-        config = open_checkpoint(model_name).config
+        config = open_checkpoint(model_name, revision=cls._revision).config
         plan = ParallelPlan.make(config, num_devices // tt_data_parallel)
         room = cache_tokens(config, plan, cls._recipe, max_model_len) - max_num_seqs * max(BLOCKS)
         table = table_width(max_model_len, max(BLOCKS)) * max(BLOCKS)
@@ -267,6 +274,11 @@ class QwenForCausalLM:
         if not isinstance(tt_out, PendingRead):
             return tt_out
         return torch.tensor(token_ids(tt_out)[: self.batch], dtype=torch.int32)
+
+    def close(self) -> None:
+        """Release the traces, which must not outlive the mesh."""
+        if self.replica is not None:
+            self.replica.close()
 
     def modules(self) -> Iterator:
         """vLLM looks for torch modules when it exits."""

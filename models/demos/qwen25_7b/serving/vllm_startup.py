@@ -1,9 +1,11 @@
 """The start of a vLLM engine: checks that name the flag to change, and the warm-up of every kind of step."""
 
 import difflib
+import logging
 import sys
+import time
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import ttnn
 
@@ -30,6 +32,10 @@ from models.demos.qwen25_7b.serving.prefill_batch import (
 )
 from models.demos.qwen25_7b.serving.replica import PrefillKind, Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
+
+logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
+LOG_EVERY = 10.0  # seconds between two lines while weights load
+TRACED = {False: "", True: ", into traces"}
 
 # the plugin's tt.optimizations
 OPTIMIZATIONS = {None: BFP8, "performance": PERFORMANCE, "accuracy": ACCURACY}
@@ -114,8 +120,15 @@ def check_vllm_options(vllm_config: Any) -> None:
         ("--dtype", str(model.dtype).removeprefix("torch."), DTYPES, RECIPE_OPTION),
         ("--kv-cache-dtype", vllm_config.cache_config.cache_dtype, CACHE_DTYPES, RECIPE_OPTION),
         ("--load-format", load.load_format, ("auto", "hf", "safetensors"), "leave it out"),
-        ("--revision", model.revision, (None,), "download that revision and give its directory"),
         ("--code-revision", model.code_revision, (None,), "leave it out"),
+        ("--hf-config-path", model.hf_config_path, (None,), "leave it out"),
+        # vLLM fills it with --revision.
+        (
+            "--tokenizer-revision",
+            model.tokenizer_revision,
+            (None, model.revision),
+            "use --revision",
+        ),
     ):
         if value not in allowed:
             raise UserError(f"{option} {value}: this model does not take it: {instead}")
@@ -159,6 +172,21 @@ def check_caches(model: TtTransformer, shape: Sequence[int], layers: int) -> Non
         )
 
 
+def log_loading() -> Callable[[int, int], None]:
+    """Return a function of (bytes on the chips, bytes in all). It logs a line at times, and one at the end."""
+    began = logged = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal logged
+        now = time.monotonic()
+        if done >= total or now - logged >= LOG_EVERY:
+            logged = now
+            amounts = f"{done / 1e9:.2f} of {total / 1e9:.2f} GB"
+            logger.info("Weights on the chips: %s, %.0f s", amounts, now - began)
+
+    return progress
+
+
 def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
     view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
     return traces_available() and view.num_banks * view.total_bytes_per_bank > 0
@@ -188,6 +216,7 @@ def warm_up_prefill(replica: Replica, *, traced: bool, scratch: int = 0) -> None
     scratch: the block that the prefills write.
     """
     largest = replica.model.max_prefill_rows
+    logger.info("Warm-up: prefill of up to %d rows%s", largest, TRACED[traced])
     for rows in prefill_sizes(largest):
         for chunked in (False, True):
             for samples in (True, False) if rows == largest else (True,):
@@ -207,6 +236,7 @@ def warm_up_prefill(replica: Replica, *, traced: bool, scratch: int = 0) -> None
 def warm_up_decode(replica: Replica, *, traced: bool) -> None:
     """Run a step in each sampling mode. All slots are inactive, so it writes nothing to the caches."""
     slots = replica.batch
+    logger.info("Warm-up: decode of %d slots%s", slots, TRACED[traced])
     tables = attention_tables([[]] * slots, replica.width)
     replica.inputs.write_slots([0] * slots, [INACTIVE] * slots, tables)
     for params in (PENALIZED, SamplingParams(temperature=1.0), GREEDY):

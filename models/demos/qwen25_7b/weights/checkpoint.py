@@ -11,7 +11,7 @@ import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Mapping, Sequence
+from typing import Mapping, Optional, Sequence
 
 import torch
 from huggingface_hub import snapshot_download
@@ -56,9 +56,12 @@ class Checkpoint:
     headers: Mapping[str, TensorHeader] = field(repr=False)
 
     @classmethod
-    def open(cls, model: str | Path) -> "Checkpoint":
-        """Open and check a checkpoint: a local directory, or a hub id such as Qwen/Qwen2.5-7B-Instruct."""
-        directory = local_directory(model)
+    def open(cls, model: str | Path, revision: Optional[str] = None) -> "Checkpoint":
+        """Open and check a checkpoint: a local directory, or a hub id such as Qwen/Qwen2.5-7B-Instruct.
+
+        revision: a commit, branch or tag of the hub id; default: its main branch.
+        """
+        directory = local_directory(model, revision=revision)
         config = QwenConfig.from_json(directory / "config.json")
         headers = _read_headers(directory)
         _check_against_config(headers, config, directory)
@@ -138,25 +141,47 @@ def check_name(model: str | Path) -> None:
 
 
 def local_directory(
-    model: str | Path, files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES)
+    model: str | Path,
+    files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES),
+    revision: Optional[str] = None,
 ) -> Path:
-    """The directory itself, or where those files of a hub id lie now."""
+    """The directory itself, or where those files of a hub id lie now. The hub's directories are named by commits."""
     check_name(model)
     if os.path.isdir(model):  # and not Path's, which fails for a name of 5,000 characters
+        if revision is not None and not _is_snapshot(Path(model), revision):
+            raise CheckpointError(
+                f"--revision {revision}: {model} is a directory, which has no revisions: leave out --revision, or give "
+                "a hub id"
+            )
         if not _is_utf_8(model):
             raise CheckpointError(
                 f"{model}: the name is not UTF-8, as the safetensors library wants it; rename it"
             )
         return Path(model)
     try:
-        return Path(snapshot_download(str(model), allow_patterns=list(files)))
+        return Path(snapshot_download(str(model), revision=revision, allow_patterns=list(files)))
     except (
         Exception
     ) as error:  # bad id, no such repository, no network, no token, full disk: one remedy for all
+        at = f" at revision {revision}" if revision else ""
         raise CheckpointError(
-            f"{model}: neither a directory here nor a Hugging Face repository that could be had "
+            f"{model}{at}: neither a directory here nor a Hugging Face repository that could be had "
             f"({type(error).__name__}); check the name and the network, or give a directory"
         ) from error
+
+
+def snapshot_commit(directory: Path) -> Optional[str]:
+    """Return the commit of a directory in the hub's cache, <repository>/snapshots/<commit>; None for other directories."""
+    return directory.name if directory.parent.name == "snapshots" else None
+
+
+def _is_snapshot(directory: Path, revision: str) -> bool:
+    """Whether a directory in the hub's cache is this revision. Offline, vLLM gives both."""
+    commit = snapshot_commit(directory)
+    reference = directory.parent.parent / "refs" / revision
+    return commit is not None and (
+        commit == revision or (reference.is_file() and reference.read_text().strip() == commit)
+    )
 
 
 def _read_headers(directory: Path) -> dict[str, TensorHeader]:

@@ -1,0 +1,51 @@
+"""The plugin's worker, which also closes its mesh: vllm serve ... --worker-cls qwen25_7b_worker.MeshWorker.
+
+The plugin closes the mesh in __del__, which Python does not call when an engine ends. A mesh that stays open may need a
+reset of the card. This worker closes it at a shutdown, after an error, and at SIGTERM, also while the model loads.
+"""
+
+import logging
+import signal
+import sys
+import time
+from multiprocessing.util import Finalize
+from typing import NoReturn
+
+from vllm_tt_plugin.config import get_tt_config
+from vllm_tt_plugin.worker import TTWorker, close_mesh_device
+
+logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
+PRIORITY = 100  # multiprocessing ends what has a priority, before it ends the process
+
+
+class MeshWorker(TTWorker):
+    def init_device(self) -> None:
+        """Open the mesh. A SIGTERM meanwhile is handled after it, because a mesh that is half open cannot be closed."""
+        pending: list[int] = []
+        before = signal.signal(signal.SIGTERM, lambda number, _frame: pending.append(number))
+        try:
+            super().init_device()
+            Finalize(self, self.shutdown, exitpriority=PRIORITY)
+        finally:
+            # Until the engine has its own handler, the default one would end the process at once.
+            signal.signal(signal.SIGTERM, before if callable(before) else _exit)
+        if pending:
+            sys.exit()
+
+    def shutdown(self) -> None:
+        """Release the model's traces and close the mesh. vLLM calls it when an engine ends; a second call does nothing."""
+        mesh, self.mesh_device = self.mesh_device, None
+        if mesh is None:
+            return
+        began = time.monotonic()
+        model = getattr(getattr(self, "model_runner", None), "model", None)
+        try:
+            if model is not None:
+                model.close()
+        finally:
+            close_mesh_device(mesh, get_tt_config(self.vllm_config))
+        logger.info("The mesh is closed (%.1f s)", time.monotonic() - began)
+
+
+def _exit(_number, _frame) -> NoReturn:
+    sys.exit()

@@ -1,0 +1,83 @@
+"""What scripts/serve.py decides before vLLM starts: checkpoint, commit, name; one line for what cannot be served."""
+
+import json
+import shutil
+
+import pytest
+
+from models.common.errors import UserError
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.serving.vllm_options import checked_options, listing, option_value
+from models.demos.qwen25_7b.weights import checkpoint
+
+COMMIT = "3" * 40
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A fake hub with the small checkpoint at COMMIT. The fixture is the list of requested revisions."""
+    snapshot = tmp_path / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    shutil.copy(SMALL_CHECKPOINT / "config.json", snapshot)
+    requested = []
+
+    def snapshot_download(name, revision, allow_patterns):
+        requested.append(revision)
+        return f"{snapshot}"
+
+    monkeypatch.setattr(checkpoint, "snapshot_download", snapshot_download)
+    return requested
+
+
+@pytest.mark.parametrize("given", [None, "v1"])
+def test_a_hub_id_is_pinned_to_a_commit(hub, given):
+    """vLLM reads config, tokenizer and weights at different times. The branch may move between them."""
+    options = [] if given is None else [f"--revision={given}"]
+    checked = checked_options("org/small", options, "N300")
+    assert hub == [given]
+    assert option_value(checked, "--revision") == COMMIT
+
+
+def test_a_model_has_a_short_name_unless_the_user_names_it(hub):
+    named = checked_options("org/small", [], "N300")
+    assert named[-3:] == ["--served-model-name", "small", "org/small"]
+    local = checked_options(f"{SMALL_CHECKPOINT}/", [], "N300")
+    assert local[:2] == ["--served-model-name", SMALL_CHECKPOINT.name]
+    users = ["--served_model_name", "mine"]
+    assert checked_options(str(SMALL_CHECKPOINT), users, "N300") == users
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_before_vllm_starts(tmp_path):
+    config = json.loads((SMALL_CHECKPOINT / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "qwen3"}))
+    with pytest.raises(UserError, match="model_type must be 'qwen2', got 'qwen3'"):
+        checked_options(str(tmp_path), [], "N300")
+
+
+def test_a_directory_has_no_revision():
+    with pytest.raises(UserError, match="--revision main: .* leave out --revision"):
+        checked_options(str(SMALL_CHECKPOINT), ["--revision", "main"], "N300")
+
+
+@pytest.mark.parametrize("option", ["--headless", "--data-parallel-size-local=1", "-dpr"])
+def test_options_for_several_hosts_are_refused(option):
+    with pytest.raises(UserError, match="start one on each host"):
+        checked_options(str(SMALL_CHECKPOINT), ["--data-parallel-size", "2", option, "1"], "N300")
+
+
+@pytest.mark.parametrize(
+    "options, value",
+    [([], None), (["--a-b", "1"], "1"), (["--a_b=2", "x"], "2"), (["--a-b", "1", "--a-b=3"], "3"), (["-s", "4"], "4")],
+)  # fmt: skip
+def test_the_last_value_of_an_option_counts(options, value):
+    assert option_value(options, "--a-b", "-s") == value
+
+
+def test_the_list_names_what_a_machine_takes_and_why_not():
+    lines = listing("n300").splitlines()
+    assert "Qwen2ForCausalLM" in lines[0]
+    assert "  Qwen/Qwen2.5-Coder-7B-Instruct: tp 2 x dp 1: 32 x 8,192 tokens" in lines
+    (refused,) = (line for line in lines if "Qwen/QwQ-32B" in line)
+    assert "no: tp 2: a chip needs weights 18.96 GB" in refused
+    with pytest.raises(UserError, match="MESH_DEVICE must be one of"):
+        listing("N301")
