@@ -3,10 +3,12 @@
 Both hosts are on this machine: two servers of scripts/serve.py, each with a mesh of its own. A stand-in for a load
 balancer sends each request to the healthy host with the fewest open requests. When a host is lost, its open requests
 are sent again. Three rounds of the same greedy requests: to one host, over both, and over both while one is killed.
-The texts of all rounds must be equal. Exit status: 1 if they are not, or if a request has no answer.
+The texts of all rounds must be equal. At the end the other host gets SIGTERM while it answers four streams.
+Exit status: 1 if texts differ, a request has no answer, a mesh stays open or a process survives.
 """
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +27,7 @@ SMALL = HERE / "models/demos/qwen25_7b/reference/small"
 PORTS = (8121, 8122)
 REQUESTS = 64
 KILL_AFTER = 16  # answers of the last round
+STREAMS = 4
 # Short starts on a golden mesh. A server for users warms up, and replays traces.
 OPTIONS = [
     "--max-model-len", "512", "--max-num-seqs", "16", "--host", "127.0.0.1",
@@ -42,6 +45,7 @@ class Host:
         self.url = f"http://127.0.0.1:{port}"
         self.healthy = False
         self.open = 0  # requests on their way
+        self.answers = 0  # that the balancer got from it
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(HERE / "scripts/serve.py"), model, "--port", str(port), *OPTIONS],
@@ -63,14 +67,22 @@ class Host:
         counts = [line for line in lines if line.startswith("vllm:request_success_total")]
         return round(sum(float(line.rpartition(" ")[2]) for line in counts))
 
-    def kill(self) -> None:
-        """End all processes of the host at once, as a power cut does."""
+    def sessions(self) -> list[int]:
+        """Return the session of the supervisor, and that of its server."""
         supervisor = self.process.pid
         children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-        pids = [pid for child in children for pid, _ in session_processes(int(child))]
-        for pid in (supervisor, *pids):
-            os.kill(pid, signal.SIGKILL)
+        return [supervisor, *map(int, children)]
+
+    def kill(self) -> None:
+        """End all processes of the host at once, as a power cut does."""
+        for session in self.sessions():
+            os.killpg(session, signal.SIGKILL)
         self.process.wait()
+
+    def stop(self) -> int:
+        """Send SIGTERM and return the exit status."""
+        self.process.terminate()
+        return self.process.wait()
 
 
 class Balancer:
@@ -89,6 +101,7 @@ class Balancer:
             try:
                 response = await self.http.post(f"{host.url}/v1/completions", json=body)
                 response.raise_for_status()
+                host.answers += 1
                 return response.json()["choices"][0]["text"]
             except httpx.TransportError:
                 self.sent_again += 1
@@ -107,6 +120,8 @@ class Balancer:
 async def round_of(name: str, balancer: Balancer, bodies: list[dict], victim=None) -> list[str]:
     """Send all requests at once; return their texts. victim: a host that is killed after some answers."""
     before = {host: await host.answered(balancer.http) for host in balancer.hosts}
+    for host in balancer.hosts:
+        host.answers = 0
     began, answers = time.perf_counter(), 0
     balancer.sent_again = 0
 
@@ -115,22 +130,55 @@ async def round_of(name: str, balancer: Balancer, bodies: list[dict], victim=Non
         text = await balancer.answer(body)
         answers += 1
         if victim is not None and answers == KILL_AFTER:
-            before[victim] = await victim.answered(balancer.http) - before[victim]
             print(f"killing {victim.url}, which has {victim.open} open requests", flush=True)
             victim.kill()
         return text
 
     texts = await asyncio.gather(*map(one, bodies))
     seconds = time.perf_counter() - began
-    counts = [
-        f"{host.url} {before[host] if host is victim else await host.answered(balancer.http) - before[host]}"
-        for host in balancer.hosts
-    ]
-    print(
-        f"{name}: {len(texts)} answers in {seconds:.0f} s: {', '.join(counts)}; {balancer.sent_again} sent again",
-        flush=True,
-    )
+    counts = []
+    for host in balancer.hosts:
+        # A killed host has no metrics.
+        there = host is not victim
+        count = await host.answered(balancer.http) - before[host] if there else host.answers
+        counts.append(f"{host.url} {count}")
+    counted = f"{', '.join(counts)}; {balancer.sent_again} sent again"
+    print(f"{name}: {len(texts)} answers in {seconds:.0f} s: {counted}", flush=True)
     return texts
+
+
+async def stop_with_streams(host: Host, http: httpx.AsyncClient, body: dict) -> bool:
+    """Stop a host that answers streams. Return whether its mesh was closed and no process survived."""
+    begun = asyncio.Barrier(STREAMS + 1)
+
+    async def stream() -> str:
+        reason, first = "none", True
+        long = body | dict(stream=True, max_tokens=400, ignore_eos=True)
+        async with http.stream("POST", f"{host.url}/v1/completions", json=long) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data: {"):
+                    reason = json.loads(line[6:])["choices"][0]["finish_reason"]
+                if first and line:
+                    first = False
+                    await begun.wait()
+        return reason
+
+    streams = [asyncio.create_task(stream()) for _ in range(STREAMS)]
+    await begun.wait()
+    sessions = host.sessions()
+    began = time.monotonic()
+    status = await asyncio.to_thread(host.stop)
+    seconds = time.monotonic() - began
+    ends = [f"{end}" for end in await asyncio.gather(*streams, return_exceptions=True)]
+    print(
+        f"SIGTERM with {STREAMS} open streams: status {status} after {seconds:.1f} s; streams ended: {ends}"
+    )
+    lines = host.log.read_text(errors="replace").splitlines()
+    closed = [line for line in lines if "The mesh is closed" in line]
+    survivors = [title for session in sessions for _, title in session_processes(session)]
+    print("\n".join(closed) or "the mesh was NOT closed")
+    print(f"processes left: {survivors or 'none'}")
+    return bool(closed) and not survivors and status == 0
 
 
 async def serve(hosts: list[Host]) -> int:
@@ -155,9 +203,10 @@ async def serve(hosts: list[Host]) -> int:
         both = await round_of("two hosts", balancer, bodies)
         killed = await round_of("one killed", balancer, bodies, victim=hosts[1])
         watching.cancel()
+        stopped = await stop_with_streams(hosts[0], http, bodies[0])
     equal = alone == both == killed
     print(f"the texts of the three rounds are {'equal' if equal else 'NOT equal'}")
-    return 0 if equal else 1
+    return 0 if equal and stopped else 1
 
 
 def main() -> int:
@@ -170,8 +219,7 @@ def main() -> int:
     finally:
         for host in hosts:
             if host.process.poll() is None:
-                host.process.terminate()
-                print(f"{host.url} stopped with status {host.process.wait()}")
+                host.stop()
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import Callable, Iterator, Mapping, Optional
 from models.common.terminal import complain
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-ENGINE_SECONDS = 7.0  # for a step in flight and the closing of the mesh
-SERVER_SECONDS = 2.0  # for the API server, whose streams have ended
+ENGINE_SECONDS = 5.0  # for a step in flight and the closing of the mesh
+SERVER_SECONDS = 1.5  # for the API server, whose streams have ended
 TICK = 0.1
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ENGINE_TITLE = (
