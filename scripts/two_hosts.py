@@ -210,6 +210,7 @@ async def serve(hosts: list[Host]) -> int:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # the hosts are stopped, too
     model = sys.argv[1] if len(sys.argv) > 1 else str(SMALL)
     logs = Path(tempfile.mkdtemp(prefix="two-hosts-"))
     print(f"logs: {logs}", flush=True)
