@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from glob import glob
 from pathlib import Path
 
@@ -150,7 +151,13 @@ def main() -> int:
         arguments = command(model, options, mesh)
         os.execvpe(arguments[0], arguments, environment)
     checked: list[str] = []
-    refused = status_of(lambda: checked.extend(checked_options(model, options, mesh)))
+
+    def check() -> None:
+        # In another process: the supervisor is small and ends quickly without torch.
+        with ProcessPoolExecutor(1) as pool:
+            checked.extend(pool.submit(checked_options, model, options, mesh).result())
+
+    refused = status_of(check)
     if refused:
         return refused
     drain = option_value(checked, "--shutdown-timeout") or ""

@@ -81,3 +81,13 @@ def test_few_open_files_become_enough_or_one_line(most, seen):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert seen in done.stdout + done.stderr
     assert len((done.stdout + done.stderr).splitlines()) == 1
+
+
+def test_the_supervisor_is_small():
+    """torch in it would take memory for the server's life, and seconds of a stop."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import serve\n"
+        "print([name for name in ('torch', 'ttnn', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

@@ -1,4 +1,7 @@
-"""What scripts/serve.py decides before vLLM starts: the checkpoint, its commit and its name."""
+"""What scripts/serve.py decides before vLLM starts: the checkpoint, its commit and its name.
+
+Modules that import torch or ttnn are imported in the functions, because the server's supervisor imports this one.
+"""
 
 import os
 from pathlib import Path
@@ -6,12 +9,6 @@ from typing import Optional, Sequence
 
 from models.common.errors import UserError
 from models.common.machines import BY_NAME, MachineKind, machine
-from models.demos.qwen25_7b.config import BFP8, ParallelPlan, QwenConfig
-from models.demos.qwen25_7b.weights.checkpoint import (
-    SMALL_FILES,
-    local_directory,
-    snapshot_commit,
-)
 
 REPLICAS_OPTIONS = ("--data-parallel-size", "-dp")
 # vLLM's data parallelism over hosts, which docs/serving.md was tried with ("More than one machine").
@@ -45,6 +42,13 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
 
     mesh: as in MESH_DEVICE. UserError: a checkpoint or option that cannot be served.
     """
+    from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
+    from models.demos.qwen25_7b.weights.checkpoint import (
+        SMALL_FILES,
+        local_directory,
+        snapshot_commit,
+    )
+
     for name in HOSTS_OPTIONS:
         if has_option(options, name):
             raise UserError(
@@ -76,7 +80,7 @@ def _chips_of_replica(options: Sequence[str], kind: MachineKind) -> int:
 
 def listing(mesh: str) -> str:
     """Return the checkpoints that a server takes, with what a replica on a row of the machine's chips holds."""
-    # These import ttnn, which takes seconds.
+    from models.demos.qwen25_7b.config import BFP8
     from models.demos.qwen25_7b.perf.published_models import published_models
     from models.demos.qwen25_7b.plans.smallest_split import largest_split
 
