@@ -15,8 +15,8 @@ from tests.pcc.paged_cache import PagedCache
 from tests.pcc.reference import Reference
 
 APPROXIMATE_GAIN = 0.008  # simulated chips give scales of 0.992 to 0.994
-# A join rounds two sums of values up to bfloat16, and the sum of their weights in float32. In exact sums of the
-# engine (golden_mesh's exact_sums) one user's attention at tp 8 and position 1023 has 1.0054, simulated chips 1.0051.
+# Cores that share a KV head join their results in pairs. The engine's sum of two bfloat16 is up to 0.08 % too large, and
+# the sum of the weights is not. On simulated chips one user's attention at tp 8 and position 1023 has 1.0051.
 JOIN_GAIN = 0.0013
 UPDATE_GAIN = 0.0053  # bfloat16 rows written into an 8-bit cache, on simulated chips
 POSITIONS = (
