@@ -2,10 +2,10 @@
 
     python -m models.demos.qwen25_7b.quantize.pareto --model DIR --calibration FILE --text OTHER_FILE --out DIR
 
-The command rounds gate and up, or down, of one layer at a time, and ranks them by KL for each byte saved, on the first 512 tokens
-of the calibration text. Then it puts a growing
-share of the MLP in 4 bits, the cheapest first. It writes each share's recipe, and its checkpoint by `quantize`. KL is of
-the weights alone: the arithmetic is float32. The whole model must fit into memory in float32, twice.
+The command rounds gate and up, or down, of one layer at a time. It ranks them by KL for each byte saved, on the first 512
+tokens of the calibration text. Then it puts growing shares of the MLP in 4 bits, the cheapest first. It writes each share's
+recipe, and its checkpoint by `quantize`. KL is of the weights alone: the arithmetic is float32. The whole model must fit into
+memory twice in float32.
 """
 
 import argparse
@@ -276,22 +276,22 @@ def draw(points: Sequence[Point], title: str):
         axes.plot(
             [p.bytes / 1e6 for p in line], [p.kl for p in line], "o-", color=color, label=weights
         )
+        right = color == ORANGE
         for p in line:
             axes.annotate(
-                f"{p.recipe}\n{p.top1:.1%}",
+                f"{p.recipe}, {p.top1:.1%}",
                 (p.bytes / 1e6, p.kl),
-                xytext=(0, 6 if color == ORANGE else -8),
+                xytext=(6, 2) if right else (-6, -4),
                 textcoords="offset points",
-                ha="center",
-                va="bottom" if color == ORANGE else "top",
+                ha="left" if right else "right",
+                va="bottom" if right else "top",
                 fontsize=7,
                 color=color,
             )
-    axes.set_yscale("log")
     axes.set_xlabel("weights that a decode step reads, MB")
     axes.set_ylabel("KL, nats a token (labels: share of equal first choices)")
     axes.grid(color=GRID)
-    axes.margins(0.08, 0.15)
+    axes.margins(0.15, 0.08)
     axes.legend(frameon=False)
     axes.set_title(title, fontsize=9)
     return figure
