@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
 from models.common.command import quiet_libraries, status_of  # noqa: E402
 from models.common.machines import BY_NAME  # noqa: E402
+from models.common.mesh import TRACE_REGION_BYTES  # noqa: E402
 from models.common.terminal import say  # noqa: E402
 from models.demos.qwen25_7b.serving.vllm_options import (  # noqa: E402
     REPLICAS_OPTIONS,
@@ -34,7 +35,12 @@ DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "20
 DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
 DEFAULTS += ["--worker-cls", "qwen25_7b_worker.MeshWorker"]  # closes the mesh at the end
 # l1_small_size: where collectives keep semaphores, which otherwise split the L1 that the matmuls need.
-TT_CONFIG = {"sample_on_device_mode": "all", "l1_small_size": 16384}
+# trace_region_size: the plugin's default of 50 MB holds the traces of a few sizes of prompts only.
+TT_CONFIG = {
+    "sample_on_device_mode": "all",
+    "l1_small_size": 16384,
+    "trace_region_size": TRACE_REGION_BYTES,
+}
 # The plugin opens every fabric as a line unless it is told otherwise.
 RING = {"fabric_config": "FABRIC_1D_RING"}
 CONFIG_OPTION = "--additional-config"

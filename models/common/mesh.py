@@ -24,7 +24,7 @@ TEMPORARY_BYTES = 1 << 20  # that a run must be able to write to the temporary d
 L1_SMALL_BYTES = (
     16 << 10
 )  # of each core, for semaphores that collectives keep: 128 bytes a compiled reduce-scatter
-TRACE_REGION_BYTES = 64 << 20  # of each chip's DRAM, for captured command streams
+TRACE_REGION_BYTES = 128 << 20  # of each chip's DRAM, for captured command streams
 
 # Threads of torch that spin while they wait make the golden mesh ten times slower beside another
 # busy process. torch reads this when it is loaded.

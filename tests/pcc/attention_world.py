@@ -6,6 +6,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import Recipe
+from models.demos.qwen25_7b.plans.blocks import NO_BLOCK
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
@@ -146,23 +147,45 @@ class AttentionWorld(Bench):
 
         The cache holds the tokens before `start`. Returns [tokens, hidden] of each chip.
         """
-        plan = self.prefill_plan(padded_rows(len(x)), self.recipe)
-        positions = torch.zeros(plan.rows)
-        positions[: len(x)] = torch.arange(start, start + len(x))
+        return self.run_chunks(module, [x], [user], start)[0]
+
+    def run_chunks(
+        self, module, chunks: Sequence[torch.Tensor], users: Sequence[int], start: int
+    ) -> list[list[torch.Tensor]]:
+        """Prefill chunks [tokens, hidden] of several users' sequences in one prefill batch. Returns each chunk's result.
+
+        All chunks begin at position `start`. The batch has a power of two of equal shares of rows.
+        """
+        rows_each = padded_rows(max(map(len, chunks)))
+        sequences = 1 << (len(chunks) - 1).bit_length()
+        plan = self.prefill_plan(sequences * rows_each, self.recipe)
+        rows = torch.zeros(plan.rows, chunks[0].shape[1])
+        positions = torch.zeros(1, rows_each)
+        fill = torch.full((sequences, -(-rows_each // self.cache.block)), NO_BLOCK)
+        pages = self.cache.attention_table(users[0], rows_each).repeat(sequences, 1)
+        for i, (x, user) in enumerate(zip(chunks, users)):
+            end = start + len(x)
+            rows[i * rows_each : i * rows_each + len(x)] = x
+            positions[0, : len(x)] = torch.arange(start, end)
+            blocks = self.cache.blocks_of(user, start, end)
+            fill[i : i + 1] = self.cache.fill_table(blocks, rows_each)
+            pages[i : i + 1] = self.cache.attention_table(user, rows_each)
         inputs = ChunkedPrefillInputs(
             tokens=None,
-            positions=self.put_ints(positions[None], ttnn.uint32),
-            fill_table=self.put_ints(
-                self.cache.fill_table(self.cache.blocks_of(user, start, start + len(x)), plan.rows),
-                ttnn.int32,
-            ),
+            positions=self.put_ints(positions, ttnn.uint32),
+            fill_table=self.put_ints(fill, ttnn.int32),
             logits_indices=None,
             start=self.put_ints(torch.tensor([start]), ttnn.int32),
-            page_table=self.put_ints(self.cache.attention_table(user, plan.rows), ttnn.int32),
+            page_table=self.put_ints(pages, ttnn.int32),
+            sequences=self.put_ints(torch.arange(sequences), ttnn.int32),
         )
         rotation = self.rotary.rotation_prefill(inputs.positions)
         y = module.forward_chunked_prefill(
-            self.put_tokens(x, plan), rotation, inputs, self.cache.on_chips, plan
+            self.put_tokens(rows, plan), rotation, inputs, self.cache.on_chips, plan
         )
         assert y.memory_config() == plan.residual_memory
-        return self.take_rows(y, len(x))
+        chips = self.take_rows(y, plan.rows)
+        return [
+            [chip[i * rows_each : i * rows_each + len(x)] for chip in chips]
+            for i, x in enumerate(chunks)
+        ]

@@ -122,10 +122,10 @@ class Reference:
         return self._prompt(self._attentions(i), self.normed(i, tokens), i)
 
     @lru_cache(maxsize=None)
-    def attention_continued(self, i: int, start: int, tokens: int) -> Case:
+    def attention_continued(self, i: int, start: int, tokens: int, user: int = 0) -> Case:
         """Run a chunk of one user's sequence through layer i's self_attn, after `start` tokens."""
-        past = self.history(i, start, seed=start)
-        x = self.normed(i, tokens, seed=1)
+        past = self.history(i, start, seed=start + user)
+        x = self.normed(i, tokens, seed=1 + user)
         expected, in_format, written = self._run(self._attentions(i), i, x, past)
         return Case(x, [past], expected, in_format, [written])
 

@@ -7,7 +7,7 @@ import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, PERFORMANCE
 from models.demos.qwen25_7b.plans.grids import Grid
-from tests.pcc.attention_world import POSITIONS, AttentionWorld, mixed
+from tests.pcc.attention_world import POSITIONS, UPDATE_GAIN, AttentionWorld, mixed
 from tests.pcc.bench import assert_module
 
 PCC = {BF16: 0.999, BFP8: 0.999, PERFORMANCE: 0.999}
@@ -121,6 +121,36 @@ def test_chunked_prefill_continues_from_the_cache(world_of, start, tokens, user=
         chips = world.run_chunked_prefill(attention, case.x, user, start)
         assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[BFP8])
         world.cache.assert_wrote([user], [start], case.written, **prefilled(BFP8))
+
+
+@pytest.mark.parametrize(
+    "recipe, start, lengths", ((BFP8, 64, (40, 64, 33)), (PERFORMANCE, 128, (1, 100)))
+)
+def test_chunks_of_several_users_continue_from_the_cache(world_of, recipe, start, lengths):
+    """One start. Each result equals Hugging Face's and that of the chunk alone. A share of the rows may be padding."""
+    world = world_of(recipe, 7)
+    larger = UPDATE_GAIN if recipe.kv_cache == "bfloat8_b" else 0  # an 8-bit cache enlarges rows
+    gain = world.prefill_gain(recipe) + larger
+    users = (5, 0, 3)[: len(lengths)]
+    for i, attention in world.attention.items():
+        cases = [
+            world.reference.attention_continued(i, start, tokens, user)
+            for user, tokens in zip(users, lengths)
+        ]
+        histories = [world.reference.history(i, 0, 0)] * 7
+        for user, case in zip(users, cases):
+            histories[user] = case.past[0]
+        world.cache.fill(histories)
+        results = world.run_chunks(attention, [case.x for case in cases], users, start)
+        for chips, case, user in zip(results, cases, users, strict=True):
+            assert_module(
+                chips, case.expected, in_format=case.in_format, pcc=PCC[recipe], gain=gain
+            )
+            alone = world.run_chunked_prefill(attention, case.x, user, start)
+            assert_module(chips, alone[0], pcc=0.9999, gain=0.001)
+        written = [case.written[0] for case in cases]
+        starts = [start] * len(users)
+        world.cache.assert_wrote(users, starts, written, **prefilled(recipe))
 
 
 @pytest.mark.parametrize("block", (64, 128))

@@ -5,6 +5,7 @@ A sequence's blocks are scattered over the cache, with blocks of other sequences
 """
 
 import random
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from models.common.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
 from models.demos.qwen25_7b.reference.corpus import draw_chat, make_questions
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, PrefillChunk, Prompt
+from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
 
 USERS, CONTEXT, TOKENS, STEPS = 4, 640, 500, 36
 LONG = 4096  # the small checkpoint's context
@@ -78,7 +80,7 @@ def scattered(replica, tokens: int, seed: int = 0) -> list[int]:
 
 
 def batches_of(replica, prompts) -> list[PrefillBatch]:
-    return plan_prefill(prompts, replica.model.max_prefill_rows, replica.block)
+    return plan_prefill(prompts, replica.model.prefill_prices, replica.block)
 
 
 def caches(replica) -> torch.Tensor:
@@ -152,6 +154,77 @@ def test_prompts_in_one_batch_equal_prompts_alone(replica, token_ids):
         (alone,) = batches_of(replica, [prompt])
         of_one = prefill_logits(replica, alone)[i]
         assert_same_text(logits[i], rows[i], of_one, rows_of(replica, own[i], lengths[i]))
+
+
+@dataclass
+class Hits:
+    """Prompts with prefixes in the cache, and what each gives in a batch of its own."""
+
+    prompts: list[Prompt]
+    logits: list[torch.Tensor]
+    rows: list[torch.Tensor]  # of the cache, behind the prefix
+    cache: torch.Tensor  # with the prefixes alone
+    own: list[int]  # blocks behind the prefixes
+
+    def assert_same(self, replica, batch: PrefillBatch) -> None:
+        """Run a batch of all prompts. Blocks that no prompt owns alone are equal bit for bit."""
+        clear(replica, self.own)
+        logits = prefill_logits(replica, batch)
+        after = caches(replica)
+        others = sorted(set(range(replica.blocks)) - set(self.own))
+        assert_equal(after[:, others], self.cache[:, others])
+        for prompt, expected, rows in zip(self.prompts, self.logits, self.rows):
+            own = after[:, prompt.blocks].flatten(1, 2)
+            own = own[:, prompt.num_cached : len(prompt.tokens)]
+            assert_same_text(logits[prompt.slot], own, expected, rows)
+
+
+@pytest.fixture(scope="module")
+def hits(replica, token_ids) -> Hits:
+    """Three prompts. Two share the blocks of a prefix of 64 tokens. The third has 96 cached tokens."""
+    blocks = scattered(replica, 20 * 32, seed=11)
+    shared, longer = token_ids[:64], token_ids[100:196]
+    prompts = [
+        Prompt(2, shared + token_ids[200:240], 64, blocks[:2] + blocks[2:4]),
+        Prompt(0, shared + token_ids[300:301], 64, blocks[:2] + blocks[4:5]),
+        Prompt(3, longer + token_ids[400:420], 96, blocks[5:8] + blocks[8:9]),
+    ]
+    for prefix in (prompts[0], prompts[2]):
+        cached = prefix.num_cached
+        (batch,) = batches_of(replica, [Prompt(1, prefix.tokens[:cached], 0, prefix.blocks)])
+        replica.prefill(batch)
+        replica.read_tokens()
+    cache, logits, rows = caches(replica), [], []
+    for prompt in prompts:
+        (batch,) = batches_of(replica, [prompt])
+        logits.append(prefill_logits(replica, batch)[prompt.slot])
+        rows.append(rows_of(replica, prompt.blocks, len(prompt.tokens))[:, prompt.num_cached :])
+    own = [*blocks[2:5], blocks[8]]
+    return Hits(prompts, logits, rows, cache, own)
+
+
+def clear(replica, blocks) -> None:
+    """Fill these blocks with the tokens of another sequence."""
+    tokens = [7] * (len(blocks) * replica.block)
+    (batch,) = batches_of(replica, [Prompt(1, tokens, 0, blocks)])
+    replica.prefill(batch)
+    replica.read_tokens()
+
+
+def test_chunks_with_one_start_in_one_batch_equal_prompts_alone(replica, hits):
+    """The third prompt's cached tokens from 64 to 95 are computed again, and not written."""
+    chunks = [PrefillChunk(p, 64, p.num_cached, len(p.tokens)) for p in hits.prompts]
+    hits.assert_same(replica, PrefillBatch(256, tuple(chunks), chunked=True, sequences=4))
+
+
+def test_cached_prompts_computed_from_their_first_tokens_equal_prompts_alone(replica, hits):
+    chunks = [PrefillChunk(p, 0, p.num_cached, len(p.tokens)) for p in hits.prompts]
+    hits.assert_same(replica, PrefillBatch(512, tuple(chunks), chunked=False))
+
+
+def test_the_planned_batch_of_cached_prompts_equals_prompts_alone(replica, hits):
+    (batch,) = batches_of(replica, hits.prompts)
+    hits.assert_same(replica, batch)
 
 
 @pytest.mark.parametrize("prefilled", [1, 31, 33])

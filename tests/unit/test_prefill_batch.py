@@ -1,95 +1,209 @@
-"""Prompts are packed into prefill batches that the ops can run.
+"""Prompts are packed into prefill batches that the ops can run, at the least modeled time.
 
-Each token is computed once where it is written.
+The property tests run the batches on a cache of tokens: a batch writes what its tables say, then reads what its page
+tables name.
 """
+
+from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import BLOCKS, NO_BLOCK, chunked_table_width
-from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div
 from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
-from models.demos.qwen25_7b.serving.prefill_batch import (
-    prefill_inputs,
-    Prompt,
+from models.demos.qwen25_7b.plans.prefill_prices import PrefillPrices
+from models.demos.qwen25_7b.serving.prefill_batch import Prompt, prefill_inputs
+from models.demos.qwen25_7b.serving.prefill_packing import (
     chunk_start,
     plan_prefill,
+    prefill_kinds,
+    seconds_of,
 )
 
-LONGEST = (256, 512, 1024)
+LARGEST = {1: 256, 2: 512, 8: 1024}  # rows of a batch of the 7B by tp
+PREFIX = 2000  # the longest cached prefix
+
+
+@lru_cache
+def prices(tp: int) -> PrefillPrices:
+    plan = ParallelPlan.make(QWEN25_7B, tp)
+    topology = "ring" if tp == 8 else "line"
+    decode = DecodePlan.make(QWEN25_7B, plan, Grid(8, 8), MAX_USERS, topology=topology)
+    made = PrefillPrices.make(QWEN25_7B, plan, BFP8, decode)
+    assert made.max_rows == LARGEST[tp]
+    return made
+
+
+def prompts_of(*sizes: tuple[int, int], block: int = 32) -> list[Prompt]:
+    """Prompts of (tokens, cached tokens), each with blocks of its own."""
+    prompts, first = [], 0
+    for slot, (size, cached) in enumerate(sizes):
+        own = range(first, first := first + ceil_div(size, block))
+        prompts.append(Prompt(slot, [1 + slot] * size, cached, own))
+    return prompts
 
 
 @st.composite
-def batches(draw):
-    block, longest = draw(st.sampled_from(BLOCKS)), draw(st.sampled_from(LONGEST))
-    prompts, first = [], 0
-    for row in draw(st.permutations(range(8)))[: draw(st.integers(1, 8))]:
-        size = draw(st.one_of(st.integers(1, 200), st.integers(1, 3000)))
-        start = draw(st.one_of(st.just(0), st.integers(0, size - 1)))
-        own = range(first, first := first + -(-size // block))
-        prompts.append(Prompt(row, list(range(1 + 5000 * row, 1 + 5000 * row + size)), start, own))
-    return prompts, longest, block
+def calls(draw):
+    """(prompts of one call, block, tp, tokens in the cache before it by (block, offset)).
+
+    A prompt begins with tokens of the cache, with an earlier prompt's tokens as in vLLM, or with neither.
+    """
+    block, tp = draw(st.sampled_from(BLOCKS)), draw(st.sampled_from(list(LARGEST)))
+    cache, prompts, next_block = {}, [], 0
+    known: list[tuple[list[int], list[int]]] = []  # tokens and blocks that a prompt may begin with
+    for document in range(draw(st.integers(0, 2))):
+        blocks = list(range(next_block, next_block := next_block + PREFIX // block))
+        tokens = [10_000 * (100 + document) + i for i in range(len(blocks) * block)]
+        cache |= {(blocks[i // block], i % block): token for i, token in enumerate(tokens)}
+        known.append((tokens, blocks))
+    for slot in draw(st.permutations(range(12)))[: draw(st.integers(1, 12))]:
+        tokens, blocks = draw(st.sampled_from(known)) if known and draw(st.booleans()) else ([], [])
+        limit = draw(st.sampled_from([4, 60])) * 32 // block
+        shared = draw(st.integers(0, min(limit, len(tokens) // block)))
+        more = draw(st.one_of(st.integers(1, 200), st.integers(1, 1200)))
+        own = [10_000 * (1 + slot) + i for i in range(more)]
+        new = list(range(next_block, next_block := next_block + ceil_div(more, block)))
+        cached = shared * block
+        if shared == 0 and more > 1 and draw(st.booleans()):  # vLLM's start_pos may lie in a block
+            cached = draw(st.integers(1, more - 1))
+            cache |= {(new[i // block], i % block): own[i] for i in range(cached)}
+        prompt = Prompt(slot, tokens[: shared * block] + own, cached, blocks[:shared] + new)
+        prompts.append(prompt)
+        known.append((prompt.tokens, prompt.blocks))
+    return prompts, block, tp, cache
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(batch=batches())
-def test_every_token_is_computed_once_and_written_to_its_block(batch):
-    prompts, longest, block = batch
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(call=calls())
+def test_every_token_is_computed_once_and_cached_blocks_are_not_written(call):
+    prompts, block, tp, cache = call
     width = max(len(p.blocks) for p in prompts)
-    written, sampled = {}, []
-    for batch in plan_prefill(prompts, longest, block):
-        assert batch.rows <= longest and batch.rows & (batch.rows - 1) == 0
+    kinds = set(prefill_kinds(LARGEST[tp], MAX_USERS))
+    protected = {b for b, offset in cache if offset == block - 1}  # whole blocks of other sequences
+    written, sampled = [], []
+    for batch in plan_prefill(prompts, prices(tp), block):
+        assert batch.kind in kinds, "has no trace, and is not warmed up"
         values = prefill_inputs(batch, block, width)
-        tokens, positions = values.tokens.flatten().tolist(), values.positions.flatten().tolist()
-        table = values.fill_table.flatten().tolist()
-        assert len(tokens) == len(positions) == batch.rows and len(table) == -(-batch.rows // block)
+        tokens = values.tokens.flatten().tolist()
+        each = batch.rows // batch.sequences
+        positions = values.positions.flatten().tolist() * batch.sequences
+        assert len(tokens) == len(positions) == batch.rows
+        assert values.fill_table.shape == (batch.sequences, ceil_div(each, block))
         for row, (token, position) in enumerate(zip(tokens, positions)):
-            if table[row // block] != NO_BLOCK:
-                written[table[row // block], row % block] = token, position
-        for row in batch.sampled_slots:
-            (prompt,) = (p for p in prompts if p.slot == row)
-            last = int(values.logits_indices[0, row])
+            place = int(values.fill_table[row // each, row % each // block]), row % each % block
+            if place[0] != NO_BLOCK:
+                assert place[0] not in protected, "another sequence may read this block"
+                cache[place] = token
+                written.append((place, token, position))
+        for slot in batch.sampled_slots:
+            (prompt,) = (p for p in prompts if p.slot == slot)
+            last = int(values.logits_indices[0, slot])
             assert (tokens[last], positions[last]) == (prompt.tokens[-1], len(prompt.tokens) - 1)
         sampled += batch.sampled_slots
-        if batch.chunked:
-            (chunk,) = batch.chunks
-            start, page_table = values.start, values.page_table
-            step = max(block, q_chunk_size(batch.rows))
-            assert int(start) == chunk.start and chunk.start % step == 0, (
-                "attention begins at its chunks"
-            )
-            assert (
-                page_table.shape == (1, chunked_table_width(width, batch.rows, block))
-                and page_table.min() >= 0
-            )
-            assert page_table.shape[1] * block >= chunk.start + batch.rows, (
-                "attention reads past the table"
-            )
-        else:
-            windows = values.window_starts
-            bounds = windows.tolist()
-            assert bounds[0] == 0 and bounds[-1] == batch.rows and bounds == sorted(bounds)
-            assert len(bounds) == batch.rows // TILE + 1
-            for chunk in batch.chunks:
-                assert chunk.start == 0 and tokens.index(chunk.tokens[0]) in bounds, (
-                    "a prompt is a window"
-                )
+        (check_chunks if batch.chunked else check_windows)(batch, values, block, width, cache)
     assert sorted(sampled) == sorted(p.slot for p in prompts), "each prompt samples one token"
+    computed = [(place, token, position) for place, token, position in written if token]
+    assert len(computed) == len(set(computed)), "a token was written twice"
     for prompt in prompts:
-        for position in range(prompt.num_cached // block * block, len(prompt.tokens)):
+        for position, token in enumerate(prompt.tokens):
             place = prompt.blocks[position // block], position % block
-            assert written.pop(place) == (prompt.tokens[position], position)
-    own = {(p.blocks[-1], i) for p in prompts for i in range(len(p.tokens) % block or block, block)}
-    assert set(written) <= own, (
-        "only what lies past a prompt in its last block may be written besides"
+            assert cache[place] == token
+            assert position < prompt.num_cached or (place, token, position) in computed
+
+
+def check_chunks(batch, values, block, width, cache):
+    """Attention begins at one multiple of its chunk size, and finds the sequence's tokens in the cache."""
+    each = batch.rows // batch.sequences
+    step = max(block, q_chunk_size(each))
+    table_width = chunked_table_width(width, each, block)
+    assert values.page_table.shape == (batch.sequences, table_width)
+    assert values.sequences.tolist() == list(range(batch.sequences))
+    assert values.page_table.min() >= 0
+    assert table_width * block >= int(values.start) + each, "attention reads past the table"
+    for chunk, table in zip(batch.chunks, values.page_table.tolist()):
+        assert int(values.start) == chunk.start > 0 and chunk.start % step == 0
+        for position in range(chunk.end):
+            place = table[position // block], position % block
+            assert cache.get(place) == chunk.prompt.tokens[position], "not in the cache yet"
+
+
+def check_windows(batch, values, block, width, cache):
+    bounds = values.window_starts.tolist()
+    assert bounds[0] == 0 and bounds[-1] == batch.rows and bounds == sorted(bounds)
+    assert len(bounds) == batch.rows // TILE + 1
+    tokens = values.tokens.flatten().tolist()
+    starts = [bounds[i] for i in range(len(batch.chunks))]
+    for chunk, start in zip(batch.chunks, starts):
+        assert chunk.start == 0
+        assert tokens[start : start + chunk.end] == list(chunk.tokens), "a prompt is a window"
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(call=calls())
+def test_no_plan_takes_longer_than_one_prompt_after_the_other(call):
+    prompts, block, tp, _ = call
+    together = plan_prefill(prompts, prices(tp), block)
+    alone = [batch for prompt in prompts for batch in plan_prefill([prompt], prices(tp), block)]
+    assert seconds(together, tp) <= 1.000001 * seconds(alone, tp)
+    assert len(together) <= len(alone)
+
+
+def seconds(batches, tp: int) -> float:
+    return sum(seconds_of(batch, prices(tp)) for batch in batches)
+
+
+SHARED_PREFIX = [(104, 64)] * 16
+FOUR_PREFIXES = [(40 + 32 * (1 + i % 4), 32 * (1 + i % 4)) for i in range(32)]
+LONG_AND_SHORT = [(20, 0)] * 15 + [(1100, 0)] + [(20, 0)] * 16
+LONG_AND_SHORT_CACHED = [(104, 64)] * 15 + [(1100, 64)] + [(104, 64)] * 16
+
+
+@pytest.mark.parametrize(
+    "sizes, tp, rows_and_sequences",
+    [
+        (SHARED_PREFIX, 1, [(256, 4)] * 4),
+        (SHARED_PREFIX, 2, [(512, 8)] * 2),
+        (SHARED_PREFIX, 8, [(1024, 16)]),
+        (FOUR_PREFIXES, 2, [(512, 8)] * 4),
+        (FOUR_PREFIXES, 8, [(512, 8)] * 4),
+        ([(104, 64)] * 32, 8, [(1024, 16)] * 2),  # four prefixes of one length
+        (LONG_AND_SHORT, 2, [(512, 0), (512, 0), (512, 1), (128, 1), (512, 0)]),
+        (LONG_AND_SHORT, 8, [(1024, 0), (1024, 0), (128, 1)]),
+        (LONG_AND_SHORT_CACHED, 2, [(512, 8)] * 4 + [(512, 0), (512, 1), (128, 1)]),
+        ([(1100, 0)] * 4, 8, [(1024, 0)] * 4 + [(512, 4)]),  # ends behind equal full chunks
+        ([(104, 64), (96, 32)], 2, [(256, 0)]),  # short hits are computed again
+        ([(168, 128), (200, 160)], 2, [(256, 2)]),  # one start, some tokens again
+        ([(20, 0)] * 32, 2, [(512, 0)] * 2),
+    ],
+)
+def test_batches_of(sizes, tp, rows_and_sequences):
+    """sequences 0: whole prompts side by side. A prompt alone takes a batch or more."""
+    batches = plan_prefill(prompts_of(*sizes), prices(tp), 32)
+    planned = [(batch.rows, batch.sequences if batch.chunked else 0) for batch in batches]
+    assert sorted(planned) == sorted(rows_and_sequences)
+
+
+def test_a_prefix_written_in_the_same_call_is_read_later_or_computed_again():
+    """vLLM gives a prompt the blocks of the prompt before it. 2 prompts: again. 16: the rest reads them in one batch."""
+    first = Prompt(0, [1] * 104, 0, [0, 1, 2, 3])
+    others = [Prompt(i, [1] * 104, 64, [0, 1, 2 * i + 2, 2 * i + 3]) for i in range(1, 16)]
+    (both,) = plan_prefill([first, others[0]], prices(8), 32)
+    assert not both.chunked and [chunk.write_start for chunk in both.chunks] == [0, 64]
+    alone, rest = plan_prefill([first, *others], prices(8), 32)
+    assert (alone.rows, rest.rows, rest.sequences) == (128, 1024, 16)
+
+
+def test_batches_keep_the_order_of_their_first_prompts():
+    sizes = [(500, 0), (104, 64), (480, 0), (104, 64), (300, 0)]
+    batches = plan_prefill(prompts_of(*sizes), prices(2), 32)
+    assert [batch.chunks[0].prompt.slot for batch in batches] == sorted(
+        batch.chunks[0].prompt.slot for batch in batches
     )
-
-
-def test_32_short_prompts_take_two_prefill_batches_of_512_rows():
-    prompts = [Prompt(row, [1] * 20, 0, [row]) for row in range(32)]
-    planned = plan_prefill(prompts, 512, 32)
-    assert [(batch.rows, len(batch.chunks)) for batch in planned] == [(512, 16)] * 2
 
 
 @pytest.mark.parametrize(
@@ -100,6 +214,6 @@ def test_where_a_prefill_batch_starts(rows, block, expected):
 
 
 def test_a_prompt_that_fits_takes_the_fewest_rows():
-    assert [batch.rows for batch in plan_prefill([Prompt(0, [1] * 33, 0, [0, 1])], 512, 32)] == [64]
-    (batch,) = plan_prefill([Prompt(0, [1] * 1030, 1024, range(33))], 512, 32)
-    assert batch.rows == 32 and batch.chunked
+    for size, cached, rows, chunked in ((33, 0, 64, False), (1030, 1024, 32, True)):
+        (batch,) = plan_prefill(prompts_of((size, cached)), prices(2), 32)
+        assert (batch.rows, batch.chunked) == (rows, chunked)

@@ -14,7 +14,8 @@ from models.demos.qwen25_7b.plans.blocks import (
     attention_tables,
     equal_shares,
 )
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt
+from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica
 
 
@@ -77,7 +78,7 @@ def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Itera
 
 
 def prefill_batches(replica: Replica, prompt: Prompt) -> list[PrefillBatch]:
-    return plan_prefill([prompt], replica.model.max_prefill_rows, replica.block)
+    return plan_prefill([prompt], replica.model.prefill_prices, replica.block)
 
 
 def prefill_logits(replica: Replica, batch: PrefillBatch) -> torch.Tensor:

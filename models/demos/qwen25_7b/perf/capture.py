@@ -13,7 +13,8 @@ from golden_mesh.perf.device_ops import Op, operations
 
 from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt
+from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -97,13 +98,17 @@ def capture_prefill(
     with one_layer_of_each_kind(mesh_device, config, recipe, 1, tokens) as replica:
         prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
         steps, batches = {}, []
-        for batch in plan_prefill([prompt], replica.model.max_prefill_rows, replica.block):
-            kind = batch.rows, batch.chunked, bool(batch.sampled_slots)
-            if kind not in steps:
-                steps[kind] = _captured(replica, lambda: replica.prefill(batch), counts)
+        for batch in plan_prefill([prompt], replica.model.prefill_prices, replica.block):
+            if batch.kind not in steps:
+                steps[batch.kind] = capture_batch(replica, batch, counts)
             start = batch.chunks[0].start
-            batches.append(CapturedBatch(batch.rows, start, batch.chunked, steps[kind]))
+            batches.append(CapturedBatch(batch.rows, start, batch.chunked, steps[batch.kind]))
         return batches
+
+
+def capture_batch(replica: Replica, batch: PrefillBatch, counts: Sequence[int]) -> Step:
+    """Capture a prefill batch. counts: layers of each kind (layer_kinds)."""
+    return _captured(replica, lambda: replica.prefill(batch), counts)
 
 
 def layer_kinds(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:

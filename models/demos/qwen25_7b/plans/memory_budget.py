@@ -16,7 +16,7 @@ from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 BF16, FLOAT32 = 2, 4  # bytes
 # A Wormhole chip's DRAM as ttnn.get_memory_view reports it: 12 banks, on N150, N300 and T3K alike.
 DRAM_BYTES = 12 * 1_072_693_184
-# Left out of plans: traces (a server opens meshes with 50 MB for them), programs, inputs of steps.
+# Left out of plans: traces (128 MiB, TRACE_REGION_BYTES of common/mesh.py), programs, inputs of steps.
 RESERVED_BYTES = 256 << 20
 
 

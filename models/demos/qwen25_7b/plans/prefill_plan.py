@@ -147,7 +147,9 @@ class PrefillPlan:
     gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
     down: PrefillMatmul
     joined: bool  # gate and up are one matmul
-    gathered: AllReduceDtype = "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
+    gathered: AllReduceDtype = (
+        "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
+    )
     k_chunk_size: int = TILE  # tokens of k at a time in chunked attention
 
     @property
@@ -200,23 +202,29 @@ class PrefillPlan:
 
     def attention_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
         """Attention over whole prompts."""
-        return self._attention_program(grid, self.q_chunk_size)
+        return _attention_program(grid, self.q_chunk_size, self.q_chunk_size)
 
-    def chunked_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
-        """Attention of a chunk to the cache."""
-        return self._attention_program(grid, self.k_chunk_size)
+    def chunked_program(self, grid: Grid, rows_each: int) -> ttnn.SDPAProgramConfig:
+        """Attention of chunks to the cache. rows_each: rows of a sequence, `rows` or fewer.
 
-    def _attention_program(self, grid: Grid, k_chunk_size: int) -> ttnn.SDPAProgramConfig:
-        return ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=(grid.x, grid.y),
-            q_chunk_size=self.q_chunk_size,
-            k_chunk_size=k_chunk_size,
-            exp_approx_mode=False,
-        )
+        k_chunk_size fits L1 beside the q chunk of `rows` rows, which is the largest.
+        """
+        return _attention_program(grid, q_chunk_size(rows_each), self.k_chunk_size)
+
+
+def _attention_program(grid: Grid, q_chunk: int, k_chunk: int) -> ttnn.SDPAProgramConfig:
+    return ttnn.SDPAProgramConfig(
+        compute_with_storage_grid_size=(grid.x, grid.y),
+        q_chunk_size=q_chunk,
+        k_chunk_size=k_chunk,
+        exp_approx_mode=False,
+    )
 
 
 def q_chunk_size(rows: int) -> int:
-    """Tokens of q that a core takes at a time in a batch of `rows` rows. A chunked prefill starts at a multiple of it.
+    """Tokens of q that a core takes at a time, of a batch's `rows` rows or of a sequence's in a chunked prefill.
+
+    A chunked prefill starts at a multiple of it.
 
     Small batches take 32, so that few tokens are computed again. Large batches take 128, so that keys are
     read less often.

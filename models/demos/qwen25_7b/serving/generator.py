@@ -60,7 +60,7 @@ class ReplicaEngine:
             self.pool,
             slots=replica.batch,
             max_sequences=replica.users,
-            max_prefill_rows=replica.model.max_prefill_rows,
+            prefill_prices=replica.model.prefill_prices,
         )
         self.inputs = InputBatch(replica.inputs, on_host=on_host)
         self.stats = SpeculationStats()

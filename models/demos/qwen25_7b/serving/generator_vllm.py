@@ -19,7 +19,8 @@ from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.plans.memory_budget import cache_tokens
 from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import Prompt
+from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica, token_ids
 from models.demos.qwen25_7b.serving.sampling import LogitsRow, log_prob, sample_rows
 from models.demos.qwen25_7b.serving.trace import PendingRead
@@ -200,7 +201,7 @@ class QwenForCausalLM:
         self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self.model.config.qwen.vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
-        for batch in plan_prefill(prompts, self.model.max_prefill_rows, self.replica.block):
+        for batch in plan_prefill(prompts, self.model.prefill_prices, self.replica.block):
             self.replica.prefill(batch, traced=enable_trace)
             sampled = batch.sampled_slots
             if sampled and sampling_params is None:

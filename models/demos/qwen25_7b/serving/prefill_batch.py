@@ -1,7 +1,10 @@
-"""Prompts packed and cut into prefill batches: pure functions."""
+"""PrefillBatch: the chunks of prompts that one prefill forward computes, and its device inputs. Pure functions.
+
+prefill_packing.py decides which chunks form a batch.
+"""
 
 from dataclasses import dataclass
-from typing import Iterator, Sequence
+from typing import NamedTuple, Sequence
 
 import torch
 
@@ -12,8 +15,7 @@ from models.demos.qwen25_7b.plans.blocks import (
     chunked_table_width,
     fill_table,
 )
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, padded_rows
-from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs
 
 
@@ -31,8 +33,8 @@ class Prompt:
 class PrefillChunk:
     """The positions from `start` to before `end` of a prompt.
 
-    The batch writes positions from `write_start` on to the cache. The cache holds the
-    positions before. They are computed again, because attention starts at a multiple of its chunk size.
+    The batch writes positions from `write_start` on to the cache. The cache holds the positions before. They are
+    computed again where attention starts at a multiple of its chunk size, or where the batch has one start.
     """
 
     prompt: Prompt
@@ -49,12 +51,22 @@ class PrefillChunk:
         return self.prompt.tokens[self.start : self.end]
 
 
+class PrefillKind(NamedTuple):
+    """The key of a prefill batch's programs. samples: whether a prompt ends in the batch. Else as in PrefillBatch."""
+
+    rows: int
+    chunked: bool
+    samples: bool = True
+    sequences: int = 1
+
+
 @dataclass(frozen=True)
 class PrefillBatch:
     """The chunks that one prefill forward computes, in `rows` rows (padding included).
 
-    - chunked: one chunk behind a cached prefix (chunked prefill). Otherwise the batch has whole prompts
-      side by side, or the first chunk of one prompt.
+    - chunked: the chunks lie behind cached prefixes and have one start (chunked prefill). Otherwise the
+      batch has prompts side by side, each from its first token.
+    - sequences: of a chunked batch; each has an equal share of the rows. A share without a chunk is padding.
     - sampled_rows: up to 32 rows; slots 0, 1, ... get their logits. By default each prompt's slot gets
       the logits of its last token.
     """
@@ -62,7 +74,12 @@ class PrefillBatch:
     rows: int
     chunks: tuple[PrefillChunk, ...]
     chunked: bool
+    sequences: int = 1
     sampled_rows: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> PrefillKind:
+        return PrefillKind(self.rows, self.chunked, bool(self.sampled_slots), self.sequences)
 
     @property
     def sampled_slots(self) -> list[int]:
@@ -72,97 +89,74 @@ class PrefillBatch:
         return [chunk.prompt.slot for chunk in self.chunks if chunk.is_last]
 
 
-def plan_prefill(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[PrefillBatch]:
-    """Pack short prompts side by side and cut long prompts into chunks. Keep the order of the prompts.
-
-    Each prompt starts at a multiple of `block`.
-    max_rows: rows of the largest batch. block: tokens in a cache block.
-    """
-    batches: list[PrefillBatch] = []
-    packed: list[Prompt] = []
-    used = 0
-
-    def flush() -> None:
-        nonlocal packed, used
-        if packed:
-            chunks = tuple(PrefillChunk(prompt, 0, 0, len(prompt.tokens)) for prompt in packed)
-            rows = used if len(packed) > 1 else len(packed[0].tokens)
-            batches.append(PrefillBatch(padded_rows(rows), chunks, chunked=False))
-        packed = []
-        used = 0
-
-    for prompt in prompts:
-        if prompt.num_cached or len(prompt.tokens) > max_rows:
-            flush()
-            batches += _cut(prompt, max_rows, block)
-            continue
-        rows = ceil_div(len(prompt.tokens), block) * block
-        if used + rows > max_rows or len(packed) == MAX_USERS:
-            flush()
-        packed.append(prompt)
-        used += rows
-    flush()
-    return batches
-
-
-def prefill_sizes(max_rows: int) -> list[int]:
-    """Return the numbers of rows that a batch may have: powers of two from 32 to max_rows."""
-    return [TILE << i for i in range((max_rows // TILE).bit_length())]
-
-
-def _cut(prompt: Prompt, max_rows: int, block: int) -> Iterator[PrefillBatch]:
-    """Yield the batches of one long or partly cached prompt, one chunk each."""
-    at = prompt.num_cached
-    end = len(prompt.tokens)
-    while at < end:
-        rows, start = max_rows, 0
-        if at > 0:
-            sizes = prefill_sizes(max_rows)
-            fitting = (rows for rows in sizes if end - chunk_start(at, rows, block) <= rows)
-            rows = next(fitting, max_rows)
-            start = chunk_start(at, rows, block)
-        chunk = PrefillChunk(prompt, start, at // block * block, min(end, start + rows))
-        yield PrefillBatch(rows, (chunk,), chunked=start > 0)
-        at = chunk.end
-
-
-def chunk_start(at: int, rows: int, block: int) -> int:
-    """Return the first position of the chunk of `rows` rows that computes position `at`.
-
-    Attention starts at multiples of its chunk size, and the cache is written in whole blocks.
-    """
-    step = max(block, q_chunk_size(rows))
-    return at // step * step
-
-
 def prefill_inputs(
     batch: PrefillBatch, block: int, width: int
 ) -> PrefillInputs | ChunkedPrefillInputs:
     """Return the batch's inputs as torch values. width: entries of a sequence's block table in decode."""
-    tokens = torch.zeros(1, 1, 1, batch.rows, dtype=torch.int32)
-    positions = torch.zeros(1, batch.rows, dtype=torch.int32)
-    rows = torch.zeros(1, MAX_USERS, dtype=torch.int32)
-    blocks: list[int] = []
+    return (_chunked_inputs if batch.chunked else _whole_inputs)(batch, block, width)
+
+
+def _whole_inputs(batch: PrefillBatch, block: int, width: int) -> PrefillInputs:
+    """Each prompt begins where a block of rows begins."""
     starts: list[int] = []
+    blocks: list[int] = []
+    positions = torch.zeros(1, batch.rows, dtype=torch.int32)
     at = 0
     for chunk in batch.chunks:
         size = chunk.end - chunk.start
-        tokens[..., at : at + size] = torch.tensor(list(chunk.tokens), dtype=torch.int32)
-        positions[:, at : at + size] = torch.arange(chunk.start, chunk.end)
-        rows[:, chunk.prompt.slot] = at + size - 1
-        blocks += _written_blocks(chunk, block)
         starts.append(at)
+        positions[:, at : at + size] = torch.arange(chunk.start, chunk.end)
+        blocks += _written_blocks(chunk, block)
         at += ceil_div(size, block) * block
-    rows[0, : len(batch.sampled_rows)] = torch.tensor(batch.sampled_rows, dtype=torch.int32)
     table = fill_table(blocks, ceil_div(batch.rows, block))[None]
-    if batch.chunked:
-        (chunk,) = batch.chunks
-        table_width = chunked_table_width(width, batch.rows, block)
-        page_table = attention_table(chunk.prompt.blocks, table_width)[None]
-        start = torch.tensor([chunk.start], dtype=torch.int32)
-        return ChunkedPrefillInputs(tokens, positions, table, rows, start, page_table)
     windows = _windows([*starts, min(at, batch.rows)], batch.rows)
-    return PrefillInputs(tokens, positions, table, rows, windows)
+    tokens, logits_rows = _tokens_and_logits_rows(batch, starts)
+    return PrefillInputs(tokens, positions, table, logits_rows, windows)
+
+
+def _chunked_inputs(batch: PrefillBatch, block: int, width: int) -> ChunkedPrefillInputs:
+    sequences, rows_each = batch.sequences, batch.rows // batch.sequences
+    start, end = batch.chunks[0].start, max(chunk.end for chunk in batch.chunks)
+    positions = torch.zeros(1, rows_each, dtype=torch.int32)
+    positions[:, : end - start] = torch.arange(start, end)
+    padding = [()] * (sequences - len(batch.chunks))
+    written = [_written_blocks(chunk, block) for chunk in batch.chunks]
+    fill = [fill_table(own, ceil_div(rows_each, block)) for own in (*written, *padding)]
+    table_width = chunked_table_width(width, rows_each, block)
+    read = [chunk.prompt.blocks for chunk in batch.chunks]
+    pages = [attention_table(own, table_width) for own in (*read, *padding)]
+    tokens, logits_rows = _tokens_and_logits_rows(batch, range(0, batch.rows, rows_each))
+    return ChunkedPrefillInputs(
+        tokens,
+        positions,
+        torch.stack(fill),
+        logits_rows,
+        torch.tensor([start], dtype=torch.int32),
+        torch.stack(pages),
+        torch.arange(sequences, dtype=torch.int32),
+    )
+
+
+def blank_inputs(kind: PrefillKind, block: int, width: int) -> PrefillInputs | ChunkedPrefillInputs:
+    """Return inputs of a kind of batch that write nothing, as torch values."""
+    nothing = PrefillChunk(Prompt(0, (), 0, ()), 0, 0, 0)
+    return prefill_inputs(
+        PrefillBatch(kind.rows, (nothing,), kind.chunked, kind.sequences), block, width
+    )
+
+
+def _tokens_and_logits_rows(
+    batch: PrefillBatch, starts: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """[1, 1, 1, rows] and [1, 32] int32. starts: the row where each chunk begins."""
+    tokens = torch.zeros(1, 1, 1, batch.rows, dtype=torch.int32)
+    logits_rows = torch.zeros(1, MAX_USERS, dtype=torch.int32)
+    for chunk, at in zip(batch.chunks, starts):
+        end = at + chunk.end - chunk.start
+        tokens[..., at:end] = torch.tensor(list(chunk.tokens), dtype=torch.int32)
+        logits_rows[:, chunk.prompt.slot] = max(end - 1, 0)
+    logits_rows[0, : len(batch.sampled_rows)] = torch.tensor(batch.sampled_rows, dtype=torch.int32)
+    return tokens, logits_rows
 
 
 def _windows(bounds: Sequence[int], rows: int) -> torch.Tensor:

@@ -8,43 +8,39 @@ import torch
 import ttnn
 
 from models.common.errors import UserError
+from models.common.mesh import TRACE_REGION_BYTES
 from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.loading.load import load_model
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCK,
-    NO_BLOCK,
     blocks_for,
     check_block,
-    chunked_table_width,
     table_width,
 )
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.plans.memory_budget import (
     check_fits,
     free_dram,
     memory_budget,
     smaller_sizes,
 )
+from models.demos.qwen25_7b.plans.trace_region import traces_that_fit
 from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs, VerifyInputs
 from models.demos.qwen25_7b.tt.placement import chips_in_row
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.serving.input_batch import DeviceInputs
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, prefill_inputs
+from models.demos.qwen25_7b.serving.prefill_batch import (
+    PrefillBatch,
+    PrefillKind,
+    blank_inputs,
+    prefill_inputs,
+)
+from models.demos.qwen25_7b.serving.prefill_packing import prefill_kinds
 from models.demos.qwen25_7b.serving.sampling import SamplingMode
 from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
 from models.demos.qwen25_7b.weights import TensorSource
 
-TRACED_ROWS = (128, 512)  # with max_prefill_rows, the sizes of prefill batches that have a trace
 _SAMPLE_AGAIN = "sample a prefill's logits with penalties"  # a kind of work, see _release_traces_before_compiling
-
-
-class PrefillKind(NamedTuple):
-    """The key of a prefill batch's programs. samples: whether a prompt ends in the batch."""
-
-    rows: int
-    chunked: bool
-    samples: bool
 
 
 class TracedPrefill(NamedTuple):
@@ -170,7 +166,7 @@ class Replica:
         traced: False runs op by op even where a trace exists.
         """
         host = prefill_inputs(batch, self.block, self.width).to_host(self.mesh_device)
-        kind = PrefillKind(batch.rows, batch.chunked, bool(batch.sampled_slots))
+        kind = batch.kind
         self._release_traces_before_compiling(kind)
         if kind.samples and self.inputs.mode is SamplingMode.PENALIZED:
             self._release_traces_before_compiling(_SAMPLE_AGAIN)
@@ -303,24 +299,17 @@ class Replica:
         return TracedStep(self.mesh_device, step)
 
     def _traced_kinds(self) -> list[PrefillKind]:
-        """Return the kinds of prefill that have a trace. Only the largest size has no prompt's end."""
-        largest = self.model.max_prefill_rows
-        sizes = sorted({min(rows, largest) for rows in TRACED_ROWS} | {largest})
-        kinds = [PrefillKind(r, chunked, True) for r in sizes for chunked in (False, True)]
-        return kinds + [PrefillKind(largest, chunked, False) for chunked in (False, True)]
+        """Return the kinds of prefill that have a trace: as many as the mesh's trace region holds beside the steps."""
+        view = ttnn.get_memory_view(self.mesh_device, ttnn.BufferType.TRACE)
+        # A mesh without a region keeps traces in free DRAM.
+        region = view.num_banks * view.total_bytes_per_bank or TRACE_REGION_BYTES
+        steps = len(self.decode_steps) + len(self.verify_steps) * (self.speculate > 1)
+        fitting = traces_that_fit(region, self.model.prefill_prices.operations)
+        kinds = prefill_kinds(self.model.max_prefill_rows, self.batch)
+        return kinds[: max(0, fitting - steps)]
 
     def _traced_prefill(self, kind: PrefillKind) -> TracedPrefill:
-        rows = (
-            torch.zeros(1, 1, 1, kind.rows),
-            torch.zeros(1, kind.rows),
-            torch.full((1, ceil_div(kind.rows, self.block)), NO_BLOCK),
-            torch.zeros(1, MAX_USERS),
-        )
-        if kind.chunked:
-            table_width = chunked_table_width(self.width, kind.rows, self.block)
-            values = ChunkedPrefillInputs(*rows, torch.zeros(1), torch.zeros(1, table_width))
-        else:
-            values = PrefillInputs(*rows, torch.zeros(kind.rows // TILE + 1))
+        values = blank_inputs(kind, self.block, self.width)
         inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
         return TracedPrefill(inputs, self._traced(lambda: self._prefill(inputs, kind)))
 

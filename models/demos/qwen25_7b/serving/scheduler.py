@@ -7,8 +7,10 @@ import numpy as np
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
 from models.demos.qwen25_7b.plans.grids import ceil_div
+from models.demos.qwen25_7b.plans.prefill_prices import PrefillPrices
 from models.demos.qwen25_7b.serving.block_pool import BlockPool
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt
+from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
 from models.demos.qwen25_7b.serving.sampling import stream_key
 
 
@@ -64,15 +66,17 @@ class Scheduler:
 
     - slots: rows of a decode step.
     - max_sequences: sequences at once; may be fewer than slots.
-    - max_prefill_rows: rows of the largest prefill batch.
+    - prefill_prices: by which prompts are packed into prefill batches.
     """
 
-    def __init__(self, pool: BlockPool, *, slots: int, max_sequences: int, max_prefill_rows: int):
+    def __init__(
+        self, pool: BlockPool, *, slots: int, max_sequences: int, prefill_prices: PrefillPrices
+    ):
         self.pool = pool
         self.slots: list[Optional[Sequence]] = [None] * slots
         self.running: list[Sequence] = []  # in the order of their admission
         self._max_sequences = max_sequences
-        self._max_prefill_rows = max_prefill_rows
+        self._prefill_prices = prefill_prices
 
     @property
     def has_free_slot(self) -> bool:
@@ -111,7 +115,7 @@ class Scheduler:
             Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks)
             for sequence in sequences
         ]
-        return plan_prefill(prompts, self._max_prefill_rows, self.pool.block)
+        return plan_prefill(prompts, self._prefill_prices, self.pool.block)
 
     def extend(self, in_flight: int) -> bool:
         """Allocate the blocks that the sequences' next tokens start. False if there are too few.

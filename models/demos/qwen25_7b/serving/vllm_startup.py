@@ -27,10 +27,11 @@ from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
 from models.demos.qwen25_7b.serving.prefill_batch import (
     PrefillBatch,
     PrefillChunk,
+    PrefillKind,
     Prompt,
-    prefill_sizes,
 )
-from models.demos.qwen25_7b.serving.replica import PrefillKind, Replica
+from models.demos.qwen25_7b.serving.prefill_packing import prefill_kinds
+from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
@@ -217,17 +218,15 @@ def warm_up_prefill(replica: Replica, *, traced: bool, scratch: int = 0) -> None
     """
     largest = replica.model.max_prefill_rows
     logger.info("Warm-up: prefill of up to %d rows%s", largest, TRACED[traced])
-    for rows in prefill_sizes(largest):
-        for chunked in (False, True):
-            for samples in (True, False) if rows == largest else (True,):
-                batch = _warm_up_batch(replica, PrefillKind(rows, chunked, samples), scratch)
-                if batch is not None:
-                    replica.prefill(batch, traced=traced)
-                    if samples:
-                        replica.read_tokens()
+    for kind in prefill_kinds(largest, replica.batch):
+        batch = _warm_up_batch(replica, kind, scratch)
+        if batch is not None:
+            replica.prefill(batch, traced=traced)
+            if kind.samples:
+                replica.read_tokens()
     # Penalties are applied behind a prefill of any size.
     replica.inputs.write_sampling_params([PENALIZED])
-    batch = _warm_up_batch(replica, PrefillKind(TILE, False, True), scratch)
+    batch = _warm_up_batch(replica, PrefillKind(TILE, chunked=False), scratch)
     replica.prefill(batch, traced=traced)
     replica.read_tokens()
     replica.inputs.write_sampling_params([])
@@ -248,10 +247,12 @@ def warm_up_decode(replica: Replica, *, traced: bool) -> None:
 def _warm_up_batch(replica: Replica, kind: PrefillKind, scratch: int) -> PrefillBatch | None:
     """Return a batch of this kind with one token, or None if no sequence is long enough for it."""
     # the earliest start of a chunk behind a prefix
-    start = max(replica.block, q_chunk_size(kind.rows)) if kind.chunked else 0
+    earliest = max(replica.block, q_chunk_size(kind.rows // kind.sequences))
+    start = earliest if kind.chunked else 0
     if start >= replica.model.config.max_seq_len:
         return None
     # A batch samples nothing if its prompt continues in the next batch.
     tokens = [0] * (start + 1 if kind.samples else start + 2)
     prompt = Prompt(0, tokens, start, [scratch] * replica.width)
-    return PrefillBatch(kind.rows, (PrefillChunk(prompt, start, start, start + 1),), kind.chunked)
+    chunk = PrefillChunk(prompt, start, start, start + 1)
+    return PrefillBatch(kind.rows, (chunk,), kind.chunked, kind.sequences)

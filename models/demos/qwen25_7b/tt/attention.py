@@ -1,5 +1,7 @@
 """TtQwenAttention: grouped-query attention with a QKV bias, and its paged KV cache. HF: self_attn.{q,k,v,o}_proj."""
 
+from typing import Optional
+
 import ttnn
 
 from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
@@ -67,16 +69,25 @@ class TtKVCache:
                 cache, x, update_idxs_tensor=positions, page_table=page_table
             )
 
-    def fill_prefill(self, k: ttnn.Tensor, v: ttnn.Tensor, fill_table: ttnn.Tensor) -> None:
-        """Write k and v [1, kv_heads, S, head_dim], interleaved in L1, into the blocks of fill_table.
+    def fill_prefill(
+        self,
+        k: ttnn.Tensor,
+        v: ttnn.Tensor,
+        fill_table: ttnn.Tensor,
+        sequences: Optional[ttnn.Tensor] = None,
+    ) -> None:
+        """Write k and v [B, kv_heads, rows, head_dim], interleaved in L1, into the blocks of fill_table.
 
         Rows with NO_BLOCK are not written.
-        fill_table: [1, S / block] int32, the cache block for each block of rows.
+        fill_table: [B, rows / block] int32, the cache block for each block of rows.
+        sequences: [B] int32, the row of fill_table of each sequence; may be left out for one sequence.
         """
         for cache, x in ((self.keys, k), (self.values, v)):
             # The op takes rows of the cache's dtype only.
             stored = x if x.dtype == self.dtype else ttnn.typecast(x, self.dtype)
-            ttnn.experimental.paged_fill_cache(cache, stored, fill_table, batch_idx=0)
+            ttnn.experimental.paged_fill_cache(
+                cache, stored, fill_table, batch_idx_tensor=sequences, batch_idx=0
+            )
             if stored is not x:
                 ttnn.deallocate(stored)
 
@@ -277,12 +288,14 @@ class TtQwenAttention:
         cache: TtKVCache,
         plan: PrefillPlan,
     ) -> ttnn.Tensor:
-        """A chunk of one prompt: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
+        """Chunks of B sequences: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
 
-        Row 0 stands at position inputs.start. A row attends to everything that the cache holds before it.
+        The S / B rows of a sequence begin at position inputs.start. A row attends to everything that the cache holds of
+        its sequence before it.
         """
-        q, k, v = self._rotated_heads(x, rotation, plan)
-        cache.fill_prefill(k, v, inputs.fill_table)
+        sequences, rows_each = inputs.page_table.shape[0], inputs.positions.shape[-1]
+        q, k, v = self._rotated_heads(x, rotation, plan, sequences)
+        cache.fill_prefill(k, v, inputs.fill_table, inputs.sequences)
         ttnn.deallocate(k)
         ttnn.deallocate(v)
         heads = ttnn.transformer.chunked_scaled_dot_product_attention(
@@ -291,22 +304,27 @@ class TtQwenAttention:
             cache.values,
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
-            program_config=plan.chunked_program(self.decode.grid),
+            program_config=plan.chunked_program(self.decode.grid, rows_each),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
-        )  # [1, q_heads, S, head_dim]; its default scale is head_dim**-0.5
+        )  # [B, q_heads, S / B, head_dim]; its default scale is head_dim**-0.5
         ttnn.deallocate(q)
         rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.L1_MEMORY_CONFIG)
-        # [1, 1, S, q_width]
+        # [B, 1, S / B, q_width]
         ttnn.deallocate(heads)
+        rows = ttnn.reshape(rows, (1, 1, plan.rows, rows.shape[-1]))  # a view
         return self._project(rows, plan)
 
     def _rotated_heads(
-        self, x: ttnn.Tensor, rotation: Rotation, plan: PrefillPlan
+        self, x: ttnn.Tensor, rotation: Rotation, plan: PrefillPlan, sequences: int = 1
     ) -> tuple[ttnn.Tensor, ttnn.Tensor, ttnn.Tensor]:
-        """q [1, q_heads, S, head_dim], k and v [1, kv_heads, S, head_dim], interleaved in L1. Frees x."""
+        """q [B, q_heads, S / B, head_dim], k and v [B, kv_heads, S / B, head_dim], interleaved in L1. Frees x.
+
+        sequences: B. All sequences have the positions of `rotation`.
+        """
         qkv = self.qkv.forward_prefill(x, plan.qkv, ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, qkv_width]
         ttnn.deallocate(x)
+        qkv = ttnn.reshape(qkv, (sequences, 1, plan.rows // sequences, qkv.shape[-1]))  # a view
         q, k, v = ttnn.experimental.nlp_create_qkv_heads(
             qkv,
             num_heads=self.q_heads,

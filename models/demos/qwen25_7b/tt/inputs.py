@@ -172,18 +172,21 @@ class PrefillInputs(Inputs):
 
 @dataclass(frozen=True)
 class ChunkedPrefillInputs(Inputs):
-    """A prefill batch of S rows over a chunk of one prompt; the cache holds the tokens before the chunk."""
+    """A prefill batch of S rows over chunks of B sequences, one after the other, S / B rows each.
 
-    FORMATS: ClassVar = (UINT32, UINT32, INT32, UINT32, INT32, INT32)
+    The cache holds the tokens before each chunk. All chunks start at one position, because attention takes one start.
+    """
 
-    tokens: ttnn.Tensor  # these four as in PrefillInputs
-    positions: ttnn.Tensor
-    fill_table: ttnn.Tensor
-    logits_indices: ttnn.Tensor
-    start: ttnn.Tensor  # [1]: position of row 0, a multiple of the plan's q_chunk_size
-    page_table: (
-        ttnn.Tensor
-    )  # [1, W]: the sequence's blocks, then any existing block; W is a multiple of 8
+    FORMATS: ClassVar = (UINT32, UINT32, INT32, UINT32, INT32, INT32, INT32)
+
+    tokens: ttnn.Tensor  # [1, 1, 1, S]
+    positions: ttnn.Tensor  # [1, S / B]: of a chunk's rows, alike in all sequences; any for padding
+    fill_table: ttnn.Tensor  # [B, S / B / block]: as in PrefillInputs
+    logits_indices: ttnn.Tensor  # [1, 32]: as in PrefillInputs
+    start: ttnn.Tensor  # [1]: position of each chunk's row 0, a multiple of q_chunk_size(S / B)
+    # [B, W]: each sequence's blocks, then any existing block; W is a multiple of 8
+    page_table: ttnn.Tensor
+    sequences: ttnn.Tensor  # [B]: 0, 1, ... B - 1, the rows of fill_table
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,10 @@ class TtRotary:
     def forward_prefill(
         self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation
     ) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """q and k [1, heads, S, head_dim], interleaved in L1 -> q and k rotated, interleaved in L1. Frees q and k."""
+        """q and k [B, heads, S, head_dim], interleaved in L1 -> q and k rotated, interleaved in L1. Frees q and k.
+
+        All B sequences take the S positions of `rotation`.
+        """
         return self._rotate(q, rotation), self._rotate(k, rotation)
 
     def _rotate(self, x: ttnn.Tensor, rotation: Rotation) -> ttnn.Tensor:

@@ -12,12 +12,13 @@ from models.common.errors import UserError
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.memory_budget import check_fits
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
+from models.demos.qwen25_7b.plans.prefill_prices import PrefillPrices
 from models.demos.qwen25_7b.tt.attention import TtKVCache, TtQwenAttention
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
 from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_config
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.tt.placement import links_between, place
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
 from models.demos.qwen25_7b.tt.sampler import TtPenalties, TtSampler
 from models.demos.qwen25_7b.weights import (
@@ -44,6 +45,9 @@ class TtTransformer:
         self.mesh_device = mesh_device
         self.config = config
         self.max_prefill_rows = config.max_prefill_rows
+        self.prefill_prices = PrefillPrices.make(
+            config.qwen, config.parallel, config.recipe, config.decode, links_between(mesh_device)
+        )
         self.rotary = TtRotary(mesh_device, config)
         attention_sum = TtAllReduce(mesh_device, config)
         mlp_sum = TtAllReduce(mesh_device, config)
@@ -93,7 +97,7 @@ class TtTransformer:
     ) -> ttnn.Tensor:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
         is_chunk = isinstance(inputs, ChunkedPrefillInputs)
-        plans = self.config.prefill_plans(inputs.positions.shape[-1])
+        plans = self.config.prefill_plans(inputs.tokens.shape[-1])
         rotation = self.rotary.rotation_prefill(inputs.positions)
         x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
         for layer, cache, plan in zip(self.layers, caches, plans, strict=True):
@@ -209,7 +213,7 @@ class TtDecoderLayer:
         cache: TtKVCache,
         plan: PrefillPlan,
     ) -> ttnn.Tensor:
-        """A chunk of one prompt: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded. Frees x."""
+        """Chunks of sequences: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)
         y = self.attention.forward_chunked_prefill(normed, rotation, inputs, cache, plan)
         return self._mlp_prefill(_add(x, y, plan.residual_memory), plan)
