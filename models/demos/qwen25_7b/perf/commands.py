@@ -176,6 +176,20 @@ class Models:
         return models_table(one or published_models(), args.recipe)
 
 
+class Packing:
+    """Prefill batches of several prompts, one prompt after the other and packed. Counted; times modeled."""
+
+    EXAMPLES = (f"{PERF} packing", f"{PERF} packing --recipe performance")
+
+    add_options = staticmethod(options.add_recipe)
+
+    @staticmethod
+    def table(args: argparse.Namespace) -> str:
+        from models.demos.qwen25_7b.perf.packing import packing_table
+
+        return packing_table(args.recipe)
+
+
 class L1:
     """The L1 map of a core while each operation of a layer runs: planned, and from ttnn's graph capture."""
 
@@ -260,6 +274,7 @@ COMMANDS = {
     "ops": Ops,
     "splits": Splits,
     "models": Models,
+    "packing": Packing,
     "l1": L1,
     "host": Host,
     "speculate": Speculate,
