@@ -198,6 +198,18 @@ def test_a_prefix_written_in_the_same_call_is_read_later_or_computed_again():
     assert (alone.rows, rest.rows, rest.sequences) == (128, 1024, 16)
 
 
+def test_a_batch_comes_after_the_batches_that_write_what_it_reads():
+    """Prompts 0 and 2 have one start, but prompt 1 writes the blocks that prompt 2 reads."""
+    first = Prompt(0, [1] * 1000, 960, range(32))
+    writer = Prompt(1, [2] * 1000, 0, range(32, 64))
+    reader = Prompt(2, [2] * 1000, 960, [*range(32, 62), 64, 65])
+    slots = [
+        [chunk.prompt.slot for chunk in batch.chunks]
+        for batch in plan_prefill([first, writer, reader], prices(2), 32)
+    ]
+    assert slots == [[0], [1], [1], [2]]
+
+
 def test_batches_keep_the_order_of_their_first_prompts():
     sizes = [(500, 0), (104, 64), (480, 0), (104, 64), (300, 0)]
     batches = plan_prefill(prompts_of(*sizes), prices(2), 32)

@@ -35,7 +35,7 @@ def test_the_users_config_is_merged_with_the_scripts(options):
 
 
 def test_the_users_value_wins():
-    given = '{"tt": {"l1_small_size": 0, "sample_on_device_mode": "decode_only"}}'
+    given = '{"tt": {"l1_small_size": 0, "sample_on_device_mode": "decode_only", "trace_region_size": 9}}'
     assert config_of(["--additional-config", given]) == json.loads(given)
 
 
