@@ -107,7 +107,7 @@ def free_strings(client: Client) -> str:
         (choice,) = client.complete(QUESTION, **body)
         expect_shape(is_object, choice["text"])
     return (
-        "works with a `logit_bias` of -100 for `<|endoftext|>`, which vLLM's grammar takes for text"
+        "works with a `logit_bias` of -100 for the second stop token, which vLLM's grammar takes for text"
     )
 
 
