@@ -5,7 +5,7 @@ from dataclasses import replace
 from golden_mesh.perf.op_costs import work_of
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
-from models.demos.qwen25_7b.perf.capture import capture_step
+from models.demos.qwen25_7b.perf.capture import capture_step, one_layer_of_each_kind
 from models.demos.qwen25_7b.perf.speculation import Replay, replay
 from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -62,6 +62,10 @@ def test_a_grouped_step_reads_each_cache_once(mesh_device):
     reads = [work_of(op, **here, tokens=t).scattered for op, t in ((plain, 1), (attention, 4))]
     queries = attention.inputs[0].bytes  # in DRAM, as the grouped op takes them
     assert 0 < reads[0] == reads[1] - queries
+    long = replace(config, max_position_embeddings=32768)
+    for context, groups in ((16384, 1), (32768, 2)):  # beyond that, scores of 8 tokens exceed L1
+        with one_layer_of_each_kind(mesh_device, long, BFP8, 1, context, 8) as replica:
+            assert replica.groups == groups
 
 
 def test_a_step_of_the_7b_that_verifies_costs_more_than_a_plain_one_and_less_than_several(

@@ -12,7 +12,12 @@ from models.demos.qwen25_7b.config.sampling import (
     SamplingParams,
     TokenCounts,
 )
-from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table, attention_tables
+from models.demos.qwen25_7b.plans.blocks import (
+    INACTIVE,
+    attention_table,
+    attention_tables,
+    decode_k_chunk,
+)
 from models.demos.qwen25_7b.serving.sampling import SamplingMode, gumbel
 from models.demos.qwen25_7b.serving.scheduler import Sequence
 from models.demos.qwen25_7b.serving.speculation import Draft
@@ -29,22 +34,26 @@ from models.demos.qwen25_7b.tt.placement import host_replicated
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
 
-GROUP_SIZES = (2, 4, 8)  # tokens of a sequence that one attention reads the cache for
+# Tokens of a sequence that one attention reads the cache for: sizes that were seen right on simulated chips.
+GROUP_SIZES = (8, 4, 2)
+# Of a group's tokens times the keys of a chunk: ttnn's circular buffers for 8 x 512 need 1.83 MB of a core's 1.39 MB.
+GROUP_SCORES = 8 * 256
 
 
 class DeviceInputs:
     """The device tensors that decode and verify steps read. They stay allocated.
 
     - decode, verify: the inputs of a forward.
-    - grouped: those of a verify step with a group of `speculate` slots for each sequence; None where attention
-      reads no groups.
+    - grouped: those of a verify step with a group of slots for each sequence; None where attention reads no groups.
     - controls: each slot's sampling parameters and noise.
     - mode: how the next step samples.
-    - width: entries of a sequence's block table.
+    - width: entries of a sequence's block table. block: tokens of an entry.
     - speculate: tokens of a sequence in a verify step.
     """
 
-    def __init__(self, model: TtTransformer, queues: Queues, width: int, speculate: int):
+    def __init__(
+        self, model: TtTransformer, queues: Queues, width: int, block: int, speculate: int
+    ):
         self.mesh_device = model.mesh_device
         self.slots = model.config.decode.batch
         self.width = width
@@ -61,20 +70,23 @@ class DeviceInputs:
         blank = VerifyInputs(*slots, draft_positions=(slots.positions,) * speculate)
         drafts = blank.to_device(self.mesh_device).draft_positions
         self.verify = VerifyInputs(*self.decode, draft_positions=drafts)
-        self.grouped = self._groups(model.config.parallel.kv_heads, speculate)
+        self.grouped = self._groups(model.config.parallel.kv_heads, speculate, block)
         controls = SamplingControls.of([]).to_host(self.mesh_device)
         self.controls = controls.to_device(self.mesh_device)
 
-    def _groups(self, kv_heads: int, size: int) -> GroupedInputs | None:
-        """ttnn groups the tokens of one KV head a chip. Groups of these sizes were seen right on simulated chips."""
-        if kv_heads > 1 or size not in GROUP_SIZES or self.slots % size:
+    def _groups(self, kv_heads: int, most: int, block: int) -> GroupedInputs | None:
+        """None where a chip has several KV heads, which ttnn does not group. most: tokens of a group."""
+        k_chunk = decode_k_chunk(self.width * block)
+        fitting = (n for n in GROUP_SIZES if n <= most and n * k_chunk <= GROUP_SCORES)
+        size = next((n for n in fitting if self.slots % n == 0), None)
+        if kv_heads > 1 or size is None:
             return None
         attended = self._host_positions([INACTIVE] * self.slots)
         tables = attention_tables([[]] * (self.slots // size), self.width)
         host = attended, host_replicated(tables, self.mesh_device, ttnn.int32)
         memory = ttnn.DRAM_MEMORY_CONFIG
         new = (ttnn.to_device(tensor, self.mesh_device, memory_config=memory) for tensor in host)
-        return GroupedInputs(*self.decode, self.verify.draft_positions, *new)
+        return GroupedInputs(*self.decode, self.verify.draft_positions[:size], *new)
 
     def write_groups(self, attended: list[int], group_tables: torch.Tensor) -> None:
         """Write the fields of GroupedInputs that VerifyInputs lacks. group_tables: [groups, width] int32."""
@@ -253,7 +265,7 @@ class InputBatch:
                 random_slots.append((slot, sequence, position + 1))
         self.inputs.write_slots(tokens, positions, torch.stack(tables), writes)
         if grouped:
-            size = len(writes)
+            size = len(self.inputs.grouped.draft_positions)
             starts = range(0, slots, size)
             attended = [max(positions[i - i % size : i + 1]) for i in range(slots)]
             self.inputs.write_groups(attended, torch.stack([tables[start] for start in starts]))

@@ -85,7 +85,7 @@ class Replica:
         self.queues = Queues(self.mesh_device, queues, events=traced)
         # Everything permanent is allocated here, before a trace is captured: a replay writes to
         # memory that was free at its capture.
-        self.inputs = DeviceInputs(model, self.queues, self.width, speculate)
+        self.inputs = DeviceInputs(model, self.queues, self.width, self.block, speculate)
         # Every chip holds the same tokens; one chip's are read.
         self._tokens = ttnn.get_device_tensors(self.inputs.decode.tokens)[0]
         self.decode_steps = {
@@ -155,7 +155,8 @@ class Replica:
     @property
     def groups(self) -> int:
         """Sequences that a grouped verify step holds; 0: there is no such step."""
-        return self.batch // self.speculate if self.inputs.grouped is not None else 0
+        grouped = self.inputs.grouped
+        return 0 if grouped is None else grouped.group_tables.shape[0]
 
     # ---- launch
 

@@ -101,8 +101,8 @@ class SpeculationStats:
 class Speculation:
     """Chooses draft tokens and slots for a verify step.
 
-    slots: of the batch. max_tokens: of a sequence in a step. groups: of max_tokens slots each; 0 where attention
-    reads no groups. k_chunk: keys of a chunk.
+    slots: of the batch. max_tokens: of a sequence in a step. groups: into which the slots are divided; 0 where
+    attention reads no groups. k_chunk: keys of a chunk.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class Speculation:
         return len(sequences) <= self._groups
 
     def _in_groups(self, proposed: dict[Sequence, list[int]]) -> list[Draft]:
-        drafts = []
+        drafts, size = [], self._slots // self._groups
         for group, (sequence, tokens) in enumerate(proposed.items()):
             position = len(sequence.tokens) - 1
-            tokens = tokens[: self._k_chunk - 1 - position % self._k_chunk]
+            tokens = tokens[: min(size, self._k_chunk - position % self._k_chunk) - 1]
             tokens = tokens[: self._room(sequence, len(tokens))]
-            first = group * self._max_tokens
+            first = group * size
             slots = tuple(range(first, first + 1 + len(tokens)))
             drafts.append(Draft(sequence, slots, (sequence.tokens[-1], *tokens)))
         return drafts if any(len(draft.slots) > 1 for draft in drafts) else []
