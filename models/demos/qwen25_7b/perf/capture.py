@@ -85,7 +85,7 @@ def capture_step(
     tokens: computed tokens of each user. A step with more than one verifies draft tokens.
     """
     with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT, tokens) as replica:
-        verify = partial(replica.launch_verify, grouped=replica.groups > 0)
+        verify = partial(replica.launch_verify, grouped=replica.groups * tokens == replica.batch)
         launch = verify if tokens > 1 else replica.launch_decode
         return _captured(replica, launch, list(layer_kinds(config, recipe).values()))
 
