@@ -277,11 +277,12 @@ def draw(points: Sequence[Point], title: str):
             [p.bytes / 1e6 for p in line], [p.kl for p in line], "o-", color=color, label=weights
         )
         right = color == ORANGE
-        for p in line:
+        for i, p in enumerate(line):
+            above = sum(other.bytes == p.bytes for other in line[:i])  # labels at this place
             axes.annotate(
                 f"{p.recipe}, {p.top1:.1%}",
                 (p.bytes / 1e6, p.kl),
-                xytext=(6, 2) if right else (-6, -4),
+                xytext=(6, 2) if right else (-6, -4 - 8 * above),
                 textcoords="offset points",
                 ha="left" if right else "right",
                 va="bottom" if right else "top",
