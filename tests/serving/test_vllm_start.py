@@ -62,7 +62,7 @@ def options(**changes) -> SimpleNamespace:
     fields = dict(
         quantization=None, dtype=torch.bfloat16, revision=None, code_revision=None,
         tokenizer_revision=None, hf_config_path=None, cache_dtype="auto", load_format="auto", tt={},
-        runner_type="generate", logprobs_mode="raw_logprobs", enable_prompt_embeds=False,
+        logprobs_mode="raw_logprobs", enable_prompt_embeds=False,
     )  # fmt: skip
     fields |= changes
     return SimpleNamespace(
@@ -77,7 +77,6 @@ def options(**changes) -> SimpleNamespace:
     "changes, message",
     [
         (dict(quantization="fp8"), "--quantization fp8"),
-        (dict(runner_type="pooling"), "--runner pooling"),
         (dict(logprobs_mode="processed_logprobs"), "--logprobs-mode processed_logprobs"),
         (dict(enable_prompt_embeds=True), "--enable-prompt-embeds True"),
         (dict(dtype=torch.float16), "--dtype float16"),

@@ -114,7 +114,6 @@ def check_vllm_options(vllm_config: Any) -> None:
         return
     model, load = vllm_config.model_config, vllm_config.load_config
     for option, value, allowed, instead in (
-        ("--runner", model.runner_type, ("generate",), "leave it out, the model generates text"),
         ("--logprobs-mode", model.logprobs_mode, ("raw_logprobs",), "the plugin ignores it"),
         ("--enable-prompt-embeds", model.enable_prompt_embeds, (False,), "prompts are token ids"),
         ("--quantization", model.quantization, (None,), RECIPE_OPTION),
