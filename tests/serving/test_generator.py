@@ -143,7 +143,7 @@ def test_the_host_samples_options_that_the_chips_lack_beside_other_slots(
 ):
     samplings = [
         SamplingParams(),
-        SamplingParams(3.0, top_k=0, seed=1),
+        SamplingParams(3.0, top_k=0, top_p=0.9, seed=1),
         SamplingParams(3.0, top_k=40, seed=2),
         SamplingParams(3.0, seed=3),
         SamplingParams(3.0, seed=4, presence_penalty=1.0, frequency_penalty=0.5),
@@ -154,6 +154,27 @@ def test_the_host_samples_options_that_the_chips_lack_beside_other_slots(
     )
     for prompt, sampling, expected in zip(prompts, samplings, together):
         assert written(generator, [prompt], tokenizer, sampling=sampling) == [expected]
+
+
+def test_a_sequence_that_samples_from_the_whole_vocabulary_beside_other_sequences(
+    generator, prompts, tokenizer
+):
+    """Its text depends on its seed and its penalties alone. No logits are read."""
+    samplings = [
+        SamplingParams(1.0, top_k=0, seed=1),
+        SamplingParams(),
+        SamplingParams(1.0, top_k=0, seed=1, repetition_penalty=1.5),
+        SamplingParams(3.0, seed=3),
+        SamplingParams(1.0, top_k=0, seed=2),
+    ]
+    one = [prompts[0]] * len(samplings)
+    (replica,) = generator.replicas
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(replica, "read_logits", lambda: pytest.fail("logits were read"))
+        together = written(generator, one, tokenizer, sampling=samplings)
+        for sampling, expected in zip(samplings, together):
+            assert written(generator, one[:1], tokenizer, sampling=sampling) == [expected]
+    assert len(set(map(tuple, together))) == len(samplings)
 
 
 def test_repetition_penalty_counts_prompt_and_answer(generator, prompts, tokenizer):

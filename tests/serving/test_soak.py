@@ -25,7 +25,8 @@ SAMPLINGS = (
     SamplingParams(),
     SamplingParams(2.0, seed=1),
     SamplingParams(1.0, top_k=20, top_p=0.8, seed=2),
-    SamplingParams(2.0, top_k=0, seed=3),  # this one and the next are sampled on the host
+    SamplingParams(2.0, top_k=0, seed=3),
+    SamplingParams(2.0, top_k=40, seed=3),  # the host samples this one
     SamplingParams(repetition_penalty=1.3),
 )
 

@@ -116,7 +116,7 @@ def test_a_group_of_slots_stays_within_a_chunk_of_keys(length, tokens):
 
 @pytest.mark.parametrize(
     "params",
-    [SamplingParams(1.0, top_k=0), SamplingParams(repetition_penalty=1.3)],
+    [SamplingParams(1.0, top_k=40), SamplingParams(repetition_penalty=1.3)],
     ids=["sampled on the host", "with a penalty"],
 )
 def test_no_draft_where_the_host_samples_or_a_penalty_applies(params):

@@ -37,7 +37,7 @@ class Columns:
 def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with():
     """An exception would end the engine. A factor that is infinite in float32 gives NaN logits."""
     rows = list(product(*EXTREMES.values()))
-    params = slot_params(Columns(rows), len(rows))
+    params = slot_params(Columns(rows), len(rows), 64)
     assert len(params) == len(rows) == 31500
     factors = torch.tensor([PenaltyFactors.of(p.sampling) for p in params], dtype=torch.float32)
     assert factors.isfinite().all()
@@ -52,7 +52,7 @@ def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with(
 
 
 def test_ordinary_numbers_are_unchanged():
-    (params,) = slot_params(Columns([(0.7, 20, 0.8, 1.05, 0.5, -0.5)]), 1)
+    (params,) = slot_params(Columns([(0.7, 20, 0.8, 1.05, 0.5, -0.5)]), 1, 64)
     assert params.sampling == SamplingParams(
         temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, presence_penalty=0.5,
         frequency_penalty=-0.5,

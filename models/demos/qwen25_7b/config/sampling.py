@@ -16,6 +16,7 @@ COLDEST = 1e-3  # the lowest temperature above 0
 SMALLEST_FACTOR, LARGEST_PENALTY = 1e-30, 1e30
 _PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
+UNIFORMS = 8  # random numbers of a token that is sampled from the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,14 @@ class SamplingParams:
         return self.temperature == 0
 
     @property
+    def full(self) -> bool:
+        """Whether any token of the vocabulary may be sampled."""
+        return not self.greedy and self.top_k == 0 and self.top_p == 1
+
+    @property
     def on_device(self) -> bool:
         """Whether TtSampler supports these parameters. Otherwise the host samples."""
-        return self.greedy or 1 <= self.top_k <= CANDIDATES
+        return self.greedy or self.full or 1 <= self.top_k <= CANDIDATES
 
 
 GREEDY = SamplingParams()
@@ -114,6 +120,7 @@ class RowControls(NamedTuple):
     inverse_temperature: float
     allowed: torch.Tensor  # [CANDIDATES]: 0 where top-k keeps a candidate, NEVER where not
     top_p: float
+    full: float  # 1 if any token may be sampled, else 0
 
     @classmethod
     def of(cls, sampling: SamplingParams) -> "RowControls":
@@ -125,4 +132,5 @@ class RowControls(NamedTuple):
             1.0 if sampling.greedy else 1 / sampling.temperature,
             allowed,
             sampling.top_p if sampling.top_p < 1 else 2,
+            float(sampling.full),
         )

@@ -12,6 +12,7 @@ import ttnn
 from golden_mesh.perf.device_ops import Op, operations
 
 from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig, Recipe
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt
 from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
@@ -78,13 +79,19 @@ def _zeros(shape: tuple[int, int], format: str, tiled: bool) -> ttnn.Tensor:
 
 
 def capture_step(
-    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, users: int, tokens: int = 1
+    mesh_device: ttnn.MeshDevice,
+    config: QwenConfig,
+    recipe: Recipe,
+    users: int,
+    tokens: int = 1,
+    sampling: SamplingParams = GREEDY,
 ) -> Step:
     """Capture a step of `config` on a row of chips, from one layer of each kind.
 
     tokens: computed tokens of each user. A step with more than one verifies draft tokens.
     """
     with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT, tokens) as replica:
+        replica.inputs.write_sampling_params([sampling])
         verify = partial(replica.launch_verify, grouped=replica.groups * tokens == replica.batch)
         launch = verify if tokens > 1 else replica.launch_decode
         return _captured(replica, launch, list(layer_kinds(config, recipe).values()))

@@ -104,12 +104,13 @@ def decode_text(args: argparse.Namespace, device, below: str) -> str:
     from models.demos.qwen25_7b.perf.step_model import model_decode
 
     how = dict(users=args.batch, position=args.position, links=links(args, device))
+    how["sampling"] = options.SAMPLING[args.sampling]
     model, layers = model_decode(device, args.recipe, **how)
     if args.json:
         return json.dumps(model.parts())
     title = (
         f"Qwen2.5-7B decode, {split_of(args)}, {args.batch} users a replica at position "
-        f"{args.position}, recipe {args.recipe}; operations captured, below ttnn: {below}"
+        f"{args.position}, recipe {args.recipe}, {args.sampling} sampling; operations captured, below ttnn: {below}"
     )
     how = dict(users=args.batch, replicas=machine(args.mesh).chips // args.tp, layers=layers)
     return step_report(model, calibrate(), title=title, **how)

@@ -9,10 +9,18 @@ from models.common.options import add_machine, path
 from models.common.output_file import check_output
 from models.demos.qwen25_7b.config import MAX_USERS, QWEN25_7B
 from models.demos.qwen25_7b.config.recipe_file import add_recipe
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 
 PICTURES = (".pdf", ".png", ".svg")
 DRAWN = ("bfp8", "performance")
 TILE = 32  # rows of the shortest prefill batch
+# how the chips sample a modeled step
+SAMPLING = {
+    "greedy": GREEDY,
+    "top-k": SamplingParams(temperature=1.0),
+    "penalized": SamplingParams(temperature=1.0, repetition_penalty=1.05),
+    "full": SamplingParams(temperature=1.0, top_k=0),
+}
 
 
 def add_split(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +63,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     links = "ethernet links between neighbors (default: those that collectives may use)"
     step = add_step(parser, prefill="TOKENS", position=True)
     step.add_argument("--links", type=int, metavar="N", help=links)
+    sampling = f"how the chips sample a decode step: {', '.join(SAMPLING)} (default: %(default)s)"
+    step.add_argument(
+        "--sampling", default="greedy", choices=SAMPLING, metavar="NAME", help=sampling
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print seconds by part, as JSON")
     plot = "draw a step of every machine, a row of chips one replica, and print its numbers"

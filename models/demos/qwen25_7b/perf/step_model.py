@@ -10,6 +10,7 @@ from golden_mesh.perf.op_costs import DRAM, Rates, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
 
 from models.demos.qwen25_7b.config import QWEN25_7B, ParallelPlan, Recipe
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.perf.capture import CapturedBatch, Step, capture_prefill, capture_step
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
@@ -113,6 +114,7 @@ def model_decode(
     position: int,
     links: int,
     tokens: int = 1,
+    sampling: SamplingParams = GREEDY,
 ) -> tuple[StepModel, int]:
     """Capture and model a step of the 7B on a row of chips. Returns it, and the number of layers.
 
@@ -123,7 +125,7 @@ def model_decode(
     slots, context = DecodePlan.make(QWEN25_7B, plan, grid, users).batch, position + 1
     blocks = blocks_for(slots, context, BLOCK)
     check_fits(device, memory_budget(QWEN25_7B, plan, recipe, context, blocks))
-    step = capture_step(device, QWEN25_7B, recipe, users, tokens)
+    step = capture_step(device, QWEN25_7B, recipe, users, tokens, sampling)
     planned = step_bytes(QWEN25_7B, plan, recipe, users, position)
     model = model_step(
         step,

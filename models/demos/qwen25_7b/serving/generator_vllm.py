@@ -195,7 +195,7 @@ class QwenForCausalLM:
             next_tokens = [
                 NextToken(row, params, self._prompt_lengths.split(own), ends[row])
                 for row, (params, own) in enumerate(
-                    zip(slot_params(sampling_params, rows), own_tokens(tokens, ends))
+                    zip(self._slot_params(sampling_params, rows), own_tokens(tokens, ends))
                 )
             ]
         self._write_sampling(next_tokens, new_counts=True)
@@ -240,7 +240,7 @@ class QwenForCausalLM:
             self.replica.read_tokens()
             self._state.invalidate()
             return self.replica.read_logits()[: self.batch].float()[:, None]
-        params = slot_params(sampling_params, self.batch)
+        params = self._slot_params(sampling_params, self.batch)
         counts = [TokenCounts()] * self.batch
         # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
         if self._state.from_host or any(p.on_host and p.sampling.penalized for p in params):
@@ -287,6 +287,9 @@ class QwenForCausalLM:
 
     def _blocks(self, table: torch.Tensor, tokens: int) -> list[int]:
         return table[: ceil_div(tokens, self.replica.block)].tolist()
+
+    def _slot_params(self, params: Any, slots: int) -> list[SlotParams]:
+        return slot_params(params, slots, self.model.config.qwen.vocab_size)
 
     # ---- sampling
 

@@ -9,6 +9,7 @@ from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import (
     CANDIDATES,
     GREEDY,
+    UNIFORMS,
     SamplingParams,
     TokenCounts,
 )
@@ -18,7 +19,7 @@ from models.demos.qwen25_7b.plans.blocks import (
     attention_tables,
     decode_k_chunk,
 )
-from models.demos.qwen25_7b.serving.sampling import SamplingMode, gumbel
+from models.demos.qwen25_7b.serving.sampling import SamplingMode, gumbel, uniform
 from models.demos.qwen25_7b.serving.scheduler import Sequence
 from models.demos.qwen25_7b.serving.speculation import Draft
 from models.demos.qwen25_7b.serving.token_tables import TokenTables
@@ -142,12 +143,21 @@ class DeviceInputs:
         self._queues.write([(host_noise(self.mesh_device, noise), self.controls.noise)])
 
     def write_noise_for(self, samples: Iterable[tuple[int, int, int]]) -> None:
-        """Write the noise of (slot, stream_key, position of the token to sample); none writes nothing."""
+        """Write the noise of (slot, stream_key, position of the token to sample) for the parameters written last.
+
+        None writes nothing.
+        """
         samples = list(samples)
         if samples:
-            slots, keys, positions = zip(*samples)
             noise = torch.zeros(MAX_USERS, CANDIDATES)
-            noise[list(slots)] = gumbel(keys, positions, CANDIDATES)
+            full = [sample for sample in samples if self._params[sample[0]].full]
+            ranked = [sample for sample in samples if not self._params[sample[0]].full]
+            if full:
+                slots, *of_tokens = zip(*full)
+                noise[list(slots), :UNIFORMS] = uniform(*of_tokens)
+            if ranked:
+                slots, *of_tokens = zip(*ranked)
+                noise[list(slots)] = gumbel(*of_tokens, CANDIDATES)
             self.write_noise(noise)
 
     def write_token_counts(self, counts: Mapping[int, TokenCounts], *, occurrences: bool) -> None:

@@ -40,7 +40,8 @@ from models.demos.qwen25_7b.serving.sampling import SamplingMode
 from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, TracedStep
 from models.demos.qwen25_7b.weights import TensorSource
 
-_SAMPLE_AGAIN = "sample a prefill's logits with penalties"  # a kind of work, see _release_traces_before_compiling
+# modes that sample a prefill's logits behind its trace
+SAMPLED_AGAIN = SamplingMode.PENALIZED, SamplingMode.FULL
 
 
 class TracedPrefill(NamedTuple):
@@ -92,7 +93,7 @@ class Replica:
             mode: self._traced(partial(self._decode, mode)) for mode in SamplingMode
         }
         # Token counts belong to a slot, so a sequence with penalties gets no draft tokens.
-        modes = SamplingMode.GREEDY, SamplingMode.RANDOM
+        modes = SamplingMode.GREEDY, SamplingMode.RANDOM, SamplingMode.FULL
         of_inputs = {False: self.inputs.verify, True: self.inputs.grouped}
         self.verify_steps = {
             (mode, grouped): self._traced(partial(self._verify, mode, inputs))
@@ -169,8 +170,8 @@ class Replica:
         host = prefill_inputs(batch, self.block, self.width).to_host(self.mesh_device)
         kind = batch.kind
         self._release_traces_before_compiling(kind)
-        if kind.samples and self.inputs.mode is SamplingMode.PENALIZED:
-            self._release_traces_before_compiling(_SAMPLE_AGAIN)
+        if kind.samples and self.inputs.mode in SAMPLED_AGAIN:
+            self._release_traces_before_compiling(("prefill", self.inputs.mode))
         if traced and kind in self.prefill_steps:
             prefill = self.prefill_steps[kind]
             self.queues.write(list(zip(host, prefill.inputs, strict=True)))
@@ -220,9 +221,9 @@ class Replica:
     def _finish_prefill(self, logits: list[ttnn.Tensor], kind: PrefillKind) -> None:
         if not kind.samples:
             return
-        if self.inputs.mode is SamplingMode.PENALIZED:
+        if self.inputs.mode in SAMPLED_AGAIN:
             # Slots outside the prefill get a token too, so the token counts stay as they are.
-            self._sample(SamplingMode.PENALIZED, logits, record=False)
+            self._sample(self.inputs.mode, logits, record=False)
         self._start_read(logits)
 
     def _decode(self, mode: SamplingMode) -> list[ttnn.Tensor]:
@@ -233,7 +234,7 @@ class Replica:
 
     def _verify(self, mode: SamplingMode, inputs: VerifyInputs) -> list[ttnn.Tensor]:
         logits = self.model.forward_decode(inputs, self.caches)
-        self._sample(mode, logits)
+        self._sample(mode, logits, record=False)
         return logits
 
     def _sample(self, mode: SamplingMode, logits: list[ttnn.Tensor], *, record=True) -> None:
@@ -245,8 +246,9 @@ class Replica:
         elif mode is SamplingMode.RANDOM:
             sampler.sample_random(logits, controls, tokens)
         else:
-            penalties = self.model.penalties
-            sampler.sample_penalized(logits, controls, penalties, tokens, record=record)
+            penalties, full = self.model.penalties, mode is SamplingMode.FULL
+            sample = sampler.sample_full if full else sampler.sample_penalized
+            sample(logits, controls, penalties, tokens, record=record)
 
     def _release_traces_before_compiling(self, kind: Hashable) -> None:
         """Release all traces before a kind of work compiles; they are captured again when used.

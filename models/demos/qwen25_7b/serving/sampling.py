@@ -19,6 +19,7 @@ from models.demos.qwen25_7b.config.sampling import (
     MOST_COUNTED,
     NEVER,
     SEEDS,
+    UNIFORMS,
     PenaltyFactors,
     SamplingParams,
     TokenCounts,
@@ -40,10 +41,13 @@ class SamplingMode(Enum):
     GREEDY = "the largest logit"
     RANDOM = "temperature, top-k and top-p of each slot; greedy slots too"
     PENALIZED = "RANDOM on logits with the penalties of each slot"
+    FULL = "PENALIZED, and slots without top-k and top-p sample from the whole vocabulary"
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams]) -> "SamplingMode":
         """Return the cheapest mode that all these parameters allow."""
+        if any(p.full for p in params):
+            return cls.FULL
         if any(p.penalized for p in params):
             return cls.PENALIZED
         return cls.GREEDY if all(p.greedy for p in params) else cls.RANDOM
@@ -62,6 +66,14 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
     """
     streams = _streams(keys, positions)[:, None]
     return torch.from_numpy(_noise(streams, np.arange(count)))
+
+
+def uniform(keys: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
+    """Return numbers [sequences, UNIFORMS] float32 between 0 and 1, never 0 or 1, for TtFullSampler. Arguments as for gumbel."""
+    streams = _streams(keys, positions)[:, None]
+    bits = _mixed(streams + np.arange(UNIFORMS).astype(np.uint64) * _STEP)
+    numbers = ((bits >> np.uint64(41)) + 0.5) * 2.0**-23  # float32 has them exactly
+    return torch.from_numpy(numbers.astype(np.float32))
 
 
 def _streams(keys: Sequence[int], positions: Sequence[int]) -> np.ndarray:
@@ -163,7 +175,7 @@ def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray)
 
     scores: [vocab_size] float32, logits / temperature, the largest first. Written to.
     """
-    if params.on_device:
+    if 1 <= params.top_k <= CANDIDATES:
         scores = scores[:CANDIDATES]
     if params.top_k:
         scores[params.top_k :] += np.float32(NEVER)

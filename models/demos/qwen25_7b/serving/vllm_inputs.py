@@ -51,22 +51,24 @@ class SlotParams(NamedTuple):
         return self.sampling.counts_answer
 
 
-def slot_params(params: Any, slots: int) -> list[SlotParams]:
+def slot_params(params: Any, slots: int, vocab_size: int) -> list[SlotParams]:
     """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values, or one value."""
     columns = [getattr(params, name) for name in _FIELDS]
     columns = [c if isinstance(c, (list, tuple)) else [c] * slots for c in columns]
-    return [_slot_params(*(column[slot] for column in columns)) for slot in range(slots)]
+    return [
+        _slot_params(*(column[slot] for column in columns), vocab_size) for slot in range(slots)
+    ]
 
 
 def _slot_params(*values: Any) -> SlotParams:
-    *numbers, log_prob = values
-    sampling = _sampling_params(*numbers)
+    *numbers, log_prob, vocab_size = values
+    sampling = _sampling_params(*numbers, vocab_size)
     return SlotParams(sampling, stream_key(sampling.seed), bool(log_prob))
 
 
 @lru_cache(maxsize=1024)  # a request has the same values in each of its steps
 def _sampling_params(
-    temperature, top_k, top_p, repetition_penalty, presence_penalty, frequency_penalty, seed
+    temperature, top_k, top_p, repetition_penalty, presence_penalty, frequency_penalty, seed, vocab_size
 ) -> SamplingParams:  # fmt: skip
     """A number that vLLM accepts becomes the nearest number that SamplingParams accepts."""
     seed = None if seed is None or seed == NO_SEED else int(seed) % SEEDS
@@ -77,7 +79,7 @@ def _sampling_params(
     largest = LARGEST_PENALTY
     return SamplingParams(
         temperature=max(temperature, COLDEST) if temperature > 0 else 0.0,
-        top_k=max(0, int(top_k)),  # off: 0, -1 or the size of the vocabulary
+        top_k=int(top_k) if 0 < top_k < vocab_size else 0,  # off: 0, -1 or the vocabulary's size
         top_p=top_p,
         seed=seed,
         repetition_penalty=_clamp(repetition_penalty, SMALLEST_FACTOR, largest, default=1.0),

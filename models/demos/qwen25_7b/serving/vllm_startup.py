@@ -40,7 +40,9 @@ TRACED = {False: "", True: ", into traces"}
 
 # the plugin's tt.optimizations
 OPTIMIZATIONS = {None: BFP8, "performance": PERFORMANCE, "accuracy": ACCURACY}
-PENALIZED = SamplingParams(repetition_penalty=1.05)  # for the warm-up
+# for the warm-up
+PENALIZED = SamplingParams(repetition_penalty=1.05)
+FULL = SamplingParams(temperature=1.0, top_k=0)
 RECIPE_OPTION = (
     'leave it out and choose a recipe, --additional-config \'{"tt": {"optimizations": ...}}\''
 )
@@ -223,11 +225,12 @@ def warm_up_prefill(replica: Replica, *, traced: bool, scratch: int = 0) -> None
             replica.prefill(batch, traced=traced)
             if kind.samples:
                 replica.read_tokens()
-    # Penalties are applied behind a prefill of any size.
-    replica.inputs.write_sampling_params([PENALIZED])
-    batch = _warm_up_batch(replica, PrefillKind(TILE, chunked=False), scratch)
-    replica.prefill(batch, traced=traced)
-    replica.read_tokens()
+    # These modes sample behind a prefill of any size.
+    for params in (PENALIZED, FULL):
+        replica.inputs.write_sampling_params([params])
+        batch = _warm_up_batch(replica, PrefillKind(TILE, chunked=False), scratch)
+        replica.prefill(batch, traced=traced)
+        replica.read_tokens()
     replica.inputs.write_sampling_params([])
 
 
@@ -237,7 +240,7 @@ def warm_up_decode(replica: Replica, *, traced: bool) -> None:
     logger.info("Warm-up: decode of %d slots%s", slots, TRACED[traced])
     tables = attention_tables([[]] * slots, replica.width)
     replica.inputs.write_slots([0] * slots, [INACTIVE] * slots, tables)
-    for params in (PENALIZED, SamplingParams(temperature=1.0), GREEDY):
+    for params in (PENALIZED, FULL, SamplingParams(temperature=1.0), GREEDY):
         replica.inputs.write_sampling_params([params])
         replica.launch_decode(traced=traced)
         replica.read_tokens()

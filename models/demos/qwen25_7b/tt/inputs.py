@@ -193,18 +193,17 @@ class ChunkedPrefillInputs(Inputs):
 class SamplingControls(Inputs):
     """How each slot's token is sampled; a row is a slot. float32 in tiles."""
 
-    FORMATS: ClassVar = (FLOAT32,) * 8
+    FORMATS: ClassVar = (FLOAT32,) * 9
 
     inverse_temperature: ttnn.Tensor  # [1, 1, 32, 1]
     allowed: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past the slot's top-k
     top_p: ttnn.Tensor  # [1, 1, 32, 1]
+    full: ttnn.Tensor  # [1, 1, 32, 1]: 1 where any token may be sampled, else 0
     positive: ttnn.Tensor  # these four [1, 1, 32, 1]: PenaltyFactors; zeros change nothing
     negative: ttnn.Tensor
     frequency: ttnn.Tensor
     presence: ttnn.Tensor
-    noise: (
-        ttnn.Tensor
-    )  # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random
+    noise: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random; UNIFORMS numbers of a full slot
 
     @classmethod
     def of(
@@ -219,6 +218,7 @@ class SamplingControls(Inputs):
             _column([row.inverse_temperature for row in rows]),
             torch.stack([row.allowed for row in rows])[None, None],
             _column([row.top_p for row in rows]),
+            _column([row.full for row in rows]),
             *(_column(factor) for factor in zip(*map(PenaltyFactors.of, of_slots))),
             noise[None, None],
         )

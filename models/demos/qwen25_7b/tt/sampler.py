@@ -11,6 +11,7 @@ import ttnn
 
 from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, NEVER
+from models.demos.qwen25_7b.tt.full_sampler import TtFullSampler
 from models.demos.qwen25_7b.tt.inputs import SamplingControls
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -96,6 +97,7 @@ class TtSampler:
         self.chips = config.parallel.tp
         self.kernel = compute_config()
         self.shards = config.logits_shards
+        self.full = TtFullSampler(mesh_device, config)
         self.paddings = [
             _padding(mesh_device, topk_columns(columns) - columns) for _, columns in self.shards
         ]
@@ -139,6 +141,33 @@ class TtSampler:
             penalties.record(sampled)
         self._write(sampled, tokens)
 
+    def sample_full(
+        self,
+        logits: Sequence[ttnn.Tensor],
+        controls: SamplingControls,
+        penalties: TtPenalties,
+        tokens: ttnn.Tensor,
+        *,
+        record: bool,
+    ) -> None:
+        """sample_penalized, and full slots sample from the whole vocabulary (tt/full_sampler.py)."""
+        changed = self._penalize(logits, controls, penalties)
+        best, best_ids = self._best(self._shards_of(changed))
+        largest = ttnn.slice(best, [0, 0, 0, 0], [1, 1, MAX_USERS, 1], memory_config=L1)
+        of_all = self.full.forward(
+            changed, largest, controls.inverse_temperature, controls.noise
+        )  # [1, 1, 32, 1] float32
+        _free(changed, largest)
+        ranked = self._ranked(best, best_ids, controls)
+        ranked32 = ttnn.typecast(ranked, ttnn.float32)  # exact: ids are below 2**24
+        first = ttnn.slice(ranked32, [0, 0, 0, 0], [1, 1, MAX_USERS, 1], memory_config=L1)
+        ids = ttnn.where(controls.full, of_all, first)
+        sampled = ttnn.typecast(ids, ttnn.uint32)
+        _free(of_all, ranked, ranked32, first, ids)
+        if record:
+            penalties.record(sampled)
+        self._write(sampled, tokens)
+
     def _penalized(
         self,
         logits: Sequence[ttnn.Tensor],
@@ -149,25 +178,43 @@ class TtSampler:
 
         Penalties work on all shards at once: elementwise ops take any width, and one launch is cheaper than several.
         """
-        if len(logits) == 1:
-            changed = penalties.forward(logits[0], controls)
-            yield changed
-        else:
-            whole = ttnn.concat(list(logits), dim=-1, memory_config=L1)  # [1, 1, 32, vocab]
-            changed = penalties.forward(whole, controls)
-            _free(whole)
-            for first, columns in self.shards:
-                ends = [0, 0, 0, first], [1, 1, MAX_USERS, first + columns]
-                of_shard = ttnn.slice(changed, *ends, memory_config=L1)
-                yield of_shard
-                _free(of_shard)
+        changed = self._penalize(logits, controls, penalties)
+        yield from self._shards_of(changed)
         _free(changed)
+
+    @staticmethod
+    def _penalize(
+        logits: Sequence[ttnn.Tensor], controls: SamplingControls, penalties: TtPenalties
+    ) -> ttnn.Tensor:
+        """Penalized logits [1, 1, 32, vocab] bfloat16 in L1."""
+        if len(logits) == 1:
+            return penalties.forward(logits[0], controls)
+        whole = ttnn.concat(list(logits), dim=-1, memory_config=L1)
+        changed = penalties.forward(whole, controls)
+        _free(whole)
+        return changed
+
+    def _shards_of(self, whole: ttnn.Tensor) -> Iterator[ttnn.Tensor]:
+        """The shards of [1, 1, 32, vocab]. Each shard is freed when the next shard is requested."""
+        if len(self.shards) == 1:
+            yield whole
+            return
+        for first, columns in self.shards:
+            ends = [0, 0, 0, first], [1, 1, MAX_USERS, first + columns]
+            of_shard = ttnn.slice(whole, *ends, memory_config=L1)
+            yield of_shard
+            _free(of_shard)
 
     def _sampled_ids(
         self, logits: Iterable[ttnn.Tensor], controls: SamplingControls
     ) -> ttnn.Tensor:
         """Token ids [1, 1, 32, CANDIDATES] by falling score; the first column is sampled."""
-        best, best_ids = self._best(logits)
+        return self._ranked(*self._best(logits), controls)
+
+    def _ranked(
+        self, best: ttnn.Tensor, best_ids: ttnn.Tensor, controls: SamplingControls
+    ) -> ttnn.Tensor:
+        """Candidates of _best -> token ids by falling score. Frees the candidates."""
         scores = self._scores(best, controls)
         _, indices = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
         sampled = ttnn.gather(best_ids, -1, indices, memory_config=L1)
