@@ -224,10 +224,11 @@ PENALTIES = [
 def write_token_counts(penalties: TtPenalties, token_counts: list[TokenCounts]) -> None:
     """token_counts: of each slot."""
     tables = TokenTables(penalties.columns)
-    tables.update(dict(enumerate(token_counts)))
-    pairs = (tables.seen, penalties.seen), (tables.counts, penalties.counts)
-    for table, device in pairs:
-        ttnn.copy_host_to_device_tensor(penalties.to_host(table), device)
+    tables.update(dict(reversed([*enumerate(token_counts)])))
+    for table, device in ((tables.seen, penalties.seen), (tables.counts, penalties.counts)):
+        ttnn.copy_host_to_device_tensor(penalties.to_host(table), penalties.rows)
+        ttnn.copy_host_to_device_tensor(penalties.host_order(tables.order), penalties.order)
+        penalties.arrange(device)
 
 
 def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):

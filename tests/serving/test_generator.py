@@ -161,11 +161,11 @@ def test_a_sequence_that_samples_from_the_whole_vocabulary_beside_other_sequence
 ):
     """Its text depends on its seed and its penalties alone. No logits are read."""
     samplings = [
-        SamplingParams(1.0, top_k=0, seed=1),
+        SamplingParams(10.0, top_k=0, seed=1),
         SamplingParams(),
-        SamplingParams(1.0, top_k=0, seed=1, repetition_penalty=1.5),
-        SamplingParams(3.0, seed=3),
-        SamplingParams(1.0, top_k=0, seed=2),
+        SamplingParams(10.0, top_k=0, seed=1, repetition_penalty=1.5),
+        SamplingParams(10.0, seed=3),
+        SamplingParams(10.0, top_k=0, seed=2),
     ]
     one = [prompts[0]] * len(samplings)
     (replica,) = generator.replicas

@@ -90,7 +90,7 @@ def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
         + TILE
         * plan.vocab
-        * (2 * BF16 + FLOAT32)  # TtPenalties: two numbers a row and column, each column's token
+        * (3 * BF16 + FLOAT32)  # TtPenalties: two tables, their rows, each column's token
     )
 
 

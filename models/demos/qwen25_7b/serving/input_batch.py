@@ -169,10 +169,14 @@ class DeviceInputs:
         """
         tables, penalties = self._tables, self._penalties
         tables.update(counts, occurrences=occurrences)
-        pairs = [(penalties.to_host(tables.seen), penalties.seen)]
+        order = penalties.host_order(tables.order)
+        self._queues.write(
+            [(penalties.to_host(tables.seen), penalties.rows), (order, penalties.order)]
+        )
+        penalties.arrange(penalties.seen)
         if occurrences:
-            pairs.append((penalties.to_host(tables.counts), penalties.counts))
-        self._queues.write(pairs)
+            self._queues.write([(penalties.to_host(tables.counts), penalties.rows)])
+            penalties.arrange(penalties.counts)
 
     def _host_slots(
         self, tokens: list[int], positions: list[int], page_table: torch.Tensor

@@ -1,6 +1,6 @@
 """The host's copies of the chips' token counts (TtPenalties), kept between two changes of the slots."""
 
-from typing import Mapping, NamedTuple, Optional
+from typing import Mapping, NamedTuple
 
 import numpy as np
 import torch
@@ -8,95 +8,88 @@ import torch
 from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import MOST_COUNTED, TokenCounts
 
-_SPARE = MAX_USERS  # a row that no slot has
-
 
 class _Tokens(NamedTuple):
-    """The tokens that a row of a table has, int32."""
+    """The tokens of a row of the tables, int32."""
 
     prompt: np.ndarray
     answer: np.ndarray
 
 
 class TokenTables:
-    """The two tables [1, 1, 32, columns] bfloat16 of TtPenalties, a row for each slot.
+    """The two tables [32, columns] bfloat16 of TtPenalties. A sequence keeps its row, whatever its slot.
 
     - seen: 1 for tokens of the prompt or the answer, else 0.
     - counts: occurrences of each token in the answer, up to MOST_COUNTED.
 
-    A row moves with its sequence to another slot, and gets the new tokens of the answer. Only a sequence that the tables do
-    not know is counted from its start. Rows of other slots have any numbers. columns: of all chips.
+    A sequence that the tables know costs the new tokens of its answer. Rows without a sequence have any numbers.
+    columns: of all chips.
     """
 
     def __init__(self, columns: int):
         # bits of bfloat16
-        self._seen, self._counts = (
-            np.zeros((MAX_USERS + 1, columns), dtype=np.uint16) for _ in range(2)
-        )
-        self._rows: dict[int, _Tokens] = {}
+        self._seen, self._counts = (np.zeros((MAX_USERS, columns), np.uint16) for _ in range(2))
+        self._rows: dict[int, _Tokens] = {}  # by row
+        self._slots: dict[int, int] = {}  # row -> slot
         self._counted = True  # whether counts is up to date
-        self._shift = 0  # slots that the sequence found last has moved by
 
     @property
     def seen(self) -> torch.Tensor:
-        """`update` changes it."""
+        """[1, 1, 32, columns]. `update` changes it."""
         return _bfloat16(self._seen)
 
     @property
     def counts(self) -> torch.Tensor:
-        """`update` changes it."""
+        """[1, 1, 32, columns]. `update` changes it."""
         return _bfloat16(self._counts)
+
+    @property
+    def order(self) -> list[int]:
+        """The row of each slot's sequence; any row for another slot."""
+        order = [0] * MAX_USERS
+        for row, slot in self._slots.items():
+            order[slot] = row
+        return order
 
     def update(self, sequences: Mapping[int, TokenCounts], *, occurrences: bool = True) -> None:
         """sequences: by slot. occurrences: False leaves `counts` behind, which only some penalties need."""
         if occurrences and not self._counted:
             self._rows = {}
         self._counted = occurrences
-        rows = {slot: _Tokens(*map(_int32, tokens)) for slot, tokens in sequences.items()}
-        sources = {slot: self._find(slot, tokens) for slot, tokens in rows.items()}
-        earlier = {slot: self._rows[row] for slot, row in sources.items() if row is not None}
-        self._move({slot: row for slot, row in sources.items() if row not in (None, slot)})
-        new = [slot for slot in rows if slot not in earlier]
-        for table in self._tables():
-            for slot in new:
-                table[slot] = 0
+        tokens = {slot: _Tokens(*map(_int32, counts)) for slot, counts in sequences.items()}
+        rows = self._find(tokens)
+        starts = {slot: len(self._rows[row].answer) for slot, row in rows.items()}
+        free = (row for row in range(MAX_USERS) if row not in set(rows.values()))
+        for slot in tokens:
+            if slot not in rows:
+                rows[slot] = next(free)
+                self._seen[rows[slot]] = 0
+                if occurrences:
+                    self._counts[rows[slot]] = 0
+                self._seen[rows[slot], tokens[slot].prompt] = _bits(np.ones(1))
         columns = self._seen.shape[1]
-        for slot in new:
-            self._seen[slot, rows[slot].prompt] = _bits(np.ones(1))
-        answers = [
-            slot * columns + tokens.answer[len(earlier[slot].answer) if slot in earlier else 0 :]
-            for slot, tokens in rows.items()
+        new = [
+            rows[slot] * columns + of_slot.answer[starts.get(slot, 0) :]
+            for slot, of_slot in tokens.items()
         ]
-        self._add(np.concatenate(answers) if answers else _int32([]))
-        self._rows = rows
+        self._add(np.concatenate(new) if new else _int32([]))
+        self._slots = {row: slot for slot, row in rows.items()}
+        self._rows = {rows[slot]: of_slot for slot, of_slot in tokens.items()}
 
-    def _tables(self) -> list[np.ndarray]:
-        return [self._seen, self._counts] if self._counted else [self._seen]
-
-    def _find(self, slot: int, tokens: _Tokens) -> Optional[int]:
-        """Return the row of this sequence as it was earlier, or None. Neighboring slots mostly move together."""
-        for row in (slot + self._shift, slot, *self._rows):
-            if row in self._rows and _continues(tokens, self._rows[row]):
-                self._shift = row - slot
-                return row
-        return None
-
-    def _move(self, sources: dict[int, int]) -> None:
-        """Copy row sources[slot] to each slot, each before it is overwritten."""
-        while sources:
-            needed = set(sources.values())
-            slot = next((slot for slot in sources if slot not in needed), None)
-            if slot is None:  # the moves are circles: free a row
-                slot = next(iter(sources))
-                for table in self._tables():
-                    table[_SPARE] = table[slot]
-                sources = {s: _SPARE if row == slot else row for s, row in sources.items()}
-            row = sources.pop(slot)
-            for table in self._tables():
-                table[slot] = table[row]
+    def _find(self, tokens: Mapping[int, _Tokens]) -> dict[int, int]:
+        """Return the rows of the sequences that are in the tables, by slot. Equal sequences get different rows."""
+        found: dict[int, int] = {}
+        left = dict(sorted(self._rows.items(), key=lambda item: self._slots[item[0]]))
+        # Sequences mostly stay in the order of their slots.
+        for slot, of_slot in sorted(tokens.items()):
+            row = next((row for row in left if _continues(of_slot, left[row])), None)
+            if row is not None:
+                found[slot] = row
+                del left[row]
+        return found
 
     def _add(self, places: np.ndarray) -> None:
-        """Add tokens of answers. places: slot * columns + token."""
+        """Add tokens of answers. places: row * columns + token."""
         self._seen.reshape(-1)[places] = _bits(np.ones(1))
         if self._counted:
             counts = self._counts.reshape(-1)
@@ -125,7 +118,7 @@ def _continues(tokens: _Tokens, earlier: _Tokens) -> bool:
 
 
 def _bfloat16(table: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(table[:MAX_USERS].view(np.int16)).view(torch.bfloat16)[None, None]
+    return torch.from_numpy(table.view(np.int16)).view(torch.bfloat16)[None, None]
 
 
 def _bits(values: np.ndarray) -> np.ndarray:

@@ -114,11 +114,15 @@ def shard(
 
 
 def host_sharded(
-    tensor: torch.Tensor, mesh_device: ttnn.MeshDevice, dim: int, dtype: ttnn.DataType
+    tensor: torch.Tensor,
+    mesh_device: ttnn.MeshDevice,
+    dim: int,
+    dtype: ttnn.DataType,
+    layout: ttnn.Layout = ttnn.TILE_LAYOUT,
 ) -> ttnn.Tensor:
     """`shard` on the host, for `ttnn.copy_host_to_device_tensor`."""
     mapper = ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim))
-    return ttnn.from_torch(tensor, dtype=dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+    return ttnn.from_torch(tensor, dtype=dtype, layout=layout, mesh_mapper=mapper)
 
 
 def host_replicated(
