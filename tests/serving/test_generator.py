@@ -163,9 +163,7 @@ def test_a_sequence_that_samples_from_the_whole_vocabulary_beside_other_sequence
     samplings = [
         SamplingParams(10.0, top_k=0, seed=1),
         SamplingParams(),
-        SamplingParams(10.0, top_k=0, seed=1, repetition_penalty=1.5),
-        SamplingParams(10.0, seed=3),
-        SamplingParams(10.0, top_k=0, seed=2),
+        SamplingParams(10.0, top_k=0, seed=2, repetition_penalty=1.5),
     ]
     one = [prompts[0]] * len(samplings)
     (replica,) = generator.replicas
