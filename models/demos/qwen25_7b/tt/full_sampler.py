@@ -1,6 +1,6 @@
 """TtFullSampler: samples from the whole vocabulary on the chips, without top-k and top-p. HF: softmax and multinomial."""
 
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 import torch
 import ttnn
