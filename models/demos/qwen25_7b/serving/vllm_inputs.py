@@ -1,6 +1,5 @@
 """vLLM's tensors and sampling parameters as a Replica takes them. Nothing here raises: that would end the engine."""
 
-from bisect import bisect_left
 from functools import lru_cache
 from itertools import chain
 from math import isnan
@@ -103,7 +102,7 @@ def token_counts(
     if prompt_tokens is None or output_tokens is None:
         return [TokenCounts()] * slots
     prompts, answers = (
-        own_tokens(tokens, list(map(_length, tokens.numpy())))
+        own_tokens(tokens, (tokens.numpy() >= 0).sum(axis=1))
         for tokens in (prompt_tokens, output_tokens)
     )
     return [TokenCounts(prompts[slot], answers[slot]) for slot in range(slots)]
@@ -112,11 +111,6 @@ def token_counts(
 def own_tokens(tokens: torch.Tensor, lengths: Sequence[int]) -> list[np.ndarray]:
     """tokens: [slots, longest] int32."""
     return [row[:length] for row, length in zip(tokens.numpy(), lengths)]
-
-
-def _length(row: np.ndarray) -> int:
-    """Return where the -1 begin."""
-    return bisect_left(row, True, key=lambda token: token < 0)
 
 
 class _Record:
