@@ -12,7 +12,8 @@ from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 
-USERS, NEW_TOKENS = 2, 12
+# All prompts begin together, so both generators compute them in the same prefill batches.
+USERS, NEW_TOKENS = 4, 12
 SAMPLINGS = SamplingParams(), SamplingParams(1.0, top_p=0.9, seed=1)
 
 

@@ -78,6 +78,6 @@ def test_the_list_names_what_a_machine_takes_and_why_not():
     assert "Qwen2ForCausalLM" in lines[0]
     assert "  Qwen/Qwen2.5-Coder-7B-Instruct: tp 2 x dp 1: 32 x 8,192 tokens" in lines
     (refused,) = (line for line in lines if "Qwen/QwQ-32B" in line)
-    assert "no: tp 2: a chip needs weights 18.96 GB" in refused
+    assert "no: tp 2: a chip needs weights 18.97 GB" in refused
     with pytest.raises(UserError, match="MESH_DEVICE must be one of"):
         listing("N301")

@@ -278,6 +278,9 @@ def unwritten(slot: Slot) -> torch.Tensor:
 
 
 def _has_marks(value: torch.Tensor) -> bool:
+    """Whether an element is marked. A tensor of the device meta has shapes alone, as in a test of what fits."""
+    if value.is_meta:
+        return False
     return bool(value.isnan().any() if value.is_floating_point() else (value == _MARK).any())
 
 
