@@ -79,7 +79,7 @@ test-t3k-splits:
 
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 \
-		-k "not (tp1 or tp2 or 64_steps or tp4 and (performance or other_sizes or verifies))" tests/pcc tests/perf
+		-k "not (tp1 or tp2 or 64_steps or tp4 and (performance or other_sizes or verifies or captured_operations))" tests/pcc tests/perf
 
 # Text from each of four replicas, the 7B's DRAM and the modeled step.
 test-galaxy:
@@ -87,7 +87,7 @@ test-galaxy:
 		tests/splits/test_replicas.py tests/splits/test_fits.py tests/perf/test_documents.py
 
 test-8x7:
-	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -k "not (7b or 64_steps)" tests/pcc/test_attention.py tests/perf
+	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -k "not (7b or 64_steps or captured_operations)" tests/pcc/test_attention.py tests/perf
 
 # An existing environment is kept. pip adds missing packages, so a stopped installation resumes. --no-compile:
 # compiling every package takes 90 seconds, and Python compiles the modules that it imports.
