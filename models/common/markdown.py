@@ -1,6 +1,10 @@
 """Markdown tables."""
 
-from typing import Iterable, Sequence
+from contextlib import contextmanager
+from typing import Callable, Iterable, Iterator, Sequence
+
+from models.common.interrupt import shielded
+from models.common.terminal import say
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], *, aligned: bool = False) -> str:
@@ -11,3 +15,19 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], *, aligned: b
         lines = [[cell.ljust(width) for cell, width in zip(line, widths)] for line in lines]
         lines[1] = ["-" * width for width in widths]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@contextmanager
+def table_at_end(
+    header: Sequence[str], rows: Callable[[], Sequence[Sequence[str]]]
+) -> Iterator[None]:
+    """Print the aligned table of `rows()` after the block, unless it is empty.
+
+    Also after an error or an interrupt: a row may have taken minutes.
+    """
+    try:
+        yield
+    finally:
+        with shielded():
+            if done := rows():
+                say(markdown(header, done, aligned=True))

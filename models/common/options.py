@@ -86,6 +86,11 @@ def add_machine(parser: argparse._ActionsContainer) -> None:
         default="N300",
         help=f"{', '.join(MACHINES)} (default: %(default)s)",
     )
+    add_backend(parser)
+
+
+def add_backend(parser: argparse._ActionsContainer) -> None:
+    """Add --backend to a parser or to an argument group."""
     parser.add_argument(
         "--backend",
         default="auto",

@@ -1,5 +1,6 @@
 """Write a file that a user names: tried before the work, written whole or not at all, and never lost."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -65,6 +66,12 @@ def write_whole(file: Path, write: Callable[[Path], None]) -> None:
         raise UserError(
             f"{file}: cannot be written ({error.strerror}); it is kept as {kept}"
         ) from error
+
+
+def write_json(file: Path, contents: dict) -> None:
+    """Write an object as indented JSON, as write_whole does."""
+    text = json.dumps(contents, indent=2) + "\n"
+    write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def _write_and_rename(file: Path, write: Callable[[Path], None]) -> None:

@@ -61,6 +61,16 @@ def add_recipe(
     )
 
 
+def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:
+    """Add --recipes. Its value is text: names of recipes and files, separated by commas."""
+    parser.add_argument(
+        "--recipes",
+        default=default,
+        metavar="NAMES",
+        help=f"comma-separated: {KNOWN} (default: %(default)s)",
+    )
+
+
 def _recipe(file: Path, content: Any) -> Recipe:
     content = _object(f"recipe {file}", content, ("base", *GROUPS, *PLAIN, "layers"))
     base = content.pop("base", "bfp8")

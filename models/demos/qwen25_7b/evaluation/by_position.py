@@ -12,10 +12,9 @@ from typing import Iterator, Sequence
 import torch
 
 from models.common.errors import UserError
-from models.common.interrupt import shielded
-from models.common.markdown import markdown
+from models.common.markdown import table_at_end
 from models.common.mesh import command_queues
-from models.common.output_file import check_directory
+from models.common.output_file import check_directory, write_json
 from models.common.terminal import Progress, complain, say
 from models.demos.qwen25_7b.evaluation.divergence import (
     Score,
@@ -32,7 +31,6 @@ from models.demos.qwen25_7b.evaluation.report import (
     PositionPoint,
     plot_positions,
     result_file,
-    write_json,
 )
 from models.demos.qwen25_7b.evaluation.texts import Sample, check_sample, longest_context, sample
 
@@ -233,16 +231,16 @@ def _collect(
 ) -> list[PositionScore]:
     """All scores. The JSON is written after each, and the table at the end."""
     scores: list[PositionScore] = []
-    try:
+
+    def rows() -> list[tuple[str, ...]]:
+        by_phase = sorted(scores, key=lambda s: s.phase)  # stable: by recipe and position
+        return [s.row() for s in by_phase]
+
+    with table_at_end(COLUMNS.split(", "), rows):
         for score in evaluation.scores(variants):
             scores.append(score)
             kl = float(score.score.kl.mean())
             complain(f"{score.variant.name}, {score.phase} up to {score.end}: KL {kl:.3g}")
             entries = [each.as_dict() for each in scores]
             write_json(data, evaluation.as_dict() | {"buckets": entries})
-    finally:
-        if scores:  # also after an error or an interrupt: each row took minutes
-            with shielded():
-                order = sorted(scores, key=lambda s: s.phase)  # stable: by recipe and position
-                say(markdown(COLUMNS.split(", "), [s.row() for s in order], aligned=True))
     return scores

@@ -16,13 +16,12 @@ from tempfile import TemporaryDirectory
 from models.common.errors import UserError
 from models.common.interrupt import shielded
 from models.common.machines import machine
-from models.common.markdown import markdown
-from models.common.mesh import BACKENDS
-from models.common.options import path
-from models.common.output_file import check_directory
+from models.common.markdown import table_at_end
+from models.common.options import add_backend, path
+from models.common.output_file import check_directory, write_json
 from models.common.terminal import Progress, complain, say
 from models.demos.qwen25_7b.config import recipe_named
-from models.demos.qwen25_7b.config.recipe_file import KNOWN
+from models.demos.qwen25_7b.config.recipe_file import add_recipes
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, add_model
 from models.demos.qwen25_7b.evaluation.questions import (
     MARK,
@@ -34,7 +33,7 @@ from models.demos.qwen25_7b.evaluation.questions import (
     word_problems,
 )
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
-from models.demos.qwen25_7b.evaluation.report import add_out, write_json
+from models.demos.qwen25_7b.evaluation.report import add_out
 from models.demos.qwen25_7b.evaluation.tasks import CONTEXT, check_room
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
@@ -105,24 +104,14 @@ class ParityCommand:
     def add_options(parser: argparse.ArgumentParser) -> None:
         models = parser.add_argument_group("model, recipes and splits")
         add_model(models)
-        models.add_argument(
-            "--recipes",
-            default="bf16,bfp8",
-            metavar="NAMES",
-            help=f"comma-separated: {KNOWN} (default: %(default)s)",
-        )
+        add_recipes(models, default="bf16,bfp8")
         models.add_argument(
             "--splits",
             default="N150,N300",
             metavar="NAMES",
             help="comma-separated: a machine, or machine:tp (default: %(default)s)",
         )
-        models.add_argument(
-            "--backend",
-            choices=BACKENDS,
-            default="auto",
-            help="what is below ttnn (default: %(default)s)",
-        )
+        add_backend(models)
         option = parser.add_argument_group("questions").add_argument
         option(
             "--questions",
@@ -168,7 +157,8 @@ class ParityCommand:
         entries: list[dict] = []
         file = args.out / f"{model.name.replace(' ', '-')}-parity.json"
         runs = [(split, recipe) for split in splits for recipe in recipes]
-        try:
+        columns = ("split", "recipe", *HEADER)
+        with table_at_end(columns, lambda: rows if entries else []):
             for split, recipe in runs:
                 complain(f"{split}, {recipe}:")
                 outcome, below = _run_tasks(args, split, recipe, questions)
@@ -180,10 +170,6 @@ class ParityCommand:
                     {"model": model.name, "questions": questions}
                     | {"Hugging Face": asdict(reference), "runs": entries},
                 )
-        finally:
-            if entries:  # also after an error or an interrupt: each row took minutes
-                with shielded():
-                    say(markdown(("split", "recipe", *HEADER), rows, aligned=True))
         say(f"\n{file}")
 
 

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Optional, get_args
 
 from models.common.errors import UserError
-from models.common.interrupt import shielded
-from models.common.markdown import markdown
-from models.common.output_file import check_directory
+from models.common.markdown import table_at_end
+from models.common.output_file import check_directory, write_json
 from models.common.terminal import complain, say
 from models.demos.qwen25_7b.config import RECIPES, Group, Recipe, recipe_named
 from models.demos.qwen25_7b.config.recipe import Format
-from models.demos.qwen25_7b.config.recipe_file import KNOWN, add_recipe
+from models.demos.qwen25_7b.config.recipe_file import add_recipe, add_recipes
 from models.demos.qwen25_7b.evaluation.by_position import add_by_position, evaluate_by_position
 from models.demos.qwen25_7b.evaluation.divergence import Evaluation, Score, Summary, Variant
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, add_machine, add_model
@@ -24,7 +23,6 @@ from models.demos.qwen25_7b.evaluation.report import (
     plot_recipes,
     result_file,
     summary_row,
-    write_json,
 )
 from models.demos.qwen25_7b.evaluation.texts import add_sample, sample_from
 
@@ -55,12 +53,7 @@ class EvalCommand:
             metavar="NAME|DIR",
             help="--model after `quantize`: recipes with 4-bit weights run with these weights, too",
         )
-        models.add_argument(
-            "--recipes",
-            default=",".join(RECIPES),
-            metavar="NAMES",
-            help=f"comma-separated: {KNOWN} (default: {','.join(RECIPES)})",
-        )
+        add_recipes(models, default=",".join(RECIPES))
         add_machine(parser)
         texts = add_sample(parser, steps=64)
         texts.add_argument(
@@ -90,17 +83,16 @@ class EvalCommand:
             for kind in ("png", "json")
         )
         scores: list[tuple[Variant, Score]] = []
-        try:
+
+        def rows() -> list[tuple[str, ...]]:
+            return [(v.name, *summary_row(s.summary())) for v, s in scores]
+
+        with table_at_end(("recipe", *HEADER), rows):
             for variant, score in evaluation.scores(variants):
                 scores.append((variant, score))
                 complain(f"{variant.name}: KL {score.summary().kl_mean:.3g}")
                 entries = [v.as_dict() | asdict(s.summary()) for v, s in scores]
                 write_json(data, evaluation.as_dict() | {"recipes": entries})
-        finally:
-            if scores:  # also after an error or an interrupt: each row took minutes
-                with shielded():
-                    rows = [(v.name, *summary_row(s.summary())) for v, s in scores]
-                    say(markdown(("recipe", *HEADER), rows, aligned=True))
         plot_recipes(plot, f"{evaluation}", [(v.name, s) for v, s in scores])
         say(f"\n{data}, {plot}")
 
@@ -240,24 +232,22 @@ def _ablate(
     """The base's summary, then each ablation's. The JSON is written after each, and the table at the end."""
     recipes = [base, *(ablation.recipe for ablation in ablations)]
     summaries: list[Summary] = []
-    try:
+    header = ("change", "format", "KL over the base", *HEADER)
+    with table_at_end(header, lambda: _ablation_rows(base, ablations, summaries)):
         for variant, score in evaluation.scores(map(Variant, recipes)):
             summaries.append(score.summary())
             complain(f"{variant.name}: KL {summaries[-1].kl_mean:.3g}")
             entries = [_ablation_entry(*each) for each in zip(ablations, summaries[1:])]
             first = {"recipe": asdict(base), **asdict(summaries[0])}
             write_json(data, evaluation.as_dict() | {"base": first, "ablations": entries})
-    finally:
-        if summaries:
-            with shielded():
-                header = ("change", "format", "KL over the base", *HEADER)
-                say(markdown(header, _ablation_rows(base, ablations, summaries), aligned=True))
     return summaries
 
 
 def _ablation_rows(
     base: Recipe, ablations: list[Ablation], summaries: list[Summary]
 ) -> list[tuple[str, ...]]:
+    if not summaries:
+        return []
     first, *others = summaries
     rows = [(base.name, "", "", *summary_row(first))]
     for ablation, summary in zip(ablations, others):

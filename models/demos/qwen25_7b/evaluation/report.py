@@ -1,7 +1,6 @@
 """Reports of scores: tables, JSON files and plots."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
@@ -49,11 +48,6 @@ def result_file(out: Path, model: str, split: Split, what: str, kind: str) -> Pa
     """The path of a result. A model's name may have dots, so the suffix is no with_suffix."""
     where = f"{split.kind.name}-tp{split.tp}"
     return out / f"{model.replace(' ', '-')}-{where}-{what}.{kind}"
-
-
-def write_json(file: Path, contents: dict) -> None:
-    text = json.dumps(contents, indent=2) + "\n"
-    write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def summary_row(s: Summary) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from models.common.errors import UserError
 from models.common.mesh import command_queues
 from models.common.options import path
-from models.common.output_file import check_directory
+from models.common.output_file import check_directory, write_json
 from models.common.terminal import Progress, complain, say
 from models.demos.qwen25_7b.config import MAX_USERS
 from models.demos.qwen25_7b.config.recipe_file import add_recipe
@@ -18,7 +18,7 @@ from models.demos.qwen25_7b.evaluation.model import (
     replicas_on,
 )
 from models.demos.qwen25_7b.evaluation.questions import MARK, NUMBER, UNTIL, read_questions
-from models.demos.qwen25_7b.evaluation.report import add_out, result_file, write_json
+from models.demos.qwen25_7b.evaluation.report import add_out, result_file
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
 CONTEXT = 1024  # tokens a user

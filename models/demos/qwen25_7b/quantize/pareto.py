@@ -9,9 +9,7 @@ memory twice in float32.
 """
 
 import argparse
-import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Sequence
 
 from models.common.command import quiet_libraries, run, status_of
@@ -65,9 +63,9 @@ def main(argv: list[str] | None = None) -> int:
 def _pareto(argv: list[str] | None) -> None:
     quiet_libraries()
     from models.common.errors import UserError
-    from models.common.markdown import markdown
+    from models.common.markdown import table_at_end
     from models.common.options import Parser
-    from models.common.output_file import write_whole
+    from models.common.output_file import write_json, write_whole
     from models.common.terminal import Progress, complain, say
     from models.common.user_file import read_text
 
@@ -102,14 +100,14 @@ def _pareto(argv: list[str] | None) -> None:
         raise UserError(
             f"--out {args.out}: cannot be made ({error.strerror}); give a new directory"
         ) from error
-    points = []
-    for point in _points(checkpoint, args, calibration[:1], ids):
-        points.append(point)
-        complain(", ".join(point.row))
-    say(markdown(HEADER, [point.row for point in points]))
     title = f"{checkpoint.directory.name}: {ids.numel()} tokens of {args.text.name}, arithmetic in float32"
     plot, data = (args.out / f"{FILES}.{kind}" for kind in ("png", "json"))
-    _write_json(data, {"title": title, "points": [vars(point) for point in points]})
+    points: list[Point] = []
+    with table_at_end(HEADER, lambda: [point.row for point in points]):
+        for point in _points(checkpoint, args, calibration[:1], ids):
+            points.append(point)
+            complain(", ".join(point.row))
+            write_json(data, {"title": title, "points": [vars(point) for point in points]})
     write_whole(plot, lambda part: draw(points, title).savefig(part, format="png"))
     say(f"\n{title}\n{data}, {plot}")
 
@@ -124,6 +122,7 @@ def _points(
 
     ranking, ids: [sequences, tokens], of --calibration to rank with, and of --text to score on.
     """
+    from models.common.output_file import write_json
     from models.common.terminal import Progress
     from models.demos.qwen25_7b.quantize.compare import float_model
     from models.demos.qwen25_7b.quantize.quantizer import quantize
@@ -137,7 +136,7 @@ def _points(
             yield _point(reference, checkpoint, recipe, ROUNDED, ids)
     for recipe in (PERFORMANCE, *recipes_by_share(order, checkpoint.config)):
         yield _point(reference, checkpoint, recipe, ROUNDED, ids)
-        _write_json(args.out / f"{recipe.name}.json", recipe_file_of(recipe))
+        write_json(args.out / f"{recipe.name}.json", recipe_file_of(recipe))
         out = args.out / recipe.name
         with Progress(recipe.name, "layers") as progress:
             quantize(args.model, args.calibration, out, recipe, args.tokens, progress)
@@ -296,13 +295,6 @@ def draw(points: Sequence[Point], title: str):
     axes.legend(frameon=False)
     axes.set_title(title, fontsize=9)
     return figure
-
-
-def _write_json(file: Path, contents: dict) -> None:
-    from models.common.output_file import write_whole
-
-    text = json.dumps(contents, indent=2) + "\n"
-    write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -185,17 +185,7 @@ class TtQwenAttention:
 
     def _attend_slots(self, q: ttnn.Tensor, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """q [1, batch, q_heads, head_dim] -> [1, batch, q_heads or 32, head_dim]. Each slot reads its sequence's cache."""
-        return ttnn.transformer.paged_scaled_dot_product_attention_decode(
-            self._whole_tile(q),
-            cache.keys,
-            cache.values,
-            inputs.page_table,
-            cur_pos_tensor=inputs.positions,
-            scale=self.scale,
-            program_config=self._decode_program(inputs.page_table.shape[-1] * cache.block),
-            compute_kernel_config=self.kernel,
-            memory_config=ttnn.L1_MEMORY_CONFIG,  # interleaved: grouped queries refuse a sharded result
-        )
+        return self._attend(self._whole_tile(q), inputs.page_table, inputs.positions, cache)
 
     def _attend_groups(
         self, q: ttnn.Tensor, inputs: GroupedInputs, cache: TtKVCache
@@ -204,25 +194,40 @@ class TtQwenAttention:
 
         The tiles of a group's slots are read as one tensor, so that the cache of its sequence is read once.
         """
-        slots = ttnn.to_memory_config(self._whole_tile(q), ttnn.DRAM_MEMORY_CONFIG)  # ttnn takes no other
+        q = self._whole_tile(q)
+        slots = ttnn.to_memory_config(q, ttnn.DRAM_MEMORY_CONFIG)  # ttnn takes no other
         groups = inputs.group_tables.shape[0]
         size = self.decode.batch // groups
         shape = (1, groups, size * TILE, self.head_dim)
-        heads = ttnn.transformer.paged_scaled_dot_product_attention_decode(
-            ttnn.reshape(slots, shape, shape),  # a view
-            cache.keys,
-            cache.values,
-            inputs.group_tables,
-            cur_pos_tensor=inputs.attended,
-            scale=self.scale,
-            program_config=self._decode_program(inputs.group_tables.shape[-1] * cache.block),
-            compute_kernel_config=self.kernel,
-            memory_config=ttnn.L1_MEMORY_CONFIG,
-            spec_multi_pos_tiles=size,
+        tiles = ttnn.reshape(slots, shape, shape)  # a view
+        heads = self._attend(
+            tiles, inputs.group_tables, inputs.attended, cache, spec_multi_pos_tiles=size
         )
         ttnn.deallocate(slots)
         shape = (1, self.decode.batch, TILE, self.head_dim)
         return ttnn.reshape(heads, shape, shape)  # a view
+
+    def _attend(
+        self,
+        q: ttnn.Tensor,
+        page_table: ttnn.Tensor,
+        positions: ttnn.Tensor,
+        cache: TtKVCache,
+        **options: int,
+    ) -> ttnn.Tensor:
+        """Attention of a decode step. page_table has a row for each user of q, [1, users, heads, head_dim]."""
+        return ttnn.transformer.paged_scaled_dot_product_attention_decode(
+            q,
+            cache.keys,
+            cache.values,
+            page_table,
+            cur_pos_tensor=positions,
+            scale=self.scale,
+            program_config=self._decode_program(page_table.shape[-1] * cache.block),
+            compute_kernel_config=self.kernel,
+            memory_config=ttnn.L1_MEMORY_CONFIG,  # interleaved: grouped queries refuse a sharded result
+            **options,
+        )
 
     def _decode_program(self, tokens: int) -> ttnn.SDPAProgramConfig:
         """tokens: that a row of the page table covers.
