@@ -57,7 +57,8 @@ def check_tp(mesh: str, tp: int) -> None:
     """MeshError unless rows of the machine are cut evenly into replicas of `tp` chips."""
     kind = machine(mesh)
     if not is_integer(tp) or tp < 1 or kind.row % tp:
+        chips = f"{kind.chips} chip{'s' if kind.chips > 1 else ''}"
         rows = f" in rows of {kind.row}" if kind.row < kind.chips else ""
         raise MeshError(
-            f"{kind.name} has {kind.chips} chips{rows}; tp must divide {kind.row}, got {shown(tp)}"
+            f"{kind.name} has {chips}{rows}; tp must divide {kind.row}, got {shown(tp)}"
         )

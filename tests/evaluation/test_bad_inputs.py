@@ -62,6 +62,7 @@ eval --by-position --texts 0 | --texts must be 1 or more
 eval --by-position 128 --text notes.txt | one text takes 129
 eval --by-position --text empty.txt | 0 tokens
 eval --by-position 128 --out notes.txt | --out notes.txt
+attention-by-position --positions 256,128 | --positions: takes ascending
 eval --tp 0 | tp
 eval --backend tea | tea
 eval --text absent.txt | --text absent.txt: not found

@@ -56,11 +56,11 @@ def add_by_position(parser: argparse._ActionsContainer) -> None:
 
 
 def bucket_ends(value: str) -> tuple[int, ...]:
-    """The ends that --by-position names. UserError: they are not ascending numbers."""
+    """The ends that an option names. ArgumentTypeError: they are not ascending numbers."""
     ends = tuple(int(word) if word.isdecimal() else 0 for word in value.split(","))
     if any(end <= before for before, end in zip((0, *ends), ends)):
-        raise UserError(
-            f"--by-position takes ascending numbers of tokens, separated by commas, got {value!r}"
+        raise argparse.ArgumentTypeError(
+            f"takes ascending numbers of tokens, separated by commas, got {value!r}"
         )
     return ends
 
