@@ -28,6 +28,7 @@ COMMANDS = {
     "smollm2": lambda argv: evaluation(["smollm2", *argv]),
     "tasks": lambda argv: evaluation(["tasks", *argv]),
     "parity": lambda argv: evaluation(["parity", *argv]),
+    "attention": lambda argv: evaluation(["attention-by-position", *argv]),
     "quantize": quantize,
     "compare": compare,
     "keys": keys,
@@ -62,7 +63,6 @@ eval --by-position --texts 0 | --texts must be 1 or more
 eval --by-position 128 --text notes.txt | one text takes 129
 eval --by-position --text empty.txt | 0 tokens
 eval --by-position 128 --out notes.txt | --out notes.txt
-attention-by-position --positions 256,128 | --positions: takes ascending
 eval --tp 0 | tp
 eval --backend tea | tea
 eval --text absent.txt | --text absent.txt: not found
@@ -122,6 +122,9 @@ parity --max-new-tokens 0 | --max-new-tokens
 parity --max-new-tokens 1024 | --max-new-tokens 1024
 parity --questions absent.jsonl | absent.jsonl
 parity --out notes.txt | --out notes.txt
+attention --positions 256,128 | --positions: takes ascending
+attention --positions 4 | --positions must be
+attention --draws 0 | --draws must be
 quantize --calibration notes.txt --out new | --model
 quantize --model SMALL --calibration absent.txt --out new | absent.txt: not found
 quantize --model SMALL --calibration fifo --out new | a FIFO
