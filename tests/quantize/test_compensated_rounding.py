@@ -48,11 +48,17 @@ def squared_error(rows, codes):
 def test_later_rows_compensate_a_rows_rounding_error():
     """On new inputs, the squared error is less than half of that of plain rounding."""
     weight = normal(96, 128)
-    codes = compensated(weight, hessian(correlated(1000, 96, seed=1)), nearest_codes)
+    codes = compensated(weight, hessian(correlated(1000, 96, seed=1)), nearest_codes).values
     assert rounded(codes, "bfloat4_b").equal(codes)
     x = correlated(300, 96, seed=7)
     error, alone = ((x @ (weight - w)).pow(2).sum() for w in (codes, nearest_codes(weight)))
     assert error < 0.5 * alone, f"{error / alone:.2f} of it"
+
+
+def test_the_rows_before_rounding_have_these_nearest_codes():
+    weight = normal(96, 64)
+    values, before = compensated(weight, hessian(correlated(500, 96, seed=1)), nearest_codes)
+    assert nearest_codes(before).equal(values) and not nearest_codes(weight).equal(values)
 
 
 def test_rows_are_compensated_for_all_earlier_errors_with_any_block_size(monkeypatch):
@@ -63,7 +69,7 @@ def test_rows_are_compensated_for_all_earlier_errors_with_any_block_size(monkeyp
     results = []
     for rows in (7, 96):
         monkeypatch.setattr(rounding, "ROWS", rows)
-        results.append(compensated(weight, second, nearest_codes))
+        results.append(compensated(weight, second, nearest_codes).values)
     assert results[0].equal(results[1])
 
 

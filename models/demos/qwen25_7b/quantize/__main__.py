@@ -17,9 +17,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _quantize(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.common.errors import UserError
     from models.common.options import Parser
     from models.common.terminal import Progress, say
+    from models.demos.qwen25_7b.quantize.options import check_effort
 
     parser = Parser(
         prog="python -m models.demos.qwen25_7b.quantize",
@@ -31,13 +31,20 @@ def _quantize(argv: list[str] | None) -> None:
     )
     _add_options(parser)
     args = parser.parse_args(argv)
-    if args.tokens < 1:
-        raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
+    check_effort(args)
     with Progress("loading torch and transformers"):
         from models.demos.qwen25_7b.quantize.quantizer import quantize
 
     with Progress("layers", "layers") as progress:
-        quantize(args.model, args.calibration, args.out, args.recipe, args.tokens, progress)
+        quantize(
+            args.model,
+            args.calibration,
+            args.out,
+            args.recipe,
+            args.tokens,
+            progress,
+            steps=args.steps,
+        )
     say(f"{args.out}: the MLP in the formats of {args.recipe}")
 
 
@@ -45,6 +52,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     from models.common.options import path
     from models.demos.qwen25_7b.config.recipe import PERFORMANCE
     from models.demos.qwen25_7b.config.recipe_file import add_recipe
+    from models.demos.qwen25_7b.quantize.options import add_effort
 
     option = parser.add_argument
     option("--model", required=True, help="directory or hub id of the checkpoint")
@@ -58,12 +66,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--out", type=path("--out"), required=True, help="directory to write the new checkpoint to"
     )
     add_recipe(parser, default=PERFORMANCE.name)
-    option(
-        "--tokens",
-        type=int,
-        default=6144,
-        help="tokens of the text at most; memory grows with them (default: %(default)s)",
-    )
+    add_effort(parser)
 
 
 if __name__ == "__main__":

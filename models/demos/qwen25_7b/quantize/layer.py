@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import silu
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
+from models.demos.qwen25_7b.quantize.learned import learned_inputs
 from models.demos.qwen25_7b.quantize.rounding import (
     compensated,
     hessian,
@@ -20,7 +21,9 @@ from models.demos.qwen25_7b.quantize.rounding import (
 )
 
 FOUR_BITS = "bfloat4_b"
-TRUST = 1.0  # how far the calibration text may move down, see `refitted`
+FULL_TRUST = (
+    6144  # tokens of text: more of them may move down further, in proportion, see `refitted`
+)
 AT_ONCE = 4  # sequences in attention: bounds the memory of its scores and heads
 
 
@@ -60,23 +63,31 @@ Rotation = tuple[torch.Tensor, torch.Tensor]  # Hugging Face's cos and sin
 
 @torch.no_grad()
 def rounded_layer(
-    layer: Qwen2DecoderLayer, streams: Streams, rotation: Rotation, formats: Formats
+    layer: Qwen2DecoderLayer,
+    streams: Streams,
+    rotation: Rotation,
+    formats: Formats,
+    steps: int = 0,
 ) -> tuple[Mlp, Streams]:
-    """The layer's projections in values of their formats, and the streams after it."""
+    """The layer's projections in values of their formats, and the streams after it.
+
+    steps: of learned rounding, for gate and up in 4 bits.
+    """
     exact, x = (_after_attention(layer, stream, rotation) for stream in streams)  # [tokens, hidden]
     # Errors count relative to the stream: a text's first token is a thousand times larger than the others.
     counts = exact.pow(2).mean(1, keepdim=True).rsqrt()
     mlp = arranged(Mlp.of(layer))
     inputs_exact, inputs = (layer.post_attention_layernorm(stream) for stream in (exact, x))
     exact = exact + hidden(inputs_exact, mlp) @ mlp.down
-    mlp = rounded_inputs(mlp, inputs, formats.mlp_in)
-    given = hidden(inputs, mlp)
-    missing = (exact - x - given @ mlp.down).mul_(counts)
-    down = rounded_down(mlp.down, given * counts, missing, formats.mlp_out)
-    x = x + given @ down
-    return mlp._replace(down=down), Streams(
-        *(stream.view(streams.exact.shape) for stream in (exact, x))
-    )
+    mlp, before = rounded_inputs(mlp, inputs, formats.mlp_in)
+    if steps and formats.mlp_in == FOUR_BITS:
+        fitted, _ = fitted_down(mlp, inputs, exact - x, counts)
+        joined = learned_inputs(before, fitted, inputs, exact - x, counts, steps)
+        mlp = with_inputs(mlp, joined)
+    fitted, given = fitted_down(mlp, inputs, exact - x, counts)
+    mlp = mlp._replace(down=rounded_down(fitted, given * counts, formats.mlp_out))
+    x = x + given @ mlp.down
+    return mlp, Streams(*(stream.view(streams.exact.shape) for stream in (exact, x)))
 
 
 def arranged(mlp: Mlp) -> Mlp:
@@ -97,24 +108,42 @@ def hidden(inputs: torch.Tensor, mlp: Mlp) -> torch.Tensor:
     return silu(inputs @ mlp.gate).mul_(inputs @ mlp.up)
 
 
-def rounded_inputs(mlp: Mlp, inputs: torch.Tensor, format: str) -> Mlp:
-    """The MLP with gate and up in values of `format`, for inputs [tokens, hidden]."""
+def rounded_inputs(mlp: Mlp, inputs: torch.Tensor, format: str) -> tuple[Mlp, torch.Tensor]:
+    """The MLP with gate and up in values of `format`, for inputs [tokens, hidden].
+
+    Also gate and up side by side, [hidden, 2 * mlp], just before they were rounded.
+    """
     joined = torch.cat((mlp.gate, mlp.up), dim=1)
     if format == FOUR_BITS:
-        joined = compensated(joined, hessian(inputs), nearest_codes)
+        values, before = compensated(joined, hessian(inputs), nearest_codes)
     else:
-        joined = rounded(joined, format)
-    gate, up = joined.split(mlp.gate.shape[1], dim=1)
+        values, before = rounded(joined, format), joined
+    return with_inputs(mlp, values), before
+
+
+def with_inputs(mlp: Mlp, joined: torch.Tensor) -> Mlp:
+    """joined: new gate and up side by side."""
+    gate, up = joined.chunk(2, dim=1)
     return mlp._replace(gate=gate, up=up)
 
 
-def rounded_down(
-    down: torch.Tensor, given: torch.Tensor, missing: torch.Tensor, format: str
-) -> torch.Tensor:
-    """down [mlp, hidden], fitted to `missing` [tokens, hidden] for its inputs `given` [tokens, mlp], and rounded."""
-    fitted = refitted(down, given, missing, TRUST)
+def fitted_down(
+    mlp: Mlp, inputs: torch.Tensor, wanted: torch.Tensor, counts: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Down [mlp, hidden], fitted so that the MLP gives `wanted` [tokens, hidden], and its inputs [tokens, mlp].
+
+    inputs: [tokens, hidden], of gate and up. counts: [tokens, 1], a factor on a token's error.
+    """
+    given = hidden(inputs, mlp)
+    missing = (wanted - given @ mlp.down).mul_(counts)
+    trust = max(1, len(inputs) / FULL_TRUST)
+    return refitted(mlp.down, given * counts, missing, trust), given
+
+
+def rounded_down(fitted: torch.Tensor, given: torch.Tensor, format: str) -> torch.Tensor:
+    """fitted: down [mlp, hidden]. given: [tokens, mlp], its inputs."""
     if format == FOUR_BITS:
-        return compensated(fitted, hessian(given), nearest_codes)
+        return compensated(fitted, hessian(given), nearest_codes).values
     return rounded(fitted, format)
 
 

@@ -68,6 +68,7 @@ def _pareto(argv: list[str] | None) -> None:
     from models.common.output_file import write_json, write_whole
     from models.common.terminal import Progress, complain, say
     from models.common.user_file import read_text
+    from models.demos.qwen25_7b.quantize.options import check_effort
 
     parser = Parser(
         prog="python -m models.demos.qwen25_7b.quantize.pareto",
@@ -78,10 +79,9 @@ def _pareto(argv: list[str] | None) -> None:
     )
     _add_options(parser)
     args = parser.parse_args(argv)
-    for option in ("tokens", "score_tokens"):
-        if getattr(args, option) < 1:
-            name = option.replace("_", "-")
-            raise UserError(f"--{name} must be 1 or more, got {getattr(args, option)}")
+    check_effort(args)
+    if args.score_tokens < 1:
+        raise UserError(f"--score-tokens must be 1 or more, got {args.score_tokens}")
     with Progress("loading torch and transformers"):
         from models.demos.qwen25_7b.quantize.quantizer import TEXT_LIMIT, sequences
         from models.demos.qwen25_7b.weights import Checkpoint
@@ -139,12 +139,13 @@ def _points(
         write_json(args.out / f"{recipe.name}.json", recipe_file_of(recipe))
         out = args.out / recipe.name
         with Progress(recipe.name, "layers") as progress:
-            quantize(args.model, args.calibration, out, recipe, args.tokens, progress)
+            quantize(args.model, args.calibration, out, recipe, args.tokens, progress, args.steps)
         yield _point(reference, Checkpoint.open(out), recipe, QUANTIZED, ids)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     from models.common.options import path
+    from models.demos.qwen25_7b.quantize.options import add_effort
 
     option = parser.add_argument
     option("--model", required=True, help="directory or hub id of the checkpoint")
@@ -152,7 +153,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     for name, use in texts:
         option(f"--{name}", type=path(f"--{name}"), required=True, help=f"UTF-8 text: {use}")
     option("--out", type=path("--out"), required=True, help="new directory for all results")
-    option("--tokens", type=int, default=6144, help="of --calibration (default: %(default)s)")
+    add_effort(parser)
     option("--score-tokens", type=int, default=2048, help="of --text (default: %(default)s)")
 
 

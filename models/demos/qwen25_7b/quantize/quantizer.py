@@ -22,7 +22,7 @@ from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, tensor_shapes
 
 OnProgress = Callable[[int, int], None]  # layers done, layers in all
-METHOD = 2  # raise it with every change of the results: a run of another method is not resumed
+METHOD = 3  # raise it with every change of the results: a run of another method is not resumed
 SEQUENCE = 512  # tokens of a sequence
 TEXT_LIMIT = 4 * MIB  # of a text; a run uses some tens of kilobytes
 
@@ -34,10 +34,11 @@ def quantize(
     recipe: Recipe,
     tokens: int,
     progress: OnProgress = lambda *_: None,
+    steps: int = 0,
 ) -> None:
     """Write the checkpoint `model`, with its MLP in the formats of `recipe`, to `out`.
 
-    calibration: a text file. UserError: bad input, before anything is computed.
+    calibration: a text file. steps: of learned rounding, 0 for none. UserError: bad input, before anything is computed.
     """
     text = read_text(calibration, TEXT_LIMIT, "--calibration")
     checkpoint = Checkpoint.open(model)
@@ -50,6 +51,7 @@ def quantize(
         "model": _identity(checkpoint),
         "calibration text": hashlib.sha256(ids.numpy().tobytes()).hexdigest(),
         "formats": [list(of_layer) for of_layer in formats],
+        "steps": steps,
         "method": METHOD,
     }
     output = Output(out, settings, files=config.num_hidden_layers + 1)
@@ -67,7 +69,8 @@ def quantize(
     progress(done, config.num_hidden_layers)
     for i in range(done, config.num_hidden_layers):
         tensors = _layer_tensors(checkpoint, i)
-        mlp, streams = rounded_layer(_layer(config, i, tensors), streams, rotation, formats[i])
+        layer = _layer(config, i, tensors)
+        mlp, streams = rounded_layer(layer, streams, rotation, formats[i], steps)
         tensors |= _named(mlp, formats[i])
         output.keep_layer(
             i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams

@@ -5,7 +5,7 @@ row is taken away from the outputs again by the rows that are not yet rounded. `
 rounding has changed.
 """
 
-from typing import Callable
+from typing import Callable, NamedTuple
 
 import torch
 from golden_mesh.rounding import BLOCK, to_block_float
@@ -25,32 +25,39 @@ def rounded(weight: torch.Tensor, format: str) -> torch.Tensor:
 def nearest_codes(rows: torch.Tensor) -> torch.Tensor:
     """rows [..., columns] -> the nearest values of bfloat4_b, each block with the best of three exponents.
 
+    Packing does not change the result: the step of its largest value divides every value.
+    """
+    return at_step(rows.unflatten(-1, (-1, BLOCK)), best_step(rows)).flatten(-2)
+
+
+def best_step(rows: torch.Tensor) -> torch.Tensor:
+    """rows [..., columns] -> the step of a code in each block, [..., blocks, 1].
+
     The packing of ttnn takes the exponent of a block's largest value. Half of that step cuts the largest value off at
     7 codes, and is finer for the other fifteen values. The double step reaches a largest value of 7.5 to 8 codes, which
-    the packing cuts off to 7. Packing does not change the result: the step of its largest value divides every value.
+    the packing cuts off to 7.
     """
     blocks = rows.unflatten(-1, (-1, BLOCK))
     largest = blocks.abs().amax(-1, keepdim=True)
     exponent = torch.frexp(largest).exponent  # largest < 2 ** exponent
-    step = torch.ldexp(torch.ones_like(largest), exponent - BITS["bfloat4_b"])
-    best = _at_step(blocks, step)
-    error = _squared_error(blocks, best)
+    packing = torch.ldexp(torch.ones_like(largest), exponent - BITS["bfloat4_b"])
+    best, error = packing, _squared_error(blocks, packing)
     for factor in (0.5, 2.0):
-        other = _at_step(blocks, step * factor)
-        other_error = _squared_error(blocks, other)
-        best = torch.where(other_error < error, other, best)
+        other_error = _squared_error(blocks, packing * factor)
+        best = torch.where(other_error < error, packing * factor, best)
         error = torch.minimum(error, other_error)
-    return best.flatten(-2)
+    return best
 
 
-def _at_step(blocks: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+def at_step(blocks: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    """blocks [..., blocks, 16] in whole codes of their steps [..., blocks, 1]."""
     most = (1 << BITS["bfloat4_b"]) - 1
     return (blocks / step).round().clamp(-most, most) * step
 
 
-def _squared_error(blocks: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+def _squared_error(blocks: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     """[..., blocks, 1]"""
-    return (blocks - codes).pow(2).sum(-1, keepdim=True)
+    return (blocks - at_step(blocks, step)).pow(2).sum(-1, keepdim=True)
 
 
 def hessian(inputs: torch.Tensor) -> torch.Tensor:
@@ -58,9 +65,18 @@ def hessian(inputs: torch.Tensor) -> torch.Tensor:
     return inputs.t() @ inputs / len(inputs)
 
 
+class Compensated(NamedTuple):
+    """A weight [in, out] after compensated rounding."""
+
+    values: torch.Tensor
+    before: (
+        torch.Tensor
+    )  # each row just before it was rounded, with the errors of earlier rows taken in
+
+
 def compensated(
     weight: torch.Tensor, hessian: torch.Tensor, nearest: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
+) -> Compensated:
     """weight [in, out] -> the weight in values that `nearest` gives for a row [out].
 
     The largest inputs come first: their errors are the largest, and most rows are left to compensate them.
@@ -79,7 +95,9 @@ def compensated(
             errors[i] = (row - codes) / within[i, i]
             block[i + 1 :].addr_(within[i, i + 1 :], errors[i], alpha=-1)
         left[last:].addmm_(factor[first:last, last:].t(), errors, alpha=-1)
-    return result
+    before = torch.empty_like(weight)
+    before[order] = left
+    return Compensated(result, before)
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
