@@ -9,6 +9,7 @@ import torch
 from golden_mesh.rounding import BLOCK
 from torch.nn.functional import silu
 
+from models.common.terminal import Progress
 from models.demos.qwen25_7b.quantize.rounding import at_step, best_step
 
 BATCH = 1024  # tokens of a step
@@ -41,12 +42,14 @@ def learned_inputs(
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
     random = torch.Generator().manual_seed(0)
-    for _ in range(steps):
-        tokens = torch.randint(len(inputs), (BATCH,), generator=random)
-        _set_gradients(position, step, down, inputs[tokens], wanted[tokens], counts[tokens])
-        optimizer.step()
-        schedule.step()
-        position.data.clamp_(-REACH, REACH)
+    with Progress("learned rounding", "steps") as progress:
+        for done in range(steps):
+            progress(done, steps)
+            tokens = torch.randint(len(inputs), (BATCH,), generator=random)
+            _set_gradients(position, step, down, inputs[tokens], wanted[tokens], counts[tokens])
+            optimizer.step()
+            schedule.step()
+            position.data.clamp_(-REACH, REACH)
     return _values(position.detach(), step)
 
 
@@ -68,5 +71,6 @@ def _set_gradients(
     with torch.enable_grad():
         gate, up = (inputs @ values).chunk(2, dim=1)
         error = ((silu(gate) * up) @ down - wanted) * counts
-        error.pow(2).mean().backward()
+        # The sum, not the mean, whose gradients would be smaller than Adam's epsilon.
+        error.pow(2).sum().backward()
     position.grad = values.grad.unflatten(-1, (-1, BLOCK)) * step

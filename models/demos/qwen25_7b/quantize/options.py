@@ -5,7 +5,7 @@ import argparse
 from models.common.errors import UserError
 
 TOKENS = 24576
-STEPS = 100
+STEPS = 60
 
 
 def add_effort(parser: argparse.ArgumentParser) -> None:
