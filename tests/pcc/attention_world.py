@@ -53,6 +53,7 @@ class AttentionWorld(Bench):
         self.recipe = recipe
         config = self.model_config(recipe, context)
         self.rotary = TtRotary(mesh_device, config)
+        self.key_table = config.key_table
         self.cache = PagedCache(self, recipe, block, context)
         all_reduce = self.all_reduce(recipe)
         self.attention = {
@@ -93,6 +94,7 @@ class AttentionWorld(Bench):
             tokens=None,
             positions=self.put_ints(positions, ttnn.int32),
             rotary_positions=rotary_positions,
+            key_rows=self.put_ints(self.key_table.decode_rows(positions), ttnn.uint32),
             page_table=self.put_ints(self.cache.page_table, ttnn.int32),
         )
         rotation = self.rotary.rotation_decode(rotary_positions)
@@ -127,6 +129,7 @@ class AttentionWorld(Bench):
         inputs = PrefillInputs(
             tokens=None,
             positions=self.put_ints(positions[None], ttnn.uint32),
+            key_rows=self.put_ints(self.key_table.prefill_rows(positions[None]), ttnn.uint32),
             fill_table=self.put_ints(self.cache.fill_table(blocks, plan.rows), ttnn.int32),
             logits_indices=None,
             window_starts=self.put_ints(windows, ttnn.int32),
@@ -173,6 +176,7 @@ class AttentionWorld(Bench):
         inputs = ChunkedPrefillInputs(
             tokens=None,
             positions=self.put_ints(positions, ttnn.uint32),
+            key_rows=self.put_ints(self.key_table.prefill_rows(positions, sequences), ttnn.uint32),
             fill_table=self.put_ints(fill, ttnn.int32),
             logits_indices=None,
             start=self.put_ints(torch.tensor([start]), ttnn.int32),

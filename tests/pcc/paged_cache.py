@@ -128,5 +128,5 @@ class PagedCache:
     def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values in the chips' order, [tokens, tp * kv_heads, head_dim] each."""
         heads = [head for chip in self.plan.kv_head_of for head in chip]
-        keys = to_interleaved(of_user.keys / of_user.divisors)
+        keys = to_interleaved(of_user.chip_keys)
         return tuple(x[heads].transpose(0, 1) for x in (keys, of_user.values))

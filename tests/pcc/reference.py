@@ -18,7 +18,7 @@ from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.reference import rounded as in_recipe
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint, key_divisors
+from models.demos.qwen25_7b.weights import Checkpoint, centered_pairs, key_divisors
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 # The 7B's dims in two layers, the first with its K bias.
@@ -39,7 +39,14 @@ class KeysValues(NamedTuple):
 
     keys: torch.Tensor
     values: torch.Tensor
-    divisors: torch.Tensor  # [num_key_value_heads, 1, head_dim]: divisors of the chips' keys
+    # of the chips' keys, [num_key_value_heads, 1, head_dim] each: what centered keys leave out, and divisors
+    center: torch.Tensor
+    divisors: torch.Tensor
+
+    @property
+    def chip_keys(self) -> torch.Tensor:
+        """The keys as chips hold them, in Hugging Face's order."""
+        return (self.keys - self.center) / self.divisors
 
 
 class Case(NamedTuple):
@@ -70,7 +77,10 @@ class Reference:
         formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
         return replace(
             self,
-            rounded={i: rounded_layer(self.layer(i), *formats) for i in self.layers},
+            rounded={
+                i: rounded_layer(self.layer(i), self.config.centering_rope(i), *formats)
+                for i in self.layers
+            },
         )
 
     def layer(self, i: int) -> Qwen2DecoderLayer:
@@ -92,13 +102,19 @@ class Reference:
             torch.randn(shape, generator=generator) + projection.bias.view(-1, 1, config.head_dim)
             for projection in (attention.k_proj, attention.v_proj)
         )
-        divisors = self.divisors(i)
         rotated = self.rotate(keys, torch.arange(tokens))
-        return KeysValues(bf16(rotated / divisors) * divisors, bf16(values), divisors)
+        center, divisors = self.of_chips(i)
+        stored = bf16((rotated - center) / divisors)
+        return KeysValues(stored * divisors + center, bf16(values), center, divisors)
 
-    def divisors(self, i: int) -> torch.Tensor:
+    def of_chips(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return center and divisors of KeysValues for layer i."""
         k_bias = self.layer(i).self_attn.k_proj.bias.view(-1, self.config.head_dim)
-        return torch.stack([key_divisors(head) for head in k_bias])[:, None]
+        rope = self.config.centering_rope(i)
+        divisors = torch.stack([key_divisors(head, rope) for head in k_bias])
+        centered = torch.stack([centered_pairs(head, rope) for head in k_bias])
+        factor = self.config.yarn.attention_factor if self.config.yarn else 1.0
+        return (factor * k_bias * centered)[:, None], divisors[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Rotate x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
@@ -185,7 +201,7 @@ class Reference:
         )
         written = cache.layers[i]
         return y[0], KeysValues(
-            written.keys[0, :, start:], written.values[0, :, start:], self.divisors(i)
+            written.keys[0, :, start:], written.values[0, :, start:], *self.of_chips(i)
         )
 
 

@@ -55,7 +55,7 @@ class Talk(Bench):
             for user, size in enumerate(PROMPTS)
         ]
         for batch in plan_prefill(sequences, self.model.prefill_prices, BLOCK):
-            values = prefill_inputs(batch, BLOCK, self.width)
+            values = prefill_inputs(batch, BLOCK, self.width, self.model.config.key_table)
             inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
             of_rows = self.model.read_logits(
                 self.model.forward_prefill(inputs, self.caches)
@@ -76,6 +76,9 @@ class Talk(Bench):
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(positions, ttnn.int32),
             rotary_positions=self.put_ints(self.rotary_positions(positions), ttnn.uint32),
+            key_rows=self.put_ints(
+                self.model.config.key_table.decode_rows(positions), ttnn.uint32
+            ),
             page_table=self.put_ints(tables, ttnn.int32),
         )
         return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[

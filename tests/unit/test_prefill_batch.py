@@ -7,6 +7,7 @@ tables name.
 from functools import lru_cache
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B, ParallelPl
 from models.demos.qwen25_7b.plans.blocks import BLOCKS, NO_BLOCK, chunked_table_width
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div
+from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
 from models.demos.qwen25_7b.plans.prefill_prices import PrefillPrices
 from models.demos.qwen25_7b.serving.prefill_batch import Prompt, prefill_inputs
@@ -26,6 +28,7 @@ from models.demos.qwen25_7b.serving.prefill_packing import (
 
 LARGEST = {1: 256, 2: 512, 8: 1024}  # rows of a batch of the 7B by tp
 PREFIX = 2000  # the longest cached prefix
+KEY_TABLE = KeyTable(kv_heads=2, positions=4096)
 
 
 @lru_cache
@@ -88,12 +91,15 @@ def test_every_token_is_computed_once_and_cached_blocks_are_not_written(call):
     written, sampled = [], []
     for batch in plan_prefill(prompts, prices(tp), block):
         assert batch.kind in kinds, "has no trace, and is not warmed up"
-        values = prefill_inputs(batch, block, width)
+        values = prefill_inputs(batch, block, width, KEY_TABLE)
         tokens = values.tokens.flatten().tolist()
         each = batch.rows // batch.sequences
         positions = values.positions.flatten().tolist() * batch.sequences
         assert len(tokens) == len(positions) == batch.rows
         assert values.fill_table.shape == (batch.sequences, ceil_div(each, block))
+        keys = values.key_rows.view(batch.sequences, KEY_TABLE.kv_heads, each)  # as k lies
+        assert (keys % KEY_TABLE.positions).equal(values.positions.expand_as(keys))
+        assert (keys // KEY_TABLE.positions == torch.arange(KEY_TABLE.kv_heads)[:, None]).all()
         for row, (token, position) in enumerate(zip(tokens, positions)):
             place = int(values.fill_table[row // each, row % each // block]), row % each % block
             if place[0] != NO_BLOCK:

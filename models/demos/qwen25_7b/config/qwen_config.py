@@ -13,7 +13,7 @@ from models.common.errors import UserError
 from models.common.json_file import read_json
 from models.common.user_file import FileError
 
-from .rope import RopeError, Yarn, yarn_of
+from .rope import Rope, RopeError, Yarn, yarn_of
 
 
 class ConfigError(UserError):
@@ -99,6 +99,21 @@ class QwenConfig:
     def context(self) -> int:
         """Tokens of the longest text: the trained context, or its length with YaRN."""
         return max(self.max_position_embeddings, self.yarn.context if self.yarn else 0)
+
+    @property
+    def centered_layers(self) -> tuple[int, ...]:
+        """Layers whose keys are centered where their K bias has outliers: the first and the last.
+
+        Qwen2 and Qwen2.5 have outliers there (docs/numerics.md). A memory budget is made before a bias is read, so the
+        layers that may need a table are known without one.
+        """
+        return tuple(dict.fromkeys((0, self.num_hidden_layers - 1)))
+
+    def centering_rope(self, layer: int) -> Optional[Rope]:
+        """The rotary embedding by which the layer's keys are centered; None for a layer that is not one of
+        centered_layers."""
+        rope = Rope(self.rope_theta, self.yarn, self.context)
+        return rope if layer in self.centered_layers else None
 
     @classmethod
     def from_json(cls, path: str | Path) -> "QwenConfig":

@@ -50,6 +50,20 @@ class Yarn:
         return int(self.factor * self.original_context)
 
 
+@dataclass(frozen=True)
+class Rope:
+    """A model's rotary embedding, and the positions that it is used for."""
+
+    theta: float
+    yarn: Optional[Yarn]
+    context: int  # positions
+
+    def turns(self, head_dim: int) -> torch.Tensor:
+        """[head_dim / 2] float64: radians that each pair turns from position 0 to the context's last."""
+        frequencies = inverse_frequencies(head_dim, self.theta, self.yarn)
+        return frequencies.double() * (self.context - 1)
+
+
 def yarn_of(fields: Mapping[str, Any]) -> Optional[Yarn]:
     """From config.json's rope_scaling (transformers 4.x) or rope_parameters (5.x); None for plain rotary embedding.
 

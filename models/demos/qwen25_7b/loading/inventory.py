@@ -43,6 +43,8 @@ def _shards_of_weights(weights: ModelWeights, recipe: Recipe) -> Iterator[list[W
         yield layer.input_norm.shards(BF16, tiled=False)
         yield layer.attention.qkv.shards(layer_recipe.attention.format, tiled=True)
         yield layer.attention.qkv_bias.shards(BF16, tiled=True)
+        if layer.attention.centered_bias:
+            yield layer.attention.centered_bias.shards(BF16, tiled=False)
         yield layer.attention.o.shards(layer_recipe.attention.format, tiled=True)
         yield layer.post_attention_norm.shards(BF16, tiled=False)
         mlp = layer.mlp

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Callable, Iterator, Sequence
+from typing import Callable, Iterator, NamedTuple, Sequence
 
 import torch
 import ttnn
@@ -32,7 +32,7 @@ CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan
 class Step:
     """The device operations of a decode step or a prefill batch.
 
-    kinds: operations of a layer, and the number of layers with them. Each recipe of a layer has an item, layer 0's first.
+    kinds: operations of a layer, and the number of layers with them. Each kind of layer has an item, layer 0's first.
     """
 
     before: tuple[Op, ...]
@@ -41,8 +41,8 @@ class Step:
 
     @property
     def layer(self) -> tuple[Op, ...]:
-        """The operations of layer 0."""
-        return self.kinds[0][0]
+        """The operations of the kind with the fewest: its keys are not centered."""
+        return min((ops for ops, _ in self.kinds), key=len)
 
     @property
     def layers(self) -> int:
@@ -63,18 +63,27 @@ class CapturedBatch:
         return f"prefill of {self.rows} rows{' behind a cached prefix' * self.chunked}"
 
 
-class ZeroBuilder:
-    """A ShardBuilder of zeros: values change no operation. Shards of one shape and format share a host tensor."""
+@dataclass(frozen=True)
+class ConstantBuilder:
+    """A ShardBuilder of zeros. Shards of one shape and format share a host tensor.
+
+    Only one value changes an operation: a layer's keys are centered where its bias for that is not zero.
+    centered: layers with ones there.
+    """
+
+    centered: frozenset[int]
 
     def build(self, shard: WeightShard) -> ttnn.Tensor:
-        return _zeros(shard.slice.shape, shard.format, shard.tiled)
+        biases = (f"model.layers.{i}.self_attn.k_proj.bias" for i in self.centered)
+        value = float(any(shard.slice.tensors == (bias,) for bias in biases))
+        return _constant(value, shard.slice.shape, shard.format, shard.tiled)
 
 
 @lru_cache(maxsize=8)  # the wide shards of a model; packing the 7B's takes seconds for each capture
-def _zeros(shape: tuple[int, int], format: str, tiled: bool) -> ttnn.Tensor:
+def _constant(value: float, shape: tuple[int, int], format: str, tiled: bool) -> ttnn.Tensor:
     """Return [1, 1, rows, columns] on the host."""
     layout = ttnn.TILE_LAYOUT if tiled else ttnn.ROW_MAJOR_LAYOUT
-    values = torch.zeros(1, 1, *shape, dtype=torch.bfloat16)
+    values = torch.full((1, 1, *shape), value, dtype=torch.bfloat16)
     return ttnn.from_torch(values, dtype=getattr(ttnn, format), layout=layout)
 
 
@@ -118,10 +127,21 @@ def capture_batch(replica: Replica, batch: PrefillBatch, counts: Sequence[int]) 
     return _captured(replica, lambda: replica.prefill(batch), counts)
 
 
-def layer_kinds(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
-    """The recipes of single layers, and the number of layers with each; layer 0's first."""
+class LayerKind(NamedTuple):
+    """Layers with equal operations."""
+
+    recipe: Recipe
+    centered: bool  # whether keys are centered
+
+
+def layer_kinds(config: QwenConfig, recipe: Recipe) -> Counter[LayerKind]:
+    """The kinds of layers, and the number of layers of each; layer 0's first.
+
+    Keys of config.centered_layers count as centered, as in the 7B.
+    """
     return Counter(
-        replace(recipe.of_layer(i), different=()) for i in range(config.num_hidden_layers)
+        LayerKind(replace(recipe.of_layer(i), different=()), i in config.centered_layers)
+        for i in range(config.num_hidden_layers)
     )
 
 
@@ -129,14 +149,16 @@ def layer_kinds(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
 def one_layer_of_each_kind(
     mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int, tokens: int = 1
 ) -> Iterator[Replica]:
-    """A replica of a model without values, with one layer for each recipe of a layer."""
+    """A replica of a model without values, with one layer of each kind."""
     gc.collect()  # frees the chips' memory of an earlier replica
-    kinds = layer_kinds(config, recipe)
+    kinds = list(layer_kinds(config, recipe))
     few = replace(config, num_hidden_layers=len(kinds))
-    recipe = replace(recipe, different=tuple(enumerate(kinds)))
+    centered = frozenset(i for i, kind in enumerate(kinds) if kind.centered)
+    assert centered <= set(few.centered_layers), "layers of the model that are never centered"
+    recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
     size = dict(batch=min(users * tokens, MAX_USERS), max_seq_len=context)
     model_config = TtModelConfig.make(mesh_device, few, recipe, **size)
-    weights = ModelWeights({}, few, model_config.parallel, ZeroBuilder())
+    weights = ModelWeights({}, few, model_config.parallel, ConstantBuilder(centered))
     model = TtTransformer(mesh_device, weights, model_config)
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
     replica = Replica(model, caches, traced=False, users=users, speculate=tokens)

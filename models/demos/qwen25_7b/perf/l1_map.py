@@ -1,7 +1,7 @@
 """The L1 map of a core: bytes of tensors and circular buffers while each op of a layer runs, planned and captured."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
@@ -30,6 +30,7 @@ LAUNCHES = {
     "norm": ("LayerNorm",),
     "heads": ("NLPCreateQKVHeadsDecode", "NlpCreateHeads"),
     "rotary": ("RotaryEmbeddingLlamaFusedQK", "RotaryEmbeddingLlama"),
+    "center keys": ("Embeddings", "BinaryNg"),
     "cache": ("PagedFusedUpdateCache", "PagedUpdateCache", "Typecast", "PagedFillCache"),
     "attention": ("SdpaDecode", "SDPA"),
     "attention to the cache": ("SDPA",),
@@ -81,7 +82,8 @@ class L1Map:
 
 def map_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, users: int) -> L1Map:
     """The map of a layer in a decode step."""
-    with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT) as replica:
+    one = replace(config, num_hidden_layers=1)
+    with one_layer_of_each_kind(mesh_device, one, recipe, users, CONTEXT) as replica:
         model = replica.model
         footprints = decode_footprints(
             config, model.config.parallel, recipe.of_layer(0), model.config.decode
@@ -100,7 +102,8 @@ def map_prefill(
 
     With `cached_prefix` the cache holds a prefix that is as long as the batch.
     """
-    with one_layer_of_each_kind(mesh_device, config, recipe, 1, 2 * rows) as replica:
+    one = replace(config, num_hidden_layers=1)
+    with one_layer_of_each_kind(mesh_device, one, recipe, 1, 2 * rows) as replica:
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
         plan = replica.model.config.prefill_plans(fitting)[0]
         footprints = prefill_footprints(plan, recipe.of_layer(0).kv_cache)

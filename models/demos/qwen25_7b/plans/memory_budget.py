@@ -24,7 +24,8 @@ RESERVED_BYTES = 256 << 20
 class MemoryBudget:
     """Bytes of one chip's DRAM."""
 
-    weights: int  # projections with bank padding, embedding, norms, rotary tables, token counts of penalties
+    # projections with bank padding, embedding, norms, tables of rotary factors and centered keys, token counts of penalties
+    weights: int
     cache: int
     activations: int  # logits of a step; all other activations lie in L1
 
@@ -88,6 +89,8 @@ def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq
         + config.num_hidden_layers * bias_and_norms
         + config.vocab_size * hidden * BF16  # the embedding, whole on every chip
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
+        # centered keys, counted whether or not the layers' biases have outliers
+        + len(config.centered_layers) * max_seq_len * plan.kv_heads * head_dim * BF16
         + TILE
         * plan.vocab
         * (3 * BF16 + FLOAT32)  # TtPenalties: two tables, their rows, each column's token

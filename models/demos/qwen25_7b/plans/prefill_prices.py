@@ -22,6 +22,7 @@ UNPACK = 102.0  # bytes a cycle at which a core unpacks the operands of a matmul
 CYCLES: dict[Fidelity, int] = {"LoFi": 16, "HiFi2": 32, "HiFi3": 48}  # of a core, for two tiles
 ATTENTION_CYCLES = 64
 CLOCK = 1e9  # Hz
+CENTERING = 2  # operations of centered keys in a layer; counted whether or not the layer's K bias has outliers
 OPERATIONS = 16  # of a layer on one chip: whole prompts, a bfloat16 cache, gate and up apart
 
 
@@ -77,8 +78,10 @@ class PrefillPrices:
                 _layer_seconds(of_layer, recipe.of_layer(i), decode, links)
                 for i, of_layer in enumerate(plans)
             )
-            fixed.append(sum(layers) + _around_seconds(config, plan, recipe, rows))
-        operations = _operations_around(plan, recipe) + sum(
+            keys = len(config.centered_layers) * _centering_seconds(plan, config.head_dim, rows)
+            fixed.append(sum(layers) + keys + _around_seconds(config, plan, recipe, rows))
+        operations = CENTERING * len(config.centered_layers) + _operations_around(plan, recipe)
+        operations += sum(
             _layer_operations(of_layer, recipe.of_layer(i)) + 1  # heads are concatenated
             for i, of_layer in enumerate(plans)
         )
@@ -146,6 +149,11 @@ def _layer_seconds(plan: PrefillPlan, recipe: Recipe, decode: DecodePlan, links:
         gathered = tiles * TILE_BYTES[plan.gathered] * price.gathered_byte
         seconds += 2 * (price.once + scattered + gathered)
     return seconds + _layer_operations(plan, recipe) * LAUNCH
+
+
+def _centering_seconds(plan: ParallelPlan, head_dim: int, rows: int) -> float:
+    """The look-up of a row for each key of the batch, and the addition."""
+    return CENTERING * LAUNCH + rows * plan.kv_heads * head_dim * 2 / SCATTERED
 
 
 def _layer_operations(plan: PrefillPlan, recipe: Recipe) -> int:

@@ -1,39 +1,48 @@
 """Hugging Face's model with weights in a recipe's formats, as the chips hold them. Arithmetic stays float32."""
 
 from copy import deepcopy
+from typing import Optional
 
 import torch
 from transformers import Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from models.demos.qwen25_7b.config import Recipe
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
 from models.demos.qwen25_7b.config.recipe import Format
+from models.demos.qwen25_7b.config.rope import Rope
 from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.weights import key_divisors, to_half_split, to_interleaved
 
 
 def round_model(model: Qwen2ForCausalLM, recipe: Recipe) -> None:
     """Round the weights of layers and LM head in place. The embedding is bfloat16 in every recipe."""
-    layers = model.model.layers
+    layers, config = model.model.layers, QwenConfig.from_dict(model.config.to_dict())
     for i, layer in enumerate(layers):
         of_layer = recipe.of_layer(i)
         groups = of_layer.attention, of_layer.mlp_in, of_layer.mlp_out
-        layers[i] = rounded_layer(layer, *(group.format for group in groups))
+        formats = (group.format for group in groups)
+        layers[i] = rounded_layer(layer, config.centering_rope(i), *formats)
     # A new parameter: the LM head may share the embedding's.
     model.lm_head.weight = _frozen(in_format(model.lm_head.weight, recipe.lm_head.format))
 
 
 def rounded_layer(
-    layer: Qwen2DecoderLayer, attention_format: Format, mlp_in: Format, mlp_out: Format
+    layer: Qwen2DecoderLayer,
+    rope: Optional[Rope],
+    attention_format: Format,
+    mlp_in: Format,
+    mlp_out: Format,
 ) -> Qwen2DecoderLayer:
     """Return the layer with weights as the chips hold them.
 
     A block of 16 values lies along the outputs. q and k are in rotary pairs, with outliers scaled.
+    rope: QwenConfig.centering_rope of the layer.
     The copy shares the weights that the formats do not change.
     """
     layer = deepcopy(layer, {id(parameter): parameter for parameter in layer.parameters()})
     attention, mlp = layer.self_attn, layer.mlp
-    divisors = [key_divisors(head) for head in attention.k_proj.bias.split(attention.head_dim)]
+    biases = attention.k_proj.bias.split(attention.head_dim)
+    divisors = [key_divisors(bias, rope) for bias in biases]
     group = attention.num_key_value_groups
     _round_heads(attention.k_proj, [1 / of_head for of_head in divisors], attention_format)
     _round_heads(

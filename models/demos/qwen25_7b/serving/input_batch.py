@@ -60,6 +60,7 @@ class DeviceInputs:
         self.width = width
         self.mode = SamplingMode.GREEDY
         self._plan = model.config.decode
+        self._key_table = model.config.key_table
         self._penalties = model.penalties
         self._tables = TokenTables(model.penalties.columns)
         self._queues = queues
@@ -181,7 +182,7 @@ class DeviceInputs:
     def _host_slots(
         self, tokens: list[int], positions: list[int], page_table: torch.Tensor
     ) -> DecodeInputs:
-        values = DecodeInputs.of(tokens, positions, page_table, self._plan)
+        values = DecodeInputs.of(tokens, positions, page_table, self._plan, self._key_table)
         return values.to_host(self.mesh_device)
 
     def _host_positions(self, positions: list[int]) -> ttnn.Tensor:

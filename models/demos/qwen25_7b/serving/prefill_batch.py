@@ -16,6 +16,7 @@ from models.demos.qwen25_7b.plans.blocks import (
     fill_table,
 )
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs
 
 
@@ -90,13 +91,15 @@ class PrefillBatch:
 
 
 def prefill_inputs(
-    batch: PrefillBatch, block: int, width: int
+    batch: PrefillBatch, block: int, width: int, key_table: KeyTable
 ) -> PrefillInputs | ChunkedPrefillInputs:
     """Return the batch's inputs as torch values. width: entries of a sequence's block table in decode."""
-    return (_chunked_inputs if batch.chunked else _whole_inputs)(batch, block, width)
+    return (_chunked_inputs if batch.chunked else _whole_inputs)(batch, block, width, key_table)
 
 
-def _whole_inputs(batch: PrefillBatch, block: int, width: int) -> PrefillInputs:
+def _whole_inputs(
+    batch: PrefillBatch, block: int, width: int, key_table: KeyTable
+) -> PrefillInputs:
     """Each prompt begins where a block of rows begins."""
     starts: list[int] = []
     blocks: list[int] = []
@@ -111,10 +114,13 @@ def _whole_inputs(batch: PrefillBatch, block: int, width: int) -> PrefillInputs:
     table = fill_table(blocks, ceil_div(batch.rows, block))[None]
     windows = _windows([*starts, min(at, batch.rows)], batch.rows)
     tokens, logits_rows = _tokens_and_logits_rows(batch, starts)
-    return PrefillInputs(tokens, positions, table, logits_rows, windows)
+    key_rows = key_table.prefill_rows(positions)
+    return PrefillInputs(tokens, positions, key_rows, table, logits_rows, windows)
 
 
-def _chunked_inputs(batch: PrefillBatch, block: int, width: int) -> ChunkedPrefillInputs:
+def _chunked_inputs(
+    batch: PrefillBatch, block: int, width: int, key_table: KeyTable
+) -> ChunkedPrefillInputs:
     sequences, rows_each = batch.sequences, batch.rows // batch.sequences
     start, end = batch.chunks[0].start, max(chunk.end for chunk in batch.chunks)
     positions = torch.zeros(1, rows_each, dtype=torch.int32)
@@ -129,6 +135,7 @@ def _chunked_inputs(batch: PrefillBatch, block: int, width: int) -> ChunkedPrefi
     return ChunkedPrefillInputs(
         tokens,
         positions,
+        key_table.prefill_rows(positions, sequences),
         torch.stack(fill),
         logits_rows,
         torch.tensor([start], dtype=torch.int32),
@@ -137,12 +144,13 @@ def _chunked_inputs(batch: PrefillBatch, block: int, width: int) -> ChunkedPrefi
     )
 
 
-def blank_inputs(kind: PrefillKind, block: int, width: int) -> PrefillInputs | ChunkedPrefillInputs:
+def blank_inputs(
+    kind: PrefillKind, block: int, width: int, key_table: KeyTable
+) -> PrefillInputs | ChunkedPrefillInputs:
     """Return inputs of a kind of batch that write nothing, as torch values."""
     nothing = PrefillChunk(Prompt(0, (), 0, ()), 0, 0, 0)
-    return prefill_inputs(
-        PrefillBatch(kind.rows, (nothing,), kind.chunked, kind.sequences), block, width
-    )
+    batch = PrefillBatch(kind.rows, (nothing,), kind.chunked, kind.sequences)
+    return prefill_inputs(batch, block, width, key_table)
 
 
 def _tokens_and_logits_rows(

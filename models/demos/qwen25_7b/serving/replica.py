@@ -167,7 +167,8 @@ class Replica:
         `read_tokens` returns the tokens by slot; a batch in which no prompt ends has no tokens.
         traced: False runs op by op even where a trace exists.
         """
-        host = prefill_inputs(batch, self.block, self.width).to_host(self.mesh_device)
+        values = prefill_inputs(batch, self.block, self.width, self.model.config.key_table)
+        host = values.to_host(self.mesh_device)
         kind = batch.kind
         self._release_traces_before_compiling(kind)
         if kind.samples and self.inputs.mode in SAMPLED_AGAIN:
@@ -229,7 +230,7 @@ class Replica:
     def _decode(self, mode: SamplingMode) -> list[ttnn.Tensor]:
         logits = self.model.forward_decode(self.inputs.decode, self.caches)
         self._sample(mode, logits)
-        self.inputs.decode.advance()
+        self.inputs.decode.advance(centered_keys=self.model.has_centered_keys)
         return logits
 
     def _verify(self, mode: SamplingMode, inputs: VerifyInputs) -> list[ttnn.Tensor]:
@@ -312,7 +313,7 @@ class Replica:
         return kinds[: max(0, fitting - steps)]
 
     def _traced_prefill(self, kind: PrefillKind) -> TracedPrefill:
-        values = blank_inputs(kind, self.block, self.width)
+        values = blank_inputs(kind, self.block, self.width, self.model.config.key_table)
         inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
         return TracedPrefill(inputs, self._traced(lambda: self._prefill(inputs, kind)))
 

@@ -7,6 +7,7 @@ import ttnn
 from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
+from models.demos.qwen25_7b.tt.centered_keys import TtCenteredKeys
 from models.demos.qwen25_7b.tt.inputs import (
     ChunkedPrefillInputs,
     DecodeInputs,
@@ -26,6 +27,8 @@ CORES_PER_KV_HEAD = 4
 
 class TtKVCache:
     """Keys and values of one layer: [blocks, kv_heads, block, head_dim] each, in DRAM; a chip holds its own KV heads.
+
+    Keys are in rotary pairs, rotated, equalized and centered (weights/rotary_pairs.py).
 
     Page tables say which blocks belong to a sequence. The cache is no part of the model: it may be made before the model
     or after it, with any number of blocks.
@@ -135,6 +138,7 @@ class TtQwenAttention:
             out_cores=self.decode.grid.cores,
             head_dim=self.head_dim,
         )
+        self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, config)
         self.o = TtLinear(
             mesh_device,
             weights.o,
@@ -164,6 +168,8 @@ class TtQwenAttention:
         )  # [1, batch, heads, head_dim]
         ttnn.deallocate(qkv)
         q, k = self.rotary.forward_decode(q, k, rotation)
+        if self.centered_keys:
+            k = self.centered_keys.forward_decode(k, inputs.key_rows)
         for positions in inputs.cache_positions:
             cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
         ttnn.deallocate(k)
@@ -266,7 +272,7 @@ class TtQwenAttention:
 
         A row attends to the rows before it in its prompt, in bfloat16 for every format of the cache.
         """
-        q, k, v = self._rotated_heads(x, rotation, plan)
+        q, k, v = self._rotated_heads(x, rotation, inputs, plan)
         cache.fill_prefill(k, v, inputs.fill_table)
         rows = ttnn.transformer.scaled_dot_product_attention(
             q,
@@ -299,7 +305,7 @@ class TtQwenAttention:
         its sequence before it.
         """
         sequences, rows_each = inputs.page_table.shape[0], inputs.positions.shape[-1]
-        q, k, v = self._rotated_heads(x, rotation, plan, sequences)
+        q, k, v = self._rotated_heads(x, rotation, inputs, plan, sequences)
         cache.fill_prefill(k, v, inputs.fill_table, inputs.sequences)
         ttnn.deallocate(k)
         ttnn.deallocate(v)
@@ -321,7 +327,12 @@ class TtQwenAttention:
         return self._project(rows, plan)
 
     def _rotated_heads(
-        self, x: ttnn.Tensor, rotation: Rotation, plan: PrefillPlan, sequences: int = 1
+        self,
+        x: ttnn.Tensor,
+        rotation: Rotation,
+        inputs: PrefillInputs | ChunkedPrefillInputs,
+        plan: PrefillPlan,
+        sequences: int = 1,
     ) -> tuple[ttnn.Tensor, ttnn.Tensor, ttnn.Tensor]:
         """q [B, q_heads, S / B, head_dim], k and v [B, kv_heads, S / B, head_dim], interleaved in L1. Frees x.
 
@@ -339,6 +350,8 @@ class TtQwenAttention:
         )
         ttnn.deallocate(qkv)
         q, k = self.rotary.forward_prefill(q, k, rotation)
+        if self.centered_keys:
+            k = self.centered_keys.forward_prefill(k, inputs.key_rows)
         return q, k, v
 
     def _project(self, rows: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:

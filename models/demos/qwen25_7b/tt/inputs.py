@@ -25,6 +25,7 @@ from models.demos.qwen25_7b.config.sampling import (
 )
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.tt.placement import host_replicated
 
 
@@ -92,11 +93,12 @@ class Inputs:
 class DecodeInputs(Inputs):
     """A decode step: one token of each slot."""
 
-    FORMATS: ClassVar = (UINT32, INT32, UINT32, INT32)
+    FORMATS: ClassVar = (UINT32, INT32, UINT32, UINT32, INT32)
 
     tokens: ttnn.Tensor  # [1, 1, 1, 32]
     positions: ttnn.Tensor  # [batch]: of each token in its sequence; INACTIVE for an inactive slot
     rotary_positions: ttnn.Tensor  # [1, 32 * rotary_users]: see expand_rotary_positions
+    key_rows: ttnn.Tensor  # [1, 32 * batch]: KeyTable.decode_rows, for centered keys
     page_table: ttnn.Tensor  # [batch, blocks of the longest sequence]
 
     @classmethod
@@ -106,25 +108,32 @@ class DecodeInputs(Inputs):
         positions: Sequence[int],
         page_table: torch.Tensor,
         decode: DecodePlan,
+        key_table: KeyTable,
     ) -> "DecodeInputs":
         """torch values. Slots that `tokens` does not reach read token 0."""
         row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
         row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
         position_of_slot = torch.tensor(positions, dtype=torch.int32)
         # The rotary tables begin at position 0; an inactive slot may look up any row.
-        rotary = expand_rotary_positions(position_of_slot.clamp(min=0), decode)
-        return cls(row, position_of_slot, rotary, page_table)
+        looked_up = position_of_slot.clamp(min=0)
+        rotary = expand_rotary_positions(looked_up, decode)
+        return cls(row, position_of_slot, rotary, key_table.decode_rows(looked_up), page_table)
 
     @property
     def cache_positions(self) -> tuple[ttnn.Tensor, ...]:
         """[batch] positions for each update of the cache."""
         return (self.positions,)
 
-    def advance(self) -> None:
-        """Move every active slot to its next position, on the chips. Inactive slots stay inactive."""
+    def advance(self, *, centered_keys: bool) -> None:
+        """Move every active slot to its next position, on the chips. Inactive slots stay inactive.
+
+        centered_keys: whether a layer reads key_rows.
+        """
         ttnn.plus_one(self.positions, skip_negative_entries=True)
         # An inactive slot's rotary position counts up from 0, so it never leaves the tables before an active slot does.
         ttnn.plus_one(self.rotary_positions)
+        if centered_keys:
+            ttnn.plus_one(self.key_rows)
 
 
 @dataclass(frozen=True)
@@ -161,10 +170,11 @@ class GroupedInputs(VerifyInputs):
 class PrefillInputs(Inputs):
     """A prefill batch of S rows over whole prompts side by side, each from its first token. Padding may follow a prompt."""
 
-    FORMATS: ClassVar = (UINT32, UINT32, INT32, UINT32, INT32)
+    FORMATS: ClassVar = (UINT32, UINT32, UINT32, INT32, UINT32, INT32)
 
     tokens: ttnn.Tensor  # [1, 1, 1, S]
     positions: ttnn.Tensor  # [1, S]: of each row in its prompt; any position for padding
+    key_rows: ttnn.Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
     fill_table: ttnn.Tensor  # [1, S / block]: the cache block of each block of rows, or NO_BLOCK
     logits_indices: ttnn.Tensor  # [1, 32]: the row of each slot's logits
     window_starts: ttnn.Tensor  # [S / 32 + 1]: rows where prompts begin, ascending from 0, then S
@@ -177,10 +187,11 @@ class ChunkedPrefillInputs(Inputs):
     The cache holds the tokens before each chunk. All chunks start at one position, because attention takes one start.
     """
 
-    FORMATS: ClassVar = (UINT32, UINT32, INT32, UINT32, INT32, INT32, INT32)
+    FORMATS: ClassVar = (UINT32, UINT32, UINT32, INT32, UINT32, INT32, INT32, INT32)
 
     tokens: ttnn.Tensor  # [1, 1, 1, S]
     positions: ttnn.Tensor  # [1, S / B]: of a chunk's rows, alike in all sequences; any for padding
+    key_rows: ttnn.Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
     fill_table: ttnn.Tensor  # [B, S / B / block]: as in PrefillInputs
     logits_indices: ttnn.Tensor  # [1, 32]: as in PrefillInputs
     start: ttnn.Tensor  # [1]: position of each chunk's row 0, a multiple of q_chunk_size(S / B)

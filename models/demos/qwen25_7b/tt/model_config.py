@@ -8,6 +8,7 @@ from models.common.errors import UserError
 from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan, lm_head_shards
 from models.demos.qwen25_7b.plans.grids import worker_grid
+from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.plans.memory_budget import MemoryBudget, memory_budget
 from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows, plan_prefill_layers
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
@@ -60,6 +61,11 @@ class TtModelConfig:
     def of_layer(self, i: int) -> "TtModelConfig":
         """The configuration of layer i. Its recipe may differ from the model's."""
         return replace(self, recipe=self.recipe.of_layer(i))
+
+    @property
+    def key_table(self) -> KeyTable:
+        """The order of a chip's tables of centered keys."""
+        return KeyTable(self.parallel.kv_heads, self.max_seq_len)
 
     @property
     def memory_budget(self) -> MemoryBudget:

@@ -133,12 +133,17 @@ def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, tor
     Each frequency stands twice, once for each element of a pair. The arithmetic is float32, as in Hugging Face's tables
     and in the model's training.
     """
-    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.yarn)
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
+    angles = rotary_angles(config, positions)
     size = config.yarn.attention_factor if config.yarn else 1.0
     return tuple(
         (f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin)
     )
+
+
+def rotary_angles(config: QwenConfig, positions: int) -> torch.Tensor:
+    """[positions, head_dim / 2] float32, in radians: position times the pair's frequency."""
+    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.yarn)
+    return torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
 
 
 def transformation_matrix() -> torch.Tensor:

@@ -63,6 +63,7 @@ class TtTransformer:
             )
             for i in range(config.qwen.num_hidden_layers)
         ]
+        self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, config)
         self.lm_head = TtLMHead(mesh_device, weights.lm_head, config)
         self.sampler = TtSampler(mesh_device, config)

@@ -13,7 +13,7 @@ from .model_weights import (
     Weight,
     build_shard,
 )
-from .rotary_pairs import key_divisors, to_half_split, to_interleaved
+from .rotary_pairs import centered_pairs, key_divisors, to_half_split, to_interleaved
 from .slices import Constant, KeyScaling, Projection, Table, TensorRange, WeightShard, WeightSlice
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "WeightShard",
     "WeightSlice",
     "build_shard",
+    "centered_pairs",
     "key_divisors",
     "to_half_split",
     "to_interleaved",

@@ -105,6 +105,8 @@ class AttentionWeights:
 
     qkv: Weight  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
     qkv_bias: Weight  # [1, (q_heads + 2 * kv_heads) * head_dim]
+    # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv_bias; only of config.centered_layers
+    centered_bias: Optional[Weight]
     o: Weight  # [q_heads * head_dim, hidden]
 
 
@@ -179,9 +181,11 @@ class ModelWeights:
 
     def attention(self, i: int) -> AttentionWeights:
         common = (_layer(i), self.config, self.plan)
+        rope = self.config.centering_rope(i)
         return AttentionWeights(
-            qkv=self._weight(*transforms.qkv_weights(*common)),
-            qkv_bias=self._weight(*transforms.qkv_biases(*common)),
+            qkv=self._weight(*transforms.qkv_weights(*common, rope)),
+            qkv_bias=self._weight(*transforms.qkv_biases(*common, rope)),
+            centered_bias=rope and self._weight(*transforms.centered_biases(*common, rope)),
             o=self._weight(*transforms.o_weights(*common)),
         )
 

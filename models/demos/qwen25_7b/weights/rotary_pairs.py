@@ -1,20 +1,32 @@
-"""Rotary pairs of Q and K: their order in a head, and equalization of outlier pairs of K.
+"""Rotary pairs of Q and K: their order in a head, and what is done about outlier pairs of K's bias.
 
 Qwen2.5-7B's K bias has outlier pairs. Their norm is 170 and more in the first and the last layer. Other
 layers have about 2. In an 8-bit cache sixteen neighbors share an exponent. An outlier pair therefore removes most bits
 of the seven pairs beside it.
 
-Rotary embedding acts inside a pair. A pair of K divided by s, and the same pair of Q times s, therefore give the same
-scores at every position. The factors are folded into weights and biases at load time and cost nothing on a chip.
+Centered keys: softmax does not change when every key loses one constant vector. R(position) b is the rotated bias of a
+pair. A slow pair hardly turns, so R(position) b - b is short. Such a pair's bias is left out of QKV. After the rotation the
+chip adds R(position) b - b from a table (tt/centered_keys.py). The constant b then is in no key and in no score.
 
-The bias alone decides the factors, because the products of the weights are alike in all layers. A pair with a
-bias longer than OUTLIER_NORM is scaled to that norm. All other pairs keep their bits.
+Equalized keys: rotary embedding acts inside a pair. A pair of K divided by s, and the same pair of Q times s, therefore
+give the same scores at every position. The factors are folded into weights and biases at load time and cost nothing on a
+chip. Pairs that are too fast to center are equalized.
+
+The bias alone decides, because the products of the weights are alike in all layers. A pair with a bias longer than
+OUTLIER_NORM is centered where that makes it less than half as long. What is left is scaled to OUTLIER_NORM where it is
+longer. All other pairs keep their bits.
 """
+
+from typing import Optional
 
 import torch
 
+from ..config.rope import Rope
+
 # A power of two, because the step of a value in an 8-bit block doubles there (docs/decisions.md compares limits).
 OUTLIER_NORM = 16.0
+# The most that may be left of a centered pair. Two operations of a layer should take off half of the bias at least.
+MOST_LEFT = 0.5
 
 
 def to_interleaved(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
@@ -32,13 +44,38 @@ def to_half_split(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     return x.index_select(dim, torch.arange(x.shape[dim]).view(-1, 2).t().flatten())
 
 
-def key_divisors(k_bias: torch.Tensor) -> torch.Tensor:
+def centered_pairs(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
+    """Return which elements of one key head's bias are centered: k_bias [head_dim] -> [head_dim] bool.
+
+    Both elements of a pair, j and j + head_dim / 2, are alike. rope: None for a layer whose keys are not centered.
+    """
+    norms, left = _norms(k_bias), _left(k_bias, rope)
+    return ((norms > OUTLIER_NORM) & (left <= MOST_LEFT * norms)).repeat(2)
+
+
+def key_divisors(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
     """Return the divisors of one key head: k_bias [head_dim] -> [head_dim], 1 where no scaling is needed.
 
     Both elements of a pair have the same divisor. Pairs are in Hugging Face's order: j and j + head_dim / 2.
+    rope: as in centered_pairs.
     """
-    halves = _to_compute_dtype(k_bias).view(2, -1)
-    return (halves.norm(dim=0) / OUTLIER_NORM).clamp_min(1).repeat(2)
+    centered = centered_pairs(k_bias, rope).view(2, -1)[0]
+    norms = torch.where(centered, _left(k_bias, rope), _norms(k_bias))
+    return (norms / OUTLIER_NORM).clamp_min(1).repeat(2)
+
+
+def _norms(k_bias: torch.Tensor) -> torch.Tensor:
+    """[head_dim] -> [head_dim / 2]: the length of each pair."""
+    return _to_compute_dtype(k_bias).view(2, -1).norm(dim=0)
+
+
+def _left(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
+    """[head_dim] -> [head_dim / 2]: the largest length of R(position) b - b in the context, for each pair."""
+    norms = _norms(k_bias)
+    if rope is None:
+        return norms
+    halves = (rope.turns(len(k_bias)) / 2).clamp(max=torch.pi / 2)
+    return norms * 2 * halves.sin().to(norms.dtype)
 
 
 def scale_key(rows: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:

@@ -5,26 +5,38 @@ one chip's tensor and nothing else. The memory of a load therefore does not grow
 """
 
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, Literal, Optional
 
 import torch
 
-from .rotary_pairs import key_divisors, scale_key, scale_query, to_interleaved
+from ..config.rope import Rope
+from .rotary_pairs import centered_pairs, key_divisors, scale_key, scale_query, to_interleaved
 
 # Part of the name of every tile file. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
-VERSION = 2
+VERSION = 3
 
 ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
 
 
 @dataclass(frozen=True)
 class KeyScaling:
-    """How the rows of a head are scaled by the norm of K's bias (rotary_pairs.py)."""
+    """How the rows of a head are scaled by the norm of K's bias, and which part of that bias is read (rotary_pairs.py)."""
 
     tensor: str  # K's bias
     first: int  # of the key head's elements there
     queries: bool = False  # whether the rows are those of a query head
+    rope: Optional[Rope] = None  # of a layer whose keys may be centered
+    # Of K's bias: "centered" has the centered pairs, "plain" the others, each with zeros elsewhere.
+    part: Optional[Literal["plain", "centered"]] = None
+
+    def apply(self, values: torch.Tensor, k_bias: torch.Tensor) -> torch.Tensor:
+        """values [head_dim, ...] of the head, k_bias [head_dim] of its key head."""
+        if self.part is not None:
+            unread = centered_pairs(k_bias, self.rope) ^ (self.part == "centered")
+            values = values.masked_fill(unread.view(-1, *[1] * (values.dim() - 1)), 0)
+        scale = scale_query if self.queries else scale_key
+        return scale(values, key_divisors(k_bias, self.rope))
 
 
 @dataclass(frozen=True)
@@ -117,8 +129,7 @@ class Projection:
         values = matrix.narrow(self.split_dim, block.first, block.count)
         if block.scaling:
             bias = sources[block.scaling.tensor].narrow(0, block.scaling.first, block.count)
-            scale = scale_query if block.scaling.queries else scale_key
-            values = scale(values, key_divisors(bias))
+            values = block.scaling.apply(values, bias)
         return to_interleaved(values, self.split_dim) if block.pairs else values
 
 

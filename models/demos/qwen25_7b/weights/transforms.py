@@ -3,34 +3,64 @@
 A result has one slice a chip, in the order of the chips. `layer` is a layer's prefix, such as "model.layers.3.".
 """
 
+from typing import Optional
+
 from ..config import ParallelPlan, QwenConfig
+from ..config.rope import Rope
 from .slices import Constant, KeyScaling, Projection, TensorRange
 
 Slices = tuple[Projection, ...]
 
 
-def qkv_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
-    """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs."""
-    return _qkv(layer, "weight", config.hidden_size, config, plan)
+def qkv_weights(
+    layer: str, config: QwenConfig, plan: ParallelPlan, rope: Optional[Rope] = None
+) -> Slices:
+    """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs.
+
+    rope: of a layer whose keys may be centered (rotary_pairs.py).
+    """
+    return _qkv(layer, "weight", config.hidden_size, config, plan, rope)
 
 
-def qkv_biases(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
-    """The biases of qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]."""
-    return _qkv(layer, "bias", 1, config, plan)
+def qkv_biases(
+    layer: str, config: QwenConfig, plan: ParallelPlan, rope: Optional[Rope] = None
+) -> Slices:
+    """The biases of qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]. Centered pairs of keys have zeros."""
+    return _qkv(layer, "bias", 1, config, plan, rope)
 
 
-def _qkv(layer: str, kind: str, other: int, config: QwenConfig, plan: ParallelPlan) -> Slices:
+def centered_biases(layer: str, config: QwenConfig, plan: ParallelPlan, rope: Rope) -> Slices:
+    """[1, kv_heads * head_dim]: the bias of the chip's centered pairs of keys, in rotary pairs; zeros elsewhere."""
+    name, size = f"{layer}self_attn.k_proj.bias", config.head_dim
+
+    def key(h: int) -> TensorRange:
+        scaling = KeyScaling(name, h * size, rope=rope, part="centered")
+        return TensorRange(name, h * size, size, pairs=True, scaling=scaling)
+
+    return tuple(Projection(0, tuple(map(key, heads)), 1) for heads in plan.kv_head_of)
+
+
+def _qkv(
+    layer: str,
+    kind: str,
+    other: int,
+    config: QwenConfig,
+    plan: ParallelPlan,
+    rope: Optional[Rope],
+) -> Slices:
     size = config.head_dim
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
     k_bias = f"{layer}self_attn.k_proj.bias"
     group = config.num_attention_heads // config.num_key_value_heads
 
     def query(h: int) -> TensorRange:
-        scaling = KeyScaling(k_bias, h // group * size, queries=True)
+        scaling = KeyScaling(k_bias, h // group * size, queries=True, rope=rope)
         return TensorRange(q, h * size, size, pairs=True, scaling=scaling)
 
     def key(h: int) -> TensorRange:
-        return TensorRange(k, h * size, size, pairs=True, scaling=KeyScaling(k_bias, h * size))
+        part = "plain" if kind == "bias" and rope else None
+        scaling = KeyScaling(k_bias, h * size, rope=rope, part=part)
+        return TensorRange(k, h * size, size, pairs=True, scaling=scaling)
 
     def heads_of(chip: int) -> tuple[TensorRange | Constant, ...]:
         q_heads, kv_heads = plan.q_head_of[chip], plan.kv_head_of[chip]

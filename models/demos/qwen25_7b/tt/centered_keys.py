@@ -1,0 +1,102 @@
+"""TtCenteredKeys: the outlier pairs of K's bias, added after the rotation without the constant that softmax ignores.
+
+weights/rotary_pairs.py chooses the pairs. docs/numerics.md has the error with and without.
+"""
+
+from typing import Optional
+
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import to_mesh_rows
+from models.demos.qwen25_7b.tt.rotary import rotary_angles
+from models.demos.qwen25_7b.weights import Weight
+
+
+class TtCenteredKeys:
+    """k + R(position) b - R(0) b, where b is the bias that QKV leaves out and R the rotation.
+
+    The cache thus holds Hugging Face's keys less R(0) b, divided by the divisors of equalized pairs.
+
+    table: [kv_heads * max_seq_len, head_dim] a chip, in DRAM. Row h * max_seq_len + p is KV head h's at position p
+    (inputs.KeyTable).
+    """
+
+    def __init__(self, table: ttnn.Tensor):
+        self.table = table
+
+    @classmethod
+    def make(
+        cls, mesh_device: ttnn.MeshDevice, weight: Optional[Weight], config: TtModelConfig
+    ) -> "Optional[TtCenteredKeys]":
+        """None for a layer without centered pairs. weight: AttentionWeights.centered_bias."""
+        if weight is None:
+            return None
+        host = weight.host_tensors("bfloat16", tiled=False)
+        biases = [ttnn.to_torch(shard).view(-1, config.qwen.head_dim) for shard in host]
+        if not any(bias.any() for bias in biases):
+            return None
+        tables = [
+            ttnn.from_torch(
+                centered_rows(config.qwen, bias, config.max_seq_len)[None, None],
+                dtype=ttnn.bfloat16,
+                layout=ttnn.ROW_MAJOR_LAYOUT,
+            )
+            for bias in biases
+        ]
+        joined = to_mesh_rows(tables, mesh_device, dim=2)
+        return cls(ttnn.to_device(joined, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))
+
+    def forward_decode(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
+        """k [1, batch, kv_heads, head_dim], height-sharded, rotated -> centered, on the same cores. Frees k.
+
+        key_rows: [1, 32 * batch] uint32 (KeyTable.decode_rows).
+        """
+        memory = k.memory_config()
+        rows = ttnn.embedding(
+            key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory
+        )  # [1, 32 * batch, head_dim]
+        _, batch, kv_heads, head_dim = k.shape
+        rows = ttnn.reshape(rows, (1, batch, kv_heads, head_dim), (1, batch, TILE, head_dim))
+        return _add(k, rows, memory)
+
+    def forward_prefill(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
+        """k [B, kv_heads, S / B, head_dim], interleaved in L1, rotated -> centered. Frees k.
+
+        key_rows: [1, B * kv_heads * S / B] uint32 (KeyTable.prefill_rows).
+        """
+        memory = ttnn.L1_MEMORY_CONFIG
+        rows = ttnn.embedding(
+            key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory
+        )  # [1, B * kv_heads * S / B, head_dim]
+        return _add(k, ttnn.reshape(rows, tuple(k.shape)), memory)
+
+
+def _add(k: ttnn.Tensor, rows: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
+    """Frees both."""
+    centered = ttnn.add(k, rows, memory_config=memory)
+    ttnn.deallocate(k)
+    ttnn.deallocate(rows)
+    return centered
+
+
+def centered_rows(config: QwenConfig, bias: torch.Tensor, positions: int) -> torch.Tensor:
+    """R(position) b - R(0) b: bias [heads, head_dim] in rotary pairs -> [heads * positions, head_dim] bfloat16.
+
+    In float64, from the angles of the rotary tables, rounded once. R includes YaRN's attention factor.
+    """
+    heads, pairs = len(bias), config.head_dim // 2
+    bias = bias.double().view(heads, 1, pairs, 2)
+    angles = rotary_angles(config, positions).double()
+    size = config.yarn.attention_factor if config.yarn else 1.0
+    table = torch.zeros(heads, positions, pairs, 2, dtype=torch.bfloat16)
+    for pair in bias.any(dim=-1).any(dim=0).flatten().nonzero().flatten().tolist():
+        a, b = bias[..., pair, 0], bias[..., pair, 1]
+        sin = angles[:, pair].sin()
+        less = 2 * (angles[:, pair] / 2).sin() ** 2  # 1 - cos
+        table[..., pair, 0] = size * (-less * a - sin * b)
+        table[..., pair, 1] = size * (sin * a - less * b)
+    return table.view(heads * positions, config.head_dim)
