@@ -76,9 +76,7 @@ class Talk(Bench):
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(positions, ttnn.int32),
             rotary_positions=self.put_ints(self.rotary_positions(positions), ttnn.uint32),
-            key_rows=self.put_ints(
-                self.model.config.key_table.decode_rows(positions), ttnn.uint32
-            ),
+            key_rows=self.put_ints(self.model.config.key_table.decode_rows(positions), ttnn.uint32),
             page_table=self.put_ints(tables, ttnn.int32),
         )
         return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[

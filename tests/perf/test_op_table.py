@@ -1,5 +1,6 @@
 """The captured operations of a step are the launched ones, with the planned bytes."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import worker_grid
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
+from models.demos.qwen25_7b.plans.prefill_prices import CENTERING
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import row_topology
 from models.demos.qwen25_7b.weights import Checkpoint
@@ -49,6 +51,13 @@ def test_a_layer_has_as_many_operations_as_test_decode_ops_counts(mesh_device, c
     collectives = [op for op in step.layer if "Reduce" in op.name or "Gather" in op.name]
     expected = 16 + len(collectives) + (0 if fused else 2) - (1 if joined else 0)
     assert len(step.layer) == expected, [op.name for op in step.layer]
+
+
+def test_centered_keys_are_a_look_up_and_an_addition_in_two_layers(config, step):
+    (centered, layers), (plain, others) = step.kinds
+    more = Counter(op.name for op in centered) - Counter(op.name for op in plain)
+    assert more == {"Embeddings": 1, "BinaryNg": 1} and len(centered) == len(plain) + CENTERING
+    assert (layers, others) == (2, config.num_hidden_layers - 2)
 
 
 def test_the_table_has_a_row_an_operation_with_cores_and_dtype(step):

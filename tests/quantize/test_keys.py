@@ -27,15 +27,23 @@ def ids(held_out):
 
 def test_equalized_keys_leave_a_third_of_the_error_in_outlier_layers_only(model, ids):
     errors = [[float(error) for error in row[3:]] for row in layer_rows(model, ids)]
-    for in_bfloat16, as_it_was, even in (errors[0], errors[3]):
+    for in_bfloat16, _, as_it_was, even, _ in (errors[0], errors[3]):
         assert in_bfloat16 < even < as_it_was / 3
-    for _, as_it_was, even in errors[1:3]:
-        assert even == as_it_was
+    for _, _, as_it_was, even, centered in errors[1:3]:
+        assert even == centered == as_it_was
 
 
-def test_equalized_keys_change_no_logits(model, ids):
+def test_centered_keys_gain_with_a_bfloat16_cache(model, ids):
+    """The small checkpoint's own q is small in outlier pairs, so that its 8-bit cache gains nothing."""
+    errors = [[float(error) for error in row[3:]] for row in layer_rows(model, ids)]
+    for uncentered, centered, _, even, centered_in_8_bits in (errors[0], errors[3]):
+        assert centered < uncentered / 1.2 and centered_in_8_bits < 1.1 * even
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_equalized_keys_change_no_logits(model, ids, center):
     """Only the scaled weights differ, in the last place of bfloat16."""
-    expected, found = (m(ids).logits for m in (model, equalized(model)))
+    expected, found = (m(ids).logits for m in (model, equalized(model, center=center).model))
     assert (found - expected).norm() < 5e-3 * expected.norm()
 
 
@@ -43,7 +51,7 @@ def test_decodes_larger_keys_cost_less_than_a_fifth_of_rounding(model, ids):
     kl = {name: float(value) for name, value in drift_rows(model, ids)}
     on_a_chip, before, drift = (
         next(value for name, value in kl.items() if part in name)
-        for part in ("as on a chip", "keys as they were", "no rounding")
+        for part in ("8-bit, centered: as on a chip", "keys as they were", "no rounding")
     )
     assert on_a_chip < before / 5
     assert drift < on_a_chip / 5

@@ -17,6 +17,7 @@ from models.demos.qwen25_7b.weights.rotary_pairs import OUTLIER_NORM, scale_quer
 
 SEVEN_B = replace(QWEN25_7B, hidden_size=64, num_hidden_layers=1, vocab_size=64, intermediate_size=32,
                   bos_token_id=None, eos_token_ids=())  # fmt: skip
+ROPE = SEVEN_B.centering_rope(0)
 TOKENS = 256
 
 
@@ -36,7 +37,7 @@ BIASES = {"small layer 0": lambda: small(0), "small layer 3": lambda: small(3), 
 def test_outlier_pairs_are_scaled_to_the_limit_and_others_keep_their_bits(name):
     bias, config = BIASES[name]()
     heads = bias.view(-1, config.head_dim)
-    divisors = [key_divisors(head) for head in heads]
+    divisors = [key_divisors(head, None) for head in heads]
     quieted = torch.stack([scale_key(head, d) for head, d in zip(heads, divisors)])
     before, after = (
         x.float().unflatten(-1, (2, -1)).norm(dim=1) for x in (heads, quieted)
@@ -52,7 +53,7 @@ def test_outlier_pairs_are_scaled_to_the_limit_and_others_keep_their_bits(name):
 
 def test_a_model_without_outlier_keys_is_unchanged():
     rows = torch.randn(SEVEN_B.head_dim, 5, dtype=torch.bfloat16)
-    divisors = key_divisors(torch.zeros(SEVEN_B.head_dim, dtype=torch.bfloat16))
+    divisors = key_divisors(torch.zeros(SEVEN_B.head_dim, dtype=torch.bfloat16), ROPE)
     assert scale_key(rows, divisors) is rows and scale_query(rows, divisors) is rows
 
 
@@ -63,7 +64,8 @@ def test_an_8_bit_cache_keeps_the_neighbors_of_outlier_pairs(name):
     Keys are random around the bias, rotated, in Hugging Face's half-split order.
     """
     bias, config = BIASES[name]()
-    divisors = torch.stack([key_divisors(head) for head in bias.view(-1, config.head_dim)])[:, None]
+    heads = bias.view(-1, config.head_dim)
+    divisors = torch.stack([key_divisors(head, None) for head in heads])[:, None]
     generator = torch.Generator().manual_seed(0)
     shape = config.num_key_value_heads, TOKENS, config.head_dim
     query, key, value = (torch.randn(shape, generator=generator) for _ in "qkv")

@@ -1,23 +1,27 @@
 """Slices of tensors: narrowing, padding, joining and reading."""
 
 import hashlib
+import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.demos.qwen25_7b.config.rope import Rope
 from models.demos.qwen25_7b.weights import (
     Constant,
     KeyScaling,
     Projection,
     Table,
     TensorRange,
+    centered_pairs,
     key_divisors,
     to_interleaved,
 )
 from models.demos.qwen25_7b.weights.slices import VERSION
 
+ROPE = Rope(theta=1e4, yarn=None, context=256)
 TENSORS = {
     "w": torch.arange(24 * 6).view(24, 6).bfloat16(),
     "v": -torch.arange(24 * 6).view(24, 6).bfloat16(),
@@ -51,7 +55,7 @@ def test_a_head_of_pairs_is_reordered_within_itself():
 
 def test_a_key_head_is_divided_by_its_bias_and_its_queries_multiplied():
     bias, w = TENSORS["bias"], TENSORS["w"].float()
-    divisors = key_divisors(bias[16:24])
+    divisors = key_divisors(bias[16:24], None)
     assert (divisors > 1).any(), "no pair is an outlier: this would prove nothing"
     weight_slice = Projection(
         0,
@@ -71,6 +75,26 @@ def test_a_key_head_is_divided_by_its_bias_and_its_queries_multiplied():
     assert read(weight_slice).dtype == torch.bfloat16, (
         "a bias of another dtype scales, and is not there itself"
     )
+
+
+def test_a_key_heads_bias_is_read_in_two_parts():
+    """The centered pairs are slow and outliers. The others are scaled as without centering."""
+    rope = Rope(theta=100.0, yarn=None, context=16)
+    bias = torch.tensor([90.0, 1, 1, 90, 90, 1, 1, 90])  # pairs 0 and 3 of (0, 4), (1, 5), ...
+    assert centered_pairs(bias, rope).tolist() == 2 * [False, False, False, True]
+    divisors = key_divisors(bias, rope)
+    left = 2 * math.sin(15 * 100 ** (-3 / 4) / 2)  # of a pair's length, when slowest has turned
+    assert divisors[0] == 90 * 2**0.5 / 16 and divisors[3] == pytest.approx(
+        left * divisors[0].item()
+    )
+
+    def part(which):
+        scaling = KeyScaling("bias", 0, rope=rope, part=which)
+        weight_slice = Projection(0, (TensorRange("bias", 0, 8, scaling=scaling),), 1)
+        return weight_slice.read({"bias": bias}.__getitem__)[0]
+
+    assert (part("plain") + part("centered")).allclose(bias / divisors)
+    assert part("centered").nonzero().flatten().tolist() == [3, 7]
 
 
 blocks = st.lists(
@@ -121,10 +145,16 @@ def test_a_change_of_the_slices_needs_a_new_cache_version():
             ),
             6,
         ),
+        *(
+            Projection(
+                0, (TensorRange("bias", 16, 8, True, KeyScaling("bias", 16, False, ROPE, part)),), 1
+            )
+            for part in (None, "plain", "centered")
+        ),
         Table("v", (36, 4)),
     ]
     content = b"".join(read(weight_slice).float().numpy().tobytes() for weight_slice in slices)
-    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (2, "b84ced697fc82086")
+    assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (3, "de4eabb9b28c0bdc")
 
 
 def test_a_head_of_pairs_cannot_be_cut():

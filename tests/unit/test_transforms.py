@@ -13,6 +13,7 @@ from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
 from models.demos.qwen25_7b.weights import (
     ModelWeights,
     Weight,
+    centered_pairs,
     key_divisors,
     to_half_split,
     to_interleaved,
@@ -55,6 +56,7 @@ def hf_model(request):
             layer.self_attn.k_proj.bias[outliers] = torch.linspace(
                 -171, 171, 8, dtype=torch.float64
             )
+            layer.self_attn.k_proj.bias.view(4, 2, -1)[..., -1] = 150  # each head's slowest pair
             layer.input_layernorm.weight.normal_(1, 0.1)
             layer.post_attention_layernorm.weight.normal_(1, 0.1)
         yield model
@@ -94,14 +96,17 @@ def rotate_pairs(x, cos, sin):
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
 
 
-def chip_attention(x, qkv, bias, o, cos, sin, config, plan):
-    """Return one chip's partial sum and rotated keys.
+def chip_attention(x, qkv, bias, centered, o, cos, sin, config, plan):
+    """Return one chip's partial sum and keys.
 
-    Shapes: [tokens, hidden] and [kv_heads, tokens, head_dim].
+    Shapes: [tokens, hidden] and [kv_heads, tokens, head_dim]. centered: the bias that joins keys after the rotation,
+    less a constant.
     """
     heads = (x @ qkv + bias).unflatten(1, (-1, config.head_dim)).transpose(0, 1)
     q, k, v = heads.split([plan.q_heads, plan.kv_heads, plan.kv_heads])
     q, k = rotate_pairs(q, cos, sin), rotate_pairs(k, cos, sin)
+    centered = centered.view(-1, 1, config.head_dim)
+    k = k + rotate_pairs(centered.expand_as(k), cos, sin) - centered
     causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
     outputs = []
     for i in range(plan.q_heads):
@@ -116,7 +121,7 @@ def chip_attention(x, qkv, bias, o, cos, sin, config, plan):
 def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     """Zero heads, copied KV heads, rotary order and K's outliers change no output.
 
-    This holds at any position. Keys change only by the divisors of outlier pairs.
+    This holds at any position. Keys change only by a constant, and by the divisors of outlier pairs.
     """
     weights = model_weights(hf_model, tp)
     config, plan = weights.config, weights.plan
@@ -129,9 +134,16 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
 
     attention = weights.attention(layer)
     k_bias = hf_model.model.layers[layer].self_attn.k_proj.bias.view(-1, config.head_dim)
-    divisors = torch.stack([key_divisors(head) for head in k_bias])
+    rope = config.centering_rope(layer)
+    divisors = torch.stack([key_divisors(head, rope) for head in k_bias])
     assert (divisors > 4).any(), "no pair is an outlier: this would prove nothing"
-    qkv, bias, o = (parts(weights, w) for w in (attention.qkv, attention.qkv_bias, attention.o))
+    constant = k_bias * torch.stack([centered_pairs(head, rope) for head in k_bias])
+    # pairs of a head of 8 channels are too fast
+    assert constant.any() == (config.head_dim == 128), "no pair is centered"
+    qkv, bias, centered, o = (
+        parts(weights, w)
+        for w in (attention.qkv, attention.qkv_bias, attention.centered_bias, attention.o)
+    )
     half = config.head_dim // 2
     total = torch.zeros_like(x)
     for chip in range(tp):
@@ -139,6 +151,7 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
             x,
             qkv[chip],
             bias[chip],
+            centered[chip],
             o[chip],
             cos[0, :, :half],
             sin[0, :, :half],
@@ -147,7 +160,8 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
         )
         total += out
         heads = list(plan.kv_head_of[chip])
-        assert_same(keys, to_interleaved(want_keys[heads] / divisors[heads, None]))
+        expected = (want_keys[heads] - constant[heads, None]) / divisors[heads, None]
+        assert_same(keys, to_interleaved(expected))
     assert_same(total, want[0])
 
 
@@ -204,6 +218,7 @@ def test_weights_keep_the_checkpoints_dtype(hf_model):
     held = [
         attention.qkv,
         attention.qkv_bias,
+        attention.centered_bias,
         attention.o,
         mlp.gate,
         mlp.up,

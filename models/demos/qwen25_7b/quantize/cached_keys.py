@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, NamedTuple, Optional
 
 import torch
 from golden_mesh.arithmetic.engine import round_away
@@ -12,10 +12,15 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen2ForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from models.demos.qwen25_7b.config import QWEN25_7B
+from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.evaluation.divergence import compare
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
-from models.demos.qwen25_7b.weights import key_divisors, to_half_split, to_interleaved
+from models.demos.qwen25_7b.weights import (
+    centered_pairs,
+    key_divisors,
+    to_half_split,
+    to_interleaved,
+)
 from models.demos.qwen25_7b.weights.rotary_pairs import OUTLIER_NORM, scale_key, scale_query
 
 CacheWrite = Callable[[torch.Tensor], torch.Tensor]
@@ -50,12 +55,19 @@ def by_both(rows: torch.Tensor, decode: CacheWrite = by_decode) -> torch.Tensor:
 
 @contextmanager
 def cache_writes(
-    model: torch.nn.Module, keys: CacheWrite, values: Optional[CacheWrite] = None
+    model: torch.nn.Module,
+    keys: CacheWrite,
+    values: Optional[CacheWrite] = None,
+    centers: Optional[list[torch.Tensor]] = None,
 ) -> Iterator[None]:
-    """Let the model's attention read keys and values from such a cache in the block. values: default as
-    keys."""
+    """Let the model's attention read keys and values from such a cache in the block.
+
+    values: default as keys. centers: constants that each layer's cache leaves out of its keys.
+    """
 
     def attention(module, query, key, value, mask, **options):
+        if centers is not None:
+            key = key - centers[module.layer_idx]
         key = to_half_split(keys(to_interleaved(key)))
         value = (values or keys)(value)
         groups = query.shape[1] // key.shape[1]
@@ -70,12 +82,24 @@ def cache_writes(
         model.config._attn_implementation = before
 
 
-def equalized(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
-    """A copy with equalized keys, in bfloat16, as the loader makes them for chips."""
-    model = deepcopy(model)
-    for layer in model.model.layers:
+class ChipModel(NamedTuple):
+    """model: a copy with equalized keys, in bfloat16. centers: of each layer, [kv_heads, 1, head_dim] (cache_writes)."""
+
+    model: Qwen2ForCausalLM
+    centers: list[torch.Tensor]
+
+
+def equalized(model: Qwen2ForCausalLM, *, center: bool) -> ChipModel:
+    """The model with every outlier pair equalized; with `center` slow pairs are centered, as the loader does for chips."""
+    model, centers = deepcopy(model), []
+    config = QwenConfig.from_dict(model.config.to_dict())
+    for i, layer in enumerate(model.model.layers):
         size, attention = layer.self_attn.head_dim, layer.self_attn
-        divisors = [key_divisors(head) for head in attention.k_proj.bias.split(size)]
+        rope = config.centering_rope(i) if center else None
+        heads = attention.k_proj.bias.split(size)
+        divisors = [key_divisors(head, rope) for head in heads]
+        centered = [head * centered_pairs(head, rope) / d for head, d in zip(heads, divisors)]
+        centers.append(torch.stack(centered)[:, None])
         groups = attention.q_proj.bias.numel() // attention.k_proj.bias.numel()
         for_queries = [d for d in divisors for _ in range(groups)]
         for projection, scale, factors in (
@@ -85,12 +109,12 @@ def equalized(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
             for parameter in (projection.weight, projection.bias):
                 heads = zip(parameter.split(size), factors, strict=True)
                 parameter.data = torch.cat([bf16(scale(head, factor)) for head, factor in heads])
-    return model
+    return ChipModel(model, centers)
 
 
 @torch.no_grad()
 def layer_rows(model: Qwen2ForCausalLM, ids: torch.Tensor) -> list[tuple[str, ...]]:
-    """For each layer: its name, its longest pair of K bias, its outlier pairs, and three errors of attention's output."""
+    """For each layer: its name, its longest pair of K bias, its outlier pairs, and the errors of attention's output."""
     inputs: list[dict] = []
     hooks = [
         layer.self_attn.register_forward_pre_hook(
@@ -101,8 +125,8 @@ def layer_rows(model: Qwen2ForCausalLM, ids: torch.Tensor) -> list[tuple[str, ..
     model.model(ids, use_cache=False)
     for hook in hooks:
         hook.remove()
-    even = equalized(model)
-    return [_row(f"{i}", i, model, even, given) for i, given in enumerate(inputs)]
+    on_chips = [equalized(model, center=center) for center in (False, True)]
+    return [_row(f"{i}", i, model, on_chips, given) for i, given in enumerate(inputs)]
 
 
 @torch.no_grad()
@@ -117,7 +141,8 @@ def random_row() -> tuple[str, ...]:
             position_embeddings=model.model.rotary_emb(x, torch.arange(256)[None]),
             attention_mask=None,
         )
-        rows.append(_errors(0, model, equalized(model), given))
+        on_chips = [equalized(model, center=center) for center in (False, True)]
+        rows.append(_errors(0, model, on_chips, given))
         biases.append(model.model.layers[0].self_attn.k_proj.bias)
     means = torch.tensor(rows).mean(0).tolist()
     return (
@@ -128,10 +153,10 @@ def random_row() -> tuple[str, ...]:
 
 
 def _row(
-    name: str, i: int, model: Qwen2ForCausalLM, even: Qwen2ForCausalLM, given: dict
+    name: str, i: int, model: Qwen2ForCausalLM, on_chips: list[ChipModel], given: dict
 ) -> tuple[str, ...]:
     attention = model.model.layers[i].self_attn
-    errors = _errors(i, model, even, given)
+    errors = _errors(i, model, on_chips, given)
     return (
         name,
         *_outliers(attention.k_proj.bias, attention.head_dim),
@@ -144,13 +169,22 @@ def _outliers(bias: torch.Tensor, head_dim: int) -> tuple[str, str]:
     return f"{lengths.max():.0f}", f"{int((lengths > OUTLIER_NORM).sum())} of {lengths.numel()}"
 
 
-def _errors(i: int, model: Qwen2ForCausalLM, even: Qwen2ForCausalLM, given: dict) -> list[float]:
-    """Errors of layer i's attention with a bfloat16 cache, an 8-bit cache, and an 8-bit cache of equalized keys."""
+def _errors(i: int, model: Qwen2ForCausalLM, on_chips: list[ChipModel], given: dict) -> list[float]:
+    """Errors of layer i's attention with a bfloat16 and an 8-bit cache.
+
+    Keys are as they were, and as on_chips has them: equalized, and centered.
+    """
     given = given | dict(past_key_values=None)
     exact = model.model.layers[i].self_attn(**given)[0]
-    errors = []
-    for which, write in ((model, bf16), (model, by_prefill), (even, by_prefill)):
-        with cache_writes(which, write):
+    errors, ((even, _), (centered, centers)) = [], on_chips
+    for which, write, left_out in (
+        (model, bf16, None),
+        (centered, bf16, centers),
+        (model, by_prefill, None),
+        (even, by_prefill, None),
+        (centered, by_prefill, centers),
+    ):
+        with cache_writes(which, write, centers=left_out):
             found = which.model.layers[i].self_attn(**given)[0]
         errors.append(float((found - exact).norm() / exact.norm()))
     return errors
@@ -158,7 +192,8 @@ def _errors(i: int, model: Qwen2ForCausalLM, even: Qwen2ForCausalLM, given: dict
 
 def drift_rows(model: Qwen2ForCausalLM, ids: torch.Tensor) -> list[tuple[str, str]]:
     """KL over the second half of each text, which decode writes after prefill has written the first half."""
-    even = equalized(model)
+    even, _ = equalized(model, center=False)
+    centered, centers = equalized(model, center=True)
 
     def smaller(factor: float) -> CacheWrite:
         return lambda rows: by_both(rows * factor)
@@ -167,9 +202,11 @@ def drift_rows(model: Qwen2ForCausalLM, ids: torch.Tensor) -> list[tuple[str, st
         return by_both(rows, lambda answer: by_decode(answer) * 1.0028 / 1.0053)
 
     caches = (
-        ("bfloat16", even, bf16, None),
+        ("bfloat16, centered: as on a chip", centered, bf16, None, centers),
+        ("bfloat16, equalized", even, bf16, None),
         ("8-bit, keys as they were", model, by_both, None),
-        ("8-bit, equalized: as on a chip", even, by_both, None),
+        ("8-bit, centered: as on a chip", centered, by_both, None, centers),
+        ("8-bit, equalized", even, by_both, None),
         ("8-bit, equalized, all rows written by prefill", even, by_prefill, None),
         ("8-bit, equalized, decode's rows scaled to prefill's", even, agreeing, None),
         (
@@ -181,8 +218,8 @@ def drift_rows(model: Qwen2ForCausalLM, ids: torch.Tensor) -> list[tuple[str, st
         ("no rounding, decode's rows 0.25 % larger than prefill's", model, _larger, None),
     )
     rows = []
-    for name, which, keys, values in caches:
-        kl = _second_half_kl(model, which, keys, values, ids)
+    for name, which, *written in caches:
+        kl = _second_half_kl(model, which, ids, *written)
         rows.append((name, f"{kl:.1e}"))
     return rows
 
@@ -196,16 +233,17 @@ def _larger(rows: torch.Tensor) -> torch.Tensor:
 def _second_half_kl(
     model: Qwen2ForCausalLM,
     which: Qwen2ForCausalLM,
+    ids: torch.Tensor,
     keys: CacheWrite,
     values: Optional[CacheWrite],
-    ids: torch.Tensor,
+    centers: Optional[list[torch.Tensor]] = None,
 ) -> float:
     """The KL of `which` with such a cache from `model`, over the tokens of second halves."""
     kl = []
     for sequence in ids.split(1):
         half = sequence.shape[1] // 2
         expected = model(sequence).logits[0, half:-1]
-        with cache_writes(which, keys, values):
+        with cache_writes(which, keys, values, centers):
             found = which(sequence).logits[0, half:-1]
         kl.append(compare(found, expected, sequence[0, half + 1 :]).kl)
     return float(torch.cat(kl).mean())

@@ -1,4 +1,4 @@
-"""The error that an 8-bit KV cache adds, with and without equalized keys.
+"""The error that a KV cache adds, with equalized keys, with centered keys, and without both.
 
     python -m models.demos.qwen25_7b.quantize.keys [--model DIR --text FILE]
 
@@ -67,8 +67,10 @@ def _print_tables(argv: list[str] | None) -> None:
         "longest K bias",
         "outlier pairs",
         "bfloat16 cache",
+        "bfloat16, centered",
         "8-bit",
         "8-bit, equalized",
+        "8-bit, centered",
     )
     say("Relative error of attention's output\n\n" + markdown(header, rows))
     say(

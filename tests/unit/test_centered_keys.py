@@ -1,0 +1,144 @@
+"""Which outlier pairs of K's bias are centered, and the table that brings them back after the rotation.
+
+tests/unit/test_transforms.py shows that attention does not change. tests/pcc/test_centered_keys.py shows what it gains.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
+
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config.rope import yarn_of
+from models.demos.qwen25_7b.plans.key_table import KeyTable
+from models.demos.qwen25_7b.plans.memory_budget import memory_budget
+from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.centered_keys import centered_rows
+from models.demos.qwen25_7b.weights import (
+    Checkpoint,
+    centered_pairs,
+    key_divisors,
+    to_half_split,
+    to_interleaved,
+)
+from models.demos.qwen25_7b.weights.rotary_pairs import MOST_LEFT, OUTLIER_NORM
+
+CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+YARN = replace(QWEN25_7B, yarn=yarn_of({"rope_scaling": CARD}))
+LONG = replace(QWEN25_7B, max_position_embeddings=131072)  # the base model, without YaRN
+PEAK = 228.0  # the longest pair of the 7B's K bias
+
+
+def bias_of(pairs: dict[int, float]) -> torch.Tensor:
+    """[128] around 1, with pairs of these lengths."""
+    halves = torch.ones(2, 64)
+    for pair, length in pairs.items():
+        halves[:, pair] = torch.tensor([-0.6, 0.8]) * length
+    return halves.flatten()
+
+
+def pairs(elements: torch.Tensor) -> list[int]:
+    """The numbers of the pairs, each of whose elements counts."""
+    first, second = elements.view(2, -1)
+    assert first.equal(second)
+    return first.nonzero().flatten().tolist()
+
+
+def test_all_outliers_of_the_small_checkpoint_and_of_the_7bs_slow_pairs_are_centered():
+    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
+    slim = replace(QWEN25_7B, hidden_size=64, num_hidden_layers=1, vocab_size=64,
+                   intermediate_size=32, bos_token_id=None, eos_token_ids=())  # fmt: skip
+    found = [
+        (checkpoint.config, checkpoint.tensor(f"model.layers.{i}.self_attn.k_proj.bias"))
+        for i in checkpoint.config.centered_layers
+    ] + [(slim, random_weights(slim)["model.layers.0.self_attn.k_proj.bias"])]
+    for config, bias in found:
+        rope = config.centering_rope(0)
+        for head in bias.view(-1, config.head_dim):
+            outliers = head.float().view(2, -1).norm(dim=0) > OUTLIER_NORM
+            assert pairs(centered_pairs(head, rope)) == outliers.nonzero().flatten().tolist() != []
+            assert (key_divisors(head, rope) == 1).all(), "and no pair has to be scaled"
+
+
+@pytest.mark.parametrize("config", [QWEN25_7B, YARN, LONG], ids=["32k", "YaRN", "131k"])
+def test_pairs_are_centered_if_less_than_half_is_left_at_any_position(config):
+    """The other outlier pairs are equalized by their length, and centered ones by what is left."""
+    every, rope = bias_of(dict.fromkeys(range(64), PEAK)), config.centering_rope(0)
+    centered, divisors = pairs(centered_pairs(every, rope)), key_divisors(every, rope)
+    assert centered == list(range(centered[0], 64)), "the slow ones"
+    angles = rope.turns(128)
+    left = torch.where(angles < torch.pi, 2 * PEAK * (angles / 2).sin(), 2 * PEAK)
+    assert left[centered[0]] <= MOST_LEFT * PEAK < left[centered[0] - 1]
+    slowest = centered[0]
+    assert divisors[:slowest].allclose(torch.tensor(PEAK / OUTLIER_NORM))
+    assert divisors[slowest:64].allclose((left[slowest:] / OUTLIER_NORM).clamp(min=1).float())
+    assert divisors.view(2, -1)[0].equal(divisors.view(2, -1)[1])
+    assert {QWEN25_7B: 52, YARN: 52, LONG: 58}[config] == slowest
+
+
+def test_only_outliers_are_centered_and_only_in_the_first_and_the_last_layer():
+    bias, fast = bias_of({63: PEAK, 62: 15.9, 3: PEAK}), bias_of({3: PEAK})
+    rope = QWEN25_7B.centering_rope(0)
+    assert pairs(centered_pairs(bias, rope)) == [63]
+    assert pairs(centered_pairs(bias.bfloat16(), rope)) == [63]
+    assert key_divisors(bias, rope).view(2, -1)[0].gt(1).nonzero().flatten().tolist() == [3]
+    assert QWEN25_7B.centering_rope(27) == rope and QWEN25_7B.centering_rope(1) is None
+    assert not centered_pairs(bias, None).any()
+    assert key_divisors(fast, rope).equal(key_divisors(fast, None)), "as without centering"
+
+
+@pytest.mark.parametrize("config", [QWEN25_7B, YARN], ids=["plain", "YaRN"])
+def test_the_table_is_the_rotated_bias_less_the_bias_at_position_0(config):
+    """Hugging Face's rotation in float64, from its own angles. bfloat16 rounds once."""
+    positions = 34000
+    bias = torch.stack([bias_of({63: PEAK, 60: -170}), bias_of({61: 90})])
+    rope = config.centering_rope(0)
+    bias = bias * torch.stack([centered_pairs(head, rope) for head in bias])
+    rotary = Qwen2RotaryEmbedding(hf_config(config)).double()
+    at = torch.arange(positions)
+    angles = (rotary.inv_freq.float() * at[:, None].float()).double().repeat(1, 2)
+    factor = config.yarn.attention_factor if config.yarn else 1.0
+    wide = bias.double()[None, :, None].expand(-1, -1, positions, -1)
+    rotated, _ = apply_rotary_pos_emb(
+        wide, wide, *(factor * f(angles)[None] for f in (torch.cos, torch.sin))
+    )
+    right = rotated[0] - factor * bias.double()[:, None]
+
+    table = centered_rows(config, to_interleaved(bias), positions)
+    table = to_half_split(table.view(2, positions, 128))
+    assert table.dtype == torch.bfloat16 and not table[:, 0].any()
+    lengths = table.double().unflatten(-1, (2, -1)).norm(dim=-2)
+    assert 0 < lengths.max() <= MOST_LEFT * factor * PEAK
+    # Half a step of bfloat16, also of small values: a difference of float32 or bfloat16 would lose them.
+    assert ((table.double() - right).abs() <= 2**-8 * right.abs() + 1e-9).all()
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_a_step_and_a_prompt_look_up_the_rows_of_each_head_and_position(kv_heads):
+    table = KeyTable(kv_heads, positions=100)
+    rows = torch.stack(torch.meshgrid(torch.arange(kv_heads), torch.arange(100), indexing="ij"), -1)
+    rows = rows.view(-1, 2)  # head and position of each row
+
+    step = rows[table.decode_rows(torch.tensor([5, 99, 0]))].view(3, 32, 2)
+    assert step[:, :kv_heads, 0].equal(torch.arange(kv_heads).expand(3, -1))
+    assert (step[..., 1] == torch.tensor([5, 99, 0])[:, None]).all()
+
+    chunk = torch.arange(64, 96)[None]
+    batch = rows[table.prefill_rows(chunk, sequences=2)].view(2, kv_heads, 32, 2)
+    assert batch[..., 0].equal(torch.arange(kv_heads)[None, :, None].expand(2, -1, 32))
+    assert batch[..., 1].equal(chunk[None].expand(2, kv_heads, -1))
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+def test_the_budget_has_the_tables_of_two_layers(tp):
+    """67 MB at 32,768 tokens on one chip."""
+    plan = ParallelPlan.make(QWEN25_7B, tp)
+    without = (
+        2 * 128 * 2 + 2 * 128 * 2 * plan.kv_heads
+    )  # bytes a position: rotary and centered keys
+    short, long = (memory_budget(QWEN25_7B, plan, BFP8, n).weights for n in (1, 32768))
+    assert long - short == 32767 * without
+    if tp == 1:
+        assert 2 * 32768 * plan.kv_heads * 128 * 2 == 67_108_864
