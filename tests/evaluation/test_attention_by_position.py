@@ -72,11 +72,12 @@ def test_a_chunk_of_a_prompt_has_the_bits_of_ttnns_operation():
 
 
 def test_exact_parts_and_centered_keys_take_errors_off():
+    """Equalized keys are much worse than centered ones, which are as exact as keys without outliers."""
     errors = measure("outliers", 96, draws=1)
     step = {name: error.relative for (case, name), error in errors.items() if "tp 2" in case}
-    assert step["all of these"] < step["scores exact"] < step["as on a chip"]
-    assert step["keys centered"] < step["as on a chip"] / 2
     plain = measure("plain", 96, draws=1)
+    assert step["all of these"] < step["as on a chip"] < step["keys equalized"] / 2
+    assert step["as on a chip"] < 1.2 * plain["step, 1 user, tp 2", "as on a chip"].relative
     assert plain["step, 1 user, tp 2", "all of these"].relative < 0.006
     assert plain["step, 1 user, tp 2", "exp exact"].relative < 0.01
     assert abs(plain["step, 1 user, tp 1", "all of these"].gain - 1) < 0.002

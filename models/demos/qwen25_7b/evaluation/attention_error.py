@@ -23,9 +23,15 @@ from models.demos.qwen25_7b.plans.blocks import (
 )
 from models.demos.qwen25_7b.quantize.cached_keys import by_decode
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD
+from models.demos.qwen25_7b.tt.centered_keys import centered_rows
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.rotary import rotary_tables, transformation_matrix
-from models.demos.qwen25_7b.weights.rotary_pairs import OUTLIER_NORM
+from models.demos.qwen25_7b.weights import (
+    centered_pairs,
+    key_divisors,
+    to_half_split,
+    to_interleaved,
+)
 
 ROWS = 32  # of the prompt's last chunk
 OUTLIER_PAIRS, OUTLIER = 4, 171.0  # of a head, as in the K bias of the 7B's layer 0
@@ -89,13 +95,13 @@ class Inputs(NamedTuple):
 class Variant:
     """What differs from a chip with a bfloat16 cache.
 
-    centered: the bias of outlier pairs joins keys after the rotation, as R(position) bias less a constant.
+    centered: as the loader centers keys (weights/rotary_pairs.py). Otherwise outlier pairs are equalized.
     """
 
     name: str
     exact: Exact = ()
     exact_rotation: bool = False
-    centered: bool = False
+    centered: bool = True
     longest_chunks: bool = False  # in a step
     cache: Callable[[torch.Tensor], torch.Tensor] = lambda rows: rows.bfloat16().float()
 
@@ -106,9 +112,9 @@ VARIANTS = (
     *(Variant(f"{part} exact", (part,)) for part in PARTS),
     Variant("all of these", PARTS, True),
     Variant(f"chunks of {MAX_K_CHUNK}", longest_chunks=True),
-    Variant("keys centered", centered=True),
+    Variant("keys equalized", centered=False),
     Variant("8-bit cache", cache=by_decode),
-    Variant("8-bit cache, keys centered", centered=True, cache=by_decode),
+    Variant("8-bit cache, keys equalized", centered=False, cache=by_decode),
 )
 
 
@@ -137,7 +143,7 @@ def _error(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Error:
 
 def _counts(variant: Variant, case: Case, keys: str) -> bool:
     """Whether the variant may change anything in this case."""
-    if variant.centered and keys == "plain":
+    if not variant.centered and keys == "plain":
         return False
     if variant.exact == ("exp",):
         return case.approximate
@@ -162,20 +168,21 @@ def _draw(keys: str, tokens: int, generator: torch.Generator) -> tuple[Inputs, t
 
 
 def _on_chips(given: Inputs, bias: torch.Tensor, variant: Variant) -> Inputs:
-    """Rotated inputs in bfloat16. QKV gives bfloat16, too. The loader equalizes outlier pairs (rotary_pairs.py)."""
+    """Rotated inputs in bfloat16, with keys as the loader makes them. QKV gives bfloat16, too."""
     turn = _turn_exactly if variant.exact_rotation else _turn_as_chips
-    if variant.centered:
-        after = torch.zeros_like(bias)
-        after[..., SLOWEST] = bias[..., SLOWEST]
-        tokens = given.k.shape[1]
-        table = _turn_exactly(after.expand(-1, tokens, -1), 0)
-        table = (table - table[:, tokens // 2, None]).bfloat16()
-        x = _rotated(_bfloat16(given._replace(k=given.k + bias - after)), turn)
-        return _bfloat16(x._replace(k=engine.add(x.k.bfloat16(), table)))
-    norms = bias.unflatten(-1, (-1, 2)).norm(dim=-1)
-    divisors = (norms / OUTLIER_NORM).clamp(min=1).repeat_interleave(2, -1)
-    k, q = (given.k + bias) / divisors, given.q * divisors[:, None]
-    return _bfloat16(_rotated(_bfloat16(Inputs(q, k, given.v)), turn))
+    rope = QWEN25_7B.centering_rope(0) if variant.centered else None
+    heads = [to_half_split(head) for head in bias[:, 0]]
+    divisors, centered = (
+        torch.stack([to_interleaved(of_head(head, rope)) for head in heads])[:, None]
+        for of_head in (key_divisors, centered_pairs)
+    )
+    after = bias * centered / divisors
+    k, q = (given.k + bias) / divisors - after, given.q * divisors[:, None]
+    x = _bfloat16(_rotated(_bfloat16(Inputs(q, k, given.v)), turn))
+    if not after.any():
+        return x
+    table = centered_rows(QWEN25_7B, after[:, 0], k.shape[1]).view(k.shape)
+    return _bfloat16(x._replace(k=engine.add(x.k.bfloat16(), table)))
 
 
 def _bfloat16(x: Inputs) -> Inputs:
