@@ -24,7 +24,7 @@ from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.tt import placement
+from models.demos.qwen25_7b.tt import centered_keys, placement
 from models.demos.qwen25_7b.weights import ModelWeights
 
 SEMAPHORES = 10_000  # bytes of L1 that decode's collectives may take, beside L1_SMALL
@@ -49,7 +49,7 @@ class Shapes:
 def allocating_only(monkeypatch):
     """Within the context, tensors sent to a device are only allocated there."""
 
-    def from_torch(tensor, *, dtype, layout, mesh_mapper, device=None, memory_config=None):
+    def from_torch(tensor, *, dtype, layout, mesh_mapper=(), device=None, memory_config=None):
         shape = list(tensor.shape)
         for extent, dim in mesh_mapper:
             shape[dim] //= extent
@@ -62,9 +62,18 @@ def allocating_only(monkeypatch):
     def split(mesh_device, mesh_shape, dims):
         return [(extent, dim) for extent, dim in zip(mesh_shape, dims) if dim is not None]
 
+    def to_torch(host):  # K's biases, all of them outliers
+        return torch.ones(host[0], device="cpu")
+
+    def centered_rows(config, bias, positions):
+        return torch.empty(len(bias) * positions, config.head_dim)
+
     with monkeypatch.context() as patched, torch.device("meta"):
         patched.setattr(ttnn, "from_torch", from_torch)
-        patched.setattr(placement, "to_mesh_rows", lambda shards, mesh_device, dim: shards[0])
+        for module in (placement, centered_keys):
+            patched.setattr(module, "to_mesh_rows", lambda shards, mesh_device, dim: shards[0])
+        patched.setattr(centered_keys, "centered_rows", centered_rows)
+        patched.setattr(ttnn, "to_torch", to_torch)
         patched.setattr(ttnn, "to_device", to_device)
         patched.setattr(ttnn, "zeros", lambda shape, *args: ttnn.empty(shape, *args))
         patched.setattr(ttnn, "ReplicateTensorToMesh", lambda mesh_device: [])
