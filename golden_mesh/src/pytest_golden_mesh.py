@@ -25,6 +25,12 @@ def pytest_addoption(parser):
         help="calls that a chip gets wrong: warn, error, or default (as HAZARDS.md says)",
     )
     group.addoption(
+        "--golden-sums",
+        default="default",
+        metavar="SUMS",
+        help="sums of matrix products: exact, as the matrix engine sums (slow), or default",
+    )
+    group.addoption(
         "--golden-allow-skips",
         action="store_true",
         help="pass although tests were skipped and no test opened a device",
@@ -39,7 +45,7 @@ def pytest_load_initial_conftests(early_config):
     import golden_mesh
 
     try:
-        golden_mesh.activate(_system(options.golden), options.golden_hazards)
+        golden_mesh.activate(_system(options.golden), options.golden_hazards, options.golden_sums)
     except golden_mesh.GoldenMeshError as error:
         raise pytest.UsageError(f"--golden: {error}") from error
 

@@ -1,10 +1,13 @@
-"""The vector unit's exp, which attention and softmax use."""
+"""The vector unit's exp, which attention and softmax use, and its kernels for a bfloat16 dest."""
 
 import math
 
+import pytest
 import torch
 
-from golden_mesh.arithmetic.vector import exp
+from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest
+
+TORCH = {"EXP": torch.exp, "SIGMOID": torch.sigmoid, "SILU": torch.nn.functional.silu}
 
 
 def test_exp_equals_torchs_and_flushes_denormals_to_zero():
@@ -19,3 +22,17 @@ def test_exp_equals_torchs_and_flushes_denormals_to_zero():
 def test_exp_of_masked_scores_is_zero_and_of_nan_is_nan():
     got = exp(torch.tensor([-3.0e38, -math.inf, math.nan, 0]), 0.125, approximate=False)
     assert got[:2].tolist() == [0, 0] and got[2].isnan() and got[3] == 1
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_kernels_of_a_bfloat16_dest_on_every_value(name):
+    """Within a unit in the last place up to |x| of 87. Beyond, exp is infinite, or counts as zero. NaN is NaN."""
+    codes = torch.arange(1 << 16, dtype=torch.int32).bitwise_left_shift(16)
+    x = codes.view(torch.float32).bfloat16()
+    got, exact = in_bfloat16_dest(name)(x).double(), TORCH[name](x.double())
+    near, above, below = x.abs() <= 87, x > 89, (x < -89) & x.isfinite()
+    unit = exact.abs().clamp(min=2.0**-126) * 2**-7
+    assert ((got - exact).abs() <= unit)[near].all()
+    limit = torch.inf if name == "EXP" else exact[above]
+    assert (got[above] == limit).all()
+    assert not got[below].any() and got[x.isnan()].isnan().all()

@@ -148,8 +148,9 @@ def test_the_program_may_have_a_package_named_models(launch, tmp_path):
 
 def test_a_program_may_activate_the_same_golden_mesh_itself(launch):
     code = "import golden_mesh; golden_mesh.activate({!r}); import ttnn; print(ttnn.GetNumAvailableDevices())"
-    done = launch("--system", "N150", "-c", code.format("N150"))
-    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+    exact = "; from golden_mesh.sums import are_exact; print(are_exact())"
+    done = launch("--system", "N150", "--sums", "exact", "-c", code.format("N150") + exact)
+    assert (done.stdout, done.returncode) == ("1\nTrue\n", 0), done.stderr
     other = launch("--system", "N150", "-c", code.format("N300"))
     assert "this process is a golden N150" in other.stderr and other.returncode == 1
 
@@ -172,6 +173,7 @@ def test_the_sitecustomize_that_ours_hides_runs_too(launch, tmp_path):
         (["--system", "n151", "x.py"], "got 'n151'"),
         (["--mesh", "N150", "x.py"], "--mesh is no option"),
         (["--hazards", "maybe", "x.py"], "got 'maybe'"),
+        (["--sums", "rough", "x.py"], "got 'rough'"),
         (["-m"], "-m wants"),
         (["-q", "x.py"], "-q is no option"),
         (["nowhere.py"], "no script 'nowhere.py'"),

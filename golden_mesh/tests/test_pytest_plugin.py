@@ -84,6 +84,29 @@ def test_hazards_are_errors_on_request(run):
     assert done.returncode == 1 and "HazardError" in done.stdout
 
 
+SUM = """
+import torch, ttnn
+
+def test_small_products_beside_a_large_one():
+    device = ttnn.open_device(device_id=0)
+    x = torch.zeros(32, 32)
+    x[:, 0], x[:, 1:8] = 1, 2**-12
+    put = lambda x: ttnn.from_torch(x, ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=device)
+    config = ttnn.WormholeComputeKernelConfig(
+        math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=True)
+    y = ttnn.matmul(put(x), put(torch.ones(32, 32)), dtype=ttnn.float32, compute_kernel_config=config)
+    result = ttnn.to_torch(y)[0, 0].item()
+    ttnn.close_device(device)
+    assert result == 1
+"""
+
+
+def test_exact_sums_on_request(run):
+    """The engine rounds products to 2**-10 of the largest of eight. The default sum is 1.0017."""
+    done = run(SUM, "--golden", "N150", "--golden-sums", "exact")
+    assert done.returncode == 0, done.stdout
+
+
 CONFTEST = """
 import golden_mesh
 

@@ -20,6 +20,7 @@ from golden_mesh.hazards import HazardError, HazardWarning, respond_with
 from golden_mesh.overlay import ttnn_package
 from golden_mesh.perf import sections
 from golden_mesh.registry import collective, golden
+from golden_mesh.sums import exact_sums, sum_as
 from golden_mesh.systems import SYSTEMS
 from golden_mesh.versions import check_version
 
@@ -34,6 +35,7 @@ __all__ = [
     "activate",
     "captured",
     "collective",
+    "exact_sums",
     "golden",
     "host_bytes",
     "without_values",
@@ -52,7 +54,7 @@ SETTINGS = {
 }
 
 
-def activate(system: str, hazards: str = "default") -> None:
+def activate(system: str, hazards: str = "default", sums: str | None = None) -> None:
     """Make this process's ttnn a golden mesh of `system`, a key of SYSTEMS.
 
     Call it before the first import of torch too: torch's threads then sleep while they wait. Files of the
@@ -61,6 +63,9 @@ def activate(system: str, hazards: str = "default") -> None:
 
     hazards: the response to calls that a chip gets wrong. "warn" or "error" applies to all of them. "default"
     follows HAZARDS.md.
+
+    sums: "exact" makes matrix products sum as the matrix engine does (README.md, "Accuracy"), "default" as torch does.
+    None leaves the choice as it is.
 
     GoldenMeshError:
 
@@ -73,6 +78,8 @@ def activate(system: str, hazards: str = "default") -> None:
         importlib.import_module("ttnn")  # started by the launcher, whose options count
     else:
         respond_with(hazards)
+        if sums is not None:
+            sum_as(sums)
     if system == _active:
         return
     if system not in SYSTEMS:

@@ -20,10 +20,11 @@ from golden_mesh import SETTINGS, SYSTEMS
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.hazards import RESPONSES
 from golden_mesh.overlay import ttnn_package
+from golden_mesh.sums import SUMS
 
 USAGE = (
-    f"usage: golden-mesh [perf] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] [--profile] "
-    "(script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor; "
+    f"usage: golden-mesh [perf] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] "
+    f"[--sums {'|'.join(SUMS)}] [--profile] (script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor; "
     "perf takes also [--links 1|2] [--position TOKENS]"
 )
 DEFAULT_SYSTEM = "N300"
@@ -36,13 +37,14 @@ class Choice(NamedTuple):
 
     system: str = DEFAULT_SYSTEM
     hazards: str = "default"
+    sums: str = "default"
     profile: bool = False  # print at exit where the time went
     perf: bool = False  # print at exit what the device operations would take
     links: str = "1"  # ethernet links between two chips, for perf
     position: str | None = None  # tokens in the caches, for perf; None: full caches
 
 
-_OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES}
+_OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES, "--sums": SUMS}
 _PERF_OPTIONS = _OPTIONS | {"--links": ("1", "2"), "--position": ("a number of tokens",)}
 
 
@@ -110,6 +112,7 @@ def environment(choice: Choice, inherited: dict[str, str]) -> dict[str, str]:
         | {
             "GOLDEN_MESH": choice.system,
             "GOLDEN_MESH_HAZARDS": choice.hazards,
+            "GOLDEN_MESH_SUMS": choice.sums,
             "PYTHONPATH": os.pathsep.join([EVERYWHERE, *path]),
         }
         | ({"GOLDEN_MESH_PROFILE": "1"} if choice.profile else {})

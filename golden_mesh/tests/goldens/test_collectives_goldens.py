@@ -4,6 +4,7 @@ import pytest
 import torch
 import ttnn
 
+from golden_mesh.arithmetic import engine
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.collectives import parts_of_sum
 from golden_mesh.registry import GOLDENS
@@ -178,6 +179,14 @@ def test_a_reduction_other_than_the_sum_is_refused(chips):
             math_op=ttnn.ReduceType.Max,
             num_links=1,
         )
+
+
+def test_dest_and_a_pair_are_rounded_to_a_common_power_of_two():
+    """To 2**-10 of it. Ties of a pair go up: 3.5 of these steps become 4, and -3.5 become -3."""
+    pair = torch.tensor([3.5, -3.5, 3.5]).mul(2**-10).bfloat16()
+    dest = torch.tensor([1.0, -1, 2])
+    got = engine.add_to_bfloat16_dest(dest, pair, torch.zeros(3))
+    assert got.tolist() == [1 + 2**-7, -1, 2]
 
 
 def test_a_float32_dest_keeps_small_partial_sums():

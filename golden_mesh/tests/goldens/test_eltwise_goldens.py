@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from goldens.support import assert_close, assert_same
 
@@ -59,10 +60,20 @@ POSITIVE = {
 }
 
 
+KERNELS = {"exp", "sigmoid", "sigmoid_accurate", "silu", "swish"}  # off by a unit (test_vectors.py)
+
+
 @pytest.mark.parametrize("name", ANY)
 def test_unary(chips, name):
     x = chips.draw(2, 1, 33, 45)
-    assert_close(chips.get(getattr(ttnn, name)(chips.put(x))), [ANY[name](v) for v in x])
+    steps = 2 if name in KERNELS else 1
+    got = chips.get(getattr(ttnn, name)(chips.put(x)))
+    assert_close(got, [ANY[name](v) for v in x], steps=steps)
+
+
+def kernel(name: str, x: torch.Tensor) -> torch.Tensor:
+    """A function as the vector unit computes it with a bfloat16 dest; test_vectors.py holds it to records."""
+    return in_bfloat16_dest(name)(x.bfloat16()).float()
 
 
 @pytest.mark.parametrize("name", POSITIVE)
@@ -151,7 +162,7 @@ def test_multiply_with_silu_of_the_first_operand(chips, silu):
     """The gate of an MLP in one op: silu is rounded to bfloat16 before the product."""
     a, b = chips.draw(1, 1, 33, 45), chips.draw(1, 1, 33, 45)
     got = ttnn.mul(chips.put(a), chips.put(b), input_tensor_a_activations=[silu])
-    assert_close(chips.get(got), [F.silu(x).bfloat16() * y for x, y in zip(a, b)])
+    assert_close(chips.get(got), [kernel("SILU", x) * y for x, y in zip(a, b)])
 
 
 def test_activations_of_the_second_operand_and_of_the_result(chips):
@@ -204,7 +215,7 @@ def test_in_place_binary_with_activations(chips, name):
         input_tensor_b_activations=[ttnn.UnaryOpType.EXP],
         activations=[ttnn.UnaryOpType.RELU],
     )
-    before = [(F.silu(x).bfloat16().float(), y.exp().bfloat16().float()) for x, y in zip(a, b)]
+    before = [(kernel("SILU", x), kernel("EXP", y)) for x, y in zip(a, b)]
     assert_close(chips.get(target), [F.relu(BINARY[IN_PLACE[name]](x, y)) for x, y in before])
 
 
@@ -286,7 +297,7 @@ def test_unary_chain_applies_the_first_first(chips):
         ttnn.UnaryWithParam(ttnn.UnaryOpType.EXP, 0.0),
     ]
     assert_close(
-        chips.get(ttnn.unary_chain(chips.put(x), chain)), [v.clamp(min=0).exp() for v in x]
+        chips.get(ttnn.unary_chain(chips.put(x), chain)), [kernel("EXP", v.clamp(min=0)) for v in x]
     )
 
 

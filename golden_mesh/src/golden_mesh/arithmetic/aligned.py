@@ -15,7 +15,11 @@ from golden_mesh.arithmetic.engine import SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST
 GROUP = 8  # products that the engine adds at a time
 HALF = 16  # rows of the inner dim of one instruction: two groups
 PLACES = 10  # below the largest product's power of two
+AT_ONCE = 1 << 17  # elements of a result at a time: they stay in the processor's cache
+STEP = 64  # of the inner dim at a time
 _EXPONENT = 0xFF << 23
+_NONE = -10_000  # in place of a zero's exponent: below every sum of two
+_LEAST = -100  # of a group's largest product; smaller groups count as zero
 _TIES_AWAY = 1 + 2**-16  # moves only ties: a product has 12 bits
 # Adding 1.5 * 2**23 steps to a float32 rounds it to a step.
 _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)
@@ -25,26 +29,71 @@ def aligned_product(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tens
     """Return a [B, M, K] @ b [B, K, N] as dest holds it. a goes through SrcB, b through SrcA. All are float32."""
     batch, rows, inner = a.shape
     padding = -inner % HALF
-    a = torch.nn.functional.pad(a, (0, padding)).transpose(1, 2)  # [B, K, M]
-    b = torch.nn.functional.pad(b, (0, 0, 0, padding))
-    left, right = _power(a), _power(b)
-    parts = _phases(a, b)[:phases]
-    parts = [part for part in parts if part[0].any() and part[1].any()]
-    total = torch.zeros(batch, rows, b.shape[2])
-    largest, other, start, group = (torch.empty_like(total) for _ in range(4))
-    for first in range(0, inner + padding, GROUP):
-        ks = range(first, first + GROUP)
-        largest.zero_()
-        for k in ks:
-            torch.mul(left[:, k, :, None], right[:, k, None, :], out=other)
-            torch.maximum(largest, other, out=largest)
-        for of_a, of_b, place in parts:
-            torch.mul(largest, _ROUNDING * place, out=start)
-            group.copy_(start)
-            for k in ks:
-                group.addcmul_(of_a[:, k, :, None], of_b[:, k, None, :])
-            total.add_(group.sub_(start))
+    a = torch.nn.functional.pad(a, (0, padding)).permute(2, 0, 1)[..., None]  # [K, B, M, 1]
+    b = torch.nn.functional.pad(b, (0, 0, 0, padding)).transpose(0, 1)[:, :, None]  # [K, B, 1, N]
+    total = torch.zeros(batch, rows, b.shape[3])
+    columns = max(1, AT_ONCE // rows)
+    batches = max(1, AT_ONCE // (rows * b.shape[3]))
+    for left, right, sums in zip(a.split(batches, 1), b.split(batches, 1), total.split(batches)):
+        for part, some in zip(right.split(columns, 3), sums.split(columns, 2)):
+            some.copy_(_product(left, part, phases))
     return total
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
+    """Return the sum over K of a [K, B, M, 1] * b [K, B, 1, N]. Temporary tensors stay in the processor's cache."""
+    total = torch.zeros(torch.broadcast_shapes(a.shape[1:], b.shape[1:]))
+    start, group = torch.empty_like(total), torch.empty_like(total)
+    largest, other = (torch.empty(total.shape, dtype=torch.int16) for _ in range(2))
+    for left, right in zip(a.split(STEP), b.split(STEP)):
+        left, right = left.contiguous(), right.contiguous()
+        exponents = list(zip(_exponents(left), _exponents(right)))
+        parts = [
+            (list(zip(of_a, of_b)), place)
+            for of_a, of_b, place in _phases(left, right)[:phases]
+            if of_a.any() and of_b.any()
+        ]
+        for first in range(0, len(left), GROUP):
+            torch.add(*exponents[first], out=largest)
+            for pair in exponents[first + 1 : first + GROUP]:
+                torch.maximum(largest, torch.add(*pair, out=other), out=largest)
+            start.copy_(_start_(largest))
+            for pairs, place in parts:
+                torch.mul(start, place, out=group)
+                for of_a, of_b in pairs[first : first + GROUP]:
+                    group.addcmul_(of_a, of_b)
+                total.add_(group.sub_(start, alpha=place))
+    return total
+
+
+def _exponents(x: torch.Tensor) -> torch.Tensor:
+    """Return each value's exponent in int16, _NONE for 0."""
+    exponents = (x.contiguous().view(torch.int32) & _EXPONENT).bitwise_right_shift_(23).sub_(127)
+    return exponents.masked_fill_(x == 0, _NONE).short()
+
+
+def _start_(exponents: torch.Tensor) -> torch.Tensor:
+    """Return 1.5 * 2**(23 - PLACES) times these powers of two, as bfloat16, in the same memory."""
+    bias = 127 + 23 - PLACES
+    exponents.clamp_(_LEAST, 254 - bias).mul_(128).add_(bias * 128 + 64)  # the bits of 1.5
+    return exponents.view(torch.bfloat16)
+
+
+def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+    """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB.
+
+    A row of elements has few products, so this takes a few passes over x only.
+    """
+    x = torch.nn.functional.pad(x, (0, -x.shape[-1] % HALF)).unflatten(-1, (-1, GROUP))
+    scaler = torch.tensor([factor], dtype=torch.float32)
+    largest = _power(x).amax(-1, keepdim=True).mul_(_power(scaler))
+    total = 0
+    for of_x, of_factor, place in _phases(x, scaler)[:phases]:
+        if of_factor:
+            start = largest * (_ROUNDING * place)
+            rounded = of_x.mul(of_factor).add_(start).sub_(start)
+            total = total + rounded.sum((-2, -1), dtype=torch.float64)
+    return total.float().unsqueeze(-1)
 
 
 def _power(x: torch.Tensor) -> torch.Tensor:

@@ -125,6 +125,19 @@ def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return first.sub_(second).mul_(step)
 
 
+def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return dest + (a + b) as a bfloat16 dest holds it, as float32. With a dest of zeros it is `add`.
+
+    The adder first adds a and b as `add_in_float32_dest` does. It then rounds their sum and dest to a multiple of
+    2**-10 of the largest of the three powers of two: ties of the sum up, ties of dest away from zero.
+    """
+    first, second, step = _aligned(a, b)
+    common = torch.maximum(step, _step(dest).view(torch.float32))
+    pair = first.add_(second).mul_(step / common).add_(0.5).floor_()
+    held = (dest / common).mul_(1 + 2.0**-12).add_(0.5).floor_()
+    return to_bfloat16_(pair.add_(held).mul_(common))
+
+
 _ALIGNED_BITS = 10  # below the larger operand's power of two
 _EXPONENT = 0xFF << 23
 _TIES_AWAY = 8  # last bits of a scale, 1 + 2**-20: moves only ties of 11 bits
@@ -133,7 +146,12 @@ _TIES_AWAY = 8  # last bits of a scale, 1 + 2**-20: moves only ties of 11 bits
 def _aligned(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return both operands as whole multiples of the adder's step, and the step. Shapes broadcast."""
     a, b = (x.float() if x.dtype == torch.bfloat16 else keep(x, SRC_B) for x in (a, b))
-    step = torch.maximum(*(x.view(torch.int32) & _EXPONENT for x in (a, b)))
-    step.clamp_(min=(_ALIGNED_BITS + 1) << 23).sub_(_ALIGNED_BITS << 23)
+    step = torch.maximum(_step(a), _step(b))
     scale = ((254 << 23) + _TIES_AWAY - step).view(torch.float32)  # 1 / step
     return a.mul(scale).round_(), b.mul(scale).round_(), step.view(torch.float32)
+
+
+def _step(x: torch.Tensor) -> torch.Tensor:
+    """Return the bits of 2**-10 of each value's power of two."""
+    exponent = x.contiguous().view(torch.int32) & _EXPONENT
+    return exponent.clamp_(min=(_ALIGNED_BITS + 1) << 23).sub_(_ALIGNED_BITS << 23)

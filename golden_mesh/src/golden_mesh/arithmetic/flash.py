@@ -15,8 +15,9 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.aligned import aligned_sums_of_rows
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import product, sums_are_exact
+from golden_mesh.arithmetic.product import product
 from golden_mesh.arithmetic.vector import exp
 
 HIDDEN = -3.0e38  # the score of a masked key; finite, so that the difference of two is a number
@@ -52,10 +53,10 @@ def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.T
     return engine.to_bfloat16_(engine.multiply(values, factor, kernel, engine.BFLOAT16))
 
 
-def sum_of_rows(x: torch.Tensor, kernel: Kernel, bits: int = engine.FLOAT32) -> torch.Tensor:
-    """Return the sums of rows, [..., W] -> [..., 1], as dest holds them. SrcB's bits of x are summed."""
-    if kernel.wide and not sums_are_exact():
-        return engine.source_b(x, kernel, bits).sum(-1, keepdim=True)
+def sum_of_rows(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """Return the sums of rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
+    if kernel.wide:
+        return aligned_sums_of_rows(x, 1.0, kernel.phases)
     return product(x, torch.ones(x.shape[-1], 1), kernel)
 
 

@@ -14,15 +14,13 @@ own sum are missing:
 - A chip aligns products in groups of eight (aligned.py): noise of 2e-4 to 3e-4 of the result.
 - HiFi3 leaves out a part of each product: 3e-5 of the result.
 
-Inside `exact_sums` a float32 dest has these parts, too. A product then takes a hundred times as long.
+Inside `golden_mesh.exact_sums` a float32 dest has these parts, too (aligned.py).
 """
-
-from contextlib import contextmanager
-from typing import Iterator
 
 import torch
 import torch.nn.functional as F
 
+from golden_mesh import sums
 from golden_mesh.arithmetic.aligned import aligned_product
 from golden_mesh.arithmetic.engine import (
     FLOAT32,
@@ -41,26 +39,6 @@ STEP = 64  # rows of a weight widened at a time: they stay in the processor's ca
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 
-_exact = False
-
-
-@contextmanager
-def exact_sums() -> Iterator[None]:
-    """Compute products with a float32 dest as the engine does, meanwhile, almost to the bit.
-
-    For tests against a chip's records. Products take a hundred times as long.
-    """
-    global _exact
-    before, _exact = _exact, True
-    try:
-        yield
-    finally:
-        _exact = before
-
-
-def sums_are_exact() -> bool:
-    return _exact
-
 
 def product(
     a: torch.Tensor,
@@ -76,7 +54,7 @@ def product(
     significant bits of a float32 a. block: tiles of the inner dim that a bfloat16 dest sums by itself. Its
     default is the choice of ttnn's own program configs.
     """
-    if kernel.wide and _exact:
+    if kernel.wide and sums.are_exact():
         return _exact_product(a, b, kernel)
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(

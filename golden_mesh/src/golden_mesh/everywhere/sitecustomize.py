@@ -1,8 +1,8 @@
 """With this folder on PYTHONPATH every Python process is on the golden mesh from its first `import ttnn` on.
 
 Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
-PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_PROFILE and GOLDEN_MESH_PERF. A process has no overhead
-until it imports ttnn.
+PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE and GOLDEN_MESH_PERF.
+A process has no overhead until it imports ttnn.
 """
 
 import importlib
@@ -36,16 +36,17 @@ class _Imported(Loader):
 class _BeforeTtnn(MetaPathFinder):
     activates = True  # golden_mesh.activate() of the program leaves it to this finder
 
-    def __init__(self, system: str, hazards: str):
+    def __init__(self, system: str, hazards: str, sums: str):
         self.system = system
         self.hazards = hazards
+        self.sums = sums
 
     def find_spec(self, name, path, target=None):
         if name != "ttnn":
             return None
         sys.meta_path.remove(self)
         try:
-            _golden_mesh().activate(self.system, self.hazards)
+            _golden_mesh().activate(self.system, self.hazards, self.sums)
             if "GOLDEN_MESH_PROFILE" in os.environ:
                 importlib.import_module("golden_mesh.profile").start()
             if "GOLDEN_MESH_PERF" in os.environ:
@@ -79,7 +80,8 @@ def _run_the_one_behind() -> None:
 
 
 if "GOLDEN_MESH" in os.environ:
-    sys.meta_path.insert(
-        0, _BeforeTtnn(os.environ["GOLDEN_MESH"], os.environ.get("GOLDEN_MESH_HAZARDS", "default"))
+    hazards, sums = (
+        os.environ.get(f"GOLDEN_MESH_{name}", "default") for name in ("HAZARDS", "SUMS")
     )
+    sys.meta_path.insert(0, _BeforeTtnn(os.environ["GOLDEN_MESH"], hazards, sums))
 _run_the_one_behind()

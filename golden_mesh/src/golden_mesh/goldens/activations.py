@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 
 _HALF_ROOT, _GELU_SLOPE = 0.7071067811865476, 0.7978845608028654  # sqrt(1/2), sqrt(2/pi)
@@ -123,9 +124,19 @@ def wide(value):
 Activation = "str | ttnn.UnaryOpType | ttnn.UnaryWithParam"
 
 
+def function(name: str, x: torch.Tensor) -> torch.Tensor:
+    """Return the function of a UnaryOpType's name of `x`, as dest holds it. A bfloat16 `x` has a bfloat16 dest."""
+    kernel = in_bfloat16_dest(name) if x.dtype == torch.bfloat16 else None
+    if kernel is not None:
+        return kernel(x)
+    result = PLAIN[name](wide(x))
+    return result.bfloat16() if x.dtype == torch.bfloat16 and result.is_floating_point() else result
+
+
 def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
-    """Apply an activation to float `x`. Its form is one of ttnn's: "silu", UnaryOpType.SILU or
-    UnaryWithParam(UnaryOpType.SILU).
+    """Apply an activation to float `x`, as dest holds it. A bfloat16 `x` has a bfloat16 dest.
+
+    Its form is one of ttnn's: "silu", UnaryOpType.SILU or UnaryWithParam(UnaryOpType.SILU).
     """
     if activation is None or activation == "":
         return x
@@ -137,12 +148,13 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
     else:
         name, params = activation.op_type.name, _parameters(activation)
     if name in WITH_NUMBER and len(params) == 1:
-        return WITH_NUMBER[name](x, params[0])
+        result = WITH_NUMBER[name](wide(x), params[0])
+        return result.to(x.dtype) if x.is_floating_point() else result
     if name not in PLAIN or (params and name not in _PARAMETER_IS_ACCURACY):
         raise GoldenError(
             f"no golden for the activation {name}{params or ''}: add it to goldens/activations.py"
         )
-    return PLAIN[name](x)
+    return function(name, x)
 
 
 def _parameters(activation: ttnn.UnaryWithParam) -> list[float]:

@@ -293,7 +293,7 @@ class _Decode:
         ):  # otherwise every chunk has a visible key, and exp of a hidden one is 0
             weights.masked_fill_(hidden, 0)
         weights = engine.to_bfloat16_(weights)
-        sums = flash.sum_of_rows(weights, kernel, engine.BFLOAT16)
+        sums = flash.sum_of_rows(weights, kernel)
         values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)
         parts = torch.cat((values, sums), -1)  # the sum is a column more
         state = self._in_turns(engine.to_bfloat16_(parts).unflatten(1, order.shape[1:]), largest)

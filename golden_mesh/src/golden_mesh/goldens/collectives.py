@@ -18,10 +18,11 @@ def _sum(shards: list[torch.Tensor], in_float32: bool) -> torch.Tensor:
     """Add the shards in pairs to dest: one chip holds them all."""
     if in_float32 or shards[0].dtype != torch.bfloat16:
         return sum(shard.float() for shard in shards)
-    total = None
+    total = torch.zeros(shards[0].shape)
     for at in range(0, len(shards), 2):
-        pair = sum(shard.float() for shard in shards[at : at + 2])
-        total = engine.round_sum_(pair if total is None else total.add_(pair))
+        pair = shards[at : at + 2]
+        first, second = pair if len(pair) == 2 else (*pair, torch.zeros_like(pair[0]))
+        total = engine.add_to_bfloat16_dest(total, first, second)
     return total.bfloat16()
 
 

@@ -38,7 +38,10 @@ def _tensor(value: Operand, other: Operand) -> torch.Tensor:
 
 
 def _operand(x: torch.Tensor, activations, in_float32: bool) -> torch.Tensor:
-    return _as_dest(activate_all(wide(x), activations), in_float32) if activations else x
+    """An operand with its activations, as dest holds it."""
+    if not activations:
+        return x
+    return _as_dest(activate_all(_as_dest(wide(x), in_float32), activations), in_float32)
 
 
 def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
@@ -63,9 +66,8 @@ def compute(
     if engines and out_dtype != ttnn.float32:
         result = engine.to_bfloat16(result).bfloat16()
     if activations:
-        result = activate_all(
-            result.float() if result.dtype == torch.bool else wide(result), activations
-        )
+        dest = result.float() if result.dtype == torch.bool else wide(result)
+        result = activate_all(_as_dest(dest, in_float32), activations)
     if not engines and out_dtype == ttnn.bfloat16 and result.dtype == torch.float32:
         return result.bfloat16()  # by the vector unit: ties to even
     return _as_dest(result, in_float32)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import PLAIN, activate, wide
+from golden_mesh.goldens.activations import PLAIN, activate, function, wide
 from golden_mesh.registry import golden
 from golden_mesh.versions import library_golden
 
@@ -59,9 +59,11 @@ _UNARY = {  # ttnn op -> UnaryOpType
 }
 
 
-def _unary(function: Callable) -> Callable:
+def _unary(name: str) -> Callable:
     def op(input_tensor, fast_and_approximate_mode=False, *, mode=None, vector_mode=4):
-        return as_dest(function(wide(input_tensor)), input_tensor)
+        if fast_and_approximate_mode:
+            return as_dest(PLAIN[name](wide(input_tensor)), input_tensor)
+        return function(name, input_tensor)
 
     return op
 
@@ -72,7 +74,7 @@ def as_dest(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 for _name, _type in _UNARY.items():
-    golden(f"ttnn.{_name}")(_unary(PLAIN[_type]))
+    golden(f"ttnn.{_name}")(_unary(_type))
 
 
 @golden("ttnn.gelu")
@@ -103,9 +105,9 @@ def clamp(input_tensor, min=None, max=None):
 
 @golden("ttnn.unary_chain")
 def unary_chain(input_tensor, ops_chain):
-    x = wide(input_tensor)
-    for function in ops_chain:
-        x = wide(as_dest(activate(x, function), input_tensor))
+    x = input_tensor
+    for step in ops_chain:
+        x = activate(x, step)
     return x
 
 

@@ -37,6 +37,13 @@ def _biased(result, bias, kernel: Kernel):
     return engine.add_in_float32_dest(result, rows) if kernel.wide else engine.add(result, rows)
 
 
+def _activated(result: torch.Tensor, activation, kernel: Kernel) -> torch.Tensor:
+    """Apply an activation to dest."""
+    if activation is None:
+        return result
+    return activate(result if kernel.wide else result.bfloat16(), activation)
+
+
 @golden("ttnn.linear")
 def linear(
     input_tensor_a,
@@ -69,10 +76,11 @@ def linear(
     result = _biased(
         product(a, b, kernel, block=getattr(program_config, "in0_block_w", None)), bias, kernel
     )
-    result = activate(result, getattr(program_config, "fused_activation", None))
+    result = _activated(result, getattr(program_config, "fused_activation", None), kernel)
     if activation in (None, ""):
         return result
-    return activate(result if out.dtype == ttnn.float32 else engine.to_bfloat16(result), activation)
+    packed = result if out.dtype == ttnn.float32 else engine.to_bfloat16(result).bfloat16()
+    return activate(packed, activation)
 
 
 @golden("ttnn.matmul")
@@ -121,7 +129,7 @@ def minimal_matmul(
     """[..., M, K] @ [..., K, N] + [..., N] -> [..., M, N], then the activation."""
     kernel = Kernel.of(compute_kernel_config, "HiFi2", wide=True)
     result = _biased(product(input_tensor, weight_tensor, kernel), bias_tensor, kernel)
-    return activate(result, fused_activation)
+    return _activated(result, fused_activation, kernel)
 
 
 @golden("ttnn.addmm")

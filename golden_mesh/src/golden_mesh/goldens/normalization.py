@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.aligned import GROUP, aligned_sums_of_rows
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import product
 from golden_mesh.errors import GoldenError
@@ -27,26 +28,28 @@ def _sum(input_tensor, residual_input_tensor, kernel: Kernel) -> torch.Tensor:
     return add(input_tensor, residual_input_tensor)
 
 
-def _sum_of_rows(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    """Sums of rows, [..., W] -> [..., 1], through SrcB."""
+def _sum_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
+    """Sums of x * factor over rows, [..., W] -> [..., 1]. x goes through SrcB, and factor through SrcA."""
     if kernel.wide:
-        return engine.source_b(x, kernel).sum(-1, keepdim=True)
-    return product(x, torch.ones(x.shape[-1], 1), kernel)
+        return aligned_sums_of_rows(x.float(), factor, kernel.phases)
+    return product(x, torch.ones(x.shape[-1], 1), kernel) * factor
 
 
 def _mean(x: torch.Tensor, kernel: Kernel, shard: int) -> torch.Tensor:
     """Means of rows, [..., 1]. shard: columns that one core has.
 
-    The vector unit divides the sum of a row on one core. If the row is sharded, each part's sum is multiplied
-    by 1 / shard, and their sum by 1 / cores. Both factors are cut to bfloat16: the mean is up to 0.8 % too
-    small.
+    The vector unit divides the sum of a row on one core. If the row is sharded, each part's terms are multiplied
+    by 1 / shard, and the parts' sums by 1 / cores. Both factors are cut to bfloat16: the mean is up to 0.8 % too
+    small. Each part's sum lies in a tile of its own, so the engine aligns none of them to another.
     """
     width = x.shape[-1]
     if shard >= width:
         return _sum_of_rows(x, kernel) / width
     parts = F.pad(x, (0, -width % shard)).unflatten(-1, (-1, shard))
-    sums = _sum_of_rows(parts, kernel).squeeze(-1) * _cut(1 / shard)
-    return _sum_of_rows(_left(sums, kernel), kernel) * _cut(1 / parts.shape[-2])
+    sums = _left(_sum_of_rows(parts, kernel, _cut(1 / shard)).squeeze(-1), kernel)
+    if kernel.wide:
+        sums = F.pad(sums.unsqueeze(-1), (0, GROUP - 1)).flatten(-2)  # a group of products each
+    return _sum_of_rows(sums, kernel, _cut(1 / parts.shape[-2]))
 
 
 def _cut(factor: float) -> float:
