@@ -3,7 +3,8 @@
 - kernel.py: the part of a compute kernel config that changes numbers.
 - engine.py: the matrix engine: sums and products of elements, sums of rows.
 - product.py: the matrix engine: matrix products.
-- vector.py: the vector unit: exp, in its exact and its approximate form.
+- aligned.py: the matrix engine: its sums, in groups of eight products.
+- vector.py: the vector unit: exp, sigmoid and silu.
 - packer.py: from the engine's registers to a tensor's format.
 - flash.py: the steps of flash attention.
 - decode_schedule.py: how decode attention divides its chunks of keys among cores.

@@ -49,9 +49,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
         left, right = left.contiguous(), right.contiguous()
         exponents = list(zip(_exponents(left), _exponents(right)))
         parts = [
-            (list(zip(of_a, of_b)), place)
-            for of_a, of_b, place in _phases(left, right)[:phases]
-            if of_a.any() and of_b.any()
+            (list(zip(of_a, of_b)), place) for of_a, of_b, place in _phases(left, right, phases)
         ]
         for first in range(0, len(left), GROUP):
             torch.add(*exponents[first], out=largest)
@@ -67,9 +65,10 @@ def _product(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
 
 
 def _exponents(x: torch.Tensor) -> torch.Tensor:
-    """Return each value's exponent in int16, _NONE for 0."""
-    exponents = (x.contiguous().view(torch.int32) & _EXPONENT).bitwise_right_shift_(23).sub_(127)
-    return exponents.masked_fill_(x == 0, _NONE).short()
+    """Return each value's exponent in int16, _NONE for 0. x is contiguous."""
+    exponents = (x.view(torch.int32) >> 23).bitwise_and_(0xFF).short()
+    zeros = exponents == 0
+    return exponents.sub_(127).masked_fill_(zeros, _NONE)
 
 
 def _start_(exponents: torch.Tensor) -> torch.Tensor:
@@ -88,11 +87,10 @@ def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.T
     scaler = torch.tensor([factor], dtype=torch.float32)
     largest = _power(x).amax(-1, keepdim=True).mul_(_power(scaler))
     total = 0
-    for of_x, of_factor, place in _phases(x, scaler)[:phases]:
-        if of_factor:
-            start = largest * (_ROUNDING * place)
-            rounded = of_x.mul(of_factor).add_(start).sub_(start)
-            total = total + rounded.sum((-2, -1), dtype=torch.float64)
+    for of_x, of_factor, place in _phases(x, scaler, phases):
+        start = largest * (_ROUNDING * place)
+        rounded = of_x.mul(of_factor).add_(start).sub_(start)
+        total = total + rounded.sum((-2, -1), dtype=torch.float64)
     return total.float().unsqueeze(-1)
 
 
@@ -101,14 +99,27 @@ def _power(x: torch.Tensor) -> torch.Tensor:
     return (x.contiguous().view(torch.int32) & _EXPONENT).view(torch.float32)
 
 
-def _phases(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
-    """Return the operands of each phase (engine.py), and the place of their product's first bit."""
-    first_a, first_b = keep(a, SRC_B_FIRST), keep(b, SRC_A_FIRST)
-    rest_a, rest_b = keep(a, SRC_B) - first_a, keep(b, SRC_A) - first_b
+def _phases(
+    a: torch.Tensor, b: torch.Tensor, phases: int
+) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
+    """Return the operands of each phase (engine.py) that are not all zeros, and the place of their first bits."""
+    first_a, rest_a = _split(a, SRC_B_FIRST, SRC_B)
+    first_b, rest_b = _split(b, SRC_A_FIRST, SRC_A)
     of_a, of_b = 2.0**-SRC_B_FIRST, 2.0**-SRC_A_FIRST
-    return [
-        (first_a * _TIES_AWAY, first_b, 1.0),
-        (first_a * _TIES_AWAY, rest_b, of_b),
-        (rest_a * _TIES_AWAY, first_b, of_a),
-        (rest_a * _TIES_AWAY, rest_b, of_a * of_b),
+    parts = [
+        (first_a, first_b, 1.0),
+        (first_a, rest_b, of_b),
+        (rest_a, first_b, of_a),
+        (rest_a, rest_b, of_a * of_b),
     ]
+    return [
+        (left * _TIES_AWAY, right, place)
+        for left, right, place in parts[:phases]
+        if left is not None and right is not None
+    ]
+
+
+def _split(x: torch.Tensor, first: int, taken: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the first significant bits of x, and the rest of the bits that the multiplier takes. None: zeros."""
+    top, kept = keep(x, first), keep(x, taken)
+    return top, None if torch.equal(top, kept) else kept - top

@@ -37,7 +37,7 @@ def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) ->
     The inputs have eleven bits at most.
     """
     if kernel.wide:
-        difference = engine.round_away_(scores - largest, engine.SRC_B)
+        difference = engine.subtract_in_float32_dest(scores, largest)
         return exp(difference, scale, approximate=approximate)
     result = exp(engine.subtract(scores, largest), scale, approximate=approximate)
     return engine.keep(result, 8) if approximate else result.bfloat16().float()
