@@ -13,6 +13,7 @@ from models.common.errors import UserError
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.quantize.__main__ import main
 from models.demos.qwen25_7b.quantize.compare import float_model, round_mlp, scored
+from models.demos.qwen25_7b.quantize.compare import main as compare_main
 from models.demos.qwen25_7b.quantize.output import Output
 from models.demos.qwen25_7b.quantize.quantizer import check_blocks, quantize
 from models.demos.qwen25_7b.quantize.rounding import rounded
@@ -209,3 +210,22 @@ def test_a_model_whose_dims_are_no_whole_blocks():
     check_blocks(config)
     with pytest.raises(UserError, match="intermediate_size must be a multiple of 16"):
         check_blocks(replace(config, intermediate_size=1180))
+
+
+def test_compare_rounds_every_weight_to_a_recipe(capsys, held_out, tmp_path):
+    """The second row has the first row's weights, so the change is zero."""
+    text = tmp_path / "held_out.txt"
+    text.write_text(held_out)
+    common = "--model", SMALL_CHECKPOINT, "--text", text, "--tokens", 512, SMALL_CHECKPOINT
+    assert compare_main([f"{a}" for a in (*common, "--recipes", "bf16,bfp8")]) == 0
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| bf")
+    ]
+    assert [row[0] for row in rows] == ["bf16", "bf16", "bfp8", "bfp8"]
+    kl = [float(row[2].split()[0]) for row in rows]
+    assert kl[0] == kl[1] < 1e-5 < kl[2] == kl[3] < 1e-3
+    assert [row[3] for row in rows] == ["", "+0.00000 (0.00000)"] * 2
+    assert compare_main([f"{a}" for a in (*common, "--recipes", "bfp9")]) == 2
+    assert "bfp9" in capsys.readouterr().err

@@ -5,7 +5,7 @@ sliding windows, scalings other than YaRN, quantized weights, another architectu
 A model that ignored such a feature would still produce fluent and wrong text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
@@ -114,6 +114,10 @@ class QwenConfig:
         centered_layers."""
         rope = Rope(self.rope_theta, self.yarn, self.context)
         return rope if layer in self.centered_layers else None
+
+    def is_like(self, other: "QwenConfig") -> bool:
+        """Whether both are equal but for the LM head's tensor, which a rotated checkpoint has of its own."""
+        return replace(self, tie_word_embeddings=other.tie_word_embeddings) == other
 
     @classmethod
     def from_json(cls, path: str | Path) -> "QwenConfig":

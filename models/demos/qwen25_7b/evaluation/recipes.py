@@ -101,7 +101,7 @@ def _open_quantized(name: Optional[str], model: EvaluatedModel) -> Optional[Eval
     if name is None:
         return None
     quantized = EvaluatedModel.open(name)
-    if quantized.config != model.config:
+    if not quantized.config.is_like(model.config):
         raise UserError(
             f"--quantized {name}: its config.json is not that of {model.directory}; give what `quantize` made of --model"
         )

@@ -5,6 +5,10 @@
 The comparison runs in torch with Hugging Face's arithmetic; only the weights have the values of block
 floats. The table has a row for rounding alone, and one for each directory that `quantize` wrote. Use a
 text that `quantize` was not calibrated on.
+
+--recipes rounds all weights, of the checkpoint and of each directory, to each recipe's formats. The table has a row for each
+recipe and directory. Standard errors are from the spread over tokens, and those of differences from the spread of
+the tokens' differences.
 """
 
 from typing import TYPE_CHECKING, Iterator, Sequence
@@ -15,10 +19,14 @@ if TYPE_CHECKING:
     import torch
     from transformers import Qwen2ForCausalLM
 
+    from models.demos.qwen25_7b.config import Recipe
     from models.demos.qwen25_7b.evaluation.divergence import Score
     from models.demos.qwen25_7b.weights import Checkpoint
 
 GATE_UP = ("gate", "up")
+RECIPE_HEADER = (
+    "recipe", "weights", "KL, nats a token (std. error)", "change", "same first choice", "NLL"
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,6 +40,7 @@ def _compare(argv: list[str] | None) -> None:
     from models.common.options import Parser, path
     from models.common.terminal import Progress, complain, say
     from models.common.user_file import read_text
+    from models.demos.qwen25_7b.config import recipe_named
 
     parser = Parser(
         prog="python -m models.demos.qwen25_7b.quantize.compare",
@@ -39,6 +48,7 @@ def _compare(argv: list[str] | None) -> None:
         examples=(
             "python -m models.demos.qwen25_7b.quantize.compare --model DIR --text other.txt",
             "python -m models.demos.qwen25_7b.quantize.compare --model DIR --text other.txt DIR-4bit",
+            "python -m models.demos.qwen25_7b.quantize.compare --model DIR --text other.txt --recipes bfp8 DIR-rotated",
         ),
     )
     parser.add_argument(
@@ -50,10 +60,18 @@ def _compare(argv: list[str] | None) -> None:
     parser.add_argument(
         "--tokens", type=int, default=4096, help="tokens of the text at most (default: %(default)s)"
     )
-    parser.add_argument("quantized", nargs="*", help="directories that `quantize` wrote")
+    parser.add_argument(
+        "--recipes",
+        metavar="NAMES",
+        help="round every weight to the formats of these recipes, comma-separated names or JSON files",
+    )
+    parser.add_argument(
+        "quantized", nargs="*", help="directories that `quantize` or `rotate` wrote"
+    )
     args = parser.parse_args(argv)
     if args.tokens < 1:
         raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
+    recipes = [recipe_named(name, "--recipes") for name in (args.recipes or "").split(",") if name]
     with Progress("loading torch and transformers"):
         from models.demos.qwen25_7b.quantize.quantizer import TEXT_LIMIT, sequences
         from models.demos.qwen25_7b.weights import Checkpoint
@@ -61,11 +79,17 @@ def _compare(argv: list[str] | None) -> None:
     text = read_text(args.text, TEXT_LIMIT, "--text")
     original, *others = (Checkpoint.open(model) for model in (args.model, *args.quantized))
     for other in others:
-        if other.config != original.config:
+        if not other.config.is_like(original.config):
             raise UserError(
-                f"{other.directory}: its config.json is not that of {original.directory}; give a directory that `quantize` made of it"
+                f"{other.directory}: its config.json is not that of {original.directory}; give a directory that `quantize` or `rotate` made of it"
             )
     ids = sequences(text, f"--text {args.text}", original, args.tokens)
+    if recipes:
+        for recipe in recipes:
+            recipe.check_layers(original.config.num_hidden_layers)
+        rows = list(_recipe_rows(original, others, recipes, ids))
+        say(markdown(RECIPE_HEADER, rows))
+        return say(f"\n{ids.numel()} tokens of {args.text}, arithmetic in float32")
     rows = []
     for name, model in _models(original, others):
         if not rows:
@@ -85,6 +109,35 @@ def _models(
         yield f"{', '.join(groups)} rounded", round_mlp(float_model(original), groups)
     for checkpoint in others:
         yield f"{checkpoint.directory}", float_model(checkpoint)
+
+
+def _recipe_rows(
+    original: "Checkpoint",
+    others: "Sequence[Checkpoint]",
+    recipes: "Sequence[Recipe]",
+    ids: "torch.Tensor",
+) -> Iterator[tuple[str, ...]]:
+    from models.common.terminal import complain
+    from models.demos.qwen25_7b.reference.rounded import round_model
+
+    reference = float_model(original)
+    for recipe in recipes:
+        first = None
+        for checkpoint in (original, *others):
+            complain(f"{recipe.name}, {checkpoint.directory}: reading {ids.numel()} tokens")
+            model = float_model(checkpoint)
+            round_model(model, recipe)
+            score = scored(reference, model, ids)
+            change = "" if first is None else _with_error(score.kl - first.kl, "+")
+            first = first or score
+            numbers = f"{score.summary().top1:.1%}", f"{score.summary().nll:.4f}"
+            name = checkpoint.directory.name
+            yield recipe.name, name, _with_error(score.kl), change, *numbers
+
+
+def _with_error(kl: "torch.Tensor", sign: str = "") -> str:
+    """The mean over tokens and its standard error."""
+    return f"{float(kl.mean()):{sign}.5f} ({float(kl.std()) / len(kl) ** 0.5:.5f})"
 
 
 def float_model(checkpoint: "Checkpoint") -> "Qwen2ForCausalLM":
