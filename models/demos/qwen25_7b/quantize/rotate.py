@@ -1,9 +1,9 @@
-"""Rotate a checkpoint's residual stream, so that the 8-bit formats of its weights cost less. A step has no more work.
+"""Rotate a checkpoint's residual stream: an option for bfp8, to be judged by `compare`. Other recipes gain nothing or lose.
 
     python -m models.demos.qwen25_7b.quantize.rotate --model DIR --out DIR
 
 The result is a checkpoint of the same model in float32: norm weights of 1, an LM head of its own. Any loader reads it, and
-`quantize` takes it as its --model.
+`quantize` takes it as its --model. The LM head and down suit bfloat8_b better, attention suits it less (docs/numerics.md).
 """
 
 from models.common.command import quiet_libraries, run, status_of

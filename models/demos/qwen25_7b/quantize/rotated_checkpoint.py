@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -104,8 +104,9 @@ def _whole_directory(out: Path) -> Iterator[Path]:
         with shielded():
             if part is not None:
                 shutil.rmtree(part, ignore_errors=True)
-            for directory in made:
-                directory.rmdir()
+            with suppress(OSError):  # a file that is not ours stays
+                for directory in made:
+                    directory.rmdir()
         if isinstance(error, (OSError, SafetensorError)):  # SafetensorError: a full disk, too
             raise UserError(
                 f"--out {out}: cannot be written ({error}); make room, or give another place"

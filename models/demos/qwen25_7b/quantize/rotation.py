@@ -19,7 +19,7 @@ from models.common.errors import UserError
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, LM_HEAD
 
-MOST_MIXED = 64  # channels that a Hadamard matrix mixes: more gain no less KL (docs/numerics.md)
+MOST_MIXED = 64  # channels that a Hadamard matrix mixes (docs/decisions.md compares sizes)
 LEAST_WEIGHT = (
     1e-3  # a norm weight counts as this at least: one zero would outweigh all other layers
 )
