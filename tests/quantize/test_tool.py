@@ -227,5 +227,6 @@ def test_compare_rounds_every_weight_to_a_recipe(capsys, held_out, tmp_path):
     kl = [float(row[2].split()[0]) for row in rows]
     assert kl[0] == kl[1] < 1e-5 < kl[2] == kl[3] < 1e-3
     assert [row[3] for row in rows] == ["", "+0.00000 (0.00000)"] * 2
-    assert compare_main([f"{a}" for a in (*common, "--recipes", "bfp9")]) == 2
-    assert "bfp9" in capsys.readouterr().err
+    for wrong in ("bfp9", "", "bfp8,"):
+        assert compare_main([f"{a}" for a in (*common, "--recipes", wrong)]) == 2
+        assert "--recipes" in capsys.readouterr().err

@@ -71,7 +71,8 @@ def _compare(argv: list[str] | None) -> None:
     args = parser.parse_args(argv)
     if args.tokens < 1:
         raise UserError(f"--tokens must be 1 or more, got {args.tokens}")
-    recipes = [recipe_named(name, "--recipes") for name in (args.recipes or "").split(",") if name]
+    names = [] if args.recipes is None else dict.fromkeys(args.recipes.split(","))
+    recipes = [recipe_named(name, "--recipes") for name in names]
     with Progress("loading torch and transformers"):
         from models.demos.qwen25_7b.quantize.quantizer import TEXT_LIMIT, sequences
         from models.demos.qwen25_7b.weights import Checkpoint
