@@ -158,8 +158,8 @@ def test_eval_reports_the_divergence_of_each_recipe(ran):
         assert recipe["nll"] == pytest.approx(recipe["reference_nll"], abs=0.05)
     kl = {recipe["recipe"]["name"]: recipe["kl_mean"] for recipe in written["recipes"]}
     assert kl["four"] > 1.2 * kl["bfp8"], "its MLP has 4 bits"
-    assert kl["bfp8-kv8"] > 3 * kl["bfp8"], (  # they differ in the cache alone
-        "an 8-bit cache costs this checkpoint's K bias something"
+    assert kl["bfp8"] != kl["bfp8-kv8"] < 3 * kl["bfp8"], (  # they differ in the cache alone
+        "centered keys leave little for an 8-bit cache to lose"
     )
     assert_picture(place / "small-checkpoint-N300-tp2-decode.png")
 
