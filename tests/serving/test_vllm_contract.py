@@ -29,12 +29,6 @@ def test_logits_for_vllms_sampler_and_no_traces(served, prompts, expected, token
     assert engine(served, **options).serve(requests(prompts[:34], tokenizer)) == expected[:34]
 
 
-@pytest.fixture(scope="module")
-def tight(prompts) -> list[list[int]]:
-    """Prompts of nearly a block each. Each request needs another block during its answer."""
-    return [sum(prompts[i : i + 4], []) for i in range(10, 22)]
-
-
 def test_blocks_run_short(served, tight, tokenizer):
     """A preempted request comes back as a prompt in the middle of its answer."""
     model, caches, _ = served

@@ -82,10 +82,10 @@ def test_every_option_beside_every_other(served, prompts, tokenizer, ahead, sele
     assert busy.overlapped or ahead == 1
 
 
-def test_a_seeded_request_gives_the_same_text_in_any_batch(served, prompts, tokenizer):
+def test_a_seeded_request_gives_the_same_text_in_any_batch(served, tight, tokenizer):
     """In another slot, beside other requests, and after a preemption in its middle."""
     model, caches, _ = served
-    tight = [sum(prompts[i : i + 4], []) for i in range(10, 20)]
+    tight = tight[:10]
     samplings = [
         TTSamplingParams(presence_penalty=20.0)
         if i % 2

@@ -57,9 +57,8 @@ def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_devi
         all_reduce=bench.all_reduce(recipe),
     )
     layer = request.getfixturevalue("layer")
-    in_format = rounded_layer(
-        layer, recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
-    )
+    formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
+    in_format = rounded_layer(layer, CONFIG.centering_rope(0), *formats)
 
     def assert_right(y, x):
         assert_mlp(bench.take_rows(y, len(x)), recipe, layer.mlp(x), in_format.mlp(x), pcc=0.999)

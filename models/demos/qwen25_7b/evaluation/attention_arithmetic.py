@@ -56,10 +56,12 @@ def attend_step(
     scale = dim**-0.5
     weights = _weights(scores, largest.flatten(0, 1), scale, approximate, exact)
     weights.masked_fill_(hidden, 0)
-    if "weights" not in exact:
+    if "weights" in exact:
+        values, sums = weights @ v, weights.sum(-1, keepdim=True)
+    else:
         weights = engine.to_bfloat16_(weights)
-    sums = weights.sum(-1, keepdim=True)
-    state = torch.cat((_values(weights, v, exact), sums), -1)  # the sum is a column more
+        values, sums = product(weights, v, KERNEL), flash.sum_of_rows(weights, KERNEL)
+    state = torch.cat((values, sums), -1)  # the sum is a column more
     if "running" not in exact:
         state = engine.to_bfloat16_(state)
     state = _in_turns(state.unflatten(0, order.shape), largest, scale, exact)
@@ -71,10 +73,6 @@ def _weights(scores, largest, scale: float, approximate: bool, exact: Exact) -> 
     if "scores" in exact:
         return torch.exp((scores - largest) * scale)
     return flash.weights(scores, largest, scale, KERNEL, approximate and "exp" not in exact)
-
-
-def _values(weights: torch.Tensor, v: torch.Tensor, exact: Exact) -> torch.Tensor:
-    return weights @ v if "weights" in exact else product(weights, v, KERNEL)
 
 
 def _factor(old: torch.Tensor, new: torch.Tensor, scale: float, exact: Exact) -> torch.Tensor:
