@@ -35,7 +35,7 @@ CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768
 
 
 @lru_cache(maxsize=None)
-def loud_reference() -> Reference:
+def outlier_reference() -> Reference:
     """Random weights with the 7B's K bias, large queries in its outlier pairs, and values without a bias.
 
     A bias of values would be most of the result, and would hide attention's error.
@@ -53,7 +53,7 @@ def loud_reference() -> Reference:
 
 @pytest.fixture(scope="module", params=MOST, ids=lambda recipe: recipe.name)
 def world(request, mesh_device) -> AttentionWorld:
-    return AttentionWorld(mesh_device, loud_reference(), request.param, batch=7)
+    return AttentionWorld(mesh_device, outlier_reference(), request.param, batch=7)
 
 
 def assert_exact(world: AttentionWorld, chips: list[torch.Tensor], expected: torch.Tensor, more=0.0):
@@ -102,7 +102,7 @@ def test_chunks_behind_cached_prefixes(world, start=384):
 
 def test_a_step_with_yarn(mesh_device):
     """The table has YaRN's frequencies and attention factor."""
-    yarn = stretched(loud_reference(), yarn_of({"rope_scaling": CARD}))
+    yarn = stretched(outlier_reference(), yarn_of({"rope_scaling": CARD}))
     world = AttentionWorld(mesh_device, yarn, BF16, batch=2)
     positions = (1023, 300)
     case = world.reference.attention_step(0, positions)

@@ -65,9 +65,8 @@ def scaled_dot_product_attention_decode(
         caches = (cache[users, :, :longest] for cache in (input_tensor_k, input_tensor_v))
         return (in_order(in_chunks(cache, chunk), order) for cache in caches)
 
-    chunk = min(
-        512, capacity & -capacity
-    )  # the largest power of two that divides the cache's length
+    # the largest power of two that divides the cache's length
+    chunk = min(512, capacity & -capacity)
     way = _way(
         input_tensor_q,
         input_tensor_k,
@@ -217,9 +216,8 @@ class _Shown:
     lengths: torch.Tensor  # [B], positions up to the query's own
     window: int | None  # the last positions that are seen; None: all
     mask: torch.Tensor | None
-    sink: (
-        torch.Tensor | None
-    )  # a score without a value a head: the first column of [heads, 32], or [heads]
+    # a score without a value a head: the first column of [heads, 32], or [heads]
+    sink: torch.Tensor | None
     read: torch.Tensor  # [B], positions whose keys are read, at least lengths
 
 

@@ -21,9 +21,7 @@ from models.demos.qwen25_7b.quantize.rounding import (
 )
 
 FOUR_BITS = "bfloat4_b"
-FULL_TRUST = (
-    6144  # tokens of text: more of them may move down further, in proportion, see `refitted`
-)
+FULL_TRUST = 6144  # tokens of text. More of them may move down further, in proportion (`refitted`)
 AT_ONCE = 4  # sequences in attention: bounds the memory of its scores and heads
 
 

@@ -69,9 +69,8 @@ class Compensated(NamedTuple):
     """A weight [in, out] after compensated rounding."""
 
     values: torch.Tensor
-    before: (
-        torch.Tensor
-    )  # each row just before it was rounded, with the errors of earlier rows taken in
+    # each row just before it was rounded, with the errors of earlier rows taken in
+    before: torch.Tensor
 
 
 def compensated(
