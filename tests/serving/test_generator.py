@@ -44,6 +44,13 @@ def replica(replica_of):
 
 
 @pytest.fixture
+def another_replica(replica, replica_of):
+    """replica_of, on the same mesh. A replay of the first replica's traces would overwrite tensors of a second one."""
+    replica.close()
+    return replica_of
+
+
+@pytest.fixture
 def generator(replica):
     """A generator that knows no cached prefix."""
     return Generator([replica])
@@ -81,9 +88,9 @@ def test_free_slots_are_filled_again(generator, prompts, tokenizer, alone):
     assert written(generator, prompts, tokenizer) == alone
 
 
-def test_a_few_blocks_serve_all_sequences_in_turn(replica_of, prompts, tokenizer, alone):
+def test_a_few_blocks_serve_all_sequences_in_turn(another_replica, prompts, tokenizer, alone):
     """Eight blocks hold two and a half sequences. The newest one is preempted and recomputed."""
-    replica = replica_of(3, 256, blocks=8)
+    replica = another_replica(3, 256, blocks=8)
     generator = Generator([replica])
     assert written(generator, prompts, tokenizer) == alone
     replica.close()
@@ -198,9 +205,9 @@ def test_a_context_that_the_cache_cannot_hold_is_refused(replica_of):
         replica_of(1, 256, blocks=4)
 
 
-def test_an_abandoned_prefill_registers_no_prefix(replica_of, prompts):
+def test_an_abandoned_prefill_registers_no_prefix(another_replica, prompts):
     """Each prompt takes its own prefill batch. The caller leaves after the first token."""
-    replica = replica_of(2, 1024)
+    replica = another_replica(2, 1024)
     first, second = [(prompts[i] * 80)[:600] for i in (0, 1)]
     expected = list(Generator([replica]).generate([second], 4))
     list(Generator([replica]).generate([first, first[::-1]], 1))  # old contents of the blocks
