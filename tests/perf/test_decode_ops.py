@@ -24,6 +24,8 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.weights import Checkpoint
 
+pytestmark = pytest.mark.usefixtures("without_values")
+
 USERS = 32
 
 

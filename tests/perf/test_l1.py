@@ -13,6 +13,8 @@ from models.demos.qwen25_7b.plans.grids import L1
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
 
+pytestmark = pytest.mark.usefixtures("without_values")
+
 SEMAPHORES = 512  # bytes of a core that collectives allocate in their first run
 # Planned circular buffers over reported ones. Attention's are fitted to heads of 128 channels.
 # The small checkpoint's heads have 32 channels and need more.

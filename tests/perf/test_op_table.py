@@ -21,6 +21,8 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import row_topology
 from models.demos.qwen25_7b.weights import Checkpoint
 
+pytestmark = pytest.mark.usefixtures("without_values")
+
 USERS, POSITION = 32, 100
 
 

@@ -8,6 +8,8 @@ from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
 
+pytestmark = pytest.mark.usefixtures("without_values")
+
 SENT = {BFP8: "bfloat16", PERFORMANCE: "bfloat8_b"}
 
 

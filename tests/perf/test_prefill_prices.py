@@ -16,6 +16,8 @@ from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, PrefillCh
 from models.demos.qwen25_7b.serving.prefill_packing import seconds_of
 from models.demos.qwen25_7b.tt.placement import links_between
 
+pytestmark = pytest.mark.usefixtures("without_values")
+
 START = 1024  # of the chunks
 # Ratio for 32 rows, at most. golden_mesh.perf counts all cores for a matmul with an interleaved result; here its own count.
 FEW_ROWS = 1.6

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from golden_mesh.perf.op_costs import work_of
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
@@ -10,6 +11,8 @@ from models.demos.qwen25_7b.perf.speculation import Replay, replay
 from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
+
+pytestmark = pytest.mark.usefixtures("without_values")
 
 WORDS = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 

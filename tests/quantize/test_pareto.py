@@ -76,7 +76,8 @@ def test_the_command_writes_recipes_checkpoints_and_a_picture(
     monkeypatch.setattr(pareto, "SHARES", (1,))
     (tmp_path / "text.txt").write_text(held_out)
     out = tmp_path / "out"
-    arguments = ["--model", SMALL_CHECKPOINT, "--calibration", calibration, "--tokens", 512]
+    arguments = ["--model", SMALL_CHECKPOINT, "--calibration", calibration]
+    arguments += ["--tokens", 512, "--steps", 4]
     arguments += ["--text", tmp_path / "text.txt", "--score-tokens", 512, "--out", out]
     assert main([f"{argument}" for argument in arguments]) == 0
     points = json.loads((out / "kl_by_bytes.json").read_text())["points"]
