@@ -277,15 +277,15 @@ def draw(points: Sequence[Point], title: str):
             [p.bytes / 1e6 for p in line], [p.kl for p in line], "o-", color=color, label=weights
         )
         right = color == ORANGE
-        for i, p in enumerate(line):
-            above = sum(other.bytes == p.bytes for other in line[:i])  # labels at this place
+        for p in line:
+            over = right or any(p.bytes == other.bytes and p.kl > other.kl for other in line)
             axes.annotate(
                 f"{p.recipe}, {p.top1:.1%}",
                 (p.bytes / 1e6, p.kl),
-                xytext=(6, 2) if right else (-6, -4 - 8 * above),
+                xytext=(6 if right else -6, 2 if over else -4),
                 textcoords="offset points",
                 ha="left" if right else "right",
-                va="bottom" if right else "top",
+                va="bottom" if over else "top",
                 fontsize=7,
                 color=color,
             )
