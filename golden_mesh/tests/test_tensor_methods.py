@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import golden_mesh
 from golden_mesh.errors import GoldenError
 
 
@@ -97,6 +98,20 @@ def test_printing_shows_the_values(golden, parts):
     for place, chip in enumerate(golden.device.get_device_ids()):
         assert f"[[[[{100 + place}.0000" in text
         assert golden.chips == 1 or f"device_id: {chip}, MeshCoordinate([0, {place}])\n" in text
+
+
+def test_blocks_without_values_may_be_nested(golden):
+    """The end of the inner block does not end the outer one."""
+    import ttnn
+
+    one, out = golden.full(1.0), golden.full(0.0)
+    with golden_mesh.without_values():
+        with golden_mesh.without_values():
+            pass
+        ttnn.add(one, one, output_tensor=out)
+    assert golden.holds(out, 0.0)
+    ttnn.add(one, one, output_tensor=out)
+    assert golden.holds(out, 2.0)
 
 
 # ---- to the device and back

@@ -2,11 +2,9 @@
 
 import pytest
 
-from models.common.mesh import host_alone
-
 
 @pytest.fixture(scope="module")
-def without_values(pytestconfig):
+def without_values(host_alone):
     """A golden mesh computes no values in the module: its tests look at operations only."""
-    with host_alone(pytestconfig.backend):
+    with host_alone():
         yield

@@ -96,8 +96,8 @@ def prompts(tokenizer) -> list[list[int]]:
 def tight(prompts) -> list[list[int]]:
     """12 prompts of nearly a block each. Each request needs another block during its answer.
 
-    prompts[17] begins none: after it Hugging Face's two best tokens are 0.018 apart, within bfloat16's rounding,
-    and a preempted request's logits come from another batch than its first ones.
+    prompts[17] begins none of them. Its answer has a near tie: Hugging Face's two best tokens are 0.018 apart.
+    A preempted request is prefilled again in another batch, and bfloat16's rounding there may choose the other token.
     """
     return [sum(prompts[i : i + 4], []) for i in range(10, 23) if i != 17]
 

@@ -129,17 +129,17 @@ def _prepare(system: str) -> Path:
 
 @contextlib.contextmanager
 def without_values():
-    """Compute no values inside the block.
+    """Compute no values inside the block. Blocks may be nested.
 
     Calls then take only the host's time. Tensors made inside cannot be read.
     """
     from golden_mesh import dispatch
 
-    dispatch.computing = False
+    before, dispatch.computing = dispatch.computing, False
     try:
         yield
     finally:
-        dispatch.computing = True
+        dispatch.computing = before
 
 
 @contextlib.contextmanager

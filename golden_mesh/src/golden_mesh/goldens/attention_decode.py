@@ -100,11 +100,10 @@ def paged_scaled_dot_product_attention_decode(
     dtypes,
     out,
 ):
-    """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads,
-    dim]
+    """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads, dim].
 
-    spec_multi_pos_tiles: tokens of a user, each with a tile of 32 heads and a position. q [1, B, tokens x 32, dim],
-    positions [B x tokens], which do not decrease within a user. All tokens read the chunks of the user's last one.
+    spec_multi_pos_tiles: tokens of a user. Each has a tile of 32 heads and a position: q [1, B, tokens x 32, dim],
+    positions [B x tokens]. A user's positions do not decrease. All its tokens read the chunks of its last one.
     """
     capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
     positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
