@@ -1,4 +1,4 @@
-"""Draw KL against the bytes of a decode step, for a model with more and more of its MLP in 4 bits.
+"""Draw KL against the bytes of a decode step, with growing shares of the MLP in 4 bits.
 
     python -m models.demos.qwen25_7b.quantize.pareto --model DIR --calibration FILE --text OTHER_FILE --out DIR
 
