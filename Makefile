@@ -25,14 +25,17 @@ demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
 
 check: .venv/ready
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 --output-sync=target check-unit check-pcc
-	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is 2 + 3?"
+	@echo "units, and PCC of every module, side by side: a dot a test"
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 check-unit check-pcc
+	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
 
 check-unit:
-	$(PYTHON) -m pytest --mesh N300 tests/unit
+	@$(PYTHON) -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit
+	@echo "unit tests: done"
 
 check-pcc:
-	$(PYTHON) -m pytest --mesh N300 --size tiny tests/pcc
+	@$(PYTHON) -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 --size tiny tests/pcc
+	@echo "PCC of every module: done"
 
 eval: .venv/ready
 	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) \
@@ -40,13 +43,12 @@ eval: .venv/ready
 
 serve:
 	@sh scripts/vllm_venv.sh .venv-vllm scripts/find_python.sh
-	@MESH_DEVICE=$(MESH) .venv-vllm/bin/python scripts/serve.py \
+	@exec env MESH_DEVICE=$(MESH) .venv-vllm/bin/python scripts/serve.py \
 		$(or $(MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
 
 # Three processes run at a time, with one thread each: tests also wait for terminals and child processes.
 # Tests at the 7B's dims take up to 11 GB, so they are one target, and the T3K's 8 GB come late.
-# No machine repeats another's tests: a T3K's rows of one and two chips are an N150 and an N300, and traces
-# are alike on all machines.
+# No machine repeats another's tests: a T3K's rows of one and two chips are an N150 and an N300. Markers are in pyproject.toml.
 test: .venv/ready
 ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
@@ -57,37 +59,34 @@ endif
 
 # The folders that this target ignores have their own target below. A new folder of tests runs here.
 test-n300:
-	$(PYTHON) -m pytest --mesh N300 -k "not 7b" --ignore tests/serving --ignore tests/evaluation
+	$(PYTHON) -m pytest --mesh N300 -m "not seven_b" --ignore tests/serving --ignore tests/evaluation
 
 test-serving:
-	$(PYTHON) -m pytest --mesh N300 tests/serving tests/evaluation
+	$(PYTHON) -m pytest --mesh N300 -m "not seven_b" tests/serving tests/evaluation
 
 test-golden:
 	$(PYTHON) -m pytest golden_mesh --golden N300
 
 test-7b:
-	$(PYTHON) -m pytest --mesh N300 -k 7b
-	$(PYTHON) -m pytest --mesh N150 -k "7b and not (performance or bf16 or verifies or test_transformer)" \
-		tests/pcc tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh N300 -m seven_b
+	$(PYTHON) -m pytest --mesh N150 -m "seven_b and not repeat" -k "not (performance or bf16 or test_transformer)" tests/pcc tests/splits tests/perf
 
 test-n150:
-	$(PYTHON) -m pytest --mesh N150 -k "not (7b or 64_steps or teacher_forcing and (bf16 or accuracy or kv8))" --ignore tests/accuracy/test_small_checkpoint.py \
-		tests/pcc tests/accuracy tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh N150 -m "not (seven_b or repeat)" tests/pcc tests/accuracy tests/splits tests/perf
 
 test-t3k-splits:
-	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 -k "not ((tp1 or tp2) and (1024_rows or performance))" tests/splits
+	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 -m "not repeat" tests/splits
 
 test-t3k:
-	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 \
-		-k "not (tp1 or tp2 or 64_steps or tp4 and (performance or other_sizes or verifies or captured_operations))" tests/pcc tests/perf
+	$(PYTHON) -m pytest --mesh T3K --tp 8 --size tiny --queues 2 -m "not repeat" tests/pcc tests/perf
+	$(PYTHON) -m pytest --mesh T3K --tp 4 --size tiny --queues 2 -m "not repeat" -k "not performance" tests/pcc tests/perf
 
 # Text from each of four replicas, the 7B's DRAM and the modeled step.
 test-galaxy:
-	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -k "hugging and bf16 or whole_7b or first_table" \
-		tests/splits/test_replicas.py tests/splits/test_fits.py tests/perf/test_documents.py
+	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -m galaxy -k "not performance" tests/splits tests/perf
 
 test-8x7:
-	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -k "not (7b or 64_steps or captured_operations)" tests/pcc/test_attention.py tests/perf
+	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -m "not (seven_b or repeat)" tests/pcc/test_attention.py tests/perf
 
 # An existing environment is kept. pip adds missing packages, so a stopped installation resumes. --no-compile:
 # compiling every package takes 90 seconds, and Python compiles the modules that it imports.

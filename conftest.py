@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from models.common import mesh
-from models.common.errors import UserError
-from models.common.machines import MACHINES, check_tp, machine
-from models.common.mesh import describe_backend, select_backend
+from models.demos.qwen25_7b.tt import mesh
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.plans.machines import MACHINES, check_tp, machine
+from models.demos.qwen25_7b.tt.mesh import describe_backend, select_backend
 
 SIZES = ("tiny", "7b")
 DEFAULT_MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
@@ -41,12 +41,6 @@ def pytest_addoption(parser):
     group.addoption(
         "--reference",
         help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32",
-    )
-    group.addoption(
-        "--requests",
-        type=int,
-        default=40,
-        help="random requests that tests/serving/test_soak.py serves",
     )
     group.addoption(
         "--size",
@@ -85,13 +79,29 @@ def pytest_unconfigure(config):
     reporter.stats.clear()
 
 
-def pytest_ignore_collect(collection_path, config):
-    """Tests of speed are for silicon; tests of the small checkpoint are for that model."""
-    if collection_path.name == "test_small_checkpoint.py" and config.getoption("--model"):
-        return True
-    if collection_path.name == "test_speed.py" and describe_backend(config.backend) != "silicon":
-        return True
-    return None
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(config, items):
+    """Skip tests that this run is not about. Mark tests as `repeat` that `make test` runs on other machines."""
+    reasons = {}
+    if describe_backend(config.backend) != "silicon":
+        reasons["test_speed.py"] = "speed is measured on silicon alone"
+    if config.getoption("--model"):
+        reasons["test_small_checkpoint.py"] = "--model names another model"
+    for item in items:
+        if item.path.name in reasons:
+            item.add_marker(pytest.mark.skip(reason=reasons[item.path.name]))
+        mesh_name = getattr(item, "callspec", None) and item.callspec.params.get("mesh_name")
+        if mesh_name:
+            mark_by_machine(item, mesh_name, config.getoption("--worker-dispatch"))
+
+
+def mark_by_machine(item, mesh_name: str, worker_dispatch: bool) -> None:
+    chips, machines = (item.get_closest_marker(name) for name in ("chips", "make_test_on"))
+    name, _, tp = mesh_name.partition("-tp")
+    if chips and int(tp or machine(name).row) not in chips.args:
+        item.add_marker(pytest.mark.skip(reason=f"it is about rows of {chips.args} chips"))
+    if machines and ("8x7" if worker_dispatch else mesh_name) not in machines.args:
+        item.add_marker("repeat")
 
 
 def pytest_report_header(config):
@@ -104,7 +114,9 @@ def pytest_generate_tests(metafunc):
     if "mesh_name" in metafunc.fixturenames:
         metafunc.parametrize("mesh_name", mesh_names(metafunc.config), scope="session")
     if "size" in metafunc.fixturenames:
-        metafunc.parametrize("size", [size] if size else SIZES, scope="session")
+        sizes = [size] if size else SIZES
+        params = [pytest.param(s, marks=[pytest.mark.seven_b] * (s == "7b")) for s in sizes]
+        metafunc.parametrize("size", params, scope="session")
 
 
 def mesh_names(config) -> list[str]:
@@ -120,7 +132,7 @@ def mesh_names(config) -> list[str]:
 @pytest.fixture(scope="session")
 def replica_devices(mesh_name, pytestconfig):
     """The machine's replicas as mesh devices of (1, tp), opened once for all tests of the machine."""
-    from models.common.mesh import open_replicas
+    from models.demos.qwen25_7b.tt.mesh import open_replicas
 
     name, _, tp = mesh_name.partition("-tp")
     options = dict(
@@ -139,7 +151,7 @@ def queues(pytestconfig) -> int:
 
 @pytest.fixture(scope="session")
 def host_alone(pytestconfig):
-    """models.common.mesh.host_alone for this run's backend: with host_alone(): ..."""
+    """models.demos.qwen25_7b.tt.mesh.host_alone for this run's backend: with host_alone(): ..."""
     return partial(mesh.host_alone, pytestconfig.backend)
 
 

@@ -44,6 +44,21 @@ def test_the_example_runs_without_mentioning_the_golden_mesh(launch):
     assert float(correlation.split(": ")[1]) > 0.999
 
 
+def test_help_explains_every_option(launch):
+    done = launch("--help")
+    assert done.returncode == 0, done.stderr
+    for option in (
+        "--system",
+        "--hazards",
+        "--sums",
+        "--profile",
+        "--doctor",
+        "--links",
+        "--position",
+    ):
+        assert f"  {option} " in done.stdout
+
+
 def test_a_program_is_main_as_under_python(launch, tmp_path):
     """Arguments, sys.path, __main__ and the interpreter's options equal those of `python script.py`. ttnn is
     not loaded.

@@ -1,5 +1,8 @@
 """round_to() against ttnn's own host packing, bit for bit: from_torch().to_torch() without a device."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -315,3 +318,12 @@ def test_holders(ttnn):
 def test_a_conversion_to_the_same_form_copies_nothing(ttnn, dtype, holder):
     values = torch.ones(4, 4, dtype=holder)
     assert round_to(values, getattr(ttnn, dtype)) is values
+
+
+def test_the_number_formats_are_a_library_that_needs_no_ttnn():
+    code = (
+        "import sys, torch; from golden_mesh.rounding import round_to; "
+        "print(round_to(torch.tensor([[1.0, 0.01]]), 'bfloat4_b').tolist(), 'ttnn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[[1.0, 0.0]] False\n"

@@ -4,39 +4,37 @@ from pathlib import Path
 
 import pytest
 
-from models.common.terminal import printable
+from models.demos.qwen25_7b.cli.command import status_of
+from models.demos.qwen25_7b.cli.terminal import printable
 from models.demos.qwen25_7b.demo import demo
 
 
 def files_below(place: Path) -> dict[str, tuple]:
-    """Return every path with its mode. Files also have size and modification time."""
-    found = {}
-    for path in sorted(place.rglob("*")):
-        state = path.lstat()
-        of_file = () if path.is_dir() else (state.st_size, state.st_mtime_ns)
-        found[f"{path}"] = state.st_mode, *of_file
-    return found
+    """Return every path with its size and modification time."""
+    return {
+        f"{path}": (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in place.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture
 def refused(capsys, tmp_path, tmp_path_factory, monkeypatch):
     """refused(*argv): run the demo, which must fail and change no file. Returns its error line."""
-    cache, work = tmp_path_factory.mktemp("cache"), tmp_path / "work"
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{cache}")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    work = tmp_path / "work"
     work.mkdir()
+    (work / "prompts.json").write_text('["Hi"]')
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path_factory.mktemp('cache')}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.chdir(work)
 
     def run(*argv) -> str:
         before = files_below(tmp_path)
-        status = demo.main([f"{arg}" for arg in argv])
-        assert files_below(tmp_path) == before
+        status = status_of(lambda: demo.main([f"{arg}" for arg in argv]))
         message = capsys.readouterr().err
-        assert status == 2, message
-        lines = message.splitlines()
-        assert (
-            len(lines) == 1 and lines[0].startswith("error: ") and printable(message) == message
-        ), message
-        return lines[0]
+        assert status == 2 and files_below(tmp_path) == before, message
+        assert message.startswith("error: ") and message.count("\n") == 1, message
+        assert printable(message) == message
+        return message
 
     return run

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from test_at_a_terminal import DEMO, Terminal, bare
 
 CHAT = (DEMO, "--backend", "golden", "--chat")
@@ -57,13 +56,13 @@ def test_a_piped_chat_whose_context_fills_up(tmp_path):
 
     /reset begins a new conversation, and a stop string ends an answer.
     """
-    lines = b"Count from 3 to 30.\nWhat is 2 + 3?\n\xff\n/reset\nWhat is the capital of France?\n/exit\nunread\n"
+    lines = b"Count from 3 to 30.\nWhat is 2 + 2?\n/reset\nWhat is the capital of France?\n/exit\nunread\n"
     done = piped(tmp_path, lines, "--max-seq-len", "64", "--stop", "Par")
     out, err = done.stdout.decode(), done.stderr.decode()
-    assert done.returncode == 0 and err.count("\n") == 1 and "not UTF-8" in err, err
+    assert (done.returncode, err) == (0, "")
     turns = re.split(r"^> ", out, flags=re.MULTILINE)[1:]
     assert [turn.splitlines()[0] for turn in turns] == [
-        "Count from 3 to 30.", "What is 2 + 3?", "/reset", "What is the capital of France?", "/exit",
+        "Count from 3 to 30.", "What is 2 + 2?", "/reset", "What is the capital of France?", "/exit",
     ]  # fmt: skip
     assert (
         turns[0].splitlines()[1].startswith("3, 4, 5")
@@ -71,43 +70,3 @@ def test_a_piped_chat_whose_context_fills_up(tmp_path):
     )
     assert "not taken" in turns[1] and "/reset" in turns[1] and "up to 4096" in turns[1]
     assert turns[3].splitlines()[1] == "The capital of France is "
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (["--no-instruct"], "--chat needs the chat template"),
-        (["--batch-size", "2"], "--batch-size"),
-        (["--prompt", "Hi"], "not allowed with"),
-        (["--max-new-tokens", "0"], "max_new_tokens"),
-        (["--stop", ""], "stop must be"),
-    ],
-)
-def test_options_that_chat_refuses(options, words, capsys):
-    from models.demos.qwen25_7b.demo import demo
-
-    assert demo.main([*CHAT[1:], *options]) == 2
-    err = capsys.readouterr().err
-    assert words in err and err.count("\n") == 1
-
-
-def test_a_line_that_never_ends_is_refused_at_a_limit(monkeypatch):
-    from models.common.errors import UserError
-    from models.demos.qwen25_7b.demo import chat
-
-    class Endless:
-        encoding, closed = "utf-8", False
-
-        def isatty(self) -> bool:
-            return False
-
-        def reconfigure(self, **_) -> None:
-            pass
-
-        def readline(self, most: int = -1) -> str:
-            assert 0 < most <= 1 << 26, "read without a limit"
-            return "a" * most
-
-    monkeypatch.setattr("sys.stdin", Endless())
-    with pytest.raises(UserError, match="longer than 16 MiB"):
-        chat.Lines().read()

@@ -1,203 +1,160 @@
-"""The demo in another folder, with a bare environment and every option."""
+"""The demo in another folder with a bare environment: options, and starts with and without the cache."""
 
 import json
+import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-DEMO = REPOSITORY / "models/demos/qwen25_7b/demo/demo.py"
-PROMPTS = [
-    "What is the capital of France?",
-    {"prompt": "What is the capital of Japan?"},
-    "What is the capital of Italy?",
-]
+import pytest
+from safetensors.torch import load_file, save_file
 
-# Runs the demo several times in one process. Prints the outputs as one JSON document.
-MANY_RUNS = """
-import contextlib, io, json, sys
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEMO = f"{REPOSITORY}/models/demos/qwen25_7b/demo/demo.py"
+BAD_WEIGHT = "model.layers.2.mlp.up_proj.weight"
+
+# Runs the demo several times, each after a shell command. One process imports everything once.
+RUNS = """
+import contextlib, io, json, subprocess, sys
+from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.demo import demo
+from models.demos.qwen25_7b.serving.open_model import open_model
 
 class Pieces(io.StringIO):
-    def __init__(self):
-        super().__init__()
-        self.flushed = []
+    flushes = 0
 
     def flush(self):
-        self.flushed.append(len(self.getvalue()))
+        self.flushes += 1
+
+def from_python(name):
+    with open_model(name, backend="golden") as model:
+        print("".join(delta.text for delta in model.generate(["What is the capital of France?"], 8)))
+
+def run(argv):
+    if argv[0] == "from python":
+        return from_python(argv[1])
+    demo.main(["--backend", "golden", "--max-new-tokens", "8", *argv])
 
 results = []
-for argv in json.loads(sys.argv[1]):
-    out = Pieces()
-    with contextlib.redirect_stdout(out):
-        status = demo.main(argv)
-    results.append([status, out.getvalue(), out.flushed])
+for before, argv in json.loads(sys.argv[1]):
+    subprocess.run(before, shell=True, check=True)
+    out, err = Pieces(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = status_of(lambda: run(argv))
+    results.append([status, out.getvalue(), err.getvalue(), out.flushes])
 print()
 print(json.dumps(results))
 """
 
 
-class Run:
-    def __init__(self, place: Path, *command: str):
-        self.work, home = place / "work", place / "home"
-        self.work.mkdir(parents=True)
-        home.mkdir()
-        bare = {"PATH": os.environ["PATH"], "HOME": f"{home}"}
-        self.process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=self.work,
-            env=bare,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def finish(self) -> str:
-        """Return the output. Check status, empty stderr, and that the run leaves no file."""
-        out, err = self.process.communicate(timeout=300)
-        assert self.process.returncode == 0, err[-3000:]
-        assert not err, "no library logs, and progress is for terminals"
-        assert not list(self.work.iterdir()), "something was written into the user's folder"
-        return out
+def bare(home: Path) -> dict[str, str]:
+    own = {"HOME": f"{home}", "PYTHONPATH": f"{REPOSITORY}", "OMP_NUM_THREADS": "1"}
+    return {"PATH": os.environ["PATH"], **own}
 
 
-def summary_of(out: str, where: str, users: int) -> str:
-    """Return the figures at the end, which begin with the mesh and the number of users."""
-    found = re.search(rf"^{where}, {users} user\(s\).*\Z", out, re.MULTILINE | re.DOTALL)
-    assert found, out
-    return found.group()
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, tuple[int, str, str, int]]:
+    """Run -> (status, stdout, stderr, number of flushes). The second start deletes the weights first."""
+    work = tmp_path_factory.mktemp("runs")
+    model = ["--model", shutil.copytree(SMALL_CHECKPOINT, work / "model").as_posix()]
+    bad = shutil.copytree(SMALL_CHECKPOINT, work / "bad") / "model.safetensors"
+    tensors = load_file(bad)
+    tensors[BAD_WEIGHT][7, 11] = math.nan
+    save_file(tensors, bad)
+    cache = work / "home/.cache/qwen25-7b-ttnn"
+    sampled = ["--batch-size", "2", "--temperature", "4", "--seed", "1", "--no-cache"]
+    plan = {
+        "no cache": ("true", [*model, "--no-cache"]),
+        "first": (f"test ! -e {cache}", model),
+        "second": (f"rm {model[1]}/model.safetensors", model),
+        "from python": ("true", ["from python", model[1]]),
+        "damaged": (f"truncate -s 100 $(ls {cache}/*/*.tensorbin | head -1)", model),
+        "unwritable": ("true", ["--cache", "/dev/null"]),
+        "not a number": ("true", ["--model", f"{bad.parent}", "--no-cache"]),
+        "plain": ("true", ["--no-instruct", "--prompt", "The capital of France is", "--no-cache"]),
+        "sampled": ("true", sampled),
+        "sampled again": ("true", sampled),
+        "speculate": ("true", ["--speculate", "4", "--no-cache"]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, json.dumps(list(plan.values()))],
+        env=bare(work / "home"), capture_output=True, text=True, timeout=900, cwd=work,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads(done.stdout.splitlines()[-1].replace(f"{work}", ""))
+    return dict(zip(plan, results, strict=True))
 
 
-def answers_in(out: str) -> list[str]:
+def answers(run: tuple[int, str, str, int]) -> list[str]:
     """Return each user's prompt and answer."""
-    return [part.strip() for part in re.split(r"^> |^N300, tp", out, flags=re.MULTILINE)[1:-1]]
+    status, out, err, _ = run
+    assert (status, err) == (0, ""), (out, err)
+    return [part.strip() for part in re.split(r"^> |^\d+ user\(s\)", out, flags=re.MULTILINE)[1:-1]]
 
 
-def test_the_default_is_an_answer_on_an_n300(tmp_path):
-    out = Run(tmp_path, f"{DEMO}", "--backend", "golden").finish()
-    assert re.search(r"^> What is the capital of France\?\n.*Paris", out, re.MULTILINE)
-    summary = summary_of(out, "N300.*", 1)
-    assert (
-        "golden mesh" in summary
-        and re.search(r"first token +\d+ ms", summary)
-        and "tokens/s" in summary
-    )
+def refusal(run: tuple[int, str, str, int]) -> str:
+    """Return the one line of stderr of a run that must fail before it answers."""
+    status, out, err, _ = run
+    assert status == 2 and err.count("\n") == 1 and "> " not in out, (out, err)
+    return err
 
 
-def test_eight_chips_give_the_same_answer(tmp_path):
-    out = Run(
-        tmp_path, f"{DEMO}", "--backend", "golden", "--mesh", "T3K", "--max-new-tokens", "16"
-    ).finish()
-    assert "Paris" in out and "golden mesh" in summary_of(out, "T3K, tp 8.*", 1)
+def test_an_answer_comes_token_by_token_and_says_that_it_is_cut(runs):
+    _, out, _, flushes = runs["no cache"]
+    (answer,) = answers(runs["no cache"])
+    assert "Paris" in answer and "(cut after 8 tokens: --max-new-tokens)" in answer
+    assert flushes >= 8, "the answer came in one piece"
+    assert re.search(r"first token +\d+ ms", out) and "tokens/s" in out and "golden mesh" in out
+    assert "cache" not in out  # the first start checks that there is none
 
 
-def test_a_prompt_file_on_one_chip_gives_whole_answers(tmp_path):
-    (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS))
-    file, answers = f"{tmp_path / 'prompts.json'}", tmp_path / "answers.jsonl"
-    out = Run(
-        tmp_path,
-        f"{DEMO}",
-        "--backend",
-        "golden",
-        "--mesh",
-        "n150",
-        "--prompts",
-        file,
-        "--max-new-tokens",
-        "16",
-        "--out",
-        f"{answers}",
-    ).finish()
-    records = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
-    capitals = (("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome"))
-    for user, (country, capital) in enumerate(capitals):
-        assert re.search(rf"^> .*{country}\?\n.*{capital}\.$", out, re.MULTILINE), out
-        record = records[user]
-        assert record["user"] == user and country in record["prompt"]
-        assert capital in record["answer"] and record["answer"] in out
+def test_the_second_start_needs_no_weights_and_gives_the_same_answer(runs):
+    assert answers(runs["no cache"]) == answers(runs["first"]) == answers(runs["second"])
+    assert re.search(r"^cache: [\d.]+ MB written to /home/.cache/qwen25", runs["first"][1], re.M)
+    assert "cache" not in runs["second"][1]
+
+
+def test_open_model_uses_the_same_cache_for_a_name(runs):
+    status, out, err, _ = runs["from python"]
+    assert (status, err) == (0, "") and "Paris" in out
+
+
+def test_damage_is_one_line_and_no_answer(runs):
+    assert "/model: holds neither" in refusal(runs["damaged"])
+    unwritable = refusal(runs["unwritable"])
+    assert "cannot be written" in unwritable and "--no-cache" in unwritable
+    assert f"{BAD_WEIGHT}[7, 11] is nan" in refusal(runs["not a number"])
+
+
+def test_plain_text_seeds_and_speculation(runs):
+    assert "Paris" in answers(runs["plain"])[0]
+    one, other = answers(runs["sampled"])
+    assert one == other, "the seed is the users', not the slot's"
+    assert answers(runs["sampled again"]) == [one, other], "the same seed, another text"
+    assert answers(runs["speculate"]) == answers(runs["no cache"])
+    assert re.search(r"speculation +7 tokens in [1-7] steps; .* draft tokens", runs["speculate"][1])
+
+
+def test_a_file_of_prompts_on_eight_chips(tmp_path):
+    """The answers are a line of JSON each. Nothing else is written, and stderr is for progress at a terminal."""
+    countries = {"France": "Paris", "Japan": "Tokyo", "Italy": "Rome"}
+    prompts = [{"prompt": f"What is the capital of {country}?"} for country in countries]
+    (tmp_path / "prompts.json").write_text(json.dumps([*prompts, "Count from 3 to 30."]))
+    options = ["--prompts", "prompts.json", "--out", "answers.jsonl", "--max-new-tokens", "16"]
+    done = subprocess.run(
+        [sys.executable, DEMO, "--backend", "golden", "--mesh", "t3k", "--no-cache", *options],
+        env=bare(tmp_path / "home"), capture_output=True, text=True, timeout=600, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "T3K, tp 8 x dp 1" in done.stdout and "[cut: --max-new-tokens]" in done.stdout
+    records = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    for record, capital in zip(records, countries.values()):
+        assert capital in record["answer"] and record["answer"] in done.stdout
         assert record["finish_reason"] == "stop" and 0 < record["new_tokens"] < 16
-    assert len(records) == 3 and {path.name for path in tmp_path.iterdir()} == {
-        "answers.jsonl", "home", "prompts.json", "work"
-    }  # fmt: skip
-    assert "golden mesh" in summary_of(out, "N150.*", 3)
-
-
-def test_streaming_plain_text_and_seeds(tmp_path):
-    golden = ["--backend", "golden"]
-    sampled = [
-        "--batch-size",
-        "2",
-        "--temperature",
-        "4",
-        "--seed",
-        "1",
-        "--max-new-tokens",
-        "8",
-        "--recipe",
-        "bf16",
-    ]
-    plain = ["--no-instruct", "--prompt", "The capital of France is", "--max-new-tokens", "6"]
-    several = ["--speculate", "4", "--max-new-tokens", "8"]
-    runs = [
-        [*golden, *run] for run in (["--max-new-tokens", "8"], plain, sampled, sampled, several)
-    ]
-    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{MANY_RUNS}"
-    results = json.loads(Run(tmp_path, "-c", program, json.dumps(runs)).finish().splitlines()[-1])
-    assert [status for status, _, _ in results] == [0] * len(runs)
-    streamed, completed, first, again, verified = (out for _, out, _ in results)
-
-    answer = re.search(r"^> .*\n(.*Paris.*)$", streamed, re.MULTILINE)
-    seen = {at for at in results[0][2] if answer.start(1) < at <= answer.end(1)}
-    assert len(seen) >= 4, "the answer came in one piece"
-    assert re.search(r"^> The capital of France is\n.*Paris", completed, re.MULTILINE), completed
-    one, other = answers_in(first)
-    assert "capital of France?" in one and one == other, "the seed is the users', not the row's"
-    assert answers_in(again) == [one, other], "the same seed, another text"
-    assert answer.group() in verified and re.search(
-        r"speculation +7 tokens in [1-7] steps .* draft tokens", verified
-    ), verified
-
-
-def test_more_chips_than_there_are(tmp_path):
-    program = f"""
-import sys; sys.path.insert(0, {str(REPOSITORY)!r})
-from models.common.errors import UserError
-from models.common.mesh import open_mesh, select_backend
-select_backend("golden", "N300")
-try:
-    with open_mesh("T3K"):
-        pass
-except UserError as error:
-    print("refused:", error)
-"""
-    run = Run(tmp_path, "-c", program)
-    out, _ = run.process.communicate(timeout=120)
-    refusal = re.search("^refused: .*$", out, re.MULTILINE).group()
-    assert "T3K" in refusal and "8" in refusal and "2" in refusal
-
-
-NARROWED = {  # options -> meshes and sizes allowed in a test's id
-    ("--mesh", "n300", "--size", "7b", "--backend", "golden"): {"N300", "7b"},
-    ("--mesh", "T3K"): {"T3K", "tiny", "7b"},
-}
-
-
-def test_pytests_options_narrow_what_is_collected(tmp_path):
-    def start(number, *options):
-        command = ["-m", "pytest", "--collect-only", f"{REPOSITORY}/tests/pcc/test_mlp.py"]
-        return Run(tmp_path / f"{number}", *command, *options).process
-
-    bad_mesh = start("nowhere", "--mesh", "N200")
-    for process, allowed in [
-        (start(i, *options), allowed) for i, (options, allowed) in enumerate(NARROWED.items())
-    ]:
-        out, err = process.communicate(timeout=300)
-        words = set(re.findall(r"N150|N300|T3K|tiny|7b", " ".join(re.findall(r"\[.*?\]", out))))
-        assert process.returncode == 0 and words == allowed, out + err
-    out, err = bad_mesh.communicate(timeout=300)
-    lines = [line for line in err.splitlines() if line.strip()]
-    assert (
-        bad_mesh.returncode != 0 and len(lines) == 1 and "N200" in lines[0] and "T3K" in lines[0]
-    ), err
+    assert records[3]["finish_reason"] == "length" and records[3]["new_tokens"] == 16
+    assert {path.name for path in tmp_path.iterdir()} == {"answers.jsonl", "prompts.json"}

@@ -1,4 +1,4 @@
-"""The README's examples give the results that the README states."""
+"""The README's Python example gives the results that the README states. A model ends once, and says so."""
 
 import os
 import re
@@ -7,21 +7,47 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# One model is open at a time. A closed one says so, also to an iterator that the program still holds.
+LIFETIME = """
+from models.demos.qwen25_7b.errors import UserError
+
+def refused(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except UserError as error:
+        print(error)
+
+model = open_model(SMALL_CHECKPOINT, mesh="N300")
+held = model.generate(questions[:1])
+next(held)
+refused(open_model, SMALL_CHECKPOINT, mesh="N300")
+model.close()
+print(list(held))
+refused(model.generate, questions)
+model = open_model(SMALL_CHECKPOINT, mesh="N300")
+held = model.generate(questions[:1])
+next(held)  # nothing is closed here: the exit is silent
+"""
+LIFETIME_SAID = [
+    "this process has an open model already: close it first",
+    "[]",
+    "the model is closed: open it again",
+]
 SAID = re.compile(r'It prints "(.+?)" and "(.+?)"')
 
 
-def test_the_python_example_prints_what_the_readme_says(tmp_path):
+def test_the_python_example_and_the_end_of_a_model(tmp_path):
     section = (ROOT / "README.md").read_text().split("## From Python")[1].split("\n## ")[0]
     (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
     path = os.pathsep.join([f"{ROOT}", f"{ROOT}/golden_mesh/src"])  # like pip install -e
     environment = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": f"{tmp_path}"}
     done = subprocess.run(
-        [sys.executable, "-c", example],
+        [sys.executable, "-c", example + LIFETIME],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == list(SAID.search(section).groups())
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert done.stdout.splitlines() == [*SAID.search(section).groups(), *LIFETIME_SAID]

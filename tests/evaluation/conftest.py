@@ -2,11 +2,10 @@
 
 import pytest
 
-from models.common.mesh import traces_available
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 
 ROWS, CONTEXT = 3, 96  # few slots, so that sequences wait for one
@@ -15,11 +14,6 @@ ROWS, CONTEXT = 3, 96  # few slots, so that sequences wait for one
 @pytest.fixture(scope="session")
 def hugging_face() -> HuggingFace:
     return HuggingFace(SMALL_CHECKPOINT)
-
-
-@pytest.fixture(scope="session")
-def tokenizer() -> ChatTokenizer:
-    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
-from models.demos.qwen25_7b.evaluation.by_position import PositionScore, buckets_from
-from models.demos.qwen25_7b.evaluation.divergence import Variant, compare
+from models.demos.qwen25_7b.evaluation.by_position import buckets_from
+from models.demos.qwen25_7b.evaluation.divergence import compare
+from models.demos.qwen25_7b.evaluation.eval import Result, Variant
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
-from models.demos.qwen25_7b.evaluation.report import plot_positions
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
 from models.demos.qwen25_7b.reference.rounded import round_model
@@ -51,28 +51,19 @@ def test_ends_double_to_the_models_context_or_the_files_end(small):
 
 def test_a_row_has_the_means_of_its_tokens():
     torch.manual_seed(0)
-    logits, other, reference = torch.randn(3, 50, 30)
+    logits, reference = torch.randn(2, 50, 30)
     following = torch.randint(30, (50,))
-    score, weights = (compare(x, reference, following) for x in (logits, other))
-    row = PositionScore(Variant(BFP8), "decode", 64, score, weights).row()
+    score = compare(logits, reference, following)
+    row = Result(Variant(BFP8), "decode", 64, score, 0.125).row()
     expected = reference.double().softmax(-1)
     kl = (expected * (expected.log() - logits.double().log_softmax(-1))).sum(-1)
     agrees = (logits.argmax(-1) == reference.argmax(-1)).double().mean()
     nll = torch.nn.functional.cross_entropy(logits.double(), following)
-    error = kl.std(correction=0) / 50**0.5
-    assert row[:5] == ("bfp8", "decode", "64", f"{kl.mean():.3g}", f"{error:.1g}")
-    assert row[5:8] == (f"{weights.kl.mean():.3g}", f"{agrees:.2%}", f"{nll:.4f}")
-    assert row[-1] == "50"
-
-
-def test_a_plot_of_one_bucket_without_divergence(tmp_path):
-    """KL and its error are 0, which a logarithmic axis cannot show."""
-    same = compare(torch.ones(9, 20), torch.ones(9, 20), torch.zeros(9, dtype=torch.long))
-    points = [
-        PositionScore(Variant(BFP8), p, 64, same, same).point() for p in ("decode", "prefill")
-    ]
-    plot_positions(tmp_path / "a.png", "title", points)
-    assert (tmp_path / "a.png").stat().st_size > 5000
+    assert [row[name] for name in ("recipe", "phase", "up to")] == ["bfp8", "decode", "64"]
+    assert row["KL mean"] == f"{kl.mean():.3g}"
+    assert row["std. error"] == f"{kl.std(correction=0) / 50**0.5:.1g}"
+    assert row["KL of weights"] == "0.125"
+    assert (row["top-1"], row["NLL"], row["tokens"]) == (f"{agrees:.2%}", f"{nll:.4f}", "50")
 
 
 def test_weights_are_rounded_by_recipe_and_layer_and_tied_embeddings_are_not(small):

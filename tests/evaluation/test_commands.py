@@ -58,56 +58,21 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     commands = {
         "eval": ["eval", *FEW, "--recipes", "bfp8,bfp8-kv8,four.json"],
         "quantized": [
-            "eval",
-            *FEW,
-            "--recipes",
-            "bf16,four.json",
-            "--model",
-            f"{SMALL_CHECKPOINT}",
-            "--quantized",
-            "spoilt",
-            "--text",
-            f"{HELD_OUT}",
+            *("eval", *FEW, "--recipes", "bf16,four.json", "--model", f"{SMALL_CHECKPOINT}"),
+            *("--quantized", "spoilt", "--text", f"{HELD_OUT}"),
         ],
         "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8", "--model", "Qwen2.5-1B"],
         "by position": ["eval", *LATE, "--by-position", "32,64"],
         "late": ["eval", *LATE, "--prompt-tokens", "56", "--out", "late"],
         "late prefill": ["eval", *LATE, "--prompt-tokens", "56", "--prefill", "--out", "late"],
         "text": [
-            "eval",
-            *FEW,
-            "--recipes",
-            "bf16",
-            "--tp",
-            "1",
-            "--text",
-            f"{REPOSITORY}/README.md",
-            "--out",
-            "text",
+            *("eval", *FEW, "--recipes", "bf16", "--tp", "1", "--out", "text"),
+            *("--text", f"{REPOSITORY}/README.md"),
         ],
-        "ablate": ["ablate", *FEW, "--steps", "6", "--by", "group,layer", "--formats", "bfloat4_b"],
         "reference": ["reference", "--tokens", "40", "--out", "made/small.refpt"],
         "tasks": [
-            "tasks",
-            "--questions",
-            "sums.jsonl",
-            "--max-new-tokens",
-            "12",
-            "--max-seq-len",
-            "64",
-            "--limit",
-            "2",
-        ],
-        "parity": [
-            "parity",
-            "--questions",
-            "sums.jsonl",
-            "--splits",
-            "N300:1",
-            "--recipes",
-            "bfp8",
-            "--max-new-tokens",
-            "12",
+            *("tasks", "--questions", "sums.jsonl", "--tp", "1,2", "--recipes", "bf16,bfp8"),
+            *("--max-new-tokens", "12", "--max-seq-len", "64", "--limit", "2"),
         ],
     }
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}"}
@@ -129,10 +94,6 @@ def rows(output: str) -> list[list[str]]:
     ]
 
 
-def assert_picture(file: Path):
-    assert file.read_bytes().startswith(b"\x89PNG") and file.stat().st_size > 10_000
-
-
 def test_eval_reports_the_divergence_of_each_recipe(ran):
     place, output = ran
     (_, _, *lines), written = (
@@ -140,28 +101,24 @@ def test_eval_reports_the_divergence_of_each_recipe(ran):
         json.loads((place / "small-checkpoint-N300-tp2-decode.json").read_text()),
     )
     assert [line[0] for line in lines] == ["bfp8", "bfp8-kv8", "four"]
-    assert (written["model"], written["phase"], written["tp"], written["texts"]) == (
-        "small checkpoint",
-        "decode",
-        2,
-        5,
-    )
-    for line, recipe in zip(lines, written["recipes"]):
+    conditions = [written[name] for name in ("model", "tp", "texts")]
+    assert conditions == ["small checkpoint", 2, 5]
+    for line, recipe in zip(lines, written["results"]):
         assert recipe["recipe"]["name"] == line[0] and int(line[-1]) == recipe["tokens"]
-        assert 0 < recipe["kl_mean"] < 0.01 and float(line[1]) == pytest.approx(
-            recipe["kl_mean"], rel=0.01
-        )
+        assert recipe["phase"] == line[1] == "decode"
+        assert 0 < recipe["kl_mean"] < 0.01
+        assert float(line[3]) == pytest.approx(recipe["kl_mean"], rel=0.01)
         assert (
             recipe["kl_median"] < recipe["kl_mean"] < recipe["kl_max"]
             and 0.95 < recipe["top1"] <= recipe["top5"]
         )
         assert recipe["nll"] == pytest.approx(recipe["reference_nll"], abs=0.05)
-    kl = {recipe["recipe"]["name"]: recipe["kl_mean"] for recipe in written["recipes"]}
+    kl = {recipe["recipe"]["name"]: recipe["kl_mean"] for recipe in written["results"]}
     assert kl["four"] > 1.2 * kl["bfp8"], "its MLP has 4 bits"
-    assert kl["bfp8"] != kl["bfp8-kv8"] < 3 * kl["bfp8"], (  # they differ in the cache alone
-        "centered keys leave little for an 8-bit cache to lose"
-    )
-    assert_picture(place / "small-checkpoint-N300-tp2-decode.png")
+    assert kl["bfp8"] != kl["bfp8-kv8"], "they differ in the cache alone"
+    # The standard error of 35 tokens is as large as the mean.
+    least = kl["bfp8-kv8"] - 2 * written["results"][1]["kl_error"]
+    assert least < 3 * kl["bfp8"], "centered keys leave little for an 8-bit cache to lose"
 
 
 def test_quantized_weights_are_scored_beside_the_models_own(ran):
@@ -173,8 +130,8 @@ def test_quantized_weights_are_scored_beside_the_models_own(ran):
     written = json.loads((place / "small-N300-tp2-decode.json").read_text())
     names = ["bf16", "four", "four, quantized"]
     assert [line[0] for line in rows(output["quantized"])[2:]] == names, "only 4 bits run twice"
-    assert [entry["weights"] for entry in written["recipes"]] == ["as they are"] * 2 + ["spoilt"]
-    _, rounded, spoilt = (entry["kl_mean"] for entry in written["recipes"])
+    assert [entry["weights"] for entry in written["results"]] == ["as they are"] * 2 + ["spoilt"]
+    _, rounded, spoilt = (entry["kl_mean"] for entry in written["results"])
     assert spoilt > 0.05 and spoilt > 5 * rounded
 
 
@@ -182,7 +139,7 @@ def test_prefill_is_scored_at_the_same_tokens(ran):
     place, output = ran
     names = ("small-checkpoint-N300-tp2-decode", "Qwen2.5-1B-N300-tp2-prefill")
     decode, prefill = (json.loads((place / f"{name}.json").read_text()) for name in names)
-    (of_prefill,), of_decode = prefill["recipes"], decode["recipes"][1]
+    (of_prefill,), of_decode = prefill["results"], decode["results"][0]
     assert "prefill: " in output["prefill"] and of_prefill["tokens"] == of_decode["tokens"]
     assert of_prefill["reference_nll"] == pytest.approx(of_decode["reference_nll"], rel=1e-6)
     assert 0 < of_prefill["kl_mean"] < 0.01 and of_prefill["kl_mean"] != of_decode["kl_mean"]
@@ -192,15 +149,16 @@ def test_a_bucket_has_the_scores_of_an_evaluation_at_its_positions(ran):
     """The last bucket's context is that of a plain evaluation, so its numbers are equal."""
     place, output = ran
     written = json.loads((place / "small-checkpoint-N300-tp2-by-position.json").read_text())
-    buckets = {(b["phase"], b["up to"]): b for b in written["buckets"]}
-    assert len(buckets) == len(written["buckets"]) == 4
+    buckets = {(b["phase"], b["up to"]): b for b in written["results"]}
+    assert len(buckets) == len(written["results"]) == 4
     for phase in ("decode", "prefill"):
         late = place.parents[1] / f"late/small-checkpoint-N300-tp2-{phase}.json"
-        (plain,) = json.loads(late.read_text())["recipes"]
+        (plain,) = json.loads(late.read_text())["results"]
         first, last = buckets[phase, 32], buckets[phase, 64]
+        assert plain.pop("kl_of_weights") is None
         assert {name: last[name] for name in plain} == plain
         assert first["tokens"] == plain["tokens"] == 16 and first["nll"] != plain["nll"]
-    for bucket in written["buckets"]:
+    for bucket in written["results"]:
         assert 1e-6 < bucket["kl_of_weights"] < bucket["kl_mean"], "weights are one source of error"
 
 
@@ -210,7 +168,7 @@ def test_the_table_by_position_has_the_numbers_of_the_json(ran):
     header, _, *lines = rows(output["by position"])
     places = [line[:3] for line in lines]
     assert places == [["bfp8", p, end] for p in ("decode", "prefill") for end in ("32", "64")]
-    buckets = {(b["phase"], str(b["up to"])): b for b in written["buckets"]}
+    buckets = {(b["phase"], str(b["up to"])): b for b in written["results"]}
     for line in lines:
         bucket, cells = buckets[line[1], line[2]], dict(zip(header, line))
         assert float(cells["KL mean"]) == pytest.approx(bucket["kl_mean"], rel=0.01)
@@ -218,7 +176,6 @@ def test_the_table_by_position_has_the_numbers_of_the_json(ran):
         assert float(cells["top-1"].rstrip("%")) == pytest.approx(100 * bucket["top1"], abs=0.01)
         assert float(cells["NLL"]) == pytest.approx(bucket["nll"], abs=1e-4)
         assert int(cells["tokens"]) == bucket["tokens"]
-    assert_picture(place / "small-checkpoint-N300-tp2-by-position.png")
 
 
 def test_a_users_text_on_a_chosen_split(ran):
@@ -227,23 +184,7 @@ def test_a_users_text_on_a_chosen_split(ran):
         (place.parents[1] / "text/small-checkpoint-N300-tp1-decode.json").read_text()
     )
     assert (written["text"], written["tp"], written["dp"]) == ("README.md", 1, 2)
-    assert written["recipes"][0]["tokens"] == 5 * 20 and "README.md" in output["text"]
-
-
-def test_ablation_reports_the_cost_of_each_place(ran):
-    place, output = ran
-    written = json.loads((place / "small-checkpoint-N300-tp2-ablation.json").read_text())
-    groups, layers = ["attention", "mlp_in", "mlp_out", "lm_head"], range(4)
-    assert [(v["group"], v["layer"]) for v in written["ablations"]] == [
-        (g, None) for g in groups
-    ] + [(None, i) for i in layers]
-    base = written["base"]["kl_mean"]
-    cost = {v["group"]: v["kl_mean"] - base for v in written["ablations"][:4]}
-    assert all(cost[group] > 0 for group in groups) and cost["attention"] > 10 * base, (
-        "4 bits are far too few for it"
-    )
-    assert len(rows(output["ablate"])) == 2 + 1 + 8
-    assert_picture(place / "small-checkpoint-N300-tp2-ablation.png")
+    assert written["results"][0]["tokens"] == 5 * 20 and "README.md" in output["text"]
 
 
 def test_a_reference_file_is_written(ran):
@@ -255,20 +196,16 @@ def test_a_reference_file_is_written(ran):
     )
 
 
-def test_tasks_are_scored(ran):
+def test_tasks_are_scored_in_one_table_over_splits(ran):
+    """Each split and recipe answers both questions right, with the same text."""
     place, output = ran
-    written = json.loads((place / "small-checkpoint-N300-tp2-tasks.json").read_text())
-    assert written["results"]["questions"]["exact_match,flexible-extract"] == 1
-    assert written["n-samples"]["questions"]["effective"] == 2 and "exact_match" in output["tasks"]
-
-
-def test_parity_compares_a_splits_answers_with_hugging_faces(ran):
-    """The split's run is one of another process, with another tp."""
-    place, output = ran
-    (_, _, reference, ours), written = (
-        rows(output["parity"]),
-        json.loads((place / "small-checkpoint-parity.json").read_text()),
-    )
-    assert reference[:3] == ["Hugging Face", "float32", "3 of 3"]
-    assert ours[:3] == ["N300, tp 1 x dp 2", "bfp8", "3 of 3"] and ours[4:7] == ["3", "0", "0"]
-    assert written["runs"][0]["answers"] == [f"{a} + 1 = {a + 1}." for a in (2, 4, 6)]
+    written = json.loads((place / "small-checkpoint-N300-tp1-tasks.json").read_text())
+    runs = [(f"N300, tp {n} x dp {2 // n}", r) for n in (1, 2) for r in ("bf16", "bfp8")]
+    assert [(run["split"], run["recipe"]["name"]) for run in written["runs"]] == runs
+    for run in written["runs"]:
+        assert run["results"]["questions"]["exact_match,flexible-extract"] == 1
+        assert run["n-samples"]["questions"]["effective"] == 2
+        assert run["answers"] == ["2 + 1 = 3.", "4 + 1 = 5."]
+    exact = [line for line in rows(output["tasks"]) if line[3] == "exact_match, flexible-extract"]
+    assert [(line[0], line[1]) for line in exact] == runs
+    assert {(line[2], line[4], line[6]) for line in exact} == {("questions", "1.0000", "2")}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from lm_eval.api.instance import Instance
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 
 CHATS = [  # a question, the beginning of an answer, a possible continuation
     ("What is the capital of France?", "The capital of France is", " Paris."),

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from models.common.errors import UserError
-from models.common.machines import machine
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.plans.machines import machine
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.evaluation.model import Split
 
@@ -23,16 +23,16 @@ from models.demos.qwen25_7b.evaluation.model import Split
 )
 def test_the_default_split_has_as_many_chips_as_share_the_kv_heads(mesh, heads, kv_heads, tp):
     config = replace(QWEN25_7B, num_attention_heads=heads, num_key_value_heads=kv_heads)
-    split = Split.of(machine(mesh), config, None)
+    split = Split.of(mesh, config, None)
     assert (split.tp, split.dp) == (tp, machine(mesh).chips // tp)
 
 
 def test_a_requested_split_is_kept_or_refused():
     three = replace(QWEN25_7B, num_attention_heads=9, num_key_value_heads=3)
-    assert Split.of(machine("T3K"), QWEN25_7B, 2).tp == 2
+    assert Split.of("T3K", QWEN25_7B, 2).tp == 2
     for kind, config, tp, message in (
         ("N300", three, 2, "3 KV heads"),
         ("N300", QWEN25_7B, 4, "tp must divide 2"),
     ):
         with pytest.raises(UserError, match=message):
-            Split.of(machine(kind), config, tp)
+            Split.of(kind, config, tp)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.questions import NUMBER, read_questions
 
 GOOD = json.dumps(
@@ -25,7 +25,7 @@ def test_a_file_has_one_question_a_line(tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("{", "line 2: not JSON"),
+        ("{", "line 2: must be"),
         ('["question"]', "line 2: must be"),
         ('{"question": "What is 1 + 1?"}', "line 2: must be"),
         ('{"question": "What is 1 + 1?", "answer": "2"}', "line 2: must be"),

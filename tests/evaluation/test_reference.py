@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.reference import Reference
 from models.demos.qwen25_7b.evaluation.texts import sample
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -72,17 +72,11 @@ five = torch.zeros(8, 5, dtype=torch.long)
     [
         (b"no torch file", "cannot be read"),
         ([1, 2], "must have reference_tokens"),
-        ({"reference_tokens": ids}, "must have reference_tokens"),
-        ({"reference_tokens": ids, "top5_tokens": five.float()}, "top5_tokens must be token ids"),
-        ({"reference_tokens": ids[0], "top5_tokens": five}, "reference_tokens must be token ids"),
-        ({"reference_tokens": ids, "top5_tokens": five[:6]}, r"\[6, 5\]"),
-        ({"reference_tokens": ids[:, :3], "top5_tokens": five}, r"\[1, 3\]"),
+        ({"reference_tokens": ids}, r"has \[1, 8\] and None"),
+        ({"reference_tokens": ids[0], "top5_tokens": five}, "must have reference_tokens"),
+        ({"reference_tokens": ids, "top5_tokens": five[:6]}, "8 tokens and 6 rows"),
+        ({"reference_tokens": ids[:, :3], "top5_tokens": five}, "3 tokens"),
         ({"reference_tokens": ids + VOCAB, "top5_tokens": five}, "another model"),
-        ({"reference_tokens": ids, "top5_tokens": five - 1}, "another model"),
-        (
-            {"reference_tokens": ids, "top5_tokens": five, "more": slice(1)},
-            "cannot be read",
-        ),  # not a tensor, so not unpickled
     ],
 )
 def test_a_file_that_is_no_reference_is_refused(tmp_path, contents, message):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.smollm2 import as_qwen2, check_equal, make_tokenizer, save
 from models.demos.qwen25_7b.weights import Checkpoint
 

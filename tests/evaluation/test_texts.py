@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, sample
-from models.demos.qwen25_7b.reference.corpus import make_questions
+from models.demos.qwen25_7b.reference.small import small_questions
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 
@@ -35,8 +35,8 @@ def test_no_more_texts_than_the_file_has(tokenizer, tmp_path):
 
 def test_the_small_checkpoints_questions_are_held_out_of_training(tokenizer):
     got = sample(tokenizer.hf, SMALL_CHECKPOINT, None, count=8, prompt_length=16, steps=48)
-    requested = {t.user for turns in make_questions().values() for t in turns if t.held_out}
-    trained = {t.user for turns in make_questions().values() for t in turns if not t.held_out}
+    requested = {t.user for turns in small_questions().values() for t in turns if t.held_out}
+    trained = {t.user for turns in small_questions().values() for t in turns if not t.held_out}
     for ids, judged in zip(got.texts, got.scored):
         text = tokenizer.hf.decode(ids)
         questions = [turn.split("<|im_end|>")[0] for turn in text.split("<|im_start|>user\n")[1:]]

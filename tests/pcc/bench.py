@@ -1,34 +1,75 @@
-"""A mesh for module tests: constructor arguments, and tensor transfers to and from the chips."""
+"""A PCC test: put inputs on a mesh, run one module of the model, compare with Hugging Face's module.
+
+    bench = Bench(mesh_device, reference)
+    mlp = TtQwenMLP(mesh_device, bench.weights.mlp(0), bench.model_config(BFP8), all_reduce=bench.all_reduce(BFP8))
+    chips = bench.take_rows(mlp.forward_decode(bench.put_users(x)), len(x))
+    assert_module(chips, reference.layer(0).mlp(x), pcc=0.999)
+
+- Bench: plans, weights, and tensors to and from the chips.
+- AttentionBench: a Bench with a paged cache, for attention alone or in a layer.
+- PagedCache: the cache's contents before and after a step.
+- assert_module, assert_mlp: PCC and scale of each chip's result.
+
+tests/pcc/reference.py has Hugging Face's side.
+"""
 
 from dataclasses import replace
-from typing import Optional
+from typing import Optional, Sequence
 
 import torch
 import ttnn
 
-from models.common.metrics import assert_close
-from models.demos.qwen25_7b.config import MAX_USERS, ParallelPlan, Recipe
+from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
+from models.demos.qwen25_7b.plans.blocks import (
+    NO_BLOCK,
+    attention_table,
+    chunked_table_width,
+    fill_table,
+    table_width,
+)
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import Grid, worker_grid
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import plan_prefill
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.inputs import expand_rotary_positions
+from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
+from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtKVCache, TtQwenAttention
+from models.demos.qwen25_7b.tt.inputs import (
+    ChunkedPrefillInputs,
+    DecodeInputs,
+    PrefillInputs,
+    expand_rotary_positions,
+)
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import replicate, row_topology
-from models.demos.qwen25_7b.weights import ModelWeights
-from tests.pcc.reference import Reference
+from models.demos.qwen25_7b.tt.placement import replicate, row_topology, worker_grid
+from models.demos.qwen25_7b.tt.rotary import TtRotary
+from models.demos.qwen25_7b.weights import ModelWeights, to_interleaved
+from tests.pcc.reference import KeysValues, Reference
 
 CONTEXT = 1024  # tokens that a user's blocks hold
-GAIN = 0.003  # allowed relative error in a result's scale; low precision hardly changes the scale
+POSITIONS = 0, 31, 32, 127, 1023  # of a decode step: the ends of blocks and of the context
+WORKER_DISPATCH = Grid(8, 7)  # too few cores for the fused ops on q and k, or k and v, of 32 users
+
+# Allowed relative errors in a result's scale. Low precision hardly changes the scale.
+GAIN = 0.003
+# by tp: a sum of two bfloat16 is up to 0.08 % too large, and more chips add more sums
+GAIN_OF_A_ROW = {4: 0.004, 8: 0.005}
 # bfloat16 sums that a prefill rounds to bfloat8_b before their all-gather, on simulated chips
 GATHERED_GAIN = 0.0028
 LOFI_GAIN = 0.0065  # LoFi: gate and up are 0.28 % smaller each, silu(gate) by up to 1.1 times that
-GAIN_OF_A_ROW = {
-    4: 0.004,
-    8: 0.005,
-}  # a sum of two bfloat16 is up to 0.08 % too large, and more chips add more sums
+APPROXIMATE_GAIN = 0.008  # simulated chips give scales of 0.992 to 0.994
+# Cores that share a KV head join their results in pairs. The engine's sum of two bfloat16 is up to 0.08 % too large, and
+# the sum of the weights is not. On simulated chips one user's attention at tp 8 and position 1023 has 1.0051.
+JOIN_GAIN = 0.0013
+UPDATE_GAIN = 0.0053  # bfloat16 rows written into an 8-bit cache, on simulated chips
+
+
+def mixed(batch: int) -> tuple[int, ...]:
+    """Return a position of POSITIONS for each user, in random order."""
+    order = torch.randperm(batch, generator=torch.Generator().manual_seed(batch))
+    return tuple(POSITIONS[i % len(POSITIONS)] for i in order.tolist())
 
 
 class Bench:
@@ -69,37 +110,30 @@ class Bench:
     def all_reduce(self, recipe: Recipe) -> TtAllReduce:
         return TtAllReduce(self.mesh_device, self.model_config(recipe))
 
+    def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
+        return plan_prefill(
+            self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room
+        )
+
     def prefill_gain(self, recipe: Recipe) -> float:
         """Allowed relative error in the scale of a prefill's all-reduce."""
         rounded = self.plan.tp > 1 and recipe.all_reduce_dtype == "bfloat8_b"
         return usual_gain(self.plan.tp) + (GATHERED_GAIN if rounded else 0)
 
     def put_users(self, rows: torch.Tensor) -> ttnn.Tensor:
-        """Send rows [users, hidden] as [1, 1, 32, hidden] to the residual cores.
-
-        Inactive slots hold large noise.
-        """
-        whole = 1e3 * torch.randn(
-            1, 1, MAX_USERS, rows.shape[1], generator=torch.Generator().manual_seed(0)
-        )
-        whole[0, 0, : len(rows)] = rows
-        return replicate(whole, self.mesh_device, memory_config=self.decode.residual_memory)
-
-    def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
-        return plan_prefill(
-            self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room
-        )
+        """Send rows [users, hidden] as [1, 1, 32, hidden] to the residual cores."""
+        return self._put_rows(rows, MAX_USERS, self.decode.residual_memory)
 
     def put_tokens(self, rows: torch.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """Send rows [tokens, hidden] as [1, 1, plan.rows, hidden], block-sharded in L1.
+        """Send rows [tokens, hidden] as [1, 1, plan.rows, hidden], block-sharded in L1."""
+        return self._put_rows(rows, plan.rows, plan.residual_memory)
 
-        Rows behind the tokens hold large noise.
-        """
-        whole = 1e3 * torch.randn(
-            1, 1, plan.rows, rows.shape[1], generator=torch.Generator().manual_seed(0)
-        )
-        whole[0, 0, : len(rows)] = rows
-        return replicate(whole, self.mesh_device, memory_config=plan.residual_memory)
+    def _put_rows(self, rows: torch.Tensor, count: int, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
+        """Rows after those of users or tokens hold large noise."""
+        generator = torch.Generator().manual_seed(0)
+        padded = 1e3 * torch.randn(1, 1, count, rows.shape[1], generator=generator)
+        padded[0, 0, : len(rows)] = rows
+        return replicate(padded, self.mesh_device, memory_config=memory)
 
     def put_ints(self, ints: torch.Tensor, dtype: ttnn.DataType) -> ttnn.Tensor:
         """Send token ids, positions or page tables to every chip, row-major."""
@@ -110,7 +144,8 @@ class Bench:
 
     def get(self, tensor: ttnn.Tensor, dim: int = 0) -> torch.Tensor:
         """Return the chips' shards side by side along `dim`."""
-        return read(self.mesh_device, tensor, dim)
+        composer = ttnn.ConcatMeshToTensor(self.mesh_device, dim=dim)
+        return ttnn.to_torch(tensor, mesh_composer=composer)
 
     def take_rows(self, tensor: ttnn.Tensor, count: int) -> list[torch.Tensor]:
         """Return the first `count` rows of each chip's [1, 1, rows, width], and free the tensor.
@@ -122,8 +157,265 @@ class Bench:
         return chips
 
 
-def read(mesh_device: ttnn.MeshDevice, tensor: ttnn.Tensor, dim: int) -> torch.Tensor:
-    return ttnn.to_torch(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh_device, dim=dim))
+class AttentionBench(Bench):
+    """A bench with attention modules of the tested layers. They share one cache."""
+
+    def __init__(
+        self,
+        mesh_device: ttnn.MeshDevice,
+        reference: Reference,
+        recipe: Recipe,
+        *,
+        batch: int,
+        grid: Optional[Grid] = None,
+        block: int = 32,
+        context: int = CONTEXT,
+    ):
+        super().__init__(mesh_device, reference.kept_in(recipe), batch=batch, grid=grid)
+        self.recipe = recipe
+        config = self.model_config(recipe, context)
+        self.rotary = TtRotary(mesh_device, config)
+        self.key_table = config.key_table
+        self.cache = PagedCache(self, recipe, block, context)
+        all_reduce = self.all_reduce(recipe)
+        self.attention = {
+            i: TtQwenAttention(
+                mesh_device,
+                self.weights.attention(i),
+                config,
+                rotary=self.rotary,
+                all_reduce=all_reduce,
+            )
+            for i in reference.layers
+        }
+
+    @property
+    def decode_gain(self) -> float:
+        """Allowed relative error in the scale of attention in a decode step.
+
+        ttnn's approximate exp (attention.py) needs more. So does its update of an 8-bit cache,
+        which enlarges rows. So do the joins of cores that share a KV head.
+        """
+        larger = UPDATE_GAIN if self.recipe.kv_cache == "bfloat8_b" else 0
+        cores = self.decode.grid.cores // (self.decode.batch * self.plan.kv_heads)
+        joins = (max(1, min(cores, CORES_PER_KV_HEAD)) - 1).bit_length()  # in pairs
+        exact = self.plan.exact_decode_attention
+        once = usual_gain(self.plan.tp) if exact else APPROXIMATE_GAIN
+        return larger + joins * JOIN_GAIN + once
+
+    def run_decode(self, module, x: torch.Tensor, positions: Sequence[int]) -> list[torch.Tensor]:
+        """Run a decode step of attention or a layer. User u's token x[u] stands at positions[u].
+
+        Returns [batch, hidden] of each chip.
+        """
+        positions = torch.tensor(positions)
+        rotary_positions = self.put_ints(self.rotary_positions(positions), ttnn.uint32)
+        inputs = DecodeInputs(
+            tokens=None,
+            positions=self.put_ints(positions, ttnn.int32),
+            rotary_positions=rotary_positions,
+            key_rows=self.put_ints(self.key_table.decode_rows(positions), ttnn.uint32),
+            page_table=self.put_ints(self.cache.page_table, ttnn.int32),
+        )
+        rotation = self.rotary.rotation_decode(rotary_positions)
+        y = module.forward_decode(self.put_users(x), rotation, inputs, self.cache.on_chips)
+        assert y.memory_config() == self.decode.residual_memory
+        return self.take_rows(y, len(x))
+
+    def run_prompts(
+        self, module, prompts: Sequence[torch.Tensor], users: Sequence[int]
+    ) -> list[list[torch.Tensor]]:
+        """Prefill prompts [tokens, hidden] side by side in one prefill batch.
+
+        Returns [tokens, hidden] of each chip, for each prompt. Each prompt starts at a row where a block begins.
+        """
+        padded = [-(-len(x) // self.cache.block) * self.cache.block for x in prompts]
+        starts = [sum(padded[:i]) for i in range(len(prompts) + 1)]
+        plan = self.prefill_plan(padded_rows(starts[-1]), self.recipe)
+        generator = torch.Generator().manual_seed(1)
+        rows = 1e2 * torch.randn(plan.rows, prompts[0].shape[1], generator=generator)
+        positions, blocks = torch.zeros(plan.rows), []
+        for x, user, start in zip(prompts, users, starts):
+            rows[start : start + len(x)] = x
+            positions[start : start + len(x)] = torch.arange(len(x))
+            blocks += self.cache.blocks_of(user, 0, len(x))
+        windows = torch.full((plan.rows // TILE + 1,), plan.rows)
+        windows[: len(starts)] = torch.tensor(starts)
+        inputs = PrefillInputs(
+            tokens=None,
+            positions=self.put_ints(positions[None], ttnn.uint32),
+            key_rows=self.put_ints(self.key_table.prefill_rows(positions[None]), ttnn.uint32),
+            fill_table=self.put_ints(self.cache.fill_table(blocks, plan.rows), ttnn.int32),
+            logits_indices=None,
+            window_starts=self.put_ints(windows, ttnn.int32),
+        )
+        rotation, x = self.rotary.rotation_prefill(inputs.positions), self.put_tokens(rows, plan)
+        y = module.forward_prefill(x, rotation, inputs, self.cache.on_chips, plan)
+        return self._take_parts(y, plan, [(start, len(x)) for x, start in zip(prompts, starts)])
+
+    def run_chunks(
+        self, module, chunks: Sequence[torch.Tensor], users: Sequence[int], start: int
+    ) -> list[list[torch.Tensor]]:
+        """Prefill chunks [tokens, hidden] of several users' sequences in one prefill batch.
+
+        Returns [tokens, hidden] of each chip, for each chunk. All chunks begin at position `start`, and the cache
+        holds the tokens before it. The batch has a power of two of equal shares of rows.
+        """
+        rows_each = padded_rows(max(map(len, chunks)))
+        sequences = 1 << (len(chunks) - 1).bit_length()
+        plan = self.prefill_plan(sequences * rows_each, self.recipe)
+        rows = torch.zeros(plan.rows, chunks[0].shape[1])
+        positions = torch.zeros(1, rows_each)
+        fill = torch.full((sequences, -(-rows_each // self.cache.block)), NO_BLOCK)
+        pages = self.cache.attention_table(users[0], rows_each).repeat(sequences, 1)
+        for i, (x, user) in enumerate(zip(chunks, users)):
+            end = start + len(x)
+            rows[i * rows_each : i * rows_each + len(x)] = x
+            positions[0, : len(x)] = torch.arange(start, end)
+            blocks = self.cache.blocks_of(user, start, end)
+            fill[i : i + 1] = self.cache.fill_table(blocks, rows_each)
+            pages[i : i + 1] = self.cache.attention_table(user, rows_each)
+        inputs = ChunkedPrefillInputs(
+            tokens=None,
+            positions=self.put_ints(positions, ttnn.uint32),
+            key_rows=self.put_ints(self.key_table.prefill_rows(positions, sequences), ttnn.uint32),
+            fill_table=self.put_ints(fill, ttnn.int32),
+            logits_indices=None,
+            start=self.put_ints(torch.tensor([start]), ttnn.int32),
+            page_table=self.put_ints(pages, ttnn.int32),
+            sequences=self.put_ints(torch.arange(sequences), ttnn.int32),
+        )
+        rotation, x = self.rotary.rotation_prefill(inputs.positions), self.put_tokens(rows, plan)
+        y = module.forward_chunked_prefill(x, rotation, inputs, self.cache.on_chips, plan)
+        return self._take_parts(y, plan, [(i * rows_each, len(x)) for i, x in enumerate(chunks)])
+
+    def _take_parts(
+        self, y: ttnn.Tensor, plan: PrefillPlan, parts: list[tuple[int, int]]
+    ) -> list[list[torch.Tensor]]:
+        """parts: (first row, rows) of each sequence."""
+        assert y.memory_config() == plan.residual_memory
+        chips = self.take_rows(y, plan.rows)
+        return [[chip[start : start + count] for chip in chips] for start, count in parts]
+
+
+class PagedCache:
+    """A layer's cache and an image of its expected contents. The users' blocks are scattered.
+
+    An image is [blocks, tp * kv_heads, block, head_dim], with the chips' KV heads side by side.
+    Its keys are rotary pairs.
+    """
+
+    def __init__(self, bench: Bench, recipe: Recipe, block: int = 32, context: int = CONTEXT):
+        self.bench, self.block, self.context = bench, block, context
+        users, own = bench.decode.batch, context // block
+        blocks = users * (own + 1)  # one unused block a user, which must not change
+        self.on_chips = TtKVCache(bench.mesh_device, bench.model_config(recipe), blocks, block)
+        generator = torch.Generator().manual_seed(0)
+        order = torch.randperm(blocks, generator=generator)
+        self.page_table = order.view(users, -1)[:, :own].int()
+        _, kv_heads, *rest = self.on_chips.shape
+        shape = (blocks, bench.plan.tp * kv_heads, *rest)
+        # as large as K's outliers
+        self.noise = [
+            100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"
+        ]
+
+    def blocks_of(self, user: int, first: int, end: int) -> list[int]:
+        """Return the blocks of a user's positions first..end - 1."""
+        return self.page_table[user, first // self.block : -(-end // self.block)].tolist()
+
+    def fill_table(self, blocks: Sequence[int], rows: int) -> torch.Tensor:
+        """Return [1, rows / block]: the destination blocks of a prefill batch's rows."""
+        return fill_table(blocks, -(-rows // self.block))[None]
+
+    def attention_table(self, user: int, rows: int) -> torch.Tensor:
+        """Return the page table [1, W] of a chunked prefill of `rows` rows with a cached prefix."""
+        width = chunked_table_width(table_width(self.context, self.block), rows, self.block)
+        return attention_table(self.page_table[user].tolist(), width)[None]
+
+    def fill(self, histories: Sequence[KeysValues]) -> None:
+        """Write histories[u] as user u's cached tokens, and noise everywhere else."""
+        images = [noise.clone() for noise in self.noise]
+        for user, history in enumerate(histories):
+            for image, rows in zip(images, self._rows(history), strict=True):
+                blocks, inside = self._places(user, 0, len(rows))
+                image[blocks, :, inside] = rows.bfloat16()
+        mapper = ttnn.ShardTensorToMesh(self.bench.mesh_device, dim=1)
+        for image, tensor in zip(images, (self.on_chips.keys, self.on_chips.values), strict=True):
+            host = ttnn.from_torch(
+                image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper
+            )
+            ttnn.copy_host_to_device_tensor(host, tensor)
+        self.before = self._read()
+
+    def assert_wrote(
+        self,
+        users: Sequence[int],
+        starts: Sequence[int],
+        written: Sequence[KeysValues],
+        *,
+        pcc: float,
+        to_the_end: bool = False,
+    ) -> None:
+        """Assert that only the users' keys and values changed since `fill`, from their starts on.
+
+        Outlier keys would hide errors, so each rotary pair is also compared at its own scale.
+        to_the_end: The rest of a sequence's last block may change. Prefill writes whole blocks.
+        """
+        rows = [self._rows(of_user) for of_user in written]
+        places = [
+            self._places(u, start, len(keys))
+            for u, start, (keys, _) in zip(users, starts, rows, strict=True)
+        ]
+        blocks, inside = (torch.cat(of_users) for of_users in zip(*places))
+        untouched = torch.ones(self.on_chips.shape[0], self.block, dtype=torch.bool)
+        untouched[blocks, inside] = False
+        if to_the_end:
+            for of_user, rest in places:
+                untouched[of_user[-1], rest[-1] :] = False
+        keys, values = (torch.cat(of_users) for of_users in zip(*rows))
+        images = self._read()
+        for after, before, expected in zip(images, self.before, (keys, values), strict=True):
+            assert_equal(after.transpose(1, 2)[untouched], before.transpose(1, 2)[untouched])
+            assert_close(after[blocks, :, inside].float(), expected, pcc=pcc)
+        actual, pairs = images[0][blocks, :, inside].float(), keys.unflatten(-1, (-1, 2))
+        size = pairs.pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
+        assert_close(actual / size, keys / size, pcc=pcc)
+
+    def _read(self) -> list[torch.Tensor]:
+        return [self.bench.get(x, dim=1) for x in (self.on_chips.keys, self.on_chips.values)]
+
+    def _places(self, user: int, start: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return block, and row in the block, of a user's `tokens` tokens from `start` on."""
+        positions = torch.arange(start, start + tokens)
+        return self.page_table[user, positions // self.block].long(), positions % self.block
+
+    def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values in the chips' order, [tokens, tp * kv_heads, head_dim] each."""
+        heads = [head for chip in self.bench.plan.kv_head_of for head in chip]
+        keys = to_interleaved(of_user.chip_keys)
+        return tuple(x[heads].transpose(0, 1) for x in (keys, of_user.values))
+
+
+def assert_module(
+    chips: list[torch.Tensor],
+    expected: torch.Tensor,
+    *,
+    pcc: float,
+    in_format: Optional[torch.Tensor] = None,
+    gain: Optional[float] = None,
+) -> None:
+    """Assert that each chip's result is close to Hugging Face's by `pcc`, and has the right scale.
+
+    in_format: Hugging Face's result with weights in the chips' formats. It is the reference for the
+    scale, because a format's error may change the scale by chance.
+    """
+    gain = usual_gain(len(chips)) if gain is None else gain
+    right = (expected if in_format is None else in_format).flatten().double()
+    for actual in chips:
+        assert_close(actual, expected, pcc=pcc)
+        scale = float(actual.flatten().double() @ right / right.pow(2).sum())
+        assert abs(scale - 1) <= gain, f"the result is {scale:.4f} times what it should be"
 
 
 def assert_mlp(
@@ -143,34 +435,8 @@ def assert_mlp(
     if recipe.mlp_in.format != "bfloat4_b":
         assert_module(chips, expected, in_format=in_format, pcc=pcc, gain=gain)
         return
-    assert_module(
-        chips,
-        in_format,
-        pcc=pcc,
-        gain=(usual_gain(len(chips)) if gain is None else gain) + LOFI_GAIN,
-    )
-
-
-def assert_module(
-    chips: list[torch.Tensor],
-    expected: torch.Tensor,
-    *,
-    pcc: float,
-    in_format: Optional[torch.Tensor] = None,
-    gain: Optional[float] = None,
-) -> None:
-    """Assert that each chip's result is close to Hugging Face's by `pcc`, and has the right scale.
-
-    in_format: Hugging Face's result with weights in the chips' formats. It is the reference for the
-    scale, because a format's error may change the scale by chance.
-    """
-    for actual in chips:
-        assert_close(actual, expected, pcc=pcc)
-        assert_scale(
-            actual,
-            expected if in_format is None else in_format,
-            usual_gain(len(chips)) if gain is None else gain,
-        )
+    gain = usual_gain(len(chips)) if gain is None else gain
+    assert_module(chips, in_format, pcc=pcc, gain=gain + LOFI_GAIN)
 
 
 def usual_gain(chips: int) -> float:
@@ -178,13 +444,6 @@ def usual_gain(chips: int) -> float:
     return GAIN_OF_A_ROW.get(chips, GAIN)
 
 
-def assert_scale(actual: torch.Tensor, expected: torch.Tensor, gain: float) -> None:
-    scale = float(
-        actual.flatten().double() @ expected.flatten().double() / expected.double().pow(2).sum()
-    )
-    assert abs(scale - 1) <= gain, f"the result is {scale:.4f} times what it should be"
-
-
-def evened(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Divide each channel of x [rows, channels] by its RMS in `like`: outliers count no more."""
-    return x / like.pow(2).mean(0).sqrt()
+def evened(x: torch.Tensor, like: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """Divide x [rows, channels] by the RMS of `like` over a dim: large channels or rows count no more than others."""
+    return x / like.pow(2).mean(dim, keepdim=True).sqrt()

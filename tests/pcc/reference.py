@@ -1,6 +1,6 @@
 """References for the module tests: Hugging Face's modules in float32 over the tested weights."""
 
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
@@ -26,7 +26,8 @@ from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 TWO_LAYERS = replace(
     QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=()
 )
-
+# Scores then have a standard deviation of about 1.5. A softmax of smaller scores is nearly a mean, which hides a wrong scale.
+PEAK = 1.5
 
 rounded_layer = lru_cache(maxsize=None)(in_recipe.rounded_layer)  # 0.9 GB for the 7B's dims
 
@@ -208,31 +209,30 @@ class Reference:
 def stretched(reference: Reference, yarn: Yarn) -> Reference:
     """Return the reference with a rotary embedding stretched by YaRN."""
     config = replace(reference.config, yarn=yarn)
-    model, inner = copy(reference.model), copy(reference.model.model)
-    inner._modules = inner._modules | {"rotary_emb": Qwen2RotaryEmbedding(hf_config(config))}
-    model._modules = model._modules | {"model": inner}
+    parameters = {id(parameter): parameter for parameter in reference.model.parameters()}
+    model = deepcopy(reference.model, parameters)  # shares them
+    model.model.rotary_emb = Qwen2RotaryEmbedding(hf_config(config))
     return replace(reference, config=config, model=model)
 
 
 @lru_cache(maxsize=None)  # for the whole session: 3 GB for the 7B's dims
 def reference(size: str) -> Reference:
-    """Return the reference of a size.
+    """Return the reference of a size, with queries PEAK times as large.
 
     - "tiny": All layers of the trained small checkpoint.
     - "7b": The 7B's dims with random weights.
     """
     if size == "7b":
-        weights = random_weights(TWO_LAYERS)
-        return Reference(TWO_LAYERS, weights, _frozen(hf_model(TWO_LAYERS, weights)), range(1))
-    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
-    # Copies: the checkpoint's tensors are views of a file that may change while tests run.
-    weights = {name: checkpoint.tensor(name).clone() for name in tensor_shapes(checkpoint.config)}
-    model = _frozen(hf_model(checkpoint.config, weights))
-    return Reference(checkpoint.config, weights, model, range(checkpoint.config.num_hidden_layers))
-
-
-def _frozen(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
-    return model.requires_grad_(False)
+        config, weights, layers = TWO_LAYERS, random_weights(TWO_LAYERS), range(1)
+    else:
+        checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
+        config, layers = checkpoint.config, range(checkpoint.config.num_hidden_layers)
+        # Copies: the checkpoint's tensors are views of a file that may change while tests run.
+        weights = {name: checkpoint.tensor(name).clone() for name in tensor_shapes(config)}
+    for name in weights:
+        if ".q_proj." in name:
+            weights[name] *= PEAK
+    return Reference(config, weights, hf_model(config, weights).requires_grad_(False), layers)
 
 
 def bf16(x: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,11 @@ from functools import lru_cache
 import pytest
 import torch
 
-from models.common.metrics import compare
+from models.demos.qwen25_7b.reference.metrics import compare
 from models.demos.qwen25_7b.config import BF16, QWEN25_7B, Recipe
 from models.demos.qwen25_7b.config.rope import yarn_of
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
-from tests.pcc.attention_world import AttentionWorld
+from tests.pcc.bench import AttentionBench
 from tests.pcc.reference import Reference, stretched
 
 HEADS = replace(  # the 7B's, behind a narrow residual stream
@@ -52,11 +52,13 @@ def outlier_reference() -> Reference:
 
 
 @pytest.fixture(scope="module", params=MOST, ids=lambda recipe: recipe.name)
-def world(request, mesh_device) -> AttentionWorld:
-    return AttentionWorld(mesh_device, outlier_reference(), request.param, batch=7)
+def world(request, mesh_device) -> AttentionBench:
+    return AttentionBench(mesh_device, outlier_reference(), request.param, batch=7)
 
 
-def assert_exact(world: AttentionWorld, chips: list[torch.Tensor], expected: torch.Tensor, more=0.0):
+def assert_exact(
+    world: AttentionBench, chips: list[torch.Tensor], expected: torch.Tensor, more=0.0
+):
     most = MOST[world.recipe] + more
     for actual in chips:
         error = compare(actual, expected).relative_error
@@ -81,12 +83,13 @@ def test_a_step_of_users_at_different_positions(world):
 def test_a_prompt(world):
     case = world.reference.attention_prompt(0, 100)
     world.cache.fill([])
-    assert_exact(world, world.run_prefill(world.attention[0], case.x, 3), case.expected)
+    (chips,) = world.run_prompts(world.attention[0], [case.x], [3])
+    assert_exact(world, chips, case.expected)
     pcc = written_pcc(world.recipe)
     world.cache.assert_wrote([3], [0], case.written, pcc=pcc, to_the_end=True)
 
 
-def test_chunks_behind_cached_prefixes(world, start=384):
+def test_chunks_after_cached_prefixes(world, start=384):
     users, lengths = (5, 0), (64, 40)
     cases = [world.reference.attention_continued(0, start, n, u) for u, n in zip(users, lengths)]
     histories = [world.reference.history(0, 0, 0)] * 7
@@ -103,7 +106,7 @@ def test_chunks_behind_cached_prefixes(world, start=384):
 def test_a_step_with_yarn(mesh_device):
     """The table has YaRN's frequencies and attention factor."""
     yarn = stretched(outlier_reference(), yarn_of({"rope_scaling": CARD}))
-    world = AttentionWorld(mesh_device, yarn, BF16, batch=2)
+    world = AttentionBench(mesh_device, yarn, BF16, batch=2)
     positions = (1023, 300)
     case = world.reference.attention_step(0, positions)
     world.cache.fill(case.past)

@@ -2,17 +2,17 @@
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, PERFORMANCE
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.transformer import TtDecoderLayer
-from tests.pcc.attention_world import AttentionWorld, mixed
-from tests.pcc.bench import assert_mlp
+from tests.pcc.bench import AttentionBench, assert_mlp, mixed
 
 PCC = {BF16: 0.998, BFP8: 0.998, PERFORMANCE: 0.998}
 CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 
 
-class LayerWorld(AttentionWorld):
-    """An AttentionWorld of whole layers."""
+class LayerBench(AttentionBench):
+    """An AttentionBench of whole layers."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -39,7 +39,7 @@ def recipe(request):
 
 @pytest.fixture(scope="module")
 def world(mesh_device, reference, recipe):
-    return LayerWorld(mesh_device, reference, recipe, batch=MAX_USERS)
+    return LayerBench(mesh_device, reference, recipe, batch=MAX_USERS)
 
 
 def assert_layer(chips, recipe, case, gain=None):
@@ -66,6 +66,6 @@ def test_prefill_of_a_prompt(world, recipe, tokens, user=5):
     for i, layer in world.layers.items():
         case = world.reference.layer_prompt(i, tokens)
         world.cache.fill([])
-        chips = world.run_prefill(layer, case.x, user)
+        (chips,) = world.run_prompts(layer, [case.x], [user])
         assert_layer(chips, recipe, case)
         world.cache.assert_wrote([user], [0], case.written, pcc=CACHE_PCC[recipe], to_the_end=True)

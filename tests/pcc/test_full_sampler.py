@@ -6,8 +6,10 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, UNIFORMS
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import CANDIDATES
+from models.demos.qwen25_7b.tt.inputs import UNIFORMS
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.full_sampler import TtFullSampler, levels_of
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -120,6 +122,7 @@ def test_cold_rows_sample_the_largest_logit(small):
     assert small.sample(logits, [1e-3] * MAX_USERS, uniforms(1)) == logits.argmax(-1).tolist()
 
 
+@pytest.mark.seven_b
 def test_the_7bs_vocabulary(mesh_device):
     """Tokens at the edges of chips and pieces; then tokens of nine groups as often as their probability says."""
     full = FullSampler(mesh_device, QWEN25_7B.vocab_size)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, ParallelPlan
+from models.demos.qwen25_7b.config import BF16, BFP8
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.tt.transformer import TtLMHead
 from models.demos.qwen25_7b.weights import ModelWeights
 from tests.pcc.bench import assert_module

@@ -7,8 +7,7 @@ from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.rope import yarn_of
 from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD
-from tests.pcc.attention_world import AttentionWorld
-from tests.pcc.bench import assert_module
+from tests.pcc.bench import AttentionBench, assert_module
 from tests.pcc.reference import stretched
 
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -21,7 +20,7 @@ LOSS_OF_A_CHUNK = 2e-4
 
 
 def test_a_prefill_and_a_step_beyond_32768_tokens(mesh_device, reference):
-    world = AttentionWorld(
+    world = AttentionBench(
         mesh_device,
         stretched(reference, yarn_of({"rope_scaling": CARD})),
         BFP8,
@@ -31,7 +30,7 @@ def test_a_prefill_and_a_step_beyond_32768_tokens(mesh_device, reference):
     i, attention = next(iter(world.attention.items()))
     case = world.reference.attention_continued(i, START, TOKENS)
     world.cache.fill(case.past)
-    chips = world.run_chunked_prefill(attention, case.x, 0, START)
+    (chips,) = world.run_chunks(attention, [case.x], [0], START)
     assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC, gain=GAIN)
     world.cache.assert_wrote([0], [START], case.written, pcc=CACHE_PCC, to_the_end=True)
     step = world.reference.attention_step(i, (START,))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8, MAX_USERS, PERFORMANCE
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import residual_stream
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from tests.pcc.bench import assert_mlp

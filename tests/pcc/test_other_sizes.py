@@ -57,6 +57,7 @@ def model_of(size: str) -> Reference:
     return Reference(config, weights, hf_model(config, weights).requires_grad_(False), range(1))
 
 
+@pytest.mark.make_test_on("N150", "N300", "T3K")
 @pytest.mark.parametrize("model", SIZES)
 def test_prompts_and_then_a_step_of_all_users(mesh_device, model):
     reference = model_of(model)

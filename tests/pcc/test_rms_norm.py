@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS
+from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import residual_stream
 from models.demos.qwen25_7b.tt.transformer import TtRMSNorm
 from tests.pcc.bench import assert_module, evened

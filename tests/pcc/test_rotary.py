@@ -4,16 +4,16 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS
-from models.demos.qwen25_7b.plans.grids import Grid, height_sharded, row_major_cores
+from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.grids import height_sharded, row_major_cores
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights import to_interleaved
-from tests.pcc.bench import Bench, assert_module
+from tests.pcc.bench import WORKER_DISPATCH, Bench, assert_module
 from tests.pcc.reference import bf16
 
 PCC = 0.99998
-WORKER_DISPATCH = Grid(8, 7)  # too few cores to rotate q and k of 32 users in one op
 
 
 def heads(count, tokens, head_dim, seed):

@@ -6,13 +6,11 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B
-from models.demos.qwen25_7b.config.sampling import (
-    CANDIDATES,
-    MOST_COUNTED,
-    SamplingParams,
-    TokenCounts,
-)
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED
 from models.demos.qwen25_7b.serving.sampling import gumbel, penalize, sample
 from models.demos.qwen25_7b.serving.token_tables import TokenTables
 from models.demos.qwen25_7b.tt.inputs import SamplingControls

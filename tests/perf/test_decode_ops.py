@@ -7,8 +7,9 @@ import pytest
 import torch
 import ttnn
 
-from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.tt.mesh import traces_available
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.perf.all_reduce_prices import collectives
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans
@@ -16,7 +17,6 @@ from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, lm_head_shards
 from models.demos.qwen25_7b.plans.grids import TILE_BYTES
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
-from models.demos.qwen25_7b.plans.prefill_prices import CENTERING
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.reference.hf import random_weights
@@ -25,6 +25,8 @@ from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.weights import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_values")
+
+CENTERING = 2  # operations of centered keys in a layer
 
 USERS = 32
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from golden_mesh.perf import calibration as cal
 
 from models.demos.qwen25_7b.config import BFP8
@@ -29,10 +30,12 @@ def test_the_misses_are_those_of_the_held_out_points():
         assert miss == f"{point.residual:+.0%}".replace("%", " %"), name
 
 
+@pytest.mark.seven_b
+@pytest.mark.chips(2)  # as the table
 def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
-    if mesh_device.shape[1] != 2:
-        return  # the table is an N300's
-    plain, four = cells("models/demos/qwen25_7b/docs/sampling.md", "What a verify step costs")[0][1:3]
+    plain, four = cells("models/demos/qwen25_7b/docs/sampling.md", "What a verify step costs")[0][
+        1:3
+    ]
     for tokens, written in ((1, plain), (4, four)):
         with host_alone():
             model, _ = model_decode(
@@ -41,6 +44,8 @@ def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
         assert f"{1e3 * model.seconds:.1f} ms" == written
 
 
+@pytest.mark.seven_b
+@pytest.mark.galaxy
 def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, mesh_name, host_alone):
     links = links_between(mesh_device)
     with host_alone():

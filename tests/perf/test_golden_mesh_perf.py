@@ -11,7 +11,7 @@ from golden_mesh.perf.prices import cells, total
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
 from models.demos.qwen25_7b.perf.step_model import model_step
-from models.demos.qwen25_7b.plans.grids import worker_grid
+from models.demos.qwen25_7b.tt.placement import worker_grid
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import links_between
 from models.demos.qwen25_7b.weights import Checkpoint

@@ -5,10 +5,15 @@ A step of vLLM takes no more for long sequences where the chips sample.
 
 import pytest
 
-from models.common.mesh import traces_available
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.perf.host_time import host_time, steps_of
-from models.demos.qwen25_7b.perf.serving_time import REQUESTS, vllm_model, vllm_step
+from models.demos.qwen25_7b.perf.host_time import (
+    REQUESTS,
+    host_time,
+    steps_of,
+    vllm_model,
+    vllm_step,
+)
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.weights import Checkpoint
@@ -34,7 +39,7 @@ def test_a_step_of_vllm_takes_no_longer_for_longer_sequences(mesh_device, host_a
     with host_alone():
         for name in ("Instruct's defaults", "frequency penalty"):
             short, long = (
-                host_time(vllm_step(model, REQUESTS[name], tokens, changed=False), steps=10)
+                host_time(vllm_step(model, REQUESTS[name], tokens), steps=10)
                 for tokens in (100, 100_000)
             )
             assert long.outside_ttnn < 3 * short.outside_ttnn, name

@@ -1,4 +1,4 @@
-"""Speculation: captured and modeled cost of several tokens a step, and the steps saved."""
+"""Speculation: captured and modeled cost of several tokens a step."""
 
 from dataclasses import replace
 
@@ -7,33 +7,11 @@ from golden_mesh.perf.op_costs import work_of
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.perf.capture import capture_step, one_layer_of_each_kind
-from models.demos.qwen25_7b.perf.speculation import Replay, replay
 from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_values")
-
-WORDS = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
-
-
-def test_a_quote_takes_plain_steps_until_the_proposer_matches():
-    """Ten tokens: two plain steps until an n-gram repeats, then steps of 4 and 4 tokens."""
-    assert replay([1, *WORDS, 2], WORDS + [3], 4) == Replay(
-        tokens=10, plain=2, verifying=2, drafted=6
-    )
-    assert replay([1, *WORDS, 2], WORDS + [3], 1).steps == 10
-
-
-def test_an_answer_without_repeated_n_grams_takes_plain_steps():
-    assert replay([1, 2], WORDS, 8) == Replay(tokens=9, plain=9)
-
-
-def test_a_rejected_draft_token_costs_a_verify_step():
-    """The proposer drafts 3 behind "1 2", but the answer has 4."""
-    total = replay([1, 2, 3, 1], [2, 4, 5], 2)
-    assert total == Replay(tokens=2, plain=1, verifying=1, drafted=1) and total.accepted == 0
-    assert total.token_seconds(plain=1.0, verifying=2.0) == 1.5
 
 
 def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device):
@@ -51,11 +29,10 @@ def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device)
     assert three == 3 * one > 0
 
 
+@pytest.mark.chips(4, 8)
 def test_a_grouped_step_reads_each_cache_once(mesh_device):
-    """On chips with one KV head. It gathers the queries of the slots, which is one operation more."""
+    """On chips with one KV head of the small checkpoint's four. It gathers the queries of the slots, which is one operation more."""
     config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
-    if mesh_device.shape[1] < config.num_key_value_heads:
-        return
     lent, grouped = (capture_step(mesh_device, config, BFP8, 2, tokens).layer for tokens in (3, 4))
     updates = [sum("UpdateCache" in op.name for op in layer) for layer in (lent, grouped)]
     assert len(grouped) - updates[1] == len(lent) - updates[0] + 1
@@ -71,6 +48,8 @@ def test_a_grouped_step_reads_each_cache_once(mesh_device):
             assert replica.groups == groups
 
 
+@pytest.mark.seven_b
+@pytest.mark.make_test_on("N300", "T3K")
 def test_a_step_of_the_7b_that_verifies_costs_more_than_a_plain_one_and_less_than_several(
     mesh_device,
 ):

@@ -12,12 +12,12 @@ import time
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QWEN25_7B
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
 from models.demos.qwen25_7b.reference.hf import random_weights
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt
-from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.weights import Checkpoint
 
@@ -50,7 +50,7 @@ def test_speed(replica, users, mesh_name, prompt):
     for user in (*range(users), 0, 0):  # the first run compiles, the last two count
         begin = time.perf_counter()
         for batch in plan_prefill(
-            [Prompt(user, tokens, 0, shares[user])], replica.model.prefill_prices, replica.block
+            [Prompt(user, tokens, 0, shares[user])], replica.model.max_prefill_rows, replica.block
         ):
             replica.prefill(batch)
         first = replica.read_tokens()
@@ -73,7 +73,7 @@ def test_speed(replica, users, mesh_name, prompt):
         / DRAM_BYTES_PER_SECOND
     )
     print(
-        f"{mesh_name}, {users} user(s), prompt {prompt}, {'traced' if replica.prefill_steps else 'op by op'}: first token "
+        f"{mesh_name}, {users} user(s), prompt {prompt}, {'traced' if replica.traces.enabled else 'op by op'}: first token "
         f"{1e3 * min(seconds[-2:]):.1f} ms, {1 / step:.2f} tokens/s/user, {floor / step:.0%} of what DRAM allows"
     )
     assert step > floor, "faster than DRAM gives the weights out: the measurement is wrong"

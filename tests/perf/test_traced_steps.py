@@ -4,7 +4,7 @@ import pytest
 import torch
 import ttnn
 
-from models.common.mesh import traces_available
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import attention_tables
@@ -13,7 +13,10 @@ from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.sampling import gumbel
 from models.demos.qwen25_7b.weights import Checkpoint
 
-pytestmark = pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces")
+pytestmark = [
+    pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces"),
+    pytest.mark.make_test_on("N300"),  # traces are alike on all machines
+]
 
 STEPS = 64
 STARTS = (

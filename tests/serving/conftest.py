@@ -1,35 +1,12 @@
-"""Fixtures: the small checkpoint, its replicas on a mesh, the model class for vLLM, prompts."""
+"""Fixtures: prompts, and the model class for vLLM."""
 
 import pytest
-import torch
 
-from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights import Checkpoint
-
-CAPITALS = (
-    "France",
-    "Japan",
-    "Italy",
-    "Spain",
-    "Egypt",
-    "Peru",
-    "Canada",
-    "Kenya",
-    "Norway",
-    "Cuba",
-    "India",
-    "China",
-)
+CAPITALS = "France Japan Italy Spain Egypt Peru Canada Kenya Norway Cuba India China".split()
 QUESTIONS = (
     *(f"What is the capital of {country}?" for country in CAPITALS),
     *(f"Count from {n} to {n + 12}." for n in range(2, 14)),
-    *(
-        f"Spell the word {word}."
-        for word in ("banana", "house", "garden", "window", "apple", "river")
-    ),
+    *(f"Spell the word {w}." for w in "banana house garden window apple river".split()),
     *(f"What is {a} + {b}?" for a, b in ((7, 5), (3, 4), (9, 8), (2, 6), (5, 5), (8, 1))),
     "Name the planets.",
     "What are the days of the week?",
@@ -40,49 +17,16 @@ QUESTIONS = (
 
 @pytest.fixture(scope="session", autouse=True)
 def tiles_elsewhere(tmp_path_factory):
-    """Keep the user's tile cache untouched."""
+    """Keep the user's cache untouched."""
     with pytest.MonkeyPatch.context() as patched:
         root = tmp_path_factory.mktemp("tiles")
-        patched.setattr("models.demos.qwen25_7b.loading.opened.default_root", lambda: root)
+        patched.setattr("models.demos.qwen25_7b.weights.cache.cache_root", lambda: root)
         yield
-
-
-@pytest.fixture(scope="session")
-def checkpoint() -> Checkpoint:
-    return Checkpoint.open(SMALL_CHECKPOINT)
 
 
 @pytest.fixture(scope="session")
 def vocab_size(checkpoint) -> int:
     return checkpoint.config.vocab_size
-
-
-@pytest.fixture(scope="module")
-def replica_of(mesh_device, checkpoint, queues):
-    """replica_of(users, max_seq_len, **options): a Replica of the small checkpoint.
-
-    The default recipe is bf16.
-    """
-    from models.demos.qwen25_7b.serving.replica import Replica
-
-    def replica_of(users, max_seq_len, recipe=BF16, **options):
-        options = dict(traced=traces_available(), queues=queues) | options
-        return Replica.load(
-            mesh_device,
-            checkpoint,
-            checkpoint.config,
-            recipe,
-            users=users,
-            max_seq_len=max_seq_len,
-            **options,
-        )
-
-    return replica_of
-
-
-@pytest.fixture(scope="session")
-def tokenizer() -> ChatTokenizer:
-    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
 
 
 @pytest.fixture(scope="session")
@@ -103,13 +47,6 @@ def tight(prompts) -> list[list[int]]:
 
 
 @pytest.fixture(scope="session")
-def hf():
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).eval()
-
-
-@pytest.fixture(scope="session")
 def started(mesh_device, checkpoint):
     """(model, caches, blocks) of the vLLM class as the plugin starts it.
 
@@ -119,7 +56,9 @@ def started(mesh_device, checkpoint):
 
     from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
 
-    return start(QwenForCausalLM, mesh_device, checkpoint, slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
+    return start(
+        QwenForCausalLM, mesh_device, checkpoint, slots=SLOTS, max_len=MAX_LEN, block=BLOCK
+    )
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BF16, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config import BF16, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer

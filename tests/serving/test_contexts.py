@@ -1,15 +1,13 @@
 """Any context works: a request gets the tokens of a roomy context or is refused before loading."""
 
 import gc
-import random
 
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.reference.corpus import draw_chat, make_questions
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, training_chats
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.request import check_request
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
@@ -52,11 +50,7 @@ def token_ids():
 
     With random tokens, last bits would decide which token is sampled.
     """
-    tokenizer, questions, ids = ChatTokenizer(SMALL_CHECKPOINT, instruct=True), make_questions(), []
-    rng = random.Random(0)
-    while len(ids) < ROOMY:
-        ids += tokenizer.hf.apply_chat_template(draw_chat(questions, rng), return_dict=False)
-    return ids
+    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True).hf.encode(training_chats())
 
 
 @settings(

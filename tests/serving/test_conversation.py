@@ -6,7 +6,7 @@ from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.tokenizer import Conversation
 
 BLOCK = 32
-QUESTIONS = ("What is the capital of France?", "Count from 3 to 12.", "What is 2 + 3?")
+QUESTIONS = ("What is the capital of France?", "Count from 3 to 12.", "What is 2 + 2?")
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,11 @@ Cases: more prompts than slots, few blocks, cancelled users, errors.
 from contextlib import closing
 
 import pytest
-import torch
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from tests.generation import generate, greedy
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -24,11 +22,6 @@ QUESTIONS = (
     "What are the days of the week?",
 )
 NEW_TOKENS = 24
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +59,7 @@ def alone(replica, prompts, tokenizer):
 
 
 def written(generator, prompts, tokenizer, **options) -> list[list[int]]:
-    new = [[] for _ in prompts]
-    for token in generator.generate(prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids, **options):
-        new[token.user].append(token.id)
-    return new
+    return generate(generator, prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids, **options)
 
 
 def computed(monkeypatch, replica) -> list[int]:
@@ -182,18 +172,12 @@ def test_a_sequence_that_samples_from_the_whole_vocabulary_beside_other_sequence
     assert len(set(map(tuple, together))) == len(samplings)
 
 
-def test_repetition_penalty_counts_prompt_and_answer(generator, prompts, tokenizer):
+def test_repetition_penalty_counts_prompt_and_answer(generator, prompts, tokenizer, hf):
     """Tokens equal Hugging Face's with the repetition penalty."""
-    from transformers import AutoModelForCausalLM
-
-    hf = AutoModelForCausalLM.from_pretrained(SMALL_CHECKPOINT, dtype=torch.float32).eval()
-    expected = []
-    for prompt in prompts[:3]:
-        out = hf.generate(
-            torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(tokenizer.stop_ids),
-            attention_mask=torch.ones(1, len(prompt), dtype=torch.long), repetition_penalty=1.3,
-        )  # fmt: skip
-        expected.append(out[0, len(prompt) :].tolist())
+    expected = [
+        greedy(hf, prompt, NEW_TOKENS, tokenizer.stop_ids, repetition_penalty=1.3)
+        for prompt in prompts[:3]
+    ]
     assert (
         written(generator, prompts[:3], tokenizer, sampling=SamplingParams(repetition_penalty=1.3))
         == expected

@@ -4,7 +4,7 @@ import pytest
 import torch
 import ttnn
 
-from models.common.metrics import assert_equal
+from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, equal_shares
 
 BATCH, CONTEXT, STEPS = 4, 64, 5

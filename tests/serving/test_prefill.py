@@ -13,12 +13,16 @@ import ttnn
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from models.common.metrics import assert_close, assert_equal
+from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
-from models.demos.qwen25_7b.reference.corpus import draw_chat, make_questions
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, PrefillChunk, Prompt
-from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
+from models.demos.qwen25_7b.reference.small import training_chats
+from models.demos.qwen25_7b.serving.prefill_batch import (
+    PrefillBatch,
+    PrefillChunk,
+    Prompt,
+    plan_prefill,
+)
 
 USERS, CONTEXT, TOKENS, STEPS = 4, 640, 500, 36
 LONG = 4096  # the small checkpoint's context
@@ -46,10 +50,7 @@ def roomy(replica_of):
 @pytest.fixture(scope="module")
 def token_ids(tokenizer):
     """Chats from the checkpoint's training data."""
-    questions, ids, rng = make_questions(), [], random.Random(0)
-    while len(ids) < TOKENS:
-        ids += tokenizer.hf.apply_chat_template(draw_chat(questions, rng), return_dict=False)
-    return ids[:TOKENS]
+    return tokenizer.hf.encode(training_chats())[:TOKENS]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def scattered(replica, tokens: int, seed: int = 0) -> list[int]:
 
 
 def batches_of(replica, prompts) -> list[PrefillBatch]:
-    return plan_prefill(prompts, replica.model.prefill_prices, replica.block)
+    return plan_prefill(prompts, replica.model.max_prefill_rows, replica.block)
 
 
 def caches(replica) -> torch.Tensor:
@@ -162,9 +163,9 @@ class Hits:
 
     prompts: list[Prompt]
     logits: list[torch.Tensor]
-    rows: list[torch.Tensor]  # of the cache, behind the prefix
+    rows: list[torch.Tensor]  # of the cache, after the prefix
     cache: torch.Tensor  # with the prefixes alone
-    own: list[int]  # blocks behind the prefixes
+    own: list[int]  # blocks after the prefixes
 
     def assert_same(self, replica, batch: PrefillBatch) -> None:
         """Run a batch of all prompts. Blocks that no prompt owns alone are equal bit for bit."""

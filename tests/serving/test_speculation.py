@@ -7,7 +7,7 @@ import pytest
 import torch
 import ttnn
 
-from models.common.metrics import assert_equal
+from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
 from models.demos.qwen25_7b.serving.generator import Generator
@@ -15,6 +15,7 @@ from models.demos.qwen25_7b.serving.input_batch import InputBatch
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.sampling import gumbel
 from models.demos.qwen25_7b.serving.speculation import Draft
+from tests.generation import generate
 
 USERS, MOST, CONTEXT, NEW_TOKENS = 3, 4, 128, 20
 PLANETS = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus and Neptune.<|im_end|>"
@@ -76,20 +77,8 @@ def generator(replica) -> Generator:
 
 
 def written(generator, cases, stop_ids, new_tokens=NEW_TOKENS) -> list[list[int]]:
-    new = [[] for _ in cases]
-    ended = set()
-    for token in generator.generate(
-        [case.prompt for case in cases],
-        new_tokens,
-        stop_ids=stop_ids,
-        sampling=[case.sampling for case in cases],
-    ):
-        assert token.user not in ended, "a token after the last"
-        new[token.user].append(token.id)
-        if token.last:
-            ended.add(token.user)
-    assert ended == set(range(len(cases)))
-    return new
+    prompts, samplings = [case.prompt for case in cases], [case.sampling for case in cases]
+    return generate(generator, prompts, new_tokens, stop_ids=stop_ids, sampling=samplings)
 
 
 def test_every_answer_equals_that_of_plain_steps(generator, replica, cases, expected):
@@ -144,7 +133,7 @@ def test_an_answer_has_the_requested_number_of_tokens(generator, cases, expected
 def test_a_stop_token_among_accepted_draft_tokens_ends_the_text(
     generator, replica, cases, expected, end
 ):
-    """Tokens behind the stop token are dropped. The cached prefix stays right for a next prompt."""
+    """Tokens after the stop token are dropped. The cached prefix stays right for a next prompt."""
     ids = expected[0]
     first = ids.index(ids[end])
     assert written(generator, cases[:1], {ids[end]}) == [ids[: first + 1]]

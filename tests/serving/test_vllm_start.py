@@ -9,30 +9,25 @@ import torch
 from vllm_engine import Engine
 from vllm_requests import NEW_TOKENS, HFConfig, greedy, requests, start
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, ParallelPlan
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES, cache_tokens, memory_budget
 from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
-from models.demos.qwen25_7b.serving.vllm_startup import (
-    capturing,
-    check_vllm_options,
-    log_loading,
-)
+from models.demos.qwen25_7b.serving.vllm_startup import check_number_formats
 
 
-def refusal(mesh_device, checkpoint, slots=32, max_len=512, **options) -> str:
+def refusal(mesh_device, checkpoint, slots=32, **options) -> str:
     with pytest.raises(UserError) as caught:
         QwenForCausalLM.initialize_vllm_model(
-            HFConfig(checkpoint), mesh_device, slots, max_seq_len=max_len, **options
+            HFConfig(checkpoint), mesh_device, slots, max_seq_len=512, **options
         )
     return str(caught.value)
 
 
 def test_impossible_flags_are_refused(mesh_device, checkpoint):
     assert "--max-num-seqs 32" in refusal(mesh_device, checkpoint, slots=256)
-    assert "--max-model-len 4096" in refusal(mesh_device, checkpoint, max_len=8192)
-    assert "--data-parallel-size 2" in refusal(mesh_device, checkpoint, tt_data_parallel=2)
     assert "tt.optimizations" in refusal(mesh_device, checkpoint, optimizations="fast")
 
 
@@ -58,53 +53,29 @@ def test_a_cache_of_fewer_blocks_than_a_whole_table(
 
 
 def options(**changes) -> SimpleNamespace:
-    """Return the checked part of vLLM's VllmConfig, with defaults and changes."""
-    fields = dict(
-        quantization=None, dtype=torch.bfloat16, revision=None, code_revision=None,
-        tokenizer_revision=None, hf_config_path=None, cache_dtype="auto", load_format="auto", tt={},
-        logprobs_mode="raw_logprobs", enable_prompt_embeds=False,
-    )  # fmt: skip
-    fields |= changes
-    return SimpleNamespace(
-        model_config=SimpleNamespace(**fields),
-        cache_config=SimpleNamespace(**fields),
-        load_config=SimpleNamespace(**fields),
-        additional_config={"tt": fields["tt"]},
-    )
+    """Return the part of vLLM's VllmConfig that the class reads, with defaults and changes."""
+    defaults = dict(quantization=None, dtype=torch.bfloat16, revision=None, cache_dtype="auto")
+    fields = SimpleNamespace(**defaults | changes)
+    return SimpleNamespace(model_config=fields, cache_config=fields)
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(quantization="fp8"), "--quantization fp8"),
-        (dict(logprobs_mode="processed_logprobs"), "--logprobs-mode processed_logprobs"),
-        (dict(enable_prompt_embeds=True), "--enable-prompt-embeds True"),
+        (dict(quantization="fp8"), "--quantization fp8: .* choose a recipe"),
         (dict(dtype=torch.float16), "--dtype float16"),
         (dict(cache_dtype="fp8"), "--kv-cache-dtype fp8"),
-        (dict(load_format="dummy"), "--load-format dummy"),
-        (
-            dict(revision="v1", tokenizer_revision="v2"),
-            "--tokenizer-revision v2: .* use --revision",
-        ),
-        (dict(hf_config_path="x"), "--hf-config-path x"),
-        (dict(tt={"trace_regoin_size": 1}), "trace_regoin_size .*trace_region_size"),
-        (dict(tt={"speed": 1}), "tt.speed .*trace_mode"),
-        (
-            dict(tt={"trace_mode": "some"}),
-            "trace_mode must be all, decode_only or none, got 'some'",
-        ),
     ],
 )
-def test_options_of_vllm_that_would_be_ignored_are_refused(changes, message):
+def test_number_formats_of_vllm_are_refused(changes, message):
+    """The recipe decides all number formats."""
     with pytest.raises(UserError, match=message):
-        check_vllm_options(options(**changes))
+        check_number_formats(options(**changes))
 
 
-def test_options_of_vllm_that_change_nothing_are_accepted():
-    taken = {"trace_mode": "none", "sample_on_device_mode": "all", "l1_small_size": 16384}
-    check_vllm_options(options(dtype=torch.float32, load_format="safetensors", tt=taken))
-    check_vllm_options(options(revision="v1", tokenizer_revision="v1"))
-    check_vllm_options(None)  # outside vLLM
+@pytest.mark.parametrize("config", [options(dtype=torch.float32), options(), None])
+def test_number_formats_that_change_nothing_are_accepted(config):
+    check_number_formats(config)
 
 
 @pytest.fixture(scope="module")
@@ -115,29 +86,19 @@ def model(mesh_device, checkpoint):
     )
 
 
-def test_impossible_cache_sizes_are_refused(model, checkpoint):
-    config, heads = checkpoint.config, model.model.config.parallel.kv_heads
-    layers = config.num_hidden_layers
-
-    def message(shape, layers=layers) -> str:
-        with pytest.raises(UserError) as caught:
-            model.allocate_kv_cache(shape, torch.bfloat16, layers)
-        return str(caught.value)
-
-    assert "--block-size 32, 64 or 128" in message((100, heads, 16, config.head_dim))
-    assert "--max-model-len" in message((10**7, heads, 64, config.head_dim))
-    assert "--model" in message((100, heads, 64, config.head_dim), layers + 1)
-    assert "--max-model-len" in message((2, heads, 32, config.head_dim))
-
-
-def test_a_trace_region_that_is_too_small():
-    with pytest.raises(UserError, match="trace_region_size"), capturing(False):
-        pytest.fail("captured")
-    metal = "Creating trace buffers of size 9B on MeshDevice 0, but only 4B is allocated for trace region."
-    with pytest.raises(UserError, match="trace_region_size"), capturing(True):
-        raise RuntimeError(f"TT_FATAL @ mesh_trace.cpp:1: false\ninfo:\n{metal}")
-    with pytest.raises(RuntimeError, match="hang"), capturing(True):
-        raise RuntimeError("device hang")
+@pytest.mark.parametrize(
+    "blocks, block, named",
+    [
+        (100, 16, "--block-size 32, 64 or 128"),
+        (10**7, 64, "--max-model-len"),
+        (2, 32, "--max-model-len"),
+    ],
+)
+def test_impossible_cache_sizes_are_refused(model, checkpoint, blocks, block, named):
+    config = checkpoint.config
+    shape = blocks, model.model.config.parallel.kv_heads, block, config.head_dim
+    with pytest.raises(UserError, match=named):
+        model.allocate_kv_cache(shape, torch.bfloat16, config.num_hidden_layers)
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
@@ -186,7 +147,7 @@ def test_the_revision_of_vllm_reaches_the_weights(mesh_device, checkpoint, monke
 
     module = "models.demos.qwen25_7b.serving.generator_vllm"
     monkeypatch.setattr(f"{module}.open_checkpoint", open_checkpoint)
-    revision = options(revision="v1", tokenizer_revision="v1")
+    revision = options(revision="v1")
     monkeypatch.setattr(f"{module}.current_vllm_config", lambda: revision)
     monkeypatch.setattr(QwenForCausalLM, "_revision", None)
     refusal(mesh_device, checkpoint)
@@ -195,22 +156,6 @@ def test_the_revision_of_vllm_reaches_the_weights(mesh_device, checkpoint, monke
             model_name="", num_devices=2, tt_data_parallel=1, max_model_len=64, max_num_seqs=1
         )
     assert given == ["v1", "v1"]
-
-
-def test_loading_logs_a_line_at_times_and_one_at_the_end(monkeypatch, caplog):
-    clock = iter([0.0, 1.0, 11.0, 12.0, 13.0])
-    monkeypatch.setattr(
-        "models.demos.qwen25_7b.serving.vllm_startup.time",
-        SimpleNamespace(monotonic=lambda: next(clock)),
-    )
-    caplog.set_level("INFO", "vllm.qwen25_7b")
-    progress = log_loading()
-    for gigabytes in (1, 2, 3, 4):
-        progress(gigabytes * 10**9, 4 * 10**9)
-    assert [record.getMessage() for record in caplog.records] == [
-        "Weights on the chips: 2.00 of 4.00 GB, 11 s",
-        "Weights on the chips: 4.00 of 4.00 GB, 13 s",
-    ]
 
 
 def test_arguments_of_a_later_plugin_are_ignored(mesh_device, checkpoint):

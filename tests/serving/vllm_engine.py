@@ -1,7 +1,7 @@
 """A small engine that calls a model class as Tenstorrent's vLLM plugin does.
 
 It also reproduces the plugin's traps:
-- Page tables and token rows hold leftovers of other requests behind a request's own values.
+- Page tables and token rows hold leftovers of other requests after a request's own values.
 - Requests move from slot to slot.
 - Block 0 belongs to no request.
 - Tokens and positions are one step behind while steps are in flight.
@@ -20,6 +20,7 @@ import ttnn
 from vllm_requests import BLOCK, MAX_LEN, SLOTS, Request, TTSamplingParams
 
 _seeds = count()
+FLOATS = "temperature", "top_p", "presence_penalty", "frequency_penalty", "repetition_penalty"
 
 
 def engine(served, **options) -> "Engine":
@@ -33,7 +34,7 @@ class Engine:
     - ahead: Decode steps in flight.
     - prefix_caching: Reuse known full blocks.
     - decode_as_prefill: Send decode steps as prefills, as the plugin's main and stable branches do.
-    - chooser(request, logits): The host's sampler. Default: greedy.
+    - host_sampler(request, logits): The host's sampler. Default: greedy.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.capacity = slots
         self.flight: deque = deque()
-        self.changed = True
+        self.changed = True  # requests have changed slots since the last step
+        self.last_on_host = False
         self.preempted = self.overlapped = self.hits = self.resumed_on_device = 0
         # Slots start with leftovers of other requests.
         self.token_ids = torch.from_numpy(rng.integers(0, 1000, (slots, max_len)).astype(np.int32))
@@ -70,7 +72,7 @@ class Engine:
         admitted = self._admit()
         if admitted:
             self._prefill(admitted)
-            self.running = admitted + self.running  # decoding requests come behind new ones
+            self.running = admitted + self.running  # decoding requests come after new ones
         elif self.decode_as_prefill:
             self.preempt()
             for request in self.running:
@@ -94,14 +96,11 @@ class Engine:
                 self._release(found)
                 break
             self._drain()
-            request.blocks, request.cached = (
-                found + [self._take() for _ in range(needed)],
-                len(found) * self.block,
-            )
+            request.blocks = found + [self._take() for _ in range(needed)]
+            request.cached = len(found) * self.block
             self.hits += len(found)
-            if (
-                self.prefix_caching
-            ):  # at once: another prompt of the same call may reuse these blocks
+            if self.prefix_caching:
+                # At once: another prompt of the same call may reuse these blocks.
                 self.register_prefix(request, len(request.tokens))
             admitted.append(self.waiting.popleft())
         return admitted
@@ -138,50 +137,38 @@ class Engine:
         if self.changed:
             steady = False
             self._drain()
-            self._lay(self.running)
-        behind = len(self.flight)
-        self.overlapped += behind > 0
-        for slot, request in enumerate(self.running):
-            self.token_ids[slot, : len(request.tokens)] = torch.tensor(request.tokens)
-            self.table[slot, : len(request.blocks)] = torch.tensor(request.blocks)
+        self.overlapped += len(self.flight) > 0
+        self._lay(self.running)
         inactive = self.capacity - len(self.running)
-        tokens = torch.tensor(
-            [[r.tokens[-1]] for r in self.running] + [[0]] * inactive, dtype=torch.int32
-        )
-        start_pos = torch.tensor(
-            [len(r.tokens) - 1 for r in self.running] + [-1] * inactive, dtype=torch.int32
-        )
+        newest = [[r.tokens[-1]] for r in self.running] + [[0]] * inactive
+        positions = [len(r.tokens) - 1 for r in self.running] + [-1] * inactive
         table = self.table.clone()
         table[len(self.running) :] = 0
         extra = {}
         if device:
-            extra = {
-                "sampling_params": self._params(self.running, self.capacity),
-                "reset_batch": self.changed,
-            }
-            self.resumed_on_device += not self.changed and self._last_on_host
+            extra["sampling_params"] = self._params(self.running, self.capacity)
+            extra["reset_batch"] = self.changed
+            self.resumed_on_device += not self.changed and self.last_on_host
             if any(r.penalized for r in self.running):
                 extra["prompt_tokens"] = self._padded([r.prompt for r in self.running])
                 extra["output_tokens"] = self._padded([r.answer for r in self.running])
         if self.changed:
             extra["slot_remap"] = torch.arange(self.capacity, dtype=torch.int32).flip(0)
-        self.changed, self._last_on_host = False, not device
+        self.changed = False
+        self.last_on_host = not device
         out = self.model.decode_forward(
-            tokens=tokens, page_table=table, kv_cache=self.kv_cache, start_pos=start_pos, enable_trace=self.trace,
+            tokens=torch.tensor(newest, dtype=torch.int32), page_table=table, kv_cache=self.kv_cache,
+            start_pos=torch.tensor(positions, dtype=torch.int32), enable_trace=self.trace,
             read_from_device=False, **extra,
         )  # fmt: skip
         events = []
         if self.ahead > 1:
             out, events = self.model.read_decode_output(out, async_read=True)
         self.flight.append((list(self.running), out, events, device))
-        if not device or any(
-            r.penalized for r in self.running
-        ):  # vLLM needs the sampled tokens for its next step
-            self._drain()
+        if not device or any(r.penalized for r in self.running):
+            self._drain()  # vLLM needs the sampled tokens for its next step
         while len(self.flight) >= self.ahead:
             self._finish()
-
-    _last_on_host = False
 
     def _finish(self) -> None:
         requests, out, events, device = self.flight.popleft()
@@ -260,9 +247,8 @@ class Engine:
 
     def _found(self, tokens: list[int]) -> list[int]:
         found = []
-        for end in range(
-            self.block, len(tokens), self.block
-        ):  # never the whole prompt: its last block is computed
+        # Never the whole prompt: its last block is computed.
+        for end in range(self.block, len(tokens), self.block):
             block = self.known.get(tuple(tokens[:end]))
             if block is None:
                 break
@@ -277,13 +263,7 @@ class Engine:
         """Return the plugin's lists of float32 values. A top_k of 1 comes with a top_p of 0."""
         of_slots = [r.sampling for r in requests] + [TTSamplingParams()] * (slots - len(requests))
         lists = {f.name: [getattr(s, f.name) for s in of_slots] for f in fields(TTSamplingParams)}
-        for name in (
-            "temperature",
-            "top_p",
-            "presence_penalty",
-            "frequency_penalty",
-            "repetition_penalty",
-        ):
+        for name in FLOATS:
             lists[name] = torch.tensor(lists[name], dtype=torch.float32).tolist()
         lists["top_p"] = [0.0 if k == 1 else p for k, p in zip(lists["top_k"], lists["top_p"])]
         return TTSamplingParams(**lists)
@@ -301,9 +281,7 @@ class Engine:
             logits = out[:, -1, :]
             out = logits.argmax(-1)
             if self.host_sampler:
-                out = torch.tensor(
-                    [self.host_sampler(request, row) for request, row in zip(requests, logits)]
-                )
+                out = torch.tensor([self.host_sampler(*pair) for pair in zip(requests, logits)])
         ids = out.flatten().tolist()
         for slot, request in enumerate(requests):
             if request.done:  # the step was launched before the end was known

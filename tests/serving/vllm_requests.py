@@ -6,6 +6,8 @@ from typing import Optional
 
 import torch
 
+from tests import generation
+
 SLOTS, MAX_LEN, BLOCK, NEW_TOKENS = 32, 512, 64, 20
 
 
@@ -33,9 +35,7 @@ class Request:
     new_tokens: int
     sampling: TTSamplingParams = field(default_factory=TTSamplingParams)
     stop_ids: frozenset[int] = frozenset()
-    host_until: int = (
-        0  # vLLM's own sampler serves this many first tokens of the answer (min_tokens)
-    )
+    host_until: int = 0  # first tokens of the answer that vLLM's own sampler gives (min_tokens)
     answer: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
@@ -113,14 +113,9 @@ def requests(prompts, tokenizer, **options) -> list["Request"]:
     ]
 
 
-@torch.no_grad()
 def greedy(hf, prompt, stop_ids, **options) -> list[int]:
     """Return the tokens of Hugging Face's greedy answer."""
-    out = hf.generate(
-        torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=sorted(stop_ids),
-        attention_mask=torch.ones(1, len(prompt), dtype=torch.long), **options,
-    )  # fmt: skip
-    return out[0, len(prompt) :].tolist()
+    return generation.greedy(hf, prompt, NEW_TOKENS, stop_ids, **options)
 
 
 class HFConfig(SimpleNamespace):

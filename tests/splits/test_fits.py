@@ -12,8 +12,9 @@ import pytest
 import torch
 import ttnn
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, PERFORMANCE, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
@@ -104,6 +105,7 @@ def budget_of(config, plan, recipe, users, tokens):
     return memory_budget(config, plan, recipe, tokens, blocks_for(users, tokens, BLOCK))
 
 
+@pytest.mark.galaxy
 def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
     """32 users have 2048 tokens each on one chip, 8192 on two, 32768 on eight.
 
@@ -199,6 +201,7 @@ def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, h
     assert stays
 
 
+@pytest.mark.make_test_on("N150", "N300", "T3K", "T3K-tp4")
 def test_a_prefill_of_1024_rows_leaves_l1_for_the_lm_head(mesh_device, host_alone):
     """L1 kept by reduce-scatter must not lie where the prefill batch's tensors end.
 

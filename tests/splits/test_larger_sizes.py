@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
 

@@ -1,17 +1,12 @@
 """Every split of a machine gives Hugging Face's tokens: replicas of tp chips, on all chips."""
 
 import pytest
-import torch
 
-from models.common.mesh import traces_available
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16, PERFORMANCE
-from models.demos.qwen25_7b.reference.hf import hf_model
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights import Checkpoint
-from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+from tests.generation import generate, greedy
 
 NEW_TOKENS = 14
 PROMPTS = [
@@ -28,31 +23,8 @@ PROMPTS = [
 
 
 @pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return Checkpoint.open(SMALL_CHECKPOINT)
-
-
-@pytest.fixture(scope="module")
-def prompts() -> list[list[int]]:
-    tokenizer = ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
+def prompts(tokenizer) -> list[list[int]]:
     return [tokenizer.encode(prompt) for prompt in PROMPTS]
-
-
-@pytest.fixture(scope="module")
-def expected(checkpoint, prompts) -> list[list[int]]:
-    """Hugging Face's greedy tokens in float32."""
-    config = checkpoint.config
-    model = hf_model(config, {name: checkpoint.tensor(name) for name in tensor_shapes(config)})
-    answers = []
-    for prompt in prompts:
-        whole = list(prompt)
-        while len(whole) < len(prompt) + NEW_TOKENS:
-            with torch.no_grad():
-                whole.append(int(model(torch.tensor([whole])).logits[0, -1].argmax()))
-            if whole[-1] in config.eos_token_ids:
-                break
-        answers.append(whole[len(prompt) :])
-    return answers
 
 
 @pytest.fixture(scope="module", params=(BF16, PERFORMANCE), ids=lambda recipe: recipe.name)
@@ -76,15 +48,12 @@ def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
     return made
 
 
-def test_all_replicas_together_give_hugging_faces_text(replicas, prompts, expected, checkpoint):
+@pytest.mark.galaxy
+def test_all_replicas_together_give_hugging_faces_text(replicas, prompts, tokenizer, hf):
     generator = Generator(replicas)
-    answers = [[] for _ in prompts]
-    for token in generator.generate(
-        prompts, NEW_TOKENS, stop_ids=set(checkpoint.config.eos_token_ids)
-    ):
-        answers[token.user].append(token.id)
+    answers = generate(generator, prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids)
     generator.close()
-    assert answers == expected
+    assert answers == [greedy(hf, prompt, NEW_TOKENS, tokenizer.stop_ids) for prompt in prompts]
 
 
 def test_all_replicas_are_launched_before_the_first_is_read(replicas, prompts):

@@ -9,8 +9,8 @@ from lm_eval.tasks import TaskManager
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
-from models.demos.qwen25_7b.evaluation.tasks import questions_task, read_questions
-from models.demos.qwen25_7b.reference.corpus import make_questions
+from models.demos.qwen25_7b.evaluation.questions import questions_task, read_questions
+from models.demos.qwen25_7b.reference.small import small_questions
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 
 COUNT, WRONG = (
@@ -22,7 +22,7 @@ COUNT, WRONG = (
 @pytest.fixture(scope="module")
 def sums(tmp_path_factory):
     """A file in GSM8K's format, with sums from the small checkpoint's training data."""
-    taught = [turn for turn in make_questions()["sums"] if not turn.held_out]
+    taught = [turn for turn in small_questions()["sums"] if not turn.held_out]
     some = taught[:: len(taught) // COUNT][:COUNT]
     file = tmp_path_factory.mktemp("sums") / "sums.jsonl"
     lines = []

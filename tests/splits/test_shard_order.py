@@ -6,8 +6,9 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, ParallelPlan
-from models.demos.qwen25_7b.loading.inventory import inventory
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.weights.inventory import inventory
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights, WeightShard

@@ -3,14 +3,11 @@
 import pytest
 import torch
 
-from models.common.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights import Checkpoint
+from tests.generation import generate
 
 # All prompts begin together, so both generators compute them in the same prefill batches.
 USERS, NEW_TOKENS = 4, 12
@@ -18,30 +15,17 @@ SAMPLINGS = SamplingParams(), SamplingParams(1.0, top_p=0.9, seed=1)
 
 
 @pytest.fixture(scope="module")
-def prompts() -> list[list[int]]:
+def prompts(tokenizer) -> list[list[int]]:
     """A question with its answer and the question again, and random tokens three times."""
-    tokenizer = ChatTokenizer(SMALL_CHECKPOINT, instruct=True)
-    question, answer = (
-        tokenizer.encode("Name the planets."),
-        tokenizer.hf.encode("Mercury, Venus, Earth, Mars, Jupiter"),
-    )
+    question = tokenizer.encode("Name the planets.")
+    answer = tokenizer.hf.encode("Mercury, Venus, Earth, Mars, Jupiter")
     noise = torch.randint(0, 1000, (16,), generator=torch.Generator().manual_seed(0)).tolist()
     return [question + answer + question, noise * 3]
 
 
-def test_several_tokens_a_step(mesh_device, queues, prompts):
-    checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
+def test_several_tokens_a_step(replica_of, queues, prompts):
     options = dict(traced=traces_available(), queues=queues)
-    replica = Replica.load(
-        mesh_device,
-        checkpoint,
-        checkpoint.config,
-        BF16,
-        users=USERS,
-        max_seq_len=96,
-        speculate=4,
-        **options,
-    )
+    replica = replica_of(USERS, 96, speculate=4)
     one_kv_head = replica.model.config.parallel.kv_heads == 1
     assert replica.groups == (USERS if one_kv_head else 0), (
         "attention reads a cache once for a group"
@@ -59,8 +43,5 @@ def test_several_tokens_a_step(mesh_device, queues, prompts):
 
 
 def written(generator: Generator, prompts: list[list[int]]) -> list[list[int]]:
-    new = [[] for _ in range(4)]
     samplings = [sampling for sampling in SAMPLINGS for _ in prompts]
-    for token in generator.generate(prompts * 2, NEW_TOKENS, sampling=samplings):
-        new[token.user].append(token.id)
-    return new
+    return generate(generator, prompts * 2, NEW_TOKENS, sampling=samplings)

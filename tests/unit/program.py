@@ -1,4 +1,4 @@
-"""Small programs for tests, which run through models.common.command.run as all commands do."""
+"""Small programs for tests, which run through models.demos.qwen25_7b.cli.command.run as all commands do."""
 
 import os
 import subprocess
@@ -8,26 +8,25 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys, os, time; sys.path.insert(0, {repository!r})
-from models.common import interrupt
-from models.common.command import run, status_of
-from models.common.errors import UserError
-from models.common.terminal import say
+from models.demos.qwen25_7b.cli import interrupt
+from models.demos.qwen25_7b.cli.command import run, status_of
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.cli.terminal import say
 
 def work():
 {body}
-{before}
+
 run(lambda: status_of(work))
 """
 
 
-def start(body: str, *, before: str = "", **options) -> subprocess.Popen:
+def start(body: str, **options) -> subprocess.Popen:
     """Start a process that runs `body` as a command, in its own process group, as a shell does.
 
-    - before: Code that runs before the command.
-    - options: Options of Popen.
+    options: of Popen.
     """
     indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
-    source = PROGRAM.format(repository=f"{REPOSITORY}", body=indented, before=before)
+    source = PROGRAM.format(repository=f"{REPOSITORY}", body=indented)
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(

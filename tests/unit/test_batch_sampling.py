@@ -5,14 +5,9 @@ import random
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config.sampling import (
-    CANDIDATES,
-    MOST_COUNTED,
-    NEVER,
-    PenaltyFactors,
-    SamplingParams,
-    TokenCounts,
-)
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, PenaltyFactors
 from models.demos.qwen25_7b.serving.sampling import LogitsRow, gumbel, sample_rows
 
 VOCAB = 4000

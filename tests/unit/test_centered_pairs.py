@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, ParallelPlan
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.config.rope import yarn_of
 from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget

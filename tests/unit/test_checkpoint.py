@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.weights import Checkpoint, checkpoint
 
@@ -178,21 +178,6 @@ def test_a_model_that_is_neither_local_nor_on_the_hub(monkeypatch, tmp_path):
     assert "Qwen/None: neither a directory" in refusal("Qwen/None")
 
 
-def test_a_directory_whose_name_is_not_utf_8(single):
-    """safetensors cannot open the files, and reports them as damaged."""
-    assert "is not UTF-8" in refusal(single.rename(os.fsdecode(os.fsencode(single) + b"\xff")))
-
-
-def test_a_header_longer_than_any(single):
-    """A large file that begins with a small number is not read in search of a header."""
-    file = single / "model.safetensors"
-    file.write_bytes(struct.pack("<Q", 1 << 30))
-    os.truncate(file, 2 << 30)
-    before = peak_resident_mb()
-    assert f"{file}: its header is not a safetensors header" in refusal(single)
-    assert peak_resident_mb() - before < 50
-
-
 WEIGHTS = "model.safetensors"
 UNREAD = "model.layers.0.self_attn.o_proj.bias"  # it would be a part of the model without effect
 DAMAGE = {  # what is done to a checkpoint of one file, and what the error names
@@ -219,12 +204,6 @@ def test_a_damaged_checkpoint_of_one_file(single, what):
     assert all(name.format(single) in message for name in named), message
 
 
-def test_bytes_that_no_tensor_covers(single):
-    file = single / WEIGHTS
-    file.write_bytes(file.read_bytes() + b"tail")
-    assert f"{file}: damaged, {file.stat().st_size} bytes" in refusal(single)
-
-
 def test_a_missing_shard(sharded):
     shard = shard_of(sharded, K_BIAS)
     shard.unlink()
@@ -238,69 +217,21 @@ def test_a_link_to_a_missing_blob(sharded, tmp_path):
     assert f"{shard}: missing" in refusal(sharded)
 
 
-@pytest.mark.parametrize("cut", [1, 1000])
-def test_a_file_truncated_in_its_data(sharded, cut):
+@pytest.mark.parametrize("length", [-1, -1000, 100, 8, 5, 0])
+def test_a_truncated_file(sharded, length):
+    """length: of the data that is left; below 0: of the data that is missing."""
     shard = shard_of(sharded, K_BIAS)
-    whole = shard.stat().st_size
-    os.truncate(shard, whole - cut)
-    assert f"{shard}: truncated, {whole - cut} bytes where its header claims {whole}" in refusal(
-        sharded
-    )
-
-
-@pytest.mark.parametrize("length", [0, 5, 8, 100])
-def test_a_file_truncated_in_its_header(sharded, length):
-    shard = shard_of(sharded, K_BIAS)
-    os.truncate(shard, length)
-    assert f"{shard}: truncated, {length} bytes" in refusal(sharded)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"",
-        b"no json",
-        b"[1]",
-        b'{"a": 1}',
-        b'{"a": {"data_offsets": []}}',
-        b'{"a": {"data_offsets": [0, 0]}}',
-    ],
-)
-def test_a_file_that_is_not_safetensors(single, header):
-    file = single / "model.safetensors"
-    file.write_bytes(struct.pack("<Q", len(header)) + header)
-    assert str(file) in refusal(single) and "download" in refusal(single)
-
-
-@pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../single/model.safetensors", "a/../../b.safetensors"]
-)
-def test_an_index_that_leads_outside(sharded, path):
-    edit_index(sharded, **{K_BIAS: path})
-    assert (
-        repr(path) in refusal(sharded)
-        and "outside" in refusal(sharded)
-        and INDEX in refusal(sharded)
-    )
-
-
-def test_an_index_that_puts_a_tensor_into_the_wrong_file(sharded):
-    right = shard_of(sharded, K_BIAS)
-    wrong = next(file for file in sorted(sharded.glob("*.safetensors")) if file != right)
-    edit_index(sharded, **{K_BIAS: wrong.name})
-    assert f"{wrong}: does not hold {K_BIAS}" in refusal(sharded)
-
-
-def test_a_tensor_in_two_files(sharded):
-    right = shard_of(sharded, K_BIAS)
-    other = next(file for file in sorted(sharded.glob("*.safetensors")) if file != right)
-    rewrite_tensor(other, K_BIAS, torch.zeros(16).bfloat16())
+    left = length % shard.stat().st_size
+    os.truncate(shard, left)
     message = refusal(sharded)
-    assert (
-        message.startswith(f"{K_BIAS}: in both ")
-        and right.name in message
-        and other.name in message
-    )
+    assert f"{shard}: truncated or no safetensors file, {left} bytes" in message
+    assert "download" in message
+
+
+@pytest.mark.parametrize("content", [b"<html>404</html>", b"version https://git-lfs.github.com"])
+def test_a_file_that_is_not_safetensors(single, content):
+    (single / WEIGHTS).write_bytes(content)
+    assert f"{single / WEIGHTS}: truncated or no safetensors file" in refusal(single)
 
 
 @pytest.mark.parametrize(
@@ -339,12 +270,3 @@ def test_a_wrong_dtype(single, dtype, name):
         f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message
         and "unquantized" in message
     )
-
-
-@pytest.mark.parametrize("make, error", [(os.mkfifo, "is a FIFO"), (os.mkdir, "is a directory")])
-def test_a_special_file_is_called_what_it_is(sharded, single, make, error):
-    shard = shard_of(sharded, K_BIAS)
-    for directory, file in ((sharded, shard), (single, single / "model.safetensors")):
-        file.unlink()
-        make(file)
-        assert f"{file}: {error}" in refusal(directory)

@@ -6,7 +6,7 @@ import json
 import pytest
 from transformers import Qwen2Config
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, QwenConfig
 
 # Qwen/Qwen2.5-7B-Instruct's config.json, field for field
@@ -82,66 +82,28 @@ def test_a_config_cannot_be_changed_after_its_checks():
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-YARN_NUMBERS = {
-    "factor": "factor",
-    "original_max_position_embeddings": "original_context",
-    "attention_factor": "attention_factor",
-    "beta_fast": "beta_fast",
-    "beta_slow": "beta_slow",
-}
 REFUSED = [
     ({"model_type": "llama"}, ["model_type", "'qwen2'", "'llama'"]),
     ({"model_type": None}, ["model_type", "None"]),
+    ({"architectures": ["Qwen2ForRewardModel"]}, ["architectures", "Qwen2ForRewardModel"]),
     ({"hidden_act": "gelu"}, ["hidden_act", "'silu'", "'gelu'"]),
-    ({"use_sliding_window": True}, ["use_sliding_window", "True"]),
-    (
-        {"layer_types": ["full_attention", "sliding_attention"]},
-        ["layer_types", "layer 1", "sliding_attention"],
-    ),
-    ({"layer_types": "full_attention"}, ["layer_types", "list"]),
+    ({"use_sliding_window": True}, ["use_sliding_window must be false"]),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, ["sliding-window"]),
     ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, ["rope_type", "linear", "yarn"]),
     ({"rope_scaling": {"type": "llama3", "factor": 4.0}}, ["rope_type", "llama3"]),
-    ({"rope_scaling": {"rope_type": "yarn"}}, ["yarn", "factor", "4.0"]),
-    ({"rope_scaling": {"rope_type": "yarn", "factor": "4"}}, ["factor", "'4'"]),
-    ({"rope_scaling": {"rope_type": "yarn", "factor": 0.5}}, ["factor", "0.5"]),
-    ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": -1}}, ["beta_fast", "-1"]),
-    ({"rope_scaling": [4.0]}, ["rope_scaling", "[4.0]"]),
     ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e6}}, ["rope_type", "dynamic"]),
-    ({"rope_parameters": {"rope_type": "default"}}, ["rope_theta missing"]),
-    (
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
-        ["rope_theta", "1000000.0", "10000.0"],
-    ),
-    ({"rope_parameters": 1e6}, ["rope_parameters", "1000000.0"]),
+    ({"rope_scaling": {"rope_type": "yarn"}}, ["yarn", "factor", "4.0"]),
+    ({"rope_scaling": YARN | {"factor": "4"}}, ["factor", "'4'"]),
+    ({"rope_scaling": YARN | {"factor": 0.5}}, ["factor", "0.5"]),
+    ({"rope_scaling": YARN | {"original_max_position_embeddings": -1}}, ["original_context", "-1"]),
     ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "unquantized"]),
     ({"rope_theta": None}, ["rope_theta missing"]),
     ({"hidden_size": None, "vocab_size": None}, ["vocab_size, hidden_size missing"]),
     ({"num_hidden_layers": 0}, ["num_hidden_layers", "positive integer", "got 0"]),
-    ({"hidden_size": -3584}, ["hidden_size", "-3584"]),
     ({"hidden_size": 3584.0}, ["hidden_size", "3584.0"]),
     ({"vocab_size": "152064"}, ["vocab_size", "'152064'"]),
-    ({"num_hidden_layers": True}, ["num_hidden_layers", "True"]),
-    ({"rms_norm_eps": 0}, ["rms_norm_eps", "positive number", "got 0"]),
-    ({"rope_theta": float("nan")}, ["rope_theta", "nan"]),
-    ({"rope_theta": float("inf")}, ["rope_theta", "inf"]),
-    ({"tie_word_embeddings": "false"}, ["tie_word_embeddings", "'false'"]),
-    ({"eos_token_id": 152064}, ["eos_token_id", "152063", "152064"]),
-    ({"bos_token_id": "<s>"}, ["bos_token_id", "'<s>'"]),
+    ({"vocab_size": 10**18}, ["vocab_size", "positive integer"]),
     ({"num_key_value_heads": 3}, ["multiple", "28 and 3"]),
-    ({"hidden_size": 3585}, ["hidden_size", "3585 and 28"]),
-    ({"head_dim": 127}, ["head_dim", "even", "127"]),
-    ({"head_dim": 0}, ["head_dim", "got 0"]),
-    ({"rope_theta": 1}, ["rope_theta", "above 1", "got 1"]),
-    ({"rope_theta": 10**400}, ["rope_theta", "at most 1e+12"]),
-    ({"rms_norm_eps": 10**400}, ["rms_norm_eps", "at most 1"]),
-    *(
-        ({"rope_scaling": YARN | {name: value}}, [f"YaRN's {named}", "must be a number in"])
-        for name, named in YARN_NUMBERS.items()
-        for value in (10**400, -1, "4.0", True, float("nan"))
-    ),
-    ({"rope_scaling": YARN | {"mscale": "1", "mscale_all_dim": 1}}, ["YaRN's mscale", "'1'"]),
-    ({"rope_scaling": YARN | {"truncate": "no"}}, ["YaRN's truncate", "'no'"]),
-    ({"rope_scaling": YARN | {"factor": 1e9}}, ["YaRN's factor times its original context"]),
 ]
 
 
@@ -163,7 +125,7 @@ def test_an_absent_field_is_named(name):
 
 
 @pytest.mark.parametrize(
-    "content", [b"{'hidden_size': 1}", b"", b'{"hidden_size": 3584', b"\xff\xfe{}"]
+    "content", [b"{'hidden_size': 1}", b"", b'{"hidden_size": 3584']
 )
 def test_a_file_that_is_not_json_is_named(tmp_path, content):
     path = tmp_path / "config.json"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.serving.block_pool import BlockPool
+from models.demos.qwen25_7b.serving.scheduler import BlockPool
 from models.demos.qwen25_7b.serving.request import check_speculate
 from models.demos.qwen25_7b.serving.speculation import (
     NGRAM_LENGTHS,
@@ -64,7 +64,7 @@ def test_draft_tokens_continue_into_their_own_copy():
             [5, 6, 7],
             [5, 9, 7, 8],
             [5, 9],
-        ),  # the tokens behind a rejected 6 are dropped, though 7 was drafted
+        ),  # the tokens after a rejected 6 are dropped, though 7 was drafted
         ([5, 6, 7], [4, 6, 7, 8], [4]),
     ],
 )

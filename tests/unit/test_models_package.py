@@ -1,87 +1,111 @@
-"""Another `models` package on PYTHONPATH, such as tt-metal's, stays importable beside this one."""
+"""The model's folder runs in a tree of other `models` packages, such as tt-metal's, with nothing else of this repository."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DEMO = REPOSITORY / "models/demos/qwen25_7b/demo/demo.py"
+FOLDER = "models/demos/qwen25_7b"
+THEIRS = [
+    "models/common/rmsnorm.py",
+    "models/tt_transformers/generator.py",
+    "models/demos/other.py",
+]
 IMPORT_BOTH = (
-    "import models.demos.qwen25_7b.config, models.common.terminal; "
-    "from models import theirs; from models.common import theirs_too; from models.demos import theirs_as_well"
+    f"import {FOLDER.replace('/', '.')}.config as ours; import models.common.rmsnorm, models.demos.other; "
+    "from models.tt_transformers import generator; print(ours.__file__)"
 )
 
 
-@pytest.fixture
-def theirs(tmp_path):
-    """A `models` package of another project, without __init__.py files, as in tt-metal."""
-    for file in (
-        "theirs.py",
-        "common/theirs_too.py",
-        "common/errors.py",
-        "demos/theirs_as_well.py",
-    ):
-        path = tmp_path / "other/models" / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-    return tmp_path / "other"
+def make_tree(tree: Path, *, packages: bool) -> Path:
+    """Files of another project. packages: with __init__.py files."""
+    for name in THEIRS:
+        file = tree / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        if packages:
+            (file.parent / "__init__.py").touch()
+    if packages:
+        (tree / "models/__init__.py").touch()
+    return tree
 
 
-def python(*arguments: str, path: list[Path], cwd: Path) -> subprocess.CompletedProcess:
+@pytest.fixture(scope="module", params=[False, True], ids=["folders", "packages"])
+def tree(request, tmp_path_factory):
+    """Another project with a copy of the model's folder."""
+    tree = make_tree(tmp_path_factory.mktemp("tree"), packages=request.param)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / FOLDER, tree / FOLDER, ignore=ignored)
+    return tree
+
+
+def python(*arguments: str, cwd: Path, path: list[Path]) -> str:
+    """Run Python without this repository, which may be installed. Returns the output."""
+    places = [*path, REPOSITORY / "golden_mesh/src", sysconfig.get_path("purelib")]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": f"{cwd}",
-        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "TMPDIR": f"{cwd}",
+        "PYTHONPATH": os.pathsep.join(map(str, places)),
+        "OMP_NUM_THREADS": "1",
     }
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
+    command = [sys.executable, "-S", *arguments]  # -S: no editable installs
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_folder_and_the_other_packages_are_importable(tree):
+    assert python("-c", IMPORT_BOTH, cwd=tree, path=[tree]).startswith(f"{tree}/")
+
+
+def test_the_demo_answers_in_another_tree(tree):
+    options = ["--backend", "golden", "--no-cache", "--prompt", "What is the capital of France?"]
+    out = python(f"{tree / FOLDER}/demo/demo.py", *options, cwd=tree, path=[])
+    assert "The capital of France is Paris" in out, out
+
+
+def test_a_pcc_test_passes_in_another_tree(tree):
+    for name in ("conftest.py", "tests/conftest.py"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        shutil.copy(REPOSITORY / name, tree / name)
+    shutil.copytree(REPOSITORY / "tests/pcc", tree / "tests/pcc")
+    pytest_options = ["-q", "-p", "no:cacheprovider", "--rootdir", f"{tree}"]
+    options = ["--backend", "golden", "--mesh", "N300", "--size", "tiny"]
+    out = python(
+        "-m",
+        "pytest",
+        *pytest_options,
+        *options,
+        "tests/pcc/test_rms_norm.py",
+        cwd=tree,
+        path=[tree],
+    )
+    assert re.search(r"^[1-9]\d* passed", out, re.MULTILINE), out
 
 
 @pytest.mark.parametrize("first", ["theirs", "ours"])
-def test_both_are_importable(theirs, tmp_path, first):
+def test_an_installed_repository_hides_no_other_models_package(tmp_path, first):
+    theirs = make_tree(tmp_path / "theirs", packages=False)
     path = [theirs, REPOSITORY] if first == "theirs" else [REPOSITORY, theirs]
-    done = python("-c", IMPORT_BOTH, path=path, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("regular", [False, True], ids=["without __init__.py", "with __init__.py"])
-def test_the_demo_imports_its_own_package(theirs, tmp_path, regular):
-    """A script puts its own repository first, whatever the other package is."""
-    for package in ("models", "models/common", "models/demos") if regular else ():
-        (theirs / package / "__init__.py").write_text("")
-    done = python(f"{DEMO}", "--help", path=[theirs], cwd=tmp_path)
-    assert done.returncode == 0 and "--mesh" in done.stdout, done.stderr
-
-
-def test_a_module_imports_this_project_beside_another_models_package(theirs, tmp_path):
-    for package in ("models", "models/common", "models/demos"):
-        (theirs / package / "__init__.py").write_text("")
-    done = python(
-        "-m", "models.demos.qwen25_7b.perf", "--help", path=[REPOSITORY, theirs], cwd=tmp_path
-    )
-    assert done.returncode == 0 and "splits" in done.stdout, done.stderr
-    done = python("-c", IMPORT_BOTH, path=[REPOSITORY, theirs], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert python("-c", IMPORT_BOTH, cwd=tmp_path, path=path).startswith(f"{REPOSITORY}/")
 
 
 def test_only_commands_and_the_golden_backend_import_the_golden_mesh():
     """The model, its plans and the server run on cards where golden_mesh is not installed."""
-    model = REPOSITORY / "models/demos/qwen25_7b"
-    studies = [model / f"evaluation/attention_{name}.py" for name in ("arithmetic", "error")]
-    allowed = (model / "perf", model / "quantize", REPOSITORY / "models/common/mesh.py", *studies)
+    folder = REPOSITORY / FOLDER
+    allowed = [folder / name for name in ("perf", "quantize", "reference/rounded.py", "tt/mesh.py")]
     importing = [
         path
-        for path in (REPOSITORY / "models").rglob("*.py")
+        for path in folder.rglob("*.py")
         if re.search(r"^\s*(from|import) golden_mesh\b", path.read_text(), re.MULTILINE)
     ]
     assert importing and [p for p in importing if not any(map(p.is_relative_to, allowed))] == []

@@ -4,15 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import (
-    BF16,
-    BFP8,
-    MAX_USERS,
-    PERFORMANCE,
-    QWEN25_7B,
-    ParallelPlan,
-)
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import Grid, TILE
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints

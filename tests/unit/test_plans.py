@@ -4,15 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from models.demos.qwen25_7b.config import (
-    BF16,
-    BFP8,
-    MAX_USERS,
-    PERFORMANCE,
-    QWEN25_7B,
-    ParallelPlan,
-    QwenConfig,
-)
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,

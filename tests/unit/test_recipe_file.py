@@ -4,17 +4,10 @@ import json
 
 import pytest
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import (
-    BFP8,
-    PERFORMANCE,
-    QWEN25_7B,
-    RECIPES,
-    Group,
-    ParallelPlan,
-    recipe_named,
-)
-from models.demos.qwen25_7b.loading.inventory import inventory
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B, RECIPES, Group, recipe_named
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.weights.inventory import inventory
 
 
 def written(tmp_path, content) -> str:
@@ -89,16 +82,10 @@ def test_a_custom_recipe_is_printed_with_all_its_fields(tmp_path):
         ({"kv_cache": "bfloat4_b"}, "kv_cache: must be one of bfloat16, bfloat8_b"),
         ({"kv_cache": ["bfloat8_b"]}, "kv_cache: must be one of"),
         ({"all_reduce_dtype": "bfloat4_b"}, "all_reduce_dtype: must be one of bfloat16, bfloat8_b"),
-        ({"summands": "bfloat8_b"}, "'summands' is now called 'all_reduce_dtype'; rename it"),
         ({"layers": {"first": {}}}, "layer first: must be a layer's number"),
         ({"layers": {"0": {"lm_head": "bfloat16"}}}, "layer 0: knows attention"),
         ({"layers": {"0": {"all_reduce_dtype": "bfloat16"}}}, "layer 0: knows attention"),
-        ({"layers": {"00": {}}}, "layer 00: must be a layer's number"),
-        ({"layers": {"\u0661": {}}}, "must be a layer's number"),
-        ({"layers": {"9" * 5000: {}}}, "must be a layer's number"),
         ({"base": ["bfp8"]}, "base: there are bf16"),
-        ({"base": {}}, "base: there are bf16"),
-        ("[" * 1000 + "]" * 1000, "nested deeper than"),
         ({"layers": [0]}, "layers: a JSON object was expected"),
     ],
 )

@@ -22,7 +22,6 @@ SCALINGS = {
     "as the model card gives it": CARD,
     "an attention factor": CARD | {"attention_factor": 0.7},
     "other betas": CARD | {"beta_fast": 16, "beta_slow": 2},
-    "mscales": CARD | {"mscale": 0.8, "mscale_all_dim": 0.5},
     "no original context": {"rope_type": "yarn", "factor": 2.0},
     "a factor of one": CARD | {"factor": 1.0},
 }

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config.sampling import SamplingParams
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
 from models.demos.qwen25_7b.serving.sampling import SEEDS, gumbel, penalize, sample, stream_key
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5]).bfloat16()

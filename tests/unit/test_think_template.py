@@ -9,7 +9,11 @@ import shutil
 import pytest
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.generation_config import default_sampling, unsupported_fields
+from models.demos.qwen25_7b.serving.generation_config import (
+    default_sampling,
+    read_generation_config,
+    unsupported_fields,
+)
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer, Conversation
 
 FIRST_ADDED = 1024  # the small checkpoint's tokenizer has 1024 tokens
@@ -73,18 +77,18 @@ def checkpoint(tmp_path, request):
 def test_a_prompt_has_one_begin_token_and_ends_with_the_opened_reasoning(checkpoint):
     directory, family = checkpoint
     tokenizer = ChatTokenizer(directory, instruct=True)
-    ids = tokenizer.encode("What is 2 + 3?")
+    ids = tokenizer.encode("What is 2 + 2?")
     assert ids == tokenizer.hf.apply_chat_template(
-        [{"role": "user", "content": "What is 2 + 3?"}], add_generation_prompt=True
+        [{"role": "user", "content": "What is 2 + 2?"}], add_generation_prompt=True
     )
     think = tokenizer.hf.convert_tokens_to_ids("<think>")
     assert tokenizer.hf.decode(ids).endswith("<think>\n") and ids.count(think) == 1
-    plain = ChatTokenizer(directory, instruct=False).encode("What is 2 + 3?")
+    plain = ChatTokenizer(directory, instruct=False).encode("What is 2 + 2?")
     if family["bos"]:
         begin = tokenizer.hf.bos_token_id
         assert ids[0] == plain[0] == begin and ids.count(begin) == plain.count(begin) == 1
     else:
-        assert tokenizer.hf.decode(plain) == "What is 2 + 3?"
+        assert tokenizer.hf.decode(plain) == "What is 2 + 2?"
 
 
 def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
@@ -95,21 +99,22 @@ def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
     assert tokenizer.hf.convert_ids_to_tokens(end) == family["eos"]
     assert tokenizer.stop_ids == {end, 1021}
     conversation = Conversation(tokenizer, tokenizer.stop_ids)
-    prompt = conversation.prompt("What is 2 + 3?")
-    ids = [*tokenizer.encode_chat("Two and three.\n</think>\n\nIt is 5."), end]
+    prompt = conversation.prompt("What is 2 + 2?")
+    ids = [*tokenizer.encode_chat("Two and two.\n</think>\n\nIt is 4."), end]
     stream = tokenizer.detokenizer()
     shown = "".join(stream.add(id, last=id == end) for id in ids)
-    assert shown == "Two and three.\n</think>\n\nIt is 5."
+    assert shown == "Two and two.\n</think>\n\nIt is 4."
     conversation.add_answer(prompt, shown, ids)
-    following = conversation.prompt("And 4?")
-    assert "Two and three" not in following.chat and "It is 5." in following.chat
-    turns = [*conversation.turns, {"role": "user", "content": "And 4?"}]
+    following = conversation.prompt("And 5?")
+    assert "Two and two" not in following.chat and "It is 4." in following.chat
+    turns = [*conversation.turns, {"role": "user", "content": "And 5?"}]
     assert following.ids == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True)
 
 
 def test_a_sampling_without_top_k_has_hugging_faces_50_candidates(checkpoint):
     """The chips choose among 32, so the host samples."""
     directory, _ = checkpoint
-    sampling = default_sampling(directory)
+    config = read_generation_config(directory)
+    sampling = default_sampling(config)
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.6, 0.95, 50)
-    assert not sampling.on_device and unsupported_fields(directory) == []
+    assert not sampling.on_device and unsupported_fields(config) == []

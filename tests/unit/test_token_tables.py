@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config.sampling import MOST_COUNTED, TokenCounts
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED
 from models.demos.qwen25_7b.serving.token_tables import TokenTables
 
 COLUMNS = 50

@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
+from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights import (
     ModelWeights,
     Weight,

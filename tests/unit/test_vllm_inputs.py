@@ -5,12 +5,9 @@ from math import inf, nan
 
 import torch
 
-from models.demos.qwen25_7b.config.sampling import (
-    PenaltyFactors,
-    RowControls,
-    SamplingParams,
-    TokenCounts,
-)
+from models.demos.qwen25_7b.config.sampling import SamplingParams
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.tt.inputs import PenaltyFactors, RowControls
 from models.demos.qwen25_7b.serving.sampling import gumbel, sample
 from models.demos.qwen25_7b.serving.vllm_inputs import REMEMBERED, PromptLengths, slot_params
 

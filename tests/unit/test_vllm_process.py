@@ -82,13 +82,6 @@ def test_a_ctrl_c_of_the_terminal_reaches_the_supervisor_alone():
     assert out.splitlines() == ["engine: SIGTERM", "engine: mesh closed", "server: SIGTERM"]
 
 
-def test_the_server_ends_with_a_supervisor_that_is_killed():
-    process = start()
-    process.kill()
-    out, _ = process.communicate(timeout=30)
-    assert out.splitlines() == ["server: SIGTERM"]
-
-
 def test_engines_of_a_server_that_died_are_stopped():
     dying = SERVER.replace("time.sleep(60)", "time.sleep(1.5); import os; os._exit(3)")
     server = dying.format(engine=ENGINE.format(closing="pass"))

@@ -28,6 +28,25 @@ USAGE = (
     "perf takes also [--links 1|2] [--position TOKENS]"
 )
 DEFAULT_SYSTEM = "N300"
+HELP = f"""{USAGE}
+
+Runs a program on the golden mesh, unchanged: the real ttnn library on a mock machine, with torch values.
+
+  --system NAME       the machine (default: {DEFAULT_SYSTEM})
+  --hazards RESPONSE  to calls that a chip gets wrong: warn, error, or default, which follows HAZARDS.md
+  --sums KIND         of matrix products: default sums as torch does, exact as the matrix engine does (27 to 78 times slower)
+  --profile           print at exit where the time went
+  --doctor            check ttnn, the machine and the temporary directory, and run nothing
+
+  perf                print at exit the modeled time of each device operation; Wormhole only
+    --links 1|2       ethernet links between two chips (default: 1)
+    --position TOKENS tokens in the caches (default: full caches)
+
+examples:
+  golden-mesh script.py
+  golden-mesh --system T3K -m pytest tests/
+  golden-mesh perf --system N150 script.py
+"""
 EVERYWHERE = str(Path(__file__).resolve().parent / "everywhere")
 _REFUSED = 2  # exit status of a user's error, as in Python's own command line
 
@@ -149,7 +168,7 @@ def main(arguments: list[str]) -> NoReturn:
 def command() -> NoReturn:
     """The command `golden-mesh`."""
     if sys.argv[1:2] in (["-h"], ["--help"]):
-        print(USAGE)
+        print(HELP, end="")
         sys.exit()
     try:
         if sys.argv[1:] == ["--doctor"]:

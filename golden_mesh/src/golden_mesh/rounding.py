@@ -39,9 +39,10 @@ _FRACTION_BITS, _BIAS = 23, 127
 _ORDINARY = (24, 254)
 
 
-def round_to(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
+def round_to(values: torch.Tensor, dtype: ttnn.DataType | str) -> torch.Tensor:
     """Return `values`, of any shape, as a ttnn tensor of `dtype` holds them (block floats in tile layout).
 
+    dtype: ttnn's, or its name, such as "bfloat8_b". With a name this module works without ttnn.
     The result has the narrowest torch dtype that holds it exactly:
 
     - bfloat16 for bfloat16, bfloat8_b and bfloat4_b.
@@ -51,9 +52,10 @@ def round_to(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
 
     Never changes `values`. Returns `values` itself if there is nothing to do, as for bfloat16 in bfloat16.
     """
+    rounded = _ROUND[dtype.upper() if isinstance(dtype, str) else dtype.name]
     if values.numel() > 1 and not any(values.stride()):  # one value, expanded: stays one value
-        return _ROUND[dtype.name](values[(0,) * values.dim()]).expand(values.shape)
-    return _ROUND[dtype.name](values)
+        return rounded(values[(0,) * values.dim()]).expand(values.shape)
+    return rounded(values)
 
 
 def _to_bfloat16(values: torch.Tensor) -> torch.Tensor:

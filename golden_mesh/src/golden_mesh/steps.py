@@ -91,8 +91,16 @@ def _run_per_chip(step: Call, shards) -> None:
     chips = len(step.outputs[0].devices) if step.outputs else 0
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
+    rewritten: dict[str, list] = {}  # inputs by parameter, new values by chip
     for group in _replicas(step, shards, list(shards)):
         pick = lambda slot: shards[slot][group[0]] if slot in shards else None  # noqa: E731
+        if "rewrite" in step.golden.wants:
+
+            def rewrite(name, values, group=group):
+                for chip in group:
+                    rewritten.setdefault(name, [None] * chips)[chip] = values
+
+            extras["rewrite"] = rewrite
         value = step.golden.function(
             *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **extras
         )
@@ -101,6 +109,9 @@ def _run_per_chip(step: Call, shards) -> None:
             results[chip] = rounded
     for i, slot in enumerate(step.outputs):
         memory.write(slot, [result[i] for result in results], padding=_padding(step))
+    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+    for name, values in rewritten.items():
+        memory.write(bound[name], [pack(value, bound[name].dtype) for value in values])
 
 
 def _padding(step: Call) -> float | None:

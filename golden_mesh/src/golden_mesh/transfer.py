@@ -296,9 +296,15 @@ def _alone(real, *args, **kwargs):
     return real(*args, **kwargs)
 
 
+def _refuse_overlapped(real, *args, **kwargs):
+    """The tensors are parts of objects that do not show them, so their values cannot be put in."""
+    raise missing("ttnn._ttnn.tensor.dump_overlapped_tensors")
+
+
 STAND_INS = {
     "tensor.load_tensor_flatbuffer": _with_values(_load),
     "tensor.dump_tensor_flatbuffer": _with_values(_dump),
+    "tensor.dump_overlapped_tensors": _with_values(_refuse_overlapped),
     "multi_device.distribute_tensor": _with_values(_distribute),
     "multi_device.aggregate_tensor": _with_values(_aggregate),
 }

@@ -66,6 +66,14 @@ def test_conv2d(chips, case):
     assert_close(chips.get(y), [flat(want)] * chips.count, steps=2)
 
 
+def test_the_padding_mode_of_the_config(chips):
+    image, weight = draw(1, 16, 9, 8), draw(32, 16, 3, 3)
+    config = ttnn.Conv2dConfig(padding_mode=type(ttnn.Conv2dConfig().padding_mode).Replicate)
+    y = conv(chips, image, on_host(weight), padding=(1, 1), conv_config=config)
+    want = F.conv2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), weight)
+    assert_close(chips.get(y), [flat(want)] * chips.count, steps=2)
+
+
 def test_padding_of_four_sides(chips):
     image, weight = draw(1, 16, 8, 9), draw(32, 16, 3, 3)
     y = conv(chips, image, on_host(weight), padding=(0, 1, 2, 0))

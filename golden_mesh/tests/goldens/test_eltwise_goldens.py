@@ -242,11 +242,11 @@ def test_a_block_float_result_is_rounded_as_a_packer_does(chips):
     assert_same(chips.get(got), [pack((x * y).bfloat16(), ttnn.bfloat8_b) for x, y in zip(a, b)])
 
 
-def test_a_number_is_rounded_to_the_dtype_of_the_tensor_that_it_meets(chips):
-    """0.1 is 0.10009765625 beside a bfloat16 tensor."""
+def test_a_number_is_cut_to_the_dtype_of_the_tensor_that_it_meets(chips):
+    """0.1 is 0.099609375 beside a bfloat16 tensor."""
     ones = torch.ones(1, 1, 32, 32)
     got = ttnn.multiply(chips.put(ones), 0.1, dtype=ttnn.float32)
-    assert_same(chips.get(got), [ones * 0.10009765625] * chips.count)
+    assert_same(chips.get(got), [ones * 0.099609375] * chips.count)
     got = ttnn.multiply(chips.put(ones, ttnn.float32), 0.1)
     assert_same(chips.get(got), [ones * torch.tensor(0.1)] * chips.count)
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import EXACT, assert_near, assert_same, assert_values
+from goldens.support import EXACT, assert_close, assert_near, assert_same, assert_values
 
 ROW_MAJOR = ttnn.ROW_MAJOR_LAYOUT
 
@@ -176,7 +176,8 @@ def test_mambas_products_and_sums(chips):
     a, b = draw(1, 1, 32, 32), draw(1, 1, 32, 5120)
     got = ttnn.experimental.repeat_and_interleave_eltwise_mul(chips.put(a), chips.put(b))
     want = (b.unsqueeze(-1) * a.unsqueeze(-2)).flatten(-2)
-    assert_values(chips.get(got), [want.double()] * chips.count)
+    # A bfloat16 dest rounds after each fidelity phase that adds bits.
+    assert_close(chips.get(got), [want.double()] * chips.count, steps=3)
     got = ttnn.experimental.repeat_and_interleave_eltwise_mul(
         chips.put(a), chips.put(b), math_fidelity=ttnn.MathFidelity.LoFi
     )

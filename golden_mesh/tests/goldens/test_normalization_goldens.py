@@ -153,3 +153,23 @@ def test_the_halves_of_a_sharded_distributed_norm_exchange_means(chips, name):
     wholly = torch.nn.functional.layer_norm(whole, factor.shape, factor, eps=1e-3)
     want = wholly if name == "layer_norm" else rms(whole, factor, 1e-3)
     assert_near(chips.get(got), list(want.chunk(chips.count, -1)), 0.01)
+
+
+@pytest.mark.parametrize("name", ("rms_norm", "layer_norm"))
+@pytest.mark.parametrize("is_sharded", (True, False))
+def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place(
+    chips, name, is_sharded
+):
+    x, residual = chips.draw(1, 1, 32, 256), chips.draw(1, 1, 32, 256)
+    config = ttnn.LayerNormShardedMultiCoreProgramConfig(
+        compute_with_storage_grid_size=(4, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
+    )
+    place = sharded("WIDTH", (32, 64), 4) if is_sharded else None
+    put = chips.put(x, memory_config=place)
+    getattr(ttnn, f"{name}_pre_all_gather")(
+        put,
+        residual_input_tensor=chips.put(residual, memory_config=place),
+        program_config=config if is_sharded else None,
+    )
+    want = [a + b for a, b in zip(x, residual)] if is_sharded else x
+    assert_close(chips.get(put), want)

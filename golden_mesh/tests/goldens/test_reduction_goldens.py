@@ -8,6 +8,20 @@ import ttnn
 from goldens.support import EXACT, assert_close, assert_near, assert_same
 
 
+@pytest.mark.parametrize(("name", "want"), (("max", -3.0), ("min", -12.0)))
+def test_a_negative_scalar_turns_max_into_min(chips, name, want):
+    x = torch.arange(1.0, 5).expand(1, 1, 32, 4)
+    got = getattr(ttnn, name)(chips.put(x), dim=-1, scalar=-3.0)
+    assert all((value == want).all() for value in chips.get(got))
+
+
+def test_softmax_over_another_dim_than_the_last_always_subtracts_the_maximum(chips):
+    x = chips.draw(1, 1, 32, 64)
+    x = [v + 200 for v in x]
+    got = ttnn.softmax(chips.put(x), dim=-2, numeric_stable=False)
+    assert_near(chips.get(got), [torch.softmax(v.bfloat16().float(), -2) for v in x], 5e-3)
+
+
 @pytest.mark.parametrize("name", ("sum", "mean", "max", "min"))
 @pytest.mark.parametrize("dim", (-1, 2, (2, 3), None), ids=str)
 @pytest.mark.parametrize("keepdim", (True, False))

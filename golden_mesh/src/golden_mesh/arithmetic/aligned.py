@@ -20,7 +20,9 @@ STEP = 64  # of the inner dim at a time
 _EXPONENT = 0xFF << 23
 _NONE = -10_000  # in place of a zero's exponent: below every sum of two
 _LEAST = -100  # of a group's largest product; smaller groups count as zero
-_TIES_AWAY = 1 + 2**-16  # moves only ties: a product has 12 bits
+TIES_AWAY = 1 + 2**-16  # moves only ties: a product has 12 bits
+# Of the first bits of each phase (engine.py): SrcB's and SrcA's bits after the first ones lie lower.
+PLACES_OF_PHASES = (1.0, 2.0**-SRC_A_FIRST, 2.0**-SRC_B_FIRST, 2.0 ** -(SRC_A_FIRST + SRC_B_FIRST))
 # Adding 1.5 * 2**23 steps to a float32 rounds it to a step.
 _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)
 
@@ -85,7 +87,7 @@ def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.T
     """
     x = torch.nn.functional.pad(x, (0, -x.shape[-1] % HALF)).unflatten(-1, (-1, GROUP))
     scaler = torch.tensor([factor], dtype=torch.float32)
-    largest = _power(x).amax(-1, keepdim=True).mul_(_power(scaler))
+    largest = power(x).amax(-1, keepdim=True).mul_(power(scaler))
     total = 0
     for of_x, of_factor, place in _phases(x, scaler, phases):
         start = largest * (_ROUNDING * place)
@@ -94,7 +96,7 @@ def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.T
     return total.float().unsqueeze(-1)
 
 
-def _power(x: torch.Tensor) -> torch.Tensor:
+def power(x: torch.Tensor) -> torch.Tensor:
     """Return each value's power of two, 0 for 0."""
     return (x.contiguous().view(torch.int32) & _EXPONENT).view(torch.float32)
 
@@ -105,16 +107,10 @@ def _phases(
     """Return the operands of each phase (engine.py) that are not all zeros, and the place of their first bits."""
     first_a, rest_a = _split(a, SRC_B_FIRST, SRC_B)
     first_b, rest_b = _split(b, SRC_A_FIRST, SRC_A)
-    of_a, of_b = 2.0**-SRC_B_FIRST, 2.0**-SRC_A_FIRST
-    parts = [
-        (first_a, first_b, 1.0),
-        (first_a, rest_b, of_b),
-        (rest_a, first_b, of_a),
-        (rest_a, rest_b, of_a * of_b),
-    ]
+    parts = (first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)
     return [
-        (left * _TIES_AWAY, right, place)
-        for left, right, place in parts[:phases]
+        (left * TIES_AWAY, right, place)
+        for (left, right), place in zip(parts[:phases], PLACES_OF_PHASES)
         if left is not None and right is not None
     ]
 

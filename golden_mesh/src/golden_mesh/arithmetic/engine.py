@@ -85,20 +85,6 @@ def round_sum_(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def to_dest_(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    """Round a product as dest holds it, in place. The caller must own the float32 `x`."""
-    return x if kernel.wide else round_sum_(x)
-
-
-def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
-    """Return a (through SrcA) * b (through SrcB), as dest holds it. Shapes broadcast."""
-    first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
-    result = first * second
-    if kernel.phases == 3:
-        result -= (first - keep(first, SRC_A_FIRST)) * (second - keep(second, SRC_B_FIRST))
-    return to_dest_(result, kernel)
-
-
 def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a + b packed to bfloat16, as float32. Both kinds of dest give equal results. Shapes broadcast."""
     return to_bfloat16_(add_in_float32_dest(a, b))

@@ -15,10 +15,9 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine
-from golden_mesh.arithmetic.aligned import aligned_sums_of_rows
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import product
-from golden_mesh.arithmetic.vector import exp
+from golden_mesh.arithmetic.product import multiply
+from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest
 
 HIDDEN = -3.0e38  # the score of a masked key; finite, so that the difference of two is a number
 
@@ -39,8 +38,11 @@ def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) ->
     if kernel.wide:
         difference = engine.subtract_in_float32_dest(scores, largest)
         return exp(difference, scale, approximate=approximate)
-    result = exp(engine.subtract(scores, largest), scale, approximate=approximate)
-    return engine.keep(result, 8) if approximate else result.bfloat16().float()
+    difference = engine.subtract(scores, largest)
+    if approximate:
+        return engine.keep(exp(difference, scale, approximate=True), engine.BFLOAT16)
+    scaled = engine.keep(difference * scale, engine.BFLOAT16).bfloat16()
+    return in_bfloat16_dest("EXP")(scaled).float()
 
 
 def correction(old: torch.Tensor, new: torch.Tensor, scale: float) -> torch.Tensor:
@@ -50,14 +52,7 @@ def correction(old: torch.Tensor, new: torch.Tensor, scale: float) -> torch.Tens
 
 def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     """Return values * factor. factor is a column. Both inputs and the result are packed to bfloat16."""
-    return engine.to_bfloat16_(engine.multiply(values, factor, kernel, engine.BFLOAT16))
-
-
-def sum_of_rows(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-    """Return the sums of rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
-    if kernel.wide:
-        return aligned_sums_of_rows(x, 1.0, kernel.phases)
-    return product(x, torch.ones(x.shape[-1], 1), kernel)
+    return engine.to_bfloat16_(multiply(values, factor, kernel, engine.BFLOAT16))
 
 
 def with_sink(result, total, largest, sink, scale: float, kernel: Kernel):

@@ -12,11 +12,13 @@ class Kernel:
     - phases: fidelity phases, of four (math fidelity).
     - wide: dest holds float32, not bfloat16.
     - approximate: math_approx_mode. Some ops use it for their exp.
+    - in_l1: packer_l1_acc. A matmul adds blocks of the inner dim in L1. Else dest goes on from the last block.
     """
 
     phases: int
     wide: bool
     approximate: bool = False
+    in_l1: bool = True
 
     @staticmethod
     def of(config, fidelity: str, *, wide: bool = False, approximate: bool = False) -> "Kernel":
@@ -27,5 +29,8 @@ class Kernel:
         if config is None:
             return Kernel(PHASES[fidelity], wide, approximate)
         return Kernel(
-            PHASES[config.math_fidelity.name], config.fp32_dest_acc_en, config.math_approx_mode
+            PHASES[config.math_fidelity.name],
+            config.fp32_dest_acc_en,
+            config.math_approx_mode,
+            config.packer_l1_acc,
         )

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh import sums
-from golden_mesh.arithmetic.aligned import aligned_product
+from golden_mesh.arithmetic import bfloat16_dest
+from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_rows
 from golden_mesh.arithmetic.engine import (
     FLOAT32,
     SRC_A,
@@ -47,41 +48,68 @@ def product(
     *,
     bits: int = FLOAT32,
     block: int | None = None,
+    biased: bool = False,
 ) -> torch.Tensor:
     """Return a [..., M, K] @ b [..., K, N] in float32, as dest holds it.
 
     A b of one matrix is a weight for all batches of a. Otherwise the batches of a and b broadcast. bits:
-    significant bits of a float32 a. block: tiles of the inner dim that a bfloat16 dest sums by itself. Its
-    default is the choice of ttnn's own program configs.
+    significant bits of a float32 a.
+
+    block: tiles of the inner dim that a bfloat16 dest sums before it is packed and added to the sum in L1. Its default
+    is the choice of ttnn's own program configs. biased: a bias is added to the sum in L1. Without a bias the last
+    block starts from that sum instead.
     """
-    if kernel.wide and sums.are_exact():
-        return _exact_product(a, b, kernel)
+    if not kernel.in_l1:
+        block = a.shape[-1]  # more tiles than there are
+    block = block or _default_block(a.shape[-1])
+    if sums.are_exact():
+        return _exact_product(a, b, kernel, block, biased)
     if b.numel() == b.shape[-2] * b.shape[-1]:
         batch = max(
             a.shape[:-2], b.shape[:-2], key=len
         )  # b's batch is all ones and may have the higher rank
-        rows = _weighted(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), kernel, block)
+        rows = _weighted(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), kernel, block, biased)
         return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
     if kernel.wide:
         a, b = source_b(a, kernel, bits), source_a(b, kernel)
     batch = _common_batch(a.shape[:-2], b.shape[:-2])
     left, right = (x.expand(*batch, *x.shape[-2:]).flatten(0, -3) for x in (a, b))
-    return _batched(left, right, kernel, block).reshape(*batch, a.shape[-2], b.shape[-1])
+    return _batched(left, right, kernel, block, biased).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
-def _exact_product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
+    """Return a (through SrcA) * b (through SrcB), element by element, as dest holds it. Shapes broadcast.
+
+    bits: significant bits of float32 operands.
+    """
+    if not kernel.wide:
+        return bfloat16_dest.multiply(a, b, kernel.phases)
+    first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
+    result = first * second
+    if kernel.phases == 3:
+        result -= (first - keep(first, SRC_A_FIRST)) * (second - keep(second, SRC_B_FIRST))
+    return result
+
+
+def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
+    """Return the sums of x * factor over rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
+    if kernel.wide:
+        return aligned_sums_of_rows(x.float(), factor, kernel.phases)
+    return bfloat16_dest.sums_of_rows(x, factor, kernel.phases)
+
+
+def _exact_product(
+    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool
+) -> torch.Tensor:
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if b.numel() == b.shape[-2] * b.shape[-1]:  # a weight for all rows
-        result = aligned_product(
-            a.reshape(1, -1, a.shape[-1]).float(),
-            b.reshape(1, *b.shape[-2:]).float(),
-            kernel.phases,
-        )
+        left, right = a.reshape(1, -1, a.shape[-1]), b.reshape(1, *b.shape[-2:])
     else:
-        left, right = (
-            x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).float() for x in (a, b)
-        )
-        result = aligned_product(left, right, kernel.phases)
+        left, right = (x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    if kernel.wide:
+        result = aligned_product(left.float(), right.float(), kernel.phases)
+    else:
+        result = bfloat16_dest.product(left, right, kernel.phases, block, biased)
     return result.reshape(*batch, a.shape[-2], b.shape[-1])
 
 
@@ -92,7 +120,7 @@ def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
 
 
 def _weighted(
-    rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int | None
+    rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int, biased: bool
 ) -> torch.Tensor:
     """Return rows [M, K] @ weight [K, N].
 
@@ -102,7 +130,9 @@ def _weighted(
     """
     if not kernel.wide:
         parts = weight.split(DEST_COLUMNS, 1)
-        return torch.cat([_batched(rows[None], part[None], kernel, block)[0] for part in parts], 1)
+        return torch.cat(
+            [_batched(rows[None], part[None], kernel, block, biased)[0] for part in parts], 1
+        )
     count, (inner, columns) = len(rows), weight.shape
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     widened = torch.zeros(min(inner, STEP), columns + -columns % COLUMNS)
@@ -125,11 +155,13 @@ def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     return (part.view(torch.int16) & -8).view(torch.bfloat16) if kernel.phases == 1 else part
 
 
-def _batched(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int | None) -> torch.Tensor:
+def _batched(
+    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool
+) -> torch.Tensor:
     """Return a [B, M, K] @ b [B, K, N]. For a float32 dest both operands are cut already."""
     rows, columns = a.shape[1], b.shape[2]
     a, b = _padded(a, below=-rows % ROWS), _padded(b, right=-columns % COLUMNS)
-    total = _float32_dest(a, b) if kernel.wide else _bfloat16_dest(a, b, kernel, block)
+    total = _float32_dest(a, b) if kernel.wide else _bfloat16_dest(a, b, kernel, block, biased)
     return total[:, :rows, :columns]
 
 
@@ -145,21 +177,19 @@ def _float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _bfloat16_dest(
-    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int | None
+    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool
 ) -> torch.Tensor:
-    """Sum as the engine does: 16 products at a time, phase by phase, each sum added to dest and rounded.
+    """Sum nearly as the engine does (bfloat16_dest.py): 16 products at a time, phase by phase, each sum added to dest and rounded.
 
-    Every `block` tiles dest is packed and added to the sum in L1 (to nearest even). The last block starts
-    from that sum.
+    Every `block` tiles dest is packed and added to the sum in L1 (to nearest even).
     """
     tiles = -(-a.shape[2] // TILE)
-    block = block or (2 if tiles % 2 == 0 else 1)
     sums, dest = None, None
     for tile in range(tiles):
         if tile % block == 0:
             if dest is not None:
                 sums = dest if sums is None else (sums + dest).bfloat16().float()
-            last = tile + block >= tiles
+            last = tile + block >= tiles and not biased
             dest = (
                 sums
                 if last and sums is not None
@@ -169,7 +199,12 @@ def _bfloat16_dest(
         for left, right in _phases(a[:, :, at].float(), b[:, at].float(), kernel):
             for half in (slice(0, FACE), slice(FACE, TILE)):
                 round_sum_(dest.baddbmm_(left[:, :, half], right[:, half]))
-    return dest
+    return (sums + dest).bfloat16().float() if biased and sums is not None else dest
+
+
+def _default_block(inner: int) -> int:
+    """Tiles of the inner dim that ttnn's own program configs sum at a time."""
+    return 2 if -(-inner // TILE) % 2 == 0 else 1
 
 
 def _phases(

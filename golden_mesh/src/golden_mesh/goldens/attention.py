@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine, flash
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import product
+from golden_mesh.arithmetic.product import multiply, product, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
@@ -149,7 +149,8 @@ class _Attention:
 
     def __init__(self, program_config, compute_kernel_config, scale: float | None, dim: int):
         self.kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
-        self.approximate = flash.exp_is_approximate(program_config)
+        # With a bfloat16 dest another kernel computes the weights, always with the approximate exp.
+        self.approximate = not self.kernel.wide or flash.exp_is_approximate(program_config)
         self.scale = dim**-0.5 if scale is None else scale
         self.queries, self.keys = (CHUNK, CHUNK) if program_config is None else (
             program_config.q_chunk_size, program_config.k_chunk_size
@@ -205,7 +206,7 @@ class _Attention:
                 ]
             state = chunk
         largest, total, result = state
-        total = flash.sum_of_rows(total, self.kernel)
+        total = sums_of_rows(total, self.kernel)
         if sink is not None:
             sink = sink.float().reshape(1, q.shape[1], q.shape[2], 1, 1)
             result, total = flash.with_sink(result, total, largest, sink, self.scale, self.kernel)
@@ -214,7 +215,7 @@ class _Attention:
             if self.kernel.wide
             else (1 / total).bfloat16().float()
         )
-        return engine.multiply(result, inverse, self.kernel).flatten(1, 2)
+        return multiply(result, inverse, self.kernel).flatten(1, 2)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         """[B, kv heads, group, rows, chunk], float32"""
@@ -266,6 +267,6 @@ class _Attention:
         result = engine.to_bfloat16_(result.contiguous())
         if state is not None:
             factor = engine.to_bfloat16(flash.correction(state[0], largest, self.scale))
-            sums = self._add(sums, engine.multiply(state[1], factor, kernel))
+            sums = self._add(sums, multiply(state[1], factor, kernel))
             result = (result + flash.times(state[2], factor, kernel)).bfloat16().float()
         return largest, sums, result

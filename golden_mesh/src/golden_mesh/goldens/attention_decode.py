@@ -19,7 +19,7 @@ from golden_mesh.arithmetic.decode_schedule import (
     reduction_tree,
 )
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import ROWS, product
+from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.attention import blocks_of, gathered
 from golden_mesh.hazards import meet
@@ -290,7 +290,7 @@ class _Decode:
         ):  # otherwise every chunk has a visible key, and exp of a hidden one is 0
             weights.masked_fill_(hidden, 0)
         weights = engine.to_bfloat16_(weights)
-        sums = flash.sum_of_rows(weights, kernel)
+        sums = sums_of_rows(weights, kernel)
         values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)
         parts = torch.cat((values, sums), -1)  # the sum is a column more
         state = self._in_turns(engine.to_bfloat16_(parts).unflatten(1, order.shape[1:]), largest)

@@ -41,6 +41,14 @@ def padding_of(padding) -> tuple[int, int, int, int]:
     return padding[0], padding[0], padding[1], padding[1]
 
 
+def _padded(x: torch.Tensor, edges: tuple[int, int, int, int], conv_config) -> torch.Tensor:
+    """x [N, H, W, C] with edges (left, right, top, bottom) of zeros, or of its outermost elements (padding_mode)."""
+    mode = getattr(conv_config, "padding_mode", None)
+    if mode is None or mode.name == "Zeros":
+        return F.pad(x, (0, 0, *edges))
+    return F.pad(x.permute(0, 3, 1, 2), edges, mode="replicate").permute(0, 2, 3, 1)
+
+
 def _prepared(weight: torch.Tensor, groups: int, dtype: ttnn.DataType) -> torch.Tensor:
     """[out, in / groups, kh, kw] -> [kh * kw * in, out], rounded as `dtype` holds it."""
     parts = weight.float().chunk(groups)
@@ -167,8 +175,9 @@ def conv2d(
     bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
     x = _host(input_tensor).reshape(batch_size, input_height, input_width, -1)[..., :in_channels]
     top, bottom, left, right = padding_of(padding)
-    x = F.pad(x.float(), (0, 0, left, right, top, bottom))
-    kernel = Kernel.of(compute_config, "HiFi4")
+    x = _padded(x.float(), (left, right, top, bottom), conv_config)
+    types = dtypes.get("input_tensor"), _tensor(weight_tensor, dtypes, "weight_tensor")[1]
+    kernel = Kernel.of(compute_config, "HiFi4", wide=types == (ttnn.float32, ttnn.float32))
     parts = _by_group(weight, kernel_size, in_channels, groups)
     y = _with_bias(_convolved(x, parts, kernel_size, stride, dilation, kernel), bias, kernel)
     y = activate(y.float(), getattr(conv_config, "activation", None))

@@ -34,7 +34,7 @@ def _tensor(value: Operand, other: Operand) -> torch.Tensor:
         return torch.full(
             (), value, dtype=torch.float32 if isinstance(value, float) else other.dtype
         )
-    return torch.full((), value, dtype=torch.bfloat16)
+    return engine.keep(torch.tensor(value), engine.BFLOAT16).bfloat16()  # cut, not rounded
 
 
 def _operand(x: torch.Tensor, activations, in_float32: bool) -> torch.Tensor:

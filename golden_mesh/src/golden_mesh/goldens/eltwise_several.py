@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
+from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, wide
 from golden_mesh.goldens.eltwise_binary import Operand, compute
@@ -238,7 +239,7 @@ def repeat_and_interleave_eltwise_mul(a, b, *, dtype=None, math_fidelity=None, o
         a = a.repeat(1, 1, 1, width // STATE)
     if b.shape[-1] * STATE == width:
         b = b.repeat_interleave(STATE, -1)
-    return engine.multiply(a, b, _kernel(math_fidelity))
+    return multiply(a, b, _kernel(math_fidelity))
 
 
 @golden("ttnn.experimental.hc_sum_reduce")

@@ -73,9 +73,9 @@ def linear(
     kernel = _kernel(
         compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured
     )
-    result = _biased(
-        product(a, b, kernel, block=getattr(program_config, "in0_block_w", None)), bias, kernel
-    )
+    block = getattr(program_config, "in0_block_w", None)
+    result = product(a, b, kernel, block=block, biased=bias is not None)
+    result = _biased(result, bias, kernel)
     result = _activated(result, getattr(program_config, "fused_activation", None), kernel)
     if activation in (None, ""):
         return result

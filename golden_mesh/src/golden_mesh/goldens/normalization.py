@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
-from golden_mesh.arithmetic.aligned import GROUP, aligned_sums_of_rows
+from golden_mesh.arithmetic.aligned import GROUP
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import product
+from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
@@ -28,13 +28,6 @@ def _sum(input_tensor, residual_input_tensor, kernel: Kernel) -> torch.Tensor:
     return add(input_tensor, residual_input_tensor)
 
 
-def _sum_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
-    """Sums of x * factor over rows, [..., W] -> [..., 1]. x goes through SrcB, and factor through SrcA."""
-    if kernel.wide:
-        return aligned_sums_of_rows(x.float(), factor, kernel.phases)
-    return product(x, torch.ones(x.shape[-1], 1), kernel) * factor
-
-
 def _mean(x: torch.Tensor, kernel: Kernel, shard: int) -> torch.Tensor:
     """Means of rows, [..., 1]. shard: columns that one core has.
 
@@ -44,12 +37,13 @@ def _mean(x: torch.Tensor, kernel: Kernel, shard: int) -> torch.Tensor:
     """
     width = x.shape[-1]
     if shard >= width:
-        return _sum_of_rows(x, kernel) / width
+        mean = sums_of_rows(x, kernel) / width
+        return mean if kernel.wide else engine.keep(mean, engine.BFLOAT16)
     parts = F.pad(x, (0, -width % shard)).unflatten(-1, (-1, shard))
-    sums = _left(_sum_of_rows(parts, kernel, _cut(1 / shard)).squeeze(-1), kernel)
+    sums = _left(sums_of_rows(parts, kernel, _cut(1 / shard)).squeeze(-1), kernel)
     if kernel.wide:
         sums = F.pad(sums.unsqueeze(-1), (0, GROUP - 1)).flatten(-2)  # a group of products each
-    return _sum_of_rows(sums, kernel, _cut(1 / parts.shape[-2]))
+    return sums_of_rows(sums, kernel, _cut(1 / parts.shape[-2]))
 
 
 def _cut(factor: float) -> float:
@@ -58,21 +52,23 @@ def _cut(factor: float) -> float:
 
 def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, shard: int) -> torch.Tensor:
     """x / rms(x)"""
-    squares = _left(engine.multiply(x, x, kernel), kernel)
+    squares = _left(multiply(x, x, kernel), kernel)
     return _divided(x, _mean(squares, kernel, shard), epsilon, kernel)
 
 
 def _divided(
     x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel
 ) -> torch.Tensor:
-    factor = torch.rsqrt(engine.keep(mean_square.float(), engine.SRC_B) + epsilon)
-    return engine.multiply(x, _left(factor, kernel), kernel)
+    epsilon = torch.tensor(epsilon)
+    add = engine.add_in_float32_dest if kernel.wide else engine.add
+    factor = torch.rsqrt(add(mean_square.float(), epsilon))
+    return multiply(x, _left(factor, kernel), kernel)
 
 
 def _scaled(x, weight, bias, kernel: Kernel) -> torch.Tensor:
     """x [..., H] * weight + bias."""
     if weight is not None:
-        x = engine.multiply(_left(x, kernel), _row(weight, x.shape[-1]), kernel)
+        x = multiply(_left(x, kernel), _row(weight, x.shape[-1]), kernel)
     return x if bias is None else _sum(_left(x, kernel), _row(bias, x.shape[-1]), kernel)
 
 
@@ -137,6 +133,7 @@ def rms_norm_pre_all_gather(
     fast_and_approximate_mode=False,
     compute_kernel_config=None,
     configs=None,
+    rewrite,
 ):
     """Each row's sum of squares, [..., H] -> [..., 32]: one tile, the sum in its first column.
 
@@ -144,7 +141,9 @@ def rms_norm_pre_all_gather(
     """
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     x = _sum(input_tensor, residual_input_tensor, kernel)
-    squares = _left(engine.multiply(x, x, kernel), kernel)
+    if residual_input_tensor is not None and _is_sharded(configs):
+        rewrite("input_tensor", x)  # that kernel adds in place
+    squares = _left(multiply(x, x, kernel), kernel)
     width = x.shape[-1]
     mean = _mean(squares, kernel, _shard(program_config, width))
     return F.pad(mean if _is_sharded(configs) else mean * width, (0, 31))
@@ -200,6 +199,7 @@ def layer_norm_pre_all_gather(
     fast_and_approximate_mode=False,
     compute_kernel_config=None,
     configs=None,
+    rewrite,
 ):
     """Each row's sum of squares and its sum, [..., H] -> [..., 64]: the first columns of two tiles.
 
@@ -207,12 +207,14 @@ def layer_norm_pre_all_gather(
     """
     kernel = Kernel.of(compute_kernel_config, "HiFi4")
     x = _sum(input_tensor, residual_input_tensor, kernel)
-    squares = _left(engine.multiply(x, x, kernel), kernel)
+    if residual_input_tensor is not None and _is_sharded(configs):
+        rewrite("input_tensor", x)  # that kernel adds in place
+    squares = _left(multiply(x, x, kernel), kernel)
     if _is_sharded(configs):
         shard = _shard(program_config, x.shape[-1])
         found = [_mean(part, kernel, shard) for part in (x, squares)]
     else:
-        found = [_sum_of_rows(part, kernel) for part in (squares, x)]
+        found = [sums_of_rows(part, kernel) for part in (squares, x)]
     return torch.cat([F.pad(part, (0, 31)) for part in found], -1)
 
 

@@ -28,10 +28,28 @@ def _reduction(function) -> callable:
     return op
 
 
+def _extreme(function, opposite) -> callable:
+    """A negative scalar turns max into min and min into max: the library scales before it compares."""
+
+    def op(
+        input_tensor,
+        dim=None,
+        keepdim=False,
+        *,
+        scalar=1.0,
+        fast_and_approximate_mode=False,
+        output_layout=None,
+    ):
+        chosen = function if scalar >= 0 else opposite
+        return _reduction(chosen)(input_tensor, dim, keepdim, scalar=scalar)
+
+    return op
+
+
 golden("ttnn.sum")(_reduction(torch.sum))
 golden("ttnn.mean")(_reduction(torch.mean))
-golden("ttnn.max")(_reduction(torch.amax))
-golden("ttnn.min")(_reduction(torch.amin))
+golden("ttnn.max")(_extreme(torch.amax, torch.amin))
+golden("ttnn.min")(_extreme(torch.amin, torch.amax))
 
 
 def _spread(function, power: int) -> callable:
@@ -182,7 +200,8 @@ def sampling(input_values_tensor, input_indices_tensor, k, p, temp, *, seed=None
         generator = _generators[user]
         if seed is not None:
             _seed(generator, seed, user)
-        largest, where = torch.topk(row, k[user])
+        largest, where = torch.sort(row, descending=True, stable=True)  # of equals the lower index
+        largest, where = largest[: k[user]], where[: k[user]]
         probabilities = torch.softmax(largest * inverse_temperature[user], 0)
         before = probabilities.cumsum(0) - probabilities
         probabilities[before > p[user]] = 0

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
@@ -26,9 +27,7 @@ def _turn(
 
 def _sum_of_products(x, cos, swapped, sin, kernel: Kernel) -> torch.Tensor:
     """x * cos + swapped * sin"""
-    first, second = (
-        engine.multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin))
-    )
+    first, second = (multiply(a, b, kernel, engine.BFLOAT16) for a, b in ((x, cos), (swapped, sin)))
     return engine.add(engine.to_bfloat16(first), engine.to_bfloat16(second))
 
 

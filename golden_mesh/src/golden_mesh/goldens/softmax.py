@@ -5,11 +5,14 @@ cut to bfloat16. A mask is [B, 1, 1, W]: the first row of a tile is for all rows
 [B, 1, W, W], for all heads.
 """
 
+from dataclasses import replace
+
 import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine, flash
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
@@ -36,15 +39,20 @@ def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torc
         weights = weights.masked_fill(scores > _LARGEST, torch.inf)
     if kernel.approximate or not kernel.wide:
         weights = engine.to_bfloat16(weights)
-    total = engine.source_b(weights, kernel).sum(dim, keepdim=True)
-    return engine.multiply(weights, 1 / total, kernel)
+    if kernel.wide:
+        total = engine.source_b(weights, kernel).sum(dim, keepdim=True)
+        return multiply(weights, 1 / total, kernel)
+    total = sums_of_rows(weights.transpose(dim, -1), kernel).transpose(dim, -1)
+    return multiply(weights, (1 / total).bfloat16(), kernel)
 
 
 @golden("ttnn.softmax")
 def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=None):
-    return _normalized(
-        input_tensor, dim, _kernel(compute_kernel_config, input_tensor), numeric_stable
-    )
+    """Other dims than the last have another kernel: its default exp is exact, and it always subtracts the maximum."""
+    kernel = _kernel(compute_kernel_config, input_tensor)
+    if dim not in (-1, input_tensor.dim() - 1):
+        kernel, numeric_stable = replace(kernel, approximate=False), True
+    return _normalized(input_tensor, dim, kernel, numeric_stable)
 
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
@@ -68,7 +76,7 @@ def _masked(
     if mask is None:
         return x
     factor = engine.keep(torch.tensor(1.0 if scale is None else scale), engine.BFLOAT16)
-    scaled = engine.multiply(x, factor, kernel)
+    scaled = multiply(x, factor, kernel)
     total = (
         engine.add_in_float32_dest(scaled, mask)
         if kernel.wide

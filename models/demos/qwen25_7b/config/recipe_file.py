@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from models.common.errors import UserError
-from models.common.json_file import read_json
-from models.common.user_file import MIB
+from models.demos.qwen25_7b.cli.files import read_json
 from models.demos.qwen25_7b.config.recipe import (
     BFP8,
     RECIPES,
@@ -18,12 +16,11 @@ from models.demos.qwen25_7b.config.recipe import (
     Group,
     Recipe,
 )
+from models.demos.qwen25_7b.errors import UserError
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head")
 PLAIN = {"kv_cache": CacheFormat, "all_reduce_dtype": AllReduceDtype}
-RENAMED = {"summands": "all_reduce_dtype"}
 OF_A_LAYER = ("attention", "mlp_in", "mlp_out", "kv_cache")
-LIMIT = 1 * MIB  # of a recipe file
 KNOWN = f"{', '.join(RECIPES)} or a JSON file"
 
 
@@ -45,7 +42,7 @@ def recipe_named(named: str, option: str = "recipe") -> Recipe:
     file = Path(named)
     if file.suffix != ".json":
         raise UserError(f"{option} knows {KNOWN}; got {named!r}")
-    return _recipe(file, read_json(file, "recipe", limit=LIMIT))
+    return _recipe(file, read_json(file, "recipe"))
 
 
 def add_recipe(
@@ -81,7 +78,7 @@ def _recipe(file: Path, content: Any) -> Recipe:
     different = []
     for i, of_layer in _object(f"recipe {file}, layers", layers).items():
         place = f"recipe {file}, layer {i}"
-        if not (i.isascii() and i.isdecimal() and i == str(int(i[:9]))):
+        if not i.isdecimal():
             raise UserError(f"{place}: must be a layer's number, such as 0 or 27")
         different.append((int(i), _changed(recipe, place, _object(place, of_layer, OF_A_LAYER))))
     return replace(recipe, different=tuple(sorted(different, key=lambda pair: pair[0])))
@@ -115,8 +112,6 @@ def _object(place: str, value: Any, known: tuple[str, ...] = ()) -> dict[str, An
     if not isinstance(value, dict):
         raise UserError(f"{place}: a JSON object was expected, got {value!r}")
     for key in value:
-        if known and key in RENAMED:
-            raise UserError(f"{place}: {key!r} is now called {RENAMED[key]!r}; rename it")
         if known and key not in known:
             raise UserError(f"{place}: knows {', '.join(known)}; got {key!r}")
     return dict(value)

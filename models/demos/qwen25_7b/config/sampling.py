@@ -1,22 +1,16 @@
-"""Sampling parameters of a sequence, and their numbers for a row of candidates."""
+"""Sampling parameters of a sequence."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Optional, Sequence
+from typing import Optional
 
-import numpy as np
-import torch
-
-from models.common.errors import UserError, check_integer, check_number
+from models.demos.qwen25_7b.errors import UserError, check_integer, check_number
 
 SEEDS = 1 << 32  # that a user may give
 CANDIDATES = 32  # tokens that the chips sample from: the most likely ones, a tile's width
-MOST_COUNTED = 256  # of a token in an answer: the chips count in bfloat16, where 256 + 1 is 256
 COLDEST = 1e-3  # the lowest temperature above 0
 # Of penalties: a logit that one of these changes stays a finite float32.
 SMALLEST_FACTOR, LARGEST_PENALTY = 1e-30, 1e30
 _PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
-NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
-UNIFORMS = 8  # random numbers of a token that is sampled from the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -89,48 +83,3 @@ class SamplingParams:
 
 
 GREEDY = SamplingParams()
-
-
-class TokenCounts(NamedTuple):
-    """The token ids of a sequence so far, which penalties apply to: lists, or integer arrays or tensors."""
-
-    prompt: Sequence[int] | np.ndarray | torch.Tensor = ()
-    answer: Sequence[int] | np.ndarray | torch.Tensor = ()
-
-
-class PenaltyFactors(NamedTuple):
-    """Penalties as numbers for a logit. A number is 0 without its penalty."""
-
-    positive: float  # times a positive logit of a token that was seen, added to it
-    negative: float  # times a negative one's size, taken off it
-    frequency: float  # taken off as often as the answer has the token, up to MOST_COUNTED times
-    presence: float  # taken off if it has it
-
-    @classmethod
-    def of(cls, sampling: SamplingParams) -> "PenaltyFactors":
-        penalty = sampling.repetition_penalty
-        return cls(
-            1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty
-        )
-
-
-class RowControls(NamedTuple):
-    """Sampling parameters as numbers for a row of candidates, float32."""
-
-    inverse_temperature: float
-    allowed: torch.Tensor  # [CANDIDATES]: 0 where top-k keeps a candidate, NEVER where not
-    top_p: float
-    full: float  # 1 if any token may be sampled, else 0
-
-    @classmethod
-    def of(cls, sampling: SamplingParams) -> "RowControls":
-        kept = 1 if sampling.greedy else sampling.top_k or CANDIDATES
-        allowed = torch.zeros(CANDIDATES)
-        allowed[kept:] = NEVER
-        # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
-        return cls(
-            1.0 if sampling.greedy else 1 / sampling.temperature,
-            allowed,
-            sampling.top_p if sampling.top_p < 1 else 2,
-            float(sampling.full),
-        )

@@ -4,20 +4,22 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models.common.errors import UserError
-from models.common.machines import check_tp, machine
-from models.common.options import Parser, add_machine, path
-from models.common.output_file import check_output
+from models.demos.qwen25_7b.cli.files import check_output
+from models.demos.qwen25_7b.cli.options import Parser, add_machine, path
 from models.demos.qwen25_7b.config.recipe_file import add_recipe
-from models.demos.qwen25_7b.demo.prompts import from_argument
-from models.demos.qwen25_7b.loading import default_root
+from models.demos.qwen25_7b.plans.machines import check_tp, machine
+from models.demos.qwen25_7b.serving.request import check_speculate
 
 if TYPE_CHECKING:
     from models.demos.qwen25_7b.config.sampling import SamplingParams
 
+CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt ask for more
+CHAT_CONTEXT = 4096  # the default for a conversation
+NEW_TOKENS = 64  # of an answer to a prompt
+
 DEMO = "python models/demos/qwen25_7b/demo/demo.py"
 EXAMPLES = (
-    f'{DEMO} --prompt "What is 2 + 3?"',
+    f'{DEMO} --prompt "What is the capital of Japan?"',
     f"{DEMO} --mesh T3K --tp 4 --prompts prompts.json --out answers.jsonl",
     f"{DEMO} --model Qwen/Qwen2.5-7B-Instruct --chat --temperature 0.7 --seed 1",
 )
@@ -38,29 +40,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     _add_model(parser.add_argument_group("model and machine"))
     args = parser.parse_args(argv)
-    args.tp = machine(args.mesh).row if args.tp is None else args.tp
-    check_tp(args.mesh, args.tp)
-    _check_together(parser, args)
-    if args.out is not None:
-        check_output("--out", args.out, new=True)
+    _check(parser, args)
+    if args.tp is None:
+        args.tp = machine(args.mesh).row
+    if args.max_new_tokens is None and not args.chat:
+        args.max_new_tokens = NEW_TOKENS
     return args
-
-
-def check(args: argparse.Namespace) -> None:
-    """UserError for a value that a generator refuses. Imports torch."""
-    from models.demos.qwen25_7b.config.sampling import GREEDY
-    from models.demos.qwen25_7b.serving.request import (
-        check_new_tokens,
-        check_speculate,
-        check_stop,
-    )
-
-    args.stop = [from_argument("--stop", stop) for stop in args.stop]
-    check_stop(args.stop)
-    check_speculate(args.speculate, on_host=args.sample_on == "host")
-    if args.max_new_tokens is not None:
-        check_new_tokens(args.max_new_tokens)
-    sampling(args, GREEDY)
 
 
 def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingParams":
@@ -68,6 +53,26 @@ def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingPa
     return replace(
         default, **{name: value for name in SAMPLING if (value := getattr(args, name)) is not None}
     )
+
+
+def _check(parser: Parser, args: argparse.Namespace) -> None:
+    for option in ("batch_size", "max_new_tokens", "max_seq_len"):
+        value = getattr(args, option)
+        if value is not None and value < 1:
+            parser.error(f"--{option.replace('_', '-')} must be 1 or more, got {value}")
+    if args.chat and not args.instruct:
+        parser.error("--chat needs the chat template, which --no-instruct leaves out")
+    if args.chat and (args.batch_size is not None or args.out is not None):
+        parser.error(
+            "--chat has one user and shows its answers; --batch-size and --out are for prompts"
+        )
+    if not all(args.stop):
+        parser.error("--stop needs one character or more")
+    if args.tp is not None:
+        check_tp(args.mesh, args.tp)
+    check_speculate(args.speculate, on_host=args.sample_on == "host")
+    if args.out is not None:
+        check_output("--out", args.out, new=True)
 
 
 def _add_prompts(group: argparse._ArgumentGroup) -> None:
@@ -107,7 +112,7 @@ def _add_answers(group: argparse._ArgumentGroup) -> None:
         "--max-new-tokens",
         type=int,
         metavar="N",
-        help="most tokens of an answer (default: 64; in a chat the rest of the context)",
+        help="an answer ends after N tokens (default: 64; in a chat the rest of the context)",
     )
     group.add_argument(
         "--stop",
@@ -182,27 +187,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     cache.add_argument(
         "--cache",
         type=path("--cache"),
-        default=default_root(),
         metavar="DIR",
-        help="where tiled weights are kept for the next start (default: %(default)s)",
+        help="where packed weights are kept for the next start (default: ~/.cache)",
     )
     cache.add_argument("--no-cache", action="store_true", help="keep none, use none")
-    option(
-        "--verify-cache",
-        action="store_true",
-        help="check all of the cache's files before they are used",
-    )
-    option("--verbose", action="store_true", help="let the libraries log")
-
-
-def _check_together(parser: Parser, args: argparse.Namespace) -> None:
-    if args.chat and not args.instruct:
-        parser.error("--chat needs the chat template, which --no-instruct leaves out")
-    if args.chat and args.batch_size is not None:
-        parser.error("--chat has one user; --batch-size is for prompts")
-    if args.chat and args.out is not None:
-        parser.error("--chat shows its answers; --out is for prompts")
-    if args.no_cache and args.verify_cache:
-        parser.error("--verify-cache checks the cache, which --no-cache leaves out")
-    if args.max_seq_len is not None and args.max_seq_len < 1:
-        raise UserError(f"--max-seq-len must be 1 token or more, got {args.max_seq_len}")

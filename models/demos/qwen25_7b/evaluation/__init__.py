@@ -1,1 +1,1 @@
-"""A recipe's distance from Hugging Face's float32 model: teacher forcing, ablation, lm-eval's tasks."""
+"""A recipe's distance from Hugging Face's float32 model: teacher forcing, and lm-eval's tasks."""

@@ -1,18 +1,13 @@
 """The divergence of a model's predictions from Hugging Face's, token by token. Logarithms are natural: nats."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Callable, Iterable, Iterator, Optional, Sequence
+from dataclasses import dataclass, fields
+from typing import Iterable, Sequence
 
 import torch
+from tqdm import tqdm
 
-from models.common.mesh import command_queues
-from models.common.terminal import Progress
-from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, replicas_on
-from models.demos.qwen25_7b.evaluation.reference import HuggingFace, Reading, Reference
+from models.demos.qwen25_7b.evaluation.reference import Reading, Reference
 from models.demos.qwen25_7b.evaluation.texts import ForcedText, Sample
-
-OnProgress = Callable[[int, int], None]  # scored tokens, tokens in all
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,7 @@ class Score:
         return Summary(
             tokens=len(self),
             kl_mean=float(self.kl.mean()),
+            kl_error=float(self.kl.std(correction=0)) / len(self) ** 0.5,
             kl_median=median,
             kl_99th_percentile=high,
             kl_max=float(self.kl.max()),
@@ -55,6 +51,7 @@ class Summary:
 
     tokens: int
     kl_mean: float
+    kl_error: float  # the standard error of the mean, from the spread over tokens
     kl_median: float
     kl_99th_percentile: float
     kl_max: float
@@ -78,36 +75,46 @@ def compare(logits: torch.Tensor, reference: torch.Tensor, following: torch.Tens
     )
 
 
-def score_decode(
-    replicas: Sequence, sample: Sample, reading: Reading, progress: OnProgress
-) -> Score:
+def score_decode(replicas: Sequence, sample: Sample, reading: Reading) -> Score:
     """Score decode steps. The prediction after a prompt's last token is prefill's and does not count."""
     from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
 
     texts = [ForcedText(ids, sample.prompt_length) for ids in sample.texts]
-    return _score(predict_with_decode(replicas, texts), sample, reading, progress)
+    return _score(predict_with_decode(replicas, texts), sample, reading)
 
 
-def score_prefill(replica, sample: Sample, reading: Reading, progress: OnProgress) -> Score:
+def score_prefill(replica, sample: Sample, reading: Reading) -> Score:
     """Score prefill at the positions that score_decode scores."""
     from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_prefill
 
     texts = [ForcedText(ids, sample.prompt_length + 1) for ids in sample.texts]
-    return _score(predict_with_prefill(replica, texts), sample, reading, progress)
+    return _score(predict_with_prefill(replica, texts), sample, reading)
 
 
-def _score(predictions: Iterable, sample: Sample, reading: Reading, progress: OnProgress) -> Score:
+def score_reading(ours: Reading, sample: Sample, reading: Reading) -> Score:
+    """Score one of Hugging Face's readings against another."""
+    parts = []
+    for text, positions in enumerate(sample.scored):
+        if positions:
+            places = [text] * len(positions), positions
+            following = torch.tensor([sample.texts[text][at + 1] for at in positions])
+            parts.append(compare(ours.logits(*places), reading.logits(*places), following))
+    return Score.join(parts)
+
+
+def _score(predictions: Iterable, sample: Sample, reading: Reading) -> Score:
     scored = [frozenset(positions) for positions in sample.scored]
     parts = []
-    for prediction in predictions:
-        places = list(zip(prediction.texts, prediction.positions))
-        rows = [row for row, (text, position) in enumerate(places) if position in scored[text]]
-        if rows:
-            part = prediction.select(rows)
-            following = [sample.texts[t][p + 1] for t, p in zip(part.texts, part.positions)]
-            reference = reading.logits(part.texts, part.positions)
-            parts.append(compare(part.logits, reference, torch.tensor(following)))
-            progress(sum(map(len, parts)), sample.tokens)
+    with tqdm(total=sample.tokens, desc="scored tokens", leave=False, disable=None) as bar:
+        for prediction in predictions:
+            places = list(zip(prediction.texts, prediction.positions))
+            rows = [row for row, (text, position) in enumerate(places) if position in scored[text]]
+            if rows:
+                part = prediction.select(rows)
+                following = [sample.texts[t][p + 1] for t, p in zip(part.texts, part.positions)]
+                reference = reading.logits(part.texts, part.positions)
+                parts.append(compare(part.logits, reference, torch.tensor(following)))
+                bar.update(len(rows))
     return Score.join(parts)
 
 
@@ -133,91 +140,3 @@ def agreement(replicas: Sequence, reference: Reference) -> Agreement:
                 first.append(bool(choice == reference.top5[position, 0]))
                 among.append(bool((choice == reference.top5[position]).any()))
     return Agreement(sum(first) / len(first), sum(among) / len(among), len(first))
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A recipe on a checkpoint's weights."""
-
-    recipe: Recipe
-    quantized: Optional[EvaluatedModel] = None  # weights rounded by `quantize`; None: the model's
-
-    @property
-    def name(self) -> str:
-        return f"{self.recipe.name}, quantized" if self.quantized else self.recipe.name
-
-    def as_dict(self) -> dict:
-        weights = self.quantized.name if self.quantized else "as they are"
-        return {"recipe": asdict(self.recipe), "weights": weights}
-
-
-def conditions_of(model: EvaluatedModel, split: Split, backend: str, sample: Sample) -> dict:
-    """What a result file says of a score beside the recipe. backend: what is below ttnn."""
-    return {
-        "model": model.name,
-        "mesh": split.kind.name,
-        "tp": split.tp,
-        "dp": split.dp,
-        "below ttnn": backend,
-        "text": sample.source,
-        "texts": len(sample.texts),
-    }
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One model on one split over one sample: everything that a score depends on but the recipe."""
-
-    model: EvaluatedModel
-    split: Split
-    sample: Sample
-    backend: str  # what is below ttnn
-    prefill: bool = False  # score prefill instead of decode
-
-    @classmethod
-    def on(
-        cls,
-        backend: str,
-        model: EvaluatedModel,
-        split: Split,
-        sample: Sample,
-        prefill: bool = False,
-    ) -> "Evaluation":
-        """Select the backend, which must happen before ttnn is imported."""
-        return cls(model, split, sample, split.select_backend(backend), prefill)
-
-    @property
-    def phase(self) -> str:
-        return "prefill" if self.prefill else "decode"
-
-    def __str__(self) -> str:
-        return (
-            f"{self.model.name}, {self.split}, {self.phase}: {self.sample.tokens} tokens of "
-            f"{len(self.sample.texts)} texts, {self.sample.source}; below ttnn: {self.backend}"
-        )
-
-    def as_dict(self) -> dict:
-        conditions = conditions_of(self.model, self.split, self.backend, self.sample)
-        return conditions | {"phase": self.phase, "prompt tokens": self.sample.prompt_length}
-
-    def scores(self, variants: Iterable[Variant]) -> Iterator[tuple[Variant, Score]]:
-        """Each variant's score as soon as it is known. The mesh is open until the iteration ends."""
-        with Progress(f"Hugging Face in float32 reads {len(self.sample.texts)} texts"):
-            reading = HuggingFace(self.model.directory).read(self.sample.texts)
-        with self.split.open() as devices:
-            for variant in variants:
-                yield variant, self._score(variant, devices, reading)
-
-    def _score(self, variant: Variant, devices: list, reading: Reading) -> Score:
-        sample = self.sample
-        model = variant.quantized or self.model
-        options = dict(
-            texts=len(sample.texts), max_seq_len=len(sample.texts[0]), queues=command_queues()
-        )
-        with (
-            Progress(variant.name, "tokens") as progress,
-            replicas_on(devices, model.checkpoint, variant.recipe, **options) as replicas,
-        ):
-            if self.prefill:
-                return score_prefill(replicas[0], sample, reading, progress)
-            return score_decode(replicas, sample, reading, progress)

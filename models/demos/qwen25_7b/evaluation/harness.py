@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, Sequence
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
 
-from models.common.errors import UserError
-from models.common.terminal import Progress
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.evaluation.questions import before_any
 from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from models.demos.qwen25_7b.serving.generator import Generator
@@ -118,8 +117,8 @@ class ReplicaLM(TemplateLM):
     ) -> list[tuple[float, bool]]:
         texts = [self._forced(context, continuation) for _, context, continuation in requests]
         sums, greedy = [0.0] * len(texts), [True] * len(texts)
-        done, scored = 0, sum(len(text.ids) - text.prompt_length for text in texts)
-        with Progress("log-likelihoods", "tokens") as progress:
+        scored = sum(len(text.ids) - text.prompt_length for text in texts)
+        with tqdm(total=scored, desc="log-likelihoods", leave=False, disable=None) as bar:
             for prediction in predict_with_decode(self.replicas, texts):
                 places = list(zip(prediction.texts, prediction.positions))
                 logits = prediction.logits.float()
@@ -129,8 +128,7 @@ class ReplicaLM(TemplateLM):
                     token = texts[text].ids[position + 1]
                     sums[text] += float(log_probabilities[row, token])
                     greedy[text] = greedy[text] and best[row] == token
-                done += len(places)
-                progress(done, scored)
+                bar.update(len(places))
         results = list(zip(sums, greedy))
         for (strings, _, _), result in zip(requests, results):
             if strings is not None:
@@ -165,20 +163,19 @@ class ReplicaLM(TemplateLM):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        answers, done = [""] * len(requests), 0
+        answers = [""] * len(requests)
         groups: dict[GenerationOptions, list[int]] = {}
         for index, request in enumerate(requests):
             groups.setdefault(GenerationOptions.of(request.args[1]), []).append(index)
-        with Progress("answers", "answers") as progress:
+        with tqdm(total=len(requests), desc="answers", leave=False, disable=None) as bar:
             for options, indices in groups.items():
                 for start in range(0, len(indices), self.batch_size):
                     batch = indices[start : start + self.batch_size]
                     contexts = [requests[i].args[0] for i in batch]
                     for index, answer in zip(batch, self._generate(contexts, options, batch)):
                         answers[index] = answer
-                        done += 1
-                        progress(done, len(requests))
                         self.cache_hook.add_partial("generate_until", requests[index].args, answer)
+                    bar.update(len(batch))
         return answers
 
     def _generate(
@@ -206,3 +203,8 @@ class ReplicaLM(TemplateLM):
             if not active:
                 tokens.close()  # what other slots still generate is not needed
         return [before_any(options.until, detokenizer.text) for detokenizer in detokenizers]
+
+
+def before_any(ends: Sequence[str], text: str) -> str:
+    """The text before the first occurrence of any of the ends."""
+    return text[: min([text.find(end) for end in ends if end in text], default=len(text))]

@@ -7,22 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional
 
-from models.common.machines import MachineKind, check_tp, machine
-from models.common.mesh import (
+from models.demos.qwen25_7b.plans.machines import MachineKind, check_tp, machine
+from models.demos.qwen25_7b.tt.mesh import (
     command_queues,
     describe_backend,
     open_replicas,
     select_backend,
     traces_available,
 )
-from models.common.options import add_machine as add_mesh
-from models.demos.qwen25_7b.config import MAX_USERS, SPLITS, ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.evaluation.smollm2 import (
-    SMOLLM2,
-    SMOLLM2_4BIT,
-    cached_smollm2,
-    cached_smollm2_4bit,
-)
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
+from models.demos.qwen25_7b.evaluation.smollm2 import cached_smollm2
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
@@ -32,18 +27,7 @@ def add_model(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME|DIR",
-        help='directory, hub id, "smollm2" or "smollm2-4bit" (default: the small checkpoint)',
-    )
-
-
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("machine")
-    add_mesh(group)
-    group.add_argument(
-        "--tp",
-        type=int,
-        metavar="N",
-        help="chips of a replica (default: as many as the model can be split over)",
+        help='directory, hub id or "smollm2" (default: the small checkpoint)',
     )
 
 
@@ -54,13 +38,11 @@ class EvaluatedModel:
 
     @classmethod
     def open(cls, model: Optional[str]) -> "EvaluatedModel":
-        """model: a directory, a hub id, "smollm2" or "smollm2-4bit"; None: the small checkpoint."""
+        """model: a directory, a hub id or "smollm2"; None: the small checkpoint."""
         if model is None:
             return cls("small checkpoint", Checkpoint.open(SMALL_CHECKPOINT))
-        if model == SMOLLM2:
+        if model == "smollm2":
             return cls("SmolLM2-135M-Instruct", Checkpoint.open(cached_smollm2()))
-        if model == SMOLLM2_4BIT:
-            return cls("SmolLM2-135M-Instruct-4bit", Checkpoint.open(cached_smollm2_4bit()))
         return cls(Path(model).name, Checkpoint.open(model))
 
     @property
@@ -83,13 +65,9 @@ class Split:
     tp: int
 
     @classmethod
-    def from_options(cls, args: argparse.Namespace, config: QwenConfig) -> "Split":
-        """The split that the options of `add_machine` describe."""
-        return cls.of(machine(args.mesh), config, args.tp)
-
-    @classmethod
-    def of(cls, kind: MachineKind, config: QwenConfig, tp: Optional[int]) -> "Split":
-        """tp: None for as many chips as the model's KV heads can be split over."""
+    def of(cls, mesh: str, config: QwenConfig, tp: Optional[int]) -> "Split":
+        """mesh: a machine's name. tp: None for as many chips as the model's KV heads can be split over."""
+        kind = machine(mesh)
         if tp is None:
             shares = [n for n in SPLITS if kind.row % n == 0]
             tp = max(n for n in shares if ParallelPlan.deals_out(config.num_key_value_heads, n))

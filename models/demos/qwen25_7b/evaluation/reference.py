@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM
 
-from models.common.errors import UserError
-from models.common.options import path
-from models.common.output_file import check_output, write_whole
-from models.common.terminal import Progress, say
-from models.common.user_file import read_text
+from models.demos.qwen25_7b.cli.files import check_output, read_text, write_whole
+from models.demos.qwen25_7b.cli.options import path
+from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.config import Recipe
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, add_model
-from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, LIMIT, ForcedText, encode
+from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, ForcedText, encode
 from models.demos.qwen25_7b.reference.rounded import round_model
 
 BATCH = 8  # texts that Hugging Face reads at a time
@@ -40,27 +40,13 @@ class HuggingFace:
     def read(self, texts: Sequence[Sequence[int]]) -> "Reading":
         """texts: token ids. Texts are padded at the end: attention is causal, so padding changes nothing."""
         states = []
-        for start in range(0, len(texts), BATCH):
+        for start in tqdm(range(0, len(texts), BATCH), "Hugging Face", leave=False, disable=None):
             part = texts[start : start + BATCH]
             longest = max(map(len, part))
             padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in part])
             for ids, state in zip(part, self.model.model(padded).last_hidden_state):
                 states.append(state[: len(ids)].clone())
         return Reading(self.model.lm_head, states)
-
-    @torch.no_grad()
-    def answer(self, prompt: Sequence[int], new_tokens: int, stop_ids: set[int]) -> list[int]:
-        """The greedy continuation of one prompt's token ids, with the stop token, if one came."""
-        greedy = GenerationConfig(
-            do_sample=False,
-            max_new_tokens=new_tokens,
-            eos_token_id=sorted(stop_ids),
-            pad_token_id=0,
-        )
-        ids = torch.tensor([prompt])
-        mask = torch.ones_like(ids)
-        made = self.model.generate(ids, attention_mask=mask, generation_config=greedy)
-        return made[0, len(prompt) :].tolist()
 
 
 class Reading:
@@ -105,19 +91,22 @@ class Reference:
             raise UserError(
                 f"{file} cannot be read as a reference file ({type(error).__name__}): give a .refpt file"
             ) from error
-        if not isinstance(contents, dict) or {"reference_tokens", "top5_tokens"} - contents.keys():
-            raise UserError(f"{file}: must have reference_tokens and top5_tokens")
-        tokens, top5 = contents["reference_tokens"], contents["top5_tokens"]
-        for name, tensor, shape in (
-            ("reference_tokens", tokens, "[1, n]"),
-            ("top5_tokens", top5, "[n, 5]"),
-        ):
-            _check_ids(file, name, tensor, shape, vocab_size)
-        rows, length = tokens.shape
-        if rows != 1 or length < 4 or top5.shape[1] != 5 or len(top5) < length - 1:
+        tokens, top5 = (
+            contents.get(name) if isinstance(contents, dict) else None
+            for name in ("reference_tokens", "top5_tokens")
+        )
+        shapes = [list(x.shape) if isinstance(x, torch.Tensor) else None for x in (tokens, top5)]
+        if None in shapes or shapes[0][:1] != [1] or shapes[1][1:] != [5]:
             raise UserError(
-                f"{file}: reference_tokens must be [1, n] with n of 4 or more, and top5_tokens [n - 1 or n, 5]; got "
-                f"{list(tokens.shape)} and {list(top5.shape)}"
+                f"{file}: must have reference_tokens [1, n] and top5_tokens [n - 1 or n, 5]; has {shapes[0]} and {shapes[1]}"
+            )
+        if tokens.numel() < 4 or len(top5) < tokens.numel() - 1:
+            raise UserError(
+                f"{file}: has {tokens.numel()} tokens and {len(top5)} rows of top5_tokens"
+            )
+        if not all(0 <= int(x.min()) <= int(x.max()) < vocab_size for x in (tokens, top5)):
+            raise UserError(
+                f"{file}: has ids outside 0..{vocab_size - 1}: the file is of another model"
             )
         return cls(tokens[0, :LONGEST].tolist(), top5[:LONGEST].long())
 
@@ -146,15 +135,6 @@ class Reference:
         return [
             ForcedText(self.tokens[: end + 1], begin) for begin, end in zip(borders, borders[1:])
         ]
-
-
-def _check_ids(file: Path, name: str, tensor: object, shape: str, vocab_size: int) -> None:
-    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2 or tensor.is_floating_point():
-        raise UserError(f"{file}: {name} must be token ids {shape}")
-    if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < vocab_size:
-        raise UserError(
-            f"{file}: {name} has ids outside 0..{vocab_size - 1}: the file is of another model"
-        )
 
 
 class ReferenceCommand:
@@ -186,7 +166,7 @@ class ReferenceCommand:
     def run(args: argparse.Namespace) -> None:
         if not 4 <= args.tokens <= LONGEST:
             raise UserError(f"--tokens must be 4 to {LONGEST}, got {args.tokens}")
-        text = read_text(args.text, LIMIT, "--text")
+        text = read_text(args.text, "--text")
         model = EvaluatedModel.open(args.model)
         tokens = encode(model.tokenizer(), text)[: args.tokens]
         if len(tokens) < args.tokens:
@@ -194,8 +174,7 @@ class ReferenceCommand:
                 f"--tokens {args.tokens}: {args.text} has {len(tokens)} tokens; give a longer file or fewer --tokens"
             )
         check_output("--out", args.out, new=True)
-        with Progress(f"Hugging Face in float32 reads {len(tokens)} tokens"):
-            reference = Reference.make(HuggingFace(model.directory), tokens)
+        reference = Reference.make(HuggingFace(model.directory), tokens)
         reference.save(args.out)
         say(
             f"{args.out}: {len(tokens)} tokens of {args.text.name}, with the predictions of {model.name} in float32"

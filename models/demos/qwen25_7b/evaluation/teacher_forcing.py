@@ -6,7 +6,7 @@ from typing import Iterator, NamedTuple, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.config import MAX_USERS
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from models.demos.qwen25_7b.plans.blocks import (
     INACTIVE,
@@ -14,8 +14,7 @@ from models.demos.qwen25_7b.plans.blocks import (
     attention_tables,
     equal_shares,
 )
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt
-from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica
 
 
@@ -62,7 +61,7 @@ def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Itera
 
     A text is one prompt. Prefill returns 32 rows of logits, so the prompt runs once for every 32 predictions.
     """
-    blocks = equal_shares(replica.blocks, replica.batch)[0]
+    blocks = equal_shares(replica.blocks, replica.users)[0]
     for index, text in enumerate(texts):
         for batch in prefill_batches(replica, Prompt(0, text.ids[:-1], 0, blocks)):
             (chunk,) = batch.chunks
@@ -78,7 +77,7 @@ def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Itera
 
 
 def prefill_batches(replica: Replica, prompt: Prompt) -> list[PrefillBatch]:
-    return plan_prefill([prompt], replica.model.prefill_prices, replica.block)
+    return plan_prefill([prompt], replica.model.max_prefill_rows, replica.block)
 
 
 def prefill_logits(replica: Replica, batch: PrefillBatch) -> torch.Tensor:
@@ -93,7 +92,7 @@ class _Slots:
 
     def __init__(self, replica: Replica):
         self.replica = replica
-        self.blocks = equal_shares(replica.blocks, replica.batch)
+        self.blocks = equal_shares(replica.blocks, replica.users)
         self.texts: dict[int, tuple[int, ForcedText]] = {}  # by slot: a text's index, and the text
         self.positions = [INACTIVE] * replica.batch  # of the token that the next step reads
         self.tables = attention_tables([[]] * replica.batch, replica.width)
@@ -105,7 +104,7 @@ class _Slots:
 
     def fill(self, waiting: deque) -> Iterator[Prediction]:
         """Prefill waiting texts into inactive slots. A text of one further token needs its prefill only."""
-        for slot in range(self.replica.batch):
+        for slot in range(self.replica.users):
             while waiting and slot not in self.texts:
                 index, text = waiting.popleft()
                 yield self._add(slot, index, text)

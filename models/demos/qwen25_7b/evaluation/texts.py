@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from models.common.errors import UserError
-from models.common.options import path
-from models.common.user_file import MIB, read_text
-from models.demos.qwen25_7b.reference.corpus import LATER_WEIGHTS, make_questions
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.reference.small_tokenizer import IGNORE, encode_chat
+from models.demos.qwen25_7b.cli.files import read_text
+from models.demos.qwen25_7b.cli.options import path
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.reference.small import (
+    IGNORE,
+    SMALL_CHECKPOINT,
+    WEIGHTS,
+    encode_chat,
+    small_questions,
+)
 
-LIMIT = 16 * MIB  # of a text; WikiText-2 has 11 MB
 HELD_OUT = Path(__file__).with_name("held_out.txt")
 
 
@@ -38,7 +41,7 @@ class Sample:
         return sum(map(len, self.scored))
 
     def without_first(self, tokens: int) -> "Sample":
-        """The same scored tokens behind prompts that lack their first `tokens` tokens."""
+        """The same scored tokens after prompts that lack their first `tokens` tokens."""
         return Sample(
             self.source,
             [ids[tokens:] for ids in self.texts],
@@ -47,8 +50,8 @@ class Sample:
         )
 
 
-def add_sample(parser: argparse.ArgumentParser, steps: int) -> argparse._ArgumentGroup:
-    """Add the options that `sample` reads. Returns their group."""
+def add_sample(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options that `sample_from` reads. Returns their group."""
     group = parser.add_argument_group("texts")
     group.add_argument(
         "--text",
@@ -59,7 +62,7 @@ def add_sample(parser: argparse.ArgumentParser, steps: int) -> argparse._Argumen
     for name, default, what in (
         ("--texts", 32, "texts at most; 32 fill a batch"),
         ("--prompt-tokens", 32, "prompt tokens of each text"),
-        ("--steps", steps, "scored tokens of each text"),
+        ("--steps", 64, "scored tokens of each text"),
     ):
         how = f"{what} (default: %(default)s)"
         group.add_argument(name, type=int, default=default, metavar="N", help=how)
@@ -81,14 +84,8 @@ def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: i
             f"--prompt-tokens {args.prompt_tokens} and --steps {args.steps} exceed the model's "
             f"{context} positions: give less"
         )
-    return sample(
-        tokenizer,
-        directory,
-        args.text,
-        count=args.texts,
-        prompt_length=args.prompt_tokens,
-        steps=args.steps,
-    )
+    sizes = dict(count=args.texts, prompt_length=args.prompt_tokens, steps=args.steps)
+    return sample(tokenizer, directory, args.text, **sizes)
 
 
 def sample(
@@ -104,7 +101,7 @@ def sample(
     if _asks_questions(directory, file):
         return _questions(tokenizer, count, prompt_length, length)
     file = file or HELD_OUT
-    ids = encode(tokenizer, read_text(file, LIMIT, "--text"))
+    ids = encode(tokenizer, read_text(file, "--text"))
     if len(ids) < length:
         raise UserError(
             f"--text {file} has {len(ids)} tokens, and one text takes {length}: give a longer file, or fewer --steps"
@@ -116,17 +113,13 @@ def sample(
 
 
 def longest_context(
-    tokenizer, directory: Path, file: Optional[Path], *, count: int, steps: int, most: int
+    tokenizer, directory: Path, file: Optional[Path], *, count: int, steps: int, limit: int
 ) -> int:
-    """Tokens up to `most` that `count` texts of `sample` may have before their last token."""
+    """Tokens up to `limit` that `count` texts of `sample` may have before their last token."""
     if _asks_questions(directory, file):
-        return most
-    ids = encode(tokenizer, read_text(file or HELD_OUT, LIMIT, "--text"))
-    return min(most, len(ids) - 1 - (count - 1) * steps)
-
-
-def _asks_questions(directory: Path, file: Optional[Path]) -> bool:
-    return file is None and directory.resolve() == SMALL_CHECKPOINT
+        return limit
+    ids = encode(tokenizer, read_text(file or HELD_OUT, "--text"))
+    return min(limit, len(ids) - 1 - (count - 1) * steps)
 
 
 def encode(tokenizer, text: str) -> list[int]:
@@ -134,21 +127,22 @@ def encode(tokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, verbose=False)
 
 
+def _asks_questions(directory: Path, file: Optional[Path]) -> bool:
+    return file is None and directory.resolve() == SMALL_CHECKPOINT
+
+
 def _questions(tokenizer, count: int, prompt_length: int, length: int) -> Sample:
     """Chats of held-out turns, cut at `length` tokens. Only answers are scored: training learned nothing else."""
-    rng = random.Random(0)
     held_out = {
-        kind: [t for t in turns if t.held_out]
-        for kind, turns in make_questions().items()
-        if kind != "raw"
+        kind: [turn for turn in turns if turn.held_out] for kind, turns in small_questions().items()
     }
-    kinds = [kind for kind, turns in held_out.items() if turns]
-    weights = [LATER_WEIGHTS[kind] for kind in kinds]
+    rng = random.Random(0)
     texts, scored = [], []
     while len(texts) < count:
         messages, ids, labels = [], [], []
         while len(ids) < length:
-            turn = rng.choice(held_out[rng.choices(kinds, weights)[0]])
+            (kind,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
+            turn = rng.choice(held_out[kind])
             messages += [
                 {"role": "user", "content": turn.user},
                 {"role": "assistant", "content": turn.answer},

@@ -1,7 +1,7 @@
 """Tables of PERF.md: counts, host times, and modeled times of a step and a prompt."""
 
-from models.common.command import quiet_libraries, run, status_of
-from models.common.terminal import Progress, say
+from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
+from models.demos.qwen25_7b.cli.terminal import say
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -10,7 +10,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _show_table(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.common.options import Parser, add_commands
+    from models.demos.qwen25_7b.cli.options import Parser, add_commands
     from models.demos.qwen25_7b.perf.commands import COMMANDS
 
     parser = Parser(
@@ -20,9 +20,7 @@ def _show_table(argv: list[str] | None) -> None:
     )
     add_commands(parser, COMMANDS)
     args = parser.parse_args(argv)
-    with Progress(f"perf {args.command}"):
-        text = COMMANDS[args.command].table(args)
-    say(text)
+    say(COMMANDS[args.command].table(args))
 
 
 if __name__ == "__main__":

@@ -11,20 +11,18 @@ import torch
 import ttnn
 from golden_mesh.perf.device_ops import Op, operations
 
-from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt
-from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights import ModelWeights, WeightShard
 
-LAYER = (
-    "decoder_layer_"  # with a number behind it: the scope around a layer's operations in the graph
-)
+LAYER = "decoder_layer_"  # and a number: the scope around a layer's operations in the graph
 CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan depends on it
 
 
@@ -60,7 +58,7 @@ class CapturedBatch:
 
     @property
     def label(self) -> str:
-        return f"prefill of {self.rows} rows{' behind a cached prefix' * self.chunked}"
+        return f"prefill of {self.rows} rows{' after a cached prefix' * self.chunked}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def capture_prefill(
     with one_layer_of_each_kind(mesh_device, config, recipe, 1, tokens) as replica:
         prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
         steps, batches = {}, []
-        for batch in plan_prefill([prompt], replica.model.prefill_prices, replica.block):
+        for batch in plan_prefill([prompt], replica.model.max_prefill_rows, replica.block):
             if batch.kind not in steps:
                 steps[batch.kind] = capture_batch(replica, batch, counts)
             start = batch.chunks[0].start

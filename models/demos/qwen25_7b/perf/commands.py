@@ -1,6 +1,6 @@
 """The commands of python -m models.demos.qwen25_7b.perf: each has options and returns text.
 
-Modules that import ttnn are imported in the functions: ttnn must see the backend that `select` chooses.
+Modules that import ttnn are imported in the functions: ttnn must see the backend that `opened` chooses.
 """
 
 import argparse
@@ -9,43 +9,81 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Iterator
 
-from models.common.machines import machine
-from models.common.mesh import describe_backend, host_alone, open_replicas, select_backend
-from models.common.options import add_machine
-from models.common.terminal import say
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, recipe_named
-from models.demos.qwen25_7b.perf import options
+from models.demos.qwen25_7b.cli.options import add_machine, path
+from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.config.recipe_file import add_recipe
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.plans.machines import check_tp, machine
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, TILE
+from models.demos.qwen25_7b.tt.mesh import (
+    describe_backend,
+    host_alone,
+    open_replicas,
+    select_backend,
+)
 
 PERF = "python -m models.demos.qwen25_7b.perf"
+# how the chips sample a modeled step
+SAMPLING = {
+    "greedy": GREEDY,
+    "top-k": SamplingParams(temperature=1.0),
+    "penalized": SamplingParams(temperature=1.0, repetition_penalty=1.05),
+    "full": SamplingParams(temperature=1.0, top_k=0),
+}
 
 
-def select(args: argparse.Namespace) -> str:
-    """Choose args.backend before ttnn is imported. Returns its description."""
-    args.backend = select_backend(args.backend, args.mesh)
-    return describe_backend(args.backend).split(" (")[0]
+def add_step(parser: argparse.ArgumentParser, prefill: str) -> argparse._ArgumentGroup:
+    """Add the machine, its split, and what runs on it. prefill: the unit of --prefill. Returns the last group."""
+    group = parser.add_argument_group("machine")
+    add_machine(group)
+    tp = "chips that share a replica (default: all chips of a row)"
+    group.add_argument("--tp", type=int, metavar="N", help=tp)
+    grid = "a grid of 8x7 cores instead of 8x8"
+    group.add_argument("--worker-dispatch", action="store_true", help=grid)
+    group = parser.add_argument_group("step")
+    batch = f"users a replica, 1 to {MAX_USERS} (default: %(default)s)"
+    group.add_argument("--batch", type=int, default=MAX_USERS, metavar="N", help=batch)
+    add_recipe(group)
+    text = f"a prefill of so many {prefill.lower()} instead of a decode step"
+    group.add_argument("--prefill", type=int, metavar=prefill, help=text)
+    return group
+
+
+def check_step(args: argparse.Namespace) -> None:
+    """UserError unless the values are possible. Sets args.tp where it is absent."""
+    args.tp = machine(args.mesh).row if args.tp is None else args.tp
+    check_tp(args.mesh, args.tp)
+    check_range("--batch", args.batch, 1, MAX_USERS, "users a replica")
+    args.recipe.check_layers(QWEN25_7B.num_hidden_layers)
+    if args.prefill is not None:
+        check_range("--prefill", args.prefill, 1, QWEN25_7B.context, "tokens")
+
+
+def check_range(option: str, value: int, least: int, most: int, unit: str) -> None:
+    if not least <= value <= most:
+        raise UserError(f"{option} must be {least} to {most} {unit}, got {value}")
 
 
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator:
     """The mesh of the machine's first replica. A golden mesh computes no values: no table has any."""
+    backend = select_backend(args.backend, args.mesh)
     with open_replicas(args.mesh, args.tp, worker_dispatch=args.worker_dispatch) as devices:
-        with host_alone(args.backend):
+        with host_alone(backend):
             yield devices[0]
 
 
 def split_of(args: argparse.Namespace) -> str:
-    return f"{args.mesh}, tp {args.tp} x dp {machine(args.mesh).chips // args.tp}"
+    """For a title."""
+    below = describe_backend(select_backend(args.backend, args.mesh)).split(" (")[0]
+    split = f"{args.mesh}, tp {args.tp} x dp {machine(args.mesh).chips // args.tp}"
+    return f"{split}, recipe {args.recipe}, below ttnn: {below}"
 
 
 def small_vocabulary() -> QwenConfig:
     """The 7B with a small vocabulary, which is quick to build. A layer's operations do not depend on it."""
     return replace(QWEN25_7B, vocab_size=4096, bos_token_id=None, eos_token_ids=())
-
-
-def links(args: argparse.Namespace, device) -> int:
-    from models.demos.qwen25_7b.tt.placement import links_between
-
-    return getattr(args, "links", None) or links_between(device)
 
 
 class Ops:
@@ -56,17 +94,17 @@ class Ops:
         f"{PERF} ops --mesh T3K --prefill 1024 --recipe performance",
     )
 
-    add_options = staticmethod(options.add_ops)
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        add_step(parser, "TOKENS")
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        options.check_split(args)
-        below = select(args)
-        from models.demos.qwen25_7b.perf.capture import capture_prefill, capture_step
-        from models.demos.qwen25_7b.perf.report import op_table
-
+        check_step(args)
         with opened(args) as device:
-            grid = device.compute_with_storage_grid_size()
+            from models.demos.qwen25_7b.perf.capture import capture_prefill, capture_step
+            from models.demos.qwen25_7b.perf.report import op_table
+
             if args.prefill:
                 batches = capture_prefill(device, small_vocabulary(), args.recipe, args.prefill)
                 layers = {batch.label: batch.step.layer for batch in batches}
@@ -74,8 +112,8 @@ class Ops:
                 step = capture_step(device, small_vocabulary(), args.recipe, args.batch)
                 layers = {f"{args.batch} users a replica": step.layer}
         return "\n\n".join(
-            f"{split_of(args)}, {what}, recipe {args.recipe}, grid {grid.x}x{grid.y}: {len(layer)} "
-            f"operations a layer; shapes and bytes of one chip; below ttnn: {below}.\n\n{op_table(layer)}"
+            f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
+            f"\n\n{op_table(layer)}"
             for what, layer in layers.items()
         )
 
@@ -83,69 +121,49 @@ class Ops:
 class Model:
     """The modeled time of a decode step or a prompt, operation by operation. Modeled, not measured."""
 
-    EXAMPLES = (f"{PERF} model --mesh T3K --prefill 1024", f"{PERF} model --plot step.png")
+    EXAMPLES = (f"{PERF} model --mesh T3K --prefill 1024", f"{PERF} model --recipe performance")
 
-    add_options = staticmethod(options.add_model)
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        step = add_step(parser, "TOKENS")
+        position = "tokens of each user before the computed one (default: %(default)s)"
+        step.add_argument("--position", type=int, default=1024, metavar="N", help=position)
+        links = "ethernet links between neighbors (default: those that collectives may use)"
+        step.add_argument("--links", type=int, metavar="N", help=links)
+        sampling = "how the chips sample a decode step (default: %(default)s)"
+        step.add_argument("--sampling", default="greedy", choices=SAMPLING, help=sampling)
+        step.add_argument("--json", action="store_true", help="print seconds by part, as JSON")
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        options.check_split(args)
-        if args.plot:
-            return plot(args)
-        below = select(args)
+        check_step(args)
+        check_range("--position", args.position, 0, QWEN25_7B.context - 1, "tokens")
+        if args.links is not None:
+            unit = "links: neighbors have two, or four in a Galaxy"
+            check_range("--links", args.links, 1, 4, unit)
         with opened(args) as device:
-            return (prefill_text if args.prefill else decode_text)(args, device, below)
+            from models.demos.qwen25_7b.perf.report import prefill_report, step_report
+            from models.demos.qwen25_7b.perf.step_model import model_decode, model_prompt
+            from models.demos.qwen25_7b.tt.placement import links_between
 
-
-def decode_text(args: argparse.Namespace, device, below: str) -> str:
-    from golden_mesh.perf.calibration import calibrate
-
-    from models.demos.qwen25_7b.perf.report import step_report
-    from models.demos.qwen25_7b.perf.step_model import model_decode
-
-    how = dict(users=args.batch, position=args.position, links=links(args, device))
-    how["sampling"] = options.SAMPLING[args.sampling]
-    model, layers = model_decode(device, args.recipe, **how)
-    if args.json:
-        return json.dumps(model.parts())
-    title = (
-        f"Qwen2.5-7B decode, {split_of(args)}, {args.batch} users a replica at position "
-        f"{args.position}, recipe {args.recipe}, {args.sampling} sampling; operations captured, below ttnn: {below}"
-    )
-    how = dict(users=args.batch, replicas=machine(args.mesh).chips // args.tp, layers=layers)
-    return step_report(model, calibrate(), title=title, **how)
-
-
-def prefill_text(args: argparse.Namespace, device, below: str) -> str:
-    from models.demos.qwen25_7b.perf.report import prefill_report
-    from models.demos.qwen25_7b.perf.step_model import model_prompt
-
-    model = model_prompt(device, args.recipe, args.prefill, links(args, device))
-    if args.json:
-        return json.dumps(model.parts())
-    title = (
-        f"Qwen2.5-7B prefill of {args.prefill} tokens, {split_of(args)}, recipe {args.recipe}; "
-        f"operations captured, below ttnn: {below}"
-    )
-    return prefill_report(model, title=title, tokens=args.prefill)
-
-
-def plot(args: argparse.Namespace) -> str:
-    """Draw the steps of all machines. The numbers are printed first, in case the disk fails."""
-    options.check_picture("--plot", args.plot)
-    recipes = list(dict.fromkeys(args.recipes.split(",")))
-    for name in recipes:
-        recipe_named(name, "--recipes").check_layers(QWEN25_7B.num_hidden_layers)
-    how = ["--batch", f"{args.batch}", "--position", f"{args.position}", "--backend", args.backend]
-    how += ["--links", f"{args.links}"] if args.links else []
-    from models.demos.qwen25_7b.perf.report import bar_table, draw_bars, machine_bars
-
-    bars = machine_bars(recipes, how)
-    what = f"a decode step of {args.batch} users at position {args.position}"
-    title = f"Qwen2.5-7B, {what}: modeled, not measured"
-    say(f"{title}; ms by part\n\n{bar_table(bars)}\n")
-    draw_bars(args.plot, title, bars)
-    return f"Drawn in {args.plot}."
+            links = args.links or links_between(device)
+            if args.prefill:
+                model = model_prompt(device, args.recipe, args.prefill, links)
+            else:
+                step = dict(users=args.batch, position=args.position, links=links)
+                sampling = SAMPLING[args.sampling]
+                model, layers = model_decode(device, args.recipe, **step, sampling=sampling)
+        if args.json:
+            return json.dumps(model.parts())
+        if args.prefill:
+            title = f"Qwen2.5-7B prefill of {args.prefill} tokens, {split_of(args)}"
+            return prefill_report(model, title=title, tokens=args.prefill)
+        title = (
+            f"Qwen2.5-7B decode, {args.batch} users a replica at position {args.position}, "
+            f"{args.sampling} sampling, {split_of(args)}"
+        )
+        replicas = machine(args.mesh).chips // args.tp
+        return step_report(model, title=title, users=args.batch, replicas=replicas, layers=layers)
 
 
 class Splits:
@@ -153,7 +171,10 @@ class Splits:
 
     EXAMPLES = (f"{PERF} splits", f"{PERF} splits --matmuls")
 
-    add_options = staticmethod(options.add_splits)
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        matmuls = "instead: the plan of every decode matmul, and the padding of its DRAM banks"
+        parser.add_argument("--matmuls", action="store_true", help=matmuls)
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
@@ -167,7 +188,11 @@ class Models:
 
     EXAMPLES = (f"{PERF} models", f"{PERF} models --config config.json --recipe performance")
 
-    add_options = staticmethod(options.add_models)
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        config = "a checkpoint's config.json instead of the published checkpoints"
+        parser.add_argument("--config", type=path("--config"), metavar="FILE", help=config)
+        add_recipe(parser)
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
@@ -182,7 +207,7 @@ class Packing:
 
     EXAMPLES = (f"{PERF} packing", f"{PERF} packing --recipe performance")
 
-    add_options = staticmethod(options.add_recipe)
+    add_options = staticmethod(add_recipe)
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
@@ -194,32 +219,31 @@ class Packing:
 class L1:
     """The L1 map of a core while each operation of a layer runs: planned, and from ttnn's graph capture."""
 
-    EXAMPLES = (
-        f"{PERF} l1 --mesh N300",
-        f"{PERF} l1 --prefill 512 --cached-prefix --out l1.png",
-    )
+    EXAMPLES = (f"{PERF} l1 --mesh N300", f"{PERF} l1 --prefill 512 --cached-prefix")
 
-    add_options = staticmethod(options.add_l1)
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        prefix = "chunked prefill: the cache holds as many tokens before the rows"
+        step = add_step(parser, "ROWS")
+        step.add_argument("--cached-prefix", action="store_true", help=prefix)
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        options.check_l1(args)
-        below = select(args)
-        from models.demos.qwen25_7b.perf import l1_map
-
+        if args.prefill is not None:
+            most = QWEN25_7B.context // 2  # a cached prefix is as long
+            check_range("--prefill", args.prefill, TILE, most, "rows")
+        elif args.cached_prefix:
+            raise UserError("--cached-prefix needs --prefill ROWS")
+        check_step(args)
         with opened(args) as device:
+            from models.demos.qwen25_7b.perf.l1_map import l1_table, map_prefill, map_step
+
+            model = device, small_vocabulary(), args.recipe
             if args.prefill:
-                how = (args.prefill, args.cached_prefix)
-                mapped = l1_map.map_prefill(device, small_vocabulary(), args.recipe, *how)
+                mapped = map_prefill(*model, args.prefill, args.cached_prefix)
             else:
-                mapped = l1_map.map_step(device, small_vocabulary(), args.recipe, args.batch)
-        title = f"{split_of(args)}, {mapped.title}, recipe {args.recipe}"
-        text = f"{title}: bytes of a core's L1; below ttnn: {below}.\n\n{l1_map.l1_table(mapped)}"
-        if args.out:
-            say(f"{text}\n")
-            l1_map.draw(args.out, title, mapped)
-            return f"Drawn in {args.out}."
-        return text
+                mapped = map_step(*model, args.batch)
+        return f"{split_of(args)}, {mapped.title}: bytes of a core's L1.\n\n{l1_table(mapped)}"
 
 
 class Host:
@@ -235,39 +259,10 @@ class Host:
     @staticmethod
     def table(args: argparse.Namespace) -> str:
         backend = select_backend(args.backend, args.mesh)
-        from models.demos.qwen25_7b.perf.host_time import host_table
-        from models.demos.qwen25_7b.perf.serving_time import serving_table
+        from models.demos.qwen25_7b.perf.host_time import host_table, vllm_table
 
         kind = machine(args.mesh)
-        return f"{host_table(kind, backend)}\n\n{serving_table(kind, backend)}"
-
-
-class Speculate:
-    """Gain of several tokens a step: steps counted on a checkpoint's answers, times modeled, not measured."""
-
-    EXAMPLES = (
-        f"{PERF} speculate --mesh N300",
-        f"{PERF} speculate --model smollm2 --position 8192",
-    )
-
-    add_options = staticmethod(options.add_speculate)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        options.check_split(args)
-        below = select(args)
-        from models.demos.qwen25_7b.perf import speculation
-
-        with opened(args) as device:
-            seconds = speculation.step_seconds(
-                device, args.recipe, args.batch, args.position, links(args, device)
-            )
-        title = (
-            f"Qwen2.5-7B decode, {split_of(args)}, {args.batch} users a replica at position {args.position}, "
-            f"recipe {args.recipe}; operations captured, below ttnn: {below}; answers of {args.model}. "
-            "Modeled, not measured."
-        )
-        return f"{title}\n\n{speculation.tables(seconds, args.model)}"
+        return f"{host_table(kind, backend)}\n\n{vllm_table(kind, backend)}"
 
 
 COMMANDS = {
@@ -278,5 +273,4 @@ COMMANDS = {
     "packing": Packing,
     "l1": L1,
     "host": Host,
-    "speculate": Speculate,
 }

@@ -1,4 +1,4 @@
-"""Host time of a decode step: all of it, and the part outside ttnn's calls.
+"""Host time of a decode step, and of a step of the vLLM class: all of it, and the part outside ttnn's calls.
 
 The dims are the small checkpoint's: the host makes the same calls for any dims. On a golden mesh the values are off, so the
 time is that of Python and the real library, without a device.
@@ -8,25 +8,30 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
+from types import SimpleNamespace
 from typing import Callable, Iterator, NamedTuple
 
 import torch
 import ttnn
 
-from models.common.markdown import markdown
-from models.common.machines import MachineKind
-from models.common.mesh import (
+from models.demos.qwen25_7b.cli.terminal import markdown
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.config.sampling import CANDIDATES
+from models.demos.qwen25_7b.plans.blocks import table_width
+from models.demos.qwen25_7b.plans.machines import MachineKind
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.reference.hf import random_weights
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
+from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.tt.mesh import (
     command_queues,
     describe_backend,
     host_alone,
     open_replicas,
     traces_available,
 )
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS, QwenConfig
-from models.demos.qwen25_7b.config.sampling import CANDIDATES
-from models.demos.qwen25_7b.reference.hf import random_weights
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
 USERS, LAYERS = 32, 28
 UNTIMED = 3  # first steps
@@ -125,3 +130,89 @@ def host_table(kind: MachineKind, backend: str) -> str:
     )
     header = ("step", "tokens", "host time, median of 50", "outside ttnn's calls, least of 50")
     return f"{title}\n\n{markdown(header, rows)}"
+
+
+# ---- vLLM: the plugin's calls of a step
+
+VLLM_BLOCK, MAX_LEN = 64, 8192
+LENGTHS = 100, 8000  # tokens of each sequence, half of them its answer's
+GREEDY = dict(
+    temperature=0.0, top_k=1, top_p=1.0, repetition_penalty=1.0, presence_penalty=0.0,
+    frequency_penalty=0.0, seed=None, enable_log_probs=False,
+)  # fmt: skip
+RANDOM = GREEDY | dict(temperature=0.7, top_k=20, top_p=0.8)
+# A row of the table: sampling parameters as the plugin names them.
+REQUESTS = {
+    "greedy": GREEDY,
+    "Instruct's defaults": RANDOM | dict(repetition_penalty=1.05),
+    "frequency penalty": RANDOM | dict(frequency_penalty=0.5),
+    "sampled on the host": RANDOM | dict(top_k=QWEN25_7B.vocab_size),
+}
+
+
+def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
+    """The vLLM class with one layer. Its logits are read and replaced by random ones: without values it has none."""
+    config = replace(
+        QwenConfig.from_json(SMALL_CHECKPOINT / "config.json"),
+        num_hidden_layers=1,
+        vocab_size=vocab_size,
+        max_position_embeddings=MAX_LEN,
+    )
+    size = dict(batch=USERS, max_seq_len=MAX_LEN)
+    loaded = TtTransformer.load(device, random_weights(config), config, BFP8, **size)
+    model = QwenForCausalLM(loaded)
+    blocks = table_width(MAX_LEN, VLLM_BLOCK) + 1
+    shape = blocks, model.model.config.parallel.kv_heads, VLLM_BLOCK, config.head_dim
+    model.allocate_kv_cache(shape, torch.bfloat16, config.num_hidden_layers)
+    logits = 3 * torch.randn(USERS, vocab_size, generator=torch.Generator().manual_seed(0))
+    logits = logits.bfloat16()
+    read = model.replica.read_logits
+
+    def read_logits() -> torch.Tensor:
+        read()
+        return logits
+
+    model.replica.read_logits = read_logits
+    return model
+
+
+def vllm_step(model: QwenForCausalLM, request: dict, length: int) -> Callable[[], None]:
+    """A decode step as the plugin calls it: all slots have this request and `length` tokens."""
+    inputs = dict(
+        tokens=torch.zeros(USERS, 1, dtype=torch.int32),
+        page_table=torch.arange(1, table_width(MAX_LEN, VLLM_BLOCK) + 1).int().repeat(USERS, 1),
+        kv_cache=None,
+        start_pos=torch.full((USERS,), length - 1, dtype=torch.int32),
+        enable_trace=model.replica.traces.enabled,
+        sampling_params=SimpleNamespace(**{name: [v] * USERS for name, v in request.items()}),
+    )
+    if (request["repetition_penalty"], request["frequency_penalty"]) != (1, 0):
+        vocabulary = model.model.config.qwen.vocab_size
+        for name in ("prompt_tokens", "output_tokens"):
+            inputs[name] = torch.randint(vocabulary, (USERS, length // 2)).int()
+
+    inputs["reset_batch"] = True  # in the first step
+
+    def step() -> None:
+        launched, _ = model.read_decode_output(model.decode_forward(**inputs), async_read=True)
+        model.process_decode_output_host(launched)
+        inputs["reset_batch"] = False
+
+    return step
+
+
+def vllm_table(kind: MachineKind, backend: str) -> str:
+    """Host time of the vLLM class's step on a row of a machine's chips."""
+    rows = []
+    with open_replicas(kind.name, kind.row) as (device, *_):
+        model = vllm_model(device, QWEN25_7B.vocab_size)
+        with host_alone(backend):
+            for name, request in REQUESTS.items():
+                times = [host_time(vllm_step(model, request, n), steps=10) for n in LENGTHS]
+                rows.append((name, *(f"{1e3 * time.outside_ttnn:.2f} ms" for time in times)))
+        model.replica.close()
+    title = (
+        f"A step of the vLLM class, {USERS} slots, vocabulary {QWEN25_7B.vocab_size}: processor time of a thread "
+        f"outside ttnn's calls, least of 10; below ttnn: {describe_backend(backend)}."
+    )
+    return f"{title}\n\n{markdown(('request', *(f'{n} tokens a slot' for n in LENGTHS)), rows)}"

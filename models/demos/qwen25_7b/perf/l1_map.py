@@ -2,17 +2,12 @@
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
 import ttnn
 from golden_mesh.perf.device_ops import SUFFIX
-from matplotlib import colormaps
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-from models.common.markdown import markdown
-from models.common.output_file import write_whole
+from models.demos.qwen25_7b.cli.terminal import markdown
 from models.demos.qwen25_7b.config import QwenConfig, Recipe
 from models.demos.qwen25_7b.perf.capture import (
     CONTEXT,
@@ -115,8 +110,8 @@ def map_prefill(
         chunk = PrefillChunk(prompt, first, first, first + fitting)
         batch = PrefillBatch(fitting, (chunk,), cached_prefix)
         asked = "" if fitting == padded_rows(rows) else f" (as many as fit of {rows})"
-        behind = " behind a cached prefix" if cached_prefix else ""
-        title = f"prefill of {fitting} rows{asked}{behind}"
+        after = " after a cached prefix" if cached_prefix else ""
+        title = f"prefill of {fitting} rows{asked}{after}"
         planned = [f for f in footprints if f.op not in others]
         return _map(replica, title, planned, lambda: replica.prefill(batch))
 
@@ -225,44 +220,3 @@ def l1_table(mapped: L1Map) -> str:
         "-: not counted, or not reported: ttnn reports circular buffers of some operations only.",
     ]
     return markdown(header, rows) + "\n\n" + " ".join(notes)
-
-
-GRAY, DARK, LIGHT, RED = "#9aa0a8", "#1a202c", "#dde1e6", "#c53030"
-COLORS = [c for i, c in enumerate(colormaps["tab20"].colors) if i not in (14, 15)]  # no grays
-
-
-def draw(file: Path, title: str, mapped: L1Map) -> None:
-    """Two bars for each op: planned, tensor by tensor, and captured. The suffix of `file` chooses the format."""
-    figure = Figure(figsize=(11, 1.6 + 0.42 * len(mapped.rows)), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    names = dict.fromkeys(name for row in mapped.rows for name, _ in row.planned.tensors)
-    colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(names)}
-    for y, row in enumerate(mapped.rows):
-        planned = [(size, colors[name]) for name, size in row.planned.tensors]
-        _bar(axes, y - 0.2, [(mapped.persistent, GRAY), *planned, (row.planned.buffers, LIGHT)])
-        found = [(mapped.captured_persistent, GRAY), (row.tensors, DARK), (row.buffers, LIGHT)]
-        _bar(axes, y + 0.2, found)
-    axes.axvline(L1 / 1024, color=RED, linewidth=1, linestyle="--")
-    axes.set_yticks(range(len(mapped.rows)), [row.planned.op for row in mapped.rows])
-    axes.set_ylim(len(mapped.rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.02 * L1 / 1024)
-    label = "KiB of a core (dashed: all of L1). Upper bar: planned. Lower bar: allocated by ttnn."
-    axes.set_xlabel(label, fontsize=8)
-    entries = {"persistent": GRAY, **colors, "ttnn: tensors": DARK, "circular buffers": LIGHT}
-    handles = [Patch(color=color, label=name) for name, color in entries.items()]
-    where = dict(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    axes.legend(handles=handles, fontsize=7, frameon=False, **where)
-    axes.grid(axis="x", color="#e6e8eb", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, labelsize=8)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    figure.suptitle(title, fontsize=9, x=0.01, ha="left", wrap=True)
-    write_whole(file, figure.savefig)
-
-
-def _bar(axes, y: float, parts: list[tuple[int, object]]) -> None:
-    at = 0.0
-    for size, color in parts:
-        axes.barh(y, size / 1024, 0.36, left=at, color=color, edgecolor="white", linewidth=0.4)
-        at += size / 1024

@@ -1,22 +1,21 @@
-"""Prefill batches of several prompts: counted and modeled, beside one prompt after the other. No device."""
+"""Prefill batches of several prompts, counted: one prompt after the other and packed. No device."""
 
-from models.common.markdown import markdown
-from models.common.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.config import MAX_USERS, QWEN25_7B, ParallelPlan, Recipe
+from models.demos.qwen25_7b.cli.terminal import markdown
+from models.demos.qwen25_7b.config import QWEN25_7B, Recipe
 from models.demos.qwen25_7b.plans.blocks import BLOCK
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.plans.prefill_prices import PrefillPrices
-from models.demos.qwen25_7b.plans.smallest_split import GRID
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt
-from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill, seconds_of
+from models.demos.qwen25_7b.plans.grids import Grid, ceil_div
+from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
+from models.demos.qwen25_7b.plans.planner import max_prefill_rows
+from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 
 Sizes = tuple[tuple[int, int], ...]  # (tokens, cached tokens) of each prompt
 
 TRAFFIC: dict[str, Sizes] = {
     "16 prompts of 104 tokens, 64 cached": ((104, 64),) * 16,
     "16 prompts of 104 tokens, none cached": ((104, 0),) * 16,
-    "32 prompts, 8 each behind 32, 64, 96 and 128 cached, 40 more": tuple(
+    "32 prompts, 8 each after 32, 64, 96 and 128 cached, 40 more": tuple(
         (40 + cached, cached) for cached in (32, 64, 96, 128) * 8
     ),
     "32 prompts of 1,050 tokens, 992 cached": ((1050, 992),) * 32,
@@ -25,14 +24,15 @@ TRAFFIC: dict[str, Sizes] = {
 }
 
 
-def prefill_prices(recipe: Recipe, kind: MachineKind) -> PrefillPrices:
-    """Of the 7B, with a row of a machine's chips as a replica."""
-    plan = ParallelPlan.make(QWEN25_7B, kind.row)
+def largest_batch(recipe: Recipe, kind: MachineKind) -> int:
+    """Rows of the 7B's largest prefill batch, with a row of a machine's chips as a replica."""
+    parallel = ParallelPlan.make(QWEN25_7B, kind.row)
     topology = "ring" if kind.is_ring(kind.row) else "line"
+    sums = recipe.all_reduce_dtype
     decode = DecodePlan.make(
-        QWEN25_7B, plan, GRID, MAX_USERS, topology=topology, partial_sums=recipe.all_reduce_dtype
+        QWEN25_7B, parallel, Grid(8, 8), MAX_USERS, topology=topology, partial_sums=sums
     )
-    return PrefillPrices.make(QWEN25_7B, plan, recipe, decode, kind.links)
+    return max_prefill_rows(QWEN25_7B, parallel, recipe, decode.grid, decode.l1_room)
 
 
 def prompts_of(sizes: Sizes, block: int = BLOCK) -> list[Prompt]:
@@ -45,22 +45,21 @@ def prompts_of(sizes: Sizes, block: int = BLOCK) -> list[Prompt]:
 
 
 def packing_table(recipe: Recipe) -> str:
-    machines = [kind for kind in MACHINES.values() if kind.chips <= 8]
+    largest = {k: largest_batch(recipe, k) for k in MACHINES.values() if k.chips <= 8}
     rows = []
     for name, sizes in TRAFFIC.items():
         cells = []
-        for kind in machines:
-            prices, prompts = prefill_prices(recipe, kind), prompts_of(sizes)
-            alone = [b for prompt in prompts for b in plan_prefill([prompt], prices, BLOCK)]
-            for batches in (alone, plan_prefill(prompts, prices, BLOCK)):
-                seconds = sum(seconds_of(batch, prices) for batch in batches)
-                cells.append(f"{len(batches)}, {1e3 * seconds:,.0f} ms")
+        for max_rows in largest.values():
+            prompts = prompts_of(sizes)
+            alone = [b for prompt in prompts for b in plan_prefill([prompt], max_rows, BLOCK)]
+            for batches in (alone, plan_prefill(prompts, max_rows, BLOCK)):
+                cells.append(f"{len(batches)} ({sum(batch.rows for batch in batches):,})")
         rows.append((name, *cells))
     header = "prompts"
-    for kind in machines:
-        header += f"|{kind.name}, tp {kind.row}: alone|{kind.name}: packed"
+    for kind, max_rows in largest.items():
+        header += f"|{kind.name}, tp {kind.row}, up to {max_rows} rows: alone|{kind.name}: packed"
     title = (
-        f"Qwen2.5-7B, recipe {recipe}: prefill batches and their time, one prompt after the other and packed. "
-        "Batches counted, times modeled, not measured."
+        f"Qwen2.5-7B, recipe {recipe}: prefill batches, and all their rows, one prompt after the other and packed. "
+        "A batch reads all weights once."
     )
     return f"{title}\n\n{markdown(header.split('|'), rows)}"

@@ -1,16 +1,7 @@
 """Counts from the plans: DRAM and bytes of every split, and the plan of every decode matmul."""
 
-from models.common.markdown import markdown
-from models.common.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.config import (
-    BFP8,
-    BFP8_KV8,
-    QWEN25_7B,
-    SPLITS,
-    ParallelPlan,
-    QwenConfig,
-    Recipe,
-)
+from models.demos.qwen25_7b.cli.terminal import markdown
+from models.demos.qwen25_7b.config import BFP8, BFP8_KV8, QWEN25_7B, QwenConfig, Recipe
 from models.demos.qwen25_7b.perf.all_reduce_prices import sent
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
@@ -23,7 +14,9 @@ from models.demos.qwen25_7b.plans.grids import (
     most_even,
     residual_grid,
 )
+from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.plans.memory_budget import decode_matmuls, memory_budget, step_bytes
+from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
 
@@ -52,10 +45,10 @@ def splits_table() -> str:
 
 
 def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
-    plan = ParallelPlan.make(QWEN25_7B, tp)
+    parallel = ParallelPlan.make(QWEN25_7B, tp)
     blocks = blocks_for(USERS, CONTEXT, BLOCK)
-    budget = memory_budget(QWEN25_7B, plan, BFP8_KV8, CONTEXT, blocks)
-    step = step_bytes(QWEN25_7B, plan, BFP8_KV8, USERS, POSITION)
+    budget = memory_budget(QWEN25_7B, parallel, BFP8_KV8, CONTEXT, blocks)
+    step = step_bytes(QWEN25_7B, parallel, BFP8_KV8, USERS, POSITION)
     topology = "ring" if kind.is_ring(tp) else "line"
     all_reduce = AllReducePlan.make(tp, topology, QWEN25_7B.hidden_size, links=kind.links)
     parts = (budget.weights, budget.cache, budget.activations)
@@ -69,12 +62,12 @@ def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
     )
 
 
-def decode_plans(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid) -> dict:
+def decode_plans(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid) -> dict:
     """A chip's decode matmuls by name: (plan, times a step), as the modules plan them."""
-    residual = residual_grid(config.hidden_size // TILE, grid, plan.tp).cores
-    gate_up = GateUpLayout.make(config, plan, recipe)
+    residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp).cores
+    gate_up = GateUpLayout.make(config, parallel, recipe)
     # By name: cores of the input, where they are not the residual's; cores for the result, where they are not all.
-    in_cores = {"O": plan.q_heads, "down": most_even(gate_up.tiles, grid.cores)}
+    in_cores = {"O": parallel.q_heads, "down": most_even(gate_up.tiles, grid.cores)}
     out_cores = {"O": residual, "down": residual, "gate + up": 2 * HALF_CORES}
     return {
         w.name: (
@@ -88,7 +81,7 @@ def decode_plans(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: G
             ),
             w.times,
         )
-        for w in decode_matmuls(config, plan, recipe)
+        for w in decode_matmuls(config, parallel, recipe)
     }
 
 

@@ -1,13 +1,30 @@
-"""Checkpoints of the Qwen2.5 family: the fields of their config.json that decide how a model is planned."""
+"""The splits that hold each checkpoint of the Qwen2.5 family on every machine."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from models.common.errors import UserError
-from models.common.markdown import markdown
-from models.common.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.config import MAX_USERS, QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.smallest_split import splits_that_fit
+from models.demos.qwen25_7b.cli.terminal import markdown
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
+from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
+from models.demos.qwen25_7b.plans.grids import Grid
+from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
+from models.demos.qwen25_7b.plans.memory_budget import (
+    DRAM_BYTES,
+    RESERVED_BYTES,
+    fits_in,
+    largest,
+    memory_budget,
+)
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
+from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows
 
+GRID = Grid(8, 8)  # cores of a chip with ethernet dispatch
+SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
+ROOM = DRAM_BYTES - RESERVED_BYTES  # bytes of a chip for the model and its cache
+
+# The fields of config.json that decide how a model is planned.
 FAMILY = {
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
@@ -76,6 +93,70 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": SIZES["32B"] | DISTILLED,
     "Qwen/QwQ-32B": SIZES["32B"] | _trained(40960, 1e6, 1e-5, 151645),
 }
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split that runs a model on dp replicas. `users` sequences of a replica have up to `tokens` tokens each."""
+
+    tp: int
+    dp: int
+    users: int
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"tp {self.tp} x dp {self.dp}: {self.users} x {self.tokens:,}"
+
+
+def splits_that_fit(config: QwenConfig, recipe: Recipe, kind: MachineKind) -> list[Split]:
+    """The smallest split of a machine for 32 users, then its largest split where that one holds a longer context.
+
+    A machine that never holds 32 users of 1024 tokens gets its largest split, with as many users as it holds.
+    UserError, with the reason on the largest split, for a model that no split of the machine runs.
+    """
+    recipe.check_layers(config.num_hidden_layers)
+    found: list[Split] = []
+    for tp in (tp for tp in SPLITS if kind.row % tp == 0):
+        try:
+            found.append(largest_split(config, recipe, kind, tp))
+        except UserError:
+            if tp == kind.row and not found:
+                raise
+    smallest = next((split for split in found if split.users == MAX_USERS), found[-1])
+    return [smallest, found[-1]] if found[-1].tokens > smallest.tokens else [smallest]
+
+
+def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int) -> Split:
+    """The most that `tp` chips of a machine's row hold: 32 users, or fewer with a context of 1024 tokens.
+
+    UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
+    """
+    parallel = ParallelPlan.make(config, tp)
+    decode = DecodePlan.make(
+        config,
+        parallel,
+        GRID,
+        MAX_USERS,
+        topology="ring" if kind.is_ring(tp) else "line",
+        partial_sums=recipe.all_reduce_dtype,
+        links=kind.links,
+    )
+    check_decode(config, parallel, recipe, decode)
+    max_prefill_rows(config, parallel, recipe, GRID, decode.l1_room)
+
+    fits, dp = fits_in(ROOM, config, parallel, recipe), kind.chips // tp
+    shortest = min(SHORTEST, config.context)
+    if fits(MAX_USERS, shortest):
+        longest = largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
+        return Split(tp, dp, MAX_USERS, longest)
+    users = largest(MAX_USERS, lambda n: fits(n, shortest))
+    if not users:
+        budget = memory_budget(config, parallel, recipe, shortest, blocks_for(1, shortest, BLOCK))
+        raise UserError(
+            f"tp {tp}: a chip needs {budget} for one user of {shortest} tokens, {ROOM / 1e9:.2f} GB are there: "
+            "use more chips a replica (tp), or a smaller recipe"
+        )
+    return Split(tp, dp, users, shortest)
 
 
 def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:

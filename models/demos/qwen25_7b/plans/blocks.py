@@ -4,7 +4,7 @@ from typing import Sequence
 
 import torch
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.grids import ceil_div
 
 BLOCK = 32  # tokens in a block, by default
@@ -13,9 +13,8 @@ NO_BLOCK = -1  # an entry that paged_fill_cache skips
 INACTIVE = -1  # position of a slot without a sequence: cache update and attention skip it
 DECODE_K_CHUNKS = (32, 64, 128, 256, 512)  # what a step's attention may take at a time
 ENTRIES = 8  # chunked attention reads its table 8 entries (32 bytes) at a time
-MAX_K_CHUNK = (
-    512  # tokens that chunked attention takes at a time; its table must cover the last chunk
-)
+# tokens that chunked attention takes at a time; its table must cover the last chunk
+MAX_K_CHUNK = 512
 
 
 def check_block(block: int) -> None:
@@ -80,7 +79,7 @@ def attention_table(blocks: Sequence[int], width: int) -> torch.Tensor:
 
     Attention reads whole chunks of keys, so every entry must name a block that exists; it masks keys past the sequence.
     """
-    return _listed(blocks, width, behind=0)
+    return _listed(blocks, width, padding=0)
 
 
 def attention_tables(blocks: Sequence[Sequence[int]], width: int) -> torch.Tensor:
@@ -89,11 +88,11 @@ def attention_tables(blocks: Sequence[Sequence[int]], width: int) -> torch.Tenso
 
 
 def fill_table(blocks: Sequence[int], width: int) -> torch.Tensor:
-    """[width] int32: the cache block of each block of rows; NO_BLOCK, also behind `blocks`, writes nothing."""
-    return _listed(blocks, width, behind=NO_BLOCK)
+    """[width] int32: the cache block of each block of rows; NO_BLOCK, also after `blocks`, writes nothing."""
+    return _listed(blocks, width, padding=NO_BLOCK)
 
 
-def _listed(blocks: Sequence[int], width: int, behind: int) -> torch.Tensor:
-    table = torch.full((width,), behind, dtype=torch.int32)
+def _listed(blocks: Sequence[int], width: int, padding: int) -> torch.Tensor:
+    table = torch.full((width,), padding, dtype=torch.int32)
     table[: len(blocks)] = torch.tensor(list(blocks), dtype=torch.int32)
     return table

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.config.recipe import AllReduceDtype
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan, Topology
 from models.demos.qwen25_7b.plans.grids import (
@@ -42,7 +43,7 @@ class DecodePlan:
     def make(
         cls,
         config: QwenConfig,
-        plan: ParallelPlan,
+        parallel: ParallelPlan,
         grid: Grid,
         users: int,
         *,
@@ -58,8 +59,10 @@ class DecodePlan:
         cores holds are therefore rounded up to whole rows: on a grid of 8x8, 9 become 16.
         """
         batch = users if users <= grid.x else ceil_div(users, grid.x) * grid.x
-        residual = residual_grid(config.hidden_size // TILE, grid, plan.tp)
-        all_reduce = AllReducePlan.make(plan.tp, topology, config.hidden_size, partial_sums, links)
+        residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp)
+        all_reduce = AllReducePlan.make(
+            parallel.tp, topology, config.hidden_size, partial_sums, links
+        )
         return cls(batch, grid, residual, config.hidden_size, all_reduce)
 
     @property
@@ -215,8 +218,8 @@ class GateUpLayout:
     joined: bool
 
     @classmethod
-    def make(cls, config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> "GateUpLayout":
-        hidden, tiles = config.hidden_size // TILE, plan.mlp // TILE
+    def make(cls, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe) -> "GateUpLayout":
+        hidden, tiles = config.hidden_size // TILE, parallel.mlp // TILE
         apart, joined = cls(tiles, False), cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True)
         saved_tiles = apart.read_tiles(hidden) - joined.read_tiles(hidden)
         saved_bytes = apart.bytes(hidden, recipe) - joined.bytes(hidden, recipe)

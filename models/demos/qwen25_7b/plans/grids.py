@@ -25,16 +25,6 @@ class Grid:
         return self.x * self.y
 
 
-def worker_grid(mesh_device: ttnn.MeshDevice) -> Grid:
-    """The cores that plans use: the device's compute grid, at most 8x8.
-
-    The grid is 8x8 with ethernet dispatch and 8x7 with worker dispatch. A single chip in slow dispatch offers 8x9, and no
-    other machine has that last row.
-    """
-    grid = mesh_device.compute_with_storage_grid_size()
-    return Grid(min(grid.x, 8), min(grid.y, 8))
-
-
 def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:
     """The cores that hold the residual stream in decode, an equal number of its tiles each.
 
@@ -106,15 +96,6 @@ def height_sharded(width: int, cores: ttnn.CoreRangeSet) -> ttnn.MemoryConfig:
 def block_sharded(rows: int, width: int, grid: Grid) -> ttnn.MemoryConfig:
     """[1, 1, rows, columns] in L1: rows over the grid's rows, `width` columns on each column of cores."""
     return _l1(ttnn.TensorMemoryLayout.BLOCK_SHARDED, rectangle(grid), rows // grid.y, width)
-
-
-def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int) -> ttnn.MemoryConfig:
-    """[rows, columns] in DRAM, a block of whole tiles of columns on each bank; the last banks may hold padding."""
-    banks = mesh_device.dram_grid_size()
-    width = ceil_div(columns, TILE * banks.x * banks.y) * TILE
-    cores, order = rectangle(Grid(banks.x, banks.y)), ttnn.ShardOrientation.ROW_MAJOR
-    spec = ttnn.ShardSpec(cores, (rows, width), order)
-    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
 
 
 def _l1(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Callable, Iterator
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.decode_plan import (
     DecodeMatmul,
     DecodePlan,
@@ -39,7 +40,7 @@ class OpFootprint:
 
 
 def decode_footprints(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decode: DecodePlan
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, decode: DecodePlan
 ) -> Iterator[OpFootprint]:
     """The footprint of each op of a layer in a decode step.
 
@@ -47,7 +48,7 @@ def decode_footprints(
     """
     hidden, head = config.hidden_size // TILE, config.head_dim
     head_tiles, cores = ceil_div(head, TILE), decode.residual.cores
-    gate_up = GateUpLayout.make(config, plan, recipe)
+    gate_up = GateUpLayout.make(config, parallel, recipe)
 
     def matmul(
         k: int, n: int, in_cores: int, format: str, out_cores: int, divides: int = 0
@@ -56,7 +57,7 @@ def decode_footprints(
             return plan_decode_matmul(k, n, in_cores, format, out_cores=out_cores, divides=divides)
         except (ValueError, StopIteration) as error:
             raise UserError(
-                f"decode with tp {plan.tp}: no plan of a matmul of {k} x {n} tiles in {format} fits {out_cores} cores and "
+                f"decode with tp {parallel.tp}: no plan of a matmul of {k} x {n} tiles in {format} fits {out_cores} cores and "
                 f"{MATMUL_L1:,} bytes of each one's L1: use more chips a replica (tp)"
             ) from error
 
@@ -65,9 +66,11 @@ def decode_footprints(
 
     grid = decode.grid.cores
     qkv = matmul(
-        hidden, plan.qkv_width(head) // TILE, cores, recipe.attention.format, grid, head_tiles
+        hidden, parallel.qkv_width(head) // TILE, cores, recipe.attention.format, grid, head_tiles
     )
-    o = matmul(plan.q_width(head) // TILE, hidden, plan.q_heads, recipe.attention.format, cores)
+    o = matmul(
+        parallel.q_width(head) // TILE, hidden, parallel.q_heads, recipe.attention.format, cores
+    )
     gate_cores = 2 * HALF_CORES if gate_up.joined else grid
     gate = matmul(hidden, gate_up.weights()[0], cores, recipe.mlp_in.format, gate_cores)
     product_cores = most_even(gate_up.tiles, grid) if gate_up.joined else gate.out_cores
@@ -93,7 +96,7 @@ def decode_footprints(
         if method == "all_reduce_async":
             yield footprint("all-reduce", partial_sum, total)
         elif method != "none":
-            columns = config.hidden_size // plan.tp
+            columns = config.hidden_size // parallel.tp
             scattered = ("sum of a chip's columns", interleaved(TILE, columns, cores=grid))
             yield footprint("reduce-scatter", partial_sum, scattered)
             yield footprint("all-gather", scattered, total)

@@ -5,10 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Callable
 
-import ttnn
-
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, lm_head_shards, streamed_tiles
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
@@ -16,7 +14,7 @@ from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
 BF16, FLOAT32 = 2, 4  # bytes
 # A Wormhole chip's DRAM as ttnn.get_memory_view reports it: 12 banks, on N150, N300 and T3K alike.
 DRAM_BYTES = 12 * 1_072_693_184
-# Left out of plans: traces (128 MiB, TRACE_REGION_BYTES of common/mesh.py), programs, inputs of steps.
+# Left out of plans: traces (128 MiB, TRACE_REGION_BYTES of tt/mesh.py), programs, inputs of steps.
 RESERVED_BYTES = 256 << 20
 
 
@@ -42,7 +40,7 @@ class MemoryBudget:
 
 def memory_budget(
     config: QwenConfig,
-    plan: ParallelPlan,
+    parallel: ParallelPlan,
     recipe: Recipe,
     max_seq_len: int,
     blocks: int = 0,
@@ -50,21 +48,23 @@ def memory_budget(
 ) -> MemoryBudget:
     """The budget of a model for sequences of up to max_seq_len tokens, with a cache of `blocks` blocks."""
     return MemoryBudget(
-        weights=weight_bytes(config, plan, recipe, max_seq_len),
-        cache=blocks * block_bytes(config, plan, recipe, block),
-        activations=TILE * plan.vocab * BF16,
+        weights=weight_bytes(config, parallel, recipe, max_seq_len),
+        cache=blocks * block_bytes(config, parallel, recipe, block),
+        activations=TILE * parallel.vocab * BF16,
     )
 
 
-def cache_tokens(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
+def cache_tokens(
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int
+) -> int:
     """Tokens of all sequences that a cache can hold beside the model on a chip; 0 if the model does not fit."""
-    room = DRAM_BYTES - RESERVED_BYTES - memory_budget(config, plan, recipe, max_seq_len).total
-    return max(0, room // block_bytes(config, plan, recipe, TILE)) * TILE
+    room = DRAM_BYTES - RESERVED_BYTES - memory_budget(config, parallel, recipe, max_seq_len).total
+    return max(0, room // block_bytes(config, parallel, recipe, TILE)) * TILE
 
 
-def block_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, block: int) -> int:
+def block_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, block: int) -> int:
     """Of a block of all layers' keys and values, on one chip."""
-    tiles = plan.kv_heads * ceil_div(block, TILE) * ceil_div(config.head_dim, TILE)
+    tiles = parallel.kv_heads * ceil_div(block, TILE) * ceil_div(config.head_dim, TILE)
     return 2 * tiles * cached_tile_bytes(config, recipe)
 
 
@@ -81,18 +81,22 @@ def layer_recipes(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
     return Counter(recipe.of_layer(i) for i in range(config.num_hidden_layers))
 
 
-def weight_bytes(config: QwenConfig, plan: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
+def weight_bytes(
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int
+) -> int:
     hidden, head_dim = config.hidden_size, config.head_dim
-    bias_and_norms = streamed_bytes(TILE, plan.qkv_width(head_dim), "bfloat16") + 2 * hidden * BF16
+    bias_and_norms = (
+        streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16") + 2 * hidden * BF16
+    )
     return (
-        sum(matmul.times * matmul.read for matmul in decode_matmuls(config, plan, recipe))
+        sum(matmul.times * matmul.read for matmul in decode_matmuls(config, parallel, recipe))
         + config.num_hidden_layers * bias_and_norms
         + config.vocab_size * hidden * BF16  # the embedding, whole on every chip
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
         # centered keys, counted whether or not the layers' biases have outliers
-        + len(config.centered_layers) * max_seq_len * plan.kv_heads * head_dim * BF16
+        + len(config.centered_layers) * max_seq_len * parallel.kv_heads * head_dim * BF16
         + TILE
-        * plan.vocab
+        * parallel.vocab
         * (3 * BF16 + FLOAT32)  # TtPenalties: two tables, their rows, each column's token
     )
 
@@ -114,15 +118,19 @@ class DecodeWeight:
         return streamed_bytes(self.rows, self.columns, self.format)
 
 
-def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
+def decode_matmuls(
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe
+) -> list[DecodeWeight]:
     """All of a step's; layers that follow another recipe are listed apart from the others."""
-    lm_head = Counter(columns for _, columns in lm_head_shards(plan.vocab, recipe.lm_head.format))
+    lm_head = Counter(
+        columns for _, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format)
+    )
     whole = max(lm_head)
     return [
         *(
             weight
             for of_layer, times in layer_recipes(config, recipe).items()
-            for weight in _layer_matmuls(config, plan, of_layer, times)
+            for weight in _layer_matmuls(config, parallel, of_layer, times)
         ),
         *(
             _decode_weight(
@@ -139,19 +147,19 @@ def decode_matmuls(config: QwenConfig, plan: ParallelPlan, recipe: Recipe) -> li
 
 
 def _layer_matmuls(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, layers: int
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, layers: int
 ) -> list[DecodeWeight]:
     hidden = config.hidden_size
-    product = GateUpLayout.make(config, plan, recipe)
+    product = GateUpLayout.make(config, parallel, recipe)
     mlp = product.tiles * TILE
     gate_up = (
-        [("gate + up", 2 * plan.mlp, 2 * mlp)]
+        [("gate + up", 2 * parallel.mlp, 2 * mlp)]
         if product.joined
-        else [(n, plan.mlp, mlp) for n in ("gate", "up")]
+        else [(n, parallel.mlp, mlp) for n in ("gate", "up")]
     )
-    qkv, q = plan.qkv_width(config.head_dim), plan.q_width(config.head_dim)
+    qkv, q = parallel.qkv_width(config.head_dim), parallel.q_width(config.head_dim)
     queries = (
-        config.num_attention_heads * config.head_dim // plan.tp
+        config.num_attention_heads * config.head_dim // parallel.tp
     )  # without zero heads, a chip on average
     return [
         _decode_weight(
@@ -162,7 +170,7 @@ def _layer_matmuls(
             _decode_weight(name, hidden, held, recipe.mlp_in.format, layers, (hidden, own))
             for name, own, held in gate_up
         ),
-        _decode_weight("down", mlp, hidden, recipe.mlp_out.format, layers, (plan.mlp, hidden)),
+        _decode_weight("down", mlp, hidden, recipe.mlp_out.format, layers, (parallel.mlp, hidden)),
     ]
 
 
@@ -182,46 +190,26 @@ def streamed_bytes(rows: int, columns: int, format: str) -> int:
     return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE)) * TILE_BYTES[format]
 
 
-def free_dram(mesh_device: ttnn.MeshDevice) -> int:
-    """Bytes of a chip's DRAM that nothing has yet."""
-    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
-    return view.num_banks * view.total_bytes_free_per_bank
-
-
-def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget, smaller: str = "") -> None:
-    """UserError with the sum unless the budget fits a chip's DRAM as it is now.
-
-    smaller: what fits, for the message; default: in general terms.
-    """
-    free = free_dram(mesh_device)
-    if budget.total > free:
-        smaller = smaller or "fewer users, a shorter context"
-        raise UserError(
-            f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use {smaller}, "
-            "a smaller recipe, or more chips a replica"
-        )
-
-
 def fits_in(
-    room: int, config: QwenConfig, plan: ParallelPlan, recipe: Recipe, block: int = BLOCK
+    room: int, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, block: int = BLOCK
 ) -> Callable[[int, int], bool]:
     """Return whether (users, tokens of each) fit `room` bytes of a chip's DRAM, with the model."""
 
     def fits(users: int, tokens: int) -> bool:
         blocks = blocks_for(users, tokens, block)
-        return memory_budget(config, plan, recipe, tokens, blocks, block).total <= room
+        return memory_budget(config, parallel, recipe, tokens, blocks, block).total <= room
 
     return fits
 
 
-def most(limit: int, fits: Callable[[int], bool]) -> int:
+def largest(limit: int, fits: Callable[[int], bool]) -> int:
     """The largest number up to `limit` that fits; 0 if 1 does not."""
     return bisect_left(range(1, limit + 1), True, key=lambda n: not fits(n))
 
 
 def smaller_sizes(
     config: QwenConfig,
-    plan: ParallelPlan,
+    parallel: ParallelPlan,
     recipe: Recipe,
     users: int,
     max_seq_len: int,
@@ -230,9 +218,9 @@ def smaller_sizes(
 ) -> str:
     """Describe what fits `free` bytes: the most users of this context, the longest context of these users."""
 
-    fits = fits_in(free, config, plan, recipe, block)
-    fewer = most(users - 1, lambda n: fits(n, max_seq_len))
-    shorter = most(max_seq_len - 1, lambda n: fits(users, n))
+    fits = fits_in(free, config, parallel, recipe, block)
+    fewer = largest(users - 1, lambda n: fits(n, max_seq_len))
+    shorter = largest(max_seq_len - 1, lambda n: fits(users, n))
     sizes = (fewer, max_seq_len), (users, shorter)
     return " or ".join(f"{n} users of {tokens} tokens" for n, tokens in sizes if n and tokens)
 
@@ -247,14 +235,14 @@ class StepBytes:
 
 
 def step_bytes(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, users: int, position: int
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, users: int, position: int
 ) -> StepBytes:
-    """A step of `users` users, each with `position` tokens behind it."""
-    matmuls = decode_matmuls(config, plan, recipe)
+    """A step of `users` users, each with `position` tokens before the new one."""
+    matmuls = decode_matmuls(config, parallel, recipe)
     read = sum(matmul.times * matmul.read for matmul in matmuls)
     needed = sum(matmul.times * matmul.needed for matmul in matmuls)
     blocks = users * ceil_div(position + 1, TILE)
-    tiles = blocks * plan.kv_heads * (config.head_dim // TILE)
+    tiles = blocks * parallel.kv_heads * (config.head_dim // TILE)
     return StepBytes(
         weights=read,
         padding=read - needed,

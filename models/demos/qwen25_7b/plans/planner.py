@@ -4,12 +4,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Iterable
 
-from models.common.errors import UserError
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import MAX_K_CHUNK
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan, GateUpLayout
 from models.demos.qwen25_7b.plans.grids import Grid, TILE, ceil_div, divisors
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.plans.memory_budget import layer_recipes
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillMatmul, PrefillPlan, prefill_matmuls
 
 MAX_PREFILL_ROWS = 1024
@@ -23,37 +25,31 @@ class PrefillDoesNotFit(UserError):
     """No plan of a prefill batch fits a core's L1."""
 
 
-def check_heads(config: QwenConfig, plan: ParallelPlan) -> None:
-    """UserError if a chip has more query heads than a tile row holds."""
-    if plan.q_heads > MAX_Q_HEADS:
-        raise UserError(
-            f"decode with tp {plan.tp}: a chip would have {plan.q_heads} of the model's {config.num_attention_heads} query "
-            f"heads, ttnn's decode ops take {MAX_Q_HEADS}: use more chips a replica (tp)"
-        )
-
-
 def check_decode(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, decode: DecodePlan
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, decode: DecodePlan
 ) -> None:
     """UserError if a decode step of the model has no plan on this split, or does not fit L1."""
-    check_heads(config, plan)
-    recipes = {
-        recipe.of_layer(i): None for i in range(config.num_hidden_layers)
-    }  # each once, in order
-    for of_layer in recipes:
+    if parallel.q_heads > MAX_Q_HEADS:
+        raise UserError(
+            f"decode with tp {parallel.tp}: a chip would have {parallel.q_heads} of the model's "
+            f"{config.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
+            "use more chips a replica (tp)"
+        )
+    for of_layer in layer_recipes(config, recipe):
         fullest = max(
-            decode_footprints(config, plan, of_layer, decode), key=lambda footprint: footprint.bytes
+            decode_footprints(config, parallel, of_layer, decode),
+            key=lambda footprint: footprint.bytes,
         )
         if fullest.bytes > decode.l1_room:
             raise UserError(
-                f"decode with tp {plan.tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.l1_room:,} are "
+                f"decode with tp {parallel.tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.l1_room:,} are "
                 "there: use more chips a replica (tp), or a grid of 8x8"
             )
 
 
 @lru_cache(maxsize=None)
 def plan_prefill(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
 ) -> PrefillPlan:
     """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodePlan.l1_room).
 
@@ -61,8 +57,8 @@ def plan_prefill(
     """
     row_tiles, hidden = rows // TILE, config.hidden_size // TILE
     head = config.head_dim
-    q, qkv = plan.q_width(head) // TILE, plan.qkv_width(head) // TILE
-    product = GateUpLayout.make(config, plan, recipe)
+    q, qkv = parallel.q_width(head) // TILE, parallel.qkv_width(head) // TILE
+    product = GateUpLayout.make(config, parallel, recipe)
     wide = product.weights()[0]
     down_rows = max(d for d in divisors(row_tiles) if d <= grid.y)
     across = next(
@@ -71,7 +67,7 @@ def plan_prefill(
         if x <= grid.x and fills(x, (qkv, hidden, wide))
     )
     cores = Grid(across, down_rows)
-    sums_sharded = plan.tp == 1 or hidden // across % plan.tp == 0
+    sums_sharded = parallel.tp == 1 or hidden // across % parallel.tp == 0
     heads_sharded = q % across == 0 and head % TILE == 0
 
     def matmuls(k, n, format, **where) -> list[PrefillMatmul]:
@@ -102,11 +98,11 @@ def plan_prefill(
         ),
     ]
 
-    gathered = recipe.all_reduce_dtype if plan.tp > 1 else "bfloat16"
+    gathered = recipe.all_reduce_dtype if parallel.tp > 1 else "bfloat16"
 
     def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
         return PrefillPlan(
-            rows, cores, grid.cores, config.hidden_size, plan.q_heads, plan.kv_heads, head, plan.tp,
+            rows, cores, grid.cores, config.hidden_size, parallel.q_heads, parallel.kv_heads, head, parallel.tp,
             qkv_plan, o_plan, gate_up, down, product.joined, gathered,
         )  # fmt: skip
 
@@ -128,7 +124,7 @@ def plan_prefill(
                 return candidate
             least = min(least or worst, worst, key=lambda m: m.bytes)
         raise PrefillDoesNotFit(
-            f"prefill of {rows} rows with tp {plan.tp}: {least.op} takes {least.bytes:,} bytes of a core's L1, {room:,} are "
+            f"prefill of {rows} rows with tp {parallel.tp}: {least.op} takes {least.bytes:,} bytes of a core's L1, {room:,} are "
             "there: use more chips a replica (tp)"
         )
 
@@ -146,11 +142,11 @@ def plan_prefill(
 
 
 def plan_prefill_layers(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
 ) -> list[PrefillPlan]:
     """The plan of each layer by its own recipe. PrefillDoesNotFit if the layers hold the residual on different cores."""
     recipes = [recipe.of_layer(i) for i in range(config.num_hidden_layers)]
-    plans = [plan_prefill(config, plan, of_layer, grid, rows, room) for of_layer in recipes]
+    plans = [plan_prefill(config, parallel, of_layer, grid, rows, room) for of_layer in recipes]
     for i, of_layer in enumerate(plans):
         if of_layer.cores != plans[0].cores:
             raise PrefillDoesNotFit(
@@ -167,13 +163,13 @@ def fills(across: int, widths: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=None)
 def max_prefill_rows(
-    config: QwenConfig, plan: ParallelPlan, recipe: Recipe, grid: Grid, room: int
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, room: int
 ) -> int:
     """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do not fit."""
     rows = MAX_PREFILL_ROWS
     while True:
         try:
-            plan_prefill_layers(config, plan, recipe, grid, rows, room)
+            plan_prefill_layers(config, parallel, recipe, grid, rows, room)
             return rows
         except PrefillDoesNotFit:
             if rows == TILE:

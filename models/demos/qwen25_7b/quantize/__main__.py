@@ -7,8 +7,9 @@ The same command resumes a run that was stopped.
 """
 
 import argparse
+from pathlib import Path
 
-from models.common.command import quiet_libraries, run, status_of
+from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,9 +18,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _quantize(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.common.options import Parser
-    from models.common.terminal import Progress, say
-    from models.demos.qwen25_7b.quantize.options import check_effort
+    from models.demos.qwen25_7b.cli.options import Parser
+    from models.demos.qwen25_7b.cli.terminal import say
+    from models.demos.qwen25_7b.errors import UserError
 
     parser = Parser(
         prog="python -m models.demos.qwen25_7b.quantize",
@@ -27,46 +28,67 @@ def _quantize(argv: list[str] | None) -> None:
         examples=(
             "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --out DIR-4bit",
             "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --recipe mine.json --out DIR-mine",
+            "python -m models.demos.qwen25_7b.quantize --model smollm2 --out smollm2-4bit",
         ),
     )
     _add_options(parser)
     args = parser.parse_args(argv)
-    check_effort(args)
-    with Progress("loading torch and transformers"):
-        from models.demos.qwen25_7b.quantize.quantizer import quantize
+    for name, least in ("tokens", 1), ("steps", 0):
+        if getattr(args, name) < least:
+            raise UserError(f"--{name} must be {least} or more, got {getattr(args, name)}")
+    from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
+    from models.demos.qwen25_7b.quantize.quantizer import quantize
 
-    with Progress("layers", "layers") as progress:
-        quantize(
-            args.model,
-            args.calibration,
-            args.out,
-            args.recipe,
-            args.tokens,
-            progress,
-            steps=args.steps,
-        )
-    say(f"{args.out}: the MLP in the formats of {args.recipe}")
+    checkpoint = EvaluatedModel.open(args.model).checkpoint
+    calibration = args.calibration or _own_text(checkpoint.directory, args.out)
+    quantize(checkpoint, calibration, args.out, args.recipe, args.tokens, args.steps)
+    say(f"{args.out}: the MLP in the formats of {args.recipe.name}")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from models.common.options import path
+    from models.demos.qwen25_7b.cli.options import path
     from models.demos.qwen25_7b.config.recipe import PERFORMANCE
     from models.demos.qwen25_7b.config.recipe_file import add_recipe
-    from models.demos.qwen25_7b.quantize.options import add_effort
 
     option = parser.add_argument
-    option("--model", required=True, help="directory or hub id of the checkpoint")
+    option("--model", required=True, help='directory, hub id or "smollm2"')
     option(
         "--calibration",
         type=path("--calibration"),
-        required=True,
-        help="UTF-8 text of the kind that the model will be used for",
+        help="UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the "
+        "host and in float32; minutes for a small model)",
     )
     option(
         "--out", type=path("--out"), required=True, help="directory to write the new checkpoint to"
     )
     add_recipe(parser, default=PERFORMANCE.name)
-    add_effort(parser)
+    option(
+        "--tokens",
+        type=int,
+        default=24576,
+        help="tokens of the calibration text at most; memory and time grow with them (default: %(default)s)",
+    )
+    option(
+        "--steps",
+        type=int,
+        default=60,
+        help="steps of learned rounding in a layer, 0 for none; time grows with them (default: %(default)s)",
+    )
+
+
+def _own_text(model: Path, out: Path) -> Path:
+    """The text that the model wrote beside `out`. A resumed run finds it again."""
+    from models.demos.qwen25_7b.cli.files import check_output, write_whole
+    from models.demos.qwen25_7b.cli.terminal import complain
+    from models.demos.qwen25_7b.quantize.calibration import calibration_text
+
+    file = out.with_name(f"{out.name}.txt")
+    if not file.is_file():
+        check_output("--out", file)
+        complain(f"the model writes the calibration text {file}")
+        text = calibration_text(model)
+        write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
+    return file
 
 
 if __name__ == "__main__":

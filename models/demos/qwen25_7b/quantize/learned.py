@@ -8,8 +8,8 @@ error smaller. Its down is not kept: the fit on all tokens, which comes after, i
 import torch
 from golden_mesh.rounding import BLOCK
 from torch.nn.functional import silu
+from tqdm import trange
 
-from models.common.terminal import Progress
 from models.demos.qwen25_7b.quantize.rounding import at_step, best_step
 
 BATCH = 1024  # tokens of a step
@@ -42,14 +42,12 @@ def learned_inputs(
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
     random = torch.Generator().manual_seed(0)
-    with Progress("learned rounding", "steps") as progress:
-        for done in range(steps):
-            progress(done, steps)
-            tokens = torch.randint(len(inputs), (BATCH,), generator=random)
-            _set_gradients(position, step, down, inputs[tokens], wanted[tokens], counts[tokens])
-            optimizer.step()
-            schedule.step()
-            position.data.clamp_(-REACH, REACH)
+    for _ in trange(steps, desc="learned rounding", leave=False, disable=None):
+        tokens = torch.randint(len(inputs), (BATCH,), generator=random)
+        _set_gradients(position, step, down, inputs[tokens], wanted[tokens], counts[tokens])
+        optimizer.step()
+        schedule.step()
+        position.data.clamp_(-REACH, REACH)
     return _values(position.detach(), step)
 
 

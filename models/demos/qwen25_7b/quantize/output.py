@@ -1,13 +1,12 @@
 """The output directory: a checkpoint once all is written, and before that a run to resume.
 
 Each layer is a file. After a layer the streams are kept under `unfinished/`, beside the settings of the run. Config and
-index come last, so no loader takes half a model for a whole one. Every file is written under another name and renamed.
+index come last, so no loader takes half a model for a complete one. Every file is written under another name and renamed.
 """
 
 import json
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
@@ -15,9 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from models.common.errors import UserError
-from models.common.json_file import read_json
-from models.common.user_file import FileError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.quantize.layer import Streams
 from models.demos.qwen25_7b.weights.checkpoint import INDEX_FILE
 
@@ -40,52 +37,37 @@ class Output:
         """Make the directory, or find a run to resume in it. UserError: the directory holds anything else."""
         asked = self.work / SETTINGS
         try:
-            if not os.path.lexists(asked):
-                self._check_empty()
-                self.work.mkdir(parents=True, exist_ok=True)
+            if not asked.exists():
+                if self.directory.exists() and any(self.directory.iterdir()):
+                    raise UserError(
+                        f"--out {self.directory}: exists, and holds no unfinished run: give a new directory"
+                    )
+                self.work.mkdir(parents=True)
                 self._write_json(asked, self.settings)
-            if self.work.is_symlink():
-                raise UserError(f"--out {self.work}: is a link; give a new directory")
-            found = read_json(asked)
-        except (OSError, FileError) as error:
+            found = json.loads(asked.read_text())
+        except (OSError, ValueError) as error:
             raise UserError(
                 f"--out {self.directory}: cannot be used ({error}): give a new directory"
             ) from error
-        if found != self.settings:
-            found = found if isinstance(found, dict) else {}
-            other = [name for name in self.settings if found.get(name) != self.settings[name]]
+        other = [name for name in self.settings if found.get(name) != self.settings[name]]
+        if other:
             raise UserError(
                 f"--out {self.directory}: holds an unfinished run with another {' and '.join(other)}: delete it, or give "
                 "a new directory"
             )
 
-    def _check_empty(self) -> None:
-        """UserError unless the directory is missing, empty, or has only the remains of a run that was
-        killed at once."""
-        if not os.path.lexists(self.directory):
-            return
-        started = [self.work, self.work / (SETTINGS + PART)]
-        if not self.directory.is_dir() or any(p not in started for p in self.directory.rglob("*")):
-            raise UserError(
-                f"--out {self.directory}: exists, and holds no unfinished run: give a new directory"
-            )
-
     def resume(self) -> tuple[int, Optional[Streams]]:
         """The number of finished layers, and the streams after the last of them."""
-        done = max((int(file.stem) for file in self._stream_files()), default=0)
+        done = max((int(file.stem) for file in self.work.glob("*.safetensors")), default=0)
         if not done:
             return 0, None
         file = self._streams(done)
         try:
             return done, Streams(**load_file(file))
-        except (OSError, SafetensorError, TypeError) as error:  # TypeError: other tensors in it
+        except (OSError, SafetensorError) as error:
             raise UserError(
                 f"{file}: is damaged ({error}): delete {self.directory} and begin again"
             ) from error
-
-    def _stream_files(self) -> list[Path]:
-        """The files of streams."""
-        return [file for file in self.work.glob("*.safetensors") if file.stem.isdecimal()]
 
     def keep_layer(self, i: int, tensors: Mapping[str, torch.Tensor], streams: Streams) -> None:
         self._save(self.directory / self._name(i), tensors)
@@ -96,16 +78,15 @@ class Output:
     def finish(self, tensors: Mapping[str, torch.Tensor], source: Path) -> None:
         """Write the tensors of no layer, then config, tokenizer and index."""
         self._save(self.directory / self._name(self.files - 1), tensors)
-        for pattern in COPIED:
-            for file in sorted(source.glob(pattern)):
-                if file.name != INDEX_FILE:
-                    shutil.copyfile(file, self.directory / file.name)
-        self._write_json(self.directory / INDEX_FILE, self._index())
-        (self.work / SETTINGS).unlink()
-        for file in [*self._stream_files(), *self.work.glob("*" + PART)]:
-            file.unlink()
-        with suppress(OSError):  # a file that is not ours stays
-            self.work.rmdir()
+        try:
+            for pattern in COPIED:
+                for file in sorted(source.glob(pattern)):
+                    if file.name != INDEX_FILE:
+                        shutil.copyfile(file, self.directory / file.name)
+            self._write_json(self.directory / INDEX_FILE, self._index())
+            shutil.rmtree(self.work)
+        except OSError as error:
+            raise _not_written(self.directory, error) from error
 
     def _index(self) -> dict[str, Any]:
         weight_map, size = {}, 0
@@ -133,11 +114,15 @@ class Output:
             )
             os.replace(part, file)
         except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
-            raise UserError(
-                f"{file}: cannot be written ({error}); make room, and the same command resumes here"
-            ) from error
+            raise _not_written(file, error) from error
 
     def _write_json(self, file: Path, content: Any) -> None:
         part = file.with_name(file.name + PART)
         part.write_text(json.dumps(content, indent=2) + "\n")
         os.replace(part, file)
+
+
+def _not_written(path: Path, error: Exception) -> UserError:
+    return UserError(
+        f"{path}: cannot be written ({error}); make room, and the same command resumes here"
+    )

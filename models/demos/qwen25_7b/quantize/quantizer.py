@@ -3,16 +3,16 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Callable
 
 import torch
 from golden_mesh.rounding import BLOCK
+from tqdm import trange
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
-from models.common.errors import UserError
-from models.common.terminal import Progress, say
-from models.common.user_file import MIB, read_text
+from models.demos.qwen25_7b.cli.files import read_text
+from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.quantize.layer import Formats, Mlp, Streams, rounded_layer
 from models.demos.qwen25_7b.quantize.output import Output
 from models.demos.qwen25_7b.quantize.rounding import rounded
@@ -21,31 +21,28 @@ from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, tensor_shapes
 
-OnProgress = Callable[[int, int], None]  # layers done, layers in all
 METHOD = 3  # raise it with every change of the results: a run of another method is not resumed
 SEQUENCE = 512  # tokens of a sequence
-TEXT_LIMIT = 4 * MIB  # of a text; a run uses some tens of kilobytes
 
 
 def quantize(
-    model: str,
+    checkpoint: Checkpoint,
     calibration: Path,
     out: Path,
     recipe: Recipe,
     tokens: int,
-    progress: OnProgress = lambda *_: None,
     steps: int = 0,
 ) -> None:
-    """Write the checkpoint `model`, with its MLP in the formats of `recipe`, to `out`.
+    """Write the checkpoint, with its MLP in the formats of `recipe`, to `out`.
 
     calibration: a text file. steps: of learned rounding, 0 for none. UserError: bad input, before anything is computed.
     """
-    text = read_text(calibration, TEXT_LIMIT, "--calibration")
-    checkpoint = Checkpoint.open(model)
+    text = read_text(calibration, "--calibration")
     config = checkpoint.config
+    layers = config.num_hidden_layers
     check_blocks(config)
-    recipe.check_layers(config.num_hidden_layers)
-    formats = [formats_of(recipe.of_layer(i)) for i in range(config.num_hidden_layers)]
+    recipe.check_layers(layers)
+    formats = [formats_of(recipe.of_layer(i)) for i in range(layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
     settings = {
         "model": _identity(checkpoint),
@@ -54,20 +51,20 @@ def quantize(
         "steps": steps,
         "method": METHOD,
     }
-    output = Output(out, settings, files=config.num_hidden_layers + 1)
+    output = Output(out, settings, files=layers + 1)
     output.open()
     done, streams = output.resume()
     if done:
-        say(f"{out}: {done} of {config.num_hidden_layers} layers are done; resuming")
+        say(f"{out}: {done} of {layers} layers are done; resuming")
     if streams is None:
-        with Progress("reading the embedding"):
-            embedded = checkpoint.tensor(EMBEDDING)[ids].float()
+        embedded = checkpoint.tensor(EMBEDDING)[ids].float()
         streams = Streams(embedded, embedded)
     rotation = Qwen2RotaryEmbedding(hf_config(config))(
         streams.exact, torch.arange(ids.shape[1])[None]
     )
-    progress(done, config.num_hidden_layers)
-    for i in range(done, config.num_hidden_layers):
+    for i in trange(
+        done, layers, initial=done, total=layers, desc="layers", leave=False, disable=None
+    ):
         tensors = _layer_tensors(checkpoint, i)
         layer = _layer(config, i, tensors)
         mlp, streams = rounded_layer(layer, streams, rotation, formats[i], steps)
@@ -75,13 +72,12 @@ def quantize(
         output.keep_layer(
             i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams
         )
-        progress(i + 1, config.num_hidden_layers)
     rest = [name for name in tensor_shapes(config) if not name.startswith("model.layers.")]
     output.finish({name: checkpoint.tensor(name) for name in rest}, checkpoint.directory)
 
 
-def sequences(text: str, name: str, checkpoint: Checkpoint, most: int) -> torch.Tensor:
-    """[sequences, SEQUENCE] token ids from the beginning of `text`, `most` tokens at most.
+def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch.Tensor:
+    """[sequences, SEQUENCE] token ids from the beginning of `text`, `limit` tokens at most.
 
     name: the text's option and file, for messages. UserError: the text is too short.
     """
@@ -89,10 +85,10 @@ def sequences(text: str, name: str, checkpoint: Checkpoint, most: int) -> torch.
     length = min(SEQUENCE, config.context)
     tokenizer = ChatTokenizer(checkpoint.directory, instruct=False).hf
     ids = tokenizer.encode(text, add_special_tokens=False)
-    count = min(len(ids), most) // length
+    count = min(len(ids), limit) // length
     if count * length < config.hidden_size:
         raise UserError(
-            f"{name}: gives {count} sequences of {length} tokens, of {len(ids)} tokens in all and {most} to be used; "
+            f"{name}: gives {count} sequences of {length} tokens, of {len(ids)} tokens in all and {limit} to be used; "
             f"{-(-config.hidden_size // length)} are needed, since a weight has {config.hidden_size} inputs and rounding "
             "pushes its errors to inputs that the text never shows: give a longer text, or more --tokens"
         )

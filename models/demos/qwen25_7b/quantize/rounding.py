@@ -8,18 +8,16 @@ rounding has changed.
 from typing import Callable, NamedTuple
 
 import torch
-from golden_mesh.rounding import BLOCK, to_block_float
+from golden_mesh.rounding import BLOCK, round_to
 
-BITS = {"bfloat8_b": 7, "bfloat4_b": 3}  # of a code, without its sign
+BITS = 3  # of a code of bfloat4_b, without its sign
 ROWS = 64  # rounded before later rows are updated: one matrix product instead of 64 thin ones
 DAMPING = 0.3  # of the mean of the Hessian's diagonal: distrust of the calibration text
 
 
 def rounded(weight: torch.Tensor, format: str) -> torch.Tensor:
     """The weight as ttnn packs it, in float32."""
-    if format == "bfloat16":
-        return weight.bfloat16().float()
-    return to_block_float(weight, BITS[format]).float()
+    return round_to(weight, format).float()
 
 
 def nearest_codes(rows: torch.Tensor) -> torch.Tensor:
@@ -40,7 +38,7 @@ def best_step(rows: torch.Tensor) -> torch.Tensor:
     blocks = rows.unflatten(-1, (-1, BLOCK))
     largest = blocks.abs().amax(-1, keepdim=True)
     exponent = torch.frexp(largest).exponent  # largest < 2 ** exponent
-    packing = torch.ldexp(torch.ones_like(largest), exponent - BITS["bfloat4_b"])
+    packing = torch.ldexp(torch.ones_like(largest), exponent - BITS)
     best, error = packing, _squared_error(blocks, packing)
     for factor in (0.5, 2.0):
         other_error = _squared_error(blocks, packing * factor)
@@ -51,8 +49,8 @@ def best_step(rows: torch.Tensor) -> torch.Tensor:
 
 def at_step(blocks: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     """blocks [..., blocks, 16] in whole codes of their steps [..., blocks, 1]."""
-    most = (1 << BITS["bfloat4_b"]) - 1
-    return (blocks / step).round().clamp(-most, most) * step
+    largest = (1 << BITS) - 1
+    return (blocks / step).round().clamp(-largest, largest) * step
 
 
 def _squared_error(blocks: torch.Tensor, step: torch.Tensor) -> torch.Tensor:

@@ -4,13 +4,13 @@ from copy import deepcopy
 from typing import Optional
 
 import torch
+from golden_mesh.rounding import round_to
 from transformers import Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from models.demos.qwen25_7b.config import QwenConfig, Recipe
 from models.demos.qwen25_7b.config.recipe import Format
 from models.demos.qwen25_7b.config.rope import Rope
-from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.weights import key_divisors, to_half_split, to_interleaved
 
 
@@ -80,7 +80,7 @@ def in_format(weight: torch.Tensor, format: Format) -> torch.Tensor:
     """Round weight [out, in] as ttnn packs its transpose. Returns float32."""
     if format == "bfloat16":
         return _bf16(weight)
-    return rounded(weight.detach().t().contiguous(), format).t()
+    return round_to(weight.detach().t().contiguous(), format).float().t()
 
 
 def _bf16(x: torch.Tensor) -> torch.Tensor:

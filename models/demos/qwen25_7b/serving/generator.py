@@ -3,18 +3,17 @@
 from collections import abc, deque
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Callable, Collection, Iterator, Optional
+from typing import Collection, Iterator, Optional
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
-from models.demos.qwen25_7b.serving.block_pool import BlockPool
 from models.demos.qwen25_7b.serving.input_batch import InputBatch
 from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.request import check_request
-from models.demos.qwen25_7b.serving.sampling import LogitsRow, sample_rows
-from models.demos.qwen25_7b.serving.scheduler import Scheduler, Sequence
+from models.demos.qwen25_7b.serving.sampling import LogitsRow, TokenCounts, sample_rows
+from models.demos.qwen25_7b.serving.scheduler import BlockPool, Scheduler, Sequence
 from models.demos.qwen25_7b.serving.speculation import Draft, Speculation, SpeculationStats
 
 STEPS_AHEAD = 2  # decode steps in flight where the chips sample: one computes, one waits
@@ -34,15 +33,7 @@ class _Call:
     """One call of `generate` that is being served."""
 
     waiting: deque[Sequence]
-    progress: Callable[[int, int], None]
-    prompt_tokens: int  # of all prompts
-    prefilled: int = 0
-    cancelled: set[int] = field(default_factory=set)
-
-    def add_prefilled(self, batch: PrefillBatch) -> None:
-        for chunk in batch.chunks:
-            self.prefilled += chunk.end - max(chunk.start, chunk.prompt.num_cached)
-        self.progress(min(self.prefilled, self.prompt_tokens), self.prompt_tokens)
+    cancelled: set[int] = field(default_factory=set)  # users
 
 
 class ReplicaEngine:
@@ -60,9 +51,9 @@ class ReplicaEngine:
             self.pool,
             slots=replica.batch,
             max_sequences=replica.users,
-            prefill_prices=replica.model.prefill_prices,
+            max_prefill_rows=replica.model.max_prefill_rows,
         )
-        self.inputs = InputBatch(replica.inputs, on_host=on_host)
+        self.batch = InputBatch(replica.inputs, on_host=on_host)
         self.stats = SpeculationStats()
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
@@ -89,18 +80,18 @@ class ReplicaEngine:
 
     def finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
-        self.inputs.invalidate()
+        self.batch.invalidate()
 
     def preempt(self) -> Optional[Sequence]:
         """Return the newest sequence, taken from its slot, if blocks for the next step are missing."""
         preempted = None if self.in_flight else self.scheduler.preempt()
         if preempted is not None:
-            self.inputs.invalidate()
+            self.batch.invalidate()
         return preempted
 
     def launch_prefill(self, batch: PrefillBatch) -> None:
         slots = self.scheduler.slots
-        self.inputs.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
+        self.batch.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
         self.replica.prefill(batch)
         for chunk in batch.chunks:
             slots[chunk.prompt.slot].num_cached = chunk.end
@@ -121,23 +112,23 @@ class ReplicaEngine:
         read. Before new values are written for all slots, the steps in flight are read.
         """
         running = self.running
-        on_host = any(map(self.inputs.samples_on_host, running))
+        on_host = any(map(self.batch.samples_on_host, running))
         ahead = 1 if self._speculation or on_host else STEPS_AHEAD
-        while self.in_flight < min(max_steps, ahead) and (self.inputs.valid or not self.in_flight):
+        while self.in_flight < min(max_steps, ahead) and (self.batch.valid or not self.in_flight):
             if not self.scheduler.extend(self.in_flight):
                 return
             self._drafts = self._propose(running)
             if self._drafts:
                 grouped = self._speculation.grouped(running)
-                self.inputs.write_drafts(self._drafts, grouped=grouped)
+                self.batch.write_drafts(self._drafts, grouped=grouped)
                 self.replica.launch_verify(grouped=grouped)
                 return
-            self.inputs.write_step(running, self.in_flight)
+            self.batch.write_step(running, self.in_flight)
             self.replica.launch_decode()
 
     def _propose(self, running: list[Sequence]) -> list[Draft]:
         """None beside penalties: the chips count tokens by slot, and drafts borrow slots."""
-        if self._speculation is None or any(map(self.inputs.penalizes_on_device, running)):
+        if self._speculation is None or any(map(self.batch.penalizes_on_device, running)):
             return []
         return self._speculation.propose(running)
 
@@ -157,14 +148,14 @@ class ReplicaEngine:
         """Read the steps in flight and drop their tokens."""
         while self.in_flight:
             self.replica.read_tokens()
-            self.inputs.invalidate()
+            self.batch.invalidate()
 
     def _append_tokens(self, sequences: list[Sequence]) -> None:
         """Append each sequence's tokens of the oldest launch in flight."""
         sampled = self.replica.read_tokens()
         new_tokens = {sequence: [sampled[sequence.slot]] for sequence in sequences}
         new_tokens |= {draft.sequence: draft.accept(sampled) for draft in self._drafts}
-        on_host = list(filter(self.inputs.samples_on_host, sequences))
+        on_host = list(filter(self.batch.samples_on_host, sequences))
         if on_host:
             new_tokens |= zip(on_host, self._sample(on_host))
         for sequence in sequences:
@@ -175,7 +166,13 @@ class ReplicaEngine:
         logits = self.replica.read_logits()
         tokens = sample_rows(
             [
-                LogitsRow(logits[s.slot], s.params, s.key, len(s.tokens), s.token_counts)
+                LogitsRow(
+                    logits[s.slot],
+                    s.params,
+                    s.key,
+                    len(s.tokens),
+                    s.count_tokens() if s.params.penalized else TokenCounts(),
+                )
                 for s in sequences
             ]
         )
@@ -217,12 +214,11 @@ class Generator:
         *,
         stop_ids: Collection[int] = (),
         sampling: SamplingParams | abc.Sequence[SamplingParams] = GREEDY,
-        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Iterator[Token]:
         """Yield new tokens as they come, stop tokens included; the first one right after the prefill.
 
         sampling: one for all users, or one a user. Users without a seed get different tokens; users with equal
-        seeds and prompts get equal tokens. progress: called with (tokens prefilled, tokens of all prompts).
+        seeds and prompts get equal tokens.
         A generator serves one call at a time; read the iterator to the end or close it.
         UserError, at once, for a request that the model cannot serve, and while another call runs. An
         error in a step ends this call only.
@@ -233,7 +229,6 @@ class Generator:
             max_new_tokens,
             model.config.max_seq_len,
             vocab_size=model.config.qwen.vocab_size,
-            stop_ids=stop_ids,
         )
         params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
         if len(params) != len(prompts):
@@ -244,7 +239,7 @@ class Generator:
             Sequence(user, prompt, max_new_tokens, p, stop_ids)
             for user, (prompt, p) in enumerate(zip(prompts, params))
         )
-        return self._serve(_Call(waiting, progress, sum(map(len, prompts))))
+        return self._serve(_Call(waiting))
 
     def cancel(self, user: int) -> None:
         """End the user's sequence of the current call; its slot is free at the next step."""
@@ -295,7 +290,6 @@ class Generator:
             launched = [(e, batch) for e, batch in zip(admitted, batches) if batch is not None]
             for engine, batch in launched:
                 engine.launch_prefill(batch)
-                call.add_prefilled(batch)
             for engine, batch in launched:
                 yield from self._new_tokens(call, engine, engine.read_prefill(batch))
 
@@ -328,9 +322,7 @@ class Generator:
             if sequence.finished:
                 engine.finish(sequence)
         for token in tokens:
-            if (
-                token.user not in call.cancelled
-            ):  # cancelled while the tokens before it were yielded
+            if token.user not in call.cancelled:  # while the tokens before it were yielded
                 yield token
 
     def _end(self) -> None:

@@ -10,17 +10,17 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig, Recipe
-from models.demos.qwen25_7b.config.sampling import GREEDY, TokenCounts
-from models.demos.qwen25_7b.loading.load import load_model
-from models.demos.qwen25_7b.loading.opened import open_checkpoint
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.config.sampling import GREEDY
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.plans.blocks import BLOCKS, table_width
 from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.plans.memory_budget import cache_tokens
 from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt
-from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
+from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 from models.demos.qwen25_7b.serving.replica import Replica, token_ids
 from models.demos.qwen25_7b.serving.sampling import LogitsRow, log_prob, sample_rows
 from models.demos.qwen25_7b.serving.trace import PendingRead
@@ -34,12 +34,10 @@ from models.demos.qwen25_7b.serving.vllm_inputs import (
 )
 from models.demos.qwen25_7b.serving.vllm_startup import (
     can_trace,
-    capturing,
     check_caches,
+    check_number_formats,
     check_start,
-    check_vllm_options,
     current_vllm_config,
-    log_loading,
     recipe_of,
     warm_up_decode,
     warm_up_prefill,
@@ -91,26 +89,22 @@ class QwenForCausalLM:
         max_batch_size: int,
         max_seq_len: int,
         *,
-        tt_data_parallel: int = 1,
         optimizations: Optional[str] = None,
         **_: Any,
     ) -> "QwenForCausalLM":
-        """Load the weights onto the chips, through the user's tile cache.
+        """Load the weights onto the chips, through the user's cache.
 
         hf_config: transformers' Qwen2Config; its _name_or_path is vLLM's --model.
         """
         vllm_config = current_vllm_config()
-        check_vllm_options(vllm_config)
-        recipe = recipe_of(optimizations)
-        config = QwenConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
-        check_start(mesh_device, config, max_batch_size, max_seq_len, tt_data_parallel)
-        cls._recipe = recipe
+        check_number_formats(vllm_config)
+        check_start(mesh_device, max_batch_size)
+        cls._recipe = recipe_of(optimizations)
         cls._revision = vllm_config and vllm_config.model_config.revision
+        config = QwenConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
         size = dict(batch=max_batch_size, max_seq_len=max_seq_len)
-        return cls(
-            load_model(checkpoint, config, mesh_device, recipe, **size, progress=log_loading())
-        )
+        return cls(TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size))
 
     @classmethod
     def get_max_tokens_all_users(
@@ -138,33 +132,30 @@ class QwenForCausalLM:
     def allocate_kv_cache(
         self, kv_cache_shape: Sequence[int], dtype: torch.dtype, num_layers: int, **_: Any
     ) -> list[TtKVCache]:
-        """kv_cache_shape: (blocks, KV heads of a chip, tokens of a block, head_dim).
+        """Allocate the caches of all layers. The recipe decides their number format; dtype does not.
 
-        The recipe decides the number format; dtype does not.
+        kv_cache_shape: (blocks, KV heads of a chip, tokens of a block, head_dim).
         """
         model, (blocks, _, block, _) = self.model, kv_cache_shape
         device = model.mesh_device
-        check_vllm_options(current_vllm_config())
-        check_caches(model, kv_cache_shape, num_layers)
+        check_caches(model, blocks, block)
         caches = allocate_caches(device, model.config, blocks, block)
-        self.replica = Replica(model, caches, traced=can_trace(device))
+        self._can_trace = can_trace(device)
+        self.replica = Replica(model, caches, traced=self._can_trace)
         self._state = DecodeState(self.replica)
         return caches
 
     def warmup_model_prefill(self, *, enable_trace: bool, **_: Any) -> None:
         """Run every kind of prefill. The plugin calls it without traces first, because nothing compiles beside a trace."""
-        if enable_trace:
-            with capturing(self.replica.traced):
-                warm_up_prefill(self.replica, traced=True)
-        else:
-            warm_up_prefill(self.replica, traced=False)
+        self._enable_traces(enable_trace)
+        warm_up_prefill(self.replica)
 
     def warmup_model_decode(self, *, enable_trace: bool, **_: Any) -> None:
-        if enable_trace:
-            with capturing(self.replica.traced):
-                warm_up_decode(self.replica, traced=True)
-        else:
-            warm_up_decode(self.replica, traced=False)
+        self._enable_traces(enable_trace)
+        warm_up_decode(self.replica)
+
+    def _enable_traces(self, asked: bool) -> None:
+        self.replica.traces.enabled = asked and self._can_trace
 
     # ---- steps
 
@@ -184,6 +175,7 @@ class QwenForCausalLM:
         Returns logits [rows, 1, vocab_size] float32, or, with sampling_params, the sampled tokens.
         """
         self._state.invalidate()
+        self._enable_traces(enable_trace)
         rows, ends = len(prompt_lens), [int(n) for n in prompt_lens]
         sequences = [tokens[row, :end].tolist() for row, end in enumerate(ends)]
         prompts = [
@@ -201,8 +193,8 @@ class QwenForCausalLM:
         self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self.model.config.qwen.vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
-        for batch in plan_prefill(prompts, self.model.prefill_prices, self.replica.block):
-            self.replica.prefill(batch, traced=enable_trace)
+        for batch in plan_prefill(prompts, self.model.max_prefill_rows, self.replica.block):
+            self.replica.prefill(batch)
             sampled = batch.sampled_slots
             if sampled and sampling_params is None:
                 self.replica.read_tokens()
@@ -228,15 +220,16 @@ class QwenForCausalLM:
 
         Returns logits [slots, 1, vocab_size] float32, or, with sampling_params, the sampled tokens; a PendingRead if the
         chips sampled all of them.
-        reset_batch: sequences have changed slots. It may be False behind steps that left no tokens on the
+        reset_batch: sequences have changed slots. It may be False after steps that left no tokens on the
         chips, so vLLM's values are written there too.
         """
+        self._enable_traces(enable_trace)
         on_device = sampling_params is not None
         positions = self._state.write(
             tokens, start_pos, page_table, from_host=reset_batch or not on_device
         )
         if not on_device:
-            self.replica.launch_decode(traced=enable_trace)
+            self.replica.launch_decode()
             self.replica.read_tokens()
             self._state.invalidate()
             return self.replica.read_logits()[: self.batch].float()[:, None]
@@ -251,7 +244,7 @@ class QwenForCausalLM:
             if position >= 0
         ]
         self._write_sampling(next_tokens, new_counts=self._state.from_host)
-        self.replica.launch_decode(traced=enable_trace)
+        self.replica.launch_decode()
         if not any(
             next_token.params.reads_logits or next_token.params.counts_answer
             for next_token in next_tokens

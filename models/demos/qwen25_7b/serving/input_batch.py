@@ -5,14 +5,10 @@ from typing import Iterable, Mapping
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import (
-    CANDIDATES,
-    GREEDY,
-    UNIFORMS,
-    SamplingParams,
-    TokenCounts,
-)
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, SamplingParams
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.tt.inputs import UNIFORMS
 from models.demos.qwen25_7b.plans.blocks import (
     INACTIVE,
     attention_table,
@@ -30,6 +26,7 @@ from models.demos.qwen25_7b.tt.inputs import (
     SamplingControls,
     VerifyInputs,
     host_noise,
+    token_row,
 )
 from models.demos.qwen25_7b.tt.placement import host_replicated
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
@@ -76,10 +73,10 @@ class DeviceInputs:
         controls = SamplingControls.of([]).to_host(self.mesh_device)
         self.controls = controls.to_device(self.mesh_device)
 
-    def _groups(self, kv_heads: int, most: int, block: int) -> GroupedInputs | None:
-        """None where a chip has several KV heads, which ttnn does not group. most: tokens of a group."""
+    def _groups(self, kv_heads: int, tokens: int, block: int) -> GroupedInputs | None:
+        """None where a chip has several KV heads, which ttnn does not group. tokens: of a sequence in a step."""
         k_chunk = decode_k_chunk(self.width * block)
-        fitting = (n for n in GROUP_SIZES if n <= most and n * k_chunk <= GROUP_SCORES)
+        fitting = (n for n in GROUP_SIZES if n <= tokens and n * k_chunk <= GROUP_SCORES)
         size = next((n for n in fitting if self.slots % n == 0), None)
         if kv_heads > 1 or size is None:
             return None
@@ -123,10 +120,11 @@ class DeviceInputs:
 
     def write_tokens(self, tokens: list[int]) -> None:
         """Replace the next step's tokens, where the host sampled them."""
-        self._queues.write([(self._host_tokens(tokens), self.decode.tokens)])
+        row = host_replicated(token_row(tokens), self.mesh_device, ttnn.uint32)
+        self._queues.write([(row, self.decode.tokens)])
 
     def write_sampling_params(self, params: list[SamplingParams]) -> None:
-        """params: of each slot; slots behind the list are greedy. Equal parameters are not written again."""
+        """params: of each slot; slots after the list are greedy. Equal parameters are not written again."""
         params = [*params, *[GREEDY] * (self.slots - len(params))]
         if params != self._params:
             self.mode = SamplingMode.of(params)
@@ -189,11 +187,6 @@ class DeviceInputs:
         values = torch.tensor(positions, dtype=torch.int32)
         return host_replicated(values, self.mesh_device, ttnn.int32)
 
-    def _host_tokens(self, tokens: list[int]) -> ttnn.Tensor:
-        row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
-        row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        return host_replicated(row, self.mesh_device, ttnn.uint32)
-
 
 class InputBatch:
     """Writes the changed values of running sequences to the device inputs.
@@ -203,7 +196,7 @@ class InputBatch:
     """
 
     def __init__(self, inputs: DeviceInputs, *, on_host: bool):
-        self.inputs = inputs
+        self._device = inputs
         self._on_host = on_host
         self._valid = False  # whether the device's tokens and positions are those of the sequences
         self._block_counts: list[int] = []  # blocks of each slot, as written last
@@ -226,26 +219,26 @@ class InputBatch:
     def write_step(self, running: list[Sequence], in_flight: int) -> None:
         """Prepare a decode step. in_flight: steps launched and not read before it."""
         tables = self._block_tables(running)
-        tokens = [0] * self.inputs.slots
-        block_counts = [0] * self.inputs.slots
+        tokens = [0] * self._device.slots
+        block_counts = [0] * self._device.slots
         for sequence in running:
             tokens[sequence.slot] = sequence.tokens[-1]
             block_counts[sequence.slot] = len(sequence.blocks)
         if not self._valid:
-            positions = [INACTIVE] * self.inputs.slots
+            positions = [INACTIVE] * self._device.slots
             for sequence in running:
                 positions[sequence.slot] = len(sequence.tokens) - 1
             self._write_params((sequence.slot, sequence) for sequence in running)
-            self.inputs.write_slots(tokens, positions, tables)
+            self._device.write_slots(tokens, positions, tables)
             self._write_token_counts(running)
         else:
             if block_counts != self._block_counts:
-                self.inputs.write_block_tables(tables)
+                self._device.write_block_tables(tables)
             if any(map(self.samples_on_host, running)):
-                self.inputs.write_tokens(tokens)
+                self._device.write_tokens(tokens)
         self._block_counts = block_counts
         self._valid = True
-        # The step writes behind those in flight and samples the token behind what it writes.
+        # The step writes after those in flight and samples the token after what it writes.
         self._write_noise((s.slot, s, len(s.tokens) + in_flight) for s in running)
 
     def write_prefill(self, running: list[Sequence], sampled: list[Sequence]) -> None:
@@ -261,16 +254,16 @@ class InputBatch:
 
         grouped: the slots of each draft are the first ones of a group.
         """
-        slots = self.inputs.slots
+        slots = self._device.slots
         tokens = [0] * slots
         positions = [INACTIVE] * slots
-        tables = [attention_table([], self.inputs.width)] * slots
+        tables = [attention_table([], self._device.width)] * slots
         # One update must not write a cache tile twice, and a sequence's tokens lie in one tile. The
         # i-th update therefore writes the i-th token of every sequence.
-        writes = [[INACTIVE] * slots for _ in self.inputs.verify.draft_positions]
+        writes = [[INACTIVE] * slots for _ in self._device.verify.draft_positions]
         random_slots: list[tuple[int, Sequence, int]] = []
         for sequence, own, drafted in drafts:
-            table = attention_table(sequence.blocks, self.inputs.width)
+            table = attention_table(sequence.blocks, self._device.width)
             for i, (slot, token) in enumerate(zip(own, drafted)):
                 position = len(sequence.tokens) - 1 + i
                 tokens[slot] = token
@@ -278,32 +271,32 @@ class InputBatch:
                 tables[slot] = table
                 writes[i][slot] = position
                 random_slots.append((slot, sequence, position + 1))
-        self.inputs.write_slots(tokens, positions, torch.stack(tables), writes)
+        self._device.write_slots(tokens, positions, torch.stack(tables), writes)
         if grouped:
-            size = len(self.inputs.grouped.draft_positions)
+            size = len(self._device.grouped.draft_positions)
             starts = range(0, slots, size)
             attended = [max(positions[i - i % size : i + 1]) for i in range(slots)]
-            self.inputs.write_groups(attended, torch.stack([tables[start] for start in starts]))
+            self._device.write_groups(attended, torch.stack([tables[start] for start in starts]))
         self._write_params((slot, sequence) for slot, sequence, _ in random_slots)
         self._write_noise(random_slots)
         self._valid = False
 
     def _block_tables(self, running: list[Sequence]) -> torch.Tensor:
-        blocks: list[list[int]] = [[] for _ in range(self.inputs.slots)]
+        blocks: list[list[int]] = [[] for _ in range(self._device.slots)]
         for sequence in running:
             blocks[sequence.slot] = sequence.blocks
-        return attention_tables(blocks, self.inputs.width)
+        return attention_tables(blocks, self._device.width)
 
     def _write_params(self, slots: Iterable[tuple[int, Sequence]]) -> None:
         """Slots that the host samples are greedy on the chips."""
-        params: list[SamplingParams] = [GREEDY] * self.inputs.slots
+        params: list[SamplingParams] = [GREEDY] * self._device.slots
         for slot, sequence in slots:
             if not self.samples_on_host(sequence):
                 params[slot] = sequence.params
-        self.inputs.write_sampling_params(params)
+        self._device.write_sampling_params(params)
 
     def _write_noise(self, slots: Iterable[tuple[int, Sequence, int]]) -> None:
-        self.inputs.write_noise_for(
+        self._device.write_noise_for(
             (slot, sequence.key, position)
             for slot, sequence, position in slots
             if not sequence.params.greedy
@@ -312,6 +305,6 @@ class InputBatch:
     def _write_token_counts(self, running: list[Sequence]) -> None:
         penalized = list(filter(self.penalizes_on_device, running))
         if penalized:
-            counts = {sequence.slot: sequence.token_counts for sequence in penalized}
+            counts = {sequence.slot: sequence.count_tokens() for sequence in penalized}
             occurrences = any(sequence.params.counts_answer for sequence in penalized)
-            self.inputs.write_token_counts(counts, occurrences=occurrences)
+            self._device.write_token_counts(counts, occurrences=occurrences)

@@ -1,35 +1,31 @@
 """open_model: from a checkpoint's name to a model that generates text."""
 
-from contextlib import contextmanager
+import gc
+import weakref
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, ContextManager, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
-from models.common.errors import check_integer, check_type
-from models.common.machines import check_tp, machine
-from models.common.mesh import (
+from models.demos.qwen25_7b.config import BFP8, Recipe, recipe_named
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.errors import UserError, check_integer
+from models.demos.qwen25_7b.plans.machines import check_tp, machine
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.serving.request import check_speculate, check_strings
+from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from models.demos.qwen25_7b.tt.mesh import (
     command_queues,
     describe_backend,
     open_replicas,
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.config import BFP8, MAX_USERS, ParallelPlan, Recipe, recipe_named
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.loading.opened import OpenedCheckpoint, open_checkpoint
-from models.demos.qwen25_7b.serving.request import (
-    check_new_tokens,
-    check_prompts,
-    check_speculate,
-    check_stop,
-)
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.cache import CachedCheckpoint, open_checkpoint
 
 if TYPE_CHECKING:
     from models.demos.qwen25_7b.serving.generator import Generator
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -38,62 +34,98 @@ class TextDelta:
 
     user: int
     text: str
-    last: bool
-
-
-@dataclass(frozen=True)
-class OpenModel:
-    checkpoint: OpenedCheckpoint | Checkpoint
-    tokenizer: ChatTokenizer
-    generator: "Generator"
-    backend: str  # below ttnn, in words
+    token: int
+    finish_reason: Optional[str]  # of a last token: "stop", or "length" for max_new_tokens
 
     @property
-    def stop_ids(self) -> set[int]:
-        return self.tokenizer.stop_ids | set(self.checkpoint.config.eos_token_ids)
+    def last(self) -> bool:
+        return self.finish_reason is not None
+
+
+class OpenModel:
+    """A model on a machine's chips. Close it, or use it as a context manager.
+
+    backend: what is below ttnn, in words.
+    """
+
+    _opened: Optional[weakref.finalize] = None  # of this process's newest model
+
+    def __init__(
+        self,
+        checkpoint: CachedCheckpoint | Checkpoint,
+        tokenizer: ChatTokenizer,
+        generator: "Generator",
+        backend: str,
+        resources: ExitStack,
+    ):
+        """resources: closed with the model."""
+        self.checkpoint = checkpoint
+        self.tokenizer = tokenizer
+        self.generator = generator
+        self.backend = backend
+        self.stop_ids = tokenizer.stop_ids | set(checkpoint.config.eos_token_ids)
+        self._answers: weakref.WeakSet[Iterator[TextDelta]] = weakref.WeakSet()
+        resources.callback(_end, self._answers)
+        # A model that the program forgets is closed with its last reference, or at exit.
+        self._close = OpenModel._opened = weakref.finalize(self, resources.close)
 
     def generate(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str] | Sequence[Sequence[int]],
         max_new_tokens: int = 64,
         sampling: Optional[SamplingParams] = None,
         *,
         stop: Sequence[str] = (),
     ) -> Iterator[TextDelta]:
-        """Yield the answers' text as it comes; prompt u is user u. sampling: default greedy.
+        """Yield the answers' text as it comes; prompt u is user u.
 
-        stop: an answer ends before the first of these strings.
+        - prompts: texts, or the token ids of each.
+        - sampling: default greedy.
+        - stop: an answer ends before the first of these strings.
         """
-        check_prompts(prompts)
-        check_new_tokens(max_new_tokens)
-        check_type("sampling", sampling, (SamplingParams, type(None)), "a SamplingParams or None")
-        check_stop(stop)
-        return self._deltas(
-            [self.tokenizer.encode(prompt) for prompt in prompts], max_new_tokens, sampling, stop
-        )
-
-    def _deltas(
-        self,
-        prompts: list[list[int]],
-        max_new_tokens: int,
-        sampling: Optional[SamplingParams],
-        stop: Sequence[str],
-    ) -> Iterator[TextDelta]:
-        detokenizers = [self.tokenizer.detokenizer(stop) for _ in prompts]
+        if not self._close.alive:
+            raise UserError("the model is closed: open it again")
+        if isinstance(prompts, str) or any(isinstance(prompt, str) for prompt in prompts):
+            check_strings("prompts", prompts)
+            prompts = [self.tokenizer.encode(prompt) for prompt in prompts]
+        check_strings("stop", stop)
         tokens = self.generator.generate(
             prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY
         )
-        for token in tokens:
-            detokenizer = detokenizers[token.user]
-            text = detokenizer.add(token.id, last=token.last)
-            if detokenizer.stopped:
-                self.generator.cancel(token.user)
-            yield TextDelta(token.user, text, token.last or detokenizer.stopped)
+        answers = self._deltas(tokens, [self.tokenizer.detokenizer(stop) for _ in prompts])
+        self._answers.add(answers)
+        return answers
+
+    def _deltas(self, tokens, detokenizers) -> Iterator[TextDelta]:
+        with closing(tokens):
+            for token in tokens:
+                detokenizer = detokenizers[token.user]
+                text = detokenizer.add(token.id, last=token.last)
+                if detokenizer.stopped:
+                    self.generator.cancel(token.user)
+                reason = "length" if token.last else None
+                if detokenizer.stopped or token.id in self.stop_ids:
+                    reason = "stop"
+                yield TextDelta(token.user, text, token.id, reason)
+
+    def close(self) -> None:
+        """End the answers that are being generated, and close the mesh."""
+        self._close()
+
+    def __enter__(self) -> "OpenModel":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
 
 
-@contextmanager
+def _end(answers: "weakref.WeakSet[Iterator[TextDelta]]") -> None:
+    for deltas in list(answers):
+        deltas.close()
+
+
 def open_model(
-    model: str | Path | OpenedCheckpoint | Checkpoint,
+    model: str | Path | CachedCheckpoint | Checkpoint,
     *,
     mesh: str = "N300",
     tp: Optional[int] = None,
@@ -105,12 +137,10 @@ def open_model(
     tokenizer: Optional[ChatTokenizer] = None,
     on_host: bool = False,
     speculate: int = 1,
-    verify_cache: bool = False,
-    progress: Optional[Callable[[str], ContextManager[Progress]]] = None,
-) -> Iterator[OpenModel]:
-    """Open a checkpoint on a machine, and close it on the way out. Call it before ttnn is imported.
+) -> OpenModel:
+    """Open a checkpoint on a machine. Call it before ttnn is imported. A process has one open model.
 
-    - model: a directory or hub id, loaded through the user's tile cache; or an open checkpoint.
+    - model: a directory or hub id, loaded through the user's cache; or an open checkpoint.
     - mesh: N150, N300, T3K or GALAXY. tp: chips that share a replica (default: all of a row).
     - recipe: number formats, as a Recipe, its name or a JSON file.
     - users: sequences at once, up to 32 a replica. Further prompts wait for a slot.
@@ -118,60 +148,45 @@ def open_model(
     - instruct: wrap prompts in the chat template. tokenizer: the checkpoint's unless one is given.
     - on_host: sample on the host.
     - speculate: tokens of a sequence in a step, 1 to 8 (speculation.py). The text stays the same.
-    - verify_cache: check the model's cached tiles before they are used.
-    - progress: called with a name; returns a context manager of a function of (bytes done, bytes in all).
 
     UserError for an argument that cannot be.
     """
+    if OpenModel._opened is not None and OpenModel._opened.alive:
+        raise UserError("this process has an open model already: close it first")
     kind = machine(mesh)
     tp = kind.row if tp is None else tp
     check_tp(kind.name, tp)
     check_integer("users", users, 1, MAX_USERS * (kind.chips // tp))
-    check_integer("max_seq_len", max_seq_len, 1)
     check_speculate(speculate, on_host=on_host)
-    check_type("recipe", recipe, (Recipe, str), "a Recipe, its name or a JSON file's")
-    check_type("tokenizer", tokenizer, (ChatTokenizer, type(None)), "a ChatTokenizer or None")
-    for name, value in dict(instruct=instruct, on_host=on_host, verify_cache=verify_cache).items():
-        check_type(name, value, bool, "True or False")
-    check_type(
-        "model", model, (str, Path, OpenedCheckpoint, Checkpoint),
-        "a directory, a hub id or an open checkpoint",
-    )  # fmt: skip
     recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe
     checkpoint = open_checkpoint(model) if isinstance(model, (str, Path)) else model
     check_integer("max_seq_len", max_seq_len, 1, checkpoint.config.context)
     tokenizer = tokenizer or ChatTokenizer(checkpoint.directory, instruct=instruct)
     below = describe_backend(select_backend(backend, kind.name))
 
-    from models.demos.qwen25_7b.loading.load import verify
     from models.demos.qwen25_7b.serving.generator import Generator
     from models.demos.qwen25_7b.serving.replica import Replica
 
-    if verify_cache and isinstance(checkpoint, OpenedCheckpoint):
-        verify(checkpoint, ParallelPlan.make(checkpoint.config, tp), recipe)
     queues, dp = command_queues(), kind.chips // tp
-    with open_replicas(kind.name, tp, queues=queues) as devices:
-        replicas = []
-        for i, device in enumerate(devices[:users]):
-            with (progress or _unseen)(f"weights {i + 1}/{dp}" if dp > 1 else "weights") as seen:
-                replica = Replica.load(
-                    device,
-                    checkpoint,
-                    checkpoint.config,
-                    recipe,
-                    users=min(MAX_USERS, len(range(i, users, dp))),
-                    max_seq_len=max_seq_len,
-                    traced=traces_available(),
-                    queues=queues,
-                    speculate=speculate,
-                    progress=seen,
-                )
-            replicas.append(replica)
+    with ExitStack() as resources:
+        resources.callback(
+            gc.collect
+        )  # a replica and its steps refer to each other, and to its tensors
+        devices = resources.enter_context(open_replicas(kind.name, tp, queues=queues))
+        replicas = [
+            Replica.load(
+                device,
+                checkpoint,
+                checkpoint.config,
+                recipe,
+                users=min(MAX_USERS, len(range(i, users, dp))),
+                max_seq_len=max_seq_len,
+                traced=traces_available(),
+                queues=queues,
+                speculate=speculate,
+            )
+            for i, device in enumerate(devices[:users])
+        ]
         generator = Generator(replicas, on_host=on_host)
-        yield OpenModel(checkpoint, tokenizer, generator, below)
-        generator.close()
-
-
-@contextmanager
-def _unseen(name: str) -> Iterator[Progress]:
-    yield lambda done, total: None
+        resources.callback(generator.close)
+        return OpenModel(checkpoint, tokenizer, generator, below, resources.pop_all())

@@ -1,30 +1,39 @@
-"""PrefillBatch: the chunks of prompts that one prefill forward computes, and its device inputs. Pure functions.
+"""Prefill batches: which chunks of prompts one prefill forward computes, and its device inputs. Pure functions.
 
-prefill_packing.py decides which chunks form a batch.
+A batch reads all weights once, so few batches are fast. Two forms of a batch hold several prompts:
+
+- Whole prompts side by side, each from its first token.
+- Chunks after cached prefixes, with one start for all, because attention takes one start. Where a prefix is longer
+  than the start, the tokens between are computed again, and not written: other sequences may share their blocks.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.config import MAX_USERS
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.blocks import (
     NO_BLOCK,
     attention_table,
     chunked_table_width,
     fill_table,
 )
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
+from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, padded_rows
 from models.demos.qwen25_7b.plans.key_table import KeyTable
+from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs
+
+# What reading all weights costs, in rows to compute. Modeled: 260 rows on T3K, 370 on N300, thousands on N150.
+WEIGHTS = 256
 
 
 @dataclass(frozen=True)
 class Prompt:
     """The tokens of one sequence to prefill. The cache holds the first `num_cached` tokens."""
 
-    slot: int  # the logits behind the last token are sampled with this slot's parameters
+    slot: int  # the logits after the last token are sampled with this slot's parameters
     tokens: Sequence[int]
     num_cached: int
     blocks: Sequence[int]  # of the sequence, in the order of its tokens
@@ -65,7 +74,7 @@ class PrefillKind(NamedTuple):
 class PrefillBatch:
     """The chunks that one prefill forward computes, in `rows` rows (padding included).
 
-    - chunked: the chunks lie behind cached prefixes and have one start (chunked prefill). Otherwise the
+    - chunked: the chunks follow cached prefixes and have one start (chunked prefill). Otherwise the
       batch has prompts side by side, each from its first token.
     - sequences: of a chunked batch; each has an equal share of the rows. A share without a chunk is padding.
     - sampled_rows: up to 32 rows; slots 0, 1, ... get their logits. By default each prompt's slot gets
@@ -89,15 +98,162 @@ class PrefillBatch:
             return list(range(len(self.sampled_rows)))
         return [chunk.prompt.slot for chunk in self.chunks if chunk.is_last]
 
+    @property
+    def slots(self) -> list[int]:
+        """The slots of all its prompts."""
+        return [chunk.prompt.slot for chunk in self.chunks]
+
+
+def prefill_kinds(max_rows: int, slots: int) -> list[PrefillKind]:
+    """Return all kinds of batches that `plan_prefill` gives for up to `slots` prompts, the most frequent first.
+
+    First batches of one prompt or of whole prompts, then the full chunks of long prompts, then batches of several chunks.
+    """
+    sizes = _sizes(max_rows)
+    alone = [PrefillKind(rows, chunked) for rows in sizes for chunked in (False, True)]
+    full = [PrefillKind(max_rows, chunked, samples=False) for chunked in (False, True)]
+    shares = [1 << i for i in range(1, (slots - 1).bit_length() + 1)]
+    several = [
+        PrefillKind(rows, True, sequences=n) for rows in sizes for n in shares if rows // n >= TILE
+    ]
+    return alone + full + several
+
+
+# ---- packing: which prompts share a batch
+
+
+def plan_prefill(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[PrefillBatch]:
+    """Return the batches to launch, in order.
+
+    - A prompt that is longer than a batch is cut into full chunks of max_rows rows, each a batch of its own.
+    - The rests of all prompts are packed, see `_pack`.
+    - A batch comes after the batches that write what it reads: the earlier chunks of its prompts, and cached blocks
+      that an earlier prompt of the list writes. Apart from that, batches keep the order of their first prompts.
+
+    block: tokens in a cache block.
+    """
+    order = {prompt.slot: i for i, prompt in enumerate(prompts)}
+    batches: list[PrefillBatch] = []
+    for wave in _waves(prompts, block):
+        full, rests = {}, []
+        for prompt in wave:
+            *full[prompt.slot], rest = _cut(prompt, max_rows, block)
+            rests.append(rest)
+        packed = _pack(rests, max_rows, block)
+        for batch in sorted(packed, key=lambda batch: min(order[slot] for slot in batch.slots)):
+            batches += [chunk for slot in batch.slots for chunk in full[slot]]
+            batches.append(batch)
+    return batches
+
+
+def chunk_start(at: int, rows: int, block: int) -> int:
+    """Return the first position of the chunk of `rows` rows that computes position `at`.
+
+    Attention starts at multiples of its chunk size, and the cache is written in whole blocks.
+    """
+    step = max(block, q_chunk_size(rows))
+    return at // step * step
+
+
+def _waves(prompts: Sequence[Prompt], block: int) -> list[list[Prompt]]:
+    """Divide the prompts, so that each reads cached blocks of earlier waves only.
+
+    vLLM gives a prompt the blocks of a prompt before it in the same call.
+    """
+    waves: list[list[Prompt]] = []
+    wave_of_block: dict[int, int] = {}  # of the blocks that these prompts write
+    for prompt in prompts:
+        cached = prompt.num_cached // block
+        wave = 1 + max((wave_of_block.get(b, -1) for b in prompt.blocks[:cached]), default=-1)
+        wave_of_block |= dict.fromkeys(prompt.blocks[cached:], wave)
+        waves += [[] for _ in range(wave + 1 - len(waves))]
+        waves[wave].append(prompt)
+    return waves
+
+
+def _cut(prompt: Prompt, max_rows: int, block: int) -> Iterator[PrefillBatch]:
+    """Yield the prompt's batches, if no other prompt shares them: full chunks, then the rest."""
+    at, end = prompt.num_cached, len(prompt.tokens)
+    while True:
+        write_start = at // block * block
+        rest = _smallest_batch([PrefillChunk(prompt, at, write_start, end)], max_rows, block)
+        if rest is not None:
+            yield rest
+            return
+        start = chunk_start(at, max_rows, block)
+        at = start + max_rows
+        chunk = PrefillChunk(prompt, start, write_start, at)
+        yield PrefillBatch(max_rows, (chunk,), chunked=start > 0)
+
+
+def _pack(rests: list[PrefillBatch], max_rows: int, block: int) -> Iterator[PrefillBatch]:
+    """Yield batches of the rests, in the order of their starts, the longest first: as many in a batch as save most.
+
+    A batch costs its rows and WEIGHTS. It costs no more than its rests alone.
+    """
+    rests = sorted(rests, key=lambda rest: (rest.chunks[0].write_start, -rest.rows))
+    while rests:
+        cheapest, least, alone = rests[0], inf, 0
+        for count, rest in enumerate(rests, 1):
+            chunks = [rest.chunks[0] for rest in rests[:count]]
+            batch = _smallest_batch(chunks, max_rows, block)
+            if batch is None:
+                break
+            alone += rest.rows + WEIGHTS
+            if (batch.rows + WEIGHTS) / alone < least:
+                cheapest, least = batch, (batch.rows + WEIGHTS) / alone
+        yield cheapest
+        rests = rests[len(cheapest.chunks) :]
+
+
+def _smallest_batch(
+    chunks: Sequence[PrefillChunk], max_rows: int, block: int
+) -> Optional[PrefillBatch]:
+    """A batch of these chunks in the form that takes fewer rows; None if they fit in no form."""
+    forms = _after_prefixes(chunks, max_rows, block), _side_by_side(chunks, max_rows, block)
+    return min(filter(None, forms), key=lambda batch: batch.rows, default=None)
+
+
+def _side_by_side(
+    chunks: Sequence[PrefillChunk], max_rows: int, block: int
+) -> Optional[PrefillBatch]:
+    """The smallest batch of whole prompts; None if they do not fit. A prompt begins where a block begins."""
+    before = sum(ceil_div(chunk.end, block) * block for chunk in chunks[:-1])
+    rows = padded_rows(before + chunks[-1].end)
+    whole = tuple(replace(chunk, start=0) for chunk in chunks)
+    return PrefillBatch(rows, whole, chunked=False) if rows <= max_rows else None
+
+
+def _after_prefixes(
+    chunks: Sequence[PrefillChunk], max_rows: int, block: int
+) -> Optional[PrefillBatch]:
+    """The smallest batch of chunks with one start above 0; None if they do not fit."""
+    sequences = 1 << (len(chunks) - 1).bit_length()
+    at, end = min(chunk.write_start for chunk in chunks), max(chunk.end for chunk in chunks)
+    for rows in _sizes(max_rows):
+        start = chunk_start(at, rows // sequences, block)
+        if start > 0 and end - start <= rows // sequences and rows // sequences >= TILE:
+            moved = tuple(replace(chunk, start=start) for chunk in chunks)
+            return PrefillBatch(rows, moved, chunked=True, sequences=sequences)
+    return None
+
+
+def _sizes(max_rows: int) -> list[int]:
+    """Return the numbers of rows that a batch may have: powers of two from 32 to max_rows."""
+    return [TILE << i for i in range((max_rows // TILE).bit_length())]
+
+
+# ---- device inputs
+
 
 def prefill_inputs(
     batch: PrefillBatch, block: int, width: int, key_table: KeyTable
 ) -> PrefillInputs | ChunkedPrefillInputs:
     """Return the batch's inputs as torch values. width: entries of a sequence's block table in decode."""
-    return (_chunked_inputs if batch.chunked else _whole_inputs)(batch, block, width, key_table)
+    return (_chunked_inputs if batch.chunked else _prompt_inputs)(batch, block, width, key_table)
 
 
-def _whole_inputs(
+def _prompt_inputs(
     batch: PrefillBatch, block: int, width: int, key_table: KeyTable
 ) -> PrefillInputs:
     """Each prompt begins where a block of rows begins."""

@@ -14,16 +14,8 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from models.demos.qwen25_7b.config.sampling import (
-    CANDIDATES,
-    MOST_COUNTED,
-    NEVER,
-    SEEDS,
-    UNIFORMS,
-    PenaltyFactors,
-    SamplingParams,
-    TokenCounts,
-)
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, SEEDS, SamplingParams
+from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, PenaltyFactors
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
 _STEP, _FIRST, _SECOND = (
@@ -102,6 +94,13 @@ def _high_bits(x: np.ndarray) -> np.ndarray:
     x ^= x >> np.uint64(27)
     x *= _SECOND
     return x
+
+
+class TokenCounts(NamedTuple):
+    """The token ids of a sequence so far, which penalties apply to: lists, or integer arrays or tensors."""
+
+    prompt: Sequence[int] | np.ndarray | torch.Tensor = ()
+    answer: Sequence[int] | np.ndarray | torch.Tensor = ()
 
 
 class LogitsRow(NamedTuple):
@@ -193,7 +192,7 @@ def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray)
 def _rank_with_noise(scores: np.ndarray, stream: np.ndarray) -> int:
     """Return the first rank with the largest sum of score and noise. scores: [n] float32; the first is finite.
 
-    The two logarithms of the noise are slow. Behind the first ranks they are computed only where the high bits
+    The two logarithms of the noise are slow. After the first ranks they are computed only where the high bits
     allow a sum above the largest one so far.
     """
     sums = scores[:HEAD] + _noise(stream, np.arange(len(scores[:HEAD])))

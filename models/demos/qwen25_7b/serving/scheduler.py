@@ -1,17 +1,20 @@
-"""Sequence: a request and its tokens. Scheduler: which sequences a replica runs, in which slots, with which blocks."""
+"""Which sequences a replica runs, in which slots, with which blocks of the cache.
 
-from collections import abc
+- Sequence: a request and its tokens.
+- BlockPool: allocates, shares and frees blocks, and knows which blocks hold a prefix.
+- Scheduler: admits sequences, and preempts one when blocks run short.
+"""
+
+from collections import OrderedDict, abc
+from itertools import count
 from typing import Collection, Iterable, Optional
 
 import numpy as np
 
-from models.demos.qwen25_7b.config.sampling import SamplingParams, TokenCounts
+from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.plans.prefill_prices import PrefillPrices
-from models.demos.qwen25_7b.serving.block_pool import BlockPool
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt
-from models.demos.qwen25_7b.serving.prefill_packing import plan_prefill
-from models.demos.qwen25_7b.serving.sampling import stream_key
+from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from models.demos.qwen25_7b.serving.sampling import TokenCounts, stream_key
 
 
 class Sequence:
@@ -32,7 +35,6 @@ class Sequence:
         self.tokens = list(prompt)
         self.remaining = max_new_tokens
         self._prompt_length = len(prompt)
-        self._ids = np.array(prompt, dtype=np.int32)  # the first of `tokens`, see token_counts
         self._stop_ids = stop_ids
         self.params = params
         self.key = stream_key(params.seed)
@@ -46,11 +48,10 @@ class Sequence:
     def finished(self) -> bool:
         return self.remaining <= 0
 
-    @property
-    def token_counts(self) -> TokenCounts:
-        new = np.array(self.tokens[len(self._ids) :], dtype=np.int32)
-        self._ids = np.concatenate([self._ids, new])
-        return TokenCounts(*np.split(self._ids, [self._prompt_length]))
+    def count_tokens(self) -> TokenCounts:
+        """Return the tokens so far, as penalties count them."""
+        ids = np.array(self.tokens, dtype=np.int32)
+        return TokenCounts(ids[: self._prompt_length], ids[self._prompt_length :])
 
     def append(self, tokens: list[int]) -> None:
         """Add sampled tokens up to the first stop token, which ends the sequence."""
@@ -61,22 +62,110 @@ class Sequence:
         self.remaining = self.remaining - len(self.new_tokens) if end is None else 0
 
 
+class BlockPool:
+    """Allocates, shares and frees the blocks of a cache.
+
+    A free block keeps its contents until it is allocated again, so a later sequence with this prefix can
+    use it. The block that was freed first is allocated first.
+
+    A prefix match is exact: a full block is known by its tokens and by the known block before it.
+    """
+
+    def __init__(self, blocks: int, block: int):
+        """block: tokens in a block."""
+        self.block = block
+        self._ref_counts = [0] * blocks
+        self._free = OrderedDict.fromkeys(range(blocks))  # in the order of allocation
+        self._by_key: dict[tuple, int] = {}  # (id of the prefix before it, its tokens) -> block
+        self._keys: dict[int, tuple] = {}  # block -> its key in _by_key
+        self._prefix_ids: dict[int, int] = {}  # block -> id of the prefix that ends with it
+        self._new_ids = count(1)  # never repeated; 0 is the empty prefix
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def ref_count(self, block: int) -> int:
+        """Return the number of sequences that use the block."""
+        return self._ref_counts[block]
+
+    def lookup_prefix(self, tokens: abc.Sequence[int]) -> list[int]:
+        """Return the blocks of the longest known prefix of `tokens`, in whole blocks."""
+        found: list[int] = []
+        prefix = 0
+        for start in range(0, len(tokens) - self.block + 1, self.block):
+            block = self._by_key.get((prefix, tuple(tokens[start : start + self.block])))
+            if block is None:
+                break
+            found.append(block)
+            prefix = self._prefix_ids[block]
+        return found
+
+    def reference(self, blocks: abc.Sequence[int]) -> None:
+        """Add one user to each of the blocks that `lookup_prefix` returned."""
+        for block in blocks:
+            if not self._ref_counts[block]:
+                del self._free[block]
+            self._ref_counts[block] += 1
+
+    def allocate(self, number: int) -> Optional[list[int]]:
+        """Return `number` blocks to write, or None if fewer are free."""
+        if number > self.num_free:
+            return None
+        blocks = [self._free.popitem(last=False)[0] for _ in range(number)]
+        for block in blocks:
+            self._forget(block)
+            self._ref_counts[block] = 1
+        return blocks
+
+    def register_prefix(self, tokens: abc.Sequence[int], blocks: abc.Sequence[int]) -> None:
+        """Make the full blocks of a sequence known. tokens: from its beginning, held by `blocks`.
+
+        A prefix that is known already keeps its block; the blocks after it become known too.
+        """
+        prefix = 0
+        for start, block in zip(range(0, len(tokens) - self.block + 1, self.block), blocks):
+            key = prefix, tuple(tokens[start : start + self.block])
+            known = self._by_key.get(key)
+            if known is None:
+                self._forget(block)  # it may be known by earlier contents
+                self._by_key[key] = block
+                self._keys[block] = key
+                self._prefix_ids[block] = next(self._new_ids)
+                known = block
+            prefix = self._prefix_ids[known]
+
+    def free(self, blocks: abc.Sequence[int]) -> None:
+        """Remove one user from each block; the last block is allocated again first.
+
+        A block near the beginning is more likely to be part of the next sequence's prefix.
+        """
+        for block in reversed(blocks):
+            assert self._ref_counts[block] > 0, f"block {block} is free"
+            self._ref_counts[block] -= 1
+            if not self._ref_counts[block]:
+                self._free[block] = None
+
+    def _forget(self, block: int) -> None:
+        key = self._keys.pop(block, None)
+        if key is not None:
+            del self._by_key[key], self._prefix_ids[block]
+
+
 class Scheduler:
     """Admits sequences to slots, gives them blocks, and preempts one when blocks run short.
 
     - slots: rows of a decode step.
     - max_sequences: sequences at once; may be fewer than slots.
-    - prefill_prices: by which prompts are packed into prefill batches.
+    - max_prefill_rows: of a prefill batch.
     """
 
-    def __init__(
-        self, pool: BlockPool, *, slots: int, max_sequences: int, prefill_prices: PrefillPrices
-    ):
+    def __init__(self, pool: BlockPool, *, slots: int, max_sequences: int, max_prefill_rows: int):
         self.pool = pool
         self.slots: list[Optional[Sequence]] = [None] * slots
         self.running: list[Sequence] = []  # in the order of their admission
         self._max_sequences = max_sequences
-        self._prefill_prices = prefill_prices
+        self._max_prefill_rows = max_prefill_rows
 
     @property
     def has_free_slot(self) -> bool:
@@ -115,7 +204,7 @@ class Scheduler:
             Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks)
             for sequence in sequences
         ]
-        return plan_prefill(prompts, self._prefill_prices, self.pool.block)
+        return plan_prefill(prompts, self._max_prefill_rows, self.pool.block)
 
     def extend(self, in_flight: int) -> bool:
         """Allocate the blocks that the sequences' next tokens start. False if there are too few.

@@ -9,7 +9,7 @@ With one KV head a chip a sequence takes a group of neighboring slots, if there 
 then reads the cache once for the group. A group stays within one chunk of keys, because the cores divide the
 chunks of its last token, and a token alone must be summed in the same order.
 
-Draft tokens come from the sequence itself (prompt lookup): the tokens behind an earlier occurrence of
+Draft tokens come from the sequence itself (prompt lookup): the tokens after an earlier occurrence of
 its last n tokens.
 """
 
@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.serving.block_pool import BlockPool
-from models.demos.qwen25_7b.serving.scheduler import Sequence
+from models.demos.qwen25_7b.serving.scheduler import BlockPool, Sequence
 
 NGRAM_LENGTHS = (4, 3, 2)  # the longest first
 
@@ -28,16 +27,15 @@ class NgramProposer:
     """Proposes draft tokens from the last occurrence of each n-gram of a growing sequence."""
 
     def __init__(self):
-        self._after: dict[
-            tuple[int, ...], int
-        ] = {}  # n-gram -> position behind its last occurrence
+        # n-gram -> position after its last occurrence
+        self._after: dict[tuple[int, ...], int] = {}
         self._indexed = 0  # n-grams that end before this position are known
 
     def propose(self, tokens: abc.Sequence[int], count: int) -> list[int]:
-        """Return `count` draft tokens behind `tokens`, or none if their last n-grams are new.
+        """Return `count` draft tokens to follow `tokens`, or none if their last n-grams are new.
 
         tokens: the sequence so far; it begins with the tokens of all earlier calls. A copy may overlap its
-        source: behind "1 2 1 2 1" come "2 1 2 1".
+        source: "2 1 2 1" follows "1 2 1 2 1".
         """
         self._index(tokens)
         for length in NGRAM_LENGTHS:
@@ -62,13 +60,12 @@ class Draft(NamedTuple):
     """The tokens of one sequence in a verify step."""
 
     sequence: Sequence
-    slots: tuple[
-        int, ...
-    ]  # the sequence's own, then those lent to it; or the first ones of its group
+    # the sequence's own, then those lent to it; or the first ones of its group
+    slots: tuple[int, ...]
     tokens: tuple[int, ...]  # of these slots: the sequence's last token, then draft tokens
 
     def accept(self, sampled: abc.Sequence[int]) -> list[int]:
-        """Return the sequence's new tokens: one behind each accepted draft token, and one more.
+        """Return the sequence's new tokens: one after each accepted draft token, and one more.
 
         sampled: the token that each slot of the batch sampled.
         """

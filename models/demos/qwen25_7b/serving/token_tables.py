@@ -5,8 +5,9 @@ from typing import Mapping, NamedTuple
 import numpy as np
 import torch
 
-from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import MOST_COUNTED, TokenCounts
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED
 
 
 class _Tokens(NamedTuple):
@@ -52,7 +53,7 @@ class TokenTables:
         return order
 
     def update(self, sequences: Mapping[int, TokenCounts], *, occurrences: bool = True) -> None:
-        """sequences: by slot. occurrences: False leaves `counts` behind, which only some penalties need."""
+        """sequences: by slot. occurrences: False does not update `counts`, which only some penalties need."""
         if occurrences and not self._counted:
             self._rows = {}
         self._counted = occurrences
@@ -104,7 +105,7 @@ def _int32(ids) -> np.ndarray:
 
 
 def _continues(tokens: _Tokens, earlier: _Tokens) -> bool:
-    """Whether these are the earlier tokens and, behind them, more of the answer."""
+    """Whether these are the earlier tokens and, after them, more of the answer."""
     length = len(earlier.answer)
     return (
         len(tokens.prompt) == len(earlier.prompt)

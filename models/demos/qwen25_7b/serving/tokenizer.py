@@ -1,39 +1,30 @@
 """Text to token ids and back: the chat template, stop strings, and the token ids of a conversation."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Collection, Optional, Sequence
 
-from models.common.bounded import bounded
-from models.common.errors import UserError
-from models.common.json_file import read_json
-from models.demos.qwen25_7b.serving.generation_config import stop_ids
-from models.demos.qwen25_7b.serving.tokenizer_config import check_tokenizer_config
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.serving.generation_config import read_generation_config, stop_ids
 
-TEMPLATE_SECONDS = 1.0  # of processor time; Qwen2.5's template takes some milliseconds
-TEMPLATE_BYTES = 1 << 30  # of memory
-TEMPLATE_ADDS = 1 << 20  # characters; Qwen2.5's template adds some 150
-# Qwen's tokenizers compose characters first, which shortens a Hangul syllable of three letters in UTF-8.
-NFC_SHRINKS = 3
-QUICK_BYTES = 1 << 16  # a prompt of this length is tokenized in milliseconds
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a character's first bytes
 WINDOW = 64  # tokens that each new token decodes again, about; all tokens of an answer of 16,000 take 6 ms
 
 
-def tokenizer_class(directory: Path) -> type:
-    """Return the class that AutoTokenizer would choose, from transformers itself.
+def load_tokenizer(directory: Path):
+    """Return Hugging Face's tokenizer of a checkpoint.
 
-    AutoTokenizer is the answer only where tokenizer_config.json names no fast tokenizer. Its import
-    brings torch's compiler, scikit-learn and pandas, and takes longer than torch's own.
+    tokenizer_config.json names its class. AutoTokenizer returns the same class, but its import takes
+    longer than torch's.
     """
     import transformers
 
+    plain = transformers.PreTrainedTokenizerFast
     file = directory / "tokenizer_config.json"
-    fields = read_json(file) if file.exists() else None
-    name = fields.get("tokenizer_class") if isinstance(fields, dict) else None
-    found = getattr(transformers, f"{name}".removesuffix("Fast") + "Fast", None)
-    is_fast = isinstance(found, type) and issubclass(found, transformers.PreTrainedTokenizerFast)
-    return found if is_fast else transformers.AutoTokenizer
+    fields = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    name = f"{fields.get('tokenizer_class')}".removesuffix("Fast") + "Fast"
+    return getattr(transformers, name, plain).from_pretrained(directory, local_files_only=True)
 
 
 class ChatTokenizer:
@@ -43,17 +34,14 @@ class ChatTokenizer:
     """
 
     def __init__(self, directory: Path, *, instruct: bool):
-        self.directory = directory
-        check_tokenizer_config(directory)
+        self.directory = Path(directory)
+        if not (self.directory / "tokenizer.json").is_file():
+            raise UserError(f"{directory} has no tokenizer.json: download the checkpoint again")
         try:
-            self.hf = tokenizer_class(directory).from_pretrained(
-                directory, local_files_only=True, trust_remote_code=False
-            )
-        except (
-            Exception
-        ) as error:  # the damage decides which: OSError, ImportError, a bare Exception
+            self.hf = load_tokenizer(self.directory)
+        except Exception as error:  # tokenizers raises a bare Exception for a truncated file
             raise UserError(
-                f"{directory} has no tokenizer that transformers can load ({type(error).__name__}): "
+                f"the tokenizer of {directory} cannot be loaded ({type(error).__name__}: {error}): "
                 "download the checkpoint again"
             ) from error
         if instruct and not self.hf.chat_template:
@@ -61,20 +49,8 @@ class ChatTokenizer:
                 f"the tokenizer of {directory} has no chat template: run with --no-instruct"
             )
         self.instruct = instruct
-        self.stop_ids = ({self.hf.eos_token_id} - {None}) | stop_ids(directory)
-
-    def check_lengths(self, prompts: Sequence[str], context: int) -> None:
-        """Raise UserError for a prompt that is too long for `context` tokens.
-
-        The bytes decide, because tokenizing 50 MB takes a minute. A token is no longer than its name
-        in the vocabulary.
-        """
-        for i, prompt in enumerate(prompts):
-            length = len(prompt.encode())
-            if length > QUICK_BYTES and length > context * NFC_SHRINKS * self._longest_token():
-                raise UserError(
-                    f"prompt {i} has {length} bytes, too many for a context of {context} tokens: shorten it"
-                )
+        generation_config = read_generation_config(self.directory)
+        self.stop_ids = ({self.hf.eos_token_id} - {None}) | stop_ids(generation_config)
 
     def encode(self, prompt: str) -> list[int]:
         """Return a prompt's token ids, in the chat template if `instruct`."""
@@ -91,27 +67,15 @@ class ChatTokenizer:
 
     def apply_chat_template(self, turns: Sequence[dict[str, str]]) -> str:
         """Return the turns (role and content) in the template, up to where the answer begins."""
-        content = sum(len(turn["content"]) for turn in turns)
         try:
-            with bounded(TEMPLATE_SECONDS, TEMPLATE_BYTES):
-                chat = self.hf.apply_chat_template(
-                    list(turns), tokenize=False, add_generation_prompt=True
-                )
+            return self.hf.apply_chat_template(
+                list(turns), tokenize=False, add_generation_prompt=True
+            )
         except Exception as error:  # a template is a program: it can raise anything
             raise UserError(
-                f"the chat template of {self.directory} fails ({type(error).__name__}: {error}): download the checkpoint "
-                f"again, or run with --no-instruct"
+                f"the chat template of {self.directory} fails ({type(error).__name__}: {error}): "
+                "download the checkpoint again, or run with --no-instruct"
             ) from error
-        if len(chat) > content + TEMPLATE_ADDS:
-            raise UserError(
-                f"the chat template of {self.directory} makes {len(chat)} characters of a prompt of {content}: "
-                f"download the checkpoint again, or run with --no-instruct"
-            )
-        return chat
-
-    def _longest_token(self) -> int:
-        """Return the length of the longest token in bytes."""
-        return max(len(name.encode()) for name in self.hf.get_vocab())
 
 
 class Detokenizer:
@@ -207,7 +171,7 @@ class Conversation:
         return ChatPrompt(message, chat, ids)
 
     def add_answer(self, prompt: ChatPrompt, answer: str, ids: Sequence[int]) -> None:
-        """Add a turn. answer: the text that was shown. ids: all tokens, also those behind a stop string."""
+        """Add a turn. answer: the text that was shown. ids: all tokens, also those after a stop string."""
         self.turns += [
             {"role": "user", "content": prompt.message},
             {"role": "assistant", "content": answer},

@@ -1,61 +1,112 @@
-"""Metal traces and the two command queues that they leave free."""
+"""Metal traces of steps, and the two command queues that they leave free."""
 
-from typing import Callable, Optional
+from typing import Callable, Hashable, NamedTuple
 
 import ttnn
-from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
+
+from models.demos.qwen25_7b.tt.mesh import TRACE_REGION_BYTES
+
+try:
+    from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
+except ModuleNotFoundError:  # ttnn before 0.80 tracks no allocations
+
+    def acknowledge_corruptible(tensor: ttnn.Tensor) -> None:
+        pass
+
 
 COMPUTE, TRANSFER = 0, 1  # command queues
 
 
-class TracedStep:
-    """A function of device tensors: the first call runs it op by op and captures it; later calls replay the trace.
+class Trace(NamedTuple):
+    """A captured step."""
 
-    The first run compiles, which a capture may not. A capture computes nothing, so the first run gives the result.
-    step: makes no host transfer. It writes to tensors that exist before it, or returns new ones. A returned
-    tensor holds the result until another step is launched: that step's trace may write to its memory.
+    trace_id: int
+    results: list[ttnn.Tensor]
+
+
+class Traces:
+    """Runs the steps of a replica: op by op at first, when a step compiles and is captured, then by its trace.
+
+    A step is a function of device tensors, known by its kind. It makes no host transfer. It writes to tensors that exist
+    before it, or returns new ones. A returned tensor holds the result until another step runs: that step's trace may
+    write to its memory.
+
+    enabled: False runs every step op by op.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, step: Callable[[], list[ttnn.Tensor]]):
+    def __init__(self, mesh_device: ttnn.MeshDevice, *, enabled: bool):
         self.mesh_device = mesh_device
-        self.step = step
-        self.trace: Optional[int] = None
-        self._captured: list[ttnn.Tensor] = []
-        self._untraced: list[ttnn.Tensor] = []
+        self.enabled = enabled
+        self._captured: dict[Hashable, Trace] = {}
+        self._compiled: set[Hashable] = set()
+        self._results: list[ttnn.Tensor] = []  # of the last step, if it ran op by op
 
-    def run(self, *, traced: bool) -> list[ttnn.Tensor]:
-        """Launch the step; return its tensors, which are ready when the compute queue has finished.
+    def run(
+        self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True
+    ) -> list[ttnn.Tensor]:
+        """Launch a step; return its tensors, which are ready when the compute queue has finished.
 
-        traced: replay the trace, or capture it if there is none. Else: op by op.
+        traced: False for a kind of step that has no trace.
         """
-        self.free_untraced()
-        if traced and self.trace is not None:
-            ttnn.execute_trace(self.mesh_device, self.trace, cq_id=COMPUTE, blocking=False)
-            return self._captured
-        self._untraced = self.step()
+        self._free_results()
+        traced = traced and self.enabled
+        if traced and kind in self._captured:
+            trace = self._captured[kind]
+            ttnn.execute_trace(self.mesh_device, trace.trace_id, cq_id=COMPUTE, blocking=False)
+            return trace.results
+        self.release_before_compiling(kind)
+        self._results = step()
         if traced:
-            self.trace = ttnn.begin_trace_capture(self.mesh_device, cq_id=COMPUTE)
-            self._captured = self.step()
-            ttnn.end_trace_capture(self.mesh_device, self.trace, cq_id=COMPUTE)
-            for tensor in self._captured:
-                acknowledge_corruptible(tensor)  # by traces that were captured before this one
-        return self._untraced
+            self._capture(kind, step)
+        return self._results
 
-    def free_untraced(self) -> None:
-        """Free the tensors that a run op by op returned. Call it before another step is launched."""
-        for tensor in self._untraced:
-            ttnn.deallocate(tensor)
-        self._untraced = []
+    def release_before_compiling(self, kind: Hashable) -> None:
+        """Release all traces before a kind of work compiles; they are captured again when used.
+
+        A compiled program keeps semaphores in L1 and kernels, in memory that a trace may use for
+        its temporaries: the next replay would overwrite them.
+        """
+        if kind not in self._compiled:
+            self.release()
+            self._compiled.add(kind)
 
     def release(self) -> None:
-        """Free the trace; the next traced run captures it again."""
-        if self.trace is not None:
-            ttnn.release_trace(self.mesh_device, self.trace)
-            self.trace = None
-        self.free_untraced()
-        for tensor in self._captured:
+        """Free all traces and their results."""
+        for trace in self._captured.values():
+            ttnn.release_trace(self.mesh_device, trace.trace_id)
+            for tensor in trace.results:
+                ttnn.deallocate(tensor)
+        self._captured.clear()
+        self._free_results()
+
+    def _capture(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]]) -> None:
+        """A capture may not compile, so the step has run before. It computes nothing."""
+        trace_id = ttnn.begin_trace_capture(self.mesh_device, cq_id=COMPUTE)
+        results = step()
+        ttnn.end_trace_capture(self.mesh_device, trace_id, cq_id=COMPUTE)
+        for tensor in results:
+            acknowledge_corruptible(tensor)  # by traces that were captured before this one
+        self._captured[kind] = Trace(trace_id, results)
+
+    def _free_results(self) -> None:
+        for tensor in self._results:
             ttnn.deallocate(tensor)
-        self._captured = []
+        self._results = []
+
+
+# Bytes of a chip's trace region for a layer of a trace, and for what surrounds the layers. Upper bounds, not measured here:
+# tt-metal gives Llama-3.1-8B 25, 38 and 50 MB on N150, N300 and T3K (models/tt_transformers, trace_region_size). Those hold
+# a decode trace and 4, 7 and 7 prefill traces of about 750 operations each: 5,900 to 7,700 bytes an operation. A layer here
+# has up to 26 operations, and up to 50 surround the layers.
+LAYER_BYTES, AROUND_BYTES = 200_000, 400_000
+
+
+def traces_that_fit(mesh_device: ttnn.MeshDevice, layers: int) -> int:
+    """Traces of a model of `layers` layers that the mesh's trace region holds."""
+    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
+    # A mesh without a region keeps traces in free DRAM.
+    region = view.num_banks * view.total_bytes_per_bank or TRACE_REGION_BYTES
+    return region // (LAYER_BYTES * layers + AROUND_BYTES)
 
 
 class Queues:

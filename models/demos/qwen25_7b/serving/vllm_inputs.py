@@ -1,7 +1,7 @@
 """vLLM's tensors and sampling parameters as a Replica takes them. Nothing here raises: that would end the engine."""
 
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
 from math import isnan
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
@@ -15,8 +15,8 @@ from models.demos.qwen25_7b.config.sampling import (
     SEEDS,
     SMALLEST_FACTOR,
     SamplingParams,
-    TokenCounts,
 )
+from models.demos.qwen25_7b.serving.sampling import TokenCounts
 from models.demos.qwen25_7b.plans.grids import ceil_div
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.sampling import stream_key
@@ -87,9 +87,9 @@ def _sampling_params(
     )
 
 
-def _clamp(value: Any, least: float, most: float, *, default: float) -> float:
+def _clamp(value: Any, lowest: float, highest: float, *, default: float) -> float:
     value = float(value)
-    return default if isnan(value) else min(max(value, least), most)
+    return default if isnan(value) else min(max(value, lowest), highest)
 
 
 def token_counts(
@@ -97,7 +97,7 @@ def token_counts(
 ) -> list[TokenCounts]:
     """Return each slot's tokens so far.
 
-    prompt_tokens, output_tokens: [slots, longest] int32, -1 behind a slot's own; None where no slot has a penalty.
+    prompt_tokens, output_tokens: [slots, longest] int32, -1 after a slot's own; None where no slot has a penalty.
     """
     if prompt_tokens is None or output_tokens is None:
         return [TokenCounts()] * slots
@@ -113,39 +113,22 @@ def own_tokens(tokens: torch.Tensor, lengths: Sequence[int]) -> list[np.ndarray]
     return [row[:length] for row, length in zip(tokens.numpy(), lengths)]
 
 
+@dataclass(frozen=True, eq=False)
 class _Record:
-    """The tokens of a sequence so far."""
+    """The tokens of a sequence so far: those of the last change of slots, and those sampled after it."""
 
-    def __init__(self, prompt: np.ndarray, answer: np.ndarray):
-        self.prompt_length = len(prompt)
-        self._length = len(prompt) + len(answer)
-        self._buffer = np.concatenate([prompt, answer, np.zeros(64, dtype=np.int32)])
+    prompt_length: int
+    tokens: np.ndarray
+    sampled: list[int] = field(default_factory=list)
 
-    @property
-    def tokens(self) -> np.ndarray:
-        return self._buffer[: self._length]
-
-    @property
-    def key(self) -> tuple[int, ...]:
-        return _key(self.tokens)
-
-    def append(self, token: int) -> None:
-        if self._length == len(self._buffer):
-            self._buffer = np.concatenate([self._buffer, np.zeros_like(self._buffer)])
-        self._buffer[self._length] = token
-        self._length += 1
-
-
-def _key(tokens: np.ndarray) -> tuple[int, ...]:
-    """Sequences with different keys differ."""
-    return len(tokens), *map(int, tokens[-2:])
-
-
-def _pop_equal(records: list[_Record], tokens: np.ndarray) -> Optional[_Record]:
-    """Remove the first record with these tokens from the list, and return it."""
-    equal = (i for i, record in enumerate(records) if np.array_equal(record.tokens, tokens))
-    first = next(equal, None)
-    return None if first is None else records.pop(first)
+    def equals(self, tokens: np.ndarray) -> bool:
+        known = len(self.tokens)
+        # The end first: it differs between most sequences.
+        return (
+            len(tokens) == known + len(self.sampled)
+            and list(tokens[known:]) == self.sampled
+            and np.array_equal(tokens[:known], self.tokens)
+        )
 
 
 class PromptLengths:
@@ -162,33 +145,29 @@ class PromptLengths:
 
     def start(self, sequences: Mapping[int, TokenCounts]) -> None:
         """Sequences have changed slots. sequences: by slot, those whose answer is counted."""
-        recent = self._by_key()
         self._running = {}
         for slot, counts in sequences.items():
-            record = _Record(*(np.asarray(ids, dtype=np.int32) for ids in counts))
-            # An equal record is this sequence's: a further equal sequence gets its own.
-            _pop_equal(recent.get(record.key, []), record.tokens)
+            prompt, answer = (np.asarray(ids, dtype=np.int32) for ids in counts)
+            record = _Record(len(prompt), np.concatenate([prompt, answer]))
+            earlier = self._find(record.tokens)
+            if earlier is not None:  # of this sequence; a further equal sequence finds its own
+                self._recent.remove(earlier)
             self._running[slot] = record
-        earlier = set(map(id, chain.from_iterable(recent.values())))
-        self._recent = [record for record in self._recent if id(record) in earlier]
         self._recent = [*self._recent, *self._running.values()][-REMEMBERED:]
 
     def add(self, slot: int, token: int) -> None:
         """A step sampled the slot's next token."""
         if slot in self._running:
-            self._running[slot].append(token)
+            self._running[slot].sampled.append(token)
 
     def split(self, tokens: np.ndarray) -> TokenCounts:
         """Return a prefill's tokens int32 as prompt and answer."""
-        record = _pop_equal(self._by_key().get(_key(tokens), []), tokens)
+        record = self._find(tokens)
         prompt = len(tokens) if record is None else record.prompt_length
         return TokenCounts(tokens[:prompt], tokens[prompt:])
 
-    def _by_key(self) -> dict[tuple[int, ...], list[_Record]]:
-        records: dict[tuple[int, ...], list[_Record]] = {}
-        for record in self._recent:
-            records.setdefault(record.key, []).append(record)
-        return records
+    def _find(self, tokens: np.ndarray) -> Optional[_Record]:
+        return next((record for record in self._recent if record.equals(tokens)), None)
 
 
 class DecodeState:
@@ -233,7 +212,7 @@ class DecodeState:
         return positions
 
     def set_tokens(self, tokens: Sequence[int]) -> None:
-        """The host sampled the tokens behind the step just written."""
+        """The host sampled the tokens of the step just written."""
         self._tokens = list(tokens)
 
     def invalidate(self) -> None:
@@ -244,7 +223,7 @@ class DecodeState:
 def own_blocks(page_table: torch.Tensor, lengths: Sequence[int], replica: Replica) -> torch.Tensor:
     """Return [slots, width of the replica's tables] int32: each slot's own blocks, then block 0.
 
-    Behind a slot's own blocks, vLLM's page table names blocks of other sequences. No sequence has block 0 in vLLM.
+    After a slot's own blocks, vLLM's page table names blocks of other sequences. No sequence has block 0 in vLLM.
     page_table: [slots, any width]. lengths: tokens of each slot.
     """
     width = min(page_table.shape[1], replica.width)

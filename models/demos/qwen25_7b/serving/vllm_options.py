@@ -7,20 +7,9 @@ import os
 from pathlib import Path
 from typing import Optional, Sequence
 
-from models.common.errors import UserError
-from models.common.machines import BY_NAME, MachineKind, machine
+from models.demos.qwen25_7b.plans.machines import BY_NAME, MachineKind
 
 REPLICAS_OPTIONS = ("--data-parallel-size", "-dp")
-# vLLM's data parallelism over hosts, which docs/serving.md was tried with ("More than one machine").
-HOSTS_OPTIONS = (
-    "--data-parallel-size-local", "-dpl", "--data-parallel-start-rank", "-dpr", "--data-parallel-rank", "-dpn",
-    "--data-parallel-address", "-dpa", "--data-parallel-hybrid-lb", "-dph", "--data-parallel-external-lb", "-dpe",
-    "--headless", "-nr", "--nnodes", "-n",
-)  # fmt: skip
-TAKES = (
-    "Takes Qwen2 and Qwen2.5 text checkpoints: architecture Qwen2ForCausalLM, safetensors files, unquantized, no "
-    "sliding window, rope scaling none or YaRN."
-)
 
 
 def option_value(options: Sequence[str], *names: str) -> Optional[str]:
@@ -33,28 +22,19 @@ def option_value(options: Sequence[str], *names: str) -> Optional[str]:
     return found
 
 
-def has_option(options: Sequence[str], *names: str) -> bool:
-    return option_value(options, *names) is not None
-
-
 def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
     """Return the options with the commit of a hub id and a short name. Reads the checkpoint's small files only.
 
-    mesh: as in MESH_DEVICE. UserError: a checkpoint or option that cannot be served.
+    mesh: as in MESH_DEVICE. UserError: a checkpoint that cannot be served on this machine.
     """
-    from models.demos.qwen25_7b.config import ParallelPlan, QwenConfig
+    from models.demos.qwen25_7b.config import QwenConfig
+    from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
     from models.demos.qwen25_7b.weights.checkpoint import (
         SMALL_FILES,
         local_directory,
         snapshot_commit,
     )
 
-    for name in HOSTS_OPTIONS:
-        if has_option(options, name):
-            raise UserError(
-                f"{name}: this server is one host's; start one on each host, behind a load balancer (docs/serving.md, "
-                "More than one machine)"
-            )
     directory = local_directory(model, SMALL_FILES, option_value(options, "--revision"))
     config = QwenConfig.from_json(directory / "config.json")
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
@@ -64,7 +44,7 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
     commit = None if os.path.isdir(model) else snapshot_commit(directory)
     if commit:
         added += ["--revision", commit]
-    if not has_option(options, "--served-model-name"):
+    if option_value(options, "--served-model-name") is None:
         # Both names are answered; answers bear the first.
         added += ["--served-model-name", Path(os.path.abspath(model)).name, model]
     return [*options, *added]
@@ -76,26 +56,3 @@ def _chips_of_replica(options: Sequence[str], kind: MachineKind) -> int:
     replicas = int(given) if given.isdecimal() else 0
     # The plugin refuses a number that does not divide the chips.
     return kind.chips // replicas if replicas and kind.chips % replicas == 0 else kind.row
-
-
-def listing(mesh: str) -> str:
-    """Return the checkpoints that a server takes, with what a replica on a row of the machine's chips holds."""
-    from models.demos.qwen25_7b.config import BFP8
-    from models.demos.qwen25_7b.perf.published_models import published_models
-    from models.demos.qwen25_7b.plans.smallest_split import largest_split
-
-    kind = machine(mesh, "MESH_DEVICE")
-    lines = [
-        TAKES,
-        f"On {kind.name}, recipe {BFP8}, users of a replica x the longest context of each:",
-    ]
-    for name, config in published_models().items():
-        try:
-            lines.append(f"  {name}: {largest_split(config, BFP8, kind, kind.row)} tokens")
-        except UserError as error:
-            lines.append(f"  {name}: no: {error}")
-    lines.append(
-        "Base models have the dims of their Instruct models. Any size: python -m models.demos.qwen25_7b.perf models "
-        "--config FILE"
-    )
-    return "\n".join(lines)

@@ -5,24 +5,21 @@ open streams that nothing continues. Here the engines get the signal first: they
 streams, and close their meshes (qwen25_7b_worker.py). The API server gets the signal after them.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional
+from typing import Iterator, Mapping, Optional
 
-from models.common.terminal import complain
+from models.demos.qwen25_7b.cli.terminal import complain
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENGINE_SECONDS = 5.0  # for a step in flight and the closing of the mesh
 SERVER_SECONDS = 1.5  # for the API server, whose streams have ended
 TICK = 0.1
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-ENGINE_TITLE = (
-    "VLLM::EngineCore"  # vLLM's title for the process that holds a mesh, or whose worker does
-)
+# vLLM's title for the process that holds a mesh, or whose worker does
+ENGINE_TITLE = "VLLM::EngineCore"
 
 
 def run(
@@ -34,22 +31,18 @@ def run(
     Returns 0 after a signal, else the server's status, or 1 where that is 0: its engine has died then.
     """
     stopped: list[int] = []
-    # A signal that is ignored stays ignored, such as SIGHUP under nohup.
-    ours = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    for number in ours:
-        signal.signal(number, lambda number, _frame: stopped.append(number))
-    server = subprocess.Popen(
-        arguments, env=environment, start_new_session=True, preexec_fn=_end_with_parent(os.getpid())
-    )
-    while not stopped and _waited(server, 2 * TICK) is None:
-        pass
-    began = time.monotonic()
-    by_itself = server.poll() is not None and not stopped
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # such as SIGHUP under nohup
+            signal.signal(number, lambda number, _frame: stopped.append(number))
+    server = subprocess.Popen(arguments, env=environment, start_new_session=True)
+    while not stopped and server.poll() is None:
+        time.sleep(TICK)
+    reason, began = stopped[:1], time.monotonic()
     killed = _stop(server, ENGINE_SECONDS + drain_seconds)
     if killed:
         complain(f"error: killed what did not stop: {', '.join(killed)}")
-    if not by_itself:
-        name = signal.Signals(stopped[0]).name
+    if reason:
+        name = signal.Signals(reason[0]).name
         complain(f"stopped by {name} after {time.monotonic() - began:.1f} s")
         return 0
     if server.returncode == 0:
@@ -60,20 +53,21 @@ def run(
 def _stop(server: subprocess.Popen, engine_seconds: float) -> list[str]:
     """Stop the engines, then the server. Return the titles of processes that had to be killed."""
     signalled: set[int] = set()
-
-    def engines_are_gone() -> bool:
-        engines = {
-            pid for pid, title in session_processes(server.pid) if title.startswith(ENGINE_TITLE)
-        }
+    deadline = time.monotonic() + engine_seconds
+    while time.monotonic() < deadline:
+        processes = session_processes(server.pid)
+        engines = {pid for pid, title in processes if title.startswith(ENGINE_TITLE)}
+        if not engines:
+            break
         for pid in engines - signalled:
-            _send(pid, signal.SIGTERM)
-        signalled.update(engines)
-        return not engines
-
-    _wait_for(engines_are_gone, engine_seconds)
+            _terminate(pid)
+        signalled |= engines
+        time.sleep(TICK)
     if server.poll() is None:
         server.terminate()
-    _waited(server, SERVER_SECONDS)
+        deadline = time.monotonic() + SERVER_SECONDS
+        while server.poll() is None and time.monotonic() < deadline:
+            time.sleep(TICK)
     left = list(session_processes(server.pid))
     if left:
         os.killpg(server.pid, signal.SIGKILL)
@@ -85,43 +79,18 @@ def _stop(server: subprocess.Popen, engine_seconds: float) -> list[str]:
 def session_processes(leader: int) -> Iterator[tuple[int, str]]:
     """Yield (pid, command line) of each process of a session that has not ended."""
     for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
         try:
-            # "pid (name) state ppid pgrp session ...", where the name may hold spaces and parentheses
-            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
             title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            # A process that has ended and is not waited for has no command line.
+            if title and os.getsid(pid) == leader:
+                yield pid, title.strip()
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
-        if int(session) == leader and state != "Z":
-            yield int(folder.name), title.strip()
 
 
-def _send(pid: int, number: int) -> None:
+def _terminate(pid: int) -> None:
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         pass  # it has ended meanwhile
-
-
-def _wait_for(done: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not done() and time.monotonic() < deadline:
-        time.sleep(TICK)
-
-
-def _waited(server: subprocess.Popen, seconds: float) -> Optional[int]:
-    try:
-        return server.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _end_with_parent(parent: int) -> Callable[[], None]:
-    """Return what the child calls before it runs: SIGTERM reaches it if its parent is killed."""
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it was killed before the call
-            os._exit(1)
-
-    return ask

@@ -35,12 +35,12 @@ class TtKVCache:
     """
 
     def __init__(
-        self, mesh_device: ttnn.MeshDevice, config: TtModelConfig, blocks: int, block: int
+        self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int
     ):
-        """config: of the layer. block: tokens of a block, 32, 64 or 128."""
+        """model_config: of the layer. block: tokens of a block, 32, 64 or 128."""
         self.block = block
-        self.dtype = dtype_of(config.recipe.kv_cache)
-        self.shape = (blocks, config.parallel.kv_heads, block, config.qwen.head_dim)
+        self.dtype = dtype_of(model_config.recipe.kv_cache)
+        self.shape = (blocks, model_config.parallel.kv_heads, block, model_config.qwen.head_dim)
         # Zeros, because attention multiplies unwritten rows by 0, and 0 * NaN is NaN.
         self.keys, self.values = (
             ttnn.zeros(
@@ -96,12 +96,12 @@ class TtKVCache:
 
 
 def allocate_caches(
-    mesh_device: ttnn.MeshDevice, config: TtModelConfig, blocks: int, block: int
+    mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int
 ) -> list[TtKVCache]:
-    """A cache for each layer. config: of the model."""
+    """A cache for each layer. model_config: of the model."""
     return [
-        TtKVCache(mesh_device, config.of_layer(i), blocks, block)
-        for i in range(config.qwen.num_hidden_layers)
+        TtKVCache(mesh_device, model_config.of_layer(i), blocks, block)
+        for i in range(model_config.qwen.num_hidden_layers)
     ]
 
 
@@ -112,15 +112,15 @@ class TtQwenAttention:
         self,
         mesh_device: ttnn.MeshDevice,
         weights: AttentionWeights,
-        config: TtModelConfig,
+        model_config: TtModelConfig,
         *,
         rotary: TtRotary,
         all_reduce: TtAllReduce,
     ):
-        self.q_heads = config.parallel.q_heads
-        self.kv_heads = config.parallel.kv_heads
-        self.head_dim = config.qwen.head_dim
-        self.decode = config.decode
+        self.q_heads = model_config.parallel.q_heads
+        self.kv_heads = model_config.parallel.kv_heads
+        self.head_dim = model_config.qwen.head_dim
+        self.decode = model_config.decode
         self.rotary = rotary
         self.all_reduce = all_reduce
         # With one KV head, the number that ttnn gives a slot beside the other slots.
@@ -133,16 +133,16 @@ class TtQwenAttention:
             mesh_device,
             weights.qkv,
             bias=weights.qkv_bias,
-            group=config.recipe.attention,
+            group=model_config.recipe.attention,
             in_cores=self.decode.residual.cores,
             out_cores=self.decode.grid.cores,
             head_dim=self.head_dim,
         )
-        self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, config)
+        self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, model_config)
         self.o = TtLinear(
             mesh_device,
             weights.o,
-            group=config.recipe.attention,
+            group=model_config.recipe.attention,
             in_cores=self.q_heads,  # nlp_concat_heads_decode lays one head onto a core
             out_cores=self.decode.residual.cores,
         )

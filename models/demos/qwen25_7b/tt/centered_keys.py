@@ -30,18 +30,18 @@ class TtCenteredKeys:
 
     @classmethod
     def make(
-        cls, mesh_device: ttnn.MeshDevice, weight: Optional[Weight], config: TtModelConfig
+        cls, mesh_device: ttnn.MeshDevice, weight: Optional[Weight], model_config: TtModelConfig
     ) -> "Optional[TtCenteredKeys]":
         """None for a layer without centered pairs. weight: AttentionWeights.centered_bias."""
         if weight is None:
             return None
         host = weight.host_tensors("bfloat16", tiled=False)
-        biases = [ttnn.to_torch(shard).view(-1, config.qwen.head_dim) for shard in host]
+        biases = [ttnn.to_torch(shard).view(-1, model_config.qwen.head_dim) for shard in host]
         if not any(bias.any() for bias in biases):
             return None
         tables = [
             ttnn.from_torch(
-                centered_rows(config.qwen, bias, config.max_seq_len)[None, None],
+                centered_rows(model_config.qwen, bias, model_config.max_seq_len)[None, None],
                 dtype=ttnn.bfloat16,
                 layout=ttnn.ROW_MAJOR_LAYOUT,
             )

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import UNIFORMS
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.inputs import UNIFORMS
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, shard
@@ -32,10 +32,10 @@ class TtFullSampler:
     the first dim, which adds up in float32. ttnn.sum, which cuts a float32 to ten mantissa bits, only picks single numbers.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
-        self.chips = config.parallel.tp
-        self.columns = config.parallel.vocab
-        self.last = float(config.qwen.vocab_size - 1)
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
+        self.chips = model_config.parallel.tp
+        self.columns = model_config.parallel.vocab
+        self.last = float(model_config.qwen.vocab_size - 1)
         self.levels = levels_of(self.columns)
         if len(self.levels) >= UNIFORMS:
             raise ValueError(

@@ -15,18 +15,17 @@ from typing import ClassVar, Iterator, NamedTuple, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import (
-    CANDIDATES,
-    GREEDY,
-    PenaltyFactors,
-    RowControls,
-    SamplingParams,
-)
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, SamplingParams
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.tt.placement import host_replicated
+
+Tensor = torch.Tensor | ttnn.Tensor  # torch until `to_host`
+NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
+UNIFORMS = 8  # random numbers of a token that is sampled from the whole vocabulary
+MOST_COUNTED = 256  # of a token in an answer: the chips count in bfloat16, where 256 + 1 is 256
 
 
 class Format(NamedTuple):
@@ -95,11 +94,11 @@ class DecodeInputs(Inputs):
 
     FORMATS: ClassVar = (UINT32, INT32, UINT32, UINT32, INT32)
 
-    tokens: ttnn.Tensor  # [1, 1, 1, 32]
-    positions: ttnn.Tensor  # [batch]: of each token in its sequence; INACTIVE for an inactive slot
-    rotary_positions: ttnn.Tensor  # [1, 32 * rotary_users]: see expand_rotary_positions
-    key_rows: ttnn.Tensor  # [1, 32 * batch]: KeyTable.decode_rows, for centered keys
-    page_table: ttnn.Tensor  # [batch, blocks of the longest sequence]
+    tokens: Tensor  # [1, 1, 1, 32]
+    positions: Tensor  # [batch]: of each token in its sequence; INACTIVE for an inactive slot
+    rotary_positions: Tensor  # [1, 32 * rotary_users]: see expand_rotary_positions
+    key_rows: Tensor  # [1, 32 * batch]: KeyTable.decode_rows, for centered keys
+    page_table: Tensor  # [batch, blocks of the longest sequence]
 
     @classmethod
     def of(
@@ -111,8 +110,7 @@ class DecodeInputs(Inputs):
         key_table: KeyTable,
     ) -> "DecodeInputs":
         """torch values. Slots that `tokens` does not reach read token 0."""
-        row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
-        row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+        row = token_row(tokens)
         position_of_slot = torch.tensor(positions, dtype=torch.int32)
         # The rotary tables begin at position 0; an inactive slot may look up any row.
         looked_up = position_of_slot.clamp(min=0)
@@ -120,7 +118,7 @@ class DecodeInputs(Inputs):
         return cls(row, position_of_slot, rotary, key_table.decode_rows(looked_up), page_table)
 
     @property
-    def cache_positions(self) -> tuple[ttnn.Tensor, ...]:
+    def cache_positions(self) -> tuple[Tensor, ...]:
         """[batch] positions for each update of the cache."""
         return (self.positions,)
 
@@ -144,10 +142,10 @@ class VerifyInputs(DecodeInputs):
 
     # [batch] each: tensor i has the position of every sequence's token i, and INACTIVE elsewhere. Rows of one update that lie
     # in one tile of the cache overwrite each other on chips, so each update writes one token of a sequence.
-    draft_positions: tuple[ttnn.Tensor, ...]
+    draft_positions: tuple[Tensor, ...]
 
     @property
-    def cache_positions(self) -> tuple[ttnn.Tensor, ...]:
+    def cache_positions(self) -> tuple[Tensor, ...]:
         return self.draft_positions
 
 
@@ -160,10 +158,10 @@ class GroupedInputs(VerifyInputs):
 
     FORMATS: ClassVar = (*VerifyInputs.FORMATS, INT32, INT32)
 
-    # [batch]: the position that a slot attends to. It never decreases within a group, so slots behind the group's last token
+    # [batch]: the position that a slot attends to. It never decreases within a group, so slots after the group's last token
     # repeat that token's. INACTIVE in all slots of a group without a sequence.
-    attended: ttnn.Tensor
-    group_tables: ttnn.Tensor  # [groups, blocks of the longest sequence]
+    attended: Tensor
+    group_tables: Tensor  # [groups, blocks of the longest sequence]
 
 
 @dataclass(frozen=True)
@@ -172,12 +170,12 @@ class PrefillInputs(Inputs):
 
     FORMATS: ClassVar = (UINT32, UINT32, UINT32, INT32, UINT32, INT32)
 
-    tokens: ttnn.Tensor  # [1, 1, 1, S]
-    positions: ttnn.Tensor  # [1, S]: of each row in its prompt; any position for padding
-    key_rows: ttnn.Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
-    fill_table: ttnn.Tensor  # [1, S / block]: the cache block of each block of rows, or NO_BLOCK
-    logits_indices: ttnn.Tensor  # [1, 32]: the row of each slot's logits
-    window_starts: ttnn.Tensor  # [S / 32 + 1]: rows where prompts begin, ascending from 0, then S
+    tokens: Tensor  # [1, 1, 1, S]
+    positions: Tensor  # [1, S]: of each row in its prompt; any position for padding
+    key_rows: Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
+    fill_table: Tensor  # [1, S / block]: the cache block of each block of rows, or NO_BLOCK
+    logits_indices: Tensor  # [1, 32]: the row of each slot's logits
+    window_starts: Tensor  # [S / 32 + 1]: rows where prompts begin, ascending from 0, then S
 
 
 @dataclass(frozen=True)
@@ -189,15 +187,53 @@ class ChunkedPrefillInputs(Inputs):
 
     FORMATS: ClassVar = (UINT32, UINT32, UINT32, INT32, UINT32, INT32, INT32, INT32)
 
-    tokens: ttnn.Tensor  # [1, 1, 1, S]
-    positions: ttnn.Tensor  # [1, S / B]: of a chunk's rows, alike in all sequences; any for padding
-    key_rows: ttnn.Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
-    fill_table: ttnn.Tensor  # [B, S / B / block]: as in PrefillInputs
-    logits_indices: ttnn.Tensor  # [1, 32]: as in PrefillInputs
-    start: ttnn.Tensor  # [1]: position of each chunk's row 0, a multiple of q_chunk_size(S / B)
+    tokens: Tensor  # [1, 1, 1, S]
+    positions: Tensor  # [1, S / B]: of a chunk's rows, alike in all sequences; any for padding
+    key_rows: Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
+    fill_table: Tensor  # [B, S / B / block]: as in PrefillInputs
+    logits_indices: Tensor  # [1, 32]: as in PrefillInputs
+    start: Tensor  # [1]: position of each chunk's row 0, a multiple of q_chunk_size(S / B)
     # [B, W]: each sequence's blocks, then any existing block; W is a multiple of 8
-    page_table: ttnn.Tensor
-    sequences: ttnn.Tensor  # [B]: 0, 1, ... B - 1, the rows of fill_table
+    page_table: Tensor
+    sequences: Tensor  # [B]: 0, 1, ... B - 1, the rows of fill_table
+
+
+class PenaltyFactors(NamedTuple):
+    """Penalties as numbers for a logit. A number is 0 without its penalty."""
+
+    positive: float  # times a positive logit of a token that was seen, added to it
+    negative: float  # times a negative one's size, taken off it
+    frequency: float  # taken off as often as the answer has the token, up to MOST_COUNTED times
+    presence: float  # taken off if it has it
+
+    @classmethod
+    def of(cls, sampling: SamplingParams) -> "PenaltyFactors":
+        penalty = sampling.repetition_penalty
+        return cls(
+            1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty
+        )
+
+
+class RowControls(NamedTuple):
+    """Sampling parameters as numbers for a row of candidates, float32."""
+
+    inverse_temperature: float
+    allowed: torch.Tensor  # [CANDIDATES]: 0 where top-k keeps a candidate, NEVER where not
+    top_p: float
+    full: float  # 1 if any token may be sampled, else 0
+
+    @classmethod
+    def of(cls, sampling: SamplingParams) -> "RowControls":
+        kept = 1 if sampling.greedy else sampling.top_k or CANDIDATES
+        allowed = torch.zeros(CANDIDATES)
+        allowed[kept:] = NEVER
+        # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
+        return cls(
+            1.0 if sampling.greedy else 1 / sampling.temperature,
+            allowed,
+            sampling.top_p if sampling.top_p < 1 else 2,
+            float(sampling.full),
+        )
 
 
 @dataclass(frozen=True)
@@ -206,15 +242,15 @@ class SamplingControls(Inputs):
 
     FORMATS: ClassVar = (FLOAT32,) * 9
 
-    inverse_temperature: ttnn.Tensor  # [1, 1, 32, 1]
-    allowed: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past the slot's top-k
-    top_p: ttnn.Tensor  # [1, 1, 32, 1]
-    full: ttnn.Tensor  # [1, 1, 32, 1]: 1 where any token may be sampled, else 0
-    positive: ttnn.Tensor  # these four [1, 1, 32, 1]: PenaltyFactors; zeros change nothing
-    negative: ttnn.Tensor
-    frequency: ttnn.Tensor
-    presence: ttnn.Tensor
-    noise: ttnn.Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random; UNIFORMS numbers of a full slot
+    inverse_temperature: Tensor  # [1, 1, 32, 1]
+    allowed: Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past the slot's top-k
+    top_p: Tensor  # [1, 1, 32, 1]
+    full: Tensor  # [1, 1, 32, 1]: 1 where any token may be sampled, else 0
+    positive: Tensor  # these four [1, 1, 32, 1]: PenaltyFactors; zeros change nothing
+    negative: Tensor
+    frequency: Tensor
+    presence: Tensor
+    noise: Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random; UNIFORMS numbers of a full slot
 
     @classmethod
     def of(
@@ -235,7 +271,7 @@ class SamplingControls(Inputs):
         )
 
     @property
-    def parameters(self) -> tuple[ttnn.Tensor, ...]:
+    def parameters(self) -> tuple[Tensor, ...]:
         """All tensors but the noise: they change with a slot's request, the noise with every step."""
         return tuple(self)[:-1]
 
@@ -251,6 +287,13 @@ def expand_rotary_positions(positions: torch.Tensor, decode: DecodePlan) -> torc
     no op has to move them there.
     """
     return positions.repeat(decode.rotary_users // len(positions)).repeat_interleave(TILE)[None]
+
+
+def token_row(tokens: Sequence[int]) -> torch.Tensor:
+    """[1, 1, 1, 32] int32: each slot's token, then zeros."""
+    row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
+    row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+    return row
 
 
 def host_noise(mesh_device: ttnn.MeshDevice, noise: torch.Tensor) -> ttnn.Tensor:

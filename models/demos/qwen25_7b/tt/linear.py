@@ -15,13 +15,18 @@ from models.demos.qwen25_7b.plans.decode_plan import plan_decode_matmul
 from models.demos.qwen25_7b.plans.grids import (
     TILE,
     ceil_div,
-    dram_width_sharded,
     rectangle,
     width_sharded,
 )
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillMatmul, PrefillPlan
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import dtype_of, links_between, place, replicate
+from models.demos.qwen25_7b.tt.placement import (
+    dram_width_sharded,
+    dtype_of,
+    links_between,
+    place,
+    replicate,
+)
 from models.demos.qwen25_7b.weights import Weight
 
 
@@ -114,17 +119,19 @@ TOPOLOGIES: dict[Topology, ttnn.Topology] = {
 
 
 class TtAllReduce:
-    """The all-reduce behind attention or behind the MLP. With one chip both forwards return their input.
+    """The all-reduce after attention or after the MLP. With one chip both forwards return their input.
 
     Attention and MLP need an instance each, which all layers share (TtAllReduceAsync).
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
-        plan = config.decode.all_reduce
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
+        plan = model_config.decode.all_reduce
         self.partial_sum_dtype = dtype_of(plan.dtype)
-        self.memory = config.decode.residual_memory
-        self.decode_sum = METHODS[plan.method](mesh_device, config)
-        self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(mesh_device, config)
+        self.memory = model_config.decode.residual_memory
+        self.decode_sum = METHODS[plan.method](mesh_device, model_config)
+        self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(
+            mesh_device, model_config
+        )
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """x [1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> [1, 1, 32, hidden] bfloat16 on the residual cores.
@@ -145,7 +152,7 @@ class TtAllReduce:
 class TtNoSum:
     """One chip's partial sum is the sum."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         pass
 
     def forward(
@@ -165,8 +172,8 @@ class TtAllReduceAsync:
     share a buffer. A chip cannot be two all-reduces ahead, because each one waits for all chips.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
-        plan = config.decode.all_reduce
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
+        plan = model_config.decode.all_reduce
         self.mesh_device = mesh_device
         self.links = links_between(mesh_device)
         self.topology = TOPOLOGIES[plan.topology]
@@ -176,9 +183,9 @@ class TtAllReduceAsync:
             torch.zeros(1, 1, 32, width),
             mesh_device,
             dtype_of(plan.dtype),
-            memory_config=width_sharded(width, config.decode.residual),
+            memory_config=width_sharded(width, model_config.decode.residual),
         )
-        cores = rectangle(config.decode.grid)
+        cores = rectangle(model_config.decode.grid)
         self.semaphore = ttnn.create_global_semaphore(mesh_device, cores, 0)
 
     def forward(
@@ -203,9 +210,9 @@ class TtAllReduceAsync:
 class TtScatterGather:
     """Two ops: each chip adds up its share of the columns, then gathers the other chips' columns."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         self.links = links_between(mesh_device)
-        self.topology = TOPOLOGIES[config.decode.all_reduce.topology]
+        self.topology = TOPOLOGIES[model_config.decode.all_reduce.topology]
         # Semaphores of a cached reduce-scatter program would stay in L1 among activations and leave a hole
         # in L1. A mesh opened with l1_small_size has a place for them.
         l1_small = ttnn.get_memory_view(mesh_device, ttnn.BufferType.L1_SMALL)

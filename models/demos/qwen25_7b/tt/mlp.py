@@ -22,22 +22,22 @@ class TtQwenMLP:
         self,
         mesh_device: ttnn.MeshDevice,
         weights: MlpWeights,
-        config: TtModelConfig,
+        model_config: TtModelConfig,
         *,
         all_reduce: TtAllReduce,
     ):
-        layout = GateUpLayout.make(config.qwen, config.parallel, config.recipe)
+        layout = GateUpLayout.make(model_config.qwen, model_config.parallel, model_config.recipe)
         # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
         columns = layout.tiles * TILE
         gate, up = weights.gate.padded(columns), weights.up.padded(columns)
         kind = TtJoinedGateUp if layout.joined else TtGateUp
-        self.gate_up = kind(mesh_device, gate, up, config)
+        self.gate_up = kind(mesh_device, gate, up, model_config)
         self.down = TtLinear(
             mesh_device,
             weights.down.padded(columns),
-            group=config.recipe.mlp_out,
+            group=model_config.recipe.mlp_out,
             in_cores=self.gate_up.out_cores,
-            out_cores=config.decode.residual.cores,
+            out_cores=model_config.decode.residual.cores,
         )
         self.all_reduce = all_reduce
 
@@ -63,15 +63,15 @@ class TtGateUp:
     """silu(gate(x)) * up(x) by two matmuls. gate, up: [hidden, mlp] a chip."""
 
     def __init__(
-        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, config: TtModelConfig
+        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig
     ):
         self.gate, self.up = (
             TtLinear(
                 mesh_device,
                 weight,
-                group=config.recipe.mlp_in,
-                in_cores=config.decode.residual.cores,
-                out_cores=config.decode.grid.cores,
+                group=model_config.recipe.mlp_in,
+                in_cores=model_config.decode.residual.cores,
+                out_cores=model_config.decode.grid.cores,
             )
             for weight in (gate, up)
         )
@@ -101,17 +101,17 @@ class TtJoinedGateUp:
     """silu(gate(x)) * up(x) by one matmul with the weight [gate | up]. gate, up: [hidden, mlp] a chip."""
 
     def __init__(
-        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, config: TtModelConfig
+        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig
     ):
         self.mlp = gate.shape[1]
         self.both = TtLinear(
             mesh_device,
             gate.concat(up),  # [hidden, 2 * mlp]
-            group=config.recipe.mlp_in,
-            in_cores=config.decode.residual.cores,
+            group=model_config.recipe.mlp_in,
+            in_cores=model_config.decode.residual.cores,
             out_cores=2 * HALF_CORES,
         )
-        grid = config.decode.grid
+        grid = model_config.decode.grid
         self.out_cores = most_even(self.mlp // TILE, grid.cores)
         self.memory = width_sharded_over(self.mlp, row_major_cores(self.out_cores, grid))
 

@@ -1,11 +1,14 @@
-"""Weights and torch tensors onto the mesh. Every row of the mesh holds equal tensors."""
+"""What a mesh device has room for, and weights and torch tensors onto it. Every row of the mesh holds equal tensors."""
 
 from typing import Sequence
 
 import torch
 import ttnn
 
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.all_reduce_plan import Topology
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div, rectangle
+from models.demos.qwen25_7b.plans.memory_budget import MemoryBudget
 from models.demos.qwen25_7b.weights import Projection, Weight
 
 
@@ -19,13 +22,54 @@ def chips_in_row(mesh_device: ttnn.MeshDevice) -> int:
     return mesh_device.shape[1]
 
 
+def worker_grid(mesh_device: ttnn.MeshDevice) -> Grid:
+    """The cores that plans use: the device's compute grid, at most 8x8.
+
+    The grid is 8x8 with ethernet dispatch and 8x7 with worker dispatch. A single chip in slow dispatch offers 8x9, and no
+    other machine has that last row.
+    """
+    grid = mesh_device.compute_with_storage_grid_size()
+    return Grid(min(grid.x, 8), min(grid.y, 8))
+
+
+def free_dram(mesh_device: ttnn.MeshDevice) -> int:
+    """Bytes of a chip's DRAM that nothing has yet."""
+    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
+    return view.num_banks * view.total_bytes_free_per_bank
+
+
+def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget, smaller: str = "") -> None:
+    """UserError with the sum unless the budget fits a chip's DRAM as it is now.
+
+    smaller: what fits, for the message; default: in general terms.
+    """
+    free = free_dram(mesh_device)
+    if budget.total > free:
+        smaller = smaller or "fewer users, a shorter context"
+        raise UserError(
+            f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use {smaller}, "
+            "a smaller recipe, or more chips a replica"
+        )
+
+
+def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int) -> ttnn.MemoryConfig:
+    """[rows, columns] in DRAM, a block of whole tiles of columns on each bank; the last banks may hold padding."""
+    banks = mesh_device.dram_grid_size()
+    width = ceil_div(columns, TILE * banks.x * banks.y) * TILE
+    cores, order = rectangle(Grid(banks.x, banks.y)), ttnn.ShardOrientation.ROW_MAJOR
+    spec = ttnn.ShardSpec(cores, (rows, width), order)
+    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
+
+
 def links_between(mesh_device: ttnn.MeshDevice) -> int:
     """Ethernet links that collectives may use between neighboring chips of a row; 1 where a row is one chip.
 
     The fabric may keep a link for itself: an N300 board with ethernet dispatch sends commands over one of its two. A
     collective that takes that link hangs (tt-metal issue 25347).
     """
-    return ttnn.get_num_links(mesh_device, cluster_axis=1) if chips_in_row(mesh_device) > 1 else 1
+    if chips_in_row(mesh_device) == 1 or not hasattr(ttnn, "get_num_links"):  # from 0.81 on
+        return 1
+    return ttnn.get_num_links(mesh_device, cluster_axis=1)
 
 
 def row_topology(mesh_device: ttnn.MeshDevice) -> Topology:
@@ -52,7 +96,7 @@ def place(
 ) -> ttnn.Tensor:
     """A weight on the mesh, [1, 1, rows, columns] a chip; chip c of a row holds weight.slices[c].
 
-    format: the recipe's name for it. The host tiles and packs the shards, or reads them from the tile cache.
+    format: the recipe's name for it. The host tiles and packs the shards, or maps them from the cache.
     """
     host = weight.host_tensors(format, tiled=tiled)
     weight_slice = weight.slices[0]

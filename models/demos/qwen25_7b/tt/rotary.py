@@ -35,11 +35,11 @@ class Rotation:
 class TtRotary:
     """Tables of cos and sin for positions 0 to max_seq_len - 1, looked up on the device by position."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
-        self.decode = config.decode
-        self.head_dim = config.qwen.head_dim
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
+        self.decode = model_config.decode
+        self.head_dim = model_config.qwen.head_dim
         self.kernel = compute_config()
-        cos, sin = rotary_tables(config.qwen, config.max_seq_len)
+        cos, sin = rotary_tables(model_config.qwen, model_config.max_seq_len)
         self.cos = replicate(cos, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
         self.sin = replicate(sin, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
         matrix = transformation_matrix()

@@ -9,8 +9,9 @@ from typing import Iterable, Iterator, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, NEVER
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.config.sampling import CANDIDATES
+from models.demos.qwen25_7b.tt.inputs import NEVER
 from models.demos.qwen25_7b.tt.full_sampler import TtFullSampler
 from models.demos.qwen25_7b.tt.inputs import SamplingControls
 from models.demos.qwen25_7b.tt.linear import compute_config
@@ -35,9 +36,9 @@ class TtPenalties:
     the chips arrange the rows by slot. The chips record the token of every step.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         self.mesh_device = mesh_device
-        self.columns = config.parallel.tp * config.parallel.vocab
+        self.columns = model_config.parallel.tp * model_config.parallel.vocab
         none = torch.zeros(1, 1, MAX_USERS, self.columns, dtype=torch.bfloat16)
         self.seen, self.counts = (shard(none, mesh_device, 3) for _ in range(2))
         self.rows, self.order = (
@@ -113,15 +114,15 @@ class TtSampler:
     - tokens arguments: [1, 1, 1, 32] uint32, the place of each slot's token id.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig):
-        self.chips = config.parallel.tp
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
+        self.chips = model_config.parallel.tp
         self.kernel = compute_config()
-        self.shards = config.logits_shards
-        self.full = TtFullSampler(mesh_device, config)
+        self.shards = model_config.logits_shards
+        self.full = TtFullSampler(mesh_device, model_config)
         self.paddings = [
             _padding(mesh_device, topk_columns(columns) - columns) for _, columns in self.shards
         ]
-        vocab = config.parallel.vocab
+        vocab = model_config.parallel.vocab
         firsts = [first + chip * vocab for chip in range(self.chips) for first, _ in self.shards]
         of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES)
         # [1, 1, 32, shards * CANDIDATES] a chip: the token id of the first column of each candidate's shard
@@ -131,7 +132,7 @@ class TtSampler:
         # An inactive slot's logits may be NaN; topk may then return any column, so its id is clamped to the vocabulary.
         end_of_shards = max(first + topk_columns(columns) for first, columns in self.shards)
         highest = (self.chips - 1) * vocab + end_of_shards - 1
-        last = config.qwen.vocab_size - 1
+        last = model_config.qwen.vocab_size - 1
         self.last = last if highest > last else None
 
     def sample_greedy(self, logits: Iterable[ttnn.Tensor], tokens: ttnn.Tensor) -> None:

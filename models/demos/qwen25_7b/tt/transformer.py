@@ -3,22 +3,22 @@
 Attention and the MLP have files of their own.
 """
 
-from typing import Sequence
+from typing import Mapping, Sequence
 
 import torch
 import ttnn
+from tqdm import tqdm
 
-from models.common.errors import UserError
+from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.memory_budget import check_fits
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.plans.prefill_prices import PrefillPrices
 from models.demos.qwen25_7b.tt.attention import TtKVCache, TtQwenAttention
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
 from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_config
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import links_between, place
+from models.demos.qwen25_7b.tt.placement import check_fits, place
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
 from models.demos.qwen25_7b.tt.sampler import TtPenalties, TtSampler
 from models.demos.qwen25_7b.weights import (
@@ -27,8 +27,10 @@ from models.demos.qwen25_7b.weights import (
     ModelWeights,
     Projection,
     TensorRange,
+    TensorSource,
     Weight,
 )
+from models.demos.qwen25_7b.weights.cache import packed_weights
 
 PADDING_LOGIT = -1e30
 
@@ -36,38 +38,64 @@ PADDING_LOGIT = -1e30
 class TtTransformer:
     """The model on a row of chips. The KV caches are separate: every forward takes one for each layer.
 
-    weights: split as config.parallel says. UserError, before a weight is read, if the model does not fit the chips' DRAM.
+    weights: split as model_config.parallel says. UserError, before a weight is read, if the model does not fit the chips' DRAM.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weights: ModelWeights, config: TtModelConfig):
-        _check_split(weights, config)
-        check_fits(mesh_device, config.memory_budget)
+    def __init__(
+        self, mesh_device: ttnn.MeshDevice, weights: ModelWeights, model_config: TtModelConfig
+    ):
+        _check_split(weights, model_config)
+        check_fits(mesh_device, model_config.memory_budget)
         self.mesh_device = mesh_device
-        self.config = config
-        self.max_prefill_rows = config.max_prefill_rows
-        self.prefill_prices = PrefillPrices.make(
-            config.qwen, config.parallel, config.recipe, config.decode, links_between(mesh_device)
-        )
-        self.rotary = TtRotary(mesh_device, config)
-        attention_sum = TtAllReduce(mesh_device, config)
-        mlp_sum = TtAllReduce(mesh_device, config)
-        self.embedding = TtEmbedding(mesh_device, weights.embedding, config)
+        self.config = model_config
+        self.max_prefill_rows = model_config.max_prefill_rows
+        self.rotary = TtRotary(mesh_device, model_config)
+        attention_sum = TtAllReduce(mesh_device, model_config)
+        mlp_sum = TtAllReduce(mesh_device, model_config)
+        self.embedding = TtEmbedding(mesh_device, weights.embedding, model_config)
         self.layers = [
             TtDecoderLayer(
                 mesh_device,
                 weights.layer(i),
-                config.of_layer(i),
+                model_config.of_layer(i),
                 rotary=self.rotary,
                 attention_sum=attention_sum,
                 mlp_sum=mlp_sum,
             )
-            for i in range(config.qwen.num_hidden_layers)
+            for i in tqdm(
+                range(model_config.qwen.num_hidden_layers),
+                desc="layers",
+                unit="layer",
+                leave=False,
+                disable=None,
+            )
         ]
         self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
-        self.norm = TtRMSNorm(mesh_device, weights.final_norm, config)
-        self.lm_head = TtLMHead(mesh_device, weights.lm_head, config)
-        self.sampler = TtSampler(mesh_device, config)
-        self.penalties = TtPenalties(mesh_device, config)
+        self.norm = TtRMSNorm(mesh_device, weights.final_norm, model_config)
+        self.lm_head = TtLMHead(mesh_device, weights.lm_head, model_config)
+        self.sampler = TtSampler(mesh_device, model_config)
+        self.penalties = TtPenalties(mesh_device, model_config)
+
+    @classmethod
+    def load(
+        cls,
+        mesh_device: ttnn.MeshDevice,
+        source: TensorSource | Mapping[str, torch.Tensor],
+        config: QwenConfig,
+        recipe: Recipe,
+        *,
+        batch: int,
+        max_seq_len: int,
+    ) -> "TtTransformer":
+        """Return the model on a row of chips, or on each row of a mesh.
+
+        source: a Checkpoint, a state dict, or an open_checkpoint result, whose packed weights come from its cache.
+        """
+        model_config = TtModelConfig.make(
+            mesh_device, config, recipe, batch=batch, max_seq_len=max_seq_len
+        )
+        weights = packed_weights(source, config, model_config.parallel, recipe)
+        return cls(mesh_device, weights, model_config)
 
     def forward_decode(
         self, inputs: DecodeInputs, caches: Sequence[TtKVCache]
@@ -146,8 +174,8 @@ class TtEmbedding:
     weight: [vocab, hidden], bfloat16, the whole table on every chip; row-major, so that a row is one read.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, config: TtModelConfig):
-        self.memory = config.decode.residual_memory
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
+        self.memory = model_config.decode.residual_memory
         self.weight = place(weight, mesh_device, tiled=False)
 
     def forward_decode(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
@@ -169,19 +197,19 @@ class TtDecoderLayer:
         self,
         mesh_device: ttnn.MeshDevice,
         weights: LayerWeights,
-        config: TtModelConfig,
+        model_config: TtModelConfig,
         *,
         rotary: TtRotary,
         attention_sum: TtAllReduce,
         mlp_sum: TtAllReduce,
     ):
-        self.input_norm = TtRMSNorm(mesh_device, weights.input_norm, config)
+        self.input_norm = TtRMSNorm(mesh_device, weights.input_norm, model_config)
         self.attention = TtQwenAttention(
-            mesh_device, weights.attention, config, rotary=rotary, all_reduce=attention_sum
+            mesh_device, weights.attention, model_config, rotary=rotary, all_reduce=attention_sum
         )
-        self.post_attention_norm = TtRMSNorm(mesh_device, weights.post_attention_norm, config)
-        self.mlp = TtQwenMLP(mesh_device, weights.mlp, config, all_reduce=mlp_sum)
-        self.memory = config.decode.residual_memory
+        self.post_attention_norm = TtRMSNorm(mesh_device, weights.post_attention_norm, model_config)
+        self.mlp = TtQwenMLP(mesh_device, weights.mlp, model_config, all_reduce=mlp_sum)
+        self.memory = model_config.decode.residual_memory
 
     def forward_decode(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache
@@ -230,13 +258,13 @@ class TtRMSNorm:
     Every chip normalizes the whole residual stream. weight: [hidden / 32, 32].
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, config: TtModelConfig):
-        self.epsilon = config.qwen.rms_norm_eps
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
+        self.epsilon = model_config.qwen.rms_norm_eps
         self.kernel = compute_config()
         self.weight = place(weight, mesh_device, tiled=False)
-        self.memory = config.decode.residual_memory
-        cores = config.decode.residual
-        tiles = config.qwen.hidden_size // TILE // cores.cores
+        self.memory = model_config.decode.residual_memory
+        cores = model_config.decode.residual
+        tiles = model_config.qwen.hidden_size // TILE // cores.cores
         self.program = ttnn.LayerNormShardedMultiCoreProgramConfig(
             compute_with_storage_grid_size=(cores.x, cores.y),
             # dest holds 4 tiles with fp32 accumulation
@@ -278,19 +306,19 @@ class TtLMHead:
     that no sampler takes them.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, config: TtModelConfig):
-        columns_of_all_chips = config.parallel.tp * config.parallel.vocab
-        bias = padding_bias(weight) if columns_of_all_chips > config.qwen.vocab_size else None
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
+        columns_of_all_chips = model_config.parallel.tp * model_config.parallel.vocab
+        bias = padding_bias(weight) if columns_of_all_chips > model_config.qwen.vocab_size else None
         self.shards = [
             TtLinear(
                 mesh_device,
                 weight.narrow(first, columns),
                 bias=bias and bias.narrow(first, columns),
-                group=config.recipe.lm_head,
-                in_cores=config.decode.residual.cores,
-                out_cores=config.decode.grid.cores,
+                group=model_config.recipe.lm_head,
+                in_cores=model_config.decode.residual.cores,
+                out_cores=model_config.decode.grid.cores,
             )
-            for first, columns in config.logits_shards
+            for first, columns in model_config.logits_shards
         ]
 
     def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
@@ -328,13 +356,13 @@ def _add(residual: ttnn.Tensor, update: ttnn.Tensor, memory: ttnn.MemoryConfig) 
     return total
 
 
-def _check_split(weights: ModelWeights, config: TtModelConfig) -> None:
-    if weights.plan.tp != config.parallel.tp:
+def _check_split(weights: ModelWeights, model_config: TtModelConfig) -> None:
+    if weights.plan.tp != model_config.parallel.tp:
         raise UserError(
-            f"the weights are split over {weights.plan.tp} chips, the mesh has {config.parallel.tp} in a row: split them "
-            f"over {config.parallel.tp}"
+            f"the weights are split over {weights.plan.tp} chips, the mesh has {model_config.parallel.tp} in a row: split them "
+            f"over {model_config.parallel.tp}"
         )
-    if weights.plan != config.parallel:
+    if weights.plan != model_config.parallel:
         raise UserError(
             "the weights were split for another model: use ParallelPlan.make(config, tp) with this model's config"
         )

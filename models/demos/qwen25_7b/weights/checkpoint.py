@@ -5,10 +5,8 @@ tensor's place, shape and dtype. An incomplete download, or a checkpoint of anot
 refused in a second and not after minutes of loading.
 """
 
-import errno
 import math
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Mapping, Optional, Sequence
@@ -17,9 +15,8 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
-from models.common.errors import UserError
-from models.common.json_file import parse_json, read_json
-from models.common.user_file import KINDS, FileError
+from models.demos.qwen25_7b.cli.files import read_json
+from models.demos.qwen25_7b.errors import UserError
 
 from ..config import QwenConfig
 
@@ -27,10 +24,9 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
-DTYPES = {"BF16": 2, "F16": 2, "F32": 4}  # bytes an element
+DTYPES = "BF16", "F16", "F32"
 SMALL_FILES = ("*.json", "merges.txt", "*.jinja")  # config, index, tokenizer, chat template
 WEIGHT_FILES = ("*.safetensors",)
-MOST_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 DOWNLOAD_AGAIN = "download the checkpoint again"
 
 
@@ -54,6 +50,7 @@ class Checkpoint:
     directory: Path
     config: QwenConfig
     headers: Mapping[str, TensorHeader] = field(repr=False)
+    _checked: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
     def open(cls, model: str | Path, revision: Optional[str] = None) -> "Checkpoint":
@@ -67,26 +64,16 @@ class Checkpoint:
         _check_against_config(headers, config, directory)
         return cls(directory, config, headers)
 
-    @property
-    def files(self) -> frozenset[str]:
-        """Paths of its safetensors files, in its directory."""
-        return frozenset(
-            f"{header.file.relative_to(self.directory)}" for header in self.headers.values()
-        )
-
-    @property
-    def element_bytes(self) -> int:
-        """Of the widest tensor."""
-        return max(DTYPES.get(header.dtype, 0) for header in self.headers.values())
-
     def tensor(self, name: str) -> torch.Tensor:
-        """Map one tensor into memory and check that its values are numbers; nothing is kept here."""
+        """Map one tensor into memory; nothing is kept here. The first read checks that its values are numbers."""
         if name == LM_HEAD and self.config.tie_word_embeddings:
             name = EMBEDDING
         file = self.headers[name].file
         with safe_open(file, framework="pt") as tensors:
             tensor = tensors.get_tensor(name)
-        check_numbers(tensor, f"{file}: {name}")
+        if name not in self._checked:
+            check_numbers(tensor, f"{file}: {name}")
+            self._checked.add(name)
         return tensor
 
 
@@ -130,43 +117,24 @@ def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_name(model: str | Path) -> None:
-    """CheckpointError for a name that neither a directory nor a hub id can have."""
-    if not str(model):
-        raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
-    if "\0" in str(model):
-        raise CheckpointError(
-            f"--model {str(model)!r} has a zero byte; give the directory or the hub id of a checkpoint"
-        )
-
-
 def local_directory(
     model: str | Path,
     files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES),
     revision: Optional[str] = None,
 ) -> Path:
     """The directory itself, or where those files of a hub id lie now. The hub's directories are named by commits."""
-    check_name(model)
+    if not str(model):
+        raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
     if os.path.isdir(model):  # and not Path's, which fails for a name of 5,000 characters
-        if revision is not None and not _is_snapshot(Path(model), revision):
-            raise CheckpointError(
-                f"--revision {revision}: {model} is a directory, which has no revisions: leave out --revision, or give "
-                "a hub id"
-            )
-        if not _is_utf_8(model):
-            raise CheckpointError(
-                f"{model}: the name is not UTF-8, as the safetensors library wants it; rename it"
-            )
         return Path(model)
     try:
         return Path(snapshot_download(str(model), revision=revision, allow_patterns=list(files)))
-    except (
-        Exception
-    ) as error:  # bad id, no such repository, no network, no token, full disk: one remedy for all
+    except Exception as error:  # bad id, no such repository, no network, no token, full disk
         at = f" at revision {revision}" if revision else ""
+        reason = next(iter(f"{error}".splitlines()), "")
         raise CheckpointError(
             f"{model}{at}: neither a directory here nor a Hugging Face repository that could be had "
-            f"({type(error).__name__}); check the name and the network, or give a directory"
+            f"({type(error).__name__}: {reason}); check the name and the network, or give a directory"
         ) from error
 
 
@@ -175,138 +143,46 @@ def snapshot_commit(directory: Path) -> Optional[str]:
     return directory.name if directory.parent.name == "snapshots" else None
 
 
-def _is_snapshot(directory: Path, revision: str) -> bool:
-    """Whether a directory in the hub's cache is this revision. Offline, vLLM gives both."""
-    commit = snapshot_commit(directory)
-    reference = directory.parent.parent / "refs" / revision
-    return commit is not None and (
-        commit == revision or (reference.is_file() and reference.read_text().strip() == commit)
-    )
-
-
 def _read_headers(directory: Path) -> dict[str, TensorHeader]:
-    """Headers of all tensors in a directory; where both forms are there, Hugging Face takes the single file too."""
-    if os.path.lexists(directory / SINGLE_FILE):
-        _check_is_file(directory / SINGLE_FILE, "the weights")
-        return _read_file_headers(directory / SINGLE_FILE)
-    if os.path.lexists(directory / INDEX_FILE):
-        return _read_shard_headers(directory)
-    if any(directory.glob("pytorch_model*.bin*")):
-        raise CheckpointError(
-            f"{directory}: holds pytorch_model.bin but no safetensors; load it with transformers and write it again "
-            f"with save_pretrained"
-        )
-    raise CheckpointError(
-        f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}"
-    )
-
-
-def _read_shard_headers(directory: Path) -> dict[str, TensorHeader]:
-    index = directory / INDEX_FILE
-    file_of = _read_index(index)
+    """Headers of all tensors in a directory. Data is not read."""
     headers = {}
-    for file_name in sorted(set(file_of.values())):
-        # The hub's cache links files to a blobs folder elsewhere, so the check is of the name and not of
-        # its target.
-        if Path(file_name).is_absolute() or ".." in Path(file_name).parts:
+    for file in _weight_files(directory):
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():
+                    entry = tensors.get_slice(name)
+                    headers[name] = TensorHeader(file, entry.get_dtype(), tuple(entry.get_shape()))
+        except SafetensorError as error:
+            size = file.stat().st_size
             raise CheckpointError(
-                f"{index}: names {file_name!r}, which is outside the directory; {DOWNLOAD_AGAIN}"
-            )
-        file = directory / file_name
-        _check_is_file(file, f"named by {INDEX_FILE}")
-        for name, header in _read_file_headers(file).items():
-            if name in headers:
-                raise CheckpointError(
-                    f"{name}: in both {headers[name].file.name} and {file.name} of {directory}; remove one of them"
-                )
-            headers[name] = header
-    for name, file_name in file_of.items():
-        if name not in headers or headers[name].file != directory / file_name:
-            raise CheckpointError(
-                f"{directory / file_name}: does not hold {name}, which {INDEX_FILE} puts there; {DOWNLOAD_AGAIN}"
-            )
+                f"{file}: truncated or no safetensors file, {size} bytes ({error}); {DOWNLOAD_AGAIN}"
+            ) from error
+        except OSError as error:
+            raise CheckpointError(f"{file}: missing or unreadable; {DOWNLOAD_AGAIN}") from error
     return headers
 
 
-def _check_is_file(file: Path, role: str) -> None:
-    try:
-        kind = stat.S_IFMT(os.stat(file).st_mode)
-    except (FileNotFoundError, ValueError):  # ValueError: a zero byte, which no file's name has
-        raise CheckpointError(f"{file}: missing, but {role}; {DOWNLOAD_AGAIN}") from None
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise CheckpointError(f"{file}: missing, but {role}; {DOWNLOAD_AGAIN}") from None
-        raise CheckpointError(f"{file}: cannot be read ({error.strerror})") from error
-    if kind != stat.S_IFREG:
-        found = KINDS.get(kind, "no regular file")
-        raise CheckpointError(f"{file}: is {found}, but {role}; {DOWNLOAD_AGAIN}")
-
-
-def _read_index(index: Path) -> dict[str, str]:
-    """The index's weight_map: file name of each tensor."""
-    try:
-        contents = read_json(index)
-    except FileError as error:
-        raise CheckpointError(f"{error}; {DOWNLOAD_AGAIN}") from error
-    weight_map = contents.get("weight_map") if isinstance(contents, dict) else None
-    if not isinstance(weight_map, dict) or not all(
-        isinstance(file, str) for file in weight_map.values()
-    ):
+def _weight_files(directory: Path) -> list[Path]:
+    """The single file, which Hugging Face prefers too, or those that the index names."""
+    if (directory / SINGLE_FILE).exists():
+        return [directory / SINGLE_FILE]
+    index = directory / INDEX_FILE
+    if not index.exists():
+        if any(directory.glob("pytorch_model*.bin*")):
+            raise CheckpointError(
+                f"{directory}: holds pytorch_model.bin but no safetensors; load it with transformers and write it "
+                "again with save_pretrained"
+            )
+        raise CheckpointError(
+            f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}"
+        )
+    contents = read_json(index)
+    files = contents.get("weight_map") if isinstance(contents, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise CheckpointError(
             f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}"
         )
-    return weight_map
-
-
-def _read_file_headers(file: Path) -> dict[str, TensorHeader]:
-    """Headers of one file. The library checks that they cover the file exactly; data is not read."""
-    try:
-        found, claimed = file.stat().st_size, _claimed_bytes(file)
-        if found < claimed:
-            raise CheckpointError(
-                f"{file}: truncated, {found} bytes where its header claims {claimed}; {DOWNLOAD_AGAIN}"
-            )
-        with safe_open(file, framework="pt") as tensors:
-            slices = {name: tensors.get_slice(name) for name in tensors.keys()}
-            return {
-                name: TensorHeader(file, s.get_dtype(), tuple(s.get_shape()))
-                for name, s in slices.items()
-            }
-    except SafetensorError as error:
-        raise CheckpointError(
-            f"{file}: damaged, {found} bytes ({error}); {DOWNLOAD_AGAIN}"
-        ) from error
-    except OSError as error:
-        raise CheckpointError(
-            f"{file}: cannot be read ({error.strerror}); check its permissions"
-        ) from error
-
-
-def _claimed_bytes(file: Path) -> int:
-    """The least size that a safetensors file can have, going by its first bytes.
-
-    Layout: the header's length (8 bytes, little endian), the header (JSON), the data.
-    """
-    with open(file, "rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if 8 + length > file.stat().st_size:
-            return 8 + length
-        if length > MOST_HEADER_BYTES:
-            raise CheckpointError(
-                f"{file}: its header is not a safetensors header; {DOWNLOAD_AGAIN}"
-            )
-        try:
-            entries = parse_json(stream.read(length))
-            ends = [
-                entry["data_offsets"][1]
-                for name, entry in entries.items()
-                if name != "__metadata__"
-            ]
-            return 8 + length + max(ends, default=0)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise CheckpointError(
-                f"{file}: its header is not a safetensors header; {DOWNLOAD_AGAIN}"
-            ) from error
+    return [directory / file for file in sorted(set(files.values()))]
 
 
 def _check_against_config(
@@ -343,11 +219,6 @@ def _check_against_config(
                 f"{header.file}: {name} must be one of {', '.join(DTYPES)}, got {header.dtype}; "
                 f"use the unquantized checkpoint"
             )
-
-
-def _is_utf_8(path: str | Path) -> bool:
-    """Python hides in surrogates what is not."""
-    return str(path) == str(path).encode(errors="replace").decode()
 
 
 def _is_harmless(name: str) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Callable, Mapping, Optional, Protocol
 
 import torch
 
-from ..config import TILE, ParallelPlan, QwenConfig
+from ..config import QwenConfig
+from ..plans.parallel_plan import TILE, ParallelPlan
 from . import transforms
 from .slices import Projection, ReadTensor, Table, WeightShard, WeightSlice
 
@@ -133,7 +134,7 @@ class ModelWeights:
     """All weights of a model for a plan.
 
     source: a Checkpoint, or a state_dict. builder: gives the chips' tensors; default: built from `source` on request.
-    The builder loading.Prefetcher builds ahead, through the tile cache.
+    A CachedCheckpoint is a builder, too.
     """
 
     def __init__(

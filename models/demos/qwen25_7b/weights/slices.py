@@ -12,7 +12,7 @@ import torch
 from ..config.rope import Rope
 from .rotary_pairs import centered_pairs, key_divisors, scale_key, scale_query, to_interleaved
 
-# Part of the name of every tile file. Raise it when `read` gives other values for the same slice
+# Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
 VERSION = 3
 
@@ -153,7 +153,7 @@ WeightSlice = Projection | Table
 
 @dataclass(frozen=True)
 class WeightShard:
-    """A slice in the format and layout of a chip's DRAM. The tile cache keeps one file a shard."""
+    """A slice in the format and layout of a chip's DRAM. The cache keeps one file a shard."""
 
     slice: WeightSlice
     format: str  # a recipe's name for a number format: bfloat16, bfloat8_b, bfloat4_b

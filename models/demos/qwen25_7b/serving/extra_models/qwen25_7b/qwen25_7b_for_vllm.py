@@ -8,7 +8,7 @@ PACKAGE = "models.demos.qwen25_7b"
 # In its own repository, this file finds the repository. A copy elsewhere needs it on PYTHONPATH.
 for folder in Path(__file__).resolve().parents:
     if (folder / PACKAGE.replace(".", "/") / "serving").is_dir():
-        sys.path.append(str(folder))  # behind the user's own paths
+        sys.path.append(str(folder))  # after the user's own paths
         break
 
 try:

@@ -1,0 +1,93 @@
+"""How every program of this folder is run from the command line.
+
+A program imports torch, transformers and ttnn inside its main, so that `run` is in charge from the start.
+"""
+
+import errno
+import os
+import sys
+import warnings
+from typing import Callable, NoReturn, Optional, TextIO
+
+from models.demos.qwen25_7b.cli import interrupt
+from models.demos.qwen25_7b.cli.terminal import complain
+from models.demos.qwen25_7b.errors import UserError
+
+REFUSED = 2  # the exit status of a user error
+READER_LEFT = 141  # 128 + SIGPIPE, a shell's status for a tool with a closed pipe
+QUIET = {
+    "TT_LOGGER_LEVEL": "fatal",
+    "LOGURU_LEVEL": "ERROR",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_VERBOSITY": "error",
+}
+
+
+def quiet_libraries() -> None:
+    """Keep the libraries from logging, unless the environment asks for it; before they are imported."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
+def run(main: Callable[[], Optional[int]]) -> NoReturn:
+    """Run a program and exit with its status: `if __name__ == "__main__": run(main)`."""
+    interrupt.handle_signals()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        status = status_of(main)
+    except KeyboardInterrupt:  # outside status_of
+        status = _interrupted()
+    finally:
+        interrupt.end_signals()
+        for stream in (sys.stdout, sys.stderr):
+            _flush(stream)
+    sys.exit(status)
+
+
+def status_of(command: Callable[[], Optional[int]]) -> int:
+    """Run a command and return its exit status. A user error is one line on stderr; a defect is raised."""
+    try:
+        return command() or 0
+    except KeyboardInterrupt:
+        return _interrupted()
+    except Exception as error:
+        if interrupt.is_interrupted():  # the error is a consequence
+            return _interrupted()
+        if isinstance(error, BrokenPipeError):  # `| head`
+            return READER_LEFT
+        message = _user_message(error)
+        if message is None:
+            raise
+        complain(f"error: {message}")
+        return REFUSED
+
+
+def _interrupted() -> int:
+    status = interrupt.end_signals()
+    complain("interrupted")
+    return status
+
+
+def _user_message(error: Exception) -> Optional[str]:
+    """What a user can do about the error. None for a defect of this repository."""
+    if isinstance(error, UserError):
+        return f"{error}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("models"):
+        return (
+            f"{error.name} is not installed for this Python ({sys.executable}): run "
+            "`make demo` once, then `source .venv/bin/activate`"
+        )
+    return None
+
+
+def _flush(stream: TextIO) -> None:
+    """Empty the stream's buffer. Python complains at exit about a buffer that cannot be written."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,93 @@
+"""Files that a user names: read with one line of error, written whole or not at all."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Callable
+
+from models.demos.qwen25_7b.errors import UserError
+
+
+class FileError(UserError):
+    """A file cannot be read, or does not hold the content that was expected."""
+
+
+def read_text(file: str | Path, option: str = "") -> str:
+    """The content of a UTF-8 text file.
+
+    option: the command line's name for the file, for messages.
+    FileError: the file is absent, unreadable or not UTF-8.
+    """
+    label = f"{option} {file}".strip()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise FileError(f"{label}: not found") from error
+    except OSError as error:
+        raise FileError(f"{label}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"{label}: not UTF-8 (byte {error.start}: {error.reason}); convert it to UTF-8"
+        ) from error
+
+
+def read_json(file: str | Path, option: str = "") -> Any:
+    """The value in a JSON file.
+
+    option: the command line's name for the file, for messages.
+    FileError: the file cannot be read, or is not JSON.
+    """
+    text = read_text(file, option)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise FileError(f"{option} {file}: not JSON ({error})".lstrip()) from error
+
+
+def check_output(option: str, file: Path, *, new: bool = False) -> None:
+    """UserError unless `file` can be written: tried before minutes of work. Nothing is left behind.
+
+    option: the command line's name for the file. new: refuse a file that exists.
+    """
+    if file.exists() and not file.is_file():
+        raise UserError(f"{option} {file}: is no regular file; give another name")
+    if new and file.exists():
+        raise UserError(f"{option} {file}: exists; give a new name")
+    check_directory(option, file.parent)
+
+
+def check_directory(option: str, directory: Path) -> None:
+    """UserError unless files can be written to `directory`, which may be still to be made. Nothing is left behind."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise UserError(
+            f"{option} {directory}: cannot be written ({error.strerror}); give another place"
+        ) from error
+
+
+def write_whole(file: Path, write: Callable[[Path], None]) -> None:
+    """Write a file under another name in its directory, and rename it.
+
+    write: writes the content to the path that it gets.
+    """
+    # Libraries choose a format by the suffix.
+    part = file.with_name(f".{file.stem}.{os.getpid()}{file.suffix}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(part)
+            os.replace(part, file)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def write_json(file: Path, contents: dict) -> None:
+    """Write an object as indented JSON, as write_whole does."""
+    text = json.dumps(contents, indent=2) + "\n"
+    write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))

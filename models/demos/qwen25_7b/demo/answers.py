@@ -1,0 +1,152 @@
+"""Answers to prompts: generated, shown as text or a table, written as JSON lines; then their speed."""
+
+import json
+import shutil
+import sys
+import time
+from argparse import Namespace
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, Sequence
+
+from tqdm import tqdm
+
+from models.demos.qwen25_7b.cli.files import write_whole
+from models.demos.qwen25_7b.cli.terminal import printable, say
+from models.demos.qwen25_7b.config.sampling import SamplingParams
+from models.demos.qwen25_7b.serving.open_model import OpenModel, TextDelta
+
+if TYPE_CHECKING:
+    from models.demos.qwen25_7b.serving.speculation import SpeculationStats
+
+
+@dataclass
+class Answer:
+    """A prompt and its answer. finish_reason: "stop", or "length" where --max-new-tokens cut it."""
+
+    prompt: str
+    prompt_tokens: int
+    answer: str = ""
+    new_tokens: int = 0
+    finish_reason: Optional[str] = None
+
+    def add(self, delta: TextDelta) -> None:
+        self.answer += delta.text
+        self.new_tokens += 1
+        self.finish_reason = delta.finish_reason
+
+
+class Speed:
+    """Times of a run, in seconds.
+
+    The time before a token counts as prefill where the token is a user's first, else as decode.
+    users: in all. at_once: of them, in a step.
+    """
+
+    def __init__(self, users: int, at_once: int, clock=time.perf_counter):
+        self.tokens = [0] * users
+        self.prefill = self.decode = 0.0
+        self._at_once = at_once
+        self._clock = clock
+        self._last = clock()
+
+    def add(self, user: int) -> None:
+        """A user got a token."""
+        now = self._clock()
+        if self.tokens[user]:
+            self.decode += now - self._last
+        else:
+            self.prefill += now - self._last
+        self.tokens[user] += 1
+        self._last = now
+
+    def __str__(self) -> str:
+        users = len(self.tokens)
+        decoded = sum(self.tokens) - users
+        rate = decoded / self.decode if self.decode else 0.0
+        per_user = f"{rate:.2f} tokens/s, {rate / self._at_once:.2f} tokens/s/user"
+        return (
+            f"  time to first token  {1e3 * self.prefill / users:.0f} ms (mean; compiling included)\n"
+            f"  decode               {per_user if decoded else '-'}"
+        )
+
+
+def answer(
+    model: OpenModel,
+    prompts: Sequence[str],
+    token_ids: Sequence[Sequence[int]],
+    params: SamplingParams,
+    args: Namespace,
+) -> None:
+    """Generate an answer to each prompt and show it, then the speed.
+
+    A single answer is shown as it comes; several are shown when all are complete.
+    """
+    answers = [Answer(prompt, len(ids)) for prompt, ids in zip(prompts, token_ids)]
+    single = len(answers) == 1
+    if single:
+        say(f"\n> {prompts[0]}")
+    speed = Speed(len(answers), min(len(answers), model.generator.users))
+    with tqdm(total=len(answers), desc="answers", leave=False, disable=single or None) as bar:
+        for delta in model.generate(token_ids, args.max_new_tokens, params, stop=args.stop):
+            speed.add(delta.user)
+            answers[delta.user].add(delta)
+            bar.update(delta.last)
+            if single:
+                say(delta.text, end="")
+    show(answers)
+    if args.out is not None:
+        save(args.out, answers)
+    say(f"{len(answers)} user(s)\n{speed}")
+
+
+def speculation_line(stats: "SpeculationStats") -> str:
+    """The summary's line of several tokens a step."""
+    return (
+        f"  speculation          {stats.tokens} tokens in {stats.steps} steps; "
+        f"{stats.accepted} of {stats.drafted} draft tokens were accepted"
+    )
+
+
+def show(answers: Sequence[Answer]) -> None:
+    """Show the answers of several users, and whether a single one is complete."""
+    if len(answers) == 1:
+        cut = f"\n(cut after {answers[0].new_tokens} tokens: --max-new-tokens)"
+        say(f"{cut if answers[0].finish_reason == 'length' else ''}\n")
+    elif sys.stdout.isatty():
+        _show_table(answers)
+    else:
+        for answer in answers:
+            cut = " [cut: --max-new-tokens]" if answer.finish_reason == "length" else ""
+            say(f"\n> {answer.prompt}\n{answer.answer}{cut}")
+        say()
+
+
+def save(file: Path, answers: Sequence[Answer]) -> None:
+    """Write a line of JSON for each prompt. UserError: `file` cannot be written any more."""
+    records = ({"user": user, **asdict(answer)} for user, answer in enumerate(answers))
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    write_whole(file, lambda path: path.write_text(lines, encoding="utf-8"))
+
+
+def _show_table(answers: Sequence[Answer]) -> None:
+    """One line a user, cut to the terminal's width."""
+    width = max(60, shutil.get_terminal_size((120, 24)).columns)
+    prompt_width = min(max(len(_line(answer.prompt)) for answer in answers), width // 3)
+    answer_width = width - prompt_width - 22
+    say(f"\n{'user':>4}  {'prompt':<{prompt_width}}  {'new':>4}  {'end':<6}  answer")
+    for user, answer in enumerate(answers):
+        prompt, text = _cut(_line(answer.prompt), prompt_width), _line(answer.answer)
+        say(
+            f"{user:>4}  {prompt:<{prompt_width}}  {answer.new_tokens:>4}  "
+            f"{answer.finish_reason:<6}  {_cut(text, answer_width)}"
+        )
+    say()
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"

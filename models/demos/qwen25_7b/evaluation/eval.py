@@ -1,0 +1,273 @@
+"""The command `eval`: the divergence of recipes from Hugging Face's float32, over a sample or by position."""
+
+import argparse
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Iterator, Optional, Sequence
+
+from models.demos.qwen25_7b.cli.files import check_directory, write_json
+from models.demos.qwen25_7b.cli.options import add_machine, path
+from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
+from models.demos.qwen25_7b.config import RECIPES, Recipe, recipe_named
+from models.demos.qwen25_7b.config.recipe_file import add_recipes
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.evaluation.by_position import Bucket, add_by_position, buckets_from
+from models.demos.qwen25_7b.evaluation.divergence import (
+    Score,
+    score_decode,
+    score_prefill,
+    score_reading,
+)
+from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, add_model, replicas_on
+from models.demos.qwen25_7b.evaluation.reference import HuggingFace
+from models.demos.qwen25_7b.evaluation.texts import add_sample, sample_from
+from models.demos.qwen25_7b.tt.mesh import command_queues
+
+OUT = Path("generated/evaluation")  # git ignores it
+FOUR_BITS = "bfloat4_b"
+LEGEND = (
+    "KL(Hugging Face in float32 || recipe) and NLL in nats a token. top-1, top-5: the recipe's first choice is Hugging "
+    "Face's first choice, is among its first five."
+)
+POSITION_LEGEND = (
+    "The last --steps tokens up to each position are scored. KL of weights: Hugging Face in float32 with weights in the "
+    "recipe's formats."
+)
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out",
+        type=path("--out"),
+        default=OUT,
+        metavar="DIR",
+        help=f"directory for the results as JSON (default: {OUT})",
+    )
+
+
+def result_file(out: Path, model: str, split: Split, content: str) -> Path:
+    """The path of a result. A model's name may have dots, so the suffix is no with_suffix."""
+    return out / f"{model.replace(' ', '-')}-{split.kind.name}-tp{split.tp}-{content}.json"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A recipe on a checkpoint's weights."""
+
+    recipe: Recipe
+    quantized: Optional[EvaluatedModel] = None  # weights rounded by `quantize`; None: the model's
+
+    @property
+    def name(self) -> str:
+        return f"{self.recipe.name}, quantized" if self.quantized else self.recipe.name
+
+
+@dataclass(frozen=True)
+class Result:
+    """A variant's score in one bucket."""
+
+    variant: Variant
+    phase: str  # "decode" or "prefill"
+    end: int  # of the bucket
+    score: Score
+    kl_of_weights: Optional[float]  # by position only
+
+    def row(self) -> dict[str, str]:
+        """The cells of a table by their column."""
+        s, weights = self.score.summary(), self.kl_of_weights
+        return {
+            "recipe": self.variant.name,
+            "phase": self.phase,
+            "up to": f"{self.end}",
+            "KL mean": f"{s.kl_mean:.3g}",
+            "std. error": f"{s.kl_error:.1g}",
+            **({} if weights is None else {"KL of weights": f"{weights:.3g}"}),
+            "top-1": f"{s.top1:.2%}",
+            "top-5": f"{s.top5:.2%}",
+            "NLL": f"{s.nll:.4f}",
+            "NLL of Hugging Face": f"{s.reference_nll:.4f}",
+            "tokens": f"{s.tokens}",
+        }
+
+    def as_dict(self) -> dict:
+        quantized = self.variant.quantized
+        conditions = {
+            "recipe": asdict(self.variant.recipe),
+            "weights": quantized.name if quantized else "as they are",
+            "phase": self.phase,
+            "up to": self.end,
+        }
+        return conditions | asdict(self.score.summary()) | {"kl_of_weights": self.kl_of_weights}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One model on one split: everything that a score depends on but the recipe."""
+
+    model: EvaluatedModel
+    split: Split
+    buckets: Sequence[Bucket]
+    phases: tuple[str, ...]
+    by_position: bool
+    backend: str  # what is below ttnn
+
+    def __str__(self) -> str:
+        sample = self.buckets[-1].sample
+        how = "by position" if self.by_position else self.phases[0]
+        each = " in each bucket" if self.by_position else ""
+        return (
+            f"{self.model.name}, {self.split}, {how}: {sample.tokens} tokens of {len(sample.texts)} texts{each}, "
+            f"{sample.source}; below ttnn: {self.backend}"
+        )
+
+    def as_dict(self) -> dict:
+        sample = self.buckets[-1].sample
+        return {
+            "model": self.model.name,
+            "mesh": self.split.kind.name,
+            "tp": self.split.tp,
+            "dp": self.split.dp,
+            "below ttnn": self.backend,
+            "text": sample.source,
+            "texts": len(sample.texts),
+        }
+
+    def results(self, variants: Sequence[Variant]) -> Iterator[Result]:
+        """Each result as soon as it is known. The mesh is open until the iteration ends."""
+        readings = self._read(self.model)
+        with self.split.open() as devices:
+            for variant in variants:
+                weights = [None] * len(self.buckets)
+                if self.by_position:
+                    in_formats = self._read(variant.quantized or self.model, variant.recipe)
+                    weights = [
+                        float(score_reading(ours, bucket.sample, reading).kl.mean())
+                        for ours, bucket, reading in zip(in_formats, self.buckets, readings)
+                    ]
+                yield from self._results(variant, devices, readings, weights)
+
+    def _read(self, model: EvaluatedModel, recipe: Optional[Recipe] = None) -> list:
+        """Hugging Face's reading of each bucket."""
+        hugging_face = HuggingFace(model.directory, recipe)
+        return [hugging_face.read(bucket.sample.texts) for bucket in self.buckets]
+
+    def _results(
+        self, variant: Variant, devices: list, readings: list, weights: list
+    ) -> Iterator[Result]:
+        checkpoint = (variant.quantized or self.model).checkpoint
+        texts = self.buckets[-1].sample.texts
+        # One context for all buckets: the chunks of attention depend on it.
+        options = dict(texts=len(texts), max_seq_len=len(texts[0]) - 1, queues=command_queues())
+        with replicas_on(devices, checkpoint, variant.recipe, **options) as replicas:
+            for bucket, reading, kl_of_weights in zip(self.buckets, readings, weights):
+                for phase in self.phases:
+                    if phase == "prefill":
+                        score = score_prefill(replicas[0], bucket.sample, reading)
+                    else:
+                        score = score_decode(replicas, bucket.sample, reading)
+                    yield Result(variant, phase, bucket.end, score, kl_of_weights)
+
+
+class EvalCommand:
+    """The divergence of each recipe from Hugging Face's float32 on held-out text: KL, top-1, top-5, NLL."""
+
+    EXAMPLES = (
+        "python -m models.demos.qwen25_7b.evaluation eval --recipes bf16,bfp8",
+        "python -m models.demos.qwen25_7b.evaluation eval --model smollm2 --quantized smollm2-4bit",
+        "python -m models.demos.qwen25_7b.evaluation eval --by-position 128,512,1024 --texts 8 --steps 32",
+        "python -m models.demos.qwen25_7b.evaluation eval --model Qwen/Qwen2.5-7B-Instruct --mesh T3K --recipes bfp8,mine.json",
+    )
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        models = parser.add_argument_group("model and recipes")
+        add_model(models)
+        models.add_argument(
+            "--quantized",
+            metavar="DIR",
+            help="--model after `quantize`: recipes with 4-bit weights run with these weights, too",
+        )
+        add_recipes(models, default=",".join(RECIPES))
+        machine = parser.add_argument_group("machine")
+        add_machine(machine)
+        machine.add_argument(
+            "--tp",
+            type=int,
+            metavar="N",
+            help="chips of a replica (default: as many as the model can be split over)",
+        )
+        texts = add_sample(parser)
+        texts.add_argument(
+            "--prefill", action="store_true", help="score prefill instead of decode steps"
+        )
+        add_by_position(texts)
+        add_out(parser)
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> None:
+        names = dict.fromkeys(args.recipes.split(","))
+        recipes = [recipe_named(name, "--recipes") for name in names]
+        by_position = args.by_position is not None
+        if by_position and args.prefill:
+            raise UserError("--by-position scores decode and prefill: leave --prefill out")
+        model = EvaluatedModel.open(args.model)
+        for recipe in recipes:
+            recipe.check_layers(model.config.num_hidden_layers)
+        variants = _variants(recipes, _open_quantized(args.quantized, model))
+        split = Split.of(args.mesh, model.config, args.tp)
+        if by_position:
+            buckets, phases = buckets_from(args, model), ("decode", "prefill")
+        else:
+            sample = sample_from(args, model.tokenizer(), model.directory, model.config.context)
+            buckets = [Bucket(len(sample.texts[0]) - 1, sample)]
+            phases = ("prefill",) if args.prefill else ("decode",)
+        check_directory("--out", args.out)
+        backend = split.select_backend(args.backend)
+        evaluation = Evaluation(model, split, buckets, phases, by_position, backend)
+        say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
+        content = "by-position" if by_position else phases[0]
+        _report(evaluation, variants, result_file(args.out, model.name, split, content))
+
+
+def _report(evaluation: Evaluation, variants: Sequence[Variant], file: Path) -> None:
+    """Write the JSON after each result, and the table at the end or at an interrupt."""
+    results: list[Result] = []
+    try:
+        for result in evaluation.results(variants):
+            results.append(result)
+            where = f", {result.phase} up to {result.end}" if evaluation.by_position else ""
+            complain(f"{result.variant.name}{where}: KL {result.score.summary().kl_mean:.3g}")
+            entries = [each.as_dict() for each in results]
+            write_json(file, evaluation.as_dict() | {"results": entries})
+    finally:
+        if results:
+            results.sort(key=lambda result: result.phase)  # stable: by recipe and position
+            rows = [result.row() for result in results]
+            say(markdown(list(rows[0]), [list(row.values()) for row in rows], aligned=True))
+    say(f"\n{file}")
+
+
+def _open_quantized(name: Optional[str], model: EvaluatedModel) -> Optional[EvaluatedModel]:
+    if name is None:
+        return None
+    quantized = EvaluatedModel.open(name)
+    if quantized.config != model.config:
+        raise UserError(
+            f"--quantized {name}: its config.json is not that of {model.directory}; give what `quantize` made of --model"
+        )
+    return quantized
+
+
+def _variants(recipes: list[Recipe], quantized: Optional[EvaluatedModel]) -> list[Variant]:
+    variants = []
+    for recipe in recipes:
+        variants.append(Variant(recipe))
+        if quantized and _has_four_bits(recipe):
+            variants.append(Variant(recipe, quantized))
+    return variants
+
+
+def _has_four_bits(recipe: Recipe) -> bool:
+    parts = [recipe, *(of_layer for _, of_layer in recipe.different)]
+    weights = ("attention", "mlp_in", "mlp_out")
+    return any(getattr(part, group).format == FOUR_BITS for part in parts for group in weights)

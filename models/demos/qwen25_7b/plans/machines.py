@@ -1,0 +1,67 @@
+"""The machines: how many chips each has, how they are joined, and what ttnn runs on. Nothing here imports ttnn."""
+
+from dataclasses import dataclass
+
+from models.demos.qwen25_7b.errors import UserError, is_integer, shown
+
+TTNN_VERSION = "0.81.1"  # what this port was tested with
+BACKENDS = ("auto", "device", "golden")  # below ttnn; see tt/mesh.py
+
+
+class MeshError(UserError):
+    """A requested machine or mesh is missing."""
+
+
+@dataclass(frozen=True)
+class MachineKind:
+    """A machine as it is sold."""
+
+    name: str
+    shape: tuple[int, int]  # rows, columns of the mesh that is opened; a replica lies within a row
+    mesh_device: str  # its name in MESH_DEVICE of tt-metal and vLLM
+    links: int = 1  # ethernet links between neighbors that collectives may use (links_between)
+
+    @property
+    def chips(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def row(self) -> int:
+        """Chips of a row. More cannot share a replica."""
+        return self.shape[1]
+
+    def is_ring(self, tp: int) -> bool:
+        """Whether `tp` chips of a row are a ring: all chips of a row that is cabled around.
+
+        A T3K's row runs around its 2x4 chips. A Galaxy's row of 8 is a ring of its torus. Two chips are a line. Of an
+        opened mesh the library decides (row_topology in tt/placement.py): a Galaxy may lack the cables of the torus.
+        """
+        return tp == self.row > 2
+
+
+_KINDS = (
+    MachineKind("N150", (1, 1), "N150"),
+    MachineKind("N300", (1, 2), "N300"),
+    MachineKind("T3K", (1, 8), "T3K"),
+    MachineKind("GALAXY", (4, 8), "TG", links=4),
+)
+MACHINES = {kind.name: kind for kind in _KINDS}
+BY_NAME = MACHINES | {kind.mesh_device: kind for kind in _KINDS}  # in capitals
+
+
+def machine(name: str, argument: str = "mesh") -> MachineKind:
+    """The machine called `name`, in any case; TG is GALAXY. argument: the option or argument that an error names."""
+    if not isinstance(name, str) or name.upper() not in BY_NAME:
+        raise MeshError(f"{argument} must be one of {', '.join(MACHINES)}; got {shown(name)}")
+    return BY_NAME[name.upper()]
+
+
+def check_tp(mesh: str, tp: int) -> None:
+    """MeshError unless rows of the machine are cut evenly into replicas of `tp` chips."""
+    kind = machine(mesh)
+    if not is_integer(tp) or tp < 1 or kind.row % tp:
+        chips = f"{kind.chips} chip{'s' if kind.chips > 1 else ''}"
+        rows = f" in rows of {kind.row}" if kind.row < kind.chips else ""
+        raise MeshError(
+            f"{kind.name} has {chips}{rows}; tp must divide {kind.row}, got {shown(tp)}"
+        )

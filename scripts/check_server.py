@@ -1,0 +1,531 @@
+"""Send every kind of request to a server, then a random load: .venv-vllm/bin/python scripts/check_server.py [options].
+
+Prints a table: which options of vLLM work, and which are refused, by what and with which words. Answers are compared
+with Hugging Face's float32 model of the same checkpoint. A wrong answer is a fault; with faults the exit status is 1.
+The server is one with tool calls and no other requests:
+
+    make serve ARGS="--enable-auto-tool-choice --tool-call-parser hermes"
+
+Run it where the server was started: the server may name its model by a relative path.
+"""
+
+import argparse
+import json
+import math
+import random
+import re
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Callable, Iterator
+
+import httpx
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+NEAR_TIE = 0.25  # between Hugging Face's logits of two tokens: 8-bit weights may exchange them
+CLOSE = 0.25  # mean distance of log-probabilities from Hugging Face's, nats; of 8-bit weights, too
+PATIENCE = 900  # seconds for an answer; a golden mesh is slow
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+SHORT = "What is the capital of France?"
+LONG = "Tell a story about teacher Tom, doctor Anna and a fox."
+HOT = 2.0  # temperature
+
+CITY = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "enum": ["Paris", "Oslo"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+JSON = r'\{\s*"city":\s*"(Paris|Oslo)",\s*"days":\s*[1-9]\s*\}'  # what CITY allows
+CHOICE = ["Paris", "Tokyo", "New Delhi"]
+REGEX = "[A-Z][a-z]{2,6}, [0-9]{2,4}"
+GRAMMAR = 'root ::= "SELECT " column " FROM users"\ncolumn ::= "name" | "age"\n'
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": CITY}}
+# A grammar forces the call, so a model that was not taught tools shows the path of the parser.
+CALL = r'<tool_call>\n\{"name": "get_weather", "arguments": \{"city": "(Paris|Oslo)", "days": [1-9]\}\}\n</tool_call>'
+# structured output that is asked for, and the pattern that the text must match
+SHAPES = {
+    "choice": ({"structured_outputs": {"choice": CHOICE}}, "|".join(CHOICE)),
+    "regex": ({"structured_outputs": {"regex": REGEX}}, REGEX),
+    "json": ({"structured_outputs": {"json": CITY}}, JSON),
+    "grammar": ({"structured_outputs": {"grammar": GRAMMAR}}, "SELECT (name|age) FROM users"),
+    "json_schema": ({"response_format": SCHEMA}, JSON),
+}
+Check = Callable[["Server"], str]  # returns the table's words, or raises Fault
+
+
+class Fault(Exception):
+    """An answer is not what the option asks for."""
+
+
+def expect(right: object, fault: str) -> None:
+    if not right:
+        raise Fault(fault[:600])
+
+
+# ---- the server, and what its answers must be
+
+
+class Server:
+    """Sends requests to a server; holds Hugging Face's model of its checkpoint."""
+
+    def __init__(self, url: str):
+        # vLLM closes the connection after some refusals, so each request has its own.
+        alone = httpx.Limits(max_keepalive_connections=0)
+        self.http = httpx.Client(base_url=url, timeout=PATIENCE, limits=alone)
+        try:
+            served = self.http.get("/v1/models").json()["data"][0]
+        except httpx.HTTPError as error:
+            sys.exit(f"error: no server at {url} ({error}): start one with make serve")
+        self.model = served["id"]
+        self.tokenizer = AutoTokenizer.from_pretrained(served["root"])
+        torch.set_num_threads(1)  # the server has the other processors
+        self.hf = AutoModelForCausalLM.from_pretrained(served["root"], dtype=torch.float32).eval()
+        stops = self.hf.generation_config.eos_token_id
+        self.stop_ids = stops if isinstance(stops, list) else [stops]
+
+    def post(self, path: str, body: dict, patience: float = PATIENCE) -> httpx.Response:
+        content = json.dumps({"model": self.model} | body)  # with NaN, which httpx refuses to send
+        headers = {"Content-Type": "application/json"}
+        return self.http.post(path, content=content, headers=headers, timeout=patience)
+
+    def answer(self, path: str, **body: Any) -> dict:
+        response = self.post(path, body)
+        expect(response.is_success, f"status {response.status_code}: {response.text}")
+        return response.json()
+
+    def body(self, question: str, path: str = TEXT, **body: Any) -> dict:
+        """Return a greedy request of 16 tokens, with changes."""
+        asked = dict(temperature=0, max_tokens=16, return_token_ids=True)
+        if path == TEXT:
+            return {"prompt": self.prompt(question)} | asked | body
+        return {"messages": messages(question)} | asked | body
+
+    def choices(self, question: str, path: str = TEXT, **body: Any) -> list[dict]:
+        return self.answer(path, **self.body(question, path, **body))["choices"]
+
+    def ask(self, question: str, path: str = TEXT, **body: Any) -> list[int]:
+        """Return the token ids of the answer."""
+        return self.choices(question, path, **body)[0]["token_ids"]
+
+    def stream(self, path: str, **body: Any) -> Iterator[dict]:
+        """Yield the events of a streamed answer."""
+        content = {"model": self.model, "stream": True} | body
+        with self.http.stream("POST", path, json=content) as response:
+            for line in response.iter_lines():
+                name, _, data = line.partition(": ")
+                if name == "data" and data != "[DONE]":
+                    yield json.loads(data)
+
+    def metric(self, name: str) -> float:
+        """Return a metric of vLLM, summed over its labels."""
+        pattern = rf"^{re.escape(name)}(?:{{.*}})? (\S+)$"
+        return sum(map(float, re.findall(pattern, self.http.get("/metrics").text, re.M)))
+
+    def prompt(self, question: str) -> list[int]:
+        text = self.tokenizer.apply_chat_template(
+            messages(question), tokenize=False, add_generation_prompt=True
+        )
+        return self.ids(text)
+
+    def ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    @torch.no_grad()
+    def logits(self, prompt: list[int], answer: list[int]) -> torch.Tensor:
+        """Return Hugging Face's logits of each token of the answer, [tokens, vocab] float32."""
+        return self.hf(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+
+    def expect_greedy(self, prompt: list[int], answer: list[int], option: dict = {}) -> None:
+        """Each token is the first choice of Hugging Face's logits after the option's formula."""
+        expect(answer, "an empty answer")
+        for i, logits in enumerate(self.logits(prompt, answer)):
+            logits = self.changed(logits.clone(), prompt, answer[:i], option)
+            gap = float(logits.max() - logits[answer[i]])
+            expect(gap <= NEAR_TIE, f"token {i} of {answer} is {gap:.2f} below the first choice")
+
+    def changed(
+        self, logits: torch.Tensor, prompt: list[int], answer: list[int], option: dict
+    ) -> torch.Tensor:
+        """Return logits [vocab] after the formulas of a request's options. answer: the tokens so far."""
+        factor = option.get("repetition_penalty", 1.0)
+        presence, frequency = option.get("presence_penalty", 0), option.get("frequency_penalty", 0)
+        seen = list({*prompt, *answer})
+        logits[seen] = torch.where(logits[seen] > 0, logits[seen] / factor, logits[seen] * factor)
+        for token, times in Counter(answer).items():
+            logits[token] -= presence + frequency * times
+        for token, bias in option.get("logit_bias", {}).items():
+            logits[int(token)] += bias
+        if "allowed_token_ids" in option:
+            banned = torch.ones(len(logits), dtype=torch.bool)
+            banned[option["allowed_token_ids"]] = False
+            logits[banned] = -math.inf
+        for word in option.get("bad_words", ()):
+            for *first, last in (self.ids(word), self.ids(" " + word)):
+                if answer[len(answer) - len(first) :] == first:
+                    logits[last] = -math.inf
+        if len(answer) < option.get("min_tokens", 0):
+            logits[self.stop_ids] = -math.inf
+        return logits
+
+
+def messages(question: str) -> list[dict]:
+    return [{"role": "user", "content": question}]
+
+
+# ---- checks
+
+
+def greedy(
+    server: Server, option: dict, *, question=LONG, path=TEXT, changes=True, **rest: Any
+) -> str:
+    """The answer is greedy after the option's formula. changes: the option changes the text."""
+    answer = server.ask(question, path, **rest, **option)
+    server.expect_greedy(server.prompt(question), answer, option)
+    whole = len(answer) == rest.get("max_tokens", 16) or answer[-1] in server.stop_ids
+    expect(whole and len(answer) >= option.get("min_tokens", 0), f"ends early: {answer}")
+    if changes:
+        expect(answer != server.ask(question, path, **rest), "the option changes nothing here")
+    return "works: Hugging Face's greedy text" + " after the option's formula" * changes
+
+
+def seed(server: Server) -> str:
+    texts = [server.ask(LONG, temperature=HOT, seed=number) for number in (1, 2, 3, 1)]
+    expect(texts[0] == texts[3], f"one seed, two texts: {texts}")
+    expect(texts[0] != texts[1] != texts[2], f"three seeds have one text: {texts}")
+    return "works: one text for a seed, others for other seeds"
+
+
+def several(server: Server) -> str:
+    first, second = (server.choices(LONG, n=4, temperature=HOT, seed=3) for _ in range(2))
+    texts = {choice["index"]: choice["text"] for choice in first}
+    expect(len(set(texts.values())) == 4, f"not 4 texts: {texts}")
+    same = texts == {choice["index"]: choice["text"] for choice in second}
+    expect(same, "the same seed gives other texts")
+    return "works: 4 with a seed are 4 texts, the same 4 each time"
+
+
+def top_k_off(server: Server) -> str:
+    texts = [server.ask(LONG, temperature=HOT, seed=5, top_k=k) for k in (0, -1, 10**6)]
+    expect(texts[0] == texts[1] == texts[2], f"0, -1 and 10**6 differ: {texts}")
+    return "works: 0, -1 and any number above the vocabulary are one text"
+
+
+def stop(server: Server) -> str:
+    (whole,) = server.choices(LONG, max_tokens=48)
+    word, token = whole["text"].split()[6], whole["token_ids"][9]
+    cut = whole["text"][: whole["text"].index(word)]
+    (choice,) = server.choices(LONG, max_tokens=48, stop=["unseen", word])
+    expect((choice["text"], choice["stop_reason"]) == (cut, word), f"{choice} for {cut!r}")
+    ids = server.ask(LONG, max_tokens=48, stop_token_ids=[token])
+    expect(ids == whole["token_ids"][: len(ids)] and ids[-1] == token, f"{ids} of {whole}")
+    return "work"
+
+
+def log_probs(server: Server) -> str:
+    """Of the sampled token and of the five likeliest ones, greedy and hot."""
+    gaps = []
+    for temperature in (0, HOT):
+        body = dict(temperature=temperature, seed=1, return_tokens_as_token_ids=True)
+        (choice,) = server.choices(LONG, logprobs=5, **body)
+        answer, tops = choice["token_ids"], choice["logprobs"]["top_logprobs"]
+        expected = server.logits(server.prompt(LONG), answer).log_softmax(-1)
+        for row, token, top in zip(expected, answer, tops, strict=True):
+            numbers = {int(name.partition(":")[2]): value for name, value in top.items()}
+            expect(token in numbers and len(numbers) >= 5, f"{numbers} for token {token}")
+            gaps += [abs(float(row[i]) - value) for i, value in numbers.items()]
+    mean = sum(gaps) / len(gaps)
+    expect(mean <= CLOSE, f"{mean:.2f} nats from Hugging Face's")
+    return f"works: {mean:.2f} nats from Hugging Face's float32, at most {max(gaps):.2f}"
+
+
+def answered(server: Server, words: str = "", **body: Any) -> str:
+    expect(all(choice["text"] for choice in server.choices(LONG, **body)), "an empty answer")
+    return f"works{words}"
+
+
+def shaped(server: Server, option: dict, pattern: str) -> str:
+    """On both endpoints, greedy and hot, whole and streamed."""
+    for temperature in (0, HOT):
+        body = dict(option, max_tokens=120, temperature=temperature, seed=1)
+        (text,), (chat,) = server.choices(SHORT, **body), server.choices(SHORT, CHAT, **body)
+        events = server.stream(TEXT, **server.body(SHORT, **body))
+        streamed = "".join(event["choices"][0]["text"] for event in events)
+        for found in (text["text"], chat["message"]["content"], streamed):
+            expect(re.fullmatch(pattern, found), f"not as asked: {found!r}")
+        expect(streamed == text["text"], f"streamed {streamed!r}, whole {text['text']!r}")
+    return "works: the text matches"
+
+
+def tool_call(server: Server, **option: Any) -> str:
+    # No token of blanks alone: the grammar of a named tool allows any number of them.
+    texts = map(server.tokenizer.decode, range(len(server.tokenizer)))
+    bias = {f"{i}": -100 for i, text in enumerate(texts) if not text.strip()}
+    body = dict(tools=[WEATHER], max_tokens=100, logit_bias=bias)
+    (choice,) = server.choices(SHORT, CHAT, **body | option)
+    expect(choice["message"].get("tool_calls"), f"no call: {choice}")
+    function = choice["message"]["tool_calls"][0]["function"]
+    expect(function["name"] == "get_weather", f"{function}")
+    expect(re.fullmatch(JSON, function["arguments"]), f"{function}")
+    return "works: the call has the tool's schema"
+
+
+def no_call(server: Server) -> str:
+    server.expect_greedy(server.prompt(SHORT), server.ask(SHORT, CHAT, tools=[WEATHER]))
+    return "works: the text of a model that calls no tool is content"
+
+
+def completions(server: Server) -> str:
+    texts = [server.tokenizer.decode(server.prompt(question)) for question in (SHORT, LONG)]
+    answers = [choice["token_ids"] for choice in server.choices(SHORT, prompt=texts)]
+    expect(answers == [server.ask(SHORT), server.ask(LONG)], f"{answers}")
+    return "works: prompts as text or token ids, one or several"
+
+
+def chat(server: Server) -> str:
+    (choice,) = server.choices(SHORT, CHAT)
+    server.expect_greedy(server.prompt(SHORT), choice["token_ids"])
+    turns = [*messages(SHORT), {"role": "assistant", "content": "The capital"}]
+    body = dict(messages=turns, continue_final_message=True, add_generation_prompt=False)
+    (rest,) = server.choices(SHORT, CHAT, **body)
+    expect("The capital" + rest["message"]["content"] == choice["message"]["content"], f"{rest}")
+    return "works, with continue_final_message"
+
+
+def stream(server: Server) -> str:
+    (whole,) = server.choices(LONG, max_tokens=40)
+    body = server.body(LONG, max_tokens=40, stream_options={"include_usage": True})
+    events = list(server.stream(TEXT, **body))
+    text = "".join(event["choices"][0]["text"] for event in events if event["choices"])
+    expect(text == whole["text"], f"{text!r}, not {whole['text']!r}")
+    expect(len(events) > 20, f"{len(events)} events for 40 tokens")
+    expect(events[-1]["usage"]["completion_tokens"] == 40, f"{events[-1]}")
+    return "works: a piece for each token, with stream_options"
+
+
+def prefix_cache(server: Server) -> str:
+    """Two prompts with a long common beginning: the second one finds whole blocks of it."""
+    prompt = server.prompt(LONG) * 12 + server.prompt(SHORT)
+    answers, hits = [], []
+    for _ in range(2):
+        answers.append(server.ask(SHORT, prompt=prompt))
+        hits.append(server.metric("vllm:prefix_cache_hits_total"))
+    server.expect_greedy(prompt, answers[1])
+    expect(answers[0] == answers[1], f"{answers}")
+    expect(hits[1] - hits[0] >= len(prompt) // 128 * 128, f"{hits} tokens found of {len(prompt)}")
+    return "works (vLLM's default): the text of an uncached prompt"
+
+
+def other_endpoints(server: Server) -> str:
+    """Each returns the greedy text, the prompt's token ids, or just status 200."""
+    (choice,) = server.choices(SHORT, CHAT)
+    text, asked = choice["message"]["content"], messages(SHORT)
+    found = server.answer("/v1/responses", input=SHORT, temperature=0, max_output_tokens=16)
+    expect(found["output"][-1]["content"][0]["text"] == text, f"/v1/responses: {found}")
+    found = server.answer("/v1/messages", messages=asked, temperature=0, max_tokens=16)
+    expect(found["content"][0]["text"] == text, f"/v1/messages: {found}")
+    found = server.answer("/tokenize", messages=asked)
+    expect(found["tokens"] == server.prompt(SHORT), f"/tokenize: {found}")
+    for path in ("/health", "/ping", "/version", "/metrics", "/load"):
+        expect(server.http.get(path).is_success, path)
+    return "work"
+
+
+def refused(server: Server, by: str, words: str, path: str = TEXT, **body: Any) -> str:
+    """The server answers with status 400 (404: no such path) and these words."""
+    response = server.post(path, server.body(SHORT, path, return_token_ids=False, **body))
+    expect(response.status_code in (400, 404), f"status {response.status_code}: {response.text}")
+    expect(words in response.text.replace('\\"', '"'), f"other words: {response.text}")
+    return f'refused by {by}: "{words}"'
+
+
+# ---- the table
+
+TWO_KINDS = {"structured_outputs": {"regex": "a", "choice": ["a"]}}
+# fmt: off
+REFUSED = [  # by, words, request
+    ("RequestCheck", "bad_words of several tokens need a penalty", dict(path=CHAT, bad_words=["red fox"])),
+    ("RequestCheck", "/v1/completions of vLLM ignores bad_words", dict(bad_words=["a"])),
+    ("RequestCheck", "vLLM ignores best_of", dict(best_of=4)),
+    ("RequestCheck", "the plugin ignores thinking_token_budget", dict(path=CHAT, thinking_token_budget=8)),
+    ("RequestCheck", "vLLM ignores guided_choice: use structured_outputs", dict(guided_choice=["a"])),
+    ("RequestCheck", "seed must be", dict(seed=1 << 40)),
+    ("vLLM", "n must be 1 when using greedy sampling", dict(n=4)),
+    ("the plugin", "which is greater than max allowed: 20", dict(logprobs=21)),
+    ("the plugin", "Not yet supporting prompt_logprobs on tt", dict(prompt_logprobs=1)),
+    ("the plugin", "Not yet supporting prompt_logprobs on tt", dict(echo=True, logprobs=1)),
+    ("vLLM", "suffix is not currently supported", dict(suffix="x")),
+    ("vLLM", "regex", dict(structured_outputs={"regex": "("})),
+    ("vLLM", "You can only use one kind of", TWO_KINDS),
+    ("vLLM", "--trust-request-chat-template is not set", dict(path=CHAT, chat_template="{{ 1 }}")),
+    ("vLLM", "You must set `--enable-prompt-embeds`", dict(prompt_embeds="AAAA")),
+    *(("vLLM", "Not Found", dict(path=path)) for path in ("/v1/embeddings", "/pooling", "/score", "/rerank")),
+]
+
+
+def shown(option: dict) -> str:
+    return ", ".join(f"{name} {json.dumps(value)}" for name, value in option.items() if value != CHAT)
+
+
+def cases(server: Server) -> Iterator[tuple[str, Check]]:
+    """Yield the lines of the table: the option and its check."""
+    one = dict(changes=False, temperature=HOT, seed=1)  # a single candidate is left
+    longer = dict(question=SHORT, ignore_eos=True, max_tokens=64)  # past its end the model is less sure
+    first = {f"{server.ask(SHORT)[0]}": -100}
+    words = sorted({i for text in (" the", " a", " fox", ".", " Tom") for i in server.ids(text)})
+    for option, rest in (
+        ({"temperature": 0}, dict(changes=False, max_tokens=64)),
+        ({"top_k": 1}, one),
+        ({"top_p": 1e-6}, one),
+        ({"min_p": 1.0}, one),
+        ({"repetition_penalty": 1.3}, longer),
+        ({"presence_penalty": 2.0}, longer),
+        ({"frequency_penalty": 2.0}, longer),
+        ({"logit_bias": {f"{words[0]}": 100}}, {}),
+        ({"logit_bias": first}, dict(question=SHORT)),
+        ({"allowed_token_ids": words}, {}),
+        ({"bad_words": ["red", "for"]}, dict(path=CHAT, max_tokens=48)),
+        ({"bad_words": ["red fox"]}, dict(path=CHAT, max_tokens=48, presence_penalty=1e-6)),
+        ({"min_tokens": 24}, dict(question=SHORT, max_tokens=40)),
+        ({"ignore_eos": True}, dict(question=SHORT, max_tokens=32)),
+    ):
+        yield shown(option), partial(greedy, option=option, **rest)
+    yield "seed", seed
+    yield "n", several
+    yield "top_k off", top_k_off
+    yield "stop, stop_token_ids", stop
+    yield "logprobs", log_probs
+    yield "use_beam_search", partial(answered, use_beam_search=True, n=3, return_token_ids=False)
+    yield "echo", partial(answered, words=" without logprobs", echo=True)
+    for name, (option, pattern) in SHAPES.items():
+        yield f"{next(iter(option))} {name}", partial(shaped, option=option, pattern=pattern)
+    yield "tools, no call", no_call
+    yield "tool_choice auto", partial(tool_call, structured_outputs={"regex": CALL})
+    yield "tool_choice required", partial(tool_call, tool_choice="required")
+    yield TEXT, completions
+    yield CHAT, chat
+    yield "stream", stream
+    yield "--enable-prefix-caching", prefix_cache
+    yield "/v1/responses, /v1/messages, /tokenize, /health, /ping, /version, /metrics, /load", other_endpoints
+    for by, words, body in REFUSED:
+        yield shown(body), partial(refused, by=by, words=words, **body)
+# fmt: on
+
+
+def table(server: Server, only: str) -> int:
+    """Send each case alone and print its line. Return the number of faults."""
+    print("| option | alone |\n| --- | --- |")
+    faults = 0
+    for option, check in cases(server):
+        if only not in option:
+            continue
+        try:
+            result = check(server)
+        except (Fault, ValueError, KeyError) as fault:
+            result, faults = f"FAULT: {type(fault).__name__}: {fault}", faults + 1
+        print(f"| {option} | {result} |", flush=True)
+    return faults
+
+
+# ---- a random load
+
+QUESTIONS = ("What is {} + 5?", "Count from {} to 20.", "Spell the word banana.", LONG, SHORT)
+NUMBERS = (0, 1, -1, 0.5, 2, 33, 100, 1e-46, 5e-324, 1e39, 1e300, math.inf, math.nan, "1", None)
+INTEGERS = (0, 1, 5, -1, 2**31 - 1, 2**31, -(2**31), 2**40, 2**63, 2**64, 2**100)
+FLOATS = "temperature top_p min_p repetition_penalty presence_penalty frequency_penalty".split()
+EXTREMES = {
+    **dict.fromkeys(FLOATS, NUMBERS),
+    **dict.fromkeys(("top_k", "seed", "max_tokens", "min_tokens", "logprobs"), INTEGERS),
+    "n": (0, 2, 5, -1, 2**31),
+    "logit_bias": ({}, {"-1": 1}, {str(2**40): 1}, {"x": 1}, {"5": 100}, {"5": math.nan}),
+    "stop": ([""], "a", ["x" * 10000]),
+    "stop_token_ids": ([5], [-1], [2**40], list(range(1000))),
+    "allowed_token_ids": ([], [5], [-1], [2**40]),
+    "structured_outputs": ({"choice": []}, {"json": {}}, {"regex": "("}),
+    "prompt": ("", [], "\0", "a " * 5000, [[5], [6]], [-1], [2**64], [0] * 2048, None),
+}
+
+
+def load(server: Server, requests: int, at_once: int, seed: int) -> int:
+    """Send random requests, many at once; return the number of faults.
+
+    Each second request is normal, and its text must be Hugging Face's. A quarter of the others ask for structured
+    output, which must match. The rest have extreme parameters: the server may refuse or fail such a request, but that
+    one alone. Some clients leave early. At the end no sequence may hold a block of the cache.
+    """
+    rng = random.Random(seed)
+    counts: Counter[str] = Counter()
+
+    def check(number: int, prompt: list[int], extreme: dict, shape: tuple[dict, str]) -> str:
+        """Send a request; return what has become of it."""
+        body = dict(prompt=prompt, max_tokens=16, temperature=0, return_token_ids=True)
+        if number % 40 == 0:
+            try:
+                server.post(TEXT, body, patience=1)
+            except httpx.TimeoutException:
+                pass
+            return "left by the client"
+        if number % 8 == 1:
+            option, pattern = shape
+            (choice,) = server.answer(TEXT, **body | option | {"max_tokens": 80})["choices"]
+            expect(re.fullmatch(pattern, choice["text"]), f"not as asked: {choice}")
+            return "structured"
+        if number % 2:
+            status = server.post(TEXT, body | extreme).status_code
+            return "answered" if status == 200 else "failed alone" if status >= 500 else "refused"
+        (choice,) = server.answer(TEXT, **body)["choices"]
+        server.expect_greedy(prompt, choice["token_ids"])
+        return "normal"
+
+    def one(*request: Any) -> None:
+        try:
+            counts[check(*request)] += 1
+        except (Fault, httpx.HTTPError) as fault:
+            counts["faults"] += 1
+            print(f"FAULT: {type(fault).__name__}: {fault}: {request}"[:1000], flush=True)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        for number in range(1, requests + 1):
+            # A few prompts are many questions in a row.
+            texts = rng.choices(QUESTIONS, k=rng.choice((1,) * 15 + (12,)))
+            texts = [text.format(rng.randrange(2, 10)) for text in texts]
+            names = rng.choices(list(EXTREMES), k=rng.choice((1, 1, 2, 3)))
+            extreme = {name: rng.choice(EXTREMES[name]) for name in names}
+            prompt = [token for text in texts for token in server.prompt(text)]
+            pool.submit(one, number, prompt, extreme, rng.choice(list(SHAPES.values())))
+    for _ in range(60):  # the last aborted requests may still be running
+        held = server.metric("vllm:kv_cache_usage_perc")
+        if not held:
+            break
+        time.sleep(1)
+    found = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    print(f"\n{requests} random requests, {at_once} at once: {found}; {held:.1%} of the cache held")
+    return counts["faults"] + (held > 0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    option = parser.add_argument
+    option("--url", default="http://127.0.0.1:8000", help="(default: %(default)s)")
+    option("--only", default="", metavar="WORDS", help="only cases that contain these words")
+    option("--requests", type=int, default=200, help="of the random load (default: %(default)s)")
+    option("--at-once", type=int, default=32, help="requests of the load (default: %(default)s)")
+    option("--seed", type=int, default=0, help="of the load (default: %(default)s)")
+    args = parser.parse_args()
+    server, began = Server(args.url), time.perf_counter()
+    faults = table(server, args.only)
+    if not args.only:
+        faults += load(server, args.requests, args.at_once, args.seed)
+    print(f"{faults} faults, {time.perf_counter() - began:.0f} s")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

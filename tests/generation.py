@@ -1,0 +1,29 @@
+"""The new tokens of a prompt: Hugging Face's greedy ones, and those of a Generator."""
+
+import torch
+
+
+@torch.no_grad()
+def greedy(hf, prompt, new_tokens, stop_ids, **options) -> list[int]:
+    """Return the tokens of Hugging Face's greedy answer."""
+    out = hf.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        max_new_tokens=new_tokens,
+        do_sample=False,
+        eos_token_id=sorted(stop_ids),
+        **options,
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+def generate(generator, prompts, new_tokens, **options) -> list[list[int]]:
+    """Return the new tokens of each prompt. Exactly the last token of a sequence says that it is the last."""
+    new, ended = [[] for _ in prompts], set()
+    for token in generator.generate(prompts, new_tokens, **options):
+        assert token.user not in ended, "a token after the last"
+        new[token.user].append(token.id)
+        if token.last:
+            ended.add(token.user)
+    assert ended == set(range(len(prompts)))
+    return new

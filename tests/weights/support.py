@@ -1,0 +1,62 @@
+"""Loads without a device: every shard of a model as sent to the chips."""
+
+from pathlib import Path
+
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.config import BFP8, Recipe
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.weights import Checkpoint, WeightShard
+from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint, packed_weights
+from models.demos.qwen25_7b.weights.inventory import inventory
+
+Shards = dict[WeightShard, torch.Tensor]
+
+
+def load(
+    model: str | Path,
+    cache: Path,
+    *,
+    tp: int = 2,
+    recipe: Recipe = BFP8,
+    lines: list | None = None,
+    revision: str | None = None,
+) -> Shards:
+    """Load all shards through the cache. lines: gets what is said about it."""
+    say = ([] if lines is None else lines).append
+    return shards_of(open_checkpoint(model, cache=cache, revision=revision, say=say), tp, recipe)
+
+
+def shards_of(source, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
+    plan = ParallelPlan.make(source.config, tp)
+    weights = packed_weights(source, source.config, plan, recipe)
+    return {
+        shard: _values(weights.builder.build(shard))
+        for shard in inventory(source.config, plan, recipe)
+    }
+
+
+def made(model: Path, *, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
+    """Build all shards from the checkpoint, without a cache."""
+    return shards_of(Checkpoint.open(model), tp, recipe)
+
+
+def _values(tensor: ttnn.Tensor) -> torch.Tensor:
+    assert tensor.storage_type() == ttnn.StorageType.HOST
+    return tensor.to_torch().clone()
+
+
+def assert_same(got: Shards, expected: Shards) -> None:
+    assert list(got) == list(expected)
+    wrong = [shard.slice.tensors for shard in expected if not got[shard].equal(expected[shard])]
+    assert not wrong, f"{len(wrong)} shards are wrong, the first of {wrong[0]}"
+
+
+def packed(cache: Path) -> list[Path]:
+    """Return the files of packed shards."""
+    return sorted((cache / CACHE_NAME).glob("*/*.tensorbin"))
+
+
+def unfinished(cache: Path) -> list[Path]:
+    return list((cache / CACHE_NAME).glob("*/tmp-*"))

@@ -1,0 +1,351 @@
+"""The cache of packed weights: a second start, a start from the cache alone, and faults."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+import ttnn
+from safetensors.torch import load_file, save_file
+
+from models.demos.qwen25_7b.config import BF16, BFP8_KV8
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights import cache as weights_cache
+from models.demos.qwen25_7b.weights.cache import CACHE_NAME, cache_root, open_checkpoint
+from tests.weights.support import assert_same, load, made, packed, shards_of, unfinished
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def packing_refused(monkeypatch):
+    """packing_refused(): from then on, packing a shard or opening a checkpoint fails."""
+
+    def refuse():
+        monkeypatch.setattr(
+            weights_cache, "build_shard", lambda *_: pytest.fail("a shard was made")
+        )
+        monkeypatch.setattr(Checkpoint, "open", lambda *_: pytest.fail("the checkpoint was opened"))
+
+    return refuse
+
+
+def tree(root: Path) -> dict[Path, tuple]:
+    return {
+        path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes())
+        for path in root.rglob("*")
+    }
+
+
+def test_the_second_load_maps_the_first_loads_files(model, cache, right, packing_refused):
+    lines = []
+    assert_same(load(model, cache, lines=lines), right)
+    assert len(lines) == 1 and f" MB written to {cache / CACHE_NAME}" in lines[0]
+    assert len(packed(cache)) == len(right) and not unfinished(cache)
+    packing_refused()
+    lines.clear()
+    before = tree(cache)
+    assert_same(load(model, cache, lines=lines), right)
+    assert not lines and tree(cache) == before, "a cache that can only be read is enough"
+
+
+def test_without_a_cache_nothing_is_written(model, cache, right, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{cache}")
+    assert_same(shards_of(open_checkpoint(model, use_cache=False)), right)
+    assert not cache.exists()
+
+
+def test_recipes_and_splits_share_a_folder_and_their_common_shards(model, cache):
+    """bfp8 and bfp8-kv8 differ only in the KV cache. All splits share embedding and norms."""
+    load(model, cache)
+    first = set(packed(cache))
+    load(model, cache, recipe=BFP8_KV8)
+    assert set(packed(cache)) == first
+    load(model, cache, tp=1)
+    both = len(made(model, tp=1)) + len(first)
+    assert len(packed(cache)) == both - (2 + 2 * Checkpoint.open(model).config.num_hidden_layers)
+    assert_same(load(model, cache, recipe=BF16), made(model, recipe=BF16))
+    assert len({file.parent for file in packed(cache)}) == 1
+
+
+@pytest.mark.parametrize("tp", [4, 8])
+def test_every_split_is_read_back(model, cache, tp):
+    """tp 8 has heads and columns of zeros, copied KV heads, and shards that are all padding."""
+    expected = made(model, tp=tp)
+    assert_same(load(model, cache, tp=tp), expected)
+    assert_same(load(model, cache, tp=tp), expected)
+
+
+def test_a_checkpoint_that_moved_keeps_its_folder(model, cache, right, packing_refused):
+    load(model, cache)
+    moved = model.rename(model.with_name("model2")).rename(model)
+    packing_refused()
+    assert_same(load(moved, cache), right)
+
+
+def test_a_checkpoint_that_changed_gets_a_new_folder(model, cache, right):
+    load(model, cache)
+    tensors = load_file(model / WEIGHTS)
+    tensors["model.norm.weight"] *= 2
+    save_file(tensors, model / WEIGHTS)
+    expected = made(model)
+    assert_same(load(model, cache), expected)
+    assert len({file.parent for file in packed(cache)}) == 2
+
+
+@pytest.mark.parametrize("changed", ["VERSION", "version"])
+def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(
+    model, cache, right, monkeypatch, changed
+):
+    load(model, cache)
+    monkeypatch.setattr(weights_cache, changed, {"VERSION": -1, "version": lambda _: "9"}[changed])
+    assert_same(load(model, cache), right)
+    assert len(packed(cache)) == 2 * len(right)
+    (model / WEIGHTS).unlink()
+    monkeypatch.setattr(weights_cache, changed, {"VERSION": -2, "version": lambda _: "8"}[changed])
+    with pytest.raises(UserError, match="holds neither"):
+        load(model, cache)
+
+
+def test_shards_of_an_interrupted_load_are_used(model, cache, right):
+    load(model, cache)
+    kept = packed(cache)[::2]
+    for file in set(packed(cache)) - set(kept):
+        file.unlink()
+    (kept[0].parent / "checkpoint.json").unlink()
+    before = {file: file.stat().st_ino for file in kept}
+    assert_same(load(model, cache), right)
+    assert {file: file.stat().st_ino for file in kept} == before
+
+
+# A start from the cache alone
+
+
+def test_weights_may_be_deleted_once_they_are_in_the_cache(model, cache, right, packing_refused):
+    load(model, cache)
+    (model / WEIGHTS).unlink()
+    packing_refused()
+    assert_same(load(model, cache), right)
+
+
+def test_the_whole_directory_may_be_deleted(model, cache, right, packing_refused):
+    load(model, cache)
+    config = open_checkpoint(model, cache=cache).config
+    shutil.rmtree(model)
+    packing_refused()
+    assert_same(load(model, cache), right)
+    opened = open_checkpoint(model, cache=cache)
+    assert opened.config == config
+    assert json.loads((opened.directory / "tokenizer.json").read_text())["model"]
+
+
+def test_a_relative_name_is_not_taken_for_another_directorys(model, cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    load(model.name, cache)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="neither a directory here"):
+        load(model.name, cache)
+
+
+@pytest.mark.parametrize("delete, error", [
+    (lambda model: (model / WEIGHTS).unlink(), "holds neither model.safetensors"),
+    (shutil.rmtree, "neither a directory here"),
+])  # fmt: skip
+def test_a_split_that_is_not_cached_needs_the_weights(model, cache, delete, error):
+    load(model, cache)
+    delete(model)
+    with pytest.raises(UserError, match=f"{model}: {error}"):
+        load(model, cache, tp=1)
+
+
+def test_a_changed_small_file_is_used_also_after_the_weights_are_gone(
+    model, cache, packing_refused
+):
+    load(model, cache)
+    packing_refused()
+    changed = {"eos_token_id": 5}
+    (model / "generation_config.json").write_text(json.dumps(changed))
+    load(model, cache)
+    shutil.rmtree(model)
+    directory = open_checkpoint(model, cache=cache).directory
+    assert json.loads((directory / "generation_config.json").read_text()) == changed
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}"])
+def test_a_lost_or_damaged_record_is_written_again(model, cache, right, content):
+    load(model, cache)
+    (record,) = cache.rglob("checkpoint.json")
+    before = record.read_text()
+    record.unlink() if content is None else record.write_text(content)
+    assert_same(load(model, cache), right)
+    assert record.read_text() == before
+
+
+# Damage
+
+
+@pytest.mark.parametrize("left", [-1, 100, 0, None])
+def test_damaged_shards_are_packed_again(model, cache, right, left):
+    """left: bytes that are left of a file; None: it is gone."""
+    load(model, cache)
+    for file in packed(cache)[::7]:
+        file.unlink() if left is None else os.truncate(file, left % file.stat().st_size)
+    lines = []
+    assert_same(load(model, cache, lines=lines), right)
+    assert left is None or "damaged" in lines[0] and "packed again" in lines[0]
+    lines.clear()
+    assert_same(load(model, cache, lines=lines), right)
+    assert not lines
+
+
+def test_a_damaged_shard_whose_weights_were_deleted_is_one_line(model, cache):
+    load(model, cache)
+    (model / WEIGHTS).unlink()
+    os.truncate(packed(cache)[3], 100)
+    with pytest.raises(UserError, match="holds neither model.safetensors"):
+        load(model, cache)
+
+
+# Places that cannot be written
+
+
+def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing_unfinished(model, cache, right):
+    """Writes really fail: a resource limit allows no file longer than 64 KiB."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, limits[1]))
+    try:
+        with pytest.raises(UserError, match=f"{cache}.*cannot be written.*--no-cache") as refused:
+            load(model, cache)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(refused.value)
+    assert all(file.stat().st_size <= 64 << 10 for file in packed(cache)) and not unfinished(cache)
+    assert_same(load(model, cache), right)
+
+
+def test_too_little_disk_space_is_reported_before_anything_is_packed(model, cache, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(9, 9, 1_000_000))
+    with pytest.raises(
+        UserError, match=f"{cache}.* MB are to be written, 1.0 MB are free; make room"
+    ):
+        load(model, cache)
+    assert not packed(cache) and not unfinished(cache)
+
+
+def test_a_directory_that_cannot_be_made_is_named(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/.*cannot be written \(Not a directory\)"):
+        load(model, tmp_path / "file" / "cache")
+
+
+def test_only_old_temporary_folders_of_the_cache_are_removed(model, cache, right):
+    load(model, cache)
+    folder = packed(cache)[0].parent
+    packed(cache)[0].unlink()
+    names = ["tmp-old", "tmp-new", "mine"]
+    for name in names:
+        (folder / name).mkdir()
+        (cache / name).mkdir()
+    os.utime(folder / "tmp-old", (0, 0))
+    os.utime(cache / "tmp-old", (0, 0))
+    (cache / "notes.txt").write_text("mine")
+    assert_same(load(model, cache), right)
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"tmp-new", "mine"}
+    assert {path.name for path in cache.iterdir()} == {CACHE_NAME, "notes.txt", *names}
+
+
+def test_the_cache_directory_follows_xdg(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", f"{tmp_path}")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_root() == tmp_path / ".cache" / CACHE_NAME
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # the specification ignores it
+    assert cache_root() == tmp_path / ".cache" / CACHE_NAME
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/caches")
+    assert cache_root() == tmp_path / "caches" / CACHE_NAME
+
+
+# Threads and processes
+
+
+def test_packing_stays_within_its_memory(model, cache, right, monkeypatch):
+    """With a bound that one shard fills, one shard is packed at a time."""
+    monkeypatch.setattr(weights_cache, "PACKING_BYTES", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    real, lock = weights_cache.build_shard, threading.Lock()
+
+    def build_shard(*arguments):
+        assert lock.acquire(blocking=False), "two shards are packed at once"
+        try:
+            return real(*arguments)
+        finally:
+            lock.release()
+
+    monkeypatch.setattr(weights_cache, "build_shard", build_shard)
+    assert_same(load(model, cache), right)
+
+
+def test_several_shards_are_packed_at_once(model, cache, right, monkeypatch):
+    """The first two shards wait for each other."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2))
+    real, together = weights_cache.build_shard, threading.Barrier(2)
+    first = list(right)[:2]
+
+    def build_shard(shard, tensor):
+        if shard in first:
+            together.wait(30)
+        return real(shard, tensor)
+
+    monkeypatch.setattr(weights_cache, "build_shard", build_shard)
+    assert_same(load(model, cache), right)
+
+
+def test_loads_at_one_time_share_a_cache(model, cache, right):
+    with ThreadPoolExecutor(3) as threads:
+        for shards in threads.map(lambda _: load(model, cache), range(3)):
+            assert_same(shards, right)
+    assert len(packed(cache)) == len(right) and not unfinished(cache)
+
+
+LOAD = """
+import sys, golden_mesh; golden_mesh.activate("N300")
+from tests.weights.support import load
+load(*map(__import__("pathlib").Path, sys.argv[1:]))
+"""
+
+
+def test_a_killed_load_leaves_whole_shards(model, cache, right):
+    process = subprocess.Popen([sys.executable, "-c", LOAD, f"{model}", f"{cache}"])
+    while not packed(cache):
+        assert process.poll() is None, "the load ended before it was killed"
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(packed(cache)) < len(right)
+    lines = []
+    assert_same(load(model, cache, lines=lines), right)
+    assert len(lines) == 1 and "written to" in lines[0]
+
+
+def test_a_shard_is_as_packed_by_ttnn(model, cache):
+    """The file's values are from_torch's of the same slice."""
+    shards = load(model, cache, recipe=BF16)
+    state = load_file(model / WEIGHTS)
+    down = next(
+        shard for shard in shards if shard.slice.tensors[0].endswith("0.mlp.down_proj.weight")
+    )
+    values = down.slice.read(state.__getitem__)[None, None]
+    expected = ttnn.from_torch(values, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT).to_torch()
+    assert shards[down].equal(expected) and expected.dtype == torch.bfloat16
