@@ -63,8 +63,13 @@ print(json.dumps(grids))
 MESHES = {
     "N150": [(1, 1)],
     "N300": [(1, 1), (1, 2)],
+    "N150x4": [(1, 4), (2, 2), (1, 2), (1, 1)],
     "T3K": [(1, 8), (2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
+    "P100": [(1, 1)],
+    "P300": [(1, 2), (1, 1)],
     "P150x4": [(1, 4), (2, 2)],
+    "P150x8": [(2, 4), (1, 8)],
+    "BHGLX": [(4, 8)],
 }
 
 
@@ -114,11 +119,14 @@ def test_every_mesh_opens_with_its_grid_and_nothing_is_left_behind(system, tmp_p
     grids = grids_of(start(system, MESHES[system], tmp_path))
     # One harvested row of the N150 leaves nine: one for dispatch, eight for programs. Two leave eight: dispatch is on
     # ethernet cores by default, and takes a row of the eight if it is asked to use worker cores.
-    # A Blackhole has 14 columns and dispatches from one of them.
-    expected = {"N150": [[8, 8], [8, 8]], "P150x4": [[13, 10], [13, 10]]}.get(
-        system, [[8, 8], [8, 7]]
-    )
-    assert grids == expected * len(MESHES[system])
+    # A Blackhole has 14 columns, some harvested, and dispatches from one of them.
+    one_harvested_row, two = [[8, 8], [8, 8]], [[8, 8], [8, 7]]
+    expected = {
+        "N150": one_harvested_row, "N300": two, "N150x4": one_harvested_row, "T3K": two,
+        "P100": 2 * [[11, 10]], "P300": 2 * [[11, 10]],
+        "P150x4": 2 * [[13, 10]], "P150x8": 2 * [[13, 10]], "BHGLX": 2 * [[12, 10]],
+    }  # fmt: skip
+    assert grids == expected[system] * len(MESHES[system])
     assert files_of_the_wheel() == before, "the wheel was changed"
     assert sorted(os.listdir(tmp_path)) == ["home", "mock", "work"]
     assert not os.listdir(tmp_path / "work"), "something was written into the working directory"
@@ -201,7 +209,8 @@ def test_another_ttnn(tmp_path, monkeypatch, missing, message):
 
 @pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
 def test_systems_are_consistent(system):
-    chips = {"N150": 1, "N300": 2, "T3K": 8, "GALAXY": 32, "P150": 1, "P150x4": 4}
+    chips = {"N150": 1, "N300": 2, "N150x4": 4, "T3K": 8, "GALAXY": 32}
+    chips |= {"P100": 1, "P150": 1, "P300": 2, "P150x4": 4, "P150x8": 8, "BHGLX": 32}
     assert system.chips == chips[system.name]
     assert len(system.coordinates) == len(system.harvested_rows) == system.chips
     assert sorted(chip for board in system.boards for chip in board.chips) == list(
