@@ -1,6 +1,7 @@
 """Run a program on the golden mesh, unchanged: golden-mesh --system N300 script.py ...
 
 golden-mesh perf ... runs it, too, and prints the modeled times of its device operations at exit.
+golden-mesh compare ... prints their errors against float32.
 Python replaces this process. The program is its command line, and `everywhere` is on its path. Arguments,
 sys.path, tracebacks, exit status and signals are Python's own. Every child process that inherits the
 environment is on the golden mesh too.
@@ -23,9 +24,9 @@ from golden_mesh.overlay import ttnn_package
 from golden_mesh.sums import SUMS
 
 USAGE = (
-    f"usage: golden-mesh [perf] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] "
+    f"usage: golden-mesh [perf|compare] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] "
     f"[--sums {'|'.join(SUMS)}] [--profile] (script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor; "
-    "perf takes also [--links 1|2] [--position TOKENS]"
+    "perf takes also [--links 1|2] [--position TOKENS], compare [--below PCC] [--json FILE] [--html FILE]"
 )
 DEFAULT_SYSTEM = "N300"
 HELP = f"""{USAGE}
@@ -41,6 +42,11 @@ Runs a program on the golden mesh, unchanged: the real ttnn library on a mock ma
   perf                print at exit the modeled time of each device operation; Wormhole only
     --links 1|2       ethernet links between two chips (default: 1)
     --position TOKENS tokens in the caches (default: full caches)
+
+  compare             print at exit the error of each device operation against float32, worst first
+    --below PCC       name the first operation at which the program so far is below (default: 0.99)
+    --json FILE       write all operations
+    --html FILE       write a page with a plot of the error along the program
 
 examples:
   golden-mesh script.py
@@ -61,10 +67,23 @@ class Choice(NamedTuple):
     perf: bool = False  # print at exit what the device operations would take
     links: str = "1"  # ethernet links between two chips, for perf
     position: str | None = None  # tokens in the caches, for perf; None: full caches
+    compare: bool = False  # print at exit the errors of the device operations
+    below: str = "0.99"  # PCC, for compare
+    json: str | None = None  # files of compare
+    html: str | None = None
 
 
 _OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES, "--sums": SUMS}
-_PERF_OPTIONS = _OPTIONS | {"--links": ("1", "2"), "--position": ("a number of tokens",)}
+_COMMANDS = {
+    "perf": {"--links": ("1", "2"), "--position": ("a number of tokens",)},
+    "compare": {"--below": ("a PCC of 0 to 1",), "--json": ("a file",), "--html": ("a file",)},
+}
+_FREE = {  # options of any fitting value
+    "--position": r"[0-9]+",
+    "--below": r"0?\.[0-9]+|[01]",
+    "--json": r"[^-].*",
+    "--html": r"[^-].*",
+}
 
 
 def split(arguments: list[str]) -> tuple[Choice, list[str]]:
@@ -73,9 +92,10 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
     GoldenMeshError: an unknown option or value, or no program.
     """
     options, rest = {}, list(arguments)
-    if rest[:1] == ["perf"]:
-        options["perf"] = bool(rest.pop(0))
-    known_options = _PERF_OPTIONS if "perf" in options else _OPTIONS
+    known_options = _OPTIONS
+    if rest and rest[0] in _COMMANDS:
+        options[rest[0]] = True
+        known_options = _OPTIONS | _COMMANDS[rest.pop(0)]
     while rest and rest[0].startswith("--"):
         name, has_value, value = rest.pop(0).partition("=")
         if name == "--profile" and not has_value:
@@ -90,7 +110,7 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
             raise GoldenMeshError(f"{name} wants one of {', '.join(values)}. {USAGE}")
         value = value if has_value else rest.pop(0)
         fitting = [known for known in values if known.lower() == value.lower()]
-        if name == "--position" and value.isascii() and value.isdigit():
+        if name in _FREE and re.fullmatch(_FREE[name], value, re.ASCII):
             fitting = [value]
         if not fitting:
             raise GoldenMeshError(f"{name} knows {', '.join(values)}; got {value!r}")
@@ -136,6 +156,7 @@ def environment(choice: Choice, inherited: dict[str, str]) -> dict[str, str]:
         }
         | ({"GOLDEN_MESH_PROFILE": "1"} if choice.profile else {})
         | ({"GOLDEN_MESH_PERF": _perf_settings(choice)} if choice.perf else {})
+        | ({"GOLDEN_MESH_COMPARE": _compare_settings(choice)} if choice.compare else {})
     )
 
 
@@ -143,6 +164,12 @@ def _perf_settings(choice: Choice) -> str:
     """JSON: links and position."""
     position = None if choice.position is None else int(choice.position)
     return json.dumps([int(choice.links), position])
+
+
+def _compare_settings(choice: Choice) -> str:
+    """JSON: the arguments of compare.report_at_exit. Files lie where the command was given."""
+    files = [path and str(Path(path).absolute()) for path in (choice.json, choice.html)]
+    return json.dumps([float(choice.below), *files])
 
 
 def interpreter_options(command: list[str], arguments: int) -> list[str]:

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 import torch
+import ttnn
 
 from golden_mesh.arguments import substitute
 from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
 from golden_mesh.memory import GoldenMemory, Slot
 from golden_mesh.registry import Golden
@@ -27,14 +29,17 @@ class Call:
     @property
     def writes(self) -> tuple[Slot, ...]:
         """The memory that the op writes: whole tensors, no views."""
-        written = (*self.outputs, *_written(self))
+        written = (*self.outputs, *written_in_place(self))
         return tuple(slot if slot.part is None else slot.part.whole for slot in written)
 
 
 @torch.inference_mode()  # no gradients are needed, and small ops take a tenth less time
-def run(step: Call) -> None:
-    """Compute the step's values from golden memory into golden memory."""
-    targets = _written(step)
+def run(step: Call, memory=memory) -> None:
+    """Compute the step's values from golden memory into golden memory.
+
+    memory: a GoldenMemory, or what stands in for it (compare.py).
+    """
+    targets = written_in_place(step)
     unread = (targets or step.outputs) if step.golden.unread else ()
     reads = [slot for slot in step.inputs if slot not in unread]
     shards, unknown = read_all(memory, reads, step.golden.name)
@@ -43,14 +48,15 @@ def run(step: Call) -> None:
         for slot in (*targets, *step.outputs):
             memory.forget(slot, next(iter(unknown.values())))
     elif step.golden.over_chips:
-        _run_over_chips(step, shards)
+        _run_over_chips(step, shards, memory)
     elif step.golden.writes:
-        _run_in_place(step, shards | (marks or {}), targets, next(iter(unknown.values()), None))
+        why = next(iter(unknown.values()), None)
+        _run_in_place(step, shards | (marks or {}), targets, why, memory)
     else:
-        _run_per_chip(step, shards)
+        _run_per_chip(step, shards, memory)
 
 
-def _written(step: Call) -> list[Slot]:
+def written_in_place(step: Call) -> list[Slot]:
     """Return the slots of the arguments that the op writes in place."""
     if not step.golden.writes:
         return []
@@ -78,16 +84,24 @@ def _extras(step: Call) -> dict:
     """Return the keywords that a golden takes beside its op's arguments (registry.py), except `store`."""
     extras = {}
     if "out" in step.golden.wants:
-        extras["out"] = step.outputs[0] if len(step.outputs) == 1 else step.outputs
+        outputs = step.outputs
+        if is_plain():
+            outputs = tuple(slot._replace(dtype=_computed(slot.dtype)) for slot in outputs)
+        extras["out"] = outputs[0] if len(outputs) == 1 else outputs
     if "dtypes" in step.golden.wants:
         bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
         extras["dtypes"] = {
-            name: value.dtype for name, value in bound.items() if isinstance(value, Slot)
+            name: _computed(value.dtype) for name, value in bound.items() if isinstance(value, Slot)
         }
     return extras
 
 
-def _run_per_chip(step: Call, shards) -> None:
+def _computed(dtype: ttnn.DataType) -> ttnn.DataType:
+    """Return the dtype that a golden computes with: the tensor's, or float32 inside `plain_float32`."""
+    return ttnn.float32 if is_plain() and "INT" not in dtype.name else dtype
+
+
+def _run_per_chip(step: Call, shards, memory) -> None:
     chips = len(step.outputs[0].devices) if step.outputs else 0
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
@@ -123,7 +137,7 @@ def _padding(step: Call) -> float | None:
     return bound.arguments[step.golden.pads]
 
 
-def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None) -> None:
+def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None, memory) -> None:
     """Run the golden in place. unknown: why some of the shards are marks (unknown.py), if they are."""
     if step.golden.unread:
         shards |= {slot: memory.writable(slot) for slot in targets}
@@ -149,7 +163,7 @@ def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None) 
             memory.settle(slot, unknown)
 
 
-def _run_over_chips(step: Call, shards) -> None:
+def _run_over_chips(step: Call, shards, memory) -> None:
     slot = step.inputs[0]
     axis = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments.get(
         "cluster_axis"

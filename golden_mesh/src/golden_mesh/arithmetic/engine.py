@@ -23,11 +23,13 @@ A float32 tensor has 24 bits unless `bits` says that fewer are used. A bfloat16 
 import torch
 
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.plain import in_float32, same
 
 SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST = 10, 5, 11, 7  # significant bits that the multiplier takes
 FLOAT32, BFLOAT16 = 24, 8  # significant bits of the formats
 
 
+@in_float32(same)
 def keep(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Return float32 `x` with all but its first `bits` significant bits cut off."""
     return (x.contiguous().view(torch.int32) & (-1 << (FLOAT32 - bits))).view(torch.float32)
@@ -48,6 +50,7 @@ def _cut(x: torch.Tensor, taken: int, bits: int) -> torch.Tensor:
     return keep(x.float(), taken) if taken < bits else x.float()
 
 
+@in_float32(same)
 def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Return float32 `x` rounded to its first `bits` significant bits, ties away from zero."""
     cut = FLOAT32 - bits
@@ -58,6 +61,7 @@ def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
     )
 
 
+@in_float32(same)
 def round_away_(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Round as `round_away` does, in place. The caller must own the float32 `x`."""
     cut = FLOAT32 - bits
@@ -75,6 +79,13 @@ def to_bfloat16_(x: torch.Tensor) -> torch.Tensor:
     return round_away_(x, BFLOAT16)
 
 
+@in_float32(same)
+def to_nearest_even(x: torch.Tensor) -> torch.Tensor:
+    """Return a float32 sum in L1 as bfloat16 holds it, as float32."""
+    return x.bfloat16().float()
+
+
+@in_float32(same)
 def round_sum_(x: torch.Tensor) -> torch.Tensor:
     """Round a sum as a bfloat16 dest holds it, in place. The caller must own the float32 `x`.
 
@@ -95,6 +106,7 @@ def subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return to_bfloat16_(subtract_in_float32_dest(a, b))
 
 
+@in_float32(torch.add)
 def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a + b as a float32 dest holds it.
 
@@ -105,12 +117,14 @@ def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return first.add_(second).mul_(step)
 
 
+@in_float32(torch.sub)
 def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a - b as a float32 dest holds it. See `add_in_float32_dest`."""
     first, second, step = _aligned(a, b)
     return first.sub_(second).mul_(step)
 
 
+@in_float32(lambda dest, a, b: dest + a + b)
 def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return dest + (a + b) as a bfloat16 dest holds it, as float32. With a dest of zeros it is `add`.
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from golden_mesh.arithmetic.plain import in_float32
+
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 
 
@@ -21,6 +23,7 @@ class Kernel:
     in_l1: bool = True
 
     @staticmethod
+    @in_float32(lambda *config, **defaults: Kernel(4, wide=True))
     def of(config, fidelity: str, *, wide: bool = False, approximate: bool = False) -> "Kernel":
         """Return the kernel of `config`.
 

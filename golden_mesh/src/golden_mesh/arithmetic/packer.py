@@ -14,12 +14,21 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic.engine import BFLOAT16, keep, round_away, to_bfloat16
+from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.rounding import BLOCK, round_to
+
+
+def _unrounded(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
+    if "INT" in dtype.name:
+        return round_to(values, dtype)
+    return values if values.is_floating_point() else values.float()
+
 
 # Moves only ties away from zero: a value of 8 bits that is no tie is further than this from a tie.
 _AWAY = 1 + 2.0**-12
 
 
+@in_float32(_unrounded)
 def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     """Return `values`, the result of an op, as a tensor of `dtype` holds them.
 
@@ -35,6 +44,7 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     return packed if dtype == ttnn.bfloat8_b else _cut_to_four_bits(packed)
 
 
+@in_float32(_unrounded)
 def typecast(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     """Return the ttnn.typecast of a bfloat16 or float32 tensor.
 

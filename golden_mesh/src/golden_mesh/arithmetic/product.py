@@ -34,6 +34,7 @@ from golden_mesh.arithmetic.engine import (
     source_b,
 )
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.plain import in_float32
 
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a weight widened at a time: they stay in the processor's cache
@@ -77,6 +78,7 @@ def product(
     return _batched(left, right, kernel, block, biased).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
+@in_float32(lambda a, b, *kernel: a.float() * b.float())
 def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
     """Return a (through SrcA) * b (through SrcB), element by element, as dest holds it. Shapes broadcast.
 
@@ -91,6 +93,7 @@ def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT
     return result
 
 
+@in_float32(lambda x, kernel, factor=1.0: x.float().sum(-1, keepdim=True) * factor)
 def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
     if kernel.wide:

@@ -12,6 +12,8 @@ from typing import Callable
 
 import torch
 
+from golden_mesh.arithmetic.plain import in_float32
+
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
 _SLOPE, _OFFSET = 256 / 0.6931471805599453, 32500.818359375
 _LEAST, _SMALLEST = -87.33, 1.19e-38  # exp(_LEAST) is a normal float32 and below _SMALLEST
@@ -24,6 +26,7 @@ _RECIPROCAL = (0.3232325017452239990234375, 1.4545459747314453125, 2.12121248245
 _EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 
 
+@in_float32(lambda x, scale, *, approximate: torch.exp(x * scale))
 def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
     """Return exp(x * scale) of float32 x <= 0, as a float32 dest holds it.
 

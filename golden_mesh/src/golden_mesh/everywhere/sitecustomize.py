@@ -1,7 +1,8 @@
 """With this folder on PYTHONPATH every Python process is on the golden mesh from its first `import ttnn` on.
 
 Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
-PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE and GOLDEN_MESH_PERF.
+PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE,
+GOLDEN_MESH_PERF and GOLDEN_MESH_COMPARE.
 A process has no overhead until it imports ttnn.
 """
 
@@ -52,6 +53,9 @@ class _BeforeTtnn(MetaPathFinder):
             if "GOLDEN_MESH_PERF" in os.environ:
                 links, position = json.loads(os.environ["GOLDEN_MESH_PERF"])
                 importlib.import_module("golden_mesh.perf.recorder").start(links, position)
+            if "GOLDEN_MESH_COMPARE" in os.environ:
+                settings = json.loads(os.environ["GOLDEN_MESH_COMPARE"])
+                importlib.import_module("golden_mesh.compare").report_at_exit(*settings)
         except BaseException:
             sys.meta_path.insert(
                 0, self

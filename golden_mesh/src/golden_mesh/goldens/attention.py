@@ -268,5 +268,5 @@ class _Attention:
         if state is not None:
             factor = engine.to_bfloat16(flash.correction(state[0], largest, self.scale))
             sums = self._add(sums, multiply(state[1], factor, kernel))
-            result = (result + flash.times(state[2], factor, kernel)).bfloat16().float()
+            result = engine.to_nearest_even(result + flash.times(state[2], factor, kernel))
         return largest, sums, result

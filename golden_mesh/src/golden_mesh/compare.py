@@ -1,0 +1,437 @@
+"""golden-mesh compare: the error of each device operation against float32.
+
+Each operation runs three times: as the chip computes it, in float32 from the very inputs that it got ("this op"), and
+in float32 from the float32 stream ("so far"). The stream is a second golden memory with the same addresses. It keeps
+tensors before their first rounding on the host, and no operation rounds in it.
+
+Integers (positions, tokens, page tables) are the program's own in the stream, too. So are tensors that an operation
+makes without reading a floating-point tensor.
+"""
+
+import atexit
+import contextlib
+import sys
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Callable, Iterator, NamedTuple, Optional
+
+import torch
+import ttnn
+
+import golden_mesh
+from golden_mesh import dispatch, steps, transfer
+from golden_mesh.arguments import on_device, tensors_in
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.plain import plain_float32
+from golden_mesh.errors import GoldenError
+from golden_mesh.memory import GoldenMemory, Region, Slot
+from golden_mesh.sources import Sources
+from golden_mesh.steps import Call, memory, written_in_place
+
+# Files whose frames are not the program's.
+_LIBRARIES = tuple(f"{Path(module.__file__).parent}/" for module in (golden_mesh, ttnn, torch)) + (
+    "<",
+)
+# Modules of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
+# (weights, caches) need no copy in float32.
+_ANY_HOLDER = tuple(
+    f"golden_mesh.goldens.{name}"
+    for name in "matmul attention attention_decode heads layout data_movement selection kv_cache".split()
+)
+
+
+CALLERS = 3  # of a line that are kept
+_NO_ROUNDING = 0.5  # relative errors above are no rounding: the host's memory was used again
+
+
+@dataclass(frozen=True)
+class Error:
+    """A chip's tensor against float32. The values are those of the chip with the largest relative error."""
+
+    pcc: float
+    relative: float  # L2 norm of the difference, divided by the norm in float32
+    gain: float  # of a line through the origin: 1 is right
+    largest: float  # absolute difference
+    place: tuple[int, ...]  # of the largest difference
+    nonfinite: int  # values that are infinite or NaN, and finite in float32
+    chip: int
+
+
+@dataclass
+class Row:
+    """One call of a device operation, or one transfer that rounds."""
+
+    number: int
+    site: "Site"
+    op: str
+    slot: Slot  # the first tensor that it writes
+    kernel: Optional[Kernel]
+    own: Error  # "this op"
+    far: Error  # "so far"
+    what_if: Optional[Error] = None
+    equals: str = ""  # the value of the reference that the float32 stream gives
+
+
+class Site(NamedTuple):
+    file: str
+    line: int
+    layout: str  # of the result
+    callers: tuple[str, ...]  # lines that called it, the innermost first
+
+    def __str__(self) -> str:
+        return _place(self.file, self.line)
+
+
+def _place(file: str, line: int) -> str:
+    path = Path(file)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
+
+
+def site(result) -> Site:
+    """The line of the program that calls ttnn: the innermost frame outside of libraries."""
+    frame, lines = sys._getframe(1), []
+    while frame is not None and len(lines) <= CALLERS:
+        if not frame.f_code.co_filename.startswith(_LIBRARIES):
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    layouts = [t.layout.name for t in tensors_in(result) if on_device(t)]
+    callers = tuple(_place(*line) for line in lines[1:])
+    return Site(*(lines[0] if lines else ("?", 0)), layouts[0] if layouts else "", callers)
+
+
+def error(value: torch.Tensor, exact: torch.Tensor, chip: int) -> Error:
+    """Compare a chip's values with float32. Values that are NaN in float32 count as not written."""
+    a, b = value.reshape(-1).float(), exact.reshape(-1).float()
+    places = None
+    if not (a.sum() + b.sum()).isfinite():
+        places = (b.isfinite()).nonzero().flatten()
+        a, b = a[places], b[places]
+    wrong = ~a.isfinite()
+    nonfinite = int(wrong.sum()) if not a.sum().isfinite() else 0
+    if nonfinite:
+        a = a.masked_fill(wrong, 0)
+    if not len(b):
+        return Error(1.0, 0.0, 1.0, 0.0, (), 0, chip)
+    total = lambda x: x.sum(dtype=torch.float64).item()  # noqa: E731
+    difference = a - b
+    at = int(difference.abs_().argmax())
+    largest = difference[at].item()
+    square = total(difference.square_())
+    aa, bb, ab, mean_a, mean_b = total(a * a), total(b * b), total(a * b), total(a), total(b)
+    count = len(b)
+    spread = (aa - mean_a**2 / count) * (bb - mean_b**2 / count)
+    if square <= 1e-14 * bb or square == 0:
+        pcc = 1.0
+    else:
+        pcc = (ab - mean_a * mean_b / count) / spread**0.5 if spread > 0 else 0.0
+    at = int(places[at]) if places is not None else at
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), exact.shape))
+    relative = (square / bb) ** 0.5 if bb else float(square > 0)
+    return Error(pcc, relative, ab / bb if bb else 1.0, largest, place, nonfinite, chip)
+
+
+def worst(values: list[torch.Tensor], exact: list[torch.Tensor]) -> Error:
+    """The error on the chip with the largest one. Replicas are compared once."""
+    pairs = {(id(a), id(b)): (a, b, chip) for chip, (a, b) in enumerate(zip(values, exact))}
+    errors = [error(*pair) for pair in pairs.values()]
+    return max(errors, key=lambda each: (each.nonfinite, each.relative))
+
+
+class Stream(GoldenMemory):
+    """The float32 stream. Values may be in the dtype of their source; an operation that writes in place widens them."""
+
+    def __init__(self, beside: GoldenMemory):
+        super().__init__()
+        self._holders = beside._holders  # one storage may be in both memories
+
+    def take_all(self, other: GoldenMemory) -> None:
+        """Share all values of the other memory."""
+        for key, region in other._regions.items():
+            mine = self._regions[key] = Region()
+            for address, entry in region.entries.items():
+                mine.insert(address, replace(entry))
+                if entry.value is not None:
+                    self._holders[entry.value.untyped_storage()._cdata] += 1
+
+    def clear(self) -> None:
+        self.forget_devices([device for device, _ in self._regions])
+
+    def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
+        for device in (slot.devices[i] for i in members):
+            entry = self._entry(device, slot)
+            if _is_float(entry.value) and entry.value.dtype != torch.float32:
+                value = next(
+                    (
+                        other.value
+                        for other in (self._entry(slot.devices[i], slot) for i in members)
+                        if other.value.dtype == torch.float32
+                    ),
+                    None,
+                )
+                self._release(entry)
+                entry.value = entry.value.float() if value is None else value
+                self._holders[entry.value.untyped_storage()._cdata] += 1
+        return super().exclusive(slot, members)
+
+
+class _Reader:
+    """A memory's values as the goldens of one call take them: in float32."""
+
+    def __init__(self, source: GoldenMemory, step: Call):
+        self.source = source
+        self.wide = not step.golden.function.__module__.startswith(_ANY_HOLDER)
+        self._widened: dict[int, tuple] = {}  # id -> (the tensor, itself in float32)
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+    def read(self, slot: Slot) -> list[torch.Tensor]:
+        return [self._float32(value) for value in self.source.read(slot)]
+
+    def _float32(self, value: torch.Tensor) -> torch.Tensor:
+        if not self.wide or not _is_float(value):
+            return value
+        if id(value) not in self._widened:
+            self._widened[id(value)] = value, value.float()
+        return self._widened[id(value)][1]
+
+
+class Scratch(_Reader):
+    """Takes the results of one call and leaves the memory that it reads as it is."""
+
+    def __init__(self, source: GoldenMemory, step: Call):
+        super().__init__(source, step)
+        self.unread = step.golden.unread
+        self.results: dict[Slot, list] = {}
+
+    def write(self, slot: Slot, values, unknown=None, padding=None) -> None:
+        self.results[slot] = values
+
+    def forget(self, slot: Slot, why: str) -> None:
+        pass
+
+    def settle(self, slot: Slot, unknown) -> None:
+        pass
+
+    def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
+        """A copy of the value to write in place. Elements that the op never reads are NaN."""
+        if self.unread:
+            value = torch.full(slot.shape, torch.nan)
+        else:
+            value = self.source.read(slot)[members[0]].float().clone()
+        results = self.results.setdefault(slot, [None] * len(slot.devices))
+        for chip in members:
+            results[chip] = value
+        return value
+
+
+def _is_float(value: Optional[torch.Tensor]) -> bool:
+    return value is not None and value.is_floating_point()
+
+
+@dataclass
+class Comparison:
+    """The calls of a program, each with its errors."""
+
+    rows: list[Row] = field(default_factory=list)
+    stream: Stream = field(default_factory=lambda: Stream(memory))
+    sources: Sources = field(default_factory=Sources)
+    without: dict[str, str] = field(default_factory=dict)  # op -> why it has no float32 form
+    look_up: Callable = lambda row, values: None  # reference.py
+    _site: Optional[Site] = None
+    _sites: dict[int, Site] = field(default_factory=dict)  # of recorded steps, by id
+    mirrors: bool = True  # whether what is written to memory goes to the stream, too
+
+    def called(self, result) -> None:
+        self._site = site(result)
+
+    def record(self, step: Call) -> None:
+        self._sites[id(step)] = self._site
+
+    def run(self, step: Call) -> None:
+        """Run the step in golden memory and in the stream, and keep its errors."""
+        where = self._sites.get(id(step), self._site)
+        written = tuple(dict.fromkeys((*written_in_place(step), *step.outputs)))
+        floats = [slot for slot in written if "INT" not in slot.dtype.name]
+        reads = [slot for slot in step.inputs if "INT" not in slot.dtype.name]
+        self.mirrors = False
+        try:
+            scratch = Scratch(memory, step) if floats and reads else None
+            if scratch is not None and not self._in_float32(step, scratch):
+                scratch = None
+            kernels: list[Kernel] = []
+            with _noting(kernels):
+                steps.run(step)
+            for slot in written:
+                if scratch is None or "INT" in slot.dtype.name:
+                    self.copy(slot)
+        finally:
+            self.mirrors = True
+        if scratch is not None and scratch.results:
+            self._add(step.golden.name, where, kernels, floats, scratch)
+
+    def _in_float32(self, step: Call, scratch: Scratch) -> bool:
+        """Run the step in float32 from its inputs and from the stream. False: it has no float32 form."""
+        try:
+            with plain_float32():
+                steps.run(step, scratch)
+                steps.run(step, _Reader(self.stream, step))
+            return True
+        except GoldenError as refusal:
+            self.without[step.golden.name] = str(refusal)
+            return False
+
+    def sent(self, host: ttnn.Tensor, slot: Slot, padding: Optional[float]) -> None:
+        """A host tensor was written to the slot: its values before they were rounded go into the stream."""
+        found = self.sources.find(host)
+        if found is None:
+            return
+        exact, where = found
+        values = memory.read(slot)
+        exact = exact if len(exact) == len(values) else exact * len(values)
+        if any(tuple(each.shape) != slot.shape for each in exact):
+            return
+        rounding = worst(values, exact)
+        if rounding.relative > _NO_ROUNDING:
+            return
+        self.stream.write(slot, exact, padding=padding)
+        self.add(Row(0, where, "ttnn.from_torch", slot, None, rounding, rounding), [exact])
+
+    def bracket(self) -> list[str]:
+        """What the values of a reference say (reference.py)."""
+        return []
+
+    def copy(self, slot: Slot) -> None:
+        """Take the program's values into the stream."""
+        whole = slot.part.whole if slot.part is not None else slot
+        entries = [memory._entry(device, whole) for device in whole.devices]
+        for device, entry in zip(whole.devices, entries):
+            one = whole._replace(devices=(device,), coordinates=whole.coordinates[:1])
+            self.stream.write(one, [entry.value], entry.unknown, entry.padding)
+
+    def _add(self, op: str, where: Site, kernels, floats: list[Slot], scratch: Scratch) -> None:
+        found = []
+        for slot in floats:
+            own = scratch.results.get(slot)
+            if own is None or any(value is None for value in own):
+                continue
+            values, far = memory.read(slot), self.stream.read(slot)
+            if scratch.unread:  # only what this op wrote
+                far = [torch.where(o.isnan(), torch.nan, f) for o, f in zip(own, far)]
+            found.append((worst(values, own), worst(values, far), slot, far))
+        if not found:
+            return
+        own, far, slot, _ = max(found, key=lambda each: (each[0].nonfinite, each[0].relative))
+        row = Row(0, where, op, slot, kernels[0] if kernels else None, own, far)
+        self.add(row, [values for *_, values in found])
+
+    def add(self, row: Row, streams: list[list[torch.Tensor]]) -> None:
+        """Keep the row. streams: float32 values of each result, by chip."""
+        self.rows.append(row)
+        row.number = len(self.rows)
+        self.look_up(row, streams)
+
+
+class _noting:
+    """Note the kernels that goldens make inside the block."""
+
+    def __init__(self, kernels: list[Kernel]):
+        self.kernels = kernels
+
+    def __enter__(self):
+        self.of = Kernel.__dict__["of"]
+
+        def of(*config, **defaults):
+            kernel = self.of.__func__(*config, **defaults)
+            self.kernels.append(kernel)
+            return kernel
+
+        Kernel.of = staticmethod(of)
+
+    def __exit__(self, *error):
+        Kernel.of = self.of
+
+
+def report_at_exit(below: float, json_file: Optional[str], html_file: Optional[str]) -> None:
+    """Compare this process's operations and print the report when it ends."""
+    from golden_mesh import compare_report
+
+    program = contextlib.ExitStack()
+    comparison = program.enter_context(comparing())
+
+    def show() -> None:
+        print(compare_report.text(comparison, below))
+        if json_file:
+            compare_report.write_json(comparison, Path(json_file))
+        program.close()
+
+    atexit.register(show)
+
+
+@contextlib.contextmanager
+def comparing() -> Iterator[Comparison]:
+    """Compare the operations inside the block. Tensors from before count as exact."""
+    comparison = Comparison()
+    comparison.stream.take_all(memory)
+    replaced = []
+    for owner, name, function in _replacements(comparison):
+        replaced.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, function)
+    from_torch = dispatch.HANDLERS["ttnn.from_torch"]
+    dispatch.HANDLERS["ttnn.from_torch"] = _noting_sources(from_torch, comparison)
+    try:
+        yield comparison
+    finally:
+        dispatch.HANDLERS["ttnn.from_torch"] = from_torch
+        for owner, name, function in replaced:
+            setattr(owner, name, function)
+        comparison.stream.clear()
+
+
+def _replacements(comparison: Comparison) -> Iterator[tuple[object, str, Callable]]:
+    """Owner, name and function for each function of the golden mesh that has another task here, too."""
+    stream, traces = comparison.stream, dispatch.traces
+
+    def after(owner, name: str, also: Callable) -> tuple[object, str, Callable]:
+        """The owner's function, then also(its result, its arguments)."""
+        function = getattr(owner, name)
+
+        def both(*args, **kwargs):
+            result = function(*args, **kwargs)
+            also(result, *args, **kwargs)
+            return result
+
+        return owner, name, both
+
+    def write(_, *what, **how):
+        if comparison.mirrors:
+            stream.write(*what, **how)
+
+    def sent(_, host, tensor, padding=None):
+        comparison.sent(host, dispatch.slot_of(tensor), padding)
+
+    yield after(dispatch, "REAL_CALL", lambda result, *_, **__: comparison.called(result))
+    yield after(memory, "write", write)
+    yield after(memory, "free", lambda _, slot: stream.free(slot))
+    yield after(memory, "forget_devices", lambda _, devices: stream.forget_devices(devices))
+    yield after(traces, "record", lambda _, step: comparison.record(step))
+    yield after(transfer, "send", sent)
+    yield dispatch, "run", comparison.run
+    yield traces, "run", comparison.run
+
+
+def _noting_sources(from_torch: Callable, comparison: Comparison) -> Callable:
+    """ttnn.from_torch, which also notes the tensors that it makes on the host."""
+
+    def handler(real, tensor, dtype=None, **options):
+        def noting(tensor, dtype=None, **how):
+            host = real(tensor, dtype, **how)
+            if isinstance(tensor, torch.Tensor) and not on_device(host):
+                convert = partial(real, mesh_mapper=how.get("mesh_mapper"))
+                comparison.sources.note(host, tensor, site(host), convert)
+            return host
+
+        return from_torch(noting, tensor, dtype, **options)
+
+    return handler

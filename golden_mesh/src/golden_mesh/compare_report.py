@@ -1,0 +1,102 @@
+"""The reports of golden-mesh compare: 20 lines of text, JSON, and one HTML page."""
+
+import json
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+
+from golden_mesh.compare import Comparison, Row
+
+SHOWN = 12  # lines of the program in the text
+HEADER = ("line", "operation", "result", "kernel", "pcc", "error", "gain", "so far", "error")
+
+
+def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
+    """The worst operations by line of the program, and the first one at which "so far" falls below the bound."""
+    rows = comparison.rows
+    if not rows:
+        return "compare: no device operation with floating-point tensors ran"
+    calls = defaultdict(list)
+    for row in rows:
+        calls[_line(row), row.op].append(row)
+    worst = sorted((max(each, key=badness) for each in calls.values()), key=badness, reverse=True)
+    table = [HEADER]
+    for row in worst[:shown]:
+        same = calls[_line(row), row.op]
+        times = f" ({same.index(row) + 1} of {len(same)})" if len(same) > 1 else ""
+        table.append(
+            (
+                f"{_line(row)}{times}",
+                row.op,
+                f"{list(row.slot.shape)} {row.slot.dtype.name}",
+                kernel(row),
+                *figures(row),
+            )
+        )
+    left = f" Worst {shown} of {len(worst)} lines:" if len(worst) > shown else " By line:"
+    lines = [
+        f"compare: {len(rows)} operations against float32. {_first_below(rows, below)}",
+        *comparison.bracket(),
+        f"Worst first; pcc, error and gain of the operation alone, then of the program so far.{left}",
+        *_aligned(table),
+    ]
+    for op, why in comparison.without.items():
+        lines.append(f"not compared: {op}: {why}")
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> str:
+    """The row's line. A line that makes host tensors is often a helper's: its caller is shown, too."""
+    callers = row.site.callers[:1] if row.op == "ttnn.from_torch" else ()
+    return " < ".join((f"{row.site}", *callers))
+
+
+def badness(row: Row) -> tuple:
+    return row.own.nonfinite, row.own.relative
+
+
+def _first_below(rows: list[Row], below: float) -> str:
+    first = next((row for row in rows if row.far.pcc < below), None)
+    if first is None:
+        lowest = min(rows, key=lambda row: row.far.pcc)
+        return f"None falls below PCC {below}; the lowest is {lowest.far.pcc:.6f} at {lowest.site} {lowest.op}."
+    return (
+        f"First below PCC {below}: {first.site} {first.op}, operation {first.number}: "
+        f"{first.far.pcc:.6f} so far, {first.own.pcc:.6f} alone."
+    )
+
+
+def kernel(row: Row) -> str:
+    """Fidelity and dest of the compute kernel, as LoFi bf16."""
+    if row.kernel is None:
+        return ""
+    fidelity = ("LoFi", "HiFi2", "HiFi3", "HiFi4")[row.kernel.phases - 1]
+    return (
+        f"{fidelity} {'fp32' if row.kernel.wide else 'bf16'}" + " approx" * row.kernel.approximate
+    )
+
+
+def figures(row: Row) -> tuple[str, ...]:
+    own, far = row.own, row.far
+    error = f"{own.nonfinite} not finite" if own.nonfinite else f"{own.relative:.1e}"
+    return f"{own.pcc:.6f}", error, f"{own.gain:.4f}", f"{far.pcc:.6f}", f"{far.relative:.1e}"
+
+
+def _aligned(table: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return ["  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in table]
+
+
+def record(row: Row) -> dict:
+    """The row for JSON."""
+    return {
+        "number": row.number, "line": f"{row.site}", "callers": list(row.site.callers), "op": row.op,
+        "shape": list(row.slot.shape), "dtype": row.slot.dtype.name, "layout": row.site.layout,
+        "memory": row.slot.buffer_type.name, "kernel": kernel(row), "this_op": asdict(row.own),
+        "so_far": asdict(row.far), "equals": row.equals,
+    }  # fmt: skip
+
+
+def write_json(comparison: Comparison, path: Path) -> None:
+    what = {"bracket": comparison.bracket(), "operations": [record(row) for row in comparison.rows]}
+    path.write_text(json.dumps(what, indent=1))
