@@ -6,6 +6,7 @@ import pytest
 from golden_mesh.perf import calibration as cal
 from golden_mesh.perf.collective_prices import collective_seconds
 from golden_mesh.perf.device_ops import Op, Tensor
+from golden_mesh.perf.prices import ranged
 from golden_mesh.perf.op_costs import DRAM, LINK, Rates, bound, matmul_peak, work_of
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
@@ -176,6 +177,21 @@ def test_worst_operations_are_sorted_by_time_above_their_floor():
     assert worst[0].op.name == "SdpaDecode" and all(row.loss > 0 for row in worst)
 
 
+@pytest.mark.parametrize(
+    "value, between, text",
+    [
+        (19.26, (0.776, 1.717), "19, 15 to 33"),
+        (131.0, (0.776, 1.717), "130, 100 to 220"),
+        (8.51, (0.776, 1.717), "8.5, 6.6 to 15"),
+        (0.0509, (1.717, 0.776), "0.051, 0.039 to 0.087"),
+        (5321.6, (0.58, 1.29), "5,300, 3,100 to 6,900"),
+        (99.7, (0.9, 1.0), "100, 90 to 100"),
+    ],
+)
+def test_a_figure_has_two_digits_and_its_range(value, between, text):
+    assert ranged(value, between) == text
+
+
 def test_every_block_says_that_it_is_modeled():
     model = model_step(STEP, cal.calibrate().rates, weights=WEIGHTS, links=1, **HERE)
     text = step_report(model, title="a step", users=32, replicas=1, layers=28)
@@ -198,8 +214,8 @@ def test_the_fit_reproduces_what_it_was_fitted_to():
         "crowds": pytest.approx(0.044, abs=5e-4),
         "gemms": pytest.approx(0.190, abs=5e-4),
     }
-    held_out = [point.residual for point in c.held_out]
-    assert (min(held_out), max(held_out)) == pytest.approx((-0.613, 0.509), abs=5e-4)
+    assert c.range == pytest.approx((0.776, 1.717), abs=5e-4)
+    assert min(point.residual for point in c.held_out) == pytest.approx(-0.613, abs=5e-4)
     for d, chips in cal.ACCURACY:  # points come from the parameters, not from publications
         seconds = (
             cal.moved_seconds(d, chips, c.rates.scattered)

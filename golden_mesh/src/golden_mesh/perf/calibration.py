@@ -3,7 +3,7 @@
 docs/perf.md has the fits and the sources. Pure functions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Sequence
 
@@ -45,9 +45,13 @@ QWEN_7B = Dims("Qwen2.5-7B", 3584, 28, 28, 4, 128, 18944, 152064, attention="bfl
 QWEN_32B = Dims("Qwen2.5-32B", 5120, 64, 40, 8, 128, 27648, 152064, attention="bfloat16")
 LLAMA_3B_4BIT = Dims("Llama-3.2-3B (TTTv2)", 3072, 28, 24, 8, 128, 8192, mlp_in="bfloat4_b")
 MISTRAL_7B = Dims(
-    "Mistral-7B, 32 users (TTTv2)", 4096, 32, 32, 8, 128, 14336, 32768, mlp_in="bfloat4_b"
+    "Mistral-7B (TTTv2)", 4096, 32, 32, 8, 128, 14336, 32768, mlp_in="bfloat4_b"
 )
+LLAMA_8B_4BIT = replace(LLAMA_8B, name="Llama-3.1-8B (vLLM)", mlp_in="bfloat4_b")
+LLAMA_1B_4BIT = replace(LLAMA_1B, name="Llama-3.2-1B (TTTv2)", mlp_in="bfloat4_b")
+QWEN3_8B = Dims("Qwen3-8B (vLLM)", 4096, 36, 32, 8, 128, 12288, 151936, mlp_in="bfloat4_b")
 
+SPEED = "t/s/u"  # tokens a second and user, the unit of a point that is a whole step
 Key = tuple[Dims, int]  # a model and the chips that share it
 
 # Tokens a second and user: tt-metal models/tt_transformers/PERF.md, tables Accuracy, Performance, Batch-32, Long-context.
@@ -67,12 +71,18 @@ BATCH_32 = {
     (LLAMA_1B, 1): 54.7, (LLAMA_1B, 2): 64.2, (LLAMA_1B, 8): 69.9,
 }  # fmt: skip
 LONG = {(LLAMA_8B, 1): 16.9, (LLAMA_8B, 2): 26.1, (LLAMA_8B, 8): 38.1}
-# In no fit. The last five: TTTv2's demos (tt-metal models/common/tests/demos), host or device sampling, the faster one.
+# In no fit; docs/perf.md has dates and sources.
 HELD_OUT = {
     (QWEN_7B, 2): 24.6, (QWEN_32B, 8): 19.7,
     (LLAMA_3B_4BIT, 1): 49.8, (LLAMA_3B_4BIT, 2): 49.9, (LLAMA_3B_4BIT, 8): 72.6,
+    (LLAMA_8B_4BIT, 8): 68.07, (QWEN3_8B, 2): 34.06,
 }  # fmt: skip
-HELD_OUT_32_USERS = {(MISTRAL_7B, 1): 28.4, (MISTRAL_7B, 2): 42.8}
+HELD_OUT_32_USERS = {(MISTRAL_7B, 1): 28.4, (MISTRAL_7B, 2): 42.8, (QWEN3_8B, 2): 31.97}
+GALAXY_DP_4 = 49.2  # LLAMA_8B_4BIT, 32 users on each row of 8 chips
+# In no fit, of steps without the host: the chips sample, and the host waits for no step before it launches the next.
+HELD_OUT_ON_CHIPS = {
+    (LLAMA_1B_4BIT, 8): 1e3 / 6.50, (LLAMA_3B_4BIT, 8): 1e3 / 12.95, (MISTRAL_7B, 8): 1e3 / 19.01,
+}  # fmt: skip
 
 # Share of the matrix engines' peak on an N150 (M, K, N: percent): tt-metal tech_reports/GEMM_FLOPS/GEMM_FLOPS.md, manually tuned
 # configurations, device-based; input and result sharded in L1, weight in DRAM. By format of both operands and fidelity.
@@ -127,6 +137,12 @@ class Calibration:
     gemms: tuple[Point, ...]  # fitted: microseconds of a matmul
     held_out: tuple[Point, ...]  # in no fit
     spread: dict[str, tuple[float, float]]  # least and largest value with one point left out
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest published time of a step that no fit has seen, as a share of its modeled time."""
+        shares = [1 + point.residual for point in self.held_out if point.unit == SPEED]
+        return min(shares), max(shares)
 
     def host(self, users: int) -> float:
         """Seconds of a step beyond its operations in the published runs: a line through one and 32 users."""
@@ -267,6 +283,11 @@ def calibrate() -> Calibration:
         held_out=(
             *(_speed(k, v, rates, once) for k, v in HELD_OUT.items()),
             *(_speed(k, v, rates, once + crowd, 32) for k, v in HELD_OUT_32_USERS.items()),
+            replace(
+                _speed((LLAMA_8B_4BIT, 8), GALAXY_DP_4, rates, once + crowd, 32),
+                label=f"{LLAMA_8B_4BIT.name}, 32 users on GALAXY",
+            ),
+            *(_speed(k, v, rates, 0.0) for k, v in HELD_OUT_ON_CHIPS.items()),
             *(_long(k, rates) for k in LONG),
         ),
         spread={
@@ -283,7 +304,8 @@ def _speed(key: Key, published: float, rates: Rates, host: float, users: int = 1
     if users > 1:
         more = cache_bytes(*key, users, SHORT_RUN) - cache_bytes(*key, 1, ONE_USER_RUN)
         seconds += more / (DRAM * rates.scattered)
-    return _point(key, "t/s/u", published, 1 / seconds)
+    crowd = f"{key[0].name}, {users} users" if users > 1 else key[0].name
+    return _point((replace(key[0], name=crowd), key[1]), SPEED, published, 1 / seconds)
 
 
 def _longer(key: Key, rates: Rates, crowd: float) -> Point:

@@ -158,5 +158,16 @@ def shape(t: Tensor) -> str:
     return str(extents)
 
 
+def ranged(value: float, between: Sequence[float]) -> str:
+    """A modeled figure in two digits, and its range: "19, 15 to 33". between: shares of the value (Calibration.range)."""
+    low, high = sorted(value * share for share in between)
+    return f"{two_digits(value)}, {two_digits(low)} to {two_digits(high)}"
+
+
+def two_digits(value: float) -> str:
+    """The value in two significant digits, without an exponent: 131 is 130, and 0.0509 is 0.051."""
+    return f"{value:.2g}" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f}"
+
+
 def megabytes(count: float) -> str:
     return f"{count / 1e6:.2f} MB" if count >= 5e4 else f"{count / 1e3:.1f} kB"

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
-from golden_mesh.perf.calibration import Calibration
+from golden_mesh.perf.calibration import SPEED, Calibration
 from golden_mesh.perf.op_costs import DRAM, is_collective
-from golden_mesh.perf.prices import HEADER, Prices, Row, cells, megabytes, total
+from golden_mesh.perf.prices import HEADER, Prices, Row, cells, megabytes, ranged, total
 
 DIGITS = 4  # of a time in ms: 0.1 us
 
@@ -29,7 +29,7 @@ def report(
     sections: Sequence[Section], calibration: Calibration, *, links: int, position: Optional[int]
 ) -> str:
     """All parts, and below them the rates and their sources."""
-    blocks = [_section(section) for section in sections]
+    blocks = [_section(section, calibration.range) for section in sections]
     rows = [row for section in sections for row in section.rows]
     if rows:
         blocks.append(_sources(calibration, links))
@@ -39,7 +39,7 @@ def report(
     return "\n\n".join(blocks)
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, between: tuple[float, float]) -> str:
     if not section.rows:
         return f"{section.name}: no device operation"
     title = f"{section.name}, {section.chips} chip{'s' * (section.chips > 1)}"
@@ -51,8 +51,8 @@ def _section(section: Section) -> str:
     sent = f", and {megabytes(section.sent)} over its busiest link" if section.sent else ""
     lines.append(f"A chip moves {megabytes(section.dram_bytes)} from and to DRAM{sent}.")
     lines.append(f"ms by part: {parts}.")
-    if section.runs > 1:
-        lines.append(f"A run takes {1e3 * section.seconds / section.runs:.{DIGITS}f} ms.")
+    what = "A run" if section.runs > 1 else "All of it"
+    lines.append(f"{what} takes {ranged(1e3 * section.seconds / section.runs, between)} ms.")
     if section.searches():
         lines.append(f"Longer on a chip: {', '.join(section.searches())}.")
     if section.unmeasured():
@@ -76,9 +76,10 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 def _sources(c: Calibration, links: int) -> str:
     """The rates, and where each is from."""
     r = c.rates
-    missed = [point.residual for point in c.held_out if point.unit == "t/s/u"]
+    missed = [point.residual for point in c.held_out if point.unit == SPEED]
     return f"""\
-Modeled, not measured. Published speeds that are in no fit are missed by {min(missed):+.0%} to {max(missed):+.0%}.
+Modeled, not measured. Published speeds that are in no fit are missed by {min(missed):+.0%} to {max(missed):+.0%}. Ranges are
+of these misses; the digits of the table are for adding up.
 The rates are a Wormhole's, from tt-metal's reports (golden_mesh/docs/perf.md):
 - DRAM {DRAM / 1e9:.0f} GB/s a chip, {r.streamed:.0%} of it for tensors sharded over its banks (tech_reports/Saturating_DRAM_bandwidth);
   {r.scattered:.0%} of it for interleaved tensors (fitted to speeds in models/tt_transformers/PERF.md)

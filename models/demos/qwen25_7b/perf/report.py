@@ -11,6 +11,7 @@ from golden_mesh.perf.prices import (
     label,
     megabytes,
     named,
+    ranged,
     result,
     shape,
     total,
@@ -20,6 +21,23 @@ from models.demos.qwen25_7b.cli.terminal import markdown
 from models.demos.qwen25_7b.perf.step_model import PrefillModel, StepModel
 
 LABEL = "(modeled, not measured)"
+
+
+RANGES = (
+    "The second and third number are the range: what published steps that no fit has seen took, as shares of their "
+    f"modeled times {LABEL}. The digits below are for adding up."
+)
+
+
+def step_ms(seconds: float) -> str:
+    """Such as "19 ms, 15 to 33"."""
+    value, between = ranged(1e3 * seconds, calibrate().range).split(", ")
+    return f"{value} ms, {between}"
+
+
+def tokens_a_second(seconds: float, users: int = 1) -> str:
+    """Of steps of so many seconds, such as "52, 30 to 67"."""
+    return ranged(users / seconds, [1 / share for share in calibrate().range])
 
 
 def op_table(ops: tuple[Op, ...]) -> str:
@@ -75,12 +93,11 @@ def step_report(
 
 
 def step_summary(model: StepModel, users: int, replicas: int) -> str:
-    step, host = model.seconds, calibrate().host(users)
+    step = model.seconds
     lines = [
-        f"Operations of a step {LABEL}: **{1e3 * step:.2f} ms**, {1 / step:.1f} tokens/s/user, "
-        f"{users * replicas / step:.0f} tokens/s in all; {model.launches} launches.",
-        f"Published runs spend {1e3 * host:.2f} ms more a step with {users} user{'s' * (users > 1)}, on the host and in "
-        f"sampling. With it: {1 / (step + host):.1f} tokens/s/user {LABEL}.",
+        f"Operations of a step {LABEL}: **{step_ms(step)}**, {tokens_a_second(step)} tokens/s/user, "
+        f"{tokens_a_second(step, users * replicas)} tokens/s in all; {model.launches} launches.",
+        RANGES,
         f"Parts in ms {LABEL}: {_parts(model.parts())}.",
         f"Floor {LABEL}: {model.weights / 1e9:.3f} GB of weights a chip at {DRAM / 1e9:.0f} GB/s take "
         f"{1e3 * model.floor:.2f} ms ({1 / model.floor:.1f} tokens/s/user). Padding and biases add "
@@ -113,8 +130,9 @@ def prefill_report(model: PrefillModel, *, title: str, tokens: int) -> str:
     batches = ", ".join(f"{count} of {size} rows" for size, count in rows.items())
     lines = [
         f"# {title} {LABEL}",
-        f"Operations of {len(model.batches)} prefill batches ({batches}) {LABEL}: **{1e3 * model.seconds:.1f} ms**, "
-        f"{tokens / model.seconds:.0f} tokens/s; {model.peak_share:.0%} of the matrix engines' peak.",
+        f"Operations of {len(model.batches)} prefill batches ({batches}) {LABEL}: **{step_ms(model.seconds)}**, "
+        f"{tokens_a_second(model.seconds, tokens)} tokens/s; {model.peak_share:.0%} of the matrix engines' peak.",
+        f"{RANGES} No prompt was held out: prompts carry the range of steps.",
         f"Parts in ms {LABEL}: {_parts(model.parts(), 1)}.",
         f"## All operations of the prompt {LABEL}",
         markdown(HEADER, cells(model.rows, 2)),
