@@ -77,9 +77,8 @@ def narrow_norm(golden):
 
     x = golden.put(noise(1, 1, ROWS, 4096) + 3)
     weight = golden.put(noise(1, 1, 1, 4096) + 1)
-    y = ttnn.rms_norm(
-        x, weight=weight, compute_kernel_config=kernel(golden, wide=False)
-    )  # wrong dest
+    narrow = kernel(golden, wide=False)
+    y = ttnn.rms_norm(x, weight=weight, compute_kernel_config=narrow)  # wrong dest
     y = ttnn.rms_norm(y, weight=weight, compute_kernel_config=kernel(golden))
     ttnn.add(x, y)
 

@@ -38,6 +38,7 @@ __all__ = [
     "exact_sums",
     "golden",
     "host_bytes",
+    "reference",
     "without_values",
 ]
 
@@ -154,6 +155,23 @@ def captured(name: str):
         yield
     finally:
         sections.entered.pop()
+
+
+@contextlib.contextmanager
+def reference(module):
+    """Keep the values of a torch module that runs inside the block, for `golden-mesh compare`.
+
+    Its report then names the value that each later operation gives, and the operations at which the program leaves the
+    module. Without `golden-mesh compare` the block runs as it is.
+    """
+    compare = sys.modules.get("golden_mesh.compare")
+    if compare is None or compare.current is None:
+        yield
+        return
+    from golden_mesh.torch_values import watching
+
+    with watching(module, compare.current.reference):
+        yield
 
 
 def host_bytes() -> int:

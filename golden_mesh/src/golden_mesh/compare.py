@@ -26,6 +26,7 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.errors import GoldenError
 from golden_mesh.memory import GoldenMemory, Region, Slot
+from golden_mesh.torch_values import Reference
 from golden_mesh.sources import Sources
 from golden_mesh.steps import Call, memory, written_in_place
 
@@ -41,6 +42,7 @@ _ANY_HOLDER = tuple(
 )
 
 
+current: Optional["Comparison"] = None  # the one under way
 CALLERS = 3  # of a line that are kept
 _NO_ROUNDING = 0.5  # relative errors above are no rounding: the host's memory was used again
 
@@ -71,6 +73,8 @@ class Row:
     far: Error  # "so far"
     what_if: Optional[Error] = None
     equals: str = ""  # the value of the reference that the float32 stream gives
+    is_equal: bool = False  # all its results are values of the reference
+    inputs: frozenset[int] = frozenset()  # numbers of the rows that made its inputs
 
 
 class Site(NamedTuple):
@@ -238,9 +242,10 @@ class Comparison:
     stream: Stream = field(default_factory=lambda: Stream(memory))
     sources: Sources = field(default_factory=Sources)
     without: dict[str, str] = field(default_factory=dict)  # op -> why it has no float32 form
-    look_up: Callable = lambda row, values: None  # reference.py
+    reference: Reference = field(default_factory=Reference)
     _site: Optional[Site] = None
     _sites: dict[int, Site] = field(default_factory=dict)  # of recorded steps, by id
+    _makers: dict[tuple, int] = field(default_factory=dict)  # chip, buffer type and address -> row
     mirrors: bool = True  # whether what is written to memory goes to the stream, too
 
     def called(self, result) -> None:
@@ -268,8 +273,11 @@ class Comparison:
                     self.copy(slot)
         finally:
             self.mirrors = True
+        inputs = {self._makers.get(_address(slot)) for slot in step.inputs} - {None}
+        for slot in written:
+            self._makers.pop(_address(slot), None)
         if scratch is not None and scratch.results:
-            self._add(step.golden.name, where, kernels, floats, scratch)
+            self._add(step.golden.name, where, kernels, floats, scratch, frozenset(inputs))
 
     def _in_float32(self, step: Call, scratch: Scratch) -> bool:
         """Run the step in float32 from its inputs and from the stream. False: it has no float32 form."""
@@ -296,11 +304,12 @@ class Comparison:
         if rounding.relative > _NO_ROUNDING:
             return
         self.stream.write(slot, exact, padding=padding)
+        self._makers.pop(_address(slot), None)
         self.add(Row(0, where, "ttnn.from_torch", slot, None, rounding, rounding), [exact])
 
     def bracket(self) -> list[str]:
-        """What the values of a reference say (reference.py)."""
-        return []
+        """What the values of a reference say (torch_values.py)."""
+        return self.reference.lines(self.rows)
 
     def copy(self, slot: Slot) -> None:
         """Take the program's values into the stream."""
@@ -310,7 +319,7 @@ class Comparison:
             one = whole._replace(devices=(device,), coordinates=whole.coordinates[:1])
             self.stream.write(one, [entry.value], entry.unknown, entry.padding)
 
-    def _add(self, op: str, where: Site, kernels, floats: list[Slot], scratch: Scratch) -> None:
+    def _add(self, op: str, where: Site, kernels, floats: list[Slot], scratch: Scratch, inputs):
         found = []
         for slot in floats:
             own = scratch.results.get(slot)
@@ -323,14 +332,22 @@ class Comparison:
         if not found:
             return
         own, far, slot, _ = max(found, key=lambda each: (each[0].nonfinite, each[0].relative))
-        row = Row(0, where, op, slot, kernels[0] if kernels else None, own, far)
+        kernel = kernels[0] if kernels else None
+        row = Row(0, where, op, slot, kernel, own, far, inputs=inputs)
         self.add(row, [values for *_, values in found])
+        for *_, slot, _ in found:
+            self._makers[_address(slot)] = row.number
 
     def add(self, row: Row, streams: list[list[torch.Tensor]]) -> None:
         """Keep the row. streams: float32 values of each result, by chip."""
         self.rows.append(row)
         row.number = len(self.rows)
-        self.look_up(row, streams)
+        if self.reference.values:
+            self.reference.look_up(row, streams)
+
+
+def _address(slot: Slot) -> tuple:
+    return slot.devices, slot.buffer_type, slot.address
 
 
 class _noting:
@@ -372,7 +389,8 @@ def report_at_exit(below: float, json_file: Optional[str], html_file: Optional[s
 @contextlib.contextmanager
 def comparing() -> Iterator[Comparison]:
     """Compare the operations inside the block. Tensors from before count as exact."""
-    comparison = Comparison()
+    global current
+    comparison = current = Comparison()
     comparison.stream.take_all(memory)
     replaced = []
     for owner, name, function in _replacements(comparison):
@@ -387,6 +405,7 @@ def comparing() -> Iterator[Comparison]:
         for owner, name, function in replaced:
             setattr(owner, name, function)
         comparison.stream.clear()
+        current = None
 
 
 def _replacements(comparison: Comparison) -> Iterator[tuple[object, str, Callable]]:

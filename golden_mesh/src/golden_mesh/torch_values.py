@@ -1,0 +1,253 @@
+"""The values of a torch module, and which of them the operations of a ttnn program give (golden-mesh compare).
+
+Values are compared by themselves, as sets of numbers: a ttnn program has them in other shapes, orders, paddings and
+shards. Zeros do not count, since padding is zeros.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Iterable, Iterator, NamedTuple, Optional
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+TOLERANCE = 0.01  # relative; of a bfloat16 reference, or weights that were rounded before the program got them
+COUNTS = 0.005  # relative difference of the numbers of values: a bfloat16 sum is zero more often
+FROM_HOST = "ttnn.from_torch"
+FEWEST = 64  # values that tell a tensor from another
+EXTREMES, QUANTILES = 16, 64  # samples of the sorted values: from both ends, and between
+
+
+class Fingerprint:
+    """What a set of numbers is recognized by. Samples are sorted out when they are needed."""
+
+    def __init__(self, x: torch.Tensor):
+        x = x.detach().flatten()
+        self.x: Optional[torch.Tensor] = x[(x != 0) & x.isfinite()].float()
+        self.count = len(self.x)
+
+    def keep(self) -> "Fingerprint":
+        """Compute everything, and let go of the tensor."""
+        if self.count >= FEWEST:
+            self.samples, self.sums = self.samples, self.sums
+        self.x = None
+        return self
+
+    def __getattr__(self, name: str):
+        """`sums` and `samples`, computed once."""
+        compute = {"sums": self._sums, "samples": self._samples}.get(name)
+        if compute is None:
+            raise AttributeError(name)
+        value = compute()
+        setattr(self, name, value)
+        return value
+
+    def _sums(self) -> torch.Tensor:
+        """Of x, |x| and x|x|, each divided by what independent noise adds to it."""
+        x = self.x.double()
+        parts = [(each.sum(), each.square().sum().sqrt()) for each in (x, x.abs(), x * x.abs())]
+        return torch.tensor([[total, noise] for total, noise in parts])
+
+    def _samples(self) -> torch.Tensor:
+        ordered = self.x.sort().values
+        at = torch.linspace(0, self.count - 1, QUANTILES + 2).long()[1:-1]
+        return torch.cat((ordered[:EXTREMES], ordered[-EXTREMES:], ordered[at]))
+
+    def equals(self, other: "Fingerprint") -> bool:
+        """Whether these are the other's numbers, up to rounding."""
+        if abs(self.count - other.count) > COUNTS * other.count:
+            return False
+        (mine, _), (theirs, noise) = self.sums.T, other.sums.T
+        if ((mine - theirs).abs() > TOLERANCE * (theirs.abs() / 100 + noise)).any():
+            return False
+        mine, theirs = (f.samples.split([2 * EXTREMES, QUANTILES]) for f in (self, other))
+        ends = ((mine[0] - theirs[0]) / theirs[0]).square().mean().sqrt()
+        between = (mine[1] - theirs[1]).norm() / theirs[1].norm()
+        return bool(ends <= TOLERANCE and between <= 2 * TOLERANCE)
+
+
+@dataclass
+class Value:
+    """A tensor of the reference."""
+
+    name: str  # of the module that returns it; else of the module and its function
+    shape: tuple[int, ...]
+    fingerprint: Fingerprint
+    parents: frozenset[int]  # numbers of the values that it was computed of
+    is_output: bool = False  # of a module
+
+
+class Bracket(NamedTuple):
+    """Where the program leaves the reference. Rows are those of compare.Comparison."""
+
+    last_equal: Optional[
+        object
+    ]  # the last row that is a value of the reference, before the suspects
+    missing: Optional[Value]  # the first output of a module that no row gives
+    suspects: list  # rows that are no value of the reference, although all their inputs are
+
+
+@dataclass
+class Reference:
+    """The values of the modules that ran in `reference` blocks."""
+
+    values: list[Value] = field(default_factory=list)
+    given: set[int] = field(default_factory=set)  # numbers of the values that a row gives
+
+    def find(self, tensors: Iterable[torch.Tensor]) -> list[int]:
+        """The numbers of the values that one of the tensors equals."""
+        for tensor in tensors:
+            mine = Fingerprint(tensor)
+            if mine.count < FEWEST:
+                continue
+            found = [i for i, value in enumerate(self.values) if mine.equals(value.fingerprint)]
+            if found:
+                return found
+        return []
+
+    def look_up(self, row, results: list[list[torch.Tensor]]) -> None:
+        """Note which values the row gives. results: the float32 stream of each, by chip."""
+        names = []
+        for chips in results:
+            distinct = list({id(value): value for value in chips}.values())
+            found = self.find(_readings(distinct))
+            self.given.update(found)
+            found.sort(key=lambda number: not self.values[number].is_output)
+            names.append(self.values[found[0]].name if found else "")
+        row.is_equal = all(names)
+        row.equals = ", ".join(dict.fromkeys(filter(None, names)))
+
+    def bracket(self, rows: list) -> Optional[Bracket]:
+        """None: no row gives a value of the reference, or no value is missing."""
+        explained, anchored = set(self.given), set()
+        for number in reversed(range(len(self.values))):  # children come after their parents
+            if number in explained:
+                explained.update(self.values[number].parents)
+        for number, value in enumerate(self.values):
+            if number in self.given or value.parents & anchored:
+                anchored.add(number)
+        left = [n for n, v in enumerate(self.values) if v.is_output and n not in explained]
+        missing = next((self.values[n] for n in left if n in anchored), None)
+        if missing is None or not self.given:
+            return None
+        good, used = {row.number for row in rows if row.is_equal or row.op == FROM_HOST}, set()
+        wrongly_used: set[int] = set()  # by a row that is not good
+        for row in reversed(rows):
+            if row.number in used - wrongly_used:
+                good.add(row.number)
+            used.update(row.inputs)
+            if row.number not in good:
+                wrongly_used.update(row.inputs)
+        suspects = [r for r in rows if r.number not in good and good.issuperset(r.inputs)]
+        before = [r for r in rows if r.is_equal and (not suspects or r.number < suspects[0].number)]
+        return Bracket(before[-1] if before else None, missing, suspects[:3])
+
+    def lines(self, rows: list) -> list[str]:
+        """The bracket as text."""
+        if not self.values:
+            return []
+        if not self.given:
+            return ["reference: no operation gives a value of it"]
+        found = self.bracket(rows)
+        if found is None:
+            return ["reference: every output of its modules is given, or something computed of it"]
+        last, missing, suspects = found
+        lines = [
+            f"reference: first output that no operation gives: {missing.name} {list(missing.shape)}"
+        ]
+        if last is not None:
+            lines.append(f"  last equal: {last.site} {last.op} = {last.equals}")
+        for row in suspects:
+            lines.append(
+                f"  unequal, from equal inputs: {row.site} {row.op} {list(row.slot.shape)}"
+            )
+        return lines
+
+
+def _readings(chips: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The tensors that a mesh's shards may stand for: one, all side by side, or their sum."""
+    if len(chips) == 1:
+        yield chips[0]
+        return
+    yield torch.cat([chip.flatten() for chip in chips])
+    if len({chip.shape for chip in chips}) == 1:
+        yield sum(chips[1:], start=chips[0])
+
+
+class _Watch(TorchFunctionMode):
+    """Notes the result of each torch function."""
+
+    def __init__(self, reference: Reference):
+        super().__init__()
+        self.reference = reference
+        self.modules: list[str] = []  # names of those that run, the innermost last
+        self.numbers = WeakIdKeyDictionary()  # tensor -> number of its value
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tensors_of(result):
+            parents = {self.numbers.get(each) for each in tensors_of((args, kwargs))} - {None}
+            where = self.modules[-1] if self.modules else ""
+            self.note(tensor, f"{where}: {getattr(function, '__name__', function)}", parents)
+        return result
+
+    def note(self, tensor: torch.Tensor, name: str, parents: Iterable[int]) -> None:
+        mine = Fingerprint(tensor)
+        if mine.count < FEWEST:
+            return
+        for number in parents:  # another view of it, or another dtype
+            theirs = self.reference.values[number].fingerprint
+            if mine.count == theirs.count and torch.allclose(mine.sums, theirs.sums, rtol=1e-6):
+                self.numbers[tensor] = number
+                return
+        value = Value(name, tuple(tensor.shape), mine.keep(), frozenset(parents))
+        self.numbers[tensor] = len(self.reference.values)
+        self.reference.values.append(value)
+
+    def entering(self, name: str, inputs) -> None:
+        if not self.modules:
+            for tensor in tensors_of(inputs):
+                self.note(tensor, "input", ())
+        self.modules.append(name)
+
+    def leaving(self, name: str, output) -> None:
+        self.modules.pop()
+        for tensor in tensors_of(output):
+            if tensor not in self.numbers:
+                self.note(tensor, name, ())
+            if tensor in self.numbers:
+                value = self.reference.values[self.numbers[tensor]]
+                if not value.is_output and value.name != "input":
+                    value.name, value.is_output = name or "the module", True
+
+
+def tensors_of(values) -> Iterator[torch.Tensor]:
+    """Yield the floating-point tensors inside nested arguments or results."""
+    if isinstance(values, torch.Tensor):
+        if values.is_floating_point():
+            yield values
+    elif isinstance(values, dict):
+        yield from tensors_of(list(values.values()))
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from tensors_of(value)
+
+
+@contextlib.contextmanager
+def watching(module: torch.nn.Module, reference: Reference) -> Iterator[None]:
+    """Keep the values that the module computes inside the block."""
+    watch, hooks = _Watch(reference), []
+    for name, part in module.named_modules():
+        enter = lambda _, args, kwargs, name=name: watch.entering(name, (args, kwargs))  # noqa: E731
+        leave = lambda _, __, output, name=name: watch.leaving(name, output)  # noqa: E731
+        hooks.append(part.register_forward_pre_hook(enter, with_kwargs=True))
+        hooks.append(part.register_forward_hook(leave))
+    try:
+        with watch:
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
