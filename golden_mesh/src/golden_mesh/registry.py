@@ -39,6 +39,10 @@ PLACEMENT = frozenset(
 
 # Keywords that a golden may have and its op does not.
 EXTRAS = frozenset({"configs", "dtypes", "out", "rewrite", "store"})
+# Files of goldens of ops that move data.
+MOVERS = frozenset(
+    {"collectives", "creation", "data_movement", "heads", "kv_cache", "layout", "selection"}
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,11 @@ class Golden:
         return frozenset(
             p.name for p in self.signature.parameters.values() if p.kind == p.KEYWORD_ONLY
         )
+
+    @cached_property
+    def computes(self) -> bool:
+        """Whether the op computes its result, so that a packer writes it. Else it moves data."""
+        return self.function.__module__.rpartition(".")[2] not in MOVERS
 
     @cached_property
     def wants(self) -> frozenset[str]:

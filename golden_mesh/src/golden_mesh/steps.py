@@ -6,7 +6,7 @@ import torch
 import ttnn
 
 from golden_mesh.arguments import substitute
-from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.packer import nan_to_infinity, pack
 from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
 from golden_mesh.memory import GoldenMemory, Slot
@@ -125,7 +125,9 @@ def _run_per_chip(step: Call, shards, memory) -> None:
         memory.write(slot, [result[i] for result in results], padding=_padding(step))
     bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
     for name, values in rewritten.items():
-        memory.write(bound[name], [pack(value, bound[name].dtype) for value in values])
+        memory.write(
+            bound[name], [_packed(step.golden, value, bound[name].dtype) for value in values]
+        )
 
 
 def _padding(step: Call) -> float | None:
@@ -145,7 +147,7 @@ def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None, 
     dtypes = [slot.dtype for slot in targets]
 
     def store(values, name=step.golden.writes[0]):
-        packed = pack(values, dtypes[step.golden.writes.index(name)])
+        packed = _packed(step.golden, values, dtypes[step.golden.writes.index(name)])
         return packed if unknown is None else keep_marks(values, packed)
 
     for group in _replicas(step, shards, list(shards)):
@@ -201,4 +203,10 @@ def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
             raise GoldenError(
                 f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}"
             )
-    return tuple(pack(v, slot.dtype) for v, slot in zip(values, step.outputs))
+    return tuple(_packed(step.golden, v, slot.dtype) for v, slot in zip(values, step.outputs))
+
+
+def _packed(golden: Golden, values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
+    """Return a result as the packer writes it. Ops that move data have no packer: they keep NaN."""
+    packed = pack(values, dtype)
+    return nan_to_infinity(packed) if dtype == ttnn.bfloat16 and golden.computes else packed

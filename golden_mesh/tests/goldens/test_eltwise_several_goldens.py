@@ -73,7 +73,9 @@ def test_binary(chips, name, dtype):
     if name == "ldexp":
         b = b.clamp(-100, 100)  # the rest is in the exponents' own range
     got = getattr(ttnn, name)(chips.put(a, dtype), chips.put(b, dtype))
-    assert_values(chips.get(got), [BINARY[name](a.double(), b.double())] * chips.count, dtype)
+    steps = 4 if name == "xlogy" else 1  # the logarithm and the product are cut
+    want = BINARY[name](a.double(), b.double())
+    assert_values(chips.get(got), [want] * chips.count, dtype, steps)
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
@@ -97,7 +99,8 @@ def test_in_place_with_a_number_and_an_activation_of_the_result(chips, name):
     target = chips.put(a)
     getattr(ttnn, name)(target, 1.5, activations=[ttnn.UnaryOpType.NEG])
     want = -IN_PLACE[name](a.double(), torch.tensor(1.5).double()).double()
-    assert_values(chips.get(target), [want] * chips.count)
+    steps = 3 if name == "squared_difference_" else 1  # the difference is rounded, and squared
+    assert_values(chips.get(target), [want] * chips.count, steps=steps)
 
 
 @pytest.mark.parametrize("name, function", (("remainder", torch.remainder), ("fmod", torch.fmod)))

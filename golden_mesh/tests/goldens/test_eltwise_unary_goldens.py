@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from goldens.support import assert_same, assert_values
 
@@ -142,7 +143,6 @@ POSITIVE = [
     ("polygamma", (1,), {}, lambda x: torch.special.polygamma(1, x)),
     ("polygamma", (3,), {}, lambda x: torch.special.polygamma(3, x)),
 ]
-INFINITE_OUTSIDE = {"acos", "acosh", "asin", "atanh"}
 
 
 def name_of(case) -> str:
@@ -158,15 +158,15 @@ def test_unary_by_rule(chips, case, dtype):
     if name in ("cosh", "sinh", "i0", "lgamma"):
         x = x.clamp(-80, 80)  # beyond it bfloat16 rounds finite float32 values to infinity
     want = reference(x.double())
-    if name in INFINITE_OUTSIDE and dtype == ttnn.bfloat16:
-        want = torch.where(want.isnan() & ~x.isnan(), math.inf, want)
     if name == "normalize_hw":  # of finite values
         x = torch.randn(1, 2, 33, 45).bfloat16().float()
         want = reference(x.double())
+    cut = in_bfloat16_dest(name.upper()) or name == "leaky_relu"  # the last bits (test_families.py)
     assert_values(
         chips.get(getattr(ttnn, name)(chips.put(x, dtype), *args, **kwargs)),
         [want] * chips.count,
         dtype,
+        steps=2 if cut and dtype == ttnn.bfloat16 else 1,
     )
 
 
@@ -220,7 +220,7 @@ def test_alt_complex_rotate90_rotates_neighboring_pairs(chips):
 
 
 def test_logical_not_in_place(chips):
-    x = values()
+    x = values().nan_to_num()
     target = chips.put(x)
     copy = ttnn.clone(target)
     ttnn.logical_not_(target)

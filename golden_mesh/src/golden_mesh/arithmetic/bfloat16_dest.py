@@ -11,6 +11,8 @@ Every fidelity phase is an instruction of its own, also where its bits are zeros
 small dest. Records of matmuls, rms_norm and layer_norm are met to the bit in every fidelity.
 """
 
+from functools import cache
+
 import torch
 
 from golden_mesh.arithmetic.aligned import (
@@ -23,6 +25,7 @@ from golden_mesh.arithmetic.aligned import (
     power,
 )
 from golden_mesh.arithmetic.engine import (
+    BFLOAT16,
     SRC_A,
     SRC_A_FIRST,
     SRC_B,
@@ -37,9 +40,39 @@ _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)  # times a power of two: rounds what is a
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
-    """Return a (through SrcA) * b (through SrcB) as dest holds it, float32. Shapes broadcast."""
-    b, a = torch.broadcast_tensors(b.float(), a.float())
-    return _add_products(torch.zeros(a.shape), b.unsqueeze(0), a.unsqueeze(0), phases)
+    """Return a (through SrcA) * b (through SrcB) as dest holds it, float32. Shapes broadcast.
+
+    float32 is unpacked to bfloat16: all but its first eight bits are cut. Powers of two only scale a product, so signs
+    and fractions have a table.
+    """
+    a, b = torch.broadcast_tensors(_bits(a), _bits(b))
+    pairs = _code(a).int() << 8 | _code(b)
+    result = _products(phases).index_select(0, pairs.flatten()).view(pairs.shape)
+    return result.mul_(_power(a)).mul_(_power(b))
+
+
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    x = x if x.dtype == torch.bfloat16 else keep(x.float(), BFLOAT16).bfloat16()
+    return x.view(torch.int16)
+
+
+def _code(bits: torch.Tensor) -> torch.Tensor:
+    """Return sign and fraction of a bfloat16's bits: eight bits."""
+    return bits >> 8 & 0x80 | bits & 0x7F
+
+
+def _power(bits: torch.Tensor) -> torch.Tensor:
+    return (bits & 0x7F80).view(torch.bfloat16).float()
+
+
+@cache
+def _products(phases: int) -> torch.Tensor:
+    """Return the products of all pairs of codes with the exponent 0, [256 * 256]."""
+    codes = torch.arange(256, dtype=torch.int32)
+    values = (codes & 0x80) << 24 | 127 << 23 | (codes & 0x7F) << 16
+    values = values.view(torch.float32)
+    b, a = torch.broadcast_tensors(values, values[:, None])
+    return _add_products(torch.zeros(a.shape), b.unsqueeze(0), a.unsqueeze(0), phases).flatten()
 
 
 def sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:

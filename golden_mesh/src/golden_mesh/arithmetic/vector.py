@@ -1,8 +1,13 @@
-"""The vector unit's exp, sigmoid and silu, as the kernels compute them.
+"""The vector unit's functions that are not torch's, as the kernels compute them.
 
-With a bfloat16 dest the kernels take a shorter exp and a shorter reciprocal: up to 12 % of their bfloat16 results
-differ from the rounded function by a unit in the last place. A bfloat16 has 65,536 values, so these functions are
-tables. With a float32 dest, exp is torch's. The vector unit's other functions are torch's own, rounded to nearest even.
+- exp, sigmoid, silu: with a bfloat16 dest the kernels take a shorter exp and a shorter reciprocal. Up to 12 % of their
+  bfloat16 results differ from the rounded function by a unit in the last place. With a float32 dest, exp is torch's.
+- Many kernels do not round what they write to a bfloat16 dest, so its last bits are cut: results are 0.3 % too small
+  in the mean. Some also write an intermediate result there (acosh, asinh, atanh, hardswish).
+- With math_approx_mode, the kernels of 1 / x and 1 / sqrt(x) leave out their last step.
+
+A bfloat16 has 65,536 values, so functions of a bfloat16 dest are tables. The vector unit's other functions are
+torch's own, rounded to nearest even.
 
 The vector unit multiplies and adds with one rounding (`_multiply_add`).
 """
@@ -11,6 +16,10 @@ from functools import cache
 from typing import Callable
 
 import torch
+import torch.nn.functional as F
+
+from golden_mesh.arithmetic import bfloat16_dest
+from golden_mesh.arithmetic.engine import BFLOAT16, keep
 
 from golden_mesh.arithmetic.plain import in_float32
 
@@ -23,6 +32,16 @@ _INVERSE_LN2, _SQUARE, _LINEAR = 1.4426950216293334961, 4.791750143340323e-15, 7
 _CONSTANT = 1.0017248
 _CONSTANT_OF_EXP = 1.001953125  # ttnn.exp loads it as a float16
 _RECIPROCAL = (0.3232325017452239990234375, 1.4545459747314453125, 2.121212482452392578125)
+_RSQRT_SEED, _RSQRT = 0x5F0B3892, 1.89099014875
+# gelu by a table: slopes and offsets of |x| from 0, 0.5, 1, 1.5, 2 and 3 on. ttnn loads them as float16.
+_GELU_SLOPES = (0.1928, 0.4939, 0.6188, 0.6099, 0.5402, 0.5)
+_GELU_OFFSETS = (-0.00010443, -0.1604, -0.2796, -0.2635, -0.1194, 0.0)
+_GELU_STARTS = torch.tensor([0.5, 1, 1.5, 2, 3])
+# Of the powers of x between -4 and 4: softplus(x).
+_SOFTPLUS = (
+    0.6924354434013367, 0.49275708198547363, 0.12142381817102432, 0.0031102809589356184, -0.00330807245336473,
+    -0.00028794066747650504, 5.3185409342404455e-05, 7.1853546614875086e-06, 7.4961114648886e-08,
+)  # fmt: skip
 _EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 
 
@@ -87,8 +106,67 @@ def _reciprocal(x: torch.Tensor) -> torch.Tensor:
     return _multiply_add(guess, rest, guess) * scale
 
 
+def inverse(x: torch.Tensor, approximate: bool) -> torch.Tensor:
+    """Return 1 / x of float32 x >= 1 as a bfloat16 dest holds it. The approximate form is cut, not rounded."""
+    return keep(_reciprocal(x), BFLOAT16) if approximate else (1 / x).bfloat16().float()
+
+
+def inverse_root(x: torch.Tensor, approximate: bool) -> torch.Tensor:
+    """Return 1 / sqrt(x) of float32 x > 0. The approximate form is one step of Newton's method from an integer's bits."""
+    if not approximate:
+        return torch.rsqrt(x)
+    guess = (_RSQRT_SEED - (x.contiguous().view(torch.int32) >> 1)).view(torch.float32)
+    return guess * _multiply_add(-guess, x * guess, _RSQRT)
+
+
+@in_float32(F.gelu)
+def gelu_by_table(x: torch.Tensor) -> torch.Tensor:
+    """Return float32 x / 2 plus a line of |x|: up to 0.02 from gelu's value. ttnn calls it fast and approximate."""
+    at = torch.bucketize(x.abs(), _GELU_STARTS, right=True)
+    slopes, offsets = (torch.tensor(c).half().float() for c in (_GELU_SLOPES, _GELU_OFFSETS))
+    return x * 0.5 + (slopes[at] * x.abs() + offsets[at])
+
+
+@in_float32(F.logsigmoid)
+def log_sigmoid(x: torch.Tensor, exp: Callable = torch.exp) -> torch.Tensor:
+    """Return -softplus(-x) of float32 x: a polynomial between -4 and 4, within 4e-3."""
+    softplus = torch.full_like(x, _SOFTPLUS[-1])
+    for coefficient in _SOFTPLUS[-2::-1]:
+        softplus = _multiply_add(softplus, -x, coefficient)
+    return torch.where(x > 4, -exp(-x), torch.where(x > -4, -softplus, x))
+
+
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
     return _reciprocal(1 + _exp(-x))
+
+
+def _cut(function: Callable) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function of float64, cut to bfloat16."""
+    return lambda x: keep(function(x.double()).float(), BFLOAT16)
+
+
+_LARGE = 2.0**28  # from here on acosh and asinh take the logarithm of 2 * x
+
+
+def _acosh(x: torch.Tensor) -> torch.Tensor:
+    middle = torch.log1p(_cut(lambda x: x - 1 + torch.sqrt((x + 1) * (x - 1)))(x))
+    return torch.where((x >= 1) & (x < _LARGE), middle, torch.acosh(x))
+
+
+def _asinh(x: torch.Tensor) -> torch.Tensor:
+    middle = torch.log1p(_cut(lambda x: x + x * x / (1 + torch.sqrt(x * x + 1)))(x.abs()))
+    return torch.where(
+        (x.abs() >= 0.75) & (x.abs() < _LARGE), torch.copysign(middle, x), torch.asinh(x)
+    )
+
+
+def _atanh(x: torch.Tensor) -> torch.Tensor:
+    return torch.copysign(0.5 * torch.log1p(_cut(lambda x: 2 * x / (1 - x))(x.abs())), x)
+
+
+def _hardswish(x: torch.Tensor) -> torch.Tensor:
+    """The matrix engine multiplies by the cut hardsigmoid."""
+    return bfloat16_dest.multiply(_cut(F.hardsigmoid)(x), x, phases=4)
 
 
 def _multiply_add(a: torch.Tensor, b, c) -> torch.Tensor:
@@ -98,7 +176,21 @@ def _multiply_add(a: torch.Tensor, b, c) -> torch.Tensor:
 
 
 _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ACOSH": _acosh,
+    "ASINH": _asinh,
+    "ATANH": _atanh,
+    "DEG2RAD": _cut(torch.deg2rad),
+    "DIGAMMA": _cut(torch.digamma),
+    "ERFC": _cut(torch.erfc),
+    "ERFINV": _cut(torch.erfinv),
     "EXP": lambda x: _exp(x, _CONSTANT_OF_EXP),
+    "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
+    "HARDSIGMOID": _cut(F.hardsigmoid),
+    "HARDSWISH": _hardswish,
+    "I0": _cut(torch.i0),
+    "LOGSIGMOID": lambda x: keep(log_sigmoid(x, _exp), BFLOAT16),
+    "RAD2DEG": _cut(torch.rad2deg),
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * _sigmoid(x),
+    "SOFTSIGN": _cut(F.softsign),
 }

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic.vector import in_bfloat16_dest
+from golden_mesh.arithmetic.vector import gelu_by_table, in_bfloat16_dest, log_sigmoid
 from golden_mesh.errors import GoldenError
 
 _HALF_ROOT, _GELU_SLOPE = 0.7071067811865476, 0.7978845608028654  # sqrt(1/2), sqrt(2/pi)
@@ -56,6 +56,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "EXPM1": torch.expm1,
     "FLOOR": torch.floor,
     "GELU": _gelu,
+    "GELU_TABLE": gelu_by_table,
     "GELU_TANH": _gelu_by_tanh,
     "GEZ": lambda x: x >= 0,
     "GTZ": lambda x: x > 0,
@@ -68,7 +69,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "LOG1P": torch.log1p,
     "LOG2": torch.log2,
     "LOGICAL_NOT_UNARY": lambda x: x == 0,
-    "LOGSIGMOID": F.logsigmoid,
+    "LOGSIGMOID": log_sigmoid,
     "LTZ": lambda x: x < 0,
     "MISH": _mish,
     "NEG": torch.neg,
@@ -105,6 +106,7 @@ _STRINGS = {
 _PARAMETER_IS_ACCURACY = {
     "EXP",
     "GELU",
+    "GELU_TABLE",
     "LOG",
     "LOG10",
     "LOG2",
@@ -147,6 +149,8 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
         name = activation.name
     else:
         name, params = activation.op_type.name, _parameters(activation)
+    if name == "GELU" and not isinstance(activation, str) and params[:1] != [0]:
+        name = "GELU_TABLE"  # the kernels' default
     if name in WITH_NUMBER and len(params) == 1:
         result = WITH_NUMBER[name](wide(x), params[0])
         return result.to(x.dtype) if x.is_floating_point() else result

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from golden_mesh.arithmetic import engine, flash
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply, product, sums_of_rows
+from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
@@ -210,12 +211,12 @@ class _Attention:
         if sink is not None:
             sink = sink.float().reshape(1, q.shape[1], q.shape[2], 1, 1)
             result, total = flash.with_sink(result, total, largest, sink, self.scale, self.kernel)
-        inverse = (
+        factor = (
             1 / engine.keep(total, engine.SRC_B)
             if self.kernel.wide
-            else (1 / total).bfloat16().float()
+            else inverse(total, self.kernel.approximate)
         )
-        return multiply(result, inverse, self.kernel).flatten(1, 2)
+        return multiply(result, factor, self.kernel).flatten(1, 2)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         """[B, kv heads, group, rows, chunk], float32"""

@@ -3,9 +3,9 @@
 Each operand and the result may have activations: silu(a) * b is one op. The names of the operands differ
 between ops: input_tensor_a and input_tensor_b, input_a and input_b, and input_b or value for a number.
 
-Without a float32 tensor dest holds bfloat16, and an operand's activation is rounded to bfloat16 before the
-op. The matrix engine computes sums and differences. The vector unit computes the rest, and rounds to nearest
-even. (The matrix engine also multiplies block floats. The rounding to a block float hides the difference.)
+Without a float32 tensor dest holds bfloat16, and an operand's activation is packed to the operand's dtype before
+the op. The matrix engine computes sums and differences, and products with a block float. The vector unit computes
+the rest, and rounds to nearest even.
 """
 
 from functools import partial
@@ -15,9 +15,14 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import PHASES, Kernel
+from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate_all, wide
 from golden_mesh.registry import golden
+
+BLOCK_FLOATS = {ttnn.bfloat8_b, ttnn.bfloat4_b}
 
 Operand = "torch.Tensor | float | int"
 
@@ -37,11 +42,12 @@ def _tensor(value: Operand, other: Operand) -> torch.Tensor:
     return engine.keep(torch.tensor(value), engine.BFLOAT16).bfloat16()  # cut, not rounded
 
 
-def _operand(x: torch.Tensor, activations, in_float32: bool) -> torch.Tensor:
-    """An operand with its activations, as dest holds it."""
+def _operand(x: torch.Tensor, activations, in_float32: bool, dtype) -> torch.Tensor:
+    """An operand with its activations, as its dtype holds it."""
     if not activations:
         return x
-    return _as_dest(activate_all(_as_dest(wide(x), in_float32), activations), in_float32)
+    result = _as_dest(activate_all(_as_dest(wide(x), in_float32), activations), in_float32)
+    return pack(result, dtype) if dtype in BLOCK_FLOATS else result
 
 
 def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
@@ -56,28 +62,43 @@ def compute(
     a_activations,
     b_activations,
     out_dtype=None,
+    dtypes=None,
 ):
-    """function(a, b) with its activations. Dest holds float32 if one of the three tensors is float32."""
+    """function(a, b) with its activations. Dest holds float32 if one of the three tensors is float32.
+
+    dtypes: of the operands that are tensors, by their names, a first.
+    """
+    a_dtype, b_dtype = [*(dtypes or {}).values(), None, None][:2]
     a, b = _tensor(a, b), _tensor(b, a)
     in_float32 = torch.float32 in (a.dtype, b.dtype) or out_dtype == ttnn.float32
-    a, b = _operand(a, a_activations, in_float32), _operand(b, b_activations, in_float32)
-    engines = _ENGINE.get(function) if _for_engine(a, b, out_dtype) else None
-    result = engines(a, b) if engines else function(wide(a), wide(b))
-    if engines and out_dtype != ttnn.float32:
-        result = engine.to_bfloat16(result).bfloat16()
+    a = _operand(a, a_activations, in_float32, a_dtype)
+    b = _operand(b, b_activations, in_float32, b_dtype)
+    kernel = _kernel(function, a, b, out_dtype, {a_dtype, b_dtype})
+    result = kernel(a, b) if kernel else function(wide(a), wide(b))
+    if kernel and out_dtype != ttnn.float32:
+        result = pack(result, ttnn.bfloat16)
     if activations:
         dest = result.float() if result.dtype == torch.bool else wide(result)
         result = activate_all(_as_dest(dest, in_float32), activations)
-    if not engines and out_dtype == ttnn.bfloat16 and result.dtype == torch.float32:
+    if not kernel and out_dtype == ttnn.bfloat16 and result.dtype == torch.float32:
         return result.bfloat16()  # by the vector unit: ties to even
     return _as_dest(result, in_float32)
 
 
-def _for_engine(a: torch.Tensor, b: torch.Tensor, out_dtype) -> bool:
-    """Whether the matrix engine adds the two: not two float32, integers, or two bfloat16 to a float32."""
-    if out_dtype == ttnn.float32 and torch.float32 not in (a.dtype, b.dtype):
-        return False
-    return torch.bfloat16 in (a.dtype, b.dtype) and a.is_floating_point() and b.is_floating_point()
+def _kernel(function: Callable, a: torch.Tensor, b: torch.Tensor, out_dtype, dtypes: set):
+    """Return the kernel's own arithmetic. None: the vector unit's, which is torch's, rounded to nearest even.
+
+    Two float32, integers, and two bfloat16 with a float32 result go through the vector unit.
+    """
+    floats = a.is_floating_point() and b.is_floating_point()
+    in_float32 = torch.float32 in (a.dtype, b.dtype)
+    if not floats or torch.bfloat16 not in (a.dtype, b.dtype):
+        return None
+    if out_dtype == ttnn.float32 and not in_float32:
+        return None
+    if function is torch.mul and BLOCK_FLOATS.isdisjoint(dtypes):
+        return None
+    return _ENGINE.get(function) or (None if in_float32 else _IN_BFLOAT16_DEST.get(function))
 
 
 def in_double(function: Callable) -> Callable:
@@ -101,13 +122,40 @@ def logical_xor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a != 0) ^ (b != 0)
 
 
+xlogy = in_double(torch.xlogy)
+
+
 def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return b - a
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiply(a, b, Kernel(PHASES["HiFi4"], wide=torch.float32 in (a.dtype, b.dtype)))
+
+
+def _squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The matrix engine subtracts. The vector unit squares the packed difference."""
+    return (engine.subtract(a, b) ** 2).bfloat16().float()
+
+
+def _xlogy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The vector unit's logarithm and product are both cut to bfloat16."""
+    product = a.float() * engine.keep(torch.log(b.float()), engine.BFLOAT16)
+    return engine.keep(product.masked_fill((a == 0) & ~b.isnan(), 0), engine.BFLOAT16)
 
 
 _ENGINE = {
     torch.add: engine.add_in_float32_dest,
     torch.sub: engine.subtract_in_float32_dest,
+    torch.mul: _product,
+    reverse_subtract: lambda a, b: engine.subtract_in_float32_dest(b, a),
+}
+_IN_BFLOAT16_DEST = {
+    squared_difference: _squared_difference,
+    torch.remainder: lambda a, b: torch.remainder(
+        a.float(), b.float()
+    ),  # packed: ties away from zero
+    xlogy: _xlogy,
 }
 
 
@@ -122,10 +170,11 @@ def _binary(function: Callable) -> Callable:
         input_tensor_a_activations=(),
         input_tensor_b_activations=(),
         out,
+        dtypes=None,
     ):
         return compute(
             function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
-            input_tensor_b_activations, out.dtype,
+            input_tensor_b_activations, out.dtype, dtypes,
         )  # fmt: skip
 
     return op
@@ -150,7 +199,7 @@ for _name, _function in {
     "ldexp": torch.ldexp,
     "logaddexp": in_double(torch.logaddexp),
     "logaddexp2": in_double(torch.logaddexp2),
-    "xlogy": in_double(torch.xlogy),
+    "xlogy": xlogy,
 }.items():
     golden(f"ttnn.{_name}")(_binary(_function))
 

@@ -26,10 +26,11 @@ def _in_place(function: Callable) -> Callable:
         input_tensor_a_activations=(),
         input_tensor_b_activations=(),
         store,
+        dtypes=None,
     ):
         result = compute(
             function, input_tensor_a, input_tensor_b, activations, input_tensor_a_activations,
-            input_tensor_b_activations,
+            input_tensor_b_activations, dtypes=dtypes,
         )  # fmt: skip
         input_tensor_a.copy_(store(result))
 
@@ -52,6 +53,7 @@ def _in_place_by_short_names(function: Callable) -> Callable:
         input_tensor_a_activations=(),
         input_tensor_b_activations=(),
         store,
+        dtypes=None,
     ):
         compute(
             input_a,
@@ -60,6 +62,7 @@ def _in_place_by_short_names(function: Callable) -> Callable:
             input_tensor_a_activations=input_tensor_a_activations,
             input_tensor_b_activations=input_tensor_b_activations,
             store=store,
+            dtypes=dtypes,
         )
 
     return op

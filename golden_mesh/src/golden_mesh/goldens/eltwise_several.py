@@ -104,7 +104,9 @@ def addcdiv(input_a, input_b, input_c, *, value=1.0):
 
 @golden("ttnn.lerp")
 def lerp(input, end, weight):
-    """input + weight * (end - input)"""
+    """input + weight * (end - input). A number is cut to bfloat16 beside bfloat16 tensors."""
+    if not isinstance(weight, torch.Tensor) and input.dtype == torch.bfloat16:
+        weight = engine.keep(torch.tensor(float(weight)), engine.BFLOAT16).item()
     return _in_float32(lambda a, b, w: a + w * (b - a), input, end, weight)
 
 

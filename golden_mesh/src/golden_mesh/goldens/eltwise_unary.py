@@ -1,7 +1,7 @@
 """Elementwise functions of one tensor, and selections.
 
-The vector unit computes in float32. For a bfloat16 tensor it rounds the result to bfloat16 in dest. Many
-functions are ttnn's own golden functions in float64. In float32 some of torch's functions compute a tensor's
+The vector unit computes in float32. For a bfloat16 tensor it rounds the result to bfloat16 in dest, or cuts it
+(vector.py). Many functions are ttnn's own golden functions in float64. In float32 some of torch's functions compute a tensor's
 last elements with other code.
 """
 
@@ -11,6 +11,8 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import PLAIN, activate, function, wide
 from golden_mesh.registry import golden
@@ -77,20 +79,16 @@ for _name, _type in _UNARY.items():
     golden(f"ttnn.{_name}")(_unary(_type))
 
 
+_GELU = {"Accurate": "GELU", "Tanh": "GELU_TANH", "FastLut": "GELU_TABLE"}
+
+
 @golden("ttnn.gelu")
 def gelu(input_tensor, *, variant=None, fast_and_approximate_mode=False):
-    """Exact gelu, or gelu by tanh if the variant is Tanh.
-
-    FastLut's table has errors of one per cent: it is refused.
-    """
-    name = getattr(variant, "name", "Accurate")
-    if fast_and_approximate_mode or name not in ("Accurate", "Tanh"):
-        raise GoldenError(
-            f"ttnn.gelu by a table ({name}) has no golden: use GeluVariant.Accurate or GeluVariant.Tanh"
-        )
-    return as_dest(
-        PLAIN["GELU_TANH" if name == "Tanh" else "GELU"](wide(input_tensor)), input_tensor
-    )
+    """Exact gelu, gelu by tanh (Tanh), or gelu by a table (FastLut)."""
+    variant = "FastLut" if fast_and_approximate_mode else getattr(variant, "name", "Accurate")
+    if variant not in _GELU:
+        raise GoldenError(f"ttnn.gelu with GeluVariant.{variant} has no golden: use {_GELU}")
+    return function(_GELU[variant], input_tensor)
 
 
 @golden("ttnn.where")
@@ -136,8 +134,11 @@ _WITH_PARAMETERS = {
 }
 
 
-def _compute(function: Callable, x: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+def _compute(function: Callable, x: torch.Tensor, *args, name: str = "", **kwargs) -> torch.Tensor:
     """function(x) in float64, rounded as dest holds it. Integers and truth values are not rounded."""
+    kernel = in_bfloat16_dest(name.upper()) if x.dtype == torch.bfloat16 else None
+    if kernel is not None:
+        return kernel(x)
     result = function(x.double(), *args, **kwargs)
     return (
         as_dest(result.float(), x)
@@ -152,7 +153,7 @@ def _by_rule(name: str, positional: tuple[str, ...] = (), keywords: tuple[str, .
         return
 
     def op(input_tensor, *args, **kwargs):
-        return _compute(function, input_tensor, *args, **kwargs)
+        return _compute(function, input_tensor, *args, name=name, **kwargs)
 
     names = [(n, Parameter.POSITIONAL_OR_KEYWORD) for n in ("input_tensor", *positional)]
     names += [(n, Parameter.KEYWORD_ONLY) for n in keywords]
@@ -175,7 +176,8 @@ def i1(input_tensor):
 
 @golden("ttnn.leaky_relu")
 def leaky_relu(input_tensor, negative_slope=0.01):
-    return _compute(lambda x: torch.where(x >= 0, x, x * negative_slope), input_tensor)
+    result = wide(input_tensor) * torch.where(input_tensor >= 0, 1, negative_slope)
+    return engine.keep(result, 8) if input_tensor.dtype == torch.bfloat16 else result
 
 
 @golden("ttnn.selu")
@@ -188,20 +190,12 @@ def softplus(input_tensor, *, beta=1.0, threshold=20.0):
     return _compute(lambda x: F.softplus(x, beta, threshold), input_tensor)
 
 
-def _with_domain(function: Callable) -> Callable:
-    """Outside of the function's domain a bfloat16 result is +infinity, and a float32 result is NaN."""
-
-    def op(input_tensor):
-        result = _compute(function, input_tensor)
-        if input_tensor.dtype != torch.bfloat16:
-            return result
-        return result.masked_fill(result.isnan() & ~input_tensor.isnan(), torch.inf)
-
-    return op
+def _of_torch(function: Callable) -> Callable:
+    return lambda input_tensor: _compute(function, input_tensor, name=function.__name__)
 
 
 for _function in (torch.acos, torch.acosh, torch.asin, torch.atanh):
-    golden(f"ttnn.{_function.__name__}")(_with_domain(_function))
+    golden(f"ttnn.{_function.__name__}")(_of_torch(_function))
 
 
 @golden("ttnn.rdiv")

@@ -12,6 +12,7 @@ from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.aligned import GROUP
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply, sums_of_rows
+from golden_mesh.arithmetic.vector import inverse_root
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
@@ -59,9 +60,9 @@ def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, shard: int) -> torc
 def _divided(
     x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel
 ) -> torch.Tensor:
-    epsilon = torch.tensor(epsilon)
+    epsilon = torch.tensor(_cut(epsilon))
     add = engine.add_in_float32_dest if kernel.wide else engine.add
-    factor = torch.rsqrt(add(mean_square.float(), epsilon))
+    factor = inverse_root(add(mean_square.float(), epsilon), kernel.approximate)
     return multiply(x, _left(factor, kernel), kernel)
 
 
@@ -95,7 +96,7 @@ def rms_norm(
     compute_kernel_config=None,
 ):
     """x / rms(x) * weight over the last dimension, [..., H] -> [..., H]; x is input + residual."""
-    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    kernel = Kernel.of(compute_kernel_config, "HiFi4", approximate=True)
     x = _sum(input_tensor, residual_input_tensor, kernel)
     normed = _normed(x, epsilon, kernel, _shard(program_config, x.shape[-1]))
     return _scaled(normed, weight, bias, kernel)
