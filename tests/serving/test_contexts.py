@@ -11,6 +11,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, training_ch
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.request import check_request
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from tests.generation import generate
 
 USERS, ROOMY, NEW_TOKENS = 3, 2048, 6
 
@@ -77,8 +78,8 @@ def test_an_answer_equals_that_of_a_longer_context_or_is_refused_at_once(
         return
     check_request(prompts, new_tokens, context)
     generator = Generator([replica_of(len(prompts), context)])
-    got = list(generator.generate(prompts, new_tokens))
+    got = generate(generator, prompts, new_tokens)
     generator.close()
     del generator
     gc.collect()  # frees its memory, where a replay of the roomy replica's traces writes
-    assert got == list(roomy.generate(prompts, new_tokens))
+    assert got == generate(roomy, prompts, new_tokens)

@@ -29,7 +29,7 @@ LONG = 4096  # the small checkpoint's context
 # Attention takes its keys in chunks, and each chunk rounds the running result to bfloat16.
 # Prefill of whole prompts takes 32 or 128 rows of the prefill batch at a time, across prompts.
 # Chunked prefill with a cached prefix takes 512 tokens of the sequence at a time, a step 128.
-# Four layers carry the rounding on. Measured: 0.99996 and more.
+# Four layers carry the rounding on. Measured on the golden mesh: 0.99986 and more.
 PCC = 0.9997
 
 
@@ -50,7 +50,7 @@ def roomy(replica_of):
 @pytest.fixture(scope="module")
 def token_ids(tokenizer):
     """Chats from the checkpoint's training data."""
-    return tokenizer.hf.encode(training_chats())[:TOKENS]
+    return tokenizer.hf.encode(training_chats(1))[:TOKENS]
 
 
 @pytest.fixture(scope="module")
