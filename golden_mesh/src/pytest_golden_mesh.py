@@ -4,7 +4,10 @@ It imports golden_mesh only when the option is given, so that `pythonpath` can n
 pytest-xdist every worker is a golden mesh.
 """
 
+import contextlib
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +39,12 @@ def pytest_addoption(parser):
         help="pass although tests were skipped and no test opened a device",
     )
 
+    group.addoption(
+        "--golden-report",
+        metavar="DIR",
+        help="compare each device operation with float32, and write a page and a JSON file for each test",
+    )
+
 
 def pytest_load_initial_conftests(early_config):
     """Activate the golden mesh before any conftest imports ttnn."""
@@ -63,6 +72,52 @@ def _system(name: str) -> str:
 def pytest_configure(config):
     if config.getoption("--golden") is not None:
         config.pluginmanager.register(_Run(config), "golden_mesh_run")
+    if config.getoption("--golden-report") is not None:
+        if config.getoption("--golden") is None:
+            raise pytest.UsageError(
+                "--golden-report compares operations of a golden mesh: give --golden SYSTEM, too"
+            )
+        config.pluginmanager.register(_Reports(config), "golden_mesh_reports")
+
+
+class _Reports:
+    """Compares each test's operations with float32 (golden-mesh compare)."""
+
+    def __init__(self, config):
+        from golden_mesh.compare import comparing
+
+        self.directory = Path(config.getoption("--golden-report"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.of_fixtures = 0  # number of the reference's values
+        self.run = contextlib.ExitStack()
+        self.comparison = self.run.enter_context(comparing())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        self.comparison.begin()
+        result = yield
+        del self.comparison.reference.values[self.of_fixtures :]
+        return result
+
+    def pytest_runtest_call(self, item):
+        self.of_fixtures = len(self.comparison.reference.values)  # these stay for later tests
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        from golden_mesh import compare_report
+
+        report = yield
+        if call.when == "call" and self.comparison.rows:
+            path = self.directory / re.sub(r"[^\w.-]+", "_", item.nodeid)
+            compare_report.write_json(self.comparison, Path(f"{path}.json"))
+            compare_report.write_html(self.comparison, Path(f"{path}.html"), item.nodeid)
+            if report.failed:
+                text = compare_report.text(self.comparison, compare_report.BELOW, shown=5)
+                report.sections.append(("golden-mesh compare", f"{text}\nreport: {path}.html"))
+        return report
+
+    def pytest_unconfigure(self):
+        self.run.close()
 
 
 class _Run:

@@ -261,3 +261,16 @@ def test_without_compare_nothing_of_it_is_loaded():
         text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "setting, program",
+    (("fidelity=HiFi4", lofi), ("dest=float32", narrow_norm), ("dtype=bfloat16", four_bits)),
+)
+def test_what_another_setting_would_give(comparison, golden, setting, program):
+    from golden_mesh.compare import WhatIf
+
+    comparison.what_if = WhatIf(setting)
+    program(golden)
+    worst = max(comparison.rows, key=lambda row: row.own.relative)
+    assert worst.what_if.relative < worst.own.relative / 4

@@ -141,3 +141,21 @@ def test_a_users_kernel():
 def test_a_users_golden_computes_a_kernel_of_their_own(run):
     done = run(GENERIC, "--golden", "N150", conftest=CONFTEST)
     assert "1 passed" in done.stdout, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_a_failing_test_prints_its_worst_operations(run, tmp_path):
+    tests = OPENS.replace("== 6", "== 7")
+    done = run(tests, "--golden", "N150", "--golden-report", "reports")
+    assert "golden-mesh compare" in done.stdout and "ttnn.add" in done.stdout, done.stdout
+    assert "test_theirs.py:7" in done.stdout
+    page = (tmp_path / "reports/test_theirs.py_test_doubles.html").read_text()
+    assert (
+        '"op": "ttnn.add"' in page
+        and "<script" in page
+        and "http" not in page.replace("http://www.w3.org", "")
+    )
+    assert (tmp_path / "reports/test_theirs.py_test_doubles.json").exists()
+
+
+def test_reports_want_a_golden_mesh(run):
+    assert "--golden SYSTEM" in run(OPENS, "--golden-report", "reports").stderr

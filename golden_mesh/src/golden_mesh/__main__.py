@@ -26,7 +26,7 @@ from golden_mesh.sums import SUMS
 USAGE = (
     f"usage: golden-mesh [perf|compare] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] "
     f"[--sums {'|'.join(SUMS)}] [--profile] (script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor; "
-    "perf takes also [--links 1|2] [--position TOKENS], compare [--below PCC] [--json FILE] [--html FILE]"
+    "perf takes also [--links 1|2] [--position TOKENS], compare [--below PCC] [--what-if SETTING=VALUE] [--json FILE] [--html FILE]"
 )
 DEFAULT_SYSTEM = "N300"
 HELP = f"""{USAGE}
@@ -45,6 +45,7 @@ Runs a program on the golden mesh, unchanged: the real ttnn library on a mock ma
 
   compare             print at exit the error of each device operation against float32, worst first
     --below PCC       name the first operation at which the program so far is below (default: 0.99)
+    --what-if S=V     add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)
     --json FILE       write all operations
     --html FILE       write a page with a plot of the error along the program
 
@@ -69,6 +70,7 @@ class Choice(NamedTuple):
     position: str | None = None  # tokens in the caches, for perf; None: full caches
     compare: bool = False  # print at exit the errors of the device operations
     below: str = "0.99"  # PCC, for compare
+    what_if: str | None = None  # a setting to try, for compare
     json: str | None = None  # files of compare
     html: str | None = None
 
@@ -76,10 +78,21 @@ class Choice(NamedTuple):
 _OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES, "--sums": SUMS}
 _COMMANDS = {
     "perf": {"--links": ("1", "2"), "--position": ("a number of tokens",)},
-    "compare": {"--below": ("a PCC of 0 to 1",), "--json": ("a file",), "--html": ("a file",)},
+    "compare": {
+        "--below": ("a PCC of 0 to 1",),
+        "--what-if": (
+            "fidelity=HiFi4",
+            "dest=float32",
+            "dtype=bfloat16",
+            "or other values of these",
+        ),
+        "--json": ("a file",),
+        "--html": ("a file",),
+    },
 }
 _FREE = {  # options of any fitting value
     "--position": r"[0-9]+",
+    "--what-if": "fidelity=(LoFi|HiFi[234])|dest=(float32|bfloat16)|dtype=(float32|bfloat16|bfloat8_b)",
     "--below": r"0?\.[0-9]+|[01]",
     "--json": r"[^-].*",
     "--html": r"[^-].*",
@@ -114,7 +127,7 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
             fitting = [value]
         if not fitting:
             raise GoldenMeshError(f"{name} knows {', '.join(values)}; got {value!r}")
-        options[name.removeprefix("--")] = fitting[0]
+        options[name.removeprefix("--").replace("-", "_")] = fitting[0]
     _check_program(rest)
     choice = Choice(**options)
     if choice.perf and SYSTEMS[choice.system].arch != "wormhole_b0":
@@ -169,7 +182,7 @@ def _perf_settings(choice: Choice) -> str:
 def _compare_settings(choice: Choice) -> str:
     """JSON: the arguments of compare.report_at_exit. Files lie where the command was given."""
     files = [path and str(Path(path).absolute()) for path in (choice.json, choice.html)]
-    return json.dumps([float(choice.below), *files])
+    return json.dumps([float(choice.below), *files, choice.what_if])
 
 
 def interpreter_options(command: list[str], arguments: int) -> list[str]:

@@ -21,12 +21,13 @@ import ttnn
 
 import golden_mesh
 from golden_mesh import dispatch, steps, transfer
-from golden_mesh.arguments import on_device, tensors_in
-from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arguments import on_device, substitute, tensors_in
+from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.errors import GoldenError
 from golden_mesh.memory import GoldenMemory, Region, Slot
-from golden_mesh.torch_values import Reference
+from golden_mesh.torch_values import FROM_HOST, Reference
+from golden_mesh.rounding import round_to
 from golden_mesh.sources import Sources
 from golden_mesh.steps import Call, memory, written_in_place
 
@@ -179,12 +180,44 @@ class Stream(GoldenMemory):
         return super().exclusive(slot, members)
 
 
+class WhatIf:
+    """Another setting of the operations, such as fidelity=HiFi4, dest=float32 or dtype=bfloat16 (of their results)."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.name, _, self.value = text.partition("=")
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        if self.name == "fidelity":
+            return replace(kernel, phases=PHASES[self.value])
+        return replace(kernel, wide=self.value == "float32") if self.name == "dest" else kernel
+
+    def step(self, step: Call) -> Call:
+        """The step with results of another dtype."""
+        if self.name != "dtype":
+            return step
+        targets = {*written_in_place(step), *step.outputs}
+
+        def other(slot: Slot) -> Slot:
+            changes = slot in targets and "INT" not in slot.dtype.name
+            return slot._replace(dtype=self.dtype) if changes else slot
+
+        slots = (step.args, step.kwargs, step.inputs, step.outputs)
+        args, kwargs, inputs, outputs = (substitute(each, Slot, other) for each in slots)
+        return replace(step, args=args, kwargs=kwargs, inputs=inputs, outputs=outputs)
+
+    @property
+    def dtype(self) -> ttnn.DataType:
+        return getattr(ttnn, self.value)
+
+
 class _Reader:
     """A memory's values as the goldens of one call take them: in float32."""
 
-    def __init__(self, source: GoldenMemory, step: Call):
+    def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
         self.source = source
-        self.wide = not step.golden.function.__module__.startswith(_ANY_HOLDER)
+        self.in_float32 = in_float32
+        self.wide = in_float32 and not step.golden.function.__module__.startswith(_ANY_HOLDER)
         self._widened: dict[int, tuple] = {}  # id -> (the tensor, itself in float32)
 
     def __getattr__(self, name):
@@ -204,8 +237,8 @@ class _Reader:
 class Scratch(_Reader):
     """Takes the results of one call and leaves the memory that it reads as it is."""
 
-    def __init__(self, source: GoldenMemory, step: Call):
-        super().__init__(source, step)
+    def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
+        super().__init__(source, step, in_float32)
         self.unread = step.golden.unread
         self.results: dict[Slot, list] = {}
 
@@ -223,7 +256,8 @@ class Scratch(_Reader):
         if self.unread:
             value = torch.full(slot.shape, torch.nan)
         else:
-            value = self.source.read(slot)[members[0]].float().clone()
+            value = self.source.read(slot)[members[0]].clone()
+            value = value.float() if self.in_float32 else value
         results = self.results.setdefault(slot, [None] * len(slot.devices))
         for chip in members:
             results[chip] = value
@@ -241,12 +275,20 @@ class Comparison:
     rows: list[Row] = field(default_factory=list)
     stream: Stream = field(default_factory=lambda: Stream(memory))
     sources: Sources = field(default_factory=Sources)
+    what_if: Optional[WhatIf] = None
     without: dict[str, str] = field(default_factory=dict)  # op -> why it has no float32 form
     reference: Reference = field(default_factory=Reference)
     _site: Optional[Site] = None
     _sites: dict[int, Site] = field(default_factory=dict)  # of recorded steps, by id
     _makers: dict[tuple, int] = field(default_factory=dict)  # chip, buffer type and address -> row
     mirrors: bool = True  # whether what is written to memory goes to the stream, too
+
+    def begin(self) -> None:
+        """Begin another report. The stream goes on."""
+        self.rows.clear()
+        self.without.clear()
+        self._makers.clear()
+        self.reference.given.clear()
 
     def called(self, result) -> None:
         self._site = site(result)
@@ -265,8 +307,9 @@ class Comparison:
             scratch = Scratch(memory, step) if floats and reads else None
             if scratch is not None and not self._in_float32(step, scratch):
                 scratch = None
+            trial = self._try(step) if scratch is not None and self.what_if else None
             kernels: list[Kernel] = []
-            with _noting(kernels):
+            with _kernels(kernels.append):
                 steps.run(step)
             for slot in written:
                 if scratch is None or "INT" in slot.dtype.name:
@@ -277,7 +320,15 @@ class Comparison:
         for slot in written:
             self._makers.pop(_address(slot), None)
         if scratch is not None and scratch.results:
-            self._add(step.golden.name, where, kernels, floats, scratch, frozenset(inputs))
+            self._add(step.golden.name, where, kernels, floats, scratch, trial, frozenset(inputs))
+
+    def _try(self, step: Call) -> dict[Slot, list]:
+        """The results of the step under `what_if`, by the slots of the real ones."""
+        other = self.what_if.step(step)
+        trial = Scratch(memory, other, in_float32=False)
+        with _kernels(lambda kernel: None, self.what_if.kernel):
+            steps.run(other, trial)
+        return {slot._replace(dtype=None): values for slot, values in trial.results.items()}
 
     def _in_float32(self, step: Call, scratch: Scratch) -> bool:
         """Run the step in float32 from its inputs and from the stream. False: it has no float32 form."""
@@ -305,7 +356,10 @@ class Comparison:
             return
         self.stream.write(slot, exact, padding=padding)
         self._makers.pop(_address(slot), None)
-        self.add(Row(0, where, "ttnn.from_torch", slot, None, rounding, rounding), [exact])
+        other = None
+        if self.what_if and self.what_if.name == "dtype":
+            other = worst([round_to(each, self.what_if.dtype) for each in exact], exact)
+        self.add(Row(0, where, FROM_HOST, slot, None, rounding, rounding, other), [exact])
 
     def bracket(self) -> list[str]:
         """What the values of a reference say (torch_values.py)."""
@@ -319,7 +373,7 @@ class Comparison:
             one = whole._replace(devices=(device,), coordinates=whole.coordinates[:1])
             self.stream.write(one, [entry.value], entry.unknown, entry.padding)
 
-    def _add(self, op: str, where: Site, kernels, floats: list[Slot], scratch: Scratch, inputs):
+    def _add(self, op: str, where: Site, kernels, floats, scratch, trial, inputs) -> None:
         found = []
         for slot in floats:
             own = scratch.results.get(slot)
@@ -328,12 +382,15 @@ class Comparison:
             values, far = memory.read(slot), self.stream.read(slot)
             if scratch.unread:  # only what this op wrote
                 far = [torch.where(o.isnan(), torch.nan, f) for o, f in zip(own, far)]
-            found.append((worst(values, own), worst(values, far), slot, far))
+            other = None if trial is None else worst(trial[slot._replace(dtype=None)], own)
+            found.append((worst(values, own), worst(values, far), other, slot, far))
         if not found:
             return
-        own, far, slot, _ = max(found, key=lambda each: (each[0].nonfinite, each[0].relative))
+        own, far, other, slot, _ = max(
+            found, key=lambda each: (each[0].nonfinite, each[0].relative)
+        )
         kernel = kernels[0] if kernels else None
-        row = Row(0, where, op, slot, kernel, own, far, inputs=inputs)
+        row = Row(0, where, op, slot, kernel, own, far, other, inputs=inputs)
         self.add(row, [values for *_, values in found])
         for *_, slot, _ in found:
             self._makers[_address(slot)] = row.number
@@ -350,37 +407,39 @@ def _address(slot: Slot) -> tuple:
     return slot.devices, slot.buffer_type, slot.address
 
 
-class _noting:
-    """Note the kernels that goldens make inside the block."""
+@contextlib.contextmanager
+def _kernels(note: Callable, change: Callable = lambda kernel: kernel) -> Iterator[None]:
+    """Call `note` with each kernel that a golden makes inside the block. `change` replaces it."""
+    real = Kernel.of
 
-    def __init__(self, kernels: list[Kernel]):
-        self.kernels = kernels
+    def of(*config, **defaults) -> Kernel:
+        kernel = change(real(*config, **defaults))
+        note(kernel)
+        return kernel
 
-    def __enter__(self):
-        self.of = Kernel.__dict__["of"]
-
-        def of(*config, **defaults):
-            kernel = self.of.__func__(*config, **defaults)
-            self.kernels.append(kernel)
-            return kernel
-
-        Kernel.of = staticmethod(of)
-
-    def __exit__(self, *error):
-        Kernel.of = self.of
+    Kernel.of = staticmethod(of)
+    try:
+        yield
+    finally:
+        Kernel.of = staticmethod(real)
 
 
-def report_at_exit(below: float, json_file: Optional[str], html_file: Optional[str]) -> None:
+def report_at_exit(
+    below: float, json_file: Optional[str], html_file: Optional[str], what_if: Optional[str]
+) -> None:
     """Compare this process's operations and print the report when it ends."""
     from golden_mesh import compare_report
 
     program = contextlib.ExitStack()
     comparison = program.enter_context(comparing())
+    comparison.what_if = WhatIf(what_if) if what_if else None
 
     def show() -> None:
         print(compare_report.text(comparison, below))
         if json_file:
             compare_report.write_json(comparison, Path(json_file))
+        if html_file:
+            compare_report.write_html(comparison, Path(html_file), " ".join(sys.argv))
         program.close()
 
     atexit.register(show)

@@ -3,10 +3,12 @@
 import json
 from collections import defaultdict
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 
 from golden_mesh.compare import Comparison, Row
 
+BELOW = 0.99  # PCC so far, by default
 SHOWN = 12  # lines of the program in the text
 HEADER = ("line", "operation", "result", "kernel", "pcc", "error", "gain", "so far", "error")
 
@@ -20,19 +22,14 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
     for row in rows:
         calls[_line(row), row.op].append(row)
     worst = sorted((max(each, key=badness) for each in calls.values()), key=badness, reverse=True)
-    table = [HEADER]
+    what_if = comparison.what_if
+    table = [(*HEADER, what_if.text) if what_if else HEADER]
     for row in worst[:shown]:
         same = calls[_line(row), row.op]
         times = f" ({same.index(row) + 1} of {len(same)})" if len(same) > 1 else ""
-        table.append(
-            (
-                f"{_line(row)}{times}",
-                row.op,
-                f"{list(row.slot.shape)} {row.slot.dtype.name}",
-                kernel(row),
-                *figures(row),
-            )
-        )
+        result = f"{list(row.slot.shape)} {row.slot.dtype.name}"
+        line = (f"{_line(row)}{times}", row.op, result, kernel(row), *figures(row))
+        table.append((*line, _trial(row)) if what_if else line)
     left = f" Worst {shown} of {len(worst)} lines:" if len(worst) > shown else " By line:"
     lines = [
         f"compare: {len(rows)} operations against float32. {_first_below(rows, below)}",
@@ -82,6 +79,10 @@ def figures(row: Row) -> tuple[str, ...]:
     return f"{own.pcc:.6f}", error, f"{own.gain:.4f}", f"{far.pcc:.6f}", f"{far.relative:.1e}"
 
 
+def _trial(row: Row) -> str:
+    return "" if row.what_if is None else f"{row.what_if.relative:.1e}"
+
+
 def _aligned(table: list[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in table]
@@ -93,8 +94,20 @@ def record(row: Row) -> dict:
         "number": row.number, "line": f"{row.site}", "callers": list(row.site.callers), "op": row.op,
         "shape": list(row.slot.shape), "dtype": row.slot.dtype.name, "layout": row.site.layout,
         "memory": row.slot.buffer_type.name, "kernel": kernel(row), "this_op": asdict(row.own),
-        "so_far": asdict(row.far), "equals": row.equals,
+        "so_far": asdict(row.far), "equals": row.equals, "what_if": row.what_if and asdict(row.what_if),
     }  # fmt: skip
+
+
+def write_html(comparison: Comparison, path: Path, title: str) -> None:
+    """Write one page without other files: a plot of the errors along the program, and each operation's row."""
+    what = {
+        "title": title,
+        "what_if": comparison.what_if and comparison.what_if.text,
+        "bracket": comparison.bracket(),
+        "rows": [record(r) for r in comparison.rows],
+    }
+    page = (files("golden_mesh") / "compare.html").read_text()
+    path.write_text(page.replace("/*data*/", json.dumps(what).replace("</", "<\\/")))
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
