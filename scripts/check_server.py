@@ -18,7 +18,9 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from threading import Event
 from typing import Any, Callable, Iterator
 
 import httpx
@@ -85,6 +87,7 @@ class Server:
         except httpx.HTTPError as error:
             sys.exit(f"error: no server at {url} ({error}): start one with make serve")
         self.model = served["id"]
+        self.aborts = False  # whether an aborted request precedes each request
         self.tokenizer = AutoTokenizer.from_pretrained(served["root"])
         torch.set_num_threads(1)  # the server has the other processors
         self.hf = AutoModelForCausalLM.from_pretrained(served["root"], dtype=torch.float32).eval()
@@ -92,6 +95,8 @@ class Server:
         self.stop_ids = stops if isinstance(stops, list) else [stops]
 
     def post(self, path: str, body: dict, patience: float = PATIENCE) -> httpx.Response:
+        if self.aborts:
+            next(self.stream(CHAT, messages=messages(LONG), max_tokens=99), None)
         content = json.dumps({"model": self.model} | body)  # with NaN, which httpx refuses to send
         headers = {"Content-Type": "application/json"}
         return self.http.post(path, content=content, headers=headers, timeout=patience)
@@ -419,18 +424,58 @@ def cases(server: Server) -> Iterator[tuple[str, Check]]:
 # fmt: on
 
 
+@contextmanager
+def beside_streams(server: Server) -> Iterator[None]:
+    """Keep two chats running: each new request then takes the row of one of them for its prefill."""
+    ended = Event()
+
+    def chat() -> None:
+        while not ended.is_set():
+            body = dict(messages=messages(LONG), temperature=0, ignore_eos=True, max_tokens=200)
+            for _ in server.stream(CHAT, **body):
+                if ended.is_set():
+                    break
+
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(chat) for _ in range(2)]
+        try:
+            yield
+        finally:
+            ended.set()
+    for chat_run in running:
+        chat_run.result()
+
+
+@contextmanager
+def after_aborts(server: Server) -> Iterator[None]:
+    """A client leaves before each request, whose row is then free for the request."""
+    server.aborts = True
+    try:
+        yield
+    finally:
+        server.aborts = False
+
+
+COMPANY = {"alone": lambda server: nullcontext(), "beside two streams": beside_streams, "after an abort": after_aborts}
+
+
 def table(server: Server, only: str) -> int:
-    """Send each case alone and print its line. Return the number of faults."""
-    print("| option | alone |\n| --- | --- |")
+    """Send each case alone, beside running requests and after an abort; print its line. Return the number of faults."""
+    print(f"| option | {' | '.join(COMPANY)} |\n| --- {'| --- ' * len(COMPANY)}|")
     faults = 0
     for option, check in cases(server):
         if only not in option:
             continue
-        try:
-            result = check(server)
-        except (Fault, ValueError, KeyError) as fault:
-            result, faults = f"FAULT: {type(fault).__name__}: {fault}", faults + 1
-        print(f"| {option} | {result} |", flush=True)
+        results = []
+        for company in COMPANY.values():
+            try:
+                with company(server):
+                    results.append(check(server))
+            except (Fault, ValueError, KeyError, httpx.HTTPError) as fault:
+                results.append(f"FAULT: {type(fault).__name__}: {fault}")
+                faults += 1
+        same = ["the same" if result == results[0] else result for result in results[1:]]
+        print(f"| {option} | {' | '.join([results[0], *same])} |", flush=True)
     return faults
 
 

@@ -160,6 +160,12 @@ class Replica:
         if kind.samples:
             self._start_read(logits)
 
+    def capture_prefill(self, kind: PrefillKind) -> None:
+        """Capture the trace of a kind of batch that has run, if it gets one."""
+        inputs = self._prefill_inputs.get(kind)
+        if inputs is not None:
+            self.traces.capture(kind, partial(self._prefill, inputs, kind))
+
     def launch_decode(self) -> None:
         """Launch a step: one token of each slot."""
         mode = self.inputs.mode

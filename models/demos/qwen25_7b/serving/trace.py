@@ -50,14 +50,15 @@ class Traces:
         """
         self._free_results()
         traced = traced and self.enabled
-        if traced and kind in self._captured:
+        if traced and kind in self._compiled:
+            self.capture(kind, step)
             trace = self._captured[kind]
             ttnn.execute_trace(self.mesh_device, trace.trace_id, cq_id=COMPUTE, blocking=False)
             return trace.results
         self.release_before_compiling(kind)
         self._results = step()
         if traced:
-            self._capture(kind, step)
+            self.capture(kind, step)
         return self._results
 
     def release_before_compiling(self, kind: Hashable) -> None:
@@ -79,8 +80,10 @@ class Traces:
         self._captured.clear()
         self._free_results()
 
-    def _capture(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]]) -> None:
-        """A capture may not compile, so the step has run before. It computes nothing."""
+    def capture(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]]) -> None:
+        """Capture a step, if it has run: a capture may not compile, and computes nothing."""
+        if kind in self._captured or kind not in self._compiled:
+            return
         trace_id = ttnn.begin_trace_capture(self.mesh_device, cq_id=COMPUTE)
         results = step()
         ttnn.end_trace_capture(self.mesh_device, trace_id, cq_id=COMPUTE)

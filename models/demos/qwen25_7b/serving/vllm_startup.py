@@ -2,6 +2,8 @@
 
 import logging
 import sys
+import time
+from math import inf
 from typing import Any, Optional
 
 import ttnn
@@ -28,6 +30,7 @@ from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
 TRACED = {False: "", True: ", into traces"}
+LOG_SECONDS = 5
 
 # the plugin's tt.optimizations
 OPTIMIZATIONS = {None: BFP8, "performance": PERFORMANCE, "accuracy": ACCURACY}
@@ -108,15 +111,26 @@ def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
 
 
 def warm_up_prefill(replica: Replica) -> None:
-    """Run every kind of prefill once, so that a request compiles nothing. Only block 0 is written."""
-    largest = replica.model.max_prefill_rows
-    logger.info("Warm-up: prefill of up to %d rows%s", largest, TRACED[replica.traces.enabled])
-    for kind in prefill_kinds(largest, replica.batch):
-        batch = _warm_up_batch(replica, kind)
-        if batch is not None:
+    """Run every kind of prefill once, so that a request compiles nothing. Only block 0 is written.
+
+    The second call, with traces, captures them and computes nothing.
+    """
+    largest, traced = replica.model.max_prefill_rows, replica.traces.enabled
+    kinds = prefill_kinds(largest, replica.batch)
+    logged = -inf
+    for number, kind in enumerate(kinds, 1):
+        if time.monotonic() > logged + LOG_SECONDS:
+            text = "Warm-up: prefill of up to %d rows%s, kind %d of %d"
+            logger.info(text, largest, TRACED[traced], number, len(kinds))
+            logged = time.monotonic()
+        if traced:
+            replica.capture_prefill(kind)
+        elif (batch := _warm_up_batch(replica, kind)) is not None:
             replica.prefill(batch)
             if kind.samples:
                 replica.read_tokens()
+    if traced:
+        return
     # These modes sample after a prefill of any size.
     for params in (PENALIZED, FULL):
         replica.inputs.write_sampling_params([params])

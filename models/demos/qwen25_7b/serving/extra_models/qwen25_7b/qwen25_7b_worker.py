@@ -2,6 +2,8 @@
 
 The plugin closes the mesh in __del__, which Python does not call when an engine ends. A mesh that stays open may need a
 reset of the card. This worker closes it at a shutdown, after an error, and at SIGTERM, also while the model loads.
+
+It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates).
 """
 
 import logging
@@ -9,13 +11,26 @@ import signal
 import sys
 import time
 from multiprocessing.util import Finalize
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from vllm.v1.sample.logits_processor import BatchUpdateBuilder
 from vllm_tt_plugin.config import get_tt_config
 from vllm_tt_plugin.worker import TTWorker, close_mesh_device
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
 PRIORITY = 100  # multiprocessing ends what has a priority, before it ends the process
+
+
+class RowUpdates(BatchUpdateBuilder):
+    """What a step changes in the rows of vLLM's logits processors. They clear a removed row after they set an added row.
+
+    The plugin's InputBatch.add_request leaves a row that it reuses among the removed rows.
+    """
+
+    def get_and_reset(self, batch_size: int) -> Any:
+        added = {row for row, *_ in self.added}
+        self._removed = [row for row in self._removed if row not in added]
+        return super().get_and_reset(batch_size)
 
 
 class MeshWorker(TTWorker):
@@ -31,6 +46,10 @@ class MeshWorker(TTWorker):
             signal.signal(signal.SIGTERM, before if callable(before) else _exit)
         if pending:
             sys.exit()
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        super().initialize_from_config(kv_cache_config)
+        self.model_runner.input_batch.sampling.batch_update_builder = RowUpdates()
 
     def shutdown(self) -> None:
         """Release the model's traces and close the mesh. vLLM calls it when an engine ends; a second call does nothing."""
