@@ -456,7 +456,11 @@ def after_aborts(server: Server) -> Iterator[None]:
         server.aborts = False
 
 
-COMPANY = {"alone": lambda server: nullcontext(), "beside two streams": beside_streams, "after an abort": after_aborts}
+COMPANY = {
+    "alone": lambda server: nullcontext(),
+    "beside two streams": beside_streams,
+    "after an abort": after_aborts,
+}
 
 
 def table(server: Server, only: str) -> int:

@@ -77,6 +77,37 @@ def merged_options(options: list[str], mesh: str) -> list[str]:
     return [*DEFAULTS, *added, *kept, CONFIG_OPTION, json.dumps(config)]
 
 
+def expanded_options(options: list[str]) -> list[str]:
+    """Return the options with those of --config FILE.yaml, vLLM's, in front: the command line wins, then the file."""
+    kept, of_file = [], []
+    given = iter(options)
+    for option in given:
+        name, equals, value = option.partition("=")
+        if name != "--config":
+            kept.append(option)
+            continue
+        file = value if equals else next(given, "")
+        for key, value in read_yaml(file).items():
+            if key == "model" or value is False:  # MODEL is given; vLLM leaves out what is false
+                continue
+            values = value if isinstance(value, list) else [value]
+            words = [json.dumps(v) if isinstance(v, dict) else f"{v}" for v in values]
+            of_file += [f"--{key}", *(() if value is True else words)]
+    return of_file + kept
+
+
+def read_yaml(file: str) -> dict:
+    import yaml  # vLLM has it
+
+    try:
+        content = yaml.safe_load(Path(file).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"--config {file}: not a readable YAML file: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"--config {file}: must hold options of vllm serve, such as port: 8001")
+    return content
+
+
 def read_config(text: str) -> dict:
     try:
         config = json.loads(text)
@@ -109,6 +140,7 @@ def serve(model: str, options: list[str]) -> int:
     if any(option.partition("=")[0] in ASKING for option in options):
         arguments = command(model, options, mesh)
         os.execvpe(arguments[0], arguments, environment)
+    options = expanded_options(options)
     # In another process: the supervisor is small and ends quickly without torch.
     with ProcessPoolExecutor(1) as pool:
         options = pool.submit(checked_options, model, options, mesh).result()

@@ -49,6 +49,11 @@ if step tools "$tools" "1/5 what builds vLLM"; then
     done_step
 fi
 if step torch "$torch" "2/5 torch $torch and ttnn"; then
+    # Without an answer, pip would try the index again for each of 35 packages.
+    if [ -n "$torch_index" ] && ! pip index versions --retries 0 --timeout 15 --index-url "$torch_index" torch >/dev/null 2>&1; then
+        echo "== $torch_index does not answer: torch comes from PyPI, with 3 GB of CUDA libraries" >&2
+        torch_index=
+    fi
     pip install ${torch_index:+--extra-index-url "$torch_index"} "torch==$torch" 'numpy<2'
     pip install ttnn==0.81.1 "torch==$torch" 'numpy<2'
     done_step

@@ -143,12 +143,18 @@ def test_prefill_batches_write_only_their_sequences_blocks(replica, token_ids):
     assert not torch.equal(after[:, blocks], before[:, blocks])
 
 
-def test_prompts_in_one_batch_equal_prompts_alone(replica, token_ids):
-    lengths = (31, 128, 33, 1)
-    blocks = scattered(replica, 4 * 128, seed=3)
-    own = [blocks[4 * i : 4 * i + 4] for i in range(len(lengths))]
+@pytest.mark.parametrize("cut", [False, True])
+def test_prompts_in_one_batch_equal_prompts_alone(replica, token_ids, cut):
+    """cut: the batch has four prompts' ends, after a batch that their beginnings fill."""
+    lengths = (replica.model.max_prefill_rows // 4 + 8,) * 4 if cut else (31, 128, 33, 1)
+    each = -(-max(lengths) // replica.block)
+    blocks = scattered(replica, 4 * each * replica.block, seed=3)
+    own = [blocks[each * i : each * (i + 1)] for i in range(4)]
     prompts = [Prompt(i, token_ids[50 * i :][:n], 0, own[i]) for i, n in enumerate(lengths)]
-    (together,) = batches_of(replica, prompts)
+    *beginnings, together = batches_of(replica, prompts)
+    assert len(beginnings) == cut
+    for batch in beginnings:
+        replica.prefill(batch)
     logits = prefill_logits(replica, together)
     rows = [rows_of(replica, own[i], n) for i, n in enumerate(lengths)]
     for i, prompt in enumerate(prompts):

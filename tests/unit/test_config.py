@@ -124,9 +124,7 @@ def test_an_absent_field_is_named(name):
         QwenConfig.from_dict({k: v for k, v in INSTRUCT.items() if k != name})
 
 
-@pytest.mark.parametrize(
-    "content", [b"{'hidden_size': 1}", b"", b'{"hidden_size": 3584']
-)
+@pytest.mark.parametrize("content", [b"{'hidden_size': 1}", b"", b'{"hidden_size": 3584'])
 def test_a_file_that_is_not_json_is_named(tmp_path, content):
     path = tmp_path / "config.json"
     path.write_bytes(content)

@@ -79,6 +79,38 @@ def test_a_config_that_is_no_object_is_one_line(options):
         serve.merged_options(options, "N300")
 
 
+@pytest.mark.parametrize("form", [["--config", "{}"], ["--config={}"]])
+def test_options_of_a_file_win_over_the_defaults_and_the_command_line_over_both(tmp_path, form):
+    """vLLM puts the options of its --config file before the command line, where the defaults would win."""
+    file = tmp_path / "server.yaml"
+    file.write_text(
+        "model: ignored\nmax-model-len: 512\nmax_num_seqs: 8\nserved-model-name: [a, b]\n"
+        "enable-auto-tool-choice: true\nenforce-eager: false\n"
+        "additional-config: {tt: {trace_mode: none}}\n"
+    )
+    given = serve.expanded_options(["--max-num-seqs", "4", *(part.format(file) for part in form)])
+    merged = serve.merged_options(given, "N300")
+    for name, value in (
+        ("--max-model-len", "512"),
+        ("--max-num-seqs", "4"),
+        ("--block-size", "64"),
+    ):
+        assert serve.option_value(merged, name) == value
+    assert given[-2:] == ["--max-num-seqs", "4"] and "--config" not in given
+    assert given[given.index("--served-model-name") :][1:3] == ["a", "b"]
+    assert "--enable-auto-tool-choice" in given and "--enforce-eager" not in given
+    assert config_of(given)["tt"]["trace_mode"] == "none"
+
+
+@pytest.mark.parametrize("text", [None, "[", "- 1"])
+def test_a_config_file_that_is_none_is_one_line(tmp_path, text):
+    file = tmp_path / "server.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UserError, match="--config .*server.yaml"):
+        serve.expanded_options(["--config", f"{file}"])
+
+
 def test_the_supervisor_is_small():
     """torch in it would take memory for the server's life, and seconds of a stop."""
     program = (

@@ -21,9 +21,10 @@ print("up", flush=True)
 time.sleep(60)
 """
 SERVER = """
-import signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 def stop(*_):
-    print("server: SIGTERM", flush=True); engine.kill(); sys.exit()
+    stopping = os.path.exists(os.environ["QWEN25_7B_STOP_FILE"])
+    print("server: SIGTERM" + " unannounced" * (not stopping), flush=True); engine.kill(); sys.exit()
 signal.signal(signal.SIGTERM, stop)
 engine = subprocess.Popen(["VLLM::EngineCore", "-c", {engine!r}], executable=sys.executable)
 time.sleep(60)

@@ -35,8 +35,13 @@ def state(defaults: dict):
     return SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), engine_client=engine)
 
 
-def post(*parts: bytes, path: str = CHAT, **defaults) -> tuple[bytes | None, dict | None]:
-    """Send a body in parts. Return the body that vLLM gets and the answer; None for what is not sent."""
+def post(
+    *parts: bytes, path: str = CHAT, method: str = "POST", key: str = "", **defaults
+) -> tuple[bytes | None, dict | None]:
+    """Send a body in parts. Return the body that vLLM gets and the answer; None for what is not sent.
+
+    key: the server's --api-key. The request has the key "right".
+    """
     sent, got = [], []
     received = [
         {"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts
@@ -56,12 +61,42 @@ def post(*parts: bytes, path: str = CHAT, **defaults) -> tuple[bytes | None, dic
             got.append(message["body"])
 
     app = SimpleNamespace(state=state(defaults))
-    scope = dict(type="http", method="POST", path=path, app=app)
-    asyncio.run(requests.RequestCheck(vllm)(scope, receive, send))
+    headers = [(b"authorization", b"Bearer right")]
+    scope = dict(type="http", method=method, path=path, app=app, headers=headers)
+    asyncio.run(requests.RequestCheck(Keys(vllm, key) if key else vllm)(scope, receive, send))
     if not sent:
         return b"".join(got), None
-    assert not got and sent[0]["status"] == 400
-    return None, json.loads(sent[1]["body"])["error"]
+    error = json.loads(sent[1]["body"])["error"]
+    assert not got and sent[0]["status"] == error["code"]
+    return None, error
+
+
+class Keys:
+    """vLLM's AuthenticationMiddleware inside another layer. Its 401 is left out."""
+
+    def __init__(self, app, key: str):
+        self._inner, self._key = app, key
+
+    def verify_token(self, headers) -> bool:
+        return headers.get("Authorization") == f"Bearer {self._key}"
+
+    async def __call__(self, scope, receive, send):
+        await self._inner(scope, receive, send)
+
+
+def test_a_request_without_the_key_is_left_to_vllm():
+    """It answers 401, not 400, and reads no body."""
+    body = json.dumps(dict(best_of=4)).encode()
+    assert post(body, key="another") == (body, None)
+    assert post(body, key="right")[1]["code"] == 400
+
+
+@pytest.mark.parametrize("method, path", [("GET", "/health"), ("POST", CHAT)])
+def test_a_server_that_stops_answers_503(tmp_path, monkeypatch, method, path):
+    monkeypatch.setenv(requests.STOP_FILE, f"{tmp_path / 'stop'}")
+    assert post(b"{}", path=path, method=method) == (b"{}", None)
+    (tmp_path / "stop").touch()
+    assert post(b"{}", path=path, method=method)[1]["code"] == 503
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ TRAFFIC: dict[str, Sizes] = {
         (40 + cached, cached) for cached in (32, 64, 96, 128) * 8
     ),
     "32 prompts of 1,050 tokens, 992 cached": ((1050, 992),) * 32,
+    "16 prompts of 552 tokens, none cached": ((552, 0),) * 16,
     "1 of 1,100 tokens, 31 of 20, none cached": ((1100, 0),) + ((20, 0),) * 31,
     "1 of 1,100 tokens, 31 of 104, 64 of each cached": ((1100, 64),) + ((104, 64),) * 31,
 }

@@ -126,6 +126,7 @@ def plan_prefill(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[P
     """Return the batches to launch, in order.
 
     - A prompt that is longer than a batch is cut into full chunks of max_rows rows, each a batch of its own.
+    - Prompts that would leave much of a batch empty share batches of their beginnings, see `_cut_together`.
     - The rests of all prompts are packed, see `_pack`.
     - A batch comes after the batches that write what it reads: the earlier chunks of its prompts, and cached blocks
       that an earlier prompt of the list writes. Apart from that, batches keep the order of their first prompts.
@@ -139,6 +140,8 @@ def plan_prefill(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[P
         for prompt in wave:
             *full[prompt.slot], rest = _cut(prompt, max_rows, block)
             rests.append(rest)
+        beginnings, rests = _cut_together(rests, max_rows, block)
+        batches += beginnings
         packed = _pack(rests, max_rows, block)
         for batch in sorted(packed, key=lambda batch: min(order[slot] for slot in batch.slots)):
             batches += [chunk for slot in batch.slots for chunk in full[slot]]
@@ -184,6 +187,34 @@ def _cut(prompt: Prompt, max_rows: int, block: int) -> Iterator[PrefillBatch]:
         at = start + max_rows
         chunk = PrefillChunk(prompt, start, write_start, at)
         yield PrefillBatch(max_rows, (chunk,), chunked=start > 0)
+
+
+def _cut_together(
+    rests: list[PrefillBatch], max_rows: int, block: int
+) -> tuple[list[PrefillBatch], list[PrefillBatch]]:
+    """Return batches of several prompts' beginnings, then the rests, in the way that costs least.
+
+    The beginnings fill their batches. 16 prompts of 552 tokens are 8 batches of 2 times 512, and one of 16 times 40.
+    """
+    choices = [([], rests)]
+    for share in (2, 4):
+        cut = max_rows // share
+        # With a longer rest, a batch gains less than it costs.
+        fitting = [i for i, r in enumerate(rests) if not r.chunks[0].write_start and cut < r.chunks[0].end <= cut * 3 // 2]  # fmt: skip
+        chosen = fitting[: len(fitting) // share * share]
+        chunks = [rests[i].chunks[0] for i in chosen]
+        first = [replace(chunk, start=0, end=cut) for chunk in chunks]
+        batches = [PrefillBatch(max_rows, tuple(first[i : i + share]), False) for i in range(0, len(first), share)]  # fmt: skip
+        after = [replace(chunk, start=cut, write_start=cut) for chunk in chunks]
+        left = [_smallest_batch([chunk], max_rows, block) for chunk in after]
+        if cut % block == 0:
+            choices.append((batches, left + [r for i, r in enumerate(rests) if i not in chosen]))
+    return min(choices, key=lambda choice: _cost([*choice[0], *_pack(choice[1], max_rows, block)]))
+
+
+def _cost(batches: Sequence[PrefillBatch]) -> int:
+    """In rows: a batch reads all weights, and computes its rows."""
+    return sum(WEIGHTS + batch.rows for batch in batches)
 
 
 def _pack(rests: list[PrefillBatch], max_rows: int, block: int) -> Iterator[PrefillBatch]:

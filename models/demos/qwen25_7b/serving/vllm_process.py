@@ -2,12 +2,14 @@
 
 vLLM 0.25.1 stops its API server first. The API server kills the engine, which leaves the mesh open, and then waits for
 open streams that nothing continues. Here the engines get the signal first: they abort their requests, which ends the
-streams, and close their meshes (qwen25_7b_worker.py). The API server gets the signal after them.
+streams, and close their meshes (qwen25_7b_worker.py). The API server gets the signal after them. Until then it answers
+503, because RequestCheck (qwen25_7b_requests.py) finds the file that STOP_FILE names.
 """
 
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
@@ -18,6 +20,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENGINE_SECONDS = 5.0  # for a step in flight and the closing of the mesh
 SERVER_SECONDS = 1.5  # for the API server, whose streams have ended
 TICK = 0.1
+STOP_FILE = "QWEN25_7B_STOP_FILE"
 # vLLM's title for the process that holds a mesh, or whose worker does
 ENGINE_TITLE = "VLLM::EngineCore"
 
@@ -34,11 +37,17 @@ def run(
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # such as SIGHUP under nohup
             signal.signal(number, lambda number, _frame: stopped.append(number))
-    server = subprocess.Popen(arguments, env=environment, start_new_session=True)
-    while not stopped and server.poll() is None:
-        time.sleep(TICK)
-    reason, began = stopped[:1], time.monotonic()
-    killed = _stop(server, ENGINE_SECONDS + drain_seconds)
+    with tempfile.TemporaryDirectory() as directory:
+        stop_file = Path(directory) / "stop"
+        environment = (os.environ if environment is None else environment) | {
+            STOP_FILE: f"{stop_file}"
+        }
+        server = subprocess.Popen(arguments, env=environment, start_new_session=True)
+        while not stopped and server.poll() is None:
+            time.sleep(TICK)
+        reason, began = stopped[:1], time.monotonic()
+        stop_file.touch()
+        killed = _stop(server, ENGINE_SECONDS + drain_seconds)
     if killed:
         complain(f"error: killed what did not stop: {', '.join(killed)}")
     if reason:

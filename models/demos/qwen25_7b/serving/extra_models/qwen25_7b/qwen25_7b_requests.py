@@ -6,11 +6,13 @@ answers such a request alone, with status 400.
 """
 
 import json
+import os
 from typing import Any, Awaitable, Callable, Iterator, NamedTuple, Optional
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+STOP_FILE = "QWEN25_7B_STOP_FILE"  # names a file that exists once the server stops (serving/vllm_process.py)
 SEEDS = 1 << 31  # the plugin's tensor of seeds is int32
 LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 INTEGERS = 1 << 63  # what vLLM can send to the engine
@@ -34,7 +36,11 @@ class RequestCheck:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] == "http" and os.path.exists(os.environ.get(STOP_FILE, "")):
+            return await _refuse(
+                send, 503, "the server is stopping: send the request to another one"
+            )
+        if scope["type"] != "http" or scope["method"] != "POST" or not self._has_key(scope):
             return await self._app(scope, receive, send)
         messages = [await receive()]
         while messages[-1].get("more_body"):
@@ -42,13 +48,24 @@ class RequestCheck:
         body = b"".join(message.get("body", b"") for message in messages)
         problem = first_problem(body, scope["path"], _served(scope["app"].state))
         if problem:
-            return await _refuse(send, problem)
+            return await _refuse(send, 400, problem)
         left = iter(messages)
 
         async def replay() -> Message:
             return next(left, None) or await receive()
 
         await self._app(scope, replay, send)
+
+    def _has_key(self, scope: Message) -> bool:
+        """Whether the request has an --api-key. vLLM puts its own check inside this one, and answers 401 there."""
+        layer: Any = self._app
+        while layer is not None and not hasattr(layer, "verify_token"):
+            layer = getattr(layer, "app", None)
+        keys = {
+            name.decode().title(): value.decode("latin-1")
+            for name, value in scope.get("headers", ())
+        }
+        return layer is None or layer.verify_token(keys)
 
 
 def first_problem(body: bytes, path: str, served: Served) -> Optional[str]:
@@ -153,9 +170,10 @@ def _served(state: Any) -> Served:
     return Served(model.get_vocab_size(), encode, model.get_diff_sampling_param)
 
 
-async def _refuse(send: Send, problem: str) -> None:
-    error = {"message": problem, "type": "BadRequestError", "param": None, "code": 400}
+async def _refuse(send: Send, status: int, problem: str) -> None:
+    kind = "BadRequestError" if status == 400 else "ServiceUnavailableError"
+    error = {"message": problem, "type": kind, "param": None, "code": status}
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 400, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -6,7 +6,9 @@ reset of the card. This worker closes it at a shutdown, after an error, and at S
 It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates).
 """
 
+import atexit
 import logging
+import os
 import signal
 import sys
 import time
@@ -18,7 +20,9 @@ from vllm_tt_plugin.config import get_tt_config
 from vllm_tt_plugin.worker import TTWorker, close_mesh_device
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
-PRIORITY = 100  # multiprocessing ends what has a priority, before it ends the process
+PRIORITY = (
+    100  # multiprocessing ends what has a priority, the highest first, before it ends the process
+)
 
 
 class RowUpdates(BatchUpdateBuilder):
@@ -41,6 +45,7 @@ class MeshWorker(TTWorker):
         try:
             super().init_device()
             Finalize(self, self.shutdown, exitpriority=PRIORITY)
+            Finalize(None, _leave, exitpriority=-PRIORITY)
         finally:
             # Until the engine has its own handler, the default one would end the process at once.
             signal.signal(signal.SIGTERM, before if callable(before) else _exit)
@@ -68,3 +73,10 @@ class MeshWorker(TTWorker):
 
 def _exit(_number, _frame) -> NoReturn:
     sys.exit()
+
+
+def _leave() -> None:
+    """End this process without freeing each object, which takes an interpreter with ttnn seconds. Errors go on."""
+    if sys.exc_info()[0] in (None, SystemExit):
+        atexit._run_exitfuncs()
+        os._exit(0)

@@ -1,13 +1,19 @@
 """A stand-in for tt-metal's module of this name. A tt-metal checkout on sys.path comes first.
 
-The plugin calls the module for the chips of each rank before it starts data-parallel ranks.
+The plugin calls the module for the chips of each rank before it starts data-parallel ranks, in a process that must end
+within 5 s of its answer.
 """
+
+import os
+from multiprocessing.util import Finalize
 
 import ttnn
 
 
 def create_submeshes(mesh_device: ttnn.MeshDevice, data_parallel: int) -> list[ttnn.MeshDevice]:
     """The mesh cut into `data_parallel` rows of equally many chips."""
+    # At the process's end, without freeing each object, which takes an interpreter with ttnn seconds.
+    Finalize(None, os._exit, args=(0,), exitpriority=-100)
     if data_parallel == 1:
         return [mesh_device]
     return mesh_device.create_submeshes(
