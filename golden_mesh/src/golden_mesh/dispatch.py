@@ -12,7 +12,7 @@ from typing import Callable
 
 import ttnn
 
-from golden_mesh import hazard_checks, meshes
+from golden_mesh import config_fields, hazard_checks, meshes
 from golden_mesh.arguments import (
     ON_HOST,
     host_tensor_refused,
@@ -130,6 +130,7 @@ def call(operation, *args, **kwargs):
     }  # before the call: an op may free or move its inputs
     if golden is not None:
         hazard_checks.check(name, list(golden.signature.parameters), args, kwargs)
+        config_fields.check(name, (*args, *kwargs.values()))
     device = inputs[0].device() if inputs else None
     for slot in slots.values():
         if len(slot.devices) < device.get_num_devices():
