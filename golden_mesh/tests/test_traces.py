@@ -62,7 +62,7 @@ def traced(golden):
 
 
 def test_a_capture_is_not_executed(traced, golden):
-    with pytest.raises(GoldenError, match="never written"):
+    with pytest.raises(GoldenError, match="was captured and not executed"):
         golden.get(traced.output)
     assert golden.holds(traced.input, 1)
 

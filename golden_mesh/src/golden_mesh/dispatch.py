@@ -88,6 +88,7 @@ def forget_mesh(devices: list[int]) -> None:
     memory.forget_devices(devices)
 
 
+sub_devices_loaded = False  # then a SubDeviceId means all cores
 computing = True  # False: only the real library runs, for timing the host
 
 
@@ -109,6 +110,8 @@ def call(operation, *args, **kwargs):
     if _depth.inside or not computing:
         return REAL_CALL(operation, *args, **kwargs)
     meshes.check_all_open((*args, *kwargs.values()))
+    if sub_devices_loaded:
+        args, kwargs = substitute((args, kwargs), ttnn.SubDeviceId, lambda _: ttnn.SubDeviceId(0))
     if name in HANDLERS:
         _depth.inside += 1
         try:
@@ -190,7 +193,7 @@ def call(operation, *args, **kwargs):
     if traces.capturing:
         for s in written:  # memory is allocated now; the value comes with the trace's execution
             if not golden.writes and _place(s) not in known:
-                memory.forget(s)
+                memory.forget(s, traces.why_unknown)
         traces.record(step)
     else:
         run(step)

@@ -84,7 +84,11 @@ def install(stand_ins: dict[str, StandIn]) -> None:
         if id(door.function) in operations:
             replaced[id(door.function)] = operations[id(door.function)]
         elif door.name in stand_ins:
-            replaced[id(door.function)] = _standing_in(door.function, stand_ins[door.name])
+            stand_in = replaced[id(door.function)] = _standing_in(
+                door.function, stand_ins[door.name]
+            )
+            if isinstance(door.owner, type):
+                setattr(door.owner, door.name.split(".")[-1], stand_in)
         elif takes_or_gives_tensors(door) and door.name not in PLAIN:
             _put_refusal(door, replaced)
     for name in missing_names:

@@ -33,7 +33,8 @@ def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
         _kernel_config(op, kwargs["compute_kernel_config"])
     given = dict(zip(names, args)) | kwargs
     if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
-        _ring(op)
+        if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
+            _ring(op)
     for function in CHECKS.get(op, ()):
         function(op, given)
 
@@ -45,6 +46,16 @@ def _kernel_config(op: str, config) -> None:
         meet("no math fidelity", op, "compute_kernel_config names no math_fidelity")
     if config.math_fidelity == ttnn.MathFidelity.HiFi4 and config.fp32_dest_acc_en:
         meet("HiFi4 with a float32 dest", op, "math_fidelity=HiFi4 with fp32_dest_acc_en=True")
+
+
+def _composite(given: Arguments) -> bool:
+    """Whether an all-gather is made of broadcasts along the line: of rows, or along a dim that tiles pad."""
+    tensor = next((value for value in given.values() if isinstance(value, ttnn.Tensor)), None)
+    dim = given.get("dim")
+    if tensor is None or not isinstance(dim, int):
+        return False
+    padded = tensor.shape[dim] != tensor.padded_shape[dim]
+    return tensor.layout == ttnn.ROW_MAJOR_LAYOUT or padded
 
 
 def _ring(op: str) -> None:
@@ -107,8 +118,10 @@ def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
     """Raise HazardError if a view of some shards (ttnn.narrow of the last dim) lists its cores in another
     order.
     """
-    spec = whole.memory_config().shard_spec
-    if spec is None or view.shape[-1] == whole.shape[-1]:
+    memory, spec = whole.memory_config(), whole.memory_config().shard_spec
+    if memory.memory_layout != ttnn.TensorMemoryLayout.WIDTH_SHARDED:
+        return  # columns of a block-sharded grid keep their order
+    if view.shape[-1] == whole.shape[-1]:
         return
     first = start % whole.shape[-1] // spec.shape[1]
     cores = _cores(spec)[first : first + view.memory_config().shard_spec.grid.num_cores()]

@@ -30,7 +30,11 @@ def install(directory: Path) -> None:
     dispatch.OPERATION.__call__ = dispatch.call
     tensor_methods.install()
     doors.install(
-        transfer.STAND_INS | _unregistered_operations() | _mesh_functions() | _trace_functions()
+        transfer.STAND_INS
+        | _unregistered_operations()
+        | _mesh_functions()
+        | _sub_device_functions()
+        | _trace_functions()
     )
 
 
@@ -102,6 +106,25 @@ def _mesh_functions() -> dict[str, doors.StandIn]:
         "device.close_device": closing,
         "device.CloseDevice": closing,
         "device.CloseDevices": closing,
+    }
+
+
+def _sub_device_functions() -> dict[str, doors.StandIn]:
+    """Stand-ins for sub-devices, which decide only where programs run and what waits for them.
+
+    The library crashes on a mock when a manager is loaded. It keeps its one sub-device of all cores.
+    """
+
+    def load(real, mesh, sub_device_manager_id):
+        meshes.check_open(mesh)
+        dispatch.sub_devices_loaded = True
+
+    def stall(real, mesh, sub_device_ids):
+        meshes.check_open(mesh)
+
+    return {
+        "multi_device.MeshDevice.load_sub_device_manager": load,
+        "multi_device.MeshDevice.set_sub_device_stall_group": stall,
     }
 
 

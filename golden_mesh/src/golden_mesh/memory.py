@@ -135,14 +135,16 @@ class GoldenMemory:
         return self._read(slot, self._value)
 
     def padding(self, slot: Slot) -> float | None:
-        """Return the value in the padding of the slot's tiles, on all of its chips. None: unknown."""
+        """Return the value in the padding of the slot's tiles, on all of its chips. None: unknown, or a view."""
+        if slot.part is not None:  # it may begin inside of its tensor's memory
+            return None
         found = {
             entry.padding
             if entry.value is not None and tuple(entry.value.shape) == slot.shape
             else None
             for entry in (self._entry(device, slot) for device in slot.devices)
         }
-        return found.pop() if len(found) == 1 and slot.part is None else None
+        return found.pop() if len(found) == 1 else None
 
     def writable(self, slot: Slot) -> list[torch.Tensor]:
         """Return the values for an op that writes to the slot without reading it. Unknown elements are marks."""

@@ -28,7 +28,7 @@ from golden_mesh.signatures import is_default
 PLACEMENT = frozenset(
     "memory_config compute_kernel_config queue_id cq_id core_grid num_links topology sub_core_grids subdevice_id "
     "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
-    "output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
+    "out output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
     "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore buffer_tensor "
     "persistent_output_buffers persistent_intermediate_buffer persistent_output_buffer_k persistent_output_buffer_v "
     "persistent_output_buffer_joint_k persistent_output_buffer_joint_v memory_config_ag memory_config_mm memory_config_rs "
@@ -74,7 +74,7 @@ class Golden:
 
         TypeError: the golden does not take the call.
         """
-        ignored = PLACEMENT - self.keywords - set(self.writes)
+        ignored = PLACEMENT - (self.keywords - EXTRAS) - set(self.writes)
         kwargs = {name: value for name, value in kwargs.items() if name not in ignored}
         known = self.signature.parameters
         for name in [name for name in kwargs if name not in known and not self.takes_any_keyword]:

@@ -33,12 +33,25 @@ class Call:
         return tuple(slot if slot.part is None else slot.part.whole for slot in written)
 
 
-@torch.inference_mode()  # no gradients are needed, and small ops take a tenth less time
 def run(step: Call, memory=memory) -> None:
     """Compute the step's values from golden memory into golden memory.
 
     memory: a GoldenMemory, or what stands in for it (compare.py).
+    GoldenError: the golden function failed. It names the op and its inputs.
     """
+    try:
+        _run(step, memory)
+    except (GoldenError, Warning):
+        raise
+    except Exception as error:
+        inputs = ", ".join(f"{list(slot.shape)} {slot.dtype.name}" for slot in step.inputs)
+        raise GoldenError(
+            f"the golden of {step.golden.name} does not know this call ({inputs}): {error}"
+        ) from error
+
+
+@torch.inference_mode()  # no gradients are needed, and small ops take a tenth less time
+def _run(step: Call, memory) -> None:
     targets = written_in_place(step)
     unread = (targets or step.outputs) if step.golden.unread else ()
     reads = [slot for slot in step.inputs if slot not in unread]

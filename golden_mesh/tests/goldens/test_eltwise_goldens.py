@@ -213,7 +213,7 @@ def test_a_power_as_an_activation(chips):
 def test_an_unknown_activation_is_refused(chips):
     a = chips.put(chips.draw(1, 1, 32, 32))
     with pytest.raises(GoldenError, match="activation"):
-        ttnn.add(a, a, activations=[ttnn.UnaryWithParam(ttnn.UnaryOpType.ELU, 1.0)])
+        ttnn.add(a, a, activations=[ttnn.UnaryWithParam(ttnn.UnaryOpType.XIELU, 0.8, 0.8)])
 
 
 IN_PLACE = {"add_": "add", "subtract_": "subtract", "multiply_": "multiply", "divide_": "divide"}

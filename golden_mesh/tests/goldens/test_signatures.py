@@ -19,7 +19,7 @@ REFUSED = {
     "ttnn.experimental.minimal_matmul": "fuse_swiglu",
     "ttnn.experimental.nlp_create_qkv_heads": "kv_tied output_tensors",
     "ttnn.experimental.nlp_create_qkv_heads_decode": "output_tensors",
-    "ttnn.experimental.paged_update_cache": "share_cache batch_offset mesh_coords block_size num_kv_heads",
+    "ttnn.experimental.paged_update_cache": "batch_offset mesh_coords",
     "ttnn.experimental.paged_fused_update_cache": "share_cache batch_offset mesh_coords",
     "ttnn.experimental.paged_fill_cache": "mesh_coords block_size cache_position_modulo valid_seq_len_tensor",
     "ttnn.transformer.scaled_dot_product_attention": "windowed_q_token_offset windowed_q_token_offset_tensor attn_mask_block_map",
@@ -35,15 +35,11 @@ REFUSED = {
     "is_cross kv_cache_batch_idx kv_actual_isl attention_sink sliding_window_size circular_kv_cache "
     "slot_id kv_actual_isl_tensor kv_cache_num_layers kv_cache_layer_idx kv_valid_end_tensor",
     "ttnn.assign": "input_a input_b",  # the overload that writes into its second tensor, by keyword
-    "ttnn.cumprod": "out",
-    "ttnn.cumsum": "out",
-    "ttnn.ema": "out",
-    "ttnn.experimental.isin": "out",
     "ttnn.experimental.nlp_create_qkv_heads_vit": "output_tensors",
+    "ttnn.experimental.create_qkv_heads": "output_tensors",
+    "ttnn.experimental.split_query_key_value_and_split_heads": "output_tensors",
     "ttnn.mac": "value value1 value2",  # by keyword
     "ttnn.prod": "dims",
-    "ttnn.sort": "out",
-    "ttnn.gather": "out",
     "ttnn.tilize": "tile",
     "ttnn.max": "correction",
     "ttnn.min": "correction",
@@ -63,7 +59,7 @@ WITHOUT_EFFECT = set(
     """
     device dtype layout grid shard_shape shard_scheme shard_orientation output_memory_config output_layout output_tile
     input_dtype output_dtype optional_tensor tensor fill_value
-    W X Y Z logical_shape padded_shape output_tensor_shape any dim slice_dim num_devices
+    W X Y Z shape logical_shape padded_shape output_tensor_shape any dim slice_dim num_devices
     pad_value padding_idx
     cluster_axis rs_global_semaphores ag_global_semaphores barrier_semaphores intermediate_memory_config
     use_optimal_ccl_for_llama use_broadcast use_l1_small_for_semaphores

@@ -4,18 +4,26 @@ A constant is one expanded value: an empty cache takes no host memory until a wr
 """
 
 import torch
+import ttnn
 
 from golden_mesh.registry import golden
 
 
+def _constant(value, out) -> torch.Tensor:
+    """One expanded value. A block of 4-bit floats is packed from whole rows."""
+    if out.dtype == ttnn.bfloat4_b:
+        return torch.full(out.shape, float(value))
+    return torch.tensor(value).expand(out.shape)
+
+
 @golden("ttnn.zeros")
 def zeros(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
-    return torch.zeros(()).expand(out.shape)
+    return _constant(0.0, out)
 
 
 @golden("ttnn.ones")
 def ones(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
-    return torch.ones(()).expand(out.shape)
+    return _constant(1.0, out)
 
 
 @golden("ttnn.full")
@@ -30,21 +38,21 @@ def full(
     *,
     out,
 ):
-    return torch.tensor(fill_value).expand(out.shape)
+    return _constant(fill_value, out)
 
 
 @golden("ttnn.zeros_like")
 def zeros_like(
     tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
 ):
-    return torch.zeros(()).expand(out.shape)
+    return _constant(0.0, out)
 
 
 @golden("ttnn.ones_like")
 def ones_like(
     tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
 ):
-    return torch.ones(()).expand(out.shape)
+    return _constant(1.0, out)
 
 
 @golden("ttnn.full_like")
@@ -59,7 +67,7 @@ def full_like(
     *,
     out,
 ):
-    return torch.tensor(fill_value).expand(out.shape)
+    return _constant(fill_value, out)
 
 
 @golden("ttnn.arange")

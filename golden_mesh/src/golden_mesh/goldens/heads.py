@@ -23,7 +23,7 @@ def nlp_create_qkv_heads(
 
     Each core of a width-sharded input holds the queries, keys and values of its own heads, in this order.
     """
-    num_kv_heads = num_kv_heads or num_heads
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     if input_kv is None:
         dim = input.shape[-1] // (num_heads + 2 * num_kv_heads)
         q, k, v = _by_shard(
@@ -35,7 +35,7 @@ def nlp_create_qkv_heads(
             input,
             _by_shard(input_kv, configs and configs["input_kv"], dim, (num_kv_heads, num_kv_heads)),
         )
-    q, k, v = _heads(q, num_heads), _heads(k, num_kv_heads), _heads(v, num_kv_heads)
+    q, k, v = _heads(q, num_heads, dim), _heads(k, num_kv_heads, dim), _heads(v, num_kv_heads, dim)
     return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
 
 
@@ -56,10 +56,9 @@ def _by_shard(
     return [part.flatten(-2) for part in parts]
 
 
-def _heads(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """[B, 1, S, heads * dim] -> [B, heads, S, dim]"""
-    batch, _, rows, width = x.shape
-    return x.reshape(batch, rows, heads, width // heads).transpose(1, 2).contiguous()
+def _heads(x: torch.Tensor, heads: int, dim: int) -> torch.Tensor:
+    """[B, 1, S, heads * dim] -> [B, heads, S, dim]. Without heads (num_kv_heads=0: q alone) it is empty."""
+    return x.squeeze(1).unflatten(-1, (heads, dim)).transpose(1, 2).contiguous()
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads_decode")
@@ -73,7 +72,7 @@ def nlp_create_qkv_heads_decode(
     slice_size=None,
 ):
     """[1, 1, B, (heads + 2 kv heads) * dim] -> q [1, B, heads, dim], k and v [1, B, kv heads, dim]."""
-    num_kv_heads = num_kv_heads or num_heads
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     users = input_tensor[0, 0]
     if batch_offset is not None:
         start = int(batch_offset.reshape(-1)[0])
@@ -108,15 +107,14 @@ FALCON_DIM, VIT_HEADS = 64, 12  # constants of the two models' ops
 
 @checks(
     "ttnn.transformer.split_query_key_value_and_split_heads",
+    "ttnn.experimental.split_query_key_value_and_split_heads",
     "ttnn.experimental.nlp_create_qkv_heads_vit",
 )
 def _interleaved(op: str, given: dict) -> None:
-    """Refuse a sharded input.
-
-    A core's shard holds q, k and v of the core's own heads, and no golden reads that.
-    """
+    """Refuse a sharded input of an op whose order of heads in shards is not known."""
     tensor = given.get("input_tensor", given.get("input"))
-    if tensor.memory_config().is_sharded():
+    known = op.startswith("ttnn.transformer") and given.get("kv_input_tensor") is None
+    if tensor.memory_config().is_sharded() and not known:
         raise GoldenError(
             f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one"
         )
@@ -131,6 +129,7 @@ def split_query_key_value_and_split_heads(
     num_kv_heads=None,
     transpose_key=True,
     use_falcon7b_backend=False,
+    configs=None,
 ):
     """Split a QKV projection [B, S, (heads + 2 kv heads) * dim].
 
@@ -138,8 +137,16 @@ def split_query_key_value_and_split_heads(
     - k is [B, kv heads, S, dim], or transposed [B, kv heads, dim, S].
     - v is [B, kv heads, S, dim].
 
-    With kv_input_tensor, input_tensor holds q, and kv_input_tensor holds k and v.
+    With kv_input_tensor, input_tensor holds q, and kv_input_tensor holds k and v. In a sharded input each kv head
+    has its queries, its key and its value side by side.
     """
+    if configs is not None and configs["input_tensor"].is_sharded():
+        return create_qkv_heads(
+            input_tensor.unsqueeze(1),
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            transpose_k_heads=transpose_key,
+        )
     return nlp_create_qkv_heads(
         input_tensor.unsqueeze(1),
         None if kv_input_tensor is None else kv_input_tensor.unsqueeze(1),
@@ -147,6 +154,22 @@ def split_query_key_value_and_split_heads(
         num_kv_heads=num_kv_heads,
         transpose_k_heads=transpose_key,
     )
+
+
+@golden("ttnn.experimental.split_query_key_value_and_split_heads")
+def split_bert_heads(input_tensor, compute_with_storage_grid_size, *, num_heads=16):
+    """[B, 1, S, 3 * heads * dim] -> q and v [B, heads, S, dim], k [B, heads, dim, S]."""
+    return nlp_create_qkv_heads(input_tensor, num_heads=num_heads)
+
+
+@golden("ttnn.experimental.create_qkv_heads")
+def create_qkv_heads(input, *, num_heads, num_kv_heads=None, transpose_k_heads=True):
+    """[B, 1, S, kv heads * (queries of a kv head, key, value) * dim] -> q, k, v as nlp_create_qkv_heads."""
+    groups = num_heads if num_kv_heads is None else num_kv_heads
+    grouped = input.unflatten(-1, (groups, num_heads // groups + 2, -1))
+    parts = grouped.split([num_heads // groups, 1, 1], -2)
+    q, k, v = (part.flatten(-3, -2).squeeze(1).transpose(1, 2).contiguous() for part in parts)
+    return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
 
 
 @golden("ttnn.transformer.concatenate_heads")

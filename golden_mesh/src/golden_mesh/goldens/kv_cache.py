@@ -71,11 +71,22 @@ def paged_update_cache(
     update_idxs_tensor=None,
     page_table=None,
     cache_position_modulo=None,
+    share_cache=None,
+    block_size=None,
+    num_kv_heads=None,
     store,
 ):
     """One token a user: cache [blocks or B, kv heads, length, dim], input [1, B, kv heads (padded to 32),
     dim].
+
+    GoldenError: share_cache, or block_size and num_kv_heads other than the cache's.
     """
+    heads, length = cache_tensor.shape[1:3]
+    if share_cache or block_size not in (None, length) or num_kv_heads not in (None, heads):
+        raise GoldenError(
+            f"ttnn.experimental.paged_update_cache has no golden for share_cache={share_cache}, "
+            f"block_size={block_size}, num_kv_heads={num_kv_heads} with a cache of {heads} heads and blocks of {length}"
+        )
     positions = _positions(update_idxs, update_idxs_tensor)
     op = "ttnn.experimental.paged_update_cache"
     _update(cache_tensor, input_tensor, positions, page_table, cache_position_modulo, store, op)

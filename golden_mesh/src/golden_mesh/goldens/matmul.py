@@ -200,7 +200,7 @@ def sparse_matmul(
     count, found = len(groups), []
     for pair in active.nonzero().flatten().tolist():
         rows = _flat_batches(input_tensor_a)[pair if is_input_a_sparse else pair // count]
-        found.append(_group(rows, groups[pair % count], kernel, bias, pair % count))
+        found.append(product(rows, groups[pair % count], kernel))
     extent = input_tensor_a.shape[-2], input_tensor_b.shape[-1]
     packed = torch.stack(found) if found else torch.zeros(0, *extent)
     if nnz is not None and tuple(out.shape) == (1, nnz, *extent):
