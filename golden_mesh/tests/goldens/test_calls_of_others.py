@@ -132,7 +132,7 @@ def test_an_activation_with_numbers_is_fused(chips, name, numbers):
         chips.put(x, ttnn.float32), chips.put(torch.zeros(32, 64), ttnn.float32),
         activations=[activation],
     )  # fmt: skip
-    assert_close(chips.get(got), [ACTIVATIONS[name, *numbers](v) for v in x], ttnn.float32, steps=8)
+    assert_close(chips.get(got), [ACTIVATIONS[(name, *numbers)](v) for v in x], ttnn.float32, steps=8)
 
 
 @pytest.mark.parametrize(
