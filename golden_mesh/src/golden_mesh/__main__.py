@@ -24,9 +24,11 @@ from golden_mesh.overlay import ttnn_package
 from golden_mesh.sums import SUMS
 
 USAGE = (
-    f"usage: golden-mesh [perf|compare] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] "
-    f"[--sums {'|'.join(SUMS)}] [--profile] (script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor; "
-    "perf takes also [--links 1|2] [--position TOKENS], compare [--below PCC] [--what-if SETTING=VALUE] [--json FILE] [--html FILE]"
+    f"usage: golden-mesh [perf|compare|record] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] "
+    f"[--sums {'|'.join(SUMS)}] [--profile] (script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor, "
+    "or golden-mesh replay [--system NAME] FILE; "
+    "perf takes also [--links 1|2] [--position TOKENS], compare [--below PCC] [--what-if SETTING=VALUE] [--json FILE] [--html FILE], "
+    "record [--to FILE]"
 )
 DEFAULT_SYSTEM = "N300"
 HELP = f"""{USAGE}
@@ -48,6 +50,12 @@ Runs a program on the golden mesh, unchanged: the real ttnn library on a mock ma
     --what-if S=V     add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)
     --json FILE       write all operations
     --html FILE       write a page with a plot of the error along the program
+
+  record              keep each distinct device operation with its inputs, arguments and results
+    --to FILE         (default: ops.pt)
+  replay FILE         run a record on a card, or on a golden mesh (replay --system NAME FILE): values and times beside it
+    --calls N         of the shorter of two traces; 0 takes no times (default: 20)
+    --json FILE       write the rows
 
 examples:
   golden-mesh script.py
@@ -73,6 +81,8 @@ class Choice(NamedTuple):
     what_if: str | None = None  # a setting to try, for compare
     json: str | None = None  # files of compare
     html: str | None = None
+    record: bool = False  # keep the device operations
+    to: str = "ops.pt"  # file of record
 
 
 _OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES, "--sums": SUMS}
@@ -89,6 +99,7 @@ _COMMANDS = {
         "--json": ("a file",),
         "--html": ("a file",),
     },
+    "record": {"--to": ("a file",)},
 }
 _FREE = {  # options of any fitting value
     "--position": r"[0-9]+",
@@ -96,6 +107,7 @@ _FREE = {  # options of any fitting value
     "--below": r"0?\.[0-9]+|[01]",
     "--json": r"[^-].*",
     "--html": r"[^-].*",
+    "--to": r"[^-].*",
 }
 
 
@@ -170,6 +182,7 @@ def environment(choice: Choice, inherited: dict[str, str]) -> dict[str, str]:
         | ({"GOLDEN_MESH_PROFILE": "1"} if choice.profile else {})
         | ({"GOLDEN_MESH_PERF": _perf_settings(choice)} if choice.perf else {})
         | ({"GOLDEN_MESH_COMPARE": _compare_settings(choice)} if choice.compare else {})
+        | ({"GOLDEN_MESH_RECORD": _record_settings(choice)} if choice.record else {})
     )
 
 
@@ -183,6 +196,23 @@ def _compare_settings(choice: Choice) -> str:
     """JSON: the arguments of compare.report_at_exit. Files lie where the command was given."""
     files = [path and str(Path(path).absolute()) for path in (choice.json, choice.html)]
     return json.dumps([float(choice.below), *files, choice.what_if])
+
+
+def _record_settings(choice: Choice) -> str:
+    """JSON: the arguments of record.start. A Wormhole's operations have prices."""
+    is_wormhole = SYSTEMS[choice.system].arch == "wormhole_b0"
+    return json.dumps([str(Path(choice.to).absolute()), is_wormhole])
+
+
+def replay(arguments: list[str]) -> NoReturn:
+    """Run golden_mesh.replay: on a golden mesh after --system, else on what ttnn opens."""
+    program = ["-m", "golden_mesh.replay"]
+    if arguments[:1] == ["--system"]:
+        main([*arguments[:2], *program, *arguments[2:]])
+    source = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, *program, *arguments]
+    os.execve(sys.executable, command, os.environ | {"PYTHONPATH": path})
 
 
 def interpreter_options(command: list[str], arguments: int) -> list[str]:
@@ -216,6 +246,8 @@ def command() -> NoReturn:
 
             print("\n".join(report()))
             sys.exit()
+        if sys.argv[1:2] == ["replay"]:
+            replay(sys.argv[2:])
         main(sys.argv[1:])
     except GoldenMeshError as error:
         print(f"error: {error}", file=sys.stderr)

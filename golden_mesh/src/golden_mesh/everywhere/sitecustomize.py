@@ -2,7 +2,7 @@
 
 Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
 PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE,
-GOLDEN_MESH_PERF and GOLDEN_MESH_COMPARE.
+GOLDEN_MESH_PERF, GOLDEN_MESH_COMPARE and GOLDEN_MESH_RECORD.
 A process has no overhead until it imports ttnn.
 """
 
@@ -19,22 +19,9 @@ HERE = str(Path(__file__).resolve().parent)
 SOURCE = str(Path(__file__).resolve().parents[2])
 
 
-class _Imported(Loader):
-    """Returns an imported module. Without a __spec__ the import system does not execute its file again."""
+class _BeforeTtnn(MetaPathFinder, Loader):
+    """Finds ttnn, and loads it as the golden mesh. importlib.util.find_spec("ttnn") loads nothing."""
 
-    def __init__(self, module):
-        self.module = module
-        self.spec = module.__spec__
-        module.__spec__ = None
-
-    def create_module(self, spec):
-        return self.module
-
-    def exec_module(self, module):
-        module.__spec__ = self.spec
-
-
-class _BeforeTtnn(MetaPathFinder):
     activates = True  # golden_mesh.activate() of the program leaves it to this finder
 
     def __init__(self, system: str, hazards: str, sums: str):
@@ -43,8 +30,12 @@ class _BeforeTtnn(MetaPathFinder):
         self.sums = sums
 
     def find_spec(self, name, path, target=None):
-        if name != "ttnn":
-            return None
+        spec = PathFinder.find_spec(name) if name == "ttnn" else None
+        if spec is not None:
+            spec.loader = self
+        return spec
+
+    def create_module(self, spec):
         sys.meta_path.remove(self)
         try:
             _golden_mesh().activate(self.system, self.hazards, self.sums)
@@ -56,14 +47,19 @@ class _BeforeTtnn(MetaPathFinder):
             if "GOLDEN_MESH_COMPARE" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_COMPARE"])
                 importlib.import_module("golden_mesh.compare").report_at_exit(*settings)
+            if "GOLDEN_MESH_RECORD" in os.environ:
+                settings = json.loads(os.environ["GOLDEN_MESH_RECORD"])
+                importlib.import_module("golden_mesh.record").start(*settings)
         except BaseException:
             sys.meta_path.insert(
                 0, self
             )  # a second import must not return ttnn without the golden mesh
             raise
-        return importlib.util.spec_from_loader(
-            name, _Imported(sys.modules["ttnn"]), is_package=True
-        )
+        self.spec = sys.modules["ttnn"].__spec__
+        return sys.modules["ttnn"]
+
+    def exec_module(self, module):
+        module.__spec__ = self.spec  # the import system has set ours; the file was executed
 
 
 def _golden_mesh():

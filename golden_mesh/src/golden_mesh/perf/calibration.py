@@ -44,9 +44,7 @@ LLAMA_1B = Dims("Llama-3.2-1B", 2048, 16, 32, 8, 64, 8192)
 QWEN_7B = Dims("Qwen2.5-7B", 3584, 28, 28, 4, 128, 18944, 152064, attention="bfloat16")
 QWEN_32B = Dims("Qwen2.5-32B", 5120, 64, 40, 8, 128, 27648, 152064, attention="bfloat16")
 LLAMA_3B_4BIT = Dims("Llama-3.2-3B (TTTv2)", 3072, 28, 24, 8, 128, 8192, mlp_in="bfloat4_b")
-MISTRAL_7B = Dims(
-    "Mistral-7B (TTTv2)", 4096, 32, 32, 8, 128, 14336, 32768, mlp_in="bfloat4_b"
-)
+MISTRAL_7B = Dims("Mistral-7B (TTTv2)", 4096, 32, 32, 8, 128, 14336, 32768, mlp_in="bfloat4_b")
 LLAMA_8B_4BIT = replace(LLAMA_8B, name="Llama-3.1-8B (vLLM)", mlp_in="bfloat4_b")
 LLAMA_1B_4BIT = replace(LLAMA_1B, name="Llama-3.2-1B (TTTv2)", mlp_in="bfloat4_b")
 QWEN3_8B = Dims("Qwen3-8B (vLLM)", 4096, 36, 32, 8, 128, 12288, 151936, mlp_in="bfloat4_b")

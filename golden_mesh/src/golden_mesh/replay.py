@@ -1,0 +1,235 @@
+"""golden-mesh replay: runs the operations of a record on whatever ttnn opens, and prints values and times beside it.
+
+A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
+through the origin; 1 is right), and the share of equal values. A time is that of one call, from a trace of n calls and one of
+2n. `replay` takes a mesh that is open already.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
+
+import torch
+import ttnn
+
+from golden_mesh.kinds import from_plain
+
+TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
+HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'us':>9} {'modeled':>9}"
+
+
+class Value(NamedTuple):
+    """Values beside a record's. NaN in the record is memory that nothing wrote: it is left out."""
+
+    error: float  # L2 norm of the difference, divided by the record's norm
+    gain: float
+    equal: float  # share of equal values
+
+
+def compare(values: Sequence[torch.Tensor], recorded: Sequence[torch.Tensor]) -> Value:
+    a, b = (torch.cat([t.reshape(-1).double() for t in each]) for each in (values, recorded))
+    a, b = a[~b.isnan()], b[~b.isnan()]
+    same = (a == b).double().mean().item() if len(b) else 1.0
+    square = (b @ b).item()
+    if not square:
+        return Value(float(bool(a.any())), 1.0, same)
+    return Value((a - b).norm().item() / square**0.5, (a @ b).item() / square, same)
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """A record's file. ValueError: another file."""
+    try:
+        kept = torch.load(path, weights_only=True)
+        kept["ops"], kept["mesh"]
+    except Exception as error:
+        reason = f"{error}".split("\n")[0]
+        raise ValueError(f"{path} is no file of golden-mesh record: {reason}") from None
+    return kept
+
+
+def _on_all(values, chips: int) -> list[torch.Tensor]:
+    return values if isinstance(values, list) else [values] * chips
+
+
+class Replay:
+    """One operation on a mesh, with tensors of its own."""
+
+    def __init__(self, device: ttnn.MeshDevice, op: dict[str, Any]):
+        self.device = device
+        self.chips = device.get_num_devices()
+        self.op = op
+        self.run_op: Callable = eval_name(op["op"])
+        self.tensors = [self._put(tensor) for tensor in op["tensors"]]
+        own = {
+            "tensor": self.tensors.__getitem__,
+            "mesh": lambda _: device,
+            "semaphore": self._semaphore,
+        }
+        args, kwargs = op["arguments"]
+        self.args = from_plain(args, own)
+        self.kwargs = {name: from_plain(value, own) for name, value in kwargs.items()}
+
+    def _put(self, tensor: dict[str, Any]) -> ttnn.Tensor:
+        dtype, layout, memory_config = (
+            from_plain(tensor[k]) for k in ("dtype", "layout", "memory_config")
+        )
+        values = tensor["values"]
+        if values is None:
+            empty = ttnn.allocate_tensor_on_device
+            return empty(ttnn.Shape(tensor["shape"]), dtype, layout, self.device, memory_config)
+        shards = {
+            id(v): ttnn.from_torch(
+                v if dtype != ttnn.uint32 else v.to(torch.int64), dtype=dtype, layout=layout
+            )
+            for v in _on_all(values, self.chips)
+        }
+        host = [shards[id(v)] for v in _on_all(values, self.chips)]
+        host = host[0] if self.chips == 1 else ttnn.from_host_shards(host, self.device.shape)
+        return ttnn.to_device(host, self.device, memory_config)
+
+    def _semaphore(self, _) -> Any:
+        grid = self.device.compute_with_storage_grid_size()
+        cores = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(grid.x - 1, grid.y - 1))
+        return ttnn.create_global_semaphore(self.device, ttnn.CoreRangeSet([cores]), 0)
+
+    def run(self) -> list[ttnn.Tensor]:
+        result = self.run_op(*self.args, **self.kwargs)
+        return list(result) if isinstance(result, (list, tuple)) else [result]
+
+    def value(self) -> Optional[Value]:
+        """The worst of the values that the operation returns or writes, by error. None: the record has none."""
+        returned = self.run()
+        pairs = [(t, kept["values"]) for t, kept in zip(returned, self.op["returned"])]
+        pairs += [(self.tensors[i], values) for i, values in self.op["written"].items()]
+        found = [
+            compare(
+                [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(t)],
+                _on_all(values, self.chips),
+            )
+            for t, values in pairs
+            if values is not None and t is not None and t.is_allocated()
+        ]
+        # A value that is no number compares as the worst.
+        return max(found, key=lambda v: math.inf if math.isnan(v.error) else v.error, default=None)
+
+    def seconds(self, calls: int) -> float:
+        """Of one call: a trace of twice the calls less one of the calls."""
+        return (self._traced(2 * calls) - self._traced(calls)) / calls
+
+    def _traced(self, calls: int) -> float:
+        """The shortest of three executions of a trace."""
+        trace = ttnn.begin_trace_capture(self.device, cq_id=0)
+        for _ in range(calls):
+            self.run()
+        ttnn.end_trace_capture(self.device, trace, cq_id=0)
+        spent = []
+        for _ in range(3):
+            ttnn.synchronize_device(self.device)
+            begin = time.perf_counter()
+            ttnn.execute_trace(self.device, trace, cq_id=0, blocking=True)
+            spent.append(time.perf_counter() - begin)
+        ttnn.release_trace(self.device, trace)
+        return min(spent)
+
+
+def eval_name(name: str) -> Callable:
+    """The function called "ttnn.experimental.all_reduce_async"."""
+    found = ttnn
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+    return found
+
+
+def shown(op: dict[str, Any]) -> str:
+    """The name, and the shape of the largest two tensors."""
+    shapes = sorted((t["shape"] for t in op["tensors"]), key=math.prod)[-2:]
+    return f"{op['op'].removeprefix('ttnn.')} {' x '.join(str(s) for s in reversed(shapes))}"[:58]
+
+
+def replay(
+    device: ttnn.MeshDevice, kept: dict[str, Any], calls: int, say: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """Run each operation of a record, and yield its row. An operation that the library refuses has a row with `failed`.
+
+    calls: of the shorter trace; 0 takes no times. say: gets each line before its operation runs, and after it.
+    Keys of a row: op, shown, error, gain, equal, us, modeled_us, failed.
+    """
+    for op in kept["ops"]:
+        row = {"op": op["op"], "shown": shown(op), "failed": None, "us": None}
+        row["modeled_us"] = 1e6 * op["modeled"] if op["modeled"] else None
+        say(f"running {row['shown']}")
+        try:
+            here = Replay(device, op)
+            row |= (here.value() or Value(math.nan, math.nan, math.nan))._asdict()
+            row["us"] = 1e6 * here.seconds(calls) if calls else None
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        say(line(row))
+        yield row
+
+
+def line(row: dict[str, Any]) -> str:
+    if row["failed"]:
+        return f"{row['shown']:58} failed: {row['failed']}"
+    times = (f"{row[k]:9.1f}" if row[k] is not None else f"{'':9}" for k in ("us", "modeled_us"))
+    return f"{row['shown']:58} {row['error']:9.2e} {row['gain']:8.5f} {row['equal']:7.2%} {' '.join(times)}"
+
+
+@contextmanager
+def opened(kept: dict[str, Any]) -> Iterator[ttnn.MeshDevice]:
+    """A mesh of the record's shape."""
+    rows, columns = kept["mesh"]
+    fabric = ttnn.FabricConfig.FABRIC_1D_RING if kept["ring"] else ttnn.FabricConfig.FABRIC_1D
+    if rows * columns > 1:
+        ttnn.set_fabric_config(fabric)
+    device = ttnn.open_mesh_device(
+        ttnn.MeshShape(rows, columns), l1_small_size=L1_SMALL, trace_region_size=TRACE_REGION
+    )
+    try:
+        yield device
+    finally:
+        ttnn.close_mesh_device(device)
+        if rows * columns > 1:
+            ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="golden-mesh replay", description=__doc__.splitlines()[0])
+    parser.add_argument("file", help="of golden-mesh record")
+    parser.add_argument(
+        "--calls",
+        type=int,
+        default=20,
+        help="of the shorter trace; 0: no times (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json", type=Path, help="a file for the rows, one a line, written as they come"
+    )
+    args = parser.parse_args()
+    try:
+        kept = load(args.file)
+    except ValueError as error:
+        parser.error(f"{error}")
+    print(HEADER)
+    failed = 0
+    with opened(kept) as device:
+        out = args.json.open("w") if args.json else None
+        for row in replay(
+            device,
+            kept,
+            args.calls,
+            lambda text: text.startswith("running") or print(text, flush=True),
+        ):
+            failed += bool(row["failed"])
+            if out:
+                print(json.dumps(row), file=out, flush=True)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

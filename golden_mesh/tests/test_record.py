@@ -1,0 +1,119 @@
+"""golden-mesh record keeps each distinct operation once, and replay finds its values again."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from conftest import SOURCE, TESTS
+
+# Per chip, between chips, in place, a repeated call, a program config and a semaphore.
+PROGRAM = """
+import torch, ttnn
+ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 2), l1_small_size=16 << 10)
+torch.manual_seed(0)
+
+def put(*shape, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, split=True):
+    values = torch.randn(*shape) if dtype != ttnn.int32 else torch.zeros(*shape, dtype=torch.int32)
+    mapper = ttnn.ShardTensorToMesh(mesh, dim=0) if split else ttnn.ReplicateTensorToMesh(mesh)
+    return ttnn.from_torch(values, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
+
+x, w = put(2, 1, 32, 64), put(2, 1, 64, 32, dtype=ttnn.bfloat8_b)
+config = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi2, fp32_dest_acc_en=True)
+for _ in range(3):
+    y = ttnn.linear(x, w, activation="silu", compute_kernel_config=config, memory_config=ttnn.L1_MEMORY_CONFIG)
+whole = ttnn.all_gather(y, dim=3, topology=ttnn.Topology.Linear)
+position = put(8, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT, split=False)
+ttnn.plus_one(position)
+softmax = ttnn.softmax(whole, dim=-1)
+"""
+OPS = ["linear", "all_gather", "plus_one", "softmax"]
+
+
+def run(*words, cwd):
+    command = [sys.executable, SOURCE / "golden_mesh", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    file = tmp_path_factory.mktemp("record") / "ops.pt"
+    done = run("record", "--system", "N300", "--to", f"{file}", "-c", PROGRAM, cwd=file.parent)
+    assert "4 distinct operations in" in done.stdout and "not recorded" not in done.stdout, done
+    return file
+
+
+def replay(file, *options):
+    """The rows of a replay on the golden mesh."""
+    rows = file.with_suffix(".json")
+    done = run("replay", "--system", "N300", f"{file}", "--json", f"{rows}", *options, cwd=TESTS)
+    assert done.returncode in (0, 1), done.stderr
+    return [json.loads(line) for line in rows.read_text().splitlines()]
+
+
+def test_values_and_times_of_each_operation_are_found_again(record):
+    rows = replay(record, "--calls", "1")
+    assert [row["op"].split(".")[-1] for row in rows] == OPS
+    for row in rows:
+        assert not row["failed"] and row["us"] is not None and row["modeled_us"] > 3, row
+        assert (row["error"], row["gain"], row["equal"]) == (0, pytest.approx(1), 1), row
+
+
+def test_wrong_values_and_refused_calls_are_in_their_rows_alone(record, tmp_path):
+    kept = torch.load(record, weights_only=True)
+    returned = kept["ops"][0]["returned"][0]
+    returned["values"] = [2 * values for values in returned["values"]]
+    kept["ops"][2]["written"][0][3] += 1  # of eight positions that are all 1
+    kept["ops"][3]["arguments"][1]["dim"] = 7
+    torch.save(kept, tmp_path / "changed.pt")
+    linear, gather, plus_one, softmax = replay(tmp_path / "changed.pt", "--calls", "0")
+    assert (linear["error"], linear["gain"]) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert gather["error"] == 0 and gather["us"] is None
+    assert plus_one["equal"] == pytest.approx(7 / 8)
+    assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
+
+
+def test_a_file_that_is_no_record_is_one_line(tmp_path):
+    (tmp_path / "other.pt").write_text("no record")
+    done = run("replay", "--system", "N300", f"{tmp_path / 'other.pt'}", cwd=TESTS)
+    assert (
+        done.returncode == 2 and "is no file of golden-mesh record" in done.stderr.splitlines()[-1]
+    )
+
+
+def test_every_kind_of_argument_comes_back(golden):
+    import ttnn
+
+    from golden_mesh.kinds import fields_of, from_plain, to_plain
+
+    core, cores = ttnn.CoreCoord(3, 2), ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 0))
+    shard = ttnn.ShardSpec(ttnn.CoreRangeSet([cores]), (32, 64), ttnn.ShardOrientation.ROW_MAJOR)
+    memory = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.L1, shard)
+    matmul = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
+        in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
+    )
+    for value in (
+        None, True, 3, 0.5, "silu", [1, (2.0, "x")], core, cores, ttnn.CoreRangeSet([cores]), ttnn.Topology.Ring, memory, matmul,
+    ):  # fmt: skip
+        back = from_plain(to_plain(value, lambda _: None))
+        assert type(back) is type(value) and (back == value or repr(back) == repr(value)), value
+    for config in (
+        ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, packer_l1_acc=True),
+        ttnn.SDPAProgramConfig(
+            compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64
+        ),
+    ):
+        back = from_plain(to_plain(config, lambda _: None))
+        assert repr(fields_of(back)) == repr(fields_of(config)) and fields_of(config)
+    with pytest.raises(TypeError, match="no kind for builtins.object"):
+        to_plain(object(), lambda _: None)
+
+
+def test_a_record_names_no_class_outside_of_ttnn():
+    from golden_mesh.kinds import from_plain
+
+    with pytest.raises(ValueError, match="ttnn's classes only, got one of os.system"):
+        from_plain(("enum", ["os.system", "x"]))
