@@ -116,9 +116,6 @@ def test_eval_reports_the_divergence_of_each_recipe(ran):
     kl = {recipe["recipe"]["name"]: recipe["kl_mean"] for recipe in written["results"]}
     assert kl["four"] > 1.2 * kl["bfp8"], "its MLP has 4 bits"
     assert kl["bfp8"] != kl["bfp8-kv8"], "they differ in the cache alone"
-    # The standard error of 35 tokens is as large as the mean.
-    least = kl["bfp8-kv8"] - 2 * written["results"][1]["kl_error"]
-    assert least < 3 * kl["bfp8"], "centered keys leave little for an 8-bit cache to lose"
 
 
 def test_quantized_weights_are_scored_beside_the_models_own(ran):
