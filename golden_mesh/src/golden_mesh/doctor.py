@@ -23,7 +23,10 @@ def report() -> list[str]:
         f"ttnn {found}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         f"systems: {', '.join(golden_mesh.SYSTEMS)}",
     ]
-    return lines + _operations() + _doors()
+    from golden_mesh.hazards import HAZARDS
+
+    known = _listing("calls that a chip gets wrong (HAZARDS.md)", HAZARDS)
+    return lines + _operations() + _doors() + known
 
 
 def _own_version() -> str:

@@ -10,6 +10,7 @@ Arguments = dict[str, object]  # parameter -> argument, for the arguments of the
 
 # Its topology is the fabric's, whatever the call says.
 BY_THE_FABRIC = {"ttnn.all_gather"}
+WIDE_ROW = 2048  # columns from which a sum of squares in bfloat16 is off by a per cent and more
 LINES = {ttnn.FabricConfig.FABRIC_1D, ttnn.FabricConfig.FABRIC_1D_NEIGHBOR_EXCHANGE}
 
 CHECKS: dict[str, list[Callable[[str, Arguments], None]]] = {}
@@ -95,6 +96,18 @@ def _through_a_smaller_buffer(op: str, given: Arguments) -> None:
     if isinstance(buffer, ttnn.Tensor) and tensor.buffer_page_size() > buffer.buffer_page_size():
         what = f"{tensor.dtype.name} {list(tensor.shape)} through {buffer.dtype.name} {list(buffer.shape)}"
         meet("all_reduce_async through a smaller buffer", op, what)
+
+
+@checks("ttnn.rms_norm", "ttnn.layer_norm")
+def _wide_row(op: str, given: Arguments) -> None:
+    """rms_norm has a bfloat16 dest by default, layer_norm a float32 dest. A shard's part of a row is a sum of its own."""
+    config = given.get("compute_kernel_config")
+    if op == "ttnn.layer_norm" if config is None else config.fp32_dest_acc_en:
+        return
+    width = given["input_tensor"].shape[-1]
+    part = getattr(given.get("program_config"), "block_w", 0) * ttnn.TILE_SIZE or width
+    if min(part, width) >= WIDE_ROW:
+        meet("sum of a wide row in a bfloat16 dest", op, f"a row of {width}, no fp32_dest_acc_en")
 
 
 @checks("ttnn.typecast")

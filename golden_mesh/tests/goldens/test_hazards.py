@@ -23,8 +23,13 @@ def code(text: str) -> list[str]:
 BEGINNING, *SECTIONS = PAGE.split("\n## ")
 REPRODUCTIONS = {section.split("\n", 1)[0]: code(section)[0] for section in SECTIONS}
 
-# What the reproductions of noted hazards print here: HiFi4 is computed right, a replay overwrites.
-SEEN = {"HiFi4 with a float32 dest": 0, "buffer where a live trace writes": 2}
+# What the reproductions of noted hazards print here: HiFi4 is computed right, a replay overwrites, a sum in bfloat16
+# has the chip's gain.
+SEEN = {
+    "HiFi4 with a float32 dest": 0,
+    "buffer where a live trace writes": 2,
+    "sum of a wide row in a bfloat16 dest": 0.9447,
+}
 
 
 def reproduce(name: str, mesh) -> None:
@@ -87,6 +92,24 @@ def test_a_noted_hazard_is_warned_of_once_an_op_and_counted(chips, recwarn):
         ttnn.rms_norm(x, compute_kernel_config=config)
     assert noted == {(name, "ttnn.matmul"): 3, (name, "ttnn.rms_norm"): 3}
     assert len([w for w in recwarn if w.category is HazardWarning]) == 2
+
+
+@pytest.mark.parametrize(
+    "op, width, config, met",
+    (
+        ("rms_norm", 2048, None, True),
+        ("rms_norm", 1024, None, False),
+        ("rms_norm", 2048, ttnn.WormholeComputeKernelConfig(fp32_dest_acc_en=True), False),
+        ("layer_norm", 2048, None, False),
+        ("layer_norm", 2048, ttnn.WormholeComputeKernelConfig(fp32_dest_acc_en=False), True),
+    ),
+)
+def test_a_norm_of_a_wide_row_is_noted_without_a_float32_dest(chips, op, width, config, met):
+    noted.clear()
+    if config is not None:
+        config.math_fidelity = ttnn.MathFidelity.HiFi3
+    getattr(ttnn, op)(chips.put(torch.randn(1, 1, 32, width)), compute_kernel_config=config)
+    assert (("sum of a wide row in a bfloat16 dest", f"ttnn.{op}") in noted) == met
 
 
 def test_rows_in_tiles_of_their_own_are_written(chips):

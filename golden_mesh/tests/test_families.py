@@ -1,0 +1,107 @@
+"""The common op families against a chip's results (vectors/README.md): 424 small cases.
+
+A case is an expression over named inputs. Its result must be within 5e-3 of the record (relative error), within 1e-3 in
+gain (least squares; 1 is the right scale), and finite at the same places. HAZARDS.md, "Not like a chip here", lists the
+other cases and their errors. A listed case must differ by what the page says.
+"""
+
+import json
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import ttnn
+from golden_mesh import exact_sums
+from safetensors import safe_open
+
+TESTS = Path(__file__).parent
+RECORD = safe_open(TESTS / "vectors" / "families.safetensors", "pt")
+CASES = {name: json.loads(text) for name, text in sorted(RECORD.metadata().items())}
+ERROR, GAIN = 5e-3, 1e-3
+
+
+def listed() -> list[tuple[str, float, float]]:
+    """Return (case or pattern, error, gain) of each line of the page's table."""
+    section = (TESTS.parent / "HAZARDS.md").read_text().split("\n# Not like a chip here\n")[1]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:3] == "| `"]
+    return [(name.strip("`"), float(error), float(gain)) for name, error, gain, *_ in rows]
+
+
+LISTED = listed()
+
+
+def named(pattern: str) -> list[str]:
+    return [name for name in CASES if fnmatch(name, pattern)]
+
+
+def kc(name: str, l1: bool = True):
+    fidelity, dest = name.split(".")
+    return ttnn.WormholeComputeKernelConfig(
+        math_fidelity=getattr(ttnn.MathFidelity, fidelity),
+        math_approx_mode=False,
+        fp32_dest_acc_en=dest == "fp32",
+        packer_l1_acc=l1,
+    )
+
+
+@cache
+def difference(device, name: str, exact: bool = False) -> tuple[float, float]:
+    """Return (error, gain) of the first chip's result of a case."""
+    case = CASES[name]
+    inputs = {key: put(device, *where) for key, where in case["inputs"].items()}
+    if exact:
+        with exact_sums():
+            result = eval(case["expression"], {"ttnn": ttnn, "kc": kc}, inputs)
+    else:
+        result = eval(case["expression"], {"ttnn": ttnn, "kc": kc}, inputs)
+    got = ttnn.to_torch(ttnn.get_device_tensors(result)[0]).double()
+    want = RECORD.get_tensor(f"{name}/out").double().reshape(got.shape)
+    finite = torch.isfinite(want)
+    assert torch.equal(torch.isfinite(got), finite)
+    got, want = got[finite], want[finite]
+    if torch.equal(got, want):
+        return 0.0, 1.0
+    got, want = (
+        got / want.abs().max(),
+        want / want.abs().max(),
+    )  # squares of large values are finite
+    size = want @ want
+    return ((got - want).norm() / size.sqrt()).item(), (got @ want / size).item()
+
+
+def put(device, tensor: str, dtype: str, layout: str):
+    x = RECORD.get_tensor(tensor)
+    return ttnn.from_torch(
+        x.float() if x.is_floating_point() else x.int(),
+        dtype=getattr(ttnn, dtype),
+        layout=getattr(ttnn, f"{layout}_LAYOUT"),
+        device=device,
+        mesh_mapper=ttnn.ReplicateTensorToMesh(device),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if not any(fnmatch(name, row[0]) for row in LISTED)]
+)
+def test_a_case_is_the_chips(mesh_device, name):
+    error, gain = difference(mesh_device, name)
+    assert error < ERROR and abs(gain - 1) < GAIN
+
+
+@pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
+@pytest.mark.parametrize("pattern, error, gain", LISTED, ids=[row[0] for row in LISTED])
+def test_a_listed_case_differs_by_what_the_page_says(mesh_device, pattern, error, gain):
+    """Of several cases the page has the largest error, and the gain that is furthest from 1."""
+    found = [difference(mesh_device, name) for name in named(pattern)]
+    assert max(each for each, _ in found) == pytest.approx(error, rel=0.1)
+    assert max(abs(each - 1) for _, each in found) == pytest.approx(abs(gain - 1), abs=3e-4)
+
+
+@pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
+@pytest.mark.parametrize("name", named("matmul.*") + named("linear.*") + named("sdpa.*"))
+def test_with_exact_sums_a_product_is_the_chips(mesh_device, name):
+    error, gain = difference(mesh_device, name, exact=True)
+    assert error < ERROR and abs(gain - 1) < GAIN
