@@ -96,9 +96,3 @@ def test_blocks_are_reused_oldest_first_and_prefixes_last():
     assert pool.allocate(1) == [blocks[2]], "the end of a sequence is reused before its beginning"
     assert pool.lookup_prefix(sequence) == blocks[:2]
     assert pool.allocate(1) == [blocks[1]] and pool.lookup_prefix(sequence) == blocks[:1]
-
-
-def test_no_more_blocks_are_allocated_than_exist():
-    pool = BlockPool(4, BLOCK)
-    assert pool.allocate(5) is None and pool.num_free == 4
-    assert sorted(pool.allocate(4)) == [0, 1, 2, 3] and pool.allocate(1) is None

@@ -51,10 +51,6 @@ def test_drafts_follow_the_last_occurrence_of_the_longest_ngram(tokens, step, co
         assert proposer.propose(tokens[:end], count) == searched(tokens[:end], count)
 
 
-def test_draft_tokens_continue_into_their_own_copy():
-    assert NgramProposer().propose([9, 1, 2, 1, 2, 1], 5) == [2, 1, 2, 1, 2]
-
-
 @pytest.mark.parametrize(
     "draft_tokens, sampled, kept",
     [
@@ -138,15 +134,12 @@ def test_no_draft_token_goes_past_the_last_new_token(remaining):
 @pytest.mark.parametrize("blocks, tokens, held", [(1, 3, 1), (2, 8, 2)])
 def test_draft_tokens_end_where_the_blocks_do(blocks, tokens, held):
     """30 tokens leave room for two in a block of 32. A third draft token needs another block."""
+    full = FakeSequence(0, [1, 2] * 16)
+    assert drafts([full], slots=8, max_tokens=8, blocks=1)[0] == [], "a plain step"
     sequence = FakeSequence(0, [1, 2] * 15)
     made, pool = drafts([sequence], slots=8, max_tokens=8, blocks=blocks)
     assert [len(draft.tokens) for draft in made] == [tokens]
     assert len(sequence.blocks) == held and pool.num_free == blocks - held
-
-
-def test_a_full_block_and_no_free_block_gives_a_plain_step():
-    sequence = FakeSequence(0, [1, 2] * 16)
-    assert drafts([sequence], slots=8, max_tokens=8, blocks=1)[0] == []
 
 
 @pytest.mark.parametrize("speculate", [0, 9, 2.5, True])

@@ -50,19 +50,6 @@ def test_trying_an_output_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_output_that_can_not_be_written_is_refused_before_the_work(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    for name, reason in (
-        ("file/result", "Not a directory"),
-        ("file/deep/result", "Not a directory"),
-        ("", "no regular file"),
-        ("file", "exists"),
-    ):
-        with pytest.raises(UserError, match=f"^--out {tmp_path}.*{reason}"):
-            check_output("--out", tmp_path / name, new=True)
-    assert (tmp_path / "file").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
-
-
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     file = tmp_path / "result.json"
     file.write_text("old")

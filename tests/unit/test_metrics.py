@@ -64,22 +64,3 @@ def test_results_other_than_the_reference_are_refused(case):
         assert_close(WRONG[case], REFERENCE, pcc=0.999)
     with pytest.raises(AssertionError):
         assert_equal(WRONG[case], REFERENCE)
-
-
-@pytest.mark.parametrize("reference", [with_one(math.nan), with_one(math.inf), torch.ones(8)])
-def test_a_reference_that_is_constant_or_not_finite_is_refused(reference):
-    """It is refused even against itself: the test has the wrong data."""
-    with pytest.raises(AssertionError):
-        assert_close(reference.clone(), reference, pcc=0.999)
-
-
-@pytest.mark.parametrize("result", [REFERENCE + 1100, REFERENCE + NOISE + 1000])
-def test_a_large_constant_hides_no_error(result):
-    with pytest.raises(AssertionError):
-        assert_close(result, REFERENCE + 1000, pcc=0.999)
-
-
-def test_equality_counts_the_differences():
-    assert_equal(REFERENCE.clone(), REFERENCE)
-    with pytest.raises(AssertionError, match=r"1 of 4096 values differ, the first at \[3, 5\]"):
-        assert_equal(with_one(9.0), REFERENCE)

@@ -23,23 +23,19 @@ IMPORT_BOTH = (
 )
 
 
-def make_tree(tree: Path, *, packages: bool) -> Path:
-    """Files of another project. packages: with __init__.py files."""
+def make_tree(tree: Path) -> Path:
+    """Files of another project, without __init__.py, as in tt-metal."""
     for name in THEIRS:
         file = tree / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-        if packages:
-            (file.parent / "__init__.py").touch()
-    if packages:
-        (tree / "models/__init__.py").touch()
     return tree
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["folders", "packages"])
-def tree(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
     """Another project with a copy of the model's folder."""
-    tree = make_tree(tmp_path_factory.mktemp("tree"), packages=request.param)
+    tree = make_tree(tmp_path_factory.mktemp("tree"))
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / FOLDER, tree / FOLDER, ignore=ignored)
     return tree
@@ -63,7 +59,13 @@ def python(*arguments: str, cwd: Path, path: list[Path]) -> str:
     return done.stdout
 
 
-def test_the_folder_and_the_other_packages_are_importable(tree):
+def test_the_folder_and_the_other_packages_are_importable(tree, tmp_path):
+    """Also beside packages with __init__.py files."""
+    assert python("-c", IMPORT_BOTH, cwd=tree, path=[tree]).startswith(f"{tree}/")
+    packages = Path(shutil.copytree(tree, tmp_path / "packages"))
+    for name in ["models/__init__.py", *(Path(file).parent / "__init__.py" for file in THEIRS)]:
+        (packages / name).touch()
+    tree = packages
     assert python("-c", IMPORT_BOTH, cwd=tree, path=[tree]).startswith(f"{tree}/")
 
 
@@ -80,21 +82,14 @@ def test_a_pcc_test_passes_in_another_tree(tree):
     shutil.copytree(REPOSITORY / "tests/pcc", tree / "tests/pcc")
     pytest_options = ["-q", "-p", "no:cacheprovider", "--rootdir", f"{tree}"]
     options = ["--backend", "golden", "--mesh", "N300", "--size", "tiny"]
-    out = python(
-        "-m",
-        "pytest",
-        *pytest_options,
-        *options,
-        "tests/pcc/test_rms_norm.py",
-        cwd=tree,
-        path=[tree],
-    )
+    command = ["-m", "pytest", *pytest_options, *options, "tests/pcc/test_rms_norm.py"]
+    out = python(*command, cwd=tree, path=[tree])
     assert re.search(r"^[1-9]\d* passed", out, re.MULTILINE), out
 
 
 @pytest.mark.parametrize("first", ["theirs", "ours"])
 def test_an_installed_repository_hides_no_other_models_package(tmp_path, first):
-    theirs = make_tree(tmp_path / "theirs", packages=False)
+    theirs = make_tree(tmp_path / "theirs")
     path = [theirs, REPOSITORY] if first == "theirs" else [REPOSITORY, theirs]
     assert python("-c", IMPORT_BOTH, cwd=tmp_path, path=path).startswith(f"{REPOSITORY}/")
 

@@ -1,12 +1,13 @@
 """Every Qwen2.5 size on every split has plans within a core's L1, or is refused in one line."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import Grid, TILE
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
@@ -39,63 +40,40 @@ SIZES = {
     "32B": sized(64, 5120, 40, 8, 27648),
     "72B": sized(80, 8192, 64, 8, 29568),
 }
-# Refused combinations of (model, tp, grid, recipe). None stands for any value.
-REFUSED = {
-    (
-        "14B",
-        1,
-        None,
-        None,
-    ): "a chip would have 40 of the model's 40 query heads, .* take 32: use more chips",
-    (
-        "32B",
-        1,
-        None,
-        None,
-    ): "a chip would have 40 of the model's 40 query heads, .* take 32: use more chips",
-    (
-        "72B",
-        1,
-        None,
-        None,
-    ): "a chip would have 64 of the model's 64 query heads, .* take 32: use more chips",
-    (
-        "72B",
-        4,
-        "8x7",
-        "bf16",
-    ): r"decode with tp 4: down takes [\d,]+ bytes of a core's L1, [\d,]+ are there: use more chips",
-}
+ALL = list(product(SIZES, SPLITS, GRIDS, (BF16, BFP8, PERFORMANCE)))
+HEADS = r"a chip would have (40|64) of the model's \1 query heads, .* take 32: use more chips"
+DOWN = r"decode with tp 4: down takes [\d,]+ bytes of a core's L1, [\d,]+ are there: use more chips"
+REFUSED = {case: HEADS for case in ALL if case[0] in ("14B", "32B", "72B") and case[1] == 1}
+REFUSED["72B", 4, "8x7", BF16] = DOWN
+PLANNED = [case for case in ALL if case not in REFUSED]
 
 
-def refusal(*case) -> str | None:
-    for pattern, message in REFUSED.items():
-        if all(expected in (None, got) for expected, got in zip(pattern, case)):
-            return message
-    return None
+def name_of(value) -> str | None:
+    return getattr(value, "name", None)
 
 
-@pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE], ids=lambda recipe: recipe.name)
-@pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("tp", [1, 2, 4, 8])
-@pytest.mark.parametrize("model", SIZES)
-def test_a_size_on_a_split_is_planned_or_refused(model, tp, grid, recipe):
-    config, cores = SIZES[model], GRIDS[grid]
-    plan = ParallelPlan.make(config, tp)
-    decode = DecodePlan.make(config, plan, cores, MAX_USERS)
-    if message := refusal(model, tp, grid, recipe.name):
-        with pytest.raises(UserError, match=message) as caught:
-            check_decode(config, plan, recipe, decode)
-        assert "\n" not in str(caught.value)
-        return
+def plans_of(model, tp, grid) -> tuple[ParallelPlan, DecodePlan]:
+    plan = ParallelPlan.make(SIZES[model], tp)
+    return plan, DecodePlan.make(SIZES[model], plan, GRIDS[grid], MAX_USERS)
+
+
+@pytest.mark.parametrize("model, tp, grid, recipe", PLANNED, ids=name_of)
+def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
+    config, (plan, decode) = SIZES[model], plans_of(model, tp, grid)
     check_decode(config, plan, recipe, decode)
-    assert (
-        max(footprint.bytes for footprint in decode_footprints(config, plan, recipe, decode))
-        <= decode.l1_room
-    )
-    rows = max_prefill_rows(config, plan, recipe, cores, decode.l1_room)
+    footprints = decode_footprints(config, plan, recipe, decode)
+    assert max(footprint.bytes for footprint in footprints) <= decode.l1_room
+    rows = max_prefill_rows(config, plan, recipe, GRIDS[grid], decode.l1_room)
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:
-        whole = plan_prefill(config, plan, recipe, cores, rows, decode.l1_room)
+        whole = plan_prefill(config, plan, recipe, GRIDS[grid], rows, decode.l1_room)
         assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= decode.l1_room
         rows //= 2
+
+
+@pytest.mark.parametrize("model, tp, grid, recipe", REFUSED, ids=name_of)
+def test_a_size_on_a_split_is_refused(model, tp, grid, recipe):
+    plan, decode = plans_of(model, tp, grid)
+    with pytest.raises(UserError, match=REFUSED[model, tp, grid, recipe]) as caught:
+        check_decode(SIZES[model], plan, recipe, decode)
+    assert "\n" not in str(caught.value)

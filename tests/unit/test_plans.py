@@ -1,10 +1,11 @@
 """Plans of cores, matmuls and cache blocks hold for every split of the 7B and small checkpoint."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.perf.plan_tables import decode_plans
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
@@ -17,10 +18,7 @@ from models.demos.qwen25_7b.plans.blocks import (
     table_width,
 )
 from models.demos.qwen25_7b.plans.decode_plan import (
-    DRAM_BANKS,
     DecodePlan,
-    GateUpLayout,
-    HALF_CORES,
     MATMUL_L1,
     MAX_LM_HEAD_SHARD,
     decode_l1_bytes,
@@ -32,7 +30,6 @@ from models.demos.qwen25_7b.plans.grids import (
     L1,
     TILE,
     TILE_BYTES,
-    divisors,
     padded_rows,
     residual_grid,
 )
@@ -52,83 +49,30 @@ cases = [
 ]
 
 
-@dataclass(frozen=True)
-class Projection:
-    """A matmul of the model on one chip, in tiles, with its module's arguments for a plan."""
-
-    k: int
-    n: int
-    format: str
-    in_cores: int
-    out_cores: int  # at most
-    head: int = 0  # tiles of a head, if a core's border may not cut a head
-
-    def decode(self):
-        return plan_decode_matmul(
-            self.k, self.n, self.in_cores, self.format, out_cores=self.out_cores, divides=self.head
-        )
-
-
-def projections(config, grid, tp, recipe) -> dict[str, Projection]:
-    plan = ParallelPlan.make(config, tp)
-    residual = residual_grid(config.hidden_size // TILE, grid, tp).cores
-    hidden, head = config.hidden_size // TILE, config.head_dim // TILE
-    q, qkv = plan.q_heads * head, (plan.q_heads + 2 * plan.kv_heads) * head
-    product = GateUpLayout.make(config, plan, recipe)
-    most = 2 * HALF_CORES if product.joined else grid.cores
-    gate = Projection(hidden, product.weights()[0], recipe.mlp_in.format, residual, most)
-    between = max(
-        n for n in divisors(product.tiles) if n <= grid.cores
-    )  # cores that hold gate times up
-    vocab = plan.vocab // TILE
-    return {
-        "qkv": Projection(hidden, qkv, recipe.attention.format, residual, grid.cores, head),
-        "o": Projection(q, hidden, recipe.attention.format, plan.q_heads, residual),
-        "gate": gate,
-        "down": Projection(product.tiles, hidden, recipe.mlp_out.format, between, residual),
-        "lm_head": Projection(
-            hidden,
-            max(lm_head_shard_tiles(vocab, recipe.lm_head.format)),
-            recipe.lm_head.format,
-            residual,
-            grid.cores,
-        ),
-    }
-
-
 @pytest.mark.parametrize("config, grid, tp, recipe", cases)
 def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
-    for name, p in projections(config, grid, tp, recipe).items():
-        plan = p.decode()
-        assert p.k % p.in_cores == 0, f"{name}: an input core's tiles are not whole"
-        assert p.k // p.in_cores % plan.in0_block_w == 0, (
-            f"{name}: a block of K crosses an input core's border"
-        )
-        assert plan.out_cores * plan.per_core_n == p.n and plan.out_cores <= p.out_cores, (
-            f"{name}: output cores"
-        )
-        if p.head:
-            assert p.head % plan.per_core_n == 0, f"{name}: a core's border cuts a head"
-        bank_columns = -(-p.n // DRAM_BANKS)
-        weight_blocks = 3 * plan.in0_block_w * bank_columns * TILE_BYTES[p.format]
-        assert weight_blocks < decode_l1_bytes(p.n, plan.in0_block_w, p.format) <= MATMUL_L1 < L1, (
-            name
-        )
-
-
-@pytest.mark.parametrize("config, grid, tp, recipe", cases)
-def test_results_of_mlp_and_o_projection_have_the_next_ops_layout(config, grid, tp, recipe):
     """Gate's output cores are down's input cores. Joined, each half has four cores, in one row.
 
-    The outputs of o and down have no more cores than the residual.
+    The outputs of O and down have no more cores than the residual.
     """
-    p = projections(config, grid, tp, recipe)
-    if p["gate"].n > p["down"].k:
-        assert p["gate"].decode().out_cores == 8 == grid.x and p["gate"].n == 2 * p["down"].k
-    else:
-        assert p["gate"].decode().out_cores == p["down"].in_cores <= grid.cores
+    plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, grid)
+    plans = {name: plan for name, (plan, _) in plans.items()}
+    for name, plan in plans.items():
+        tiles, left = divmod(plan.k_tiles, plan.in_cores)
+        assert left == 0, f"{name}: an input core's tiles are not whole"
+        assert tiles % plan.in0_block_w == 0, f"{name}: a block of K crosses a core's border"
+        assert plan.out_cores * plan.per_core_n == plan.n_tiles, f"{name}: output cores"
+        assert plan.out_cores <= grid.cores, f"{name}: output cores"
+        weight_blocks = 3 * plan.in0_block_w * plan.tiles_a_bank * TILE_BYTES[plan.weight]
+        assert weight_blocks < plan.l1_bytes <= MATMUL_L1 < L1, name
+    assert config.head_dim // TILE % plans["QKV"].per_core_n == 0, "a core's border cuts a head"
     residual = residual_grid(config.hidden_size // TILE, grid, tp).cores
-    assert p["o"].decode().out_cores <= residual and p["down"].decode().out_cores <= residual
+    assert max(plans["O"].out_cores, plans["down"].out_cores) <= residual
+    if joined := plans.get("gate + up"):
+        assert joined.out_cores == 8 == grid.x and joined.n_tiles == 2 * plans["down"].k_tiles
+    else:
+        assert plans["gate"].out_cores == plans["down"].in_cores
+    assert ("gate + up" in plans) == (config is QWEN25_7B and tp == 8), "it saves padding there"
 
 
 @pytest.mark.parametrize("config, grid, tp, recipe", cases)
@@ -140,41 +84,31 @@ def test_prefill_plans_divide_and_fit(config, grid, tp, recipe):
     rows = TILE
     while rows <= longest:
         whole = plan_prefill(config, plan, recipe, grid, rows, room)
-        assert (
-            rows % (whole.cores.y * TILE) == 0
-            and whole.cores.y <= grid.y
-            and whole.cores.x <= grid.x
-        )
-        assert config.hidden_size % (whole.cores.x * TILE) == 0, "the residual lies evenly"
+        across, down = whole.cores.x, whole.cores.y
+        assert rows % (down * TILE) == 0 and down <= grid.y and across <= grid.x
+        assert config.hidden_size % (across * TILE) == 0, "the residual lies evenly"
         for name in ("qkv", "o", "gate_up", "down"):
-            matmul = getattr(whole, name)
-            assert matmul.grid == whole.cores, name
-            assert matmul.per_core_m * whole.cores.y * TILE == rows, f"{name}: rows"
-            assert (
-                whole.cores.x * matmul.per_core_n
-                >= matmul.n_tiles
-                > (whole.cores.x - 1) * matmul.per_core_n
-            ), name
-            assert matmul.k_tiles % matmul.in0_block_w == 0, f"{name}: blocks of K"
-            assert (
-                matmul.per_core_m % matmul.subblock_h == 0
-                and matmul.per_core_n % matmul.subblock_w == 0
-            ), name
-            assert matmul.subblock_h * matmul.subblock_w <= 4, f"{name}: dest holds 4 float32 tiles"
-            if matmul.out_sharded:
-                assert matmul.subblock_h == 1 or matmul.subblock_w == matmul.per_core_n, (
-                    f"{name}: as the library wants it"
-                )
-        assert (
-            hidden_shard := config.hidden_size // TILE // whole.cores.x
-        ) % whole.qkv.in0_block_w == 0
-        assert hidden_shard % whole.gate_up.in0_block_w == 0, "a block of K crosses a core's border"
+            check_prefill_matmul(name, getattr(whole, name), whole.cores, rows)
+        hidden_shard = config.hidden_size // TILE // across
+        blocks = [(hidden_shard, whole.qkv), (hidden_shard, whole.gate_up)]
         if whole.down.in_sharded:
-            assert whole.gate_up.per_core_n % whole.down.in0_block_w == 0, (
-                "a block of K crosses a core's border"
-            )
+            blocks.append((whole.gate_up.per_core_n, whole.down))
+        for shard, matmul in blocks:
+            assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
         assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= room < L1
         rows *= 2
+
+
+def check_prefill_matmul(name, matmul, cores, rows):
+    columns, subblock = matmul.per_core_n, (matmul.subblock_h, matmul.subblock_w)
+    assert matmul.grid == cores, name
+    assert matmul.per_core_m * cores.y * TILE == rows, f"{name}: rows"
+    assert cores.x * columns >= matmul.n_tiles > (cores.x - 1) * columns, name
+    assert matmul.k_tiles % matmul.in0_block_w == 0, f"{name}: blocks of K"
+    assert matmul.per_core_m % subblock[0] == 0 and columns % subblock[1] == 0, name
+    assert subblock[0] * subblock[1] <= 4, f"{name}: dest holds 4 float32 tiles"
+    if matmul.out_sharded:
+        assert subblock[0] == 1 or subblock[1] == columns, f"{name}: as the library wants it"
 
 
 @pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
@@ -191,33 +125,6 @@ def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
         PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"
     ):
         max_prefill_rows(wide, plan, BFP8, Grid(8, 8), 1_000_000)
-
-
-def banked(tiles: int) -> int:
-    """Round columns up as they are read: whole tiles, equally many from each of twelve banks."""
-    return -(-tiles // 12) * 12
-
-
-@pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE], ids=lambda recipe: recipe.name)
-@pytest.mark.parametrize("tp", [1, 2, 4, 8])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_gate_and_up_are_joined_where_that_saves_enough_padding(config, tp, recipe):
-    plan = ParallelPlan.make(config, tp)
-    hidden, mlp = config.hidden_size // TILE, plan.mlp // TILE
-    held = -(-mlp // 4) * 4  # each half lies evenly on four cores
-    down, width = banked(hidden), TILE_BYTES[recipe.mlp_in.format]
-    apart, joined = 2 * hidden * banked(mlp) + mlp * down, hidden * banked(2 * held) + held * down
-    tiles, saved = {False: mlp, True: held}, hidden * (2 * banked(mlp) - banked(2 * held)) * width
-    saved -= (held - mlp) * down * TILE_BYTES[recipe.mlp_out.format]
-    worth = apart - joined >= 0.03 * apart and saved >= 5e5
-    got = GateUpLayout.make(config, plan, recipe)
-    assert got == GateUpLayout(tiles[worth], worth)
-    assert (
-        GateUpLayout(mlp, False).bytes(hidden, recipe)
-        - GateUpLayout(held, True).bytes(hidden, recipe)
-        == saved
-    )
-    assert got.joined == (config is QWEN25_7B and tp == 8)
 
 
 def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():

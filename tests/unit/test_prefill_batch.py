@@ -17,7 +17,6 @@ from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
 from models.demos.qwen25_7b.serving.prefill_batch import (
     Prompt,
     WEIGHTS,
-    chunk_start,
     plan_prefill,
     prefill_inputs,
     prefill_kinds,
@@ -177,6 +176,8 @@ LONG_AND_SHORT_CACHED = [(104, 64)] * 15 + [(1100, 64)] + [(104, 64)] * 16
         ([(552, 0)] * 3, 8, [(1024, 0)] * 2 + [(128, 2)]),  # the third one fills no batch
         ([(264, 0)] * 16, 8, [(1024, 0)] * 4 + [(512, 16)]),  # cut at 256
         ([(1000, 0)] * 2, 8, [(1024, 0)] * 2),
+        ([(33, 0)], 2, [(64, 0)]),  # the fewest rows
+        ([(1030, 1024)], 2, [(32, 1)]),
     ],
 )
 def test_batches_of(sizes, tp, rows_and_sequences):
@@ -211,16 +212,3 @@ def test_batches_keep_the_order_of_their_first_prompts():
     batches = plan_prefill(prompts_of(*sizes), LARGEST[2], 32)
     first = [min(batch.slots) for batch in batches]
     assert first == sorted(first)
-
-
-@pytest.mark.parametrize(
-    "rows, block, expected", [(32, 32, 992), (64, 32, 992), (512, 32, 896), (32, 128, 896)]
-)
-def test_where_a_prefill_batch_starts(rows, block, expected):
-    assert chunk_start(1000, rows, block) == expected
-
-
-def test_a_prompt_that_fits_takes_the_fewest_rows():
-    for size, cached, rows, chunked in ((33, 0, 64, False), (1030, 1024, 32, True)):
-        (batch,) = plan_prefill(prompts_of((size, cached)), LARGEST[2], 32)
-        assert (batch.rows, batch.chunked) == (rows, chunked)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B, RECIPES, Group, recipe_named
+from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B, Group, recipe_named
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.inventory import inventory
 
@@ -14,10 +14,6 @@ def written(tmp_path, content) -> str:
     file = tmp_path / "mine.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
     return f"{file}"
-
-
-def test_a_name_selects_the_recipe():
-    assert all(recipe_named(name) is recipe for name, recipe in RECIPES.items())
 
 
 def test_a_file_changes_its_base_and_single_layers(tmp_path):
@@ -44,10 +40,6 @@ def test_a_file_changes_its_base_and_single_layers(tmp_path):
         and recipe.of_layer(27).mlp_in == PERFORMANCE.mlp_in
     )
     assert recipe.of_layer(5).mlp_in == PERFORMANCE.mlp_in
-
-
-def test_without_a_base_it_is_the_default_recipe(tmp_path):
-    assert recipe_named(written(tmp_path, {})).attention == BFP8.attention
 
 
 def test_a_format_alone_is_multiplied_as_it_needs(tmp_path):

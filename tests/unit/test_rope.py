@@ -12,7 +12,6 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.config.rope import inverse_frequencies, yarn_of
-from models.demos.qwen25_7b.reference.hf import hf_config
 from models.demos.qwen25_7b.tt.rotary import rotary_tables
 from models.demos.qwen25_7b.weights import to_half_split
 
@@ -58,24 +57,3 @@ def test_angles_at_the_end_of_a_long_context_are_as_exact_as_bfloat16():
 def test_the_context_is_yarns():
     assert config_of(None).context == 32768
     assert config_of(CARD).context == 131072
-
-
-def test_rope_parameters_of_transformers_5_are_read():
-    of_five = {
-        "max_position_embeddings": 131072,
-        "rope_parameters": CARD | {"rope_type": "yarn", "rope_theta": 1e6},
-    }
-    assert yarn_of(of_five) == config_of(CARD).yarn
-
-
-def test_the_reference_has_the_same_yarn_frequencies():
-    scaling = hf_config(config_of(CARD)).rope_scaling
-    assert (
-        scaling["rope_type"],
-        scaling["factor"],
-        scaling["original_max_position_embeddings"],
-    ) == (
-        "yarn",
-        4.0,
-        32768,
-    )

@@ -102,11 +102,6 @@ def test_penalties_are_applied_before_sampling():
     )
 
 
-def test_equal_logits_are_equally_likely():
-    got = frequencies(SamplingParams(temperature=1.0, seed=1), torch.zeros(4).bfloat16())
-    assert (got - 0.25).abs().max() < 0.05
-
-
 def test_a_tie_at_the_border_keeps_just_top_k_tokens():
     tied = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0]).bfloat16()
     got = frequencies(SamplingParams(temperature=1.0, top_k=2, seed=1), tied, samples=500)
@@ -117,11 +112,6 @@ def test_a_tie_at_the_border_of_top_p_keeps_just_enough():
     tied = torch.zeros(10).bfloat16()
     got = frequencies(SamplingParams(temperature=1.0, top_p=0.35, seed=1), tied, samples=500)
     assert (got > 0).sum() == 4  # three hold 0.3, four reach 0.35
-
-
-def test_greedy_samples_the_largest_logit():
-    greedy = SamplingParams(seed=3)
-    assert [sample(x, greedy, 3, 0) for x in (LOGITS, -LOGITS)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -171,12 +161,6 @@ def test_users_without_a_seed_get_keys_that_equal_no_seed():
     keys = {stream_key(None) for _ in range(1000)}
     assert len(keys) == 1000 and min(keys) >= SEEDS and max(keys) < 1 << 64
     assert stream_key(12) == 12
-
-
-def test_the_logits_are_unchanged():
-    logits = LOGITS.clone()
-    sample(logits, SamplingParams(0.7, top_k=3, top_p=0.5, seed=0), 0, 1)
-    assert logits.equal(LOGITS)
 
 
 @pytest.mark.parametrize(

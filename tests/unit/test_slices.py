@@ -155,8 +155,3 @@ def test_a_change_of_the_slices_needs_a_new_cache_version():
     ]
     content = b"".join(read(weight_slice).float().numpy().tobytes() for weight_slice in slices)
     assert (VERSION, hashlib.sha256(content).hexdigest()[:16]) == (3, "de4eabb9b28c0bdc")
-
-
-def test_a_head_of_pairs_cannot_be_cut():
-    with pytest.raises(AssertionError, match="pairs"):
-        Projection(0, (TensorRange("w", 0, 8, pairs=True),), 6).narrow(0, 4)

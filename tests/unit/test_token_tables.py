@@ -61,18 +61,3 @@ def test_rows_follow_their_sequences(seed):
             assert tables.seen[0, 0, row].equal(seen), slot
             if occurrences:
                 assert tables.counts[0, 0, row].equal(counted(answer, MOST_COUNTED)), slot
-
-
-def test_tokens_that_stay_are_not_counted_again(monkeypatch):
-    """A sequence that moves costs its new tokens."""
-    sequences = [TokenCounts(array([slot, 7]), array([slot] * 9)) for slot in range(32)]
-    tables = TokenTables(COLUMNS)
-    tables.update(dict(enumerate(sequences)))
-    added = []
-    monkeypatch.setattr(tables, "_add", lambda places: added.extend(places % COLUMNS))
-    for shift in (0, 1, 5):
-        moved = sequences[shift:] + sequences[:shift]
-        sequences = [TokenCounts(s.prompt, array([*s.answer, 3])) for s in moved]
-        tables.update(dict(enumerate(sequences)))
-        assert added == [3] * 32
-        added.clear()
