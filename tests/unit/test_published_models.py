@@ -77,7 +77,7 @@ def test_every_size_is_planned_or_refused_with_every_recipe(recipe):
             assert [s.tp for s in splits] == sorted({s.tp for s in splits}), name
             for split in splits:
                 assert split.tokens <= config.context
-                assert kind.row % split.tp == 0 and split.tp * split.dp == kind.chips
+                assert kind.row % split.tp == 0
 
 
 @pytest.mark.parametrize("tp", [4, 8])

@@ -97,15 +97,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Split:
-    """A split that runs a model on dp replicas. `users` sequences of a replica have up to `tokens` tokens each."""
+    """A split that runs a model. `users` sequences of a replica have up to `tokens` tokens each."""
 
     tp: int
-    dp: int
     users: int
     tokens: int
 
     def __str__(self) -> str:
-        return f"tp {self.tp} x dp {self.dp}: {self.users} x {self.tokens:,}"
+        return f"tp {self.tp}: {self.users} x {self.tokens:,}"
 
 
 def splits_that_fit(config: QwenConfig, recipe: Recipe, kind: MachineKind) -> list[Split]:
@@ -144,11 +143,11 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
     check_decode(config, parallel, recipe, decode)
     max_prefill_rows(config, parallel, recipe, GRID, decode.l1_room)
 
-    fits, dp = fits_in(ROOM, config, parallel, recipe), kind.chips // tp
+    fits = fits_in(ROOM, config, parallel, recipe)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
         longest = largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
-        return Split(tp, dp, MAX_USERS, longest)
+        return Split(tp, MAX_USERS, longest)
     users = largest(MAX_USERS, lambda n: fits(n, shortest))
     if not users:
         budget = memory_budget(config, parallel, recipe, shortest, blocks_for(1, shortest, BLOCK))
@@ -156,7 +155,7 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
             f"tp {tp}: a chip needs {budget} for one user of {shortest} tokens, {ROOM / 1e9:.2f} GB are there: "
             "use more chips a replica (tp), or a smaller recipe"
         )
-    return Split(tp, dp, users, shortest)
+    return Split(tp, users, shortest)
 
 
 def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
@@ -171,15 +170,21 @@ def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
                 reasons.append(f"{error}")
             return f"no ({reasons.index(f'{error}') + 1})"
 
-    rows = [
-        (name, *(cell(config, kind) for kind in MACHINES.values()))
-        for name, config in models.items()
-    ]
+    columns: dict[tuple[str, ...], list[str]] = {}  # machines, and models, with equal cells share one
+    for kind in MACHINES.values():
+        cells = tuple(cell(config, kind) for config in models.values())
+        columns.setdefault(cells, []).append(kind.name)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, *cells in zip(models, *columns):
+        rows.setdefault(tuple(cells), []).append(name)
     title = (
-        f"Recipe {recipe}. Chips of a replica (tp) x replicas (dp): users of a replica x the longest context of each. "
-        f"The smallest tp that holds {MAX_USERS} users, then the largest tp where it holds a longer context."
+        f"Recipe {recipe}. Chips of a replica (tp): users of a replica x the longest context of each. The smallest tp that "
+        f"holds {MAX_USERS} users, then the largest tp where it holds a longer context."
     )
-    table = markdown(("checkpoint", *MACHINES), rows)
+    machines = [", ".join(names) for names in columns.values()]
+    table = markdown(
+        ("checkpoint", *machines), [(", ".join(names), *cells) for cells, names in rows.items()]
+    )
     return "\n\n".join([title, table, "\n".join(f"{i}. {r}" for i, r in enumerate(reasons, 1))])
 
 
