@@ -17,7 +17,7 @@ from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
 from tests.pcc.bench import AttentionBench
 from tests.pcc.reference import Reference, stretched
 
-HEADS = replace(  # the 7B's, behind a narrow residual stream
+HEADS = replace(  # the 7B's, after a narrow residual stream
     QWEN25_7B,
     hidden_size=1024,
     num_hidden_layers=1,

@@ -181,7 +181,7 @@ def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
 
 @pytest.mark.parametrize("tp", TPS)
 def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
-    """Column t is token t. Columns behind the vocabulary are exactly zero."""
+    """Column t is token t. Columns after the vocabulary are exactly zero."""
     weights = model_weights(hf_model, tp)
     logits = torch.cat([x @ part for part in parts(weights, weights.lm_head)], dim=1)
     assert logits.shape[1] == tp * weights.plan.vocab

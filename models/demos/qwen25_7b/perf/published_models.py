@@ -170,7 +170,8 @@ def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
                 reasons.append(f"{error}")
             return f"no ({reasons.index(f'{error}') + 1})"
 
-    columns: dict[tuple[str, ...], list[str]] = {}  # machines, and models, with equal cells share one
+    # Machines with equal cells share a column, models a row.
+    columns: dict[tuple[str, ...], list[str]] = {}
     for kind in MACHINES.values():
         cells = tuple(cell(config, kind) for config in models.values())
         columns.setdefault(cells, []).append(kind.name)
