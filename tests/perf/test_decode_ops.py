@@ -8,15 +8,12 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.perf.all_reduce_prices import collectives
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
-from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, lm_head_shards
-from models.demos.qwen25_7b.plans.grids import TILE_BYTES
-from models.demos.qwen25_7b.plans.memory_budget import step_bytes
+from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.reference.hf import random_weights
@@ -87,6 +84,11 @@ def test_a_decode_layer_is_16_operations_and_two_all_reduces(model, layer_operat
     assert len(layer_operations) == 16 + CENTERING + sums + fused - joined, layer_operations
 
 
+def tables_of(replica) -> torch.Tensor:
+    own = equal_shares(replica.blocks, USERS)
+    return torch.stack([attention_table(share, replica.width) for share in own])
+
+
 def test_few_operations_surround_the_layers(replica, layer_operations):
     """Count the operations outside the layers.
 
@@ -95,57 +97,31 @@ def test_few_operations_surround_the_layers(replica, layer_operations):
     - Sampling. Random sampling takes 14 more than greedy sampling.
     - Increments of the positions: 3, with the rows of centered keys.
     """
-    model, tables = (
-        replica.model,
-        [attention_table(own, replica.width) for own in equal_shares(replica.blocks, USERS)],
-    )
-    shards = model.lm_head.shards
+    model, tables = replica.model, tables_of(replica)
+    shards, tp = len(model.lm_head.shards), model.config.parallel.tp
     filled = sum(padding is not None for padding in model.sampler.paddings)
     held = model.sampler.last is not None
-    merged = 2 * (len(shards) * model.config.parallel.tp > 1)
-    choice = (
-        filled
-        + len(shards)
-        + 2 * (len(shards) > 1)
-        + 2
-        + 2 * (model.config.parallel.tp > 1)
-        + merged
-        + held
-        + 3
-    )
+    joins = 2 * (shards > 1) + 2 * (tp > 1) + 2 * (shards * tp > 1)  # of shards, chips, candidates
+    choice = filled + shards + joins + held + 5
 
     def around(sampling: SamplingParams) -> int:
         replica.inputs.write_sampling_params([sampling] * USERS)
-        replica.inputs.write_slots([0] * USERS, [0] * USERS, torch.stack(tables))
+        replica.inputs.write_slots([0] * USERS, [0] * USERS, tables)
         launched = device_operations(lambda: (replica.launch_decode(), replica.read_tokens()))
         replica.inputs.write_sampling_params([])
         uncentered = sum(layer.attention.centered_keys is None for layer in model.layers)
         in_layers = len(model.layers) * len(layer_operations) - uncentered * CENTERING
         return len(launched) - in_layers
 
-    assert around(SamplingParams()) == 4 + 2 * len(shards) + choice + 3
-    assert around(SamplingParams(1.0)) == 4 + 2 * len(shards) + choice + 14 + 3
-
-
-@pytest.mark.parametrize("tp, shards", [(1, 5), (2, 3), (4, 2), (8, 1)])
-def test_logits_shards_of_the_7bs_vocabulary(tp, shards):
-    assert (
-        len(lm_head_shards(ParallelPlan.make(QWEN25_7B, tp).vocab, BFP8.lm_head.format)) == shards
-    )
+    assert around(SamplingParams()) == 4 + 2 * shards + choice + 3
+    assert around(SamplingParams(1.0)) == 4 + 2 * shards + choice + 14 + 3
 
 
 def test_a_decode_layer_converts_one_layout(layer_operations):
     """Grouped-query SDPA refuses a sharded output. This conversion is the only one."""
     count = Counter(layer_operations)
-    conversions = (
-        "InterleavedToSharded",
-        "ShardedToInterleaved",
-        "Reshard",
-        "Tilize",
-        "Untilize",
-        "Transpose",
-        "Typecast",
-    )
+    conversions = "InterleavedToSharded ShardedToInterleaved Reshard Tilize Untilize Transpose"
+    conversions = (*conversions.split(), "Typecast")
     assert {name: count[name] for name in conversions if count[name]} == {"InterleavedToSharded": 1}
 
 
@@ -176,10 +152,7 @@ def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
     It reads one token id a slot.
     """
     replica = Replica(replica.model, replica.caches, traced=True, queues=queues)
-    tables = [
-        attention_table(share, replica.width) for share in equal_shares(replica.blocks, USERS)
-    ]
-    replica.inputs.write_slots([0] * USERS, list(range(USERS)), torch.stack(tables))
+    replica.inputs.write_slots([0] * USERS, list(range(USERS)), tables_of(replica))
     replica.launch_decode()  # compiles and captures
     replica.read_tokens()
     sent, read = [], []
@@ -195,39 +168,10 @@ def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
     )
 
 
-@pytest.mark.parametrize("recipe", [BFP8, BF16, PERFORMANCE], ids=lambda recipe: recipe.name)
-@pytest.mark.parametrize("tp, most", [(1, 0.04), (2, 0.04), (4, 0.08), (8, 0.08)])
-def test_a_step_reads_little_more_than_the_model_has(tp, most, recipe):
-    """Padding of heads, columns and banks is a small share of the streamed bytes.
-
-    Most padding is in attention and down. Their share is larger with gate and up in 4 bits.
-    """
-    step = step_bytes(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, USERS, 0)
-    config = QWEN25_7B
-    attention, mlp_in, mlp_out, lm_head = (
-        TILE_BYTES[group.format] / 1024
-        for group in (recipe.attention, recipe.mlp_in, recipe.mlp_out, recipe.lm_head)
-    )
-    heads = (
-        36 * 128 + 28 * 128 + (2 * 4 * 128 if tp == 8 else 0)
-    )  # on eight chips, two chips hold each KV head
-    layer = heads * attention + config.intermediate_size * (2 * mlp_in + mlp_out)
-    model = (
-        config.hidden_size * (config.num_hidden_layers * layer + config.vocab_size * lm_head) / tp
-    )
-    assert step.weights - step.padding == pytest.approx(model)
-    assert step.padding <= most * (step.weights - step.padding) * (
-        1.3 if recipe == PERFORMANCE else 1
-    )
-
-
 def test_the_table_of_matmuls_is_the_modules_plans(model):
-    planned = {
-        name: plan
-        for name, (plan, _) in decode_plans(
-            model.config.qwen, model.config.parallel, BFP8, model.config.decode.grid
-        ).items()
-    }
+    config = model.config
+    plans = decode_plans(config.qwen, config.parallel, BFP8, config.decode.grid)
+    planned = {name: plan for name, (plan, _) in plans.items()}
     layer = model.layers[0]
     product = layer.mlp.gate_up
     linears = {
