@@ -33,7 +33,9 @@ PLACEMENT = frozenset(
     "persistent_output_buffers persistent_intermediate_buffer persistent_output_buffer_k persistent_output_buffer_v "
     "persistent_output_buffer_joint_k persistent_output_buffer_joint_v memory_config_ag memory_config_mm memory_config_rs "
     "intermediate_memory_config_rs ccl_core_grid_offset use_column_major_ccl input_grad other_grad input_a_grad "
-    "input_b_grad".split()
+    "input_b_grad mat2_grad weight_grad bias_grad input_grad_tensor mean_memory_config rstd_memory_config "
+    "input_grad_memory_config mat2_grad_memory_config weight_grad_memory_config bias_grad_memory_config "
+    "gamma_grad_memory_config beta_grad_memory_config param_out_memory_config momentum_buffer_out_memory_config".split()
 )
 
 
@@ -74,7 +76,7 @@ class Golden:
 
         TypeError: the golden does not take the call.
         """
-        ignored = PLACEMENT - (self.keywords - EXTRAS) - set(self.writes)
+        ignored = PLACEMENT - self.inputs - set(self.writes)
         kwargs = {name: value for name, value in kwargs.items() if name not in ignored}
         known = self.signature.parameters
         for name in [name for name in kwargs if name not in known and not self.takes_any_keyword]:
@@ -106,6 +108,12 @@ class Golden:
     def computes(self) -> bool:
         """Whether the op computes its result, so that a packer writes it. Else it moves data."""
         return self.function.__module__.rpartition(".")[2] not in MOVERS
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The parameters that are no placement, whatever their names: keywords, and what has no default."""
+        found = self.signature.parameters.values()
+        return self.keywords.union(p.name for p in found if p.default is p.empty) - EXTRAS
 
     @cached_property
     def wants(self) -> frozenset[str]:

@@ -96,6 +96,79 @@ def test_of_arithmetic(chips):
         assert_near(chips.get(got), [want] * chips.count, 4e-3)
 
 
+# op -> numbers, torch's function of two tensors
+OF_TENSORS = {
+    "addalpha": ((2.0,), lambda a, b: a + 2 * b),
+    "subalpha": ((2.0,), lambda a, b: a - 2 * b),
+    "rsub": ((), lambda a, b: b - a),
+    "ldexp": ((), lambda a, b: a * 2**b),
+    "lerp": ((0.25,), lambda a, b: a + (b - a) / 4),
+    "max": ((), torch.maximum),
+    "min": ((), torch.minimum),
+    "bias_gelu": ((), lambda a, b: F.gelu(a + b)),
+}
+OF_A_TENSOR = {
+    "pow": ((3.0,), lambda x: x**3),
+    "rpow": ((2.0,), lambda x: 2**x),
+    "div": ((4.0,), lambda x: x / 4),
+    "div_no_nan": ((0.0,), lambda x: x * 0),
+    "rdiv": ((4.0,), lambda x: 4 / x),
+    "clamp": ((-0.51, 0.76), lambda x: x.clamp(-0.51, 0.76)),
+    "threshold": ((0.51, 5.0), lambda x: F.threshold(x, 0.51, 5.0)),
+    "trunc": ((), lambda x: x * 0),
+    "fill_zero": ((), lambda x: x * 0),
+    "gelu": ((), F.gelu),
+    "bias_gelu": ((0.5,), lambda x: F.gelu(x + 0.5)),
+    "assign": ((), lambda x: x),
+    "polygamma": ((2,), lambda x: torch.polygamma(2, x)),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_TENSOR)
+def test_of_a_tensor_and_numbers(chips, name):
+    numbers, function = OF_A_TENSOR[name]
+    x, grad = draw(1, 1, 32, 40), draw(1, 1, 32, 40)
+    x = x.abs() + 0.5 if name == "polygamma" else x
+    x = x.bfloat16().float()
+    (got,) = getattr(ttnn, f"{name}_bw")(chips.put(grad), chips.put(x), *numbers)
+    want = grad.double() * slope(function, x)
+    assert_near(chips.get(got), [want + 1e-30] * chips.count, 4e-3) if want.any() else None
+    assert want.any() or not any(g.any() for g in chips.get(got))
+
+
+@pytest.mark.parametrize("name", OF_TENSORS)
+def test_of_two_tensors_and_numbers(chips, name):
+    numbers, function = OF_TENSORS[name]
+    a, b, grad = draw(1, 1, 32, 40), draw(1, 1, 32, 40) + 0.03, draw(1, 1, 32, 40)
+    b = b.bfloat16().float()
+    got = getattr(ttnn, f"{name}_bw")(chips.put(grad), chips.put(a), chips.put(b), *numbers)
+    wanted = slope(lambda v: function(v, b.double()), a), slope(lambda v: function(a.double(), v), b)
+    for tensor, want in zip(got, wanted, strict=True):
+        assert_near(chips.get(tensor), [grad.double() * want] * chips.count, 4e-3)
+
+
+def test_of_remainders(chips):
+    a, b, grad = draw(1, 1, 32, 40), draw(1, 1, 32, 40), draw(1, 1, 32, 40)
+    given = [chips.put(v) for v in (grad, a, b)]
+    for op, rounded in ((ttnn.fmod_bw, torch.trunc), (ttnn.remainder_bw, torch.floor)):
+        for tensor, want in zip(op(*given), (grad, -grad * rounded(a / b)), strict=True):
+            assert_near(chips.get(tensor), [want.double()] * chips.count, 4e-3)
+
+
+def test_of_three_tensors(chips):
+    a, b, c, grad = (draw(1, 1, 32, 40) for _ in range(4))
+    given = [chips.put(v) for v in (grad, a, b, c)]
+    for op, wanted in (
+        (ttnn.addcmul_bw, (grad, 2 * grad * c, 2 * grad * b)),
+        (ttnn.addcdiv_bw, (grad, 2 * grad / c, -2 * grad * b / c**2)),
+    ):
+        for tensor, want in zip(op(*given, 2.0), wanted, strict=True):
+            assert_near(chips.get(tensor), [want.double()] * chips.count, 4e-3)
+    chosen = [chips.put(grad), chips.put((a > 0).float()), *given[2:]]
+    for tensor, want in zip(ttnn.where_bw(*chosen), (grad * (a > 0), grad * (a <= 0)), strict=True):
+        assert_near(chips.get(tensor), [want.double()] * chips.count, 4e-3)
+
+
 def test_only_the_gradients_that_are_required(chips):
     a, b, grad = draw(1, 1, 32, 40), draw(1, 1, 32, 40), draw(1, 1, 32, 40)
     given = [chips.put(x) for x in (grad, a, b)]

@@ -41,6 +41,8 @@ REFUSED = {
     "ttnn.mac": "value value1 value2",  # by keyword
     "ttnn.prod": "dims",
     "ttnn.tilize": "tile",
+    "ttnn.moreh_mean": "divisor",
+    **{f"ttnn.moreh_{name}{end}": "op" for name in ("softmax", "softmin", "logsoftmax") for end in ("", "_backward")},
     "ttnn.max": "correction",
     "ttnn.min": "correction",
     "ttnn.sum": "correction",
@@ -51,7 +53,7 @@ REFUSED = {
 
 
 # Keywords of goldens that several ops share: only some of the ops have them.
-SHARED = {"fast_and_approximate_mode", "mode", "vector_mode", "output_layout"}
+SHARED = {"fast_and_approximate_mode", "mode", "vector_mode", "output_layout", "are_required_outputs"}
 
 # Parameters that goldens take and do not read. They say a result's place, dtype or layout, which the
 # real tensor has. Or they say how a kernel divides its work, or how exactly it computes a function.
@@ -67,7 +69,7 @@ WITHOUT_EFFECT = set(
     dram_slice_config slice_config applied_shard_scheme deallocate_input reallocate_halo_output reallocate_output
     config_tensor_in_dram return_output_dim return_weights_and_bias grid_size override_memory_config output_shape
     num_out_blocks negative_mask use_welford recip_tensor inplace input_mask enable_secondary_dm
-    global_cb prefetcher_pipes enable_performance_mode tensors num_layers momentum sorted stable sparse_grad assume_unique
+    global_cb prefetcher_pipes enable_performance_mode tensors num_layers momentum sorted stable sparse_grad assume_unique strategy
     fast_and_approximate_mode mode vector_mode disable_compensated_sum
     """.split()
 )
@@ -77,6 +79,14 @@ WITHOUT_EFFECT_OF = {
     "ttnn.embedding_bw": "weight_tensor",
     "ttnn.fold": "collapse_output",
     "ttnn.moreh_norm": "keepdim",
+    "ttnn.moreh_norm_backward": "keepdim",
+    "ttnn.moreh_sum": "keepdim",
+    "ttnn.moreh_sum_backward": "keepdim input",
+    "ttnn.moreh_mean": "keepdim",
+    "ttnn.moreh_mean_backward": "keepdim input_grad_shape",
+    "ttnn.moreh_arange": "end untilize_out",
+    "ttnn.moreh_full_like": "input",
+    "ttnn.moreh_sgd": "param_out momentum_buffer_out",
     "ttnn.sparse_matmul": "is_input_b_sparse",
     "ttnn.experimental.all_gather_matmul_async": "all_gather_core_grid_offset",
     "ttnn.experimental.matmul_reduce_scatter_async": "reduce_scatter_core_grid_offset",

@@ -19,6 +19,7 @@ from golden_mesh.goldens import (  # noqa: F401
     kv_cache,
     layout,
     matmul,
+    moreh,
     normalization,
     pool,
     reduction,

@@ -9,16 +9,23 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.memory import Slot
 from golden_mesh.registry import golden
 
 
-def _gradients(function: Callable, grad: torch.Tensor, *inputs: torch.Tensor) -> list[torch.Tensor]:
+def gradients(function: Callable, grad: torch.Tensor, *inputs: torch.Tensor) -> list[torch.Tensor]:
     """The gradient of each input, where `grad` is the gradient of function(*inputs)."""
     with torch.inference_mode(False), torch.enable_grad():
         copies = [x.clone().double().requires_grad_() for x in inputs]
         result = function(*copies)
-        found = torch.autograd.grad(result, copies, grad.clone().double().expand(result.shape))
+        grad = grad.clone().double().expand(result.shape)
+        found = torch.autograd.grad(result, copies, grad, materialize_grads=True)
     return [g.float() for g in found]
+
+
+def slots(out) -> tuple[Slot, ...]:
+    """The slots of an op's results: `out` is one slot, or several."""
+    return (out,) if isinstance(out, Slot) else out
 
 
 _UNARY = {
@@ -90,7 +97,7 @@ _BINARY = {
 def _unary(name: str, function: Callable, defaults: dict[str, float]) -> None:
     def op(grad_tensor, input_tensor, **parameters):
         how = defaults | parameters
-        return _gradients(lambda x: function(x, **how), grad_tensor, input_tensor)
+        return gradients(lambda x: function(x, **how), grad_tensor, input_tensor)
 
     names = [(n, Parameter.POSITIONAL_OR_KEYWORD) for n in ("grad_tensor", "input_tensor")]
     parameters = [Parameter(n, kind) for n, kind in names]
@@ -107,7 +114,7 @@ for _name, (_function, _defaults) in _WITH_PARAMETERS.items():
 
 def _binary(function: Callable) -> Callable:
     def op(grad_tensor, input_tensor_a, input_tensor_b):
-        return _gradients(function, grad_tensor, input_tensor_a, input_tensor_b)
+        return gradients(function, grad_tensor, input_tensor_a, input_tensor_b)
 
     return op
 
@@ -116,21 +123,84 @@ for _name, _function in _BINARY.items():
     golden(f"ttnn.{_name}_bw")(_binary(_function))
 
 
-def _arithmetic(function: Callable) -> Callable:
-    def op(grad_tensor, *operands, are_required_outputs=(True, True), **named):
-        """Of two tensors, or of a tensor and a number: the gradients that are required."""
-        a, b = (*operands, *named.values())  # overloads have several names for them
-        if not isinstance(b, torch.Tensor):
-            return _gradients(lambda x: function(x, b), grad_tensor, a)
-        found = _gradients(function, grad_tensor, a, b)
-        return [g for g, required in zip(found, are_required_outputs, strict=True) if required]
+_SEVERAL: dict[str, Callable] = {  # of one to three tensors, and numbers by the ops' names
+    "add": torch.add,
+    "addalpha": lambda a, b, alpha=1.0: a + alpha * b,
+    "addcdiv": lambda a, b, c, alpha: a + alpha * b / c,
+    "addcmul": lambda a, b, c, alpha: a + alpha * b * c,
+    "assign": lambda a, b=0: a + b,
+    "ceil": torch.ceil,
+    "clamp": torch.clamp,
+    "clip": torch.clamp,
+    "concat": lambda a, b, dim=0: torch.cat((a, b), dim),
+    "div": lambda a, scalar: a / scalar,
+    "div_no_nan": lambda a, scalar: a / scalar if scalar else a * 0,
+    "fill_zero": lambda x: x * 0,
+    "floor": torch.floor,
+    "fmod": lambda a, scalar: torch.fmod(a, scalar),
+    "ldexp": lambda a, b: a * 2**b,
+    "lerp": lambda a, b, scalar: torch.lerp(a, b, scalar),
+    "logit": torch.logit,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "mul": torch.mul,
+    "multigammaln": lambda x: torch.mvlgamma(x, 4),
+    "polygamma": lambda x, n: torch.polygamma(n, x),
+    "pow": lambda x, exponent: x**exponent,
+    "rdiv": lambda x, scalar: scalar / x,
+    "remainder": lambda a, scalar: torch.remainder(a, scalar),
+    "round": torch.round,
+    "rpow": lambda x, exponent: exponent**x,
+    "rsub": lambda a, b: b - a,
+    "sign": torch.sign,
+    "sub": torch.sub,
+    "subalpha": lambda a, b, alpha=1.0: a - alpha * b,
+    "threshold": lambda x, min, max: F.threshold(x, min, max),
+    "trunc": torch.trunc,
+}
+
+
+def _several(function: Callable) -> Callable:
+    def op(grad_tensor, *operands, are_required_outputs=(True, True), out, **named):
+        """The gradients of the tensors that are required. Overloads have several names for the tensors."""
+        names = sorted(name for name in named if name.startswith(("input", "other")))
+        operands = [*operands, *(named.pop(name) for name in names)]
+        tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+        numbers = operands[len(tensors) :]
+        found = gradients(lambda *x: function(*x, *numbers, **named), grad_tensor, *tensors)
+        found = [g for g, wanted in zip(found, [*are_required_outputs, True]) if wanted]
+        return found[: len(slots(out))]  # lerp's weight has none
 
     return op
 
 
-golden("ttnn.add_bw")(_arithmetic(torch.add))
-golden("ttnn.sub_bw")(_arithmetic(torch.sub))
-golden("ttnn.mul_bw")(_arithmetic(torch.mul))
+for _name, _function in _SEVERAL.items():
+    golden(f"ttnn.{_name}_bw")(_several(_function))
+
+
+@golden("ttnn.where_bw")
+def where_bw(
+    grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, *, are_required_outputs=(True, True)
+):
+    """The gradients of b and c in where(a, b, c)."""
+    where = lambda b, c: torch.where(input_tensor_a != 0, b, c)  # noqa: E731
+    found = gradients(where, grad_tensor, input_tensor_b, input_tensor_c)
+    return [g for g, wanted in zip(found, are_required_outputs, strict=True) if wanted]
+
+
+@golden("ttnn.gelu_bw")
+def gelu_bw(grad_tensor, input_tensor, *, variant=None):
+    how = "tanh" if getattr(variant, "name", "") == "Tanh" else "none"
+    return gradients(lambda x: F.gelu(x, approximate=how), grad_tensor, input_tensor)
+
+
+@golden("ttnn.bias_gelu_bw")
+def bias_gelu_bw(grad_tensor, *operands, variant=None, approximate="", out, **named):
+    """Of gelu(input + bias), for each of the two tensors, or of a tensor and a number."""
+    a, b = (*operands, *(named[name] for name in sorted(named, reverse="bias" in named)))
+    how = "tanh" if approximate == "tanh" or getattr(variant, "name", "") == "Tanh" else "none"
+    gelu = lambda x, y=b: F.gelu(x + y, approximate=how)  # noqa: E731
+    return gradients(gelu, grad_tensor, *((a, b) if isinstance(b, torch.Tensor) else (a,)))
 
 
 @golden("ttnn.embedding_bw")

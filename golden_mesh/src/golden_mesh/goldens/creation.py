@@ -9,7 +9,7 @@ import ttnn
 from golden_mesh.registry import golden
 
 
-def _constant(value, out) -> torch.Tensor:
+def constant(value, out) -> torch.Tensor:
     """One expanded value. A block of 4-bit floats is packed from whole rows."""
     if out.dtype == ttnn.bfloat4_b:
         return torch.full(out.shape, float(value))
@@ -18,12 +18,12 @@ def _constant(value, out) -> torch.Tensor:
 
 @golden("ttnn.zeros")
 def zeros(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
-    return _constant(0.0, out)
+    return constant(0.0, out)
 
 
 @golden("ttnn.ones")
 def ones(shape, dtype=None, layout=None, device=None, memory_config=None, *, out):
-    return _constant(1.0, out)
+    return constant(1.0, out)
 
 
 @golden("ttnn.full")
@@ -38,21 +38,21 @@ def full(
     *,
     out,
 ):
-    return _constant(fill_value, out)
+    return constant(fill_value, out)
 
 
 @golden("ttnn.zeros_like")
 def zeros_like(
     tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
 ):
-    return _constant(0.0, out)
+    return constant(0.0, out)
 
 
 @golden("ttnn.ones_like")
 def ones_like(
     tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
 ):
-    return _constant(1.0, out)
+    return constant(1.0, out)
 
 
 @golden("ttnn.full_like")
@@ -67,7 +67,7 @@ def full_like(
     *,
     out,
 ):
-    return _constant(fill_value, out)
+    return constant(fill_value, out)
 
 
 @golden("ttnn.arange")

@@ -1,0 +1,286 @@
+"""The `moreh_` operations of training. They sum in float32 and round only their results.
+
+A backward op returns the gradients that are_required_outputs names, or those with a preallocated tensor.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from golden_mesh.goldens.backward import gradients, slots
+from golden_mesh.goldens.creation import constant
+from golden_mesh.registry import golden
+
+
+def _present(values, wanted, out=None) -> list[torch.Tensor]:
+    """The values that are wanted, in the shapes of `out`, the slots of the op's results."""
+    found = [value for value, want in zip(values, wanted, strict=True) if want]
+    return found if out is None else [v.reshape(s.shape) for v, s in zip(found, slots(out))]
+
+
+def _axes(dim, rank: int) -> list[int]:
+    """The dims of a reduction, as numbers from 0. None and an empty list are all dims."""
+    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    return [d % rank for d in dims]
+
+
+def _spread(reduced: torch.Tensor, dim, shape) -> torch.Tensor:
+    """A reduction's result over `dim`, with or without its dims, as [..., 1, ...]."""
+    axes = _axes(dim, len(shape))
+    return reduced.float().reshape([1 if d in axes else size for d, size in enumerate(shape)])
+
+
+@golden("ttnn.moreh_abs_pow")
+def moreh_abs_pow(input, p):
+    return input.float().abs() ** p
+
+
+@golden("ttnn.moreh_sum")
+def moreh_sum(input, dim=None, *, keepdim=False, out):
+    values = input.float() if input.is_floating_point() else input
+    return values.sum(_axes(dim, input.dim())).reshape(out.shape)
+
+
+@golden("ttnn.moreh_mean")
+def moreh_mean(input, *, dim=None, keepdim=False, out):
+    return input.float().mean(_axes(dim, input.dim())).reshape(out.shape)
+
+
+@golden("ttnn.moreh_sum_backward")
+def moreh_sum_backward(output_grad, *, input=None, dim=None, keepdim=False, out):
+    return _spread(output_grad, dim, out.shape).expand(out.shape)
+
+
+@golden("ttnn.moreh_mean_backward")
+def moreh_mean_backward(output_grad, *, dim=None, keepdim=False, input_grad_shape=None, out):
+    count = math.prod(out.shape[d] for d in _axes(dim, len(out.shape)))
+    return _spread(output_grad, dim, out.shape).expand(out.shape) / count
+
+
+@golden("ttnn.moreh_norm_backward")
+def moreh_norm_backward(input, output, output_grad, p, *, dim=None, keepdim=False):
+    axes = _axes(dim, input.dim())
+    norm = lambda x: torch.linalg.vector_norm(x, p, axes, keepdim=True)  # noqa: E731
+    return gradients(norm, _spread(output_grad, dim, input.shape), input)[0]
+
+
+@golden("ttnn.moreh_cumsum")
+def moreh_cumsum(input, dim):
+    return input.float().cumsum(dim)
+
+
+@golden("ttnn.moreh_cumsum_backward")
+def moreh_cumsum_backward(output_grad, dim):
+    return output_grad.float().flip(dim).cumsum(dim).flip(dim)
+
+
+@golden("ttnn.moreh_dot")
+def moreh_dot(input_tensor_a, input_tensor_b, *, dtype=None, out):
+    return (input_tensor_a.float() * input_tensor_b.float()).sum().reshape(out.shape)
+
+
+@golden("ttnn.moreh_dot_backward")
+def moreh_dot_backward(output_grad, input, other, *, input_grad=None, other_grad=None):
+    found = output_grad.float() * other.float(), output_grad.float() * input.float()
+    return _present(found, (input_grad is not None, other_grad is not None))
+
+
+@golden("ttnn.moreh_matmul")
+def moreh_matmul(input, other, *, transpose_input=False, transpose_other=False, bias=None):
+    """[..., M, K] @ [..., K, N] + bias [1, N] or [1, 1]"""
+    a = input.transpose(-1, -2) if transpose_input else input
+    b = other.transpose(-1, -2) if transpose_other else other
+    return a.float() @ b.float() + (0 if bias is None else bias.float())
+
+
+@golden("ttnn.moreh_bmm")
+def moreh_bmm(input, mat2):
+    return moreh_matmul(input, mat2)
+
+
+@golden("ttnn.moreh_linear")
+def moreh_linear(input, weight, *, bias=None):
+    """[..., M, K] @ [N, K]^T + bias [1, N] or [1, 1]"""
+    return moreh_matmul(input, weight, transpose_other=True, bias=bias)
+
+
+@golden("ttnn.moreh_matmul_backward")
+def moreh_matmul_backward(output_grad, input_a, input_b, *, are_required_outputs=(True, True)):
+    found = gradients(torch.matmul, output_grad, input_a, input_b)
+    return _present(found, are_required_outputs)
+
+
+@golden("ttnn.moreh_bmm_backward")
+def moreh_bmm_backward(output_grad, input, mat2, *, are_required_outputs=(True, True)):
+    return moreh_matmul_backward(
+        output_grad, input, mat2, are_required_outputs=are_required_outputs
+    )
+
+
+@golden("ttnn.moreh_linear_backward")
+def moreh_linear_backward(
+    output_grad, input, weight, *, are_required_outputs=(True, True, True), bias=None
+):
+    """The bias' gradient is a sum over rows, or over all elements for a bias of one."""
+    bias = torch.zeros(1, weight.shape[-2]) if bias is None else bias
+    linear = lambda x, w, b: x @ w.transpose(-1, -2) + b  # noqa: E731
+    return _present(gradients(linear, output_grad, input, weight, bias), are_required_outputs)
+
+
+@golden("ttnn.moreh_softmax")
+def moreh_softmax(input_tensor, dim, *, strategy=None):
+    return input_tensor.float().softmax(dim)
+
+
+@golden("ttnn.moreh_softmin")
+def moreh_softmin(input_tensor, dim, *, strategy=None):
+    return (-input_tensor.float()).softmax(dim)
+
+
+@golden("ttnn.moreh_logsoftmax")
+def moreh_logsoftmax(input_tensor, dim, *, strategy=None):
+    return input_tensor.float().log_softmax(dim)
+
+
+@golden("ttnn.moreh_softmax_backward")
+def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None):
+    y, grad = output_tensor.float(), output_grad_tensor.float()
+    return y * (grad - (y * grad).sum(dim, keepdim=True))
+
+
+@golden("ttnn.moreh_softmin_backward")
+def moreh_softmin_backward(output_tensor, output_grad_tensor, dim, *, strategy=None):
+    return -moreh_softmax_backward(output_tensor, output_grad_tensor, dim)
+
+
+@golden("ttnn.moreh_logsoftmax_backward")
+def moreh_logsoftmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None):
+    grad = output_grad_tensor.float()
+    return grad - output_tensor.float().exp() * grad.sum(dim, keepdim=True)
+
+
+def _normalized(x: torch.Tensor, dims: list[int], eps: float) -> tuple[torch.Tensor, ...]:
+    """x without its mean and divided by its deviation over dims; the mean; 1 / the deviation."""
+    mean = x.mean(dims, keepdim=True)
+    rstd = (x.var(dims, correction=0, keepdim=True) + eps).rsqrt()
+    return (x - mean) * rstd, mean, rstd
+
+
+def _normalized_backward(grad, normal, rstd, dims: list[int]) -> torch.Tensor:
+    mean = lambda x: x.mean(dims, keepdim=True)  # noqa: E731
+    return rstd * (grad - mean(grad) - normal * mean(grad * normal))
+
+
+def _scaled(x: torch.Tensor, gamma, beta, shape) -> torch.Tensor:
+    x = x if gamma is None else x * gamma.float().reshape(shape)
+    return x if beta is None else x + beta.float().reshape(shape)
+
+
+@golden("ttnn.moreh_layer_norm")
+def moreh_layer_norm(
+    input, normalized_dims, eps=1e-5, gamma=None, beta=None, *, mean=None, rstd=None, out
+):
+    """Over the last normalized_dims dims. mean and rstd are written if they are given."""
+    dims = list(range(-normalized_dims, 0))
+    normal, *stats = _normalized(input.float(), dims, eps)
+    y = _scaled(normal, gamma, beta, input.shape[-normalized_dims:])
+    return _present((y, *stats), (True, mean is not None, rstd is not None), out)
+
+
+@golden("ttnn.moreh_layer_norm_backward")
+def moreh_layer_norm_backward(
+    output_grad, input, mean, rstd, normalized_dims, *, gamma=None,
+    input_grad=None, gamma_grad=None, beta_grad=None, out,
+):  # fmt: skip
+    """The gradients that have a tensor to go into."""
+    rank = input.dim() - normalized_dims
+    outer, inner = list(range(rank)), list(range(rank, input.dim()))
+    stats = [*input.shape[:rank], *[1] * normalized_dims]
+    grad, rstd = output_grad.float(), rstd.float().reshape(stats)
+    normal = (input.float() - mean.float().reshape(stats)) * rstd
+    dx = _normalized_backward(_scaled(grad, gamma, None, input.shape[rank:]), normal, rstd, inner)
+    found = dx, (grad * normal).sum(outer), grad.sum(outer)
+    return _present(found, [g is not None for g in (input_grad, gamma_grad, beta_grad)], out)
+
+
+def _grouped(x: torch.Tensor, groups: int) -> torch.Tensor:
+    """[N, C, H, W] -> [N, groups, C / groups * H * W]"""
+    return x.float().reshape(len(x), groups, -1)
+
+
+@golden("ttnn.moreh_group_norm")
+def moreh_group_norm(
+    input, num_groups, eps=1e-5, gamma=None, beta=None, *,
+    are_required_outputs=(True, False, False), mean=None, rstd=None, out,
+):  # fmt: skip
+    """[N, C, H, W], normalized over groups of channels. gamma and beta have C elements."""
+    normal, *stats = _normalized(_grouped(input, num_groups), [-1], eps)
+    y = _scaled(normal.reshape(input.shape), gamma, beta, (-1, 1, 1))
+    wanted = [r or t is not None for r, t in zip(are_required_outputs[1:], (mean, rstd))]
+    return _present((y, *stats), (True, *wanted), out)
+
+
+@golden("ttnn.moreh_group_norm_backward")
+def moreh_group_norm_backward(
+    output_grad, input, mean, rstd, num_groups, *, are_required_outputs=(True, False, False),
+    gamma=None, input_grad=None, gamma_grad=None, beta_grad=None, out,
+):  # fmt: skip
+    grad, stats = output_grad.float(), (len(input), num_groups, 1)
+    rstd = rstd.float().reshape(stats)
+    normal = (_grouped(input, num_groups) - mean.float().reshape(stats)) * rstd
+    scaled = _grouped(_scaled(grad, gamma, None, (-1, 1, 1)), num_groups)
+    dx = _normalized_backward(scaled, normal, rstd, [-1])
+    found = dx, (grad * normal.reshape(grad.shape)).sum((0, 2, 3)), grad.sum((0, 2, 3))
+    given = [g is not None for g in (input_grad, gamma_grad, beta_grad)]
+    return _present(found, [r or g for r, g in zip(are_required_outputs, given)], out)
+
+
+@golden("ttnn.moreh_full")
+def moreh_full(shape, fill_value, device, *, dtype=None, layout=None, out):
+    return constant(fill_value, out)
+
+
+@golden("ttnn.moreh_full_like")
+def moreh_full_like(input, fill_value, dtype=None, layout=None, memory_config=None, *, out):
+    return constant(fill_value, out)
+
+
+@golden("ttnn.moreh_arange")
+def moreh_arange(start=0, end=None, step=1, device=None, *, untilize_out=False, dtype=None, out):
+    return (start + step * torch.arange(out.shape[-1], dtype=torch.float64)).reshape(out.shape)
+
+
+@golden("ttnn.moreh_getitem")
+def moreh_getitem(input, index_tensors, index_dims, *, out):
+    """input[:, i, j, ...] with an index tensor for each of index_dims."""
+    at = [slice(None)] * input.dim()
+    for index, dim in zip(index_tensors, index_dims, strict=True):
+        at[dim] = index.flatten().long()
+    return input[tuple(at)].reshape(out.shape)
+
+
+@golden("ttnn.moreh_fold")
+def moreh_fold(
+    input, output=None, output_size=None, kernel_size=None,
+    dilation=(1, 1), padding=(0, 0), stride=(1, 1), memory_config=None,
+):  # fmt: skip
+    """[N, C * kernel size, places] -> [N, C, H, W]: sums of overlapping patches."""
+    how = [tuple(v) for v in (output_size, kernel_size, dilation, padding, stride)]
+    return F.fold(input.float(), *how)
+
+
+@golden("ttnn.moreh_sgd")
+def moreh_sgd(
+    param_in, grad, momentum_buffer_in=None, param_out=None, momentum_buffer_out=None, lr=1e-3,
+    momentum=0, dampening=0, weight_decay=0, nesterov=False, *, momentum_initialized,
+):  # fmt: skip
+    """One step of stochastic gradient descent: the parameter, and with momentum its buffer."""
+    step = grad.float() + weight_decay * param_in.float()
+    if not momentum:
+        return param_in.float() - lr * step
+    buffer = step
+    if momentum_initialized:
+        buffer = momentum * momentum_buffer_in.float() + (1 - dampening) * step
+    step = step + momentum * buffer if nesterov else buffer
+    return param_in.float() - lr * step, buffer
