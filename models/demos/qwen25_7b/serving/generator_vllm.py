@@ -5,6 +5,7 @@ Replica. At the start, vllm_startup.py refuses options that cannot be served. No
 because an exception there ends the engine for every request.
 """
 
+import os
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import torch
@@ -38,6 +39,7 @@ from models.demos.qwen25_7b.serving.vllm_startup import (
     check_number_formats,
     check_start,
     current_vllm_config,
+    fabric_config,
     recipe_of,
     warm_up_decode,
     warm_up_prefill,
@@ -68,7 +70,14 @@ class QwenForCausalLM:
         "supports_prefix_caching": True,
         "supports_async_decode": True,
         "supports_sample_on_device": True,
+        # Later plugins, see their docs/MODEL_CAPABILITIES.md.
+        "supports_chunked_prefill": True,
+        "supports_device_grammar": False,
+        "max_device_top_k": None,  # this class samples on the host what the chips cannot, slot by slot
+        "fabric_config": fabric_config(os.environ),
     }
+    # Later plugins, see their docs/DECODE_RELOAD_CONTRACT.md: commands in the place of reset_batch.
+    decode_input_update_contract = 1
     # of the newest model, because get_max_tokens_all_users is not told
     _recipe: Recipe = recipe_of(None)
     _revision: Optional[str] = None
@@ -212,6 +221,9 @@ class QwenForCausalLM:
         enable_trace: bool = False,
         sampling_params: Any = None,
         reset_batch: bool = True,
+        reload_inputs: Optional[bool] = None,
+        reload_page_table: Optional[bool] = None,
+        reset_sampling_state: Optional[bool] = None,
         prompt_tokens: Optional[torch.Tensor] = None,
         output_tokens: Optional[torch.Tensor] = None,
         **_: Any,
@@ -222,12 +234,18 @@ class QwenForCausalLM:
         chips sampled all of them.
         reset_batch: sequences have changed slots. It may be False after steps that left no tokens on the
         chips, so vLLM's values are written there too.
+        reload_inputs, reload_page_table, reset_sampling_state: the commands of decode_input_update_contract 1, None with
+        an earlier plugin. Sampling parameters are written whenever they differ from the last ones.
         """
         self._enable_traces(enable_trace)
         on_device = sampling_params is not None
+        legacy = reload_inputs is None
+        if legacy:
+            reload_inputs = reset_batch or not on_device
         positions = self._state.write(
-            tokens, start_pos, page_table, from_host=reset_batch or not on_device
+            tokens, start_pos, page_table, from_host=reload_inputs, new_tables=reload_page_table
         )
+        new_counts = self._state.from_host if legacy else bool(reset_sampling_state)
         if not on_device:
             self.replica.launch_decode()
             self.replica.read_tokens()
@@ -236,14 +254,14 @@ class QwenForCausalLM:
         params = self._slot_params(sampling_params, self.batch)
         counts = [TokenCounts()] * self.batch
         # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
-        if self._state.from_host or any(p.on_host and p.sampling.penalized for p in params):
+        if new_counts or any(p.on_host and p.sampling.penalized for p in params):
             counts = token_counts(prompt_tokens, output_tokens, self.batch)
         next_tokens = [
             NextToken(slot, params[slot], counts[slot], position + 1)
             for slot, position in enumerate(positions)
             if position >= 0
         ]
-        self._write_sampling(next_tokens, new_counts=self._state.from_host)
+        self._write_sampling(next_tokens, new_counts=new_counts)
         self.replica.launch_decode()
         if not any(
             next_token.params.reads_logits or next_token.params.counts_answer

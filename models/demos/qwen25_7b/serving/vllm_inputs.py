@@ -188,11 +188,13 @@ class DecodeState:
         page_table: torch.Tensor,
         *,
         from_host: bool,
+        new_tables: Optional[bool] = None,
     ) -> list[int]:
         """Write the next step's inputs. Return the position of each slot's token, INACTIVE for empty slots.
 
         With `from_host` the step starts from vLLM's tokens and positions. Otherwise vLLM's values may be
-        those of the step before, and the chips' values are used. Page tables are always vLLM's.
+        those of the step before, and the chips' values are used. Page tables are always vLLM's; they are written if
+        they are `new_tables`, None: if they differ.
         tokens: [slots, 1]. start_pos: [slots]. page_table: [slots, any width].
         """
         self.from_host = from_host = from_host or self._positions is None
@@ -202,7 +204,7 @@ class DecodeState:
         if from_host:
             inputs.write_slots(tokens.flatten().tolist(), positions, tables)
         else:
-            if not tables.equal(self._tables):
+            if not tables.equal(self._tables) if new_tables is None else new_tables:
                 inputs.write_block_tables(tables)
             if self._tokens is not None:
                 inputs.write_tokens(self._tokens)

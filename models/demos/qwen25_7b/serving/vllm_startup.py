@@ -4,13 +4,14 @@ import logging
 import sys
 import time
 from math import inf
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 import ttnn
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import ACCURACY, BFP8, PERFORMANCE, Recipe
+from models.demos.qwen25_7b.plans.machines import BY_NAME
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import BLOCKS, INACTIVE, attention_tables
@@ -59,6 +60,17 @@ def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
             f"--max-num-seqs {max_num_seqs}: a decode step has {MAX_USERS} slots: start with --max-num-seqs "
             f"{MAX_USERS} or fewer"
         )
+
+
+def fabric_config(environment: Mapping[str, str]) -> Optional[dict[str, Any]]:
+    """Return the arguments of ttnn.set_fabric_config for the machine, None for the plugin's own: a line.
+
+    environment: with MESH_DEVICE, and TT_VISIBLE_DEVICES in a data-parallel rank, whose chips are no ring.
+    """
+    kind = BY_NAME.get(environment.get("MESH_DEVICE", "").upper())
+    if kind is None or not kind.is_ring(kind.chips) or environment.get("TT_VISIBLE_DEVICES"):
+        return None
+    return {"config": ttnn.FabricConfig.FABRIC_1D_RING}
 
 
 def current_vllm_config() -> Any:
