@@ -39,6 +39,7 @@ from golden_mesh.arithmetic.plain import in_float32
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a weight widened at a time: they stay in the processor's cache
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
+DEST = 1 << 18  # elements of a bfloat16 dest at a time: a core's second cache holds them
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 
 
@@ -187,21 +188,25 @@ def _bfloat16_dest(
     Every `block` tiles dest is packed and added to the sum in L1 (to nearest even).
     """
     tiles = -(-a.shape[2] // TILE)
-    sums, dest = None, None
+    at_once = max(ROWS, DEST // (len(a) * b.shape[2]) // ROWS * ROWS)
+    sums, dest = None, a.new_zeros(len(a), a.shape[1], b.shape[2], dtype=torch.float32)
     for tile in range(tiles):
-        if tile % block == 0:
-            if dest is not None:
-                sums = dest if sums is None else (sums + dest).bfloat16().float()
-            last = tile + block >= tiles and not biased
-            dest = (
-                sums
-                if last and sums is not None
-                else a.new_zeros(len(a), a.shape[1], b.shape[2], dtype=torch.float32)
-            )
+        if tile and tile % block == 0:
+            if sums is None:
+                sums, dest = dest, torch.zeros_like(dest)
+            else:
+                sums.copy_(sums.add_(dest).bfloat16())
+                dest.zero_()
+            if tile + block >= tiles and not biased:
+                dest = sums
         at = slice(tile * TILE, (tile + 1) * TILE)
-        for left, right in _phases(a[:, :, at].float(), b[:, at].float(), kernel):
-            for half in (slice(0, FACE), slice(FACE, TILE)):
-                round_sum_(dest.baddbmm_(left[:, :, half], right[:, half]))
+        parts = _phases(a[:, :, at].float(), b[:, at].float(), kernel)
+        for rows in range(0, dest.shape[1], at_once):
+            some = dest[:, rows : rows + at_once]
+            for left, right in parts:
+                left = left[:, rows : rows + at_once]
+                for half in (slice(0, FACE), slice(FACE, TILE)):
+                    round_sum_(some.baddbmm_(left[:, :, half], right[:, half]))
     return (sums + dest).bfloat16().float() if biased and sums is not None else dest
 
 
