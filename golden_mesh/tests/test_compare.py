@@ -274,3 +274,51 @@ def test_what_another_setting_would_give(comparison, golden, setting, program):
     program(golden)
     worst = max(comparison.rows, key=lambda row: row.own.relative)
     assert worst.what_if.relative < worst.own.relative / 4
+
+
+OPS = {
+    "add": lambda ttnn, F, x, w: (ttnn.add(x[0], 0.3), x[1] + 0.3),
+    "multiply": lambda ttnn, F, x, w: (
+        ttnn.multiply(x[0], x[0], input_tensor_a_activations=[ttnn.UnaryOpType.SILU]),
+        F.silu(x[1]) * x[1],
+    ),
+    "gelu": lambda ttnn, F, x, w: (ttnn.gelu(x[0]), F.gelu(x[1])),
+    "rsqrt": lambda ttnn, F, x, w: (ttnn.rsqrt(ttnn.abs(x[0])), x[1].abs().rsqrt()),
+    "mean": lambda ttnn, F, x, w: (ttnn.mean(x[0], -1), x[1].mean(-1)),
+    "softmax": lambda ttnn, F, x, w: (ttnn.softmax(x[0]), x[1].softmax(-1)),
+    "layer_norm": lambda ttnn, F, x, w: (
+        ttnn.layer_norm(x[0], epsilon=1e-5),
+        F.layer_norm(x[1], (64,)),
+    ),
+    "rms_norm": lambda ttnn, F, x, w: (
+        ttnn.rms_norm(x[0], epsilon=1e-5),
+        F.rms_norm(x[1], (64,), eps=1e-5),
+    ),
+    "linear": lambda ttnn, F, x, w: (
+        ttnn.linear(x[0], w[0], activation="silu"),
+        F.silu(x[1] @ w[1]),
+    ),
+    "attention": lambda ttnn, F, x, w: (
+        ttnn.transformer.scaled_dot_product_attention(x[0], x[0], x[0]),
+        F.scaled_dot_product_attention(x[1], x[1], x[1], is_causal=True),
+    ),
+    "pow": lambda ttnn, F, x, w: (ttnn.pow(x[0], 3), x[1] ** 3),
+    "sum": lambda ttnn, F, x, w: (ttnn.sum(x[0], -2), x[1].sum(-2)),
+    "in place": lambda ttnn, F, x, w: (ttnn.multiply_(x[0], 0.3), x[1] * 0.3),
+}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_stream_is_float32(comparison, golden, op):
+    """Of tensors that no bfloat16 holds: an op that rounds anything is 1e-3 off."""
+    import ttnn
+    from torch.nn import functional as F
+
+    from golden_mesh.dispatch import slot_of
+
+    x, w = noise(1, 2, ROWS, 64), noise(64, 64, seed=1)
+    result, expected = OPS[op](ttnn, F, (golden.put(x), x), (golden.put(w), w))
+    (stream, *_) = comparison.stream.read(slot_of(result))
+    assert stream.dtype == torch.float32
+    torch.testing.assert_close(stream.reshape(expected.shape), expected, rtol=1e-4, atol=2e-5)
+    assert not comparison.without

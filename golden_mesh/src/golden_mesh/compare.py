@@ -24,7 +24,6 @@ from golden_mesh import dispatch, steps, transfer
 from golden_mesh.arguments import on_device, substitute, tensors_in
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.plain import plain_float32
-from golden_mesh.errors import GoldenError
 from golden_mesh.memory import GoldenMemory, Region, Slot
 from golden_mesh.torch_values import FROM_HOST, Reference
 from golden_mesh.rounding import round_to
@@ -39,8 +38,9 @@ _LIBRARIES = tuple(f"{Path(module.__file__).parent}/" for module in (golden_mesh
 # (weights, caches) need no copy in float32.
 _ANY_HOLDER = tuple(
     f"golden_mesh.goldens.{name}"
-    for name in "matmul attention attention_decode heads layout data_movement selection kv_cache".split()
+    for name in "matmul attention attention_decode heads layout data_movement".split()
 )
+_ANY_HOLDER_OPS = frozenset({"ttnn.embedding"})
 
 
 current: Optional["Comparison"] = None  # the one under way
@@ -217,7 +217,11 @@ class _Reader:
     def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
         self.source = source
         self.in_float32 = in_float32
-        self.wide = in_float32 and not step.golden.function.__module__.startswith(_ANY_HOLDER)
+        golden = step.golden
+        takes_any = (
+            golden.function.__module__.startswith(_ANY_HOLDER) or golden.name in _ANY_HOLDER_OPS
+        )
+        self.wide = in_float32 and not takes_any
         self._widened: dict[int, tuple] = {}  # id -> (the tensor, itself in float32)
 
     def __getattr__(self, name):
@@ -337,8 +341,8 @@ class Comparison:
                 steps.run(step, scratch)
                 steps.run(step, _Reader(self.stream, step))
             return True
-        except GoldenError as refusal:
-            self.without[step.golden.name] = str(refusal)
+        except RuntimeError as refusal:  # GoldenError, or torch's own
+            self.without[step.golden.name] = str(refusal).splitlines()[0]
             return False
 
     def sent(self, host: ttnn.Tensor, slot: Slot, padding: Optional[float]) -> None:
