@@ -74,8 +74,11 @@ class Row:
     far: Error  # "so far"
     what_if: Optional[Error] = None
     equals: str = ""  # the value of the reference that the float32 stream gives
-    is_equal: bool = False  # all its results are values of the reference
-    inputs: frozenset[int] = frozenset()  # numbers of the rows that made its inputs
+    found: tuple[bool, ...] = (False,)  # whether each result is a value of the reference
+    in_place: bool = False
+    inputs: frozenset[tuple[int, int]] = (
+        frozenset()
+    )  # rows that made its inputs, and which result of them
 
 
 class Site(NamedTuple):
@@ -215,7 +218,7 @@ class _Reader:
     """A memory's values as the goldens of one call take them: in float32."""
 
     def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
-        self.source = source
+        self.source, self.step = source, step
         self.in_float32 = in_float32
         golden = step.golden
         takes_any = (
@@ -243,7 +246,6 @@ class Scratch(_Reader):
 
     def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
         super().__init__(source, step, in_float32)
-        self.unread = step.golden.unread
         self.results: dict[Slot, list] = {}
 
     def write(self, slot: Slot, values, unknown=None, padding=None) -> None:
@@ -257,7 +259,7 @@ class Scratch(_Reader):
 
     def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
         """A copy of the value to write in place. Elements that the op never reads are NaN."""
-        if self.unread:
+        if self.step.golden.unread:
             value = torch.full(slot.shape, torch.nan)
         else:
             value = self.source.read(slot)[members[0]].clone()
@@ -284,7 +286,7 @@ class Comparison:
     reference: Reference = field(default_factory=Reference)
     _site: Optional[Site] = None
     _sites: dict[int, Site] = field(default_factory=dict)  # of recorded steps, by id
-    _makers: dict[tuple, int] = field(default_factory=dict)  # chip, buffer type and address -> row
+    _makers: dict[tuple, tuple[int, int]] = field(default_factory=dict)  # place -> row, result
     mirrors: bool = True  # whether what is written to memory goes to the stream, too
 
     def begin(self) -> None:
@@ -384,7 +386,7 @@ class Comparison:
             if own is None or any(value is None for value in own):
                 continue
             values, far = memory.read(slot), self.stream.read(slot)
-            if scratch.unread:  # only what this op wrote
+            if scratch.step.golden.unread:  # only what this op wrote
                 far = [torch.where(o.isnan(), torch.nan, f) for o, f in zip(own, far)]
             other = None if trial is None else worst(trial[slot._replace(dtype=None)], own)
             found.append((worst(values, own), worst(values, far), other, slot, far))
@@ -395,9 +397,10 @@ class Comparison:
         )
         kernel = kernels[0] if kernels else None
         row = Row(0, where, op, slot, kernel, own, far, other, inputs=inputs)
+        row.found, row.in_place = (False,) * len(found), bool(scratch.step.golden.writes)
         self.add(row, [values for *_, values in found])
-        for *_, slot, _ in found:
-            self._makers[_address(slot)] = row.number
+        for i, (*_, slot, _) in enumerate(found):
+            self._makers[_address(slot)] = row.number, i
 
     def add(self, row: Row, streams: list[list[torch.Tensor]]) -> None:
         """Keep the row. streams: float32 values of each result, by chip."""

@@ -18,6 +18,7 @@ TOLERANCE = 0.01  # relative; of a bfloat16 reference, or weights that were roun
 COUNTS = 0.005  # relative difference of the numbers of values: a bfloat16 sum is zero more often
 FROM_HOST = "ttnn.from_torch"
 FEWEST = 64  # values that tell a tensor from another
+SUSPECTS = 3  # rows that are named
 EXTREMES, QUANTILES = 16, 64  # samples of the sorted values: from both ends, and between
 
 
@@ -87,7 +88,7 @@ class Bracket(NamedTuple):
         object
     ]  # the last row that is a value of the reference, before the suspects
     missing: Optional[Value]  # the first output of a module that no row gives
-    suspects: list  # rows that are no value of the reference, although all their inputs are
+    suspects: list  # the first rows that are no values of the reference
 
 
 @dataclass
@@ -117,7 +118,7 @@ class Reference:
             self.given.update(found)
             found.sort(key=lambda number: not self.values[number].is_output)
             names.append(self.values[found[0]].name if found else "")
-        row.is_equal = all(names)
+        row.found = tuple(map(bool, names))
         row.equals = ", ".join(dict.fromkeys(filter(None, names)))
 
     def bracket(self, rows: list) -> Optional[Bracket]:
@@ -133,17 +134,32 @@ class Reference:
         missing = next((self.values[n] for n in left if n in anchored), None)
         if missing is None or not self.given:
             return None
-        good, used = {row.number for row in rows if row.is_equal or row.op == FROM_HOST}, set()
-        wrongly_used: set[int] = set()  # by a row that is not good
+        last, suspects = self._suspects(rows)
+        return Bracket(last, missing, suspects)
+
+    def _suspects(self, rows: list) -> tuple[Optional[object], list]:
+        """The last equal row before the suspects, and these.
+
+        A result is good if it is a value of the reference, or if a good result is computed of it. A row with other
+        results is a suspect if all its inputs are good. So is the row before, if it is itself no value.
+        """
+        equal = {(row.number, i) for row in rows for i, found in enumerate(row.found) if found}
+        good = equal | {(row.number, 0) for row in rows if row.op == FROM_HOST}
+        read: set[tuple[int, int]] = set()
+        suspects = set()
         for row in reversed(rows):
-            if row.number in used - wrongly_used:
-                good.add(row.number)
-            used.update(row.inputs)
-            if row.number not in good:
-                wrongly_used.update(row.inputs)
-        suspects = [r for r in rows if r.number not in good and good.issuperset(r.inputs)]
-        before = [r for r in rows if r.is_equal and (not suspects or r.number < suspects[0].number)]
-        return Bracket(before[-1] if before else None, missing, suspects[:3])
+            results = {(row.number, i) for i in range(len(row.found))}
+            if results & good:
+                good |= row.inputs
+            if not (results <= good or (row.in_place and not results & read)):
+                suspects.add(row.number)
+            read |= row.inputs
+        first = [r for r in rows if r.number in suspects and good.issuperset(r.inputs)]
+        sources = {r.number for r in rows if r.op == FROM_HOST}
+        before = {n for row in first for n, i in row.inputs - equal if n not in sources}
+        first = [row for row in rows if row in first or row.number in before][:SUSPECTS]
+        ahead = [r for r in rows if all(r.found) and (not first or r.number < first[0].number)]
+        return ahead[-1] if ahead else None, first
 
     def lines(self, rows: list) -> list[str]:
         """The bracket as text."""
@@ -161,9 +177,9 @@ class Reference:
         if last is not None:
             lines.append(f"  last equal: {last.site} {last.op} = {last.equals}")
         for row in suspects:
-            lines.append(
-                f"  unequal, from equal inputs: {row.site} {row.op} {list(row.slot.shape)}"
-            )
+            wrong = [i + 1 for i, found in enumerate(row.found) if not found]
+            which = f", results {wrong} of {len(row.found)}" if len(row.found) > 1 else ""
+            lines.append(f"  first unequal: {row.site} {row.op} {list(row.slot.shape)}{which}")
         return lines
 
 
@@ -188,7 +204,7 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        for tensor in tensors_of(result):
+        for tensor in tensors_of(result) if self.modules else ():
             parents = {self.numbers.get(each) for each in tensors_of((args, kwargs))} - {None}
             where = self.modules[-1] if self.modules else ""
             self.note(tensor, f"{where}: {getattr(function, '__name__', function)}", parents)
