@@ -141,7 +141,7 @@ def test_an_exact_program_has_no_error(comparison, golden):
 
 
 def test_errors_by_hand(comparison):
-    from golden_mesh.compare import error
+    from golden_mesh.differences import error
 
     found = error(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
     assert (found.largest, found.place, found.chip, found.nonfinite) == (2, (1, 1), 1, 0)

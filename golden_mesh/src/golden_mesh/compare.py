@@ -24,41 +24,19 @@ from golden_mesh import dispatch, steps, transfer
 from golden_mesh.arguments import on_device, substitute, tensors_in
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.plain import plain_float32
-from golden_mesh.memory import GoldenMemory, Region, Slot
-from golden_mesh.torch_values import FROM_HOST, Reference
+from golden_mesh.differences import Error, worst
+from golden_mesh.float32_stream import Reader, Scratch, Stream
+from golden_mesh.memory import Slot
 from golden_mesh.rounding import round_to
 from golden_mesh.sources import Sources
 from golden_mesh.steps import Call, memory, written_in_place
+from golden_mesh.torch_values import FROM_HOST, Reference
 
 # Files whose frames are not the program's.
-_LIBRARIES = tuple(f"{Path(module.__file__).parent}/" for module in (golden_mesh, ttnn, torch)) + (
-    "<",
-)
-# Modules of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
-# (weights, caches) need no copy in float32.
-_ANY_HOLDER = tuple(
-    f"golden_mesh.goldens.{name}"
-    for name in "matmul attention attention_decode heads layout data_movement".split()
-)
-_ANY_HOLDER_OPS = frozenset({"ttnn.embedding"})
-
-
+_LIBRARIES = ("<", *(f"{Path(module.__file__).parent}/" for module in (golden_mesh, ttnn, torch)))
 current: Optional["Comparison"] = None  # the one under way
 CALLERS = 3  # of a line that are kept
 _NO_ROUNDING = 0.5  # relative errors above are no rounding: the host's memory was used again
-
-
-@dataclass(frozen=True)
-class Error:
-    """A chip's tensor against float32. The values are those of the chip with the largest relative error."""
-
-    pcc: float
-    relative: float  # L2 norm of the difference, divided by the norm in float32
-    gain: float  # of a line through the origin: 1 is right
-    largest: float  # absolute difference
-    place: tuple[int, ...]  # of the largest difference
-    nonfinite: int  # values that are infinite or NaN, and finite in float32
-    chip: int
 
 
 @dataclass
@@ -76,22 +54,21 @@ class Row:
     equals: str = ""  # the value of the reference that the float32 stream gives
     found: tuple[bool, ...] = (False,)  # whether each result is a value of the reference
     in_place: bool = False
-    inputs: frozenset[tuple[int, int]] = (
-        frozenset()
-    )  # rows that made its inputs, and which result of them
+    # The rows that made its inputs, and which of their results.
+    inputs: frozenset[tuple[int, int]] = frozenset()
 
 
 class Site(NamedTuple):
     file: str
     line: int
     layout: str  # of the result
-    callers: tuple[str, ...]  # lines that called it, the innermost first
+    callers: tuple[tuple[str, int], ...]  # lines that called it, the innermost first
 
     def __str__(self) -> str:
-        return _place(self.file, self.line)
+        return place(self.file, self.line)
 
 
-def _place(file: str, line: int) -> str:
+def place(file: str, line: int) -> str:
     path = Path(file)
     return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
 
@@ -104,83 +81,8 @@ def site(result) -> Site:
             lines.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     layouts = [t.layout.name for t in tensors_in(result) if on_device(t)]
-    callers = tuple(_place(*line) for line in lines[1:])
-    return Site(*(lines[0] if lines else ("?", 0)), layouts[0] if layouts else "", callers)
-
-
-def error(value: torch.Tensor, exact: torch.Tensor, chip: int) -> Error:
-    """Compare a chip's values with float32. Values that are NaN in float32 count as not written."""
-    a, b = value.reshape(-1).float(), exact.reshape(-1).float()
-    places = None
-    if not (a.sum() + b.sum()).isfinite():
-        places = (b.isfinite()).nonzero().flatten()
-        a, b = a[places], b[places]
-    wrong = ~a.isfinite()
-    nonfinite = int(wrong.sum()) if not a.sum().isfinite() else 0
-    if nonfinite:
-        a = a.masked_fill(wrong, 0)
-    if not len(b):
-        return Error(1.0, 0.0, 1.0, 0.0, (), 0, chip)
-    total = lambda x: x.sum(dtype=torch.float64).item()  # noqa: E731
-    difference = a - b
-    at = int(difference.abs_().argmax())
-    largest = difference[at].item()
-    square = total(difference.square_())
-    aa, bb, ab, mean_a, mean_b = total(a * a), total(b * b), total(a * b), total(a), total(b)
-    count = len(b)
-    spread = (aa - mean_a**2 / count) * (bb - mean_b**2 / count)
-    if square <= 1e-14 * bb or square == 0:
-        pcc = 1.0
-    else:
-        pcc = (ab - mean_a * mean_b / count) / spread**0.5 if spread > 0 else 0.0
-    at = int(places[at]) if places is not None else at
-    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), exact.shape))
-    relative = (square / bb) ** 0.5 if bb else float(square > 0)
-    return Error(pcc, relative, ab / bb if bb else 1.0, largest, place, nonfinite, chip)
-
-
-def worst(values: list[torch.Tensor], exact: list[torch.Tensor]) -> Error:
-    """The error on the chip with the largest one. Replicas are compared once."""
-    pairs = {(id(a), id(b)): (a, b, chip) for chip, (a, b) in enumerate(zip(values, exact))}
-    errors = [error(*pair) for pair in pairs.values()]
-    return max(errors, key=lambda each: (each.nonfinite, each.relative))
-
-
-class Stream(GoldenMemory):
-    """The float32 stream. Values may be in the dtype of their source; an operation that writes in place widens them."""
-
-    def __init__(self, beside: GoldenMemory):
-        super().__init__()
-        self._holders = beside._holders  # one storage may be in both memories
-
-    def take_all(self, other: GoldenMemory) -> None:
-        """Share all values of the other memory."""
-        for key, region in other._regions.items():
-            mine = self._regions[key] = Region()
-            for address, entry in region.entries.items():
-                mine.insert(address, replace(entry))
-                if entry.value is not None:
-                    self._holders[entry.value.untyped_storage()._cdata] += 1
-
-    def clear(self) -> None:
-        self.forget_devices([device for device, _ in self._regions])
-
-    def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
-        for device in (slot.devices[i] for i in members):
-            entry = self._entry(device, slot)
-            if _is_float(entry.value) and entry.value.dtype != torch.float32:
-                value = next(
-                    (
-                        other.value
-                        for other in (self._entry(slot.devices[i], slot) for i in members)
-                        if other.value.dtype == torch.float32
-                    ),
-                    None,
-                )
-                self._release(entry)
-                entry.value = entry.value.float() if value is None else value
-                self._holders[entry.value.untyped_storage()._cdata] += 1
-        return super().exclusive(slot, members)
+    first, *callers = lines or [("?", 0)]
+    return Site(*first, layouts[0] if layouts else "", tuple(callers))
 
 
 class WhatIf:
@@ -214,66 +116,6 @@ class WhatIf:
         return getattr(ttnn, self.value)
 
 
-class _Reader:
-    """A memory's values as the goldens of one call take them: in float32."""
-
-    def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
-        self.source, self.step = source, step
-        self.in_float32 = in_float32
-        golden = step.golden
-        takes_any = (
-            golden.function.__module__.startswith(_ANY_HOLDER) or golden.name in _ANY_HOLDER_OPS
-        )
-        self.wide = in_float32 and not takes_any
-        self._widened: dict[int, tuple] = {}  # id -> (the tensor, itself in float32)
-
-    def __getattr__(self, name):
-        return getattr(self.source, name)
-
-    def read(self, slot: Slot) -> list[torch.Tensor]:
-        return [self._float32(value) for value in self.source.read(slot)]
-
-    def _float32(self, value: torch.Tensor) -> torch.Tensor:
-        if not self.wide or not _is_float(value):
-            return value
-        if id(value) not in self._widened:
-            self._widened[id(value)] = value, value.float()
-        return self._widened[id(value)][1]
-
-
-class Scratch(_Reader):
-    """Takes the results of one call and leaves the memory that it reads as it is."""
-
-    def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
-        super().__init__(source, step, in_float32)
-        self.results: dict[Slot, list] = {}
-
-    def write(self, slot: Slot, values, unknown=None, padding=None) -> None:
-        self.results[slot] = values
-
-    def forget(self, slot: Slot, why: str) -> None:
-        pass
-
-    def settle(self, slot: Slot, unknown) -> None:
-        pass
-
-    def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
-        """A copy of the value to write in place. Elements that the op never reads are NaN."""
-        if self.step.golden.unread:
-            value = torch.full(slot.shape, torch.nan)
-        else:
-            value = self.source.read(slot)[members[0]].clone()
-            value = value.float() if self.in_float32 else value
-        results = self.results.setdefault(slot, [None] * len(slot.devices))
-        for chip in members:
-            results[chip] = value
-        return value
-
-
-def _is_float(value: Optional[torch.Tensor]) -> bool:
-    return value is not None and value.is_floating_point()
-
-
 @dataclass
 class Comparison:
     """The calls of a program, each with its errors."""
@@ -285,7 +127,7 @@ class Comparison:
     without: dict[str, str] = field(default_factory=dict)  # op -> why it has no float32 form
     reference: Reference = field(default_factory=Reference)
     _site: Optional[Site] = None
-    _sites: dict[int, Site] = field(default_factory=dict)  # of recorded steps, by id
+    _sites: dict[int, tuple[Call, Site]] = field(default_factory=dict)  # of recorded steps, by id
     _makers: dict[tuple, tuple[int, int]] = field(default_factory=dict)  # place -> row, result
     mirrors: bool = True  # whether what is written to memory goes to the stream, too
 
@@ -300,11 +142,11 @@ class Comparison:
         self._site = site(result)
 
     def record(self, step: Call) -> None:
-        self._sites[id(step)] = self._site
+        self._sites[id(step)] = step, self._site
 
     def run(self, step: Call) -> None:
         """Run the step in golden memory and in the stream, and keep its errors."""
-        where = self._sites.get(id(step), self._site)
+        _, where = self._sites.get(id(step), (step, self._site))
         written = tuple(dict.fromkeys((*written_in_place(step), *step.outputs)))
         floats = [slot for slot in written if "INT" not in slot.dtype.name]
         reads = [slot for slot in step.inputs if "INT" not in slot.dtype.name]
@@ -341,7 +183,7 @@ class Comparison:
         try:
             with plain_float32():
                 steps.run(step, scratch)
-                steps.run(step, _Reader(self.stream, step))
+                steps.run(step, Reader(self.stream, step))
             return True
         except RuntimeError as refusal:  # GoldenError, or torch's own
             self.without[step.golden.name] = str(refusal).splitlines()[0]
@@ -353,6 +195,9 @@ class Comparison:
         if found is None:
             return
         exact, where = found
+        here = site(None)
+        if here[:2] != where[:2]:  # a tensor from elsewhere: the lines that send it say more
+            where = where._replace(callers=(here[:2], *here.callers))
         values = memory.read(slot)
         exact = exact if len(exact) == len(values) else exact * len(values)
         if any(tuple(each.shape) != slot.shape for each in exact):
