@@ -41,7 +41,7 @@ class Terminal:
         self.shown = b""
 
     def read_until(self, expected: bytes) -> None:
-        while expected not in self.shown and (more := self._read()):
+        while expected not in self.shown and (more := self.read()):
             self.shown += more
         assert expected in self.shown, self.shown.decode()
 
@@ -51,12 +51,12 @@ class Terminal:
     def rest(self) -> bytes:
         """Return the output from here to the program's end."""
         begin = len(self.shown)
-        while more := self._read():
+        while more := self.read():
             self.shown += more
         self.process.wait(timeout=60)
         return self.shown[begin:]
 
-    def _read(self) -> bytes:
+    def read(self) -> bytes:
         waiting, _, _ = select.select([self.screen], [], [], PATIENCE)
         assert waiting, f"nothing more was shown after {self.shown!r}"
         try:

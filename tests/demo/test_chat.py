@@ -18,7 +18,7 @@ def test_chat_at_a_terminal(tmp_path):
         """Return the output from here to the end of `wanted`."""
         nonlocal seen
         while expected.encode() not in terminal.shown[seen:]:
-            more = terminal._read()
+            more = terminal.read()
             assert more, terminal.shown.decode()
             terminal.shown += more
         begin, seen = seen, terminal.shown.index(expected.encode(), seen) + len(expected)

@@ -159,22 +159,6 @@ def test_a_bucket_has_the_scores_of_an_evaluation_at_its_positions(ran):
         assert 1e-6 < bucket["kl_of_weights"] < bucket["kl_mean"], "weights are one source of error"
 
 
-def test_the_table_by_position_has_the_numbers_of_the_json(ran):
-    place, output = ran
-    written = json.loads((place / "small-checkpoint-N300-tp2-by-position.json").read_text())
-    header, _, *lines = rows(output["by position"])
-    places = [line[:3] for line in lines]
-    assert places == [["bfp8", p, end] for p in ("decode", "prefill") for end in ("32", "64")]
-    buckets = {(b["phase"], str(b["up to"])): b for b in written["results"]}
-    for line in lines:
-        bucket, cells = buckets[line[1], line[2]], dict(zip(header, line))
-        assert float(cells["KL mean"]) == pytest.approx(bucket["kl_mean"], rel=0.01)
-        assert float(cells["KL of weights"]) == pytest.approx(bucket["kl_of_weights"], rel=0.01)
-        assert float(cells["top-1"].rstrip("%")) == pytest.approx(100 * bucket["top1"], abs=0.01)
-        assert float(cells["NLL"]) == pytest.approx(bucket["nll"], abs=1e-4)
-        assert int(cells["tokens"]) == bucket["tokens"]
-
-
 def test_a_users_text_on_a_chosen_split(ran):
     place, output = ran
     written = json.loads(

@@ -1,7 +1,5 @@
 """The sequences that a model is scored on, and their scored tokens."""
 
-from pathlib import Path
-
 import pytest
 
 from models.demos.qwen25_7b.errors import UserError
@@ -52,19 +50,3 @@ def test_the_small_checkpoints_questions_are_held_out_of_training(tokenizer):
         assert answers and "user" not in answers and "<|im_end|>\n" not in answers, answers
         assert min(judged) >= 16 and max(judged) <= 63
     assert sample(tokenizer.hf, SMALL_CHECKPOINT, None, count=8, prompt_length=16, steps=48) == got
-
-
-@pytest.mark.parametrize("contents, message", [(None, "not found"), (b"\xff\xfe\xff", "not UTF-8")])
-def test_a_file_that_is_no_text(tokenizer, tmp_path, contents, message):
-    file = tmp_path / "some.txt"
-    if contents is not None:
-        file.write_bytes(contents)
-    with pytest.raises(UserError, match=f"some.txt: {message}"):
-        sample(tokenizer.hf, tmp_path, Path(file), count=1, prompt_length=1, steps=1)
-
-
-def test_the_shipped_text_is_long_enough_for_the_default_evaluation():
-    words = len(HELD_OUT.read_text().split())
-    assert words * 1.25 >= 32 * 97, (
-        "English prose takes some 1.3 tokens a word of a large vocabulary"
-    )

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import ttnn
 
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import PERFORMANCE
@@ -12,6 +11,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.sampling import gumbel
 from models.demos.qwen25_7b.weights import Checkpoint
+from tests.caches import read_caches
 
 pytestmark = [
     pytest.mark.skipif(not traces_available(), reason="slow dispatch has no traces"),
@@ -50,15 +50,6 @@ def tables(replicas) -> torch.Tensor:
     return attention_tables(owned.tolist(), replica.width)
 
 
-def caches(replica) -> list[torch.Tensor]:
-    composer = ttnn.ConcatMeshToTensor(replica.mesh_device, dim=1)
-    return [
-        ttnn.to_torch(t, mesh_composer=composer)
-        for cache in replica.caches
-        for t in (cache.keys, cache.values)
-    ]
-
-
 def run_64_steps(replica, tables) -> tuple[list[list[int]], torch.Tensor]:
     """Return (tokens [STEPS][USERS], logits [STEPS, USERS, vocab_size]).
 
@@ -85,9 +76,9 @@ def run_64_steps(replica, tables) -> tuple[list[list[int]], torch.Tensor]:
 
 def test_tokens_logits_and_caches_of_64_steps(replicas, tables):
     tokens, logits = run_64_steps(replicas[False], tables)
-    cache = caches(replicas[False])
+    cache = read_caches(replicas[False])
     assert len(logits.unique(dim=0)) == STEPS, "steps repeat themselves"
     traced_tokens, traced_logits = run_64_steps(replicas[True], tables)
     assert traced_tokens == tokens
     assert traced_logits.equal(logits)
-    assert all(a.equal(b) for a, b in zip(caches(replicas[True]), cache, strict=True))
+    assert read_caches(replicas[True]).equal(cache)

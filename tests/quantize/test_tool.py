@@ -161,14 +161,6 @@ def test_too_few_tokens(capsys, calibration, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_existing_output_is_refused(capsys, quantized, calibration, tmp_path):
-    common = "--model", SMALL_CHECKPOINT, "--calibration", calibration, "--out"
-    assert "exists" in refused(capsys, *common, quantized)
-    file = tmp_path / "file"
-    file.write_text("x")
-    assert "Not a directory" in refused(capsys, *common, file)
-
-
 def test_an_unfinished_run_with_other_settings_is_refused(capsys, calibration, tmp_path):
     common = "--model", SMALL_CHECKPOINT, "--calibration", calibration, "--out", tmp_path / "out"
     (tmp_path / "out" / "unfinished").mkdir(parents=True)

@@ -6,6 +6,7 @@ import ttnn
 
 from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, equal_shares
+from tests.caches import read_caches
 
 BATCH, CONTEXT, STEPS = 4, 64, 5
 
@@ -17,18 +18,9 @@ def replica(replica_of):
     replica.close()
 
 
-def read(replica, tensor, dim) -> torch.Tensor:
-    return ttnn.to_torch(
-        tensor, mesh_composer=ttnn.ConcatMeshToTensor(replica.mesh_device, dim=dim)
-    )
-
-
 def caches(replica) -> torch.Tensor:
     """[caches, blocks, tokens of a block, heads and values]"""
-    pairs = [(cache.keys, cache.values) for cache in replica.caches]
-    return torch.stack(
-        [read(replica, t, 1).transpose(1, 2).flatten(2) for pair in pairs for t in pair]
-    )
+    return read_caches(replica).transpose(2, 3).flatten(3)
 
 
 def test_inactive_slots_write_nothing_and_stay_inactive(replica):
@@ -46,7 +38,9 @@ def test_inactive_slots_write_nothing_and_stay_inactive(replica):
     after = caches(replica)
     assert_equal(after[:, ~written], before[:, ~written])
     assert (after[:, written] != before[:, written]).any(-1).all(), "a user's token was not written"
-    of_chips = read(replica, replica.inputs.decode.positions, 0).view(-1, BATCH)
+    composer = ttnn.ConcatMeshToTensor(replica.mesh_device, dim=0)
+    of_chips = ttnn.to_torch(replica.inputs.decode.positions, mesh_composer=composer)
+    of_chips = of_chips.view(-1, BATCH)
     assert (of_chips == torch.tensor([INACTIVE, 30 + STEPS, INACTIVE, STEPS])).all()
 
 

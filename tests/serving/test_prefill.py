@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-import ttnn
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -23,9 +22,9 @@ from models.demos.qwen25_7b.serving.prefill_batch import (
     Prompt,
     plan_prefill,
 )
+from tests.caches import read_caches
 
 USERS, CONTEXT, TOKENS, STEPS = 4, 640, 500, 36
-LONG = 4096  # the small checkpoint's context
 # Attention takes its keys in chunks, and each chunk rounds the running result to bfloat16.
 # Prefill of whole prompts takes 32 or 128 rows of the prefill batch at a time, across prompts.
 # Chunked prefill with a cached prefix takes 512 tokens of the sequence at a time, a step 128.
@@ -36,13 +35,6 @@ PCC = 0.9997
 @pytest.fixture(scope="module")
 def replica(replica_of):
     replica = replica_of(USERS, CONTEXT, traced=False)
-    yield replica
-    replica.close()
-
-
-@pytest.fixture(scope="module")
-def roomy(replica_of):
-    replica = replica_of(1, LONG, blocks=2 * LONG // 32 + 1, traced=False)
     yield replica
     replica.close()
 
@@ -61,18 +53,6 @@ def whole(replica, token_ids):
     return prefill_logits(replica, batch)[0], rows_of(replica, blocks, TOKENS)
 
 
-def test_a_prompt_that_fills_the_context_gets_hugging_faces_answer(roomy, hf, token_ids):
-    """Four prefill batches. tests/accuracy has shorter prompts."""
-    tokens = LONG - 1
-    ids = (token_ids * 9)[:tokens]
-    *beginning, last = batches_of(roomy, [Prompt(0, ids, 0, scattered(roomy, tokens))])
-    for batch in beginning:
-        roomy.prefill(batch)
-    with torch.no_grad():
-        expected = hf(torch.tensor([ids]), logits_to_keep=1).logits[0, -1]
-    assert_close(prefill_logits(roomy, last)[0].float(), expected, pcc=0.999)
-
-
 def scattered(replica, tokens: int, seed: int = 0) -> list[int]:
     """Return blocks for a sequence: odd blocks of the cache in random order."""
     free = list(range(1, replica.blocks, 2))
@@ -86,14 +66,7 @@ def batches_of(replica, prompts) -> list[PrefillBatch]:
 
 def caches(replica) -> torch.Tensor:
     """[keys and values of each layer, blocks, tokens of a block, channels]"""
-
-    def read(tensor) -> torch.Tensor:
-        composer = ttnn.ConcatMeshToTensor(replica.mesh_device, dim=1)
-        return ttnn.to_torch(tensor, mesh_composer=composer).transpose(1, 2).flatten(2)
-
-    return torch.stack(
-        [read(tensor) for cache in replica.caches for tensor in (cache.keys, cache.values)]
-    )
+    return read_caches(replica).transpose(2, 3).flatten(3)
 
 
 def rows_of(replica, blocks, tokens: int) -> torch.Tensor:

@@ -15,6 +15,7 @@ from models.demos.qwen25_7b.serving.input_batch import InputBatch
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.sampling import gumbel
 from models.demos.qwen25_7b.serving.speculation import Draft
+from tests.caches import cache_tensors, read_caches
 from tests.generation import generate
 
 USERS, MOST, CONTEXT, NEW_TOKENS = 3, 4, 128, 20
@@ -142,19 +143,6 @@ def test_a_stop_token_among_accepted_draft_tokens_ends_the_text(
     assert written(generator, [longer], (), NEW_TOKENS - first - 1) == [ids[first + 1 :]]
 
 
-def test_no_token_arrives_after_a_cancel(generator, cases, expected):
-    new = [[] for _ in cases[:2]]
-    for token in generator.generate(
-        [case.prompt for case in cases[:2]],
-        NEW_TOKENS,
-        sampling=[case.sampling for case in cases[:2]],
-    ):
-        new[token.user].append(token.id)
-        if len(new[0]) == 10 and token.user == 0:
-            generator.cancel(0)
-    assert new == [expected[0][:10], expected[1]]
-
-
 def test_a_context_is_used_to_its_last_token(generator, plain, quoting):
     filled = [Case(quoting[:1] * (CONTEXT - NEW_TOKENS - len(quoting)) + quoting)]
     whole = written(generator, filled, ())
@@ -181,22 +169,10 @@ def test_a_shortage_of_blocks_preempts_the_newest_sequence(replica, cases, expec
 # ---- a step's writes to the caches
 
 
-def caches(replica) -> torch.Tensor:
-    """[caches, blocks, KV heads of all chips, tokens of a block, head_dim]"""
-    composer = ttnn.ConcatMeshToTensor(replica.mesh_device, dim=1)
-    return torch.stack(
-        [ttnn.to_torch(tensor, mesh_composer=composer) for tensor in tensors(replica)]
-    )
-
-
-def tensors(replica) -> list[ttnn.Tensor]:
-    return [tensor for cache in replica.caches for tensor in (cache.keys, cache.values)]
-
-
 def fill_with_noise(replica) -> None:
     """Fill the caches with noise. The second half of the blocks repeats the first half."""
     mapper = ttnn.ShardTensorToMesh(replica.mesh_device, dim=1)
-    for seed, (tensor, image) in enumerate(zip(tensors(replica), caches(replica))):
+    for seed, (tensor, image) in enumerate(zip(cache_tensors(replica), read_caches(replica))):
         noise = torch.randn(image[::2].shape, generator=torch.Generator().manual_seed(seed)).repeat(
             2, 1, 1, 1
         )
@@ -238,10 +214,10 @@ def test_a_verify_step_writes_the_same_cache_as_plain_steps(replica, vocab_size)
     half = replica.blocks // 2
     fill_with_noise(replica)
     replica.inputs.write_sampling_params([])
-    before = caches(replica)
+    before = read_caches(replica)
     assert_equal(before[:, :half], before[:, half:])
     choices = plain_steps(replica, tokens)
-    of_steps = caches(replica)[:, :half]
+    of_steps = read_caches(replica)[:, :half]
     sequences = [
         SimpleNamespace(
             tokens=[0] * (start + 1), blocks=[block + half for block in own], params=GREEDY
@@ -256,7 +232,7 @@ def test_a_verify_step_writes_the_same_cache_as_plain_steps(replica, vocab_size)
     replica.launch_verify()
     sampled = replica.read_tokens()
     assert [[sampled[slot] for slot in slots] for slots in SLOTS] == choices
-    after = caches(replica)
+    after = read_caches(replica)
     assert_equal(after[:, :half], of_steps)
     assert_equal(after[:, half:], of_steps)
     changed = (after != before).any(0).any(1).any(-1)[half:]

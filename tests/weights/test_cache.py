@@ -118,17 +118,6 @@ def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(
         load(model, cache)
 
 
-def test_shards_of_an_interrupted_load_are_used(model, cache, right):
-    load(model, cache)
-    kept = packed(cache)[::2]
-    for file in set(packed(cache)) - set(kept):
-        file.unlink()
-    (kept[0].parent / "checkpoint.json").unlink()
-    before = {file: file.stat().st_ino for file in kept}
-    assert_same(load(model, cache), right)
-    assert {file: file.stat().st_ino for file in kept} == before
-
-
 # A start from the cache alone
 
 
@@ -183,16 +172,6 @@ def test_a_changed_small_file_is_used_also_after_the_weights_are_gone(
     assert json.loads((directory / "generation_config.json").read_text()) == changed
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}"])
-def test_a_lost_or_damaged_record_is_written_again(model, cache, right, content):
-    load(model, cache)
-    (record,) = cache.rglob("checkpoint.json")
-    before = record.read_text()
-    record.unlink() if content is None else record.write_text(content)
-    assert_same(load(model, cache), right)
-    assert record.read_text() == before
-
-
 # Damage
 
 
@@ -208,14 +187,6 @@ def test_damaged_shards_are_packed_again(model, cache, right, left):
     lines.clear()
     assert_same(load(model, cache, lines=lines), right)
     assert not lines
-
-
-def test_a_damaged_shard_whose_weights_were_deleted_is_one_line(model, cache):
-    load(model, cache)
-    (model / WEIGHTS).unlink()
-    os.truncate(packed(cache)[3], 100)
-    with pytest.raises(UserError, match="holds neither model.safetensors"):
-        load(model, cache)
 
 
 # Places that cannot be written
@@ -245,12 +216,6 @@ def test_too_little_disk_space_is_reported_before_anything_is_packed(model, cach
     assert not packed(cache) and not unfinished(cache)
 
 
-def test_a_directory_that_cannot_be_made_is_named(model, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file/.*cannot be written \(Not a directory\)"):
-        load(model, tmp_path / "file" / "cache")
-
-
 def test_only_old_temporary_folders_of_the_cache_are_removed(model, cache, right):
     load(model, cache)
     folder = packed(cache)[0].parent
@@ -271,8 +236,6 @@ def test_the_cache_directory_follows_xdg(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", f"{tmp_path}")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache_root() == tmp_path / ".cache" / CACHE_NAME
-    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # the specification ignores it
-    assert cache_root() == tmp_path / ".cache" / CACHE_NAME
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/caches")
     assert cache_root() == tmp_path / "caches" / CACHE_NAME
 
@@ -292,21 +255,6 @@ def test_packing_stays_within_its_memory(model, cache, right, monkeypatch):
             return real(*arguments)
         finally:
             lock.release()
-
-    monkeypatch.setattr(weights_cache, "build_shard", build_shard)
-    assert_same(load(model, cache), right)
-
-
-def test_several_shards_are_packed_at_once(model, cache, right, monkeypatch):
-    """The first two shards wait for each other."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2))
-    real, together = weights_cache.build_shard, threading.Barrier(2)
-    first = list(right)[:2]
-
-    def build_shard(shard, tensor):
-        if shard in first:
-            together.wait(30)
-        return real(shard, tensor)
 
     monkeypatch.setattr(weights_cache, "build_shard", build_shard)
     assert_same(load(model, cache), right)
