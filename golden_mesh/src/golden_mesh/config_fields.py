@@ -13,7 +13,7 @@ WITHOUT_EFFECT = frozenset(
     """
     compute_with_storage_grid_size sub_core_grids core_grid allowed_worker_cores hop_cores
     per_core_M per_core_N out_subblock_h out_subblock_w out_block_h out_block_w subblock_h subblock_w block_h
-    M_block_size N_block_size act_block_h_override act_block_w_div slice_type num_slices full_inner_dim
+    M_block_size N_block_size T_out_block H_out_block W_out_block C_out_block alignment act_block_h_override act_block_w_div slice_type num_slices full_inner_dim
     fuse_batch mcast_in0 transpose_mcast gather_in0 stream_in1 num_global_cb_receivers num_workers_per_dram_bank
     untilize_out inplace output_layout
     deallocate_activation reallocate_halo_output config_tensors_in_dram reshard_if_not_optimal
@@ -37,6 +37,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "ttnn.addmm": ("fused_activation",),
     "ttnn.sparse_matmul": ("fused_activation",),
     "ttnn.conv_transpose2d": ("padding_mode",),
+    "ttnn.experimental.conv3d": ("enable_fp32_operand_split",),
 } | {
     f"ttnn.transformer.{name}": ("matmul_math_fidelity", "segmented_accumulation")
     for name in """

@@ -196,3 +196,32 @@ def test_a_float32_dest_keeps_small_partial_sums():
     op = GOLDENS["ttnn.experimental.all_reduce_async"].function
     assert op(shards)[0].item() == 1
     assert op(shards, fp32_dest_acc=True)[0].item() == pytest.approx(1 + 7 * small, abs=1e-6)
+
+
+def test_all_broadcast_gives_every_chip_all_tensors(chips, several_chips):
+    values = chips.draw(1, 1, 32, 64)
+    got = ttnn.all_broadcast(chips.put(values))
+    assert len(got) == chips.count
+    for tensor, value in zip(got, values):
+        assert_same(chips.get(tensor), [value] * chips.count)
+
+
+def test_tokens_by_each_chips_experts(chips):
+    """Eight experts, two or more a chip: scores of the selected ones, and the chunks of 16 tokens that need them."""
+    count, experts = chips.count, 8
+    scores, chosen = torch.rand(1, 1, 32, experts).bfloat16(), torch.randint(0, experts, (1, 1, 32, 2))
+    chosen[:, :, 16:] = 0  # the second chunk needs expert 0 only
+    home = torch.arange(experts) * count // experts
+    mapping = (home[:, None] == torch.arange(count)).int()[None, None]
+    rows = ttnn.ROW_MAJOR_LAYOUT
+    masked, needed = ttnn.moe_expert_token_remap(
+        chips.put(scores, layout=rows), chips.put(mapping, ttnn.uint16, rows),
+        chips.put(chosen.int(), ttnn.uint16, rows), reduction_size=16,
+    )  # fmt: skip
+    for chip, (got, chunks) in enumerate(zip(chips.get(masked), chips.get(needed))):
+        mine = [e for e in range(experts) if home[e] == chip]
+        for token in range(32):
+            for column, expert in enumerate(mine):
+                selected = expert in chosen[0, 0, token].tolist()
+                assert got[0, 0, token, column] == (scores[0, 0, token, expert] if selected else 0)
+        assert chunks.flatten()[len(mine) :].tolist() == [int(e == 0) for e in mine]

@@ -13,7 +13,12 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.registry import GOLDENS
 from test_signatures import function_of
 
-OF_THE_CONV = {"activation", "padding_mode", "weights_dtype"}  # what prepares its weights need not read them
+OF_THE_CONV = {"activation", "padding_mode", "weights_dtype"}
+ELSEWHERE = {  # fields that another op or argument of the call decides
+    "ttnn.prepare_conv_weights": OF_THE_CONV,
+    "ttnn.prepare_conv_bias": OF_THE_CONV,
+    "ttnn.experimental.conv3d": {"dilation", "weights_dtype"},
+}
 PLACES = {"MemoryConfig", "MeshMapperConfig"}  # the real tensors have these
 
 
@@ -62,8 +67,7 @@ WITH_CONFIGS = [op for op in sorted(GOLDENS) if fields_of(op)]
 @pytest.mark.parametrize("op", WITH_CONFIGS)
 def test_every_field_is_read_refused_or_listed(op):
     read, refused = names_in(GOLDENS[op].function), set(REFUSED.get(op, ()))
-    prepares = op.startswith("ttnn.prepare_conv")
-    known = WITHOUT_EFFECT | PRECISION | (OF_THE_CONV if prepares else set())
+    known = WITHOUT_EFFECT | PRECISION | ELSEWHERE.get(op, set())
     assert set(fields_of(op)) - read - refused - known == set()
     assert refused <= set(fields_of(op)), "refused, but no field of its configs"
     assert not refused & read, "refused, but read"

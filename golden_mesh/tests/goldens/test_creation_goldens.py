@@ -70,3 +70,11 @@ def test_normal_random_numbers(chips):
     values = chips.get(ttnn.randn((64, 128), chips.device, dtype=ttnn.float32, seed=3))[0]
     assert values.mean().item() == pytest.approx(0, abs=0.05)
     assert values.std().item() == pytest.approx(1, abs=0.05)
+
+
+def test_dropout_keeps_the_share_that_it_should(chips):
+    x = torch.full((1, 1, 128, 128), 2.0)
+    got = chips.get(ttnn.experimental.dropout(chips.put(x), 0.25, 4 / 3, 7))[0]
+    kept = got != 0
+    assert 0.72 < kept.float().mean() < 0.78
+    assert ((got[kept].float() - 8 / 3).abs() < 0.02).all()

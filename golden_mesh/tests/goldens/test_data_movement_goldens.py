@@ -204,3 +204,9 @@ def test_slice_between_tensors(chips):
     )
     got = ttnn.slice(chips.put(x), start, end, slice_dim=2, num_devices=2)
     assert_same(chips.get(got), [x[:, :, 32:]] * chips.count)
+
+
+def test_reshape_without_a_fill_of_the_padding(chips):
+    x = chips.draw(1, 1, 30, 64)
+    got = ttnn.reshape(chips.put(x), (1, 1, 60, 32), skip_padding_fill=True)
+    assert_same(chips.get(got), [v.reshape(1, 1, 60, 32) for v in x])

@@ -102,3 +102,37 @@ def test_matmul_reduce_scatter(chips, several_chips):
     products = [a @ b for a, b in zip(x, w)]
     assert_close(chips.get(whole), products)
     assert_close(chips.get(got), list(sum(products).chunk(chips.count, 3)), steps=3)
+
+
+def test_a_product_is_split_along_its_last_dimension(chips):
+    x, weight = draw(1, 1, 64, 64), draw(1, 1, 64, 192)
+    put = [chips.put(v) for v in (x, weight)]
+    got = ttnn.experimental.minimal_matmul_split(*put, chunks=3, compute_kernel_config=EXACT)
+    for tensor, want in zip(got, (x.double() @ weight.double()).chunk(3, -1), strict=True):
+        assert_close(chips.get(tensor), [want] * chips.count)
+
+
+def test_a_product_is_scaled_and_added(chips):
+    x, weight, base, gate = draw(64, 64), draw(64, 64), draw(64, 64), draw(1, 64)
+    got = ttnn.experimental.dit_minimal_matmul_addcmul_fused(
+        chips.put(x), chips.put(weight), 2.0, chips.put(base), chips.put(gate), compute_kernel_config=EXACT
+    )  # fmt: skip
+    want = base.double() + 2 * (x.double() @ weight.double()) * gate.double()
+    assert_close(chips.get(got), [want] * chips.count)
+
+
+def test_all_gather_minimal_matmul():
+    """Of four chips, without a device: each has a quarter of the columns of x and a weight of its own."""
+    golden = GOLDENS["ttnn.experimental.all_gather_minimal_matmul_async"].function
+    x, weights = draw(32, 128), [draw(128, 64) for _ in range(4)]
+    base, gate = [draw(32, 64)] * 4, [draw(1, 64)] * 4
+    parts = [part.contiguous() for part in x.chunk(4, -1)]
+    plain = golden(parts, weights, chunks=2, compute_kernel_config=EXACT)
+    added = golden(
+        parts, weights, scalar=0.5, addcmul_input_tensor1=base, addcmul_input_tensor2=gate,
+        compute_kernel_config=EXACT,
+    )  # fmt: skip
+    for weight, halves, (sums,) in zip(weights, plain, added, strict=True):
+        want = x.double() @ weight.double()
+        assert_close([torch.cat(halves, -1)], [want], ttnn.float32)
+        assert_close([sums], [base[0].double() + 0.5 * want * gate[0].double()], ttnn.float32)

@@ -173,3 +173,13 @@ def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place
     )
     want = [a + b for a, b in zip(x, residual)] if is_sharded else x
     assert_close(chips.get(put), want)
+
+
+@pytest.mark.parametrize("activation", (None, "silu", ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)))
+def test_rms_norm_with_a_fused_activation(chips, activation):
+    x, weight = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 1, 64)
+    put, options = chips.put(x), {"weight": chips.put(weight), "compute_kernel_config": EXACT}
+    got = ttnn.experimental.dit_rms_norm_unary_fused(put, 1e-5, activation=activation, **options)
+    function = {None: lambda v: v, "silu": torch.nn.functional.silu}.get(activation, torch.relu)
+    normed = [v / (v.double() ** 2).mean(-1, keepdim=True).add(1e-5).sqrt() * w for v, w in zip(x, weight)]
+    assert_near(chips.get(got), [function(v) for v in normed], 4e-3)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import assert_close, assert_same
+from goldens.support import assert_close, assert_same, cores, sharded
 
 ROW_MAJOR = dict(layout=ttnn.ROW_MAJOR_LAYOUT)
 
@@ -136,11 +136,6 @@ def test_fold(chips, collapse):
     assert_same(chips.get(got), [want] * chips.count)
 
 
-def test_fold_by_transposes_is_refused(chips):
-    with pytest.raises(GoldenError, match="use_transpose_as_fold=True"):
-        ttnn.fold(chips.put(draw(1, 32, 32, 32), **ROW_MAJOR), 2, 2, use_transpose_as_fold=True)
-
-
 @pytest.mark.parametrize("align", (False, True))
 def test_grid_sample(chips, align):
     """Places in the middle of pixels give the pixels, places outside of the image zeros."""
@@ -176,3 +171,24 @@ def test_a_precomputed_grid_is_refused(chips):
         ttnn.grid_sample(
             chips.put(x, **ROW_MAJOR), chips.put(grid, **ROW_MAJOR), use_precomputed_grid=True
         )
+
+
+@pytest.mark.parametrize("edge, is_sharded", ((0, False), (0, True), (3, True)))
+def test_fold_by_transposes(chips, edge, is_sharded):
+    """Of [N, C, H, W], as in ResNet-50: edges, a channel of zeros after three, and 2x2 neighbors as channels."""
+    x = chips.draw(2, 3, 64, 64)
+    shards = sharded("HEIGHT", (3 * 64, 64), 2) if is_sharded else None
+    got = ttnn.fold(
+        chips.put(x, memory_config=shards, **ROW_MAJOR), 2, 2, use_transpose_as_fold=True,
+        padding=[edge, edge, edge, edge, 0, 1], grid_size=cores(2),
+    )  # fmt: skip
+    side = 32 + edge
+    want = [F.pad(v, (edge, edge, edge, edge, 0, 1)).permute(0, 2, 3, 1) for v in x]
+    want = [v.reshape(2, side, 2, side, 2, 4).transpose(2, 3).flatten(3) for v in want]
+    assert_same([g.reshape(w.shape) for g, w in zip(chips.get(got), want)], want)
+
+
+def test_fold_by_transposes_of_tiles_that_are_not_full_is_refused(chips):
+    with pytest.raises(GoldenError, match="ttnn.fold has no golden for"):
+        image = chips.put(chips.draw(2, 3, 8, 12), **ROW_MAJOR)
+        ttnn.fold(image, 2, 2, use_transpose_as_fold=True, padding=[0, 0, 0, 0, 0, 1])

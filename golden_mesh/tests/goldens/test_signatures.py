@@ -47,7 +47,12 @@ REFUSED = {
     "ttnn.min": "correction",
     "ttnn.sum": "correction",
     "ttnn.mean": "correction",
-    "ttnn.reshape": "reshape_tile_mode skip_padding_fill",
+    "ttnn.experimental.minimal_matmul_split": "fuse_swiglu",
+    "ttnn.experimental.all_gather_minimal_matmul_async": "fuse_swiglu chunk_sizes fsdp_cluster_axis "
+    "fsdp_multi_device_global_semaphore persistent_weight_buffer fsdp_topology",
+    "ttnn.experimental.conv3d": "halo_buffer logical_h_mask logical_w_mask pad_offset_tensor output_pad_h "
+    "output_pad_w weight_lo_tensor",
+    "ttnn.moe_expert_token_remap": "optional_output_mapping_tensor optional_output_reduced_tensor",
     "ttnn.experimental.view": "N C H W",  # by keyword
 }
 
@@ -70,6 +75,7 @@ WITHOUT_EFFECT = set(
     config_tensor_in_dram return_output_dim return_weights_and_bias grid_size override_memory_config output_shape
     num_out_blocks negative_mask use_welford recip_tensor inplace input_mask enable_secondary_dm
     global_cb prefetcher_pipes enable_performance_mode tensors num_layers momentum sorted stable sparse_grad assume_unique strategy
+    reshape_tile_mode skip_padding_fill force_transpose use_per_device_seed
     fast_and_approximate_mode mode vector_mode disable_compensated_sum
     """.split()
 )

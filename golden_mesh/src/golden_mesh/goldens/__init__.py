@@ -8,6 +8,7 @@ from golden_mesh.goldens import (  # noqa: F401
     backward,
     collectives,
     conv,
+    conv3d,
     creation,
     data_movement,
     eltwise_binary,

@@ -109,6 +109,33 @@ def all_reduce_async(
     return [_sum(input_tensor, fp32_dest_acc)] * len(input_tensor)
 
 
+@collective("ttnn.all_broadcast")
+def all_broadcast(input_tensor, *, cluster_axis=None, use_l1_small_for_semaphores=False):
+    """Every chip has all chips' tensors."""
+    return [tuple(input_tensor)] * len(input_tensor)
+
+
+@collective("ttnn.moe_expert_token_remap")
+def moe_expert_token_remap(
+    topk_tensor, expert_mapping_tensor, expert_metadata_tensor, *, reduction_size=16, out
+):
+    """Each chip's scores [1, B, S, its experts], 0 where a token did not select them, and which chunks have any.
+
+    - topk_tensor: scores [1, B, S, experts].
+    - expert_mapping_tensor: [1, 1, experts, chips], 1 where a chip has an expert.
+    - expert_metadata_tensor: the selected experts [1, B, S, K].
+    """
+    results = []
+    given = zip(topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
+    for chip, (scores, mapping, chosen) in enumerate(given):
+        experts = mapping[0, 0, :, chip].nonzero().flatten()
+        selected = (chosen.long()[..., None] == experts).any(-2)
+        mine = torch.where(selected, scores[..., experts].float(), 0)
+        chunks = mine.flatten(0, 2).unflatten(0, (-1, reduction_size)) != 0
+        results.append((mine, chunks.any(1).int().reshape(out[1].shape)))
+    return results
+
+
 @collective("ttnn.all_gather")
 def all_gather(input_tensor, dim, *, cluster_axis=None, use_l1_small_for_semaphores=False):
     return [torch.cat(input_tensor, dim)] * len(input_tensor)

@@ -94,6 +94,13 @@ def rand(shape, device=None, *, dtype=None, layout=None, low=0.0, high=1.0, seed
     return torch.rand(out.shape, generator=_seeded(seed)) * (high - low) + low
 
 
+@golden("ttnn.experimental.dropout")
+def dropout(input_tensor, probability, scale, seed, *, use_per_device_seed=False):
+    """Zeros with the probability, else input * scale. The random numbers are torch's, on all chips equal."""
+    kept = torch.rand(input_tensor.shape, generator=_seeded(seed)) >= probability
+    return input_tensor.float() * scale * kept
+
+
 @golden("ttnn.randn")
 def randn(shape, device=None, *, dtype=None, layout=None, seed=None, out):
     """Normal random numbers. They are torch's: a chip's own numbers cannot be computed."""

@@ -24,8 +24,9 @@ def _as(x: torch.Tensor, shape) -> torch.Tensor:
 
 @golden("ttnn.reshape", view=True)
 def reshape(
-    input_tensor, *shapes, shape=None, logical_shape=None, padded_shape=None, pad_value=None, out
-):
+    input_tensor, *shapes, shape=None, logical_shape=None, padded_shape=None, pad_value=None,
+    reshape_tile_mode=None, skip_padding_fill=False, out,
+):  # fmt: skip
     """Two overloads: (tensor, shape) and (tensor, logical shape, padded shape)."""
     return _as(input_tensor, out.shape)
 

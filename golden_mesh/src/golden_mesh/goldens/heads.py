@@ -172,6 +172,18 @@ def create_qkv_heads(input, *, num_heads, num_kv_heads=None, transpose_k_heads=T
     return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
 
 
+@golden("ttnn.experimental.concatenate_heads")
+def concatenate_bert_heads(input_tensor, compute_with_storage_grid_size):
+    """[B, heads, S, dim] -> [B, 1, S, heads * dim]"""
+    return nlp_concat_heads(input_tensor)
+
+
+@golden("ttnn.experimental.nlp_concat_heads_boltz")
+def nlp_concat_heads_boltz(input_tensor):
+    """[heads, S, S, dim] -> [1, S, S, heads * dim]"""
+    return input_tensor.permute(1, 2, 0, 3).flatten(2).unsqueeze(0)
+
+
 @golden("ttnn.transformer.concatenate_heads")
 def concatenate_heads(input_tensor):
     """[B, heads, S, dim] -> [B, S, heads * dim]"""

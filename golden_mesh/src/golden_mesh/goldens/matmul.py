@@ -132,6 +132,88 @@ def minimal_matmul(
     return _activated(result, fused_activation, kernel)
 
 
+@golden("ttnn.experimental.minimal_matmul_split")
+def minimal_matmul_split(
+    input_tensor,
+    weight_tensor,
+    *,
+    chunks=3,
+    dim=-1,
+    bias_tensor=None,
+    fused_activation=None,
+    dtype=None,
+    compute_kernel_config=None,
+):
+    """minimal_matmul, cut along its last dimension."""
+    result = minimal_matmul(
+        input_tensor,
+        weight_tensor,
+        bias_tensor=bias_tensor,
+        fused_activation=fused_activation,
+        compute_kernel_config=compute_kernel_config,
+    )
+    return result.chunk(chunks, dim)
+
+
+@golden("ttnn.experimental.dit_minimal_matmul_addcmul_fused")
+def dit_minimal_matmul_addcmul_fused(
+    matmul_input_tensor,
+    matmul_weight_tensor,
+    scalar,
+    addcmul_input_tensor1,
+    addcmul_input_tensor2,
+    bias_tensor=None,
+    *,
+    dtype=None,
+    compute_kernel_config=None,
+):
+    """tensor1 + scalar * minimal_matmul * tensor2"""
+    result = minimal_matmul(
+        matmul_input_tensor,
+        matmul_weight_tensor,
+        bias_tensor=bias_tensor,
+        compute_kernel_config=compute_kernel_config,
+    )
+    return addcmul_input_tensor1.float() + scalar * result * addcmul_input_tensor2.float()
+
+
+@collective("ttnn.experimental.all_gather_minimal_matmul_async")
+def all_gather_minimal_matmul_async(
+    input_tensor,
+    weight_tensor,
+    *,
+    bias_tensor=None,
+    scalar=None,
+    addcmul_input_tensor1=None,
+    addcmul_input_tensor2=None,
+    fused_activation=None,
+    dtype=None,
+    compute_kernel_config=None,
+    cluster_axis=None,
+    force_transpose=True,
+    chunks=1,
+    dim=-1,
+):
+    """All chips' inputs [..., M, K / chips] joined, by each chip's weight [..., K, N], cut along the last dimension.
+
+    With a scalar: tensor1 + scalar * product * tensor2.
+    """
+    gathered, results = torch.cat(input_tensor, -1), []
+    for chip, weight in enumerate(weight_tensor):
+        result = minimal_matmul(
+            gathered,
+            weight,
+            bias_tensor=None if bias_tensor is None else bias_tensor[chip],
+            fused_activation=fused_activation,
+            compute_kernel_config=compute_kernel_config,
+        )
+        if scalar is not None:
+            added, factor = addcmul_input_tensor1[chip], addcmul_input_tensor2[chip]
+            result = added.float() + scalar * result * factor.float()
+        results.append(result.chunk(chunks, dim))
+    return results
+
+
 @golden("ttnn.addmm")
 def addmm(
     input_tensor,

@@ -14,6 +14,7 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse_root
 from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.activations import activate
 from golden_mesh.registry import golden
 
 
@@ -100,6 +101,31 @@ def rms_norm(
     x = _sum(input_tensor, residual_input_tensor, kernel)
     normed = _normed(x, epsilon, kernel, _shard(program_config, x.shape[-1]))
     return _scaled(normed, weight, bias, kernel)
+
+
+@golden("ttnn.experimental.dit_rms_norm_unary_fused")
+def dit_rms_norm_unary_fused(
+    input_tensor,
+    epsilon=1e-5,
+    weight=None,
+    bias=None,
+    residual_input_tensor=None,
+    *,
+    program_config=None,
+    compute_kernel_config=None,
+    activation=None,
+):
+    """rms_norm, and an activation of it in float32."""
+    normed = rms_norm(
+        input_tensor,
+        epsilon=epsilon,
+        weight=weight,
+        bias=bias,
+        residual_input_tensor=residual_input_tensor,
+        program_config=program_config,
+        compute_kernel_config=compute_kernel_config,
+    )
+    return activate(normed.float(), activation)
 
 
 @golden("ttnn.layer_norm")

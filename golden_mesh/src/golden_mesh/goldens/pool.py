@@ -198,17 +198,27 @@ def fold(
     override_memory_config=None,
     collapse_output=False,
     *,
+    configs,
     out,
 ):
     """[N, H, W, C] -> [N, H / stride_h, W / stride_w, stride_h * stride_w * C]: neighbors become channels.
 
     - padding: [height, width], [top, bottom, left, right], or those and [channels before, channels after].
+    - use_transpose_as_fold: the input is [N, C, H, W]. Of the padding it takes top, left and channels after. A sharded
+      input has them on both sides, another at its end.
     """
-    if use_transpose_as_fold:
-        raise GoldenError("ttnn.fold with use_transpose_as_fold=True has no golden")
     padding = tuple(padding)
     front, back = padding[4:] if len(padding) == 6 else (0, 0)
     top, bottom, left, right = padding_of(padding[:4])
+    if use_transpose_as_fold:
+        front, bottom, right = 0, top, left
+        top, left = (top, left) if configs["input"].is_sharded() else (0, 0)
+        input = input.permute(0, 2, 3, 1)
     x = F.pad(input, (front, back, left, right, top, bottom))
+    if x.numel() != torch.Size(out.shape).numel():
+        raise GoldenError(
+            f"ttnn.fold has no golden for {list(input.shape)} (N, H, W, C) with padding {list(padding)} to {list(out.shape)}: "
+            "shard the image, or let the strides divide it"
+        )
     x = x.unflatten(2, (-1, stride_w)).unflatten(1, (-1, stride_h))  # [N, H', h, W', w, C]
     return x.transpose(2, 3).flatten(3).reshape(out.shape)

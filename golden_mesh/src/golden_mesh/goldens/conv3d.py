@@ -1,0 +1,53 @@
+"""Convolutions of videos: conv3d and its prepared weights. Products are summed in float32, and the result is rounded."""
+
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.conv import _tensor
+from golden_mesh.hazard_checks import checks
+from golden_mesh.registry import golden
+
+
+@checks("ttnn.experimental.prepare_conv3d_weights")
+def _has_device(op: str, given: dict) -> None:
+    weight = given["weight_tensor"]
+    if weight.storage_type() != ttnn.StorageType.DEVICE and given.get("device") is None:
+        raise GoldenError(f"{op} of a weight on the host needs device: the library crashes without")
+
+
+@golden("ttnn.experimental.prepare_conv3d_weights")
+def prepare_conv3d_weights(*, weight_tensor, groups=1, C_in_block=0, alignment=32, device=None):
+    """[out, C, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros fill C to the alignment."""
+    if groups != 1:
+        raise GoldenError(f"ttnn.experimental.prepare_conv3d_weights has no golden for {groups} groups")
+    weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float().permute(2, 3, 4, 1, 0)
+    weight = F.pad(weight, (0, 0, 0, -weight.shape[3] % alignment))
+    blocks = weight.unflatten(3, (-1, C_in_block or weight.shape[3]))
+    return blocks.permute(3, 0, 1, 2, 4, 5).flatten(0, 4)
+
+
+@golden("ttnn.experimental.conv3d")
+def conv3d(
+    *, input_tensor, weight_tensor, device=None, bias_tensor=None, config=None, dtype=None,
+    output_channels, kernel_size, stride=(1, 1, 1), padding=(0, 0, 0), dilation=(1, 1, 1),
+    padding_mode="zeros", groups=1, out,
+):  # fmt: skip
+    """[N, D, H, W, C] by a prepared weight, or by [out, C, kd, kh, kw] -> [N, D', H', W', out]."""
+    if groups != 1 or padding_mode not in ("zeros", "replicate"):
+        raise GoldenError(
+            f"ttnn.experimental.conv3d has no golden for groups={groups}, padding_mode={padding_mode}"
+        )
+    x = input_tensor.float().permute(0, 4, 1, 2, 3)
+    weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
+    if weight.dim() != 5:
+        rows = weight.reshape(-1, weight.shape[-1])
+        inside = getattr(config, "C_in_block", 0) or rows.shape[0] // torch.Size(kernel_size).numel()
+        blocks = rows.reshape(-1, *kernel_size, inside, rows.shape[1])
+        weight = blocks.permute(5, 0, 4, 1, 2, 3).flatten(1, 2)[:output_channels, : x.shape[1]]
+    edges = [edge for size in reversed(padding) for edge in (size, size)]
+    x = F.pad(x, edges, mode="replicate" if padding_mode == "replicate" else "constant")
+    bias = None if bias_tensor is None else bias_tensor.float().flatten()[:output_channels]
+    y = F.conv3d(x, weight, bias, tuple(stride), 0, tuple(dilation))
+    return y.permute(0, 2, 3, 4, 1).reshape(out.shape)
