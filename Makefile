@@ -5,6 +5,7 @@
 # make test     every test, by machine: N300, N150, every split of a T3K, a Galaxy, a grid of 8x7; ARGS="..." runs pytest with these arguments
 # make serve    an OpenAI-compatible server: vLLM with Tenstorrent's plugin, in a separate environment (.venv-vllm);
 #               PLUGIN=DIR: the plugin's source, where GitHub cannot be reached
+# make bundle   a folder with the model's code, install.sh and run.sh for tt-model-manager's `tt serve`: MESH=N150, N300 or T3K
 # Each target makes its environment first, from a CPython 3.10 or 3.12 on this machine. CPYTHON=/path names one.
 
 MESH ?= N300
@@ -19,7 +20,7 @@ TORCH_INDEX ?=
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check check-unit check-pcc eval serve test test-7b test-golden test-n300 test-n150 test-t3k test-galaxy test-8x7 clean
+.PHONY: demo check check-unit check-pcc eval serve bundle test test-7b test-golden test-n300 test-n150 test-t3k test-galaxy test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -45,6 +46,9 @@ serve:
 	@sh scripts/vllm_venv.sh .venv-vllm scripts/find_python.sh
 	@exec env MESH_DEVICE=$(MESH) .venv-vllm/bin/python scripts/serve.py \
 		$(or $(MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
+
+bundle: .venv/ready
+	@PYTHONPATH=. $(PYTHON) scripts/make_bundle.py --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 # Three processes run at a time, with one thread each: tests also wait for terminals and child processes.
 # Tests at the 7B's dims take up to 11 GB, so they are one target, and the T3K's 8 GB come late.

@@ -1,0 +1,114 @@
+"""Write a bundle that `tt serve` runs: the model's code, and scripts that install and start vLLM. Needs no card.
+
+The layout is a thin package of tt-model-manager (docs/thin_packages.md there, schema 6). install.sh and run.sh also work
+without tt-model-manager. Weights are not in it: the server loads them from the hub.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+
+from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
+
+HERE = Path(__file__).resolve().parents[1]
+PACKAGE = Path("models/demos/qwen25_7b")
+EXTRA = PACKAGE / "serving/extra_models/qwen25_7b"
+SCRIPTS = "serve.py", "vllm_venv.sh", "find_python.sh"
+OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scripts/vllm_venv.sh
+
+INSTALL = """\
+#!/bin/sh
+# Makes the environment ./venv with ttnn, vLLM and Tenstorrent's plugin. A second call goes on where the first one stopped.
+set -eu
+cd "$(dirname "$0")"
+exec sh scripts/vllm_venv.sh "${VENV:-venv}" scripts/find_python.sh
+"""
+RUN = """\
+#!/bin/sh
+# Starts the server. Arguments are options of vllm serve. MODEL and MESH_DEVICE replace the bundle's own.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+export MESH_DEVICE="${MESH_DEVICE:-@MESH@}"
+exec "${VENV:-$here/venv}/bin/python" "$here/scripts/serve.py" "${MODEL:-@MODEL@}" "$@"
+"""
+CARD = """\
+# @MODEL@ on @MESH@
+
+A port of Qwen2.5 to TT-NN, served by vLLM with Tenstorrent's plugin.
+
+    sh install.sh
+    sh run.sh --port 8000
+
+Not measured: nothing here has run on silicon. Texts and logits were compared with Hugging Face's on a model of the chips
+in software. Speed on @MESH@, start time and power are unknown.
+"""
+
+
+def manifest(kind: MachineKind, model: str, ttnn: str) -> dict:
+    return {
+        "schema_version": "6",
+        "name": f"{model.rpartition('/')[2]}-{kind.name}",
+        "tt_metal_version": ttnn,
+        "arch": "wormhole_b0",
+        "device_count": kind.chips,
+        "producer": {
+            "tt_kernel_version": "none: scripts/make_bundle.py",
+            "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        },
+        "weights": {"repo": model},
+        "mesh": {"devices": kind.chips, "topology": "x".join(map(str, kind.shape))},
+        "entrypoint": {"class": "model:QwenForCausalLM", "arch_name": "Qwen2ForCausalLM"},
+        "resources": {"max_model_len": 2048, "max_num_seqs": 32, "block_size": 64},
+        "deps": {
+            "python": "3.12",
+            "requirements": "requirements.txt",
+            "vllm": {"version": "0.25.1", "overrides": "vllm-overrides.txt"},
+        },
+    }
+
+
+def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
+    """model: a hub id. out: a folder that does not exist. FileExistsError if it does."""
+    ignored = shutil.ignore_patterns("__pycache__", "small")
+    shutil.copytree(HERE / PACKAGE, out / PACKAGE, ignore=ignored)
+    (out / "scripts").mkdir()
+    for name in SCRIPTS:
+        shutil.copy(HERE / "scripts" / name, out / "scripts")
+    shutil.copy(HERE / "LICENSE", out)
+    shutil.copy(HERE / EXTRA / "qwen25_7b_for_vllm.py", out / "model.py")
+    pins = re.findall(r"^(?:ttnn|torch)==.*$", (HERE / "requirements.txt").read_text(), re.M)
+    metadata = {"arch": "Qwen2ForCausalLM", "main_class": "model:QwenForCausalLM"}
+    ttnn = pins[0].partition("==")[2]
+    for name, text in {
+        "tt_kernel_manifest.json": json.dumps(manifest(kind, model, ttnn), indent=2),
+        "vllm_models/qwen25_7b/vllm_metadata.json": json.dumps(metadata, indent=2),
+        "requirements.txt": "\n".join(pins) + "\n",
+        "vllm-overrides.txt": OVERRIDES,
+        "install.sh": INSTALL,
+        "run.sh": RUN,
+        "README.md": CARD,
+    }.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        text = text.replace("@MESH@", kind.name).replace("@MODEL@", model)
+        (out / name).write_text(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    option = parser.add_argument
+    option("--mesh", choices=list(MACHINES), default="N300")
+    option("--model", default="Qwen/Qwen2.5-7B-Instruct", help="hub id (default: %(default)s)")
+    option("--out", type=Path, help="folder to write (default: generated/bundle-MESH)")
+    args = parser.parse_args()
+    out = args.out or HERE / "generated" / f"bundle-{args.mesh}"
+    if out.exists():
+        parser.error(f"{out} exists: remove it, or name another folder with --out")
+    write_bundle(MACHINES[args.mesh], args.model, out)
+    print(f"{out}: sh install.sh, then sh run.sh")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A bundle for tt-model-manager has the files of a thin package, and starts scripts/serve.py."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from models.demos.qwen25_7b.plans.machines import MACHINES
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/make_bundle.py"
+MODEL = "Qwen/Qwen2.5-7B-Instruct"
+spec = importlib.util.spec_from_file_location("make_bundle", SCRIPT)
+make_bundle = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make_bundle)
+
+
+@pytest.fixture
+def bundle(tmp_path, request) -> Path:
+    make_bundle.write_bundle(MACHINES[getattr(request, "param", "N300")], MODEL, tmp_path / "b")
+    return tmp_path / "b"
+
+
+@pytest.mark.parametrize(
+    "bundle, chips", [("N150", 1), ("N300", 2), ("T3K", 8)], indirect=["bundle"]
+)
+def test_the_manifest_is_a_thin_packages(bundle, chips):
+    manifest = json.loads((bundle / "tt_kernel_manifest.json").read_text())
+    assert (manifest["schema_version"], manifest["arch"]) == ("6", "wormhole_b0")
+    assert manifest["device_count"] == manifest["mesh"]["devices"] == chips
+    assert manifest["weights"] == {"repo": MODEL}
+    for name in (manifest["deps"]["requirements"], manifest["deps"]["vllm"]["overrides"]):
+        assert (bundle / name).read_text()
+    metadata = json.loads((bundle / "vllm_models/qwen25_7b/vllm_metadata.json").read_text())
+    assert metadata["main_class"] == manifest["entrypoint"]["class"]
+    module, _, name = metadata["main_class"].partition(":")
+    assert f"import {name}" in (bundle / f"{module}.py").read_text()
+    assert "ttnn==" in (bundle / "requirements.txt").read_text()
+    assert not list(bundle.rglob("*.safetensors"))
+
+
+def test_run_sh_starts_the_server_script(bundle):
+    """The environment's Python is a stand-in that prints what it is given."""
+    python = bundle / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$MESH_DEVICE" "$@"\n')
+    python.chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if k not in ("MESH_DEVICE", "MODEL", "VENV")}
+
+    def run(**changes) -> list[str]:
+        command = ["bash", f"{bundle}/run.sh", "--port", "1"]
+        done = subprocess.run(command, env=environment | changes, capture_output=True, text=True)
+        return done.stdout.split()
+
+    script = f"{bundle}/scripts/serve.py"
+    assert run() == ["N300", script, MODEL, "--port", "1"]
+    assert run(MODEL="/m", MESH_DEVICE="T3K") == ["T3K", script, "/m", "--port", "1"]
+
+
+def test_the_servers_script_finds_its_modules_in_the_bundle(bundle):
+    environment = os.environ | {"PYTHONPATH": ""}
+    command = [sys.executable, f"{bundle}/scripts/serve.py"]
+    done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True)
+    assert "OpenAI-compatible server" in done.stderr, done.stderr
