@@ -11,8 +11,8 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 OPTIONS = [
     (["--banana"], ["--banana"]),
-    (["--mesh", "N200"], ["N200", "N150, N300, T3K"]),
-    (["--mesh", "\x1b[2J"], ["\\x1b[2J", "N150, N300, T3K"]),
+    (["--mesh", "N200"], ["N200", "N150, N300, N150x4, T3K"]),
+    (["--mesh", "\x1b[2J"], ["\\x1b[2J", "N150, N300, N150x4, T3K"]),
     (["--backend", "cuda"], ["--backend", "cuda", "golden"]),
     (["--recipe", "int3"], ["--recipe", "int3", "bfp8-kv8"]),
     (["--tp", "3"], ["N300", "3"]),

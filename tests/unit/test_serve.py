@@ -46,6 +46,7 @@ def test_the_users_value_wins():
     [
         ("N300", [], None),
         ("T3K", [], "FABRIC_1D_RING"),
+        ("N150x4", [], "FABRIC_1D_RING"),
         ("t3k", ["--port", "1"], "FABRIC_1D_RING"),
         ("T3K", ["--data-parallel-size=2"], None),
         ("T3K", ["--data_parallel_size", "2"], None),

@@ -1,4 +1,4 @@
-"""Text from Qwen2.5 on an N150, N300, T3K or Galaxy. Start here to read the repository.
+"""Text from Qwen2.5 on an N150, N300, N150x4, T3K or Galaxy. Start here to read the repository.
 
     python models/demos/qwen25_7b/demo/demo.py --mesh N300 --model Qwen/Qwen2.5-7B-Instruct --prompt "Hello"
 

@@ -29,7 +29,7 @@ SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty", "seed"
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line. UserError names the option that cannot be."""
     parser = Parser(
-        description="Text from Qwen2.5 on an N150, N300, T3K or Galaxy.", examples=EXAMPLES
+        description="Text from Qwen2.5 on an N150, N300, N150x4, T3K or Galaxy.", examples=EXAMPLES
     )
     _add_prompts(parser.add_argument_group("prompts (one of the first four)"))
     _add_answers(parser.add_argument_group("answers"))

@@ -16,7 +16,8 @@ TWO_OPS_SHARE, NARROW_SHARE = 0.9, 0.75
 
 def collectives(plan: AllReducePlan) -> tuple[Collective, ...]:
     """all_reduce_async counts as an all-gather: each chip sends its whole partial sum to all others."""
-    how, size = (plan.chips, plan.topology), plan.partial_sum_bytes
+    topology = plan.topology if plan.chips == 8 else "line"  # no other ring was measured
+    how, size = (plan.chips, topology), plan.partial_sum_bytes
     if plan.method == "none":
         return ()
     if plan.method == "all_reduce_async":

@@ -33,7 +33,7 @@ class MachineKind:
     def is_ring(self, tp: int) -> bool:
         """Whether `tp` chips of a row are a ring: all chips of a row that is cabled around.
 
-        A T3K's row runs around its 2x4 chips. A Galaxy's row of 8 is a ring of its torus. Two chips are a line. Of an
+        Four N150 are cabled in a ring. A T3K's row runs around its 2x4 chips. A Galaxy's row of 8 is a ring of its torus. Two chips are a line. Of an
         opened mesh the library decides (row_topology in tt/placement.py): a Galaxy may lack the cables of the torus.
         """
         return tp == self.row > 2
@@ -42,11 +42,12 @@ class MachineKind:
 _KINDS = (
     MachineKind("N150", (1, 1), "N150"),
     MachineKind("N300", (1, 2), "N300"),
+    MachineKind("N150x4", (1, 4), "N150x4", links=4),
     MachineKind("T3K", (1, 8), "T3K"),
     MachineKind("GALAXY", (4, 8), "TG", links=4),
 )
 MACHINES = {kind.name: kind for kind in _KINDS}
-BY_NAME = MACHINES | {kind.mesh_device: kind for kind in _KINDS}  # in capitals
+BY_NAME = {name.upper(): kind for kind in _KINDS for name in (kind.name, kind.mesh_device)}
 
 
 def machine(name: str, argument: str = "mesh") -> MachineKind:

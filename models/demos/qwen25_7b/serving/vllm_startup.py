@@ -52,7 +52,7 @@ def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
     rows, chips = mesh_device.shape
     if rows != 1:
         raise UserError(
-            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE=N150, N300 or T3K, "
+            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE=N150, N300, N150x4 or T3K, "
             "or TG with --data-parallel-size 4 --api-server-count 1"
         )
     if max_num_seqs > MAX_USERS:

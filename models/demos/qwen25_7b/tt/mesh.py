@@ -1,4 +1,4 @@
-"""Open an N150, an N300, a T3K or a Galaxy, and choose the backend of ttnn.
+"""Open an N150, an N300, four N150, a T3K or a Galaxy, and choose the backend of ttnn.
 
 `select_backend` decides before ttnn is imported; `open_mesh` opens the chips with the fabric that collectives need.
 """
