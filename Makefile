@@ -2,7 +2,8 @@
 # make check    two minutes on two cores: unit tests, every module's PCC on an N300, a demo
 # make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8,
 #               ARGS=--by-position
-# make test     every test, by machine: N300, N150, every split of a T3K, a Galaxy, a grid of 8x7; ARGS="..." runs pytest with these arguments
+# make test     every test, by machine: N300, N150, four N150, every split of a T3K, a Galaxy, a grid of 8x7; ARGS="..." runs pytest with these arguments
+# make bringup  the first hour on a card: every stage and a report; OUT=DIR, MODEL=real weights; SIZE=tiny on a golden mesh
 # make serve    an OpenAI-compatible server: vLLM with Tenstorrent's plugin, in a separate environment (.venv-vllm);
 #               PLUGIN=DIR: the plugin's source, where GitHub cannot be reached
 # make bundle   a folder with the model's code, install.sh and run.sh for tt-model-manager's `tt serve`: MESH=N150, N300 or T3K
@@ -10,6 +11,7 @@
 
 MESH ?= N300
 MODEL ?=
+SIZE ?= 7b
 RECIPES ?=
 ARGS ?=
 PYTHON = .venv/bin/python
@@ -20,7 +22,7 @@ TORCH_INDEX ?=
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check check-unit check-pcc eval serve bundle test test-7b test-golden test-n300 test-n150 test-t3k test-galaxy test-8x7 clean
+.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-7b test-golden test-n300 test-n150 test-n150x4 test-t3k test-galaxy test-8x7 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -42,6 +44,10 @@ eval: .venv/ready
 	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) \
 		$(if $(RECIPES),--recipes $(RECIPES)) $(ARGS)
 
+bringup: .venv/ready
+	@$(PYTHON) -m models.demos.qwen25_7b.bringup --mesh $(MESH) --out $(or $(OUT),bringup-$(MESH)) --size $(SIZE) \
+		$(if $(MODEL),--model $(MODEL)) $(ARGS)
+
 serve:
 	@sh scripts/vllm_venv.sh .venv-vllm scripts/find_python.sh
 	@exec env MESH_DEVICE=$(MESH) .venv-vllm/bin/python scripts/serve.py \
@@ -58,7 +64,7 @@ ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
 	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target \
-		test-7b test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-8x7 test-galaxy
+		test-7b test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-n150x4 test-8x7 test-galaxy
 endif
 
 # The folders that this target ignores have their own target below. A new folder of tests runs here.
@@ -88,6 +94,11 @@ test-t3k:
 # Text from each of four replicas, the 7B's DRAM and the modeled step.
 test-galaxy:
 	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -m galaxy -k "not performance" tests/splits tests/perf
+
+# A ring of four chips, and four replicas.
+test-n150x4:
+	$(PYTHON) -m pytest --mesh N150x4 --size tiny --queues 2 -m "not repeat" tests/pcc tests/splits
+	$(PYTHON) -m pytest --mesh N150x4 --tp 1 --size tiny --queues 2 tests/splits/test_replicas.py
 
 test-8x7:
 	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -m "not (seven_b or repeat)" tests/pcc/test_attention.py tests/perf

@@ -24,7 +24,7 @@ def pytest_addoption(parser):
         "--tp",
         type=int,
         default=None,
-        help="chips of a replica on --mesh T3K or GALAXY: 1, 2, 4 or 8; default each of a T3K, 8 of a GALAXY",
+        help="chips of a replica on --mesh N150x4, T3K or GALAXY: 1, 2, 4 or 8; default each of a T3K, else all of a row",
     )
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
     group.addoption(
@@ -36,7 +36,7 @@ def pytest_addoption(parser):
     )
     group.addoption(
         "--model",
-        help="directory or hub id to judge: tests/accuracy (default: small), tests/perf/test_speed.py",
+        help="directory or hub id to judge in tests/accuracy (default: small)",
     )
     group.addoption(
         "--reference",
@@ -83,8 +83,6 @@ def pytest_unconfigure(config):
 def pytest_collection_modifyitems(config, items):
     """Skip tests that this run is not about. Mark tests as `repeat` that `make test` runs on other machines."""
     reasons = {}
-    if describe_backend(config.backend) != "silicon":
-        reasons["test_speed.py"] = "speed is measured on silicon alone"
     if config.getoption("--model"):
         reasons["test_small_checkpoint.py"] = "--model names another model"
     for item in items:

@@ -1,0 +1,65 @@
+"""Runs every stage of a bring-up and writes a report: python -m models.demos.qwen25_7b.bringup --mesh N300 --out DIR
+
+Stages are processes of their own with a time limit and a log. A hang, a crash or a wrong value ends its stage, and the next one
+goes on. Started again, it keeps the stages that have an outcome; --only and --from run stages again.
+"""
+
+import argparse
+from datetime import date
+from pathlib import Path
+
+from models.demos.qwen25_7b.cli.command import run, status_of
+from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.cli.terminal import say
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.bringup.report import write_report
+from models.demos.qwen25_7b.bringup.runner import known_outcomes, run_stages
+from models.demos.qwen25_7b.bringup.stages import Request, stages
+
+
+def main(argv: list[str] | None = None) -> int:
+    return status_of(lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
+    prog = "python -m models.demos.qwen25_7b.bringup"
+    parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
+    add_machine(parser)
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder of logs and report"
+    )
+    parser.add_argument(
+        "--model", help="directory or hub id of real weights, for the stages answers and server"
+    )
+    parser.add_argument(
+        "--size",
+        choices=("tiny", "7b"),
+        default="7b",
+        help="dims; tiny: minutes on a golden mesh (default: %(default)s)",
+    )
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--only", metavar="STAGE", help="run this stage alone, again")
+    again.add_argument(
+        "--from", dest="first", metavar="STAGE", help="run this stage and those after it, again"
+    )
+    args: argparse.Namespace = parser.parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    every = stages(Request(args.mesh, args.out.resolve(), args.size, args.backend, args.model))
+    names = [stage.name for stage in every]
+    asked = args.only or args.first
+    if asked and asked not in names:
+        raise UserError(f"{asked!r} is no stage: there are {', '.join(names)}")
+    at = names.index(asked) if asked else 0
+    chosen = every[at : at + 1] if args.only else every
+    try:
+        run_stages(chosen, args.out, say, again=names[at:] if asked else ())
+    finally:
+        outcomes = known_outcomes(args.out)
+        title = f"Bring-up of Qwen2.5-7B on {args.mesh}, {args.size} dims, {date.today()}"
+        write_report(args.out, title, outcomes)
+        say(f"report: {args.out / 'report.md'}")
+    return int(any(outcome.verdict not in ("green", "skipped") for outcome in outcomes.values()))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,87 @@
+"""What the machine has beside what the plans assume: python -m models.demos.qwen25_7b.bringup.machine --mesh N300 --out DIR"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
+from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.cli.terminal import markdown, say
+from models.demos.qwen25_7b.plans.machines import TTNN_VERSION, machine
+from models.demos.qwen25_7b.tt.mesh import (
+    TRACE_REGION_BYTES,
+    describe_backend,
+    open_mesh,
+    select_backend,
+)
+
+
+class Fact(NamedTuple):
+    """assumed: None where the plans assume nothing."""
+
+    what: str
+    found: str
+    assumed: Optional[str] = None
+
+    @property
+    def differs(self) -> bool:
+        return self.assumed is not None and self.found != self.assumed
+
+
+def facts(mesh: str, backend: str) -> list[Fact]:
+    import ttnn
+    from importlib.metadata import version
+
+    from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES
+    from models.demos.qwen25_7b.tt.placement import links_between, row_topology, worker_grid
+
+    kind = machine(mesh)
+    driver = _read("/sys/module/tenstorrent/version")
+    firmware = [
+        _read(f"{card}/tt_fw_bundle_ver")
+        for card in sorted(Path("/sys/class/tenstorrent").glob("*"))
+    ]
+    with open_mesh(mesh) as device:
+        dram = ttnn.get_memory_view(device, ttnn.BufferType.DRAM)
+        grid = worker_grid(device)
+        return [
+            Fact("below ttnn", describe_backend(backend).split(" (")[0], "silicon"),
+            Fact("ttnn", version("ttnn").split("+")[0], TTNN_VERSION),
+            Fact("driver", driver),
+            Fact("firmware", ", ".join(dict.fromkeys(firmware)) or "not readable"),
+            Fact("huge pages of 1 GB", _read("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")),
+            Fact("chips", f"{ttnn.get_num_devices()}", f"{kind.chips}"),
+            Fact("compute grid", f"{grid.x}x{grid.y}", "8x8"),
+            Fact("links between neighbors", f"{links_between(device)}", f"{kind.links if kind.chips > 1 else 1}"),
+            Fact("topology of a row", row_topology(device), "ring" if kind.is_ring(kind.row) else "line"),
+            Fact("DRAM of a chip beside traces, bytes", f"{dram.num_banks * dram.total_bytes_per_bank}", f"{DRAM_BYTES - TRACE_REGION_BYTES}"),
+        ]  # fmt: skip
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return "not readable"
+
+
+def main(argv: list[str] | None = None) -> int:
+    return status_of(lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> None:
+    quiet_libraries()
+    parser = Parser(prog="python -m models.demos.qwen25_7b.bringup.machine", description=__doc__)
+    add_machine(parser)
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder of the report"
+    )
+    args: argparse.Namespace = parser.parse_args(argv)
+    found = facts(args.mesh, select_backend(args.backend, args.mesh))
+    (args.out / "machine.json").write_text(json.dumps([fact._asdict() for fact in found], indent=1))
+    say(markdown(("what", "found", "assumed"), [(f.what, f.found, f.assumed or "") for f in found]))
+
+
+if __name__ == "__main__":
+    run(main)
