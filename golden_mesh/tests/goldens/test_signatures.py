@@ -65,25 +65,51 @@ SHARED = {"fast_and_approximate_mode", "mode", "vector_mode", "output_layout", "
 WITHOUT_EFFECT = set(
     """
     device dtype layout grid shard_shape shard_scheme shard_orientation output_memory_config output_layout output_tile
-    input_dtype output_dtype optional_tensor tensor fill_value
-    W X Y Z shape logical_shape padded_shape output_tensor_shape any dim slice_dim num_devices
-    pad_value padding_idx
+    input_dtype output_dtype optional_tensor
     cluster_axis rs_global_semaphores ag_global_semaphores barrier_semaphores intermediate_memory_config
     use_optimal_ccl_for_llama use_broadcast use_l1_small_for_semaphores
     compute_with_storage_grid_size program_config overlap_qk_coregrid use_2d_core_grid use_falcon7b_backend use_low_perf
     dram_slice_config slice_config applied_shard_scheme deallocate_input reallocate_halo_output reallocate_output
-    config_tensor_in_dram return_output_dim return_weights_and_bias grid_size override_memory_config output_shape
-    num_out_blocks negative_mask use_welford recip_tensor inplace input_mask enable_secondary_dm
-    global_cb prefetcher_pipes enable_performance_mode tensors num_layers momentum sorted stable sparse_grad assume_unique strategy
+    config_tensor_in_dram return_output_dim return_weights_and_bias grid_size override_memory_config
+    use_welford recip_tensor enable_secondary_dm
+    global_cb prefetcher_pipes enable_performance_mode strategy
     reshape_tile_mode skip_padding_fill force_transpose use_per_device_seed
     fast_and_approximate_mode mode vector_mode disable_compensated_sum
     """.split()
 )
 
-# Such parameters of single ops: they tell the library a shape that the result has.
+# Such parameters of single ops: they tell the library a shape that the result has, or its padding, or how a kernel works.
 WITHOUT_EFFECT_OF = {
+    "ttnn.gather": "sparse_grad",
+    "ttnn.experimental.isin": "assume_unique",
+    "ttnn.reshape_on_device": "W X Y Z",
+    "ttnn.zeros": "shape",
+    "ttnn.ones": "shape",
+    "ttnn.moreh_full": "shape",
+    "ttnn.full": "shape",
+    "ttnn.zeros_like": "tensor",
+    "ttnn.ones_like": "tensor",
+    "ttnn.full_like": "tensor",
+    "ttnn.tilize_with_val_padding": "output_tensor_shape",
+    "ttnn.embedding": "padding_idx",
+    "ttnn.dram_prefetcher": "tensors num_layers",
+    "ttnn.topk": "sorted",
+    "ttnn.sort": "stable",
+    "ttnn.batch_norm": "momentum",
+    "ttnn.group_norm": "inplace input_mask negative_mask num_out_blocks",
+    "ttnn.transpose": "pad_value",
+    "ttnn.to_layout": "pad_value",
+    "ttnn.reshape": "pad_value logical_shape padded_shape",
+    "ttnn.permute": "pad_value",
+    "ttnn.experimental.all_reduce_async": "num_devices",
+    "ttnn.slice": "slice_dim num_devices pad_value",
+    "ttnn.fill_rm": "any",
+    "ttnn.fill_implicit_tile_padding": "fill_value",
+    "ttnn.unsqueeze": "dim",
+    "ttnn.squeeze": "dim",
+    "ttnn.bcast": "dim",
     "ttnn.embedding_bw": "weight_tensor",
-    "ttnn.fold": "collapse_output",
+    "ttnn.fold": "output_shape collapse_output",
     "ttnn.moreh_norm": "keepdim",
     "ttnn.moreh_norm_backward": "keepdim",
     "ttnn.moreh_sum": "keepdim",
