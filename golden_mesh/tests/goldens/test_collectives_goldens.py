@@ -225,3 +225,20 @@ def test_tokens_by_each_chips_experts(chips):
                 selected = expert in chosen[0, 0, token].tolist()
                 assert got[0, 0, token, column] == (scores[0, 0, token, expert] if selected else 0)
         assert chunks.flatten()[len(mine) :].tolist() == [int(e == 0) for e in mine]
+
+
+def test_all_to_all_shards_along_the_other_dimension(chips, several_chips):
+    values = chips.draw(1, 1, 32 * chips.count, 64 * chips.count)
+    got = ttnn.experimental.all_to_all_async_generic(
+        chips.put(values), 2, 3, topology=ttnn.Topology.Linear, cluster_axis=1
+    )
+    assert_same(chips.get(got), list(torch.cat(values, 2).chunk(chips.count, 3)))
+
+
+def test_a_reversed_all_gather_begins_with_the_last_chip(chips, several_chips):
+    values = chips.draw(1, 1, 32, 64 * chips.count)
+    line = [ttnn.create_global_semaphore(chips.device, cores(64), 0) for _ in range(2)]
+    got = ttnn.experimental.all_gather_async_reversed(
+        chips.put(values), dim=3, multi_device_global_semaphore=line, topology=ttnn.Topology.Linear
+    )
+    assert_same(chips.get(got), [torch.cat(values[::-1], 3)] * chips.count)

@@ -78,3 +78,12 @@ def test_dropout_keeps_the_share_that_it_should(chips):
     kept = got != 0
     assert 0.72 < kept.float().mean() < 0.78
     assert ((got[kept].float() - 8 / 3).abs() < 0.02).all()
+
+
+def test_bernoulli_draws_ones_with_their_probabilities(chips):
+    share = torch.tensor([0.0, 0.25, 1.0]).repeat_interleave(32)
+    got = chips.get(ttnn.bernoulli(chips.put(share.expand(1, 1, 1024, 96)), 3))[0]
+    means = got.float().mean((0, 1, 2))
+    assert set(got.unique().tolist()) == {0, 1}
+    assert (means[:32] == 0).all() and (means[64:] == 1).all()
+    assert 0.24 < means[32:64].mean() < 0.26

@@ -143,3 +143,17 @@ def test_concat_heads_in_decode(chips, users, heads):
             [torch.cat([x[chip][0, u, h] for h in range(heads)]) for u in range(users)]
         )
         assert_same([values[0, 0, :users].float()], [joined])
+
+
+def test_heads_of_queries_are_cut(chips):
+    x = chips.draw(1, 1, 64, 4 * 96)
+    got = ttnn.experimental.nlp_create_q_heads_split(chips.put(x), num_heads=4, split_head_dim=64)
+    heads = [v.reshape(1, 64, 4, 96).transpose(1, 2) for v in x]
+    assert_same(chips.get(got[0]), [h[..., :64] for h in heads])
+    assert_same(chips.get(got[1]), [h[..., 64:] for h in heads])
+
+
+def test_heads_of_boltz_are_joined(chips):
+    x = chips.draw(4, 32, 32, 32)
+    got = ttnn.experimental.nlp_concat_heads_boltz(chips.put(x))
+    assert_same(chips.get(got), [v.permute(1, 2, 0, 3).reshape(1, 32, 32, 128) for v in x])

@@ -211,3 +211,13 @@ def test_softmax_in_place_subtracts_the_maximum(chips, op):
         mask = chips.put(torch.zeros(1, 1, 32, 32))
         ttnn.transformer.attention_softmax_(x, head_size=1, attention_mask=mask)
     assert_same(chips.get(x), [torch.full((1, 1, 32, 32), 1 / 32)] * chips.count)
+
+
+def test_a_sum_over_chips_of_experts_is_cut(chips):
+    x = chips.draw(1, 8, 32, 128)
+    got = ttnn.experimental.fast_reduce_nc_split(
+        chips.put(x), dim=1, split_output_width=96, compute_kernel_config=EXACT
+    )
+    for tensor, columns in zip(got, (slice(96), slice(96, None))):
+        want = [v.double().sum(1, keepdim=True)[..., columns] for v in x]
+        assert_close(chips.get(tensor), want)

@@ -157,6 +157,28 @@ def all_gather_async(
     return [torch.cat(input_tensor, dim)] * len(input_tensor)
 
 
+@collective("ttnn.experimental.all_gather_async_reversed")
+def all_gather_async_reversed(
+    input_tensor,
+    dim,
+    cluster_axis=None,
+    mesh_device=None,
+    topology=None,
+    multi_device_global_semaphore=None,
+    *,
+    use_optimal_ccl_for_llama=False,
+    use_broadcast=False,
+):
+    """all_gather_async with the last chip's shard first."""
+    return [torch.cat(input_tensor[::-1], dim)] * len(input_tensor)
+
+
+@collective("ttnn.experimental.all_to_all_async_generic")
+def all_to_all_async_generic(input_tensor, in_dim, out_dim, *, cluster_axis=None):
+    """A tensor that is sharded along in_dim becomes sharded along out_dim."""
+    return list(torch.cat(input_tensor, in_dim).chunk(len(input_tensor), out_dim))
+
+
 @collective("ttnn.reduce_scatter")
 def reduce_scatter(
     input_tensor,

@@ -94,6 +94,12 @@ def rand(shape, device=None, *, dtype=None, layout=None, low=0.0, high=1.0, seed
     return torch.rand(out.shape, generator=_seeded(seed)) * (high - low) + low
 
 
+@golden("ttnn.bernoulli")
+def bernoulli(input, seed=0, *, dtype=None, compute_kernel_config=None):
+    """1 with the probability in the input, else 0. The random numbers are torch's."""
+    return (torch.rand(input.shape, generator=_seeded(seed)) < input.float()).float()
+
+
 @golden("ttnn.experimental.dropout")
 def dropout(input_tensor, probability, scale, seed, *, use_per_device_seed=False):
     """Zeros with the probability, else input * scale. The random numbers are torch's, on all chips equal."""

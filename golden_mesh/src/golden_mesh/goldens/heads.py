@@ -83,6 +83,13 @@ def nlp_create_qkv_heads_decode(
     )
 
 
+@golden("ttnn.experimental.nlp_create_q_heads_split")
+def nlp_create_q_heads_split(input, *, num_heads, split_head_dim):
+    """[B, 1, S, heads * dim] -> [B, heads, S, split_head_dim] and [B, heads, S, dim - split_head_dim]."""
+    heads = input.squeeze(1).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return heads[..., :split_head_dim].clone(), heads[..., split_head_dim:].clone()
+
+
 @golden("ttnn.experimental.nlp_concat_heads")
 def nlp_concat_heads(input_tensor):
     """[B, heads, S, dim] -> [B, 1, S, heads * dim]"""

@@ -174,6 +174,13 @@ def ema(input_tensor, alpha):
     return torch.stack(means, -1)
 
 
+@golden("ttnn.experimental.fast_reduce_nc_split")
+def fast_reduce_nc_split(input, *, dim, split_output_width, compute_kernel_config=None):
+    """fast_reduce_nc over one dimension, cut at a column."""
+    total = fast_reduce_nc(input, dims=[dim], compute_kernel_config=compute_kernel_config)
+    return total[..., :split_output_width], total[..., split_output_width:]
+
+
 @golden("ttnn.experimental.fast_reduce_nc")
 def fast_reduce_nc(input, *, dims, compute_kernel_config=None):
     """Sums over dimensions before the last two. By default dest holds bfloat16: every sum of two is rounded."""
