@@ -60,6 +60,13 @@ def test_values_and_times_of_each_operation_are_found_again(record):
     for row in rows:
         assert not row["failed"] and row["us"] is not None and row["modeled_us"] > 3, row
         assert (row["error"], row["gain"], row["equal"]) == (0, pytest.approx(1), 1), row
+    # The product and its activation are two device operations.
+    assert [(row["device_op"] or "").split()[0:1] for row in rows] == [
+        [],
+        ["AllGather"],
+        ["PlusOne"],
+        ["Softmax"],
+    ]
 
 
 def test_wrong_values_and_refused_calls_are_in_their_rows_alone(record, tmp_path):

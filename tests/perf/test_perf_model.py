@@ -1,5 +1,6 @@
 """The performance model of steps and prompts: bounds of ops, sums, calibration, bad options."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,10 @@ from golden_mesh.perf.op_costs import DRAM, LINK, Rates, bound, matmul_peak, wor
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.perf.__main__ import main
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.capture import Step
 from models.demos.qwen25_7b.perf.report import LABEL, step_report
-from models.demos.qwen25_7b.perf.step_model import model_step
+from models.demos.qwen25_7b.perf.step_model import model_step, read_measured
 from models.demos.qwen25_7b.plans.memory_budget import streamed_bytes
 
 PERFECT = Rates(streamed=1.0, scattered=1.0, launch=0.0)
@@ -138,6 +140,37 @@ def test_a_figure_has_two_digits_and_its_range(value, between, text):
     assert ranged(value, between) == text
 
 
+def report_file(folder, ops, size="7b", below="silicon"):
+    machine = [{"what": "below ttnn", "found": below, "assumed": "silicon"}]
+    file = folder / "report.json"
+    file.write_text(json.dumps({"size": size, "machine": machine, "ops": ops}))
+    return file
+
+
+def test_measured_operations_count_with_their_own_times(tmp_path):
+    row = {"op": "ttnn.linear", "device_op": streaming(3584, 2304).key, "us": 100.0}
+    ignored = [
+        row | {"us": 1.0, "setting": "math_fidelity=LoFi"},
+        row | {"op": "ttnn.transformer.attention_decode", "device_op": attention().key},
+        row | {"device_op": streaming(3584, 2304, "bfloat4_b").key},
+    ]
+    measured = read_measured(report_file(tmp_path, [row, *ignored]))
+    how = dict(weights=WEIGHTS, links=1, **HERE)
+    before, after = (
+        model_step(STEP, cal.calibrate().rates, measured=times, **how) for times in ({}, measured)
+    )
+    changed = [(a, b) for a, b in zip(before.rows, after.rows) if a != b]
+    assert [b.op for _, b in changed] == [streaming(3584, 2304)]
+    assert changed[0][1].seconds == pytest.approx(28 * 100e-6)
+    assert sum(after.parts().values()) == pytest.approx(after.seconds)
+
+
+@pytest.mark.parametrize("dims, below", [("tiny", "silicon"), ("7b", "golden mesh")])
+def test_times_that_are_not_the_7bs_on_silicon_are_refused(tmp_path, dims, below):
+    with pytest.raises(UserError, match=f"{dims} dims, below ttnn {below}"):
+        read_measured(report_file(tmp_path, [], dims, below))
+
+
 def test_every_block_says_that_it_is_modeled():
     model = model_step(STEP, cal.calibrate().rates, weights=WEIGHTS, links=1, **HERE)
     text = step_report(model, title="a step", users=32, replicas=1, layers=28)
@@ -210,6 +243,7 @@ def test_the_fit_is_the_best_one_and_depends_on_no_single_point():
         ("model", ["--position", "-1"], "-1"),
         ("model", ["--position", "32768"], "32768"),
         ("model", ["--links", "0"], "--links must be 1 to 4"),
+        ("model", ["--measured", "Makefile", "--prefill", "32"], "leave out --prefill"),
         ("l1", ["--prefill", "7"], "--prefill must be 32 to 16384 rows, got 7"),
         ("l1", ["--prefill", "0"], "--prefill must be 32 to 16384 rows, got 0"),
         ("l1", ["--cached-prefix"], "--cached-prefix needs --prefill"),

@@ -121,7 +121,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         "modules": Outcome("hang", 60, "no end within 1 minutes", "mlp.py:9: ttnn.linear("),
         "server": Outcome("skipped", 0, "needs .venv-vllm: make serve once"),
     }
-    report = write_report(tmp_path, "Bring-up", outcomes)
+    report = write_report(tmp_path, "Bring-up", "7b", outcomes)
     text = (tmp_path / "report.md").read_text()
     assert json.loads((tmp_path / "report.json").read_text()) == report
     head = text.split("## What failed")[0]

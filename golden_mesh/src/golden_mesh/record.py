@@ -1,8 +1,8 @@
 """golden-mesh record: keeps each distinct device operation of a program with its inputs, arguments and results.
 
 The file is torch.save's: {"mesh": rows and columns, "ring": whether collectives run on one, "system": name,
-"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (kinds.py), tensors, results and the modeled seconds
-(None where there is no price). A tensor has its shape, dtype, layout, memory config and its values: one for all chips, a
+"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (kinds.py), tensors, results, the modeled seconds and the
+device operation (None where there is no price). A tensor has its shape, dtype, layout, memory config and its values: one for all chips, a
 list with one for each, or None where the memory was never written. golden-mesh replay runs the ops on any machine.
 """
 
@@ -76,8 +76,8 @@ class Recording:
         self.launches.whole.clear()
         self.kept["mesh"] = tuple(given[0].device().shape)
         self.kept["ring"] |= "('enum', ['ttnn._ttnn.operations.ccl.Topology', 'Ring'])" in key
-        result = real(operation, *args, **kwargs)
-        returned = [t for t in tensors_in(result) if on_device(t)]
+        answer = real(operation, *args, **kwargs)
+        returned = [t for t in tensors_in(answer) if on_device(t)]
         written = {}
         for i, (t, before) in enumerate(zip(given, values)):
             after = values_of(t) if t.is_allocated() else before
@@ -91,9 +91,10 @@ class Recording:
                 "returned": [describe(t) | {"values": values_of(t)} for t in returned],
                 "written": written,  # values of the inputs that changed
                 "modeled": self._modeled(),
+                "device_op": self._device_op(),
             }
         )
-        return result
+        return answer
 
     @staticmethod
     def _counts(name: str) -> bool:
@@ -115,6 +116,11 @@ class Recording:
                 return "semaphore", None
 
         return [to_plain(list(args), own), {k: to_plain(v, own) for k, v in kwargs.items()}]
+
+    def _device_op(self) -> Optional[str]:
+        """The key of the call's device operation. None unless there is exactly one."""
+        found = [launch.op.key for launch in self.launches.whole.elements()]
+        return found[0] if len(found) == 1 else None
 
     def _modeled(self) -> Optional[float]:
         """Seconds of the call's device operations on a Wormhole; full caches, one link."""

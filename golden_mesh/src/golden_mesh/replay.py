@@ -167,10 +167,12 @@ def replay(
     """Run each operation of a record, and yield its row. An operation that the library refuses has a row with `failed`.
 
     calls: of the shorter trace; 0 takes no times. say: gets each line before its operation runs, and after it.
-    Keys of a row: op, shown, error (None: the record has no values), gain, equal, us, modeled_us, failed.
+    Keys of a row: op, shown, error (None: the record has no values), gain, equal, us, modeled_us,
+    device_op, failed.
     """
     for op in kept["ops"]:
         row = {"op": op["op"], "shown": shown(op), "failed": None, "us": None, "error": None}
+        row["device_op"] = op["device_op"]
         row["modeled_us"] = 1e6 * op["modeled"] if op["modeled"] else None
         say(f"running {row['shown']}")
         try:

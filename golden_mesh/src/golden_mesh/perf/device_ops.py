@@ -88,6 +88,12 @@ class Op:
         return self.results[0] if self.results else None
 
     @property
+    def key(self) -> str:
+        """The operation in words, without addresses: equal for operations that do the same on equal tensors."""
+        kept = (f"{list(t.shape)} {t.dtype} {t.memory}" for t in (*self.inputs, *self.outputs))
+        return f"{self.name} {self.fidelity}: {'; '.join(kept)}"
+
+    @property
     def dram_sharded(self) -> bool:
         """Whether twelve cores stream the weight, each from its own DRAM bank."""
         return "DRAMSharded" in self.factory

@@ -37,26 +37,27 @@ def _main(argv: list[str] | None) -> int:
         default="7b",
         help="dims; tiny: minutes on a golden mesh (default: %(default)s)",
     )
-    again = parser.add_mutually_exclusive_group()
-    again.add_argument("--only", metavar="STAGE", help="run this stage alone, again")
-    again.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", metavar="STAGE,...", help="run these stages alone, again")
+    which.add_argument(
         "--from", dest="first", metavar="STAGE", help="run this stage and those after it, again"
     )
     args: argparse.Namespace = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     every = stages(Request(args.mesh, args.out.resolve(), args.size, args.backend, args.model))
     names = [stage.name for stage in every]
-    asked = args.only or args.first
-    if asked and asked not in names:
-        raise UserError(f"{asked!r} is no stage: there are {', '.join(names)}")
-    at = names.index(asked) if asked else 0
-    chosen = every[at : at + 1] if args.only else every
+    asked = (args.only or args.first or "").split(",") if args.only or args.first else []
+    for name in asked:
+        if name not in names:
+            raise UserError(f"{name!r} is no stage: there are {', '.join(names)}")
+    again = names[names.index(asked[0]) :] if args.first else asked
+    chosen = [stage for stage in every if stage.name in again or not args.only]
     try:
-        run_stages(chosen, args.out, say, again=names[at:] if asked else ())
+        run_stages(chosen, args.out, say, again)
     finally:
         outcomes = known_outcomes(args.out)
         title = f"Bring-up of Qwen2.5-7B on {args.mesh}, {args.size} dims, {date.today()}"
-        write_report(args.out, title, outcomes)
+        write_report(args.out, title, args.size, outcomes)
         say(f"report: {args.out / 'report.md'}")
     return int(any(outcome.verdict not in ("green", "skipped") for outcome in outcomes.values()))
 

@@ -11,10 +11,11 @@ from models.demos.qwen25_7b.cli.terminal import markdown
 SHOWN = 12  # operations in the table, the longest first
 
 
-def write_report(out: Path, title: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
+def write_report(out: Path, title: str, size: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
     report = {
         "title": title,
+        "size": size,
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
         "machine": _kept(out, "machine"),
         "ops": _kept(out, "ops"),

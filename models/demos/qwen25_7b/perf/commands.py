@@ -130,6 +130,8 @@ class Model:
         step.add_argument("--position", type=int, default=1024, metavar="N", help=position)
         links = "ethernet links between neighbors (default: those that collectives may use)"
         step.add_argument("--links", type=int, metavar="N", help=links)
+        measured = "report.json of make bringup: its operations count as measured, in a decode step"
+        step.add_argument("--measured", type=path("--measured"), metavar="FILE", help=measured)
         sampling = "how the chips sample a decode step (default: %(default)s)"
         step.add_argument("--sampling", default="greedy", choices=SAMPLING, help=sampling)
         step.add_argument("--json", action="store_true", help="print seconds by part, as JSON")
@@ -141,9 +143,15 @@ class Model:
         if args.links is not None:
             unit = "links: neighbors have two, or four in a Galaxy"
             check_range("--links", args.links, 1, 4, unit)
+        if args.measured and args.prefill:
+            raise UserError("--measured is of a decode step: leave out --prefill")
         with opened(args) as device:
             from models.demos.qwen25_7b.perf.report import prefill_report, step_report
-            from models.demos.qwen25_7b.perf.step_model import model_decode, model_prompt
+            from models.demos.qwen25_7b.perf.step_model import (
+                model_decode,
+                model_prompt,
+                read_measured,
+            )
             from models.demos.qwen25_7b.tt.placement import links_between
 
             links = args.links or links_between(device)
@@ -151,6 +159,7 @@ class Model:
                 model = model_prompt(device, args.recipe, args.prefill, links)
             else:
                 step = dict(users=args.batch, position=args.position, links=links)
+                step |= {"measured": read_measured(args.measured)} if args.measured else {}
                 sampling = SAMPLING[args.sampling]
                 model, layers = model_decode(device, args.recipe, **step, sampling=sampling)
         if args.json:
@@ -158,8 +167,9 @@ class Model:
         if args.prefill:
             title = f"Qwen2.5-7B prefill of {args.prefill} tokens, {split_of(args)}"
             return prefill_report(model, title=title, tokens=args.prefill)
+        measured = f", measured operations of {args.measured}" if args.measured else ""
         title = (
-            f"Qwen2.5-7B decode, {args.batch} users a replica at position {args.position}, "
+            f"Qwen2.5-7B decode{measured}, {args.batch} users a replica at position {args.position}, "
             f"{args.sampling} sampling, {split_of(args)}"
         )
         replicas = machine(args.mesh).chips // args.tp

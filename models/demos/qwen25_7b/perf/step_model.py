@@ -1,7 +1,9 @@
 """The modeled time of a decode step and of a prompt: operations, their bounds, and where the time goes."""
 
+import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Sequence
 
 import ttnn
@@ -10,6 +12,7 @@ from golden_mesh.perf.op_costs import DRAM, Rates, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
 
 from models.demos.qwen25_7b.config import QWEN25_7B, Recipe
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.perf.capture import CapturedBatch, Step, capture_prefill, capture_step
@@ -46,6 +49,42 @@ class StepModel(Prices):
         return sorted(self.rows, key=lambda row: -row.loss)[:count]
 
 
+Measured = dict[str, float]  # key of a device operation -> seconds of a launch
+
+
+def read_measured(path: Path) -> Measured:
+    """Of a bring-up's report.json, at the 7B's dims on silicon. Attention is left out: its time is of one position.
+
+    UserError: no such report, or one of small dims or of a golden mesh.
+    """
+    try:
+        report = json.loads(path.read_text())
+        rows, machine, size = report["ops"], report["machine"], report["size"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no report.json of make bringup: {error}") from None
+    below = next(fact["found"] for fact in machine if fact["what"] == "below ttnn")
+    if (size, below) != ("7b", "silicon"):
+        raise UserError(
+            f"{path} has {size} dims, below ttnn {below}: times that say something are of 7b dims on silicon"
+        )
+    timed = (
+        row for row in rows if row["device_op"] and (row["us"] or 0) > 0 and "setting" not in row
+    )
+    return {row["device_op"]: 1e-6 * row["us"] for row in timed if "attention" not in row["op"]}
+
+
+def with_measured(row: Row, measured: Measured) -> Row:
+    """The row at its measured time, if there is one: all parts of its price are scaled."""
+    seconds = measured.get(row.op.key)
+    if seconds is None:
+        return row
+    bound, factor = row.bound, seconds / row.bound.seconds
+    parts = {
+        part: factor * getattr(bound, part) for part in ("dram", "compute", "ethernet", "launch")
+    }
+    return replace(row, bound=replace(bound, **parts))
+
+
 def model_step(
     step: Step,
     rates: Rates,
@@ -57,6 +96,7 @@ def model_step(
     users: int,
     position: int,
     tokens: int = 1,
+    measured: Measured = {},
 ) -> StepModel:
     """weights: as in StepModel. users, position and tokens: as in op_costs.work_of."""
     around, in_layer = Counter((*step.before, *step.after)), Counter()
@@ -66,7 +106,10 @@ def model_step(
     here = dict(links=links, chips=chips, grid_cores=grid_cores)
     here |= dict(users=users, position=position, tokens=tokens)
     rows = (
-        tuple(Row.make(op, count, rates, **here) for op, count in launches.items())
+        tuple(
+            with_measured(Row.make(op, count, rates, **here), measured)
+            for op, count in launches.items()
+        )
         for launches in (around, in_layer)
     )
     return StepModel(*rows, weights)
@@ -116,6 +159,7 @@ def model_decode(
     links: int,
     tokens: int = 1,
     sampling: SamplingParams = GREEDY,
+    measured: Measured = {},
 ) -> tuple[StepModel, int]:
     """Capture and model a step of the 7B on a row of chips. Returns it, and the number of layers.
 
@@ -138,6 +182,7 @@ def model_decode(
         users=users,
         position=position,
         tokens=tokens,
+        measured=measured,
     )
     return model, step.layers
 
