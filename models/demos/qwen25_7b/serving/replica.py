@@ -160,6 +160,15 @@ class Replica:
         if kind.samples:
             self._start_read(logits)
 
+    def compile_prefill(self, batch: PrefillBatch) -> None:
+        """Run a batch through one layer of each kind, which compiles its programs. What it computes means nothing."""
+        inputs = self._on_device(prefill_inputs(batch, self.block, self.width, self._key_table))
+        only = self.model.distinct_layers
+        self.traces.run(
+            batch.kind, partial(self._prefill, inputs, batch.kind, only=only), traced=False
+        )
+        inputs.deallocate()
+
     def capture_prefill(self, kind: PrefillKind) -> None:
         """Capture the trace of a kind of batch that has run, if it gets one."""
         inputs = self._prefill_inputs.get(kind)
@@ -183,12 +192,15 @@ class Replica:
         self._start_read(self.traces.run(kind, partial(self._verify, mode, inputs)))
 
     def _prefill(
-        self, inputs: PrefillInputs | ChunkedPrefillInputs, kind: PrefillKind
+        self,
+        inputs: PrefillInputs | ChunkedPrefillInputs,
+        kind: PrefillKind,
+        only: Optional[Sequence[int]] = None,
     ) -> list[ttnn.Tensor]:
         if not kind.samples:
-            self.model.fill_caches(inputs, self.caches)
+            self.model.fill_caches(inputs, self.caches, only=only)
             return []
-        logits = self.model.forward_prefill(inputs, self.caches)
+        logits = self.model.forward_prefill(inputs, self.caches, only=only)
         # RANDOM samples greedy slots too, so one trace serves both modes.
         self._sample(SamplingMode.RANDOM, logits)
         return logits

@@ -123,7 +123,7 @@ def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
 
 
 def warm_up_prefill(replica: Replica) -> None:
-    """Run every kind of prefill once, so that a request compiles nothing. Only block 0 is written.
+    """Compile every kind of prefill, so that a request compiles nothing. Only block 0 is written.
 
     The second call, with traces, captures them and computes nothing.
     """
@@ -138,9 +138,7 @@ def warm_up_prefill(replica: Replica) -> None:
         if traced:
             replica.capture_prefill(kind)
         elif (batch := _warm_up_batch(replica, kind)) is not None:
-            replica.prefill(batch)
-            if kind.samples:
-                replica.read_tokens()
+            replica.compile_prefill(batch)
     if traced:
         return
     # These modes sample after a prefill of any size.
