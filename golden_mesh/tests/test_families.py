@@ -20,6 +20,12 @@ TESTS = Path(__file__).parent
 RECORD = safe_open(TESTS / "vectors" / "families.safetensors", "pt")
 CASES = {name: json.loads(text) for name, text in sorted(RECORD.metadata().items())}
 ERROR, GAIN = 5e-3, 1e-3
+# Of the matrix engine, the packer and tables: these meet the record to the bit. So do products with exact sums.
+TO_THE_BIT = (
+    "binary.multiply* binary.*_mul.* binary.rsub* binary.subtract* binary.squared_difference* "
+    "norm.* wide_norm.* typecast.* reduce.fast_reduce_nc reduce.*.bfp8"
+).split()
+PRODUCTS_TO_THE_BIT = ("matmul.k*", "matmul.bfp8.*")
 
 
 def listed() -> list[tuple[str, float, float]]:
@@ -30,6 +36,10 @@ def listed() -> list[tuple[str, float, float]]:
 
 
 LISTED = listed()
+
+
+def matches(name: str, patterns) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def named(pattern: str) -> list[str]:
@@ -84,11 +94,11 @@ def put(device, tensor: str, dtype: str, layout: str):
 
 @pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 @pytest.mark.parametrize(
-    "name", [name for name in CASES if not any(fnmatch(name, row[0]) for row in LISTED)]
+    "name", [name for name in CASES if not matches(name, [row[0] for row in LISTED])]
 )
 def test_a_case_is_the_chips(mesh_device, name):
     error, gain = difference(mesh_device, name)
-    assert error < ERROR and abs(gain - 1) < GAIN
+    assert error <= (0 if matches(name, TO_THE_BIT) else ERROR) and abs(gain - 1) < GAIN
 
 
 @pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
@@ -104,4 +114,4 @@ def test_a_listed_case_differs_by_what_the_page_says(mesh_device, pattern, error
 @pytest.mark.parametrize("name", named("matmul.*") + named("linear.*") + named("sdpa.*"))
 def test_with_exact_sums_a_product_is_the_chips(mesh_device, name):
     error, gain = difference(mesh_device, name, exact=True)
-    assert error < ERROR and abs(gain - 1) < GAIN
+    assert error <= (0 if matches(name, PRODUCTS_TO_THE_BIT) else ERROR) and abs(gain - 1) < GAIN
