@@ -7,7 +7,7 @@ from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 
 @pytest.fixture(scope="session")

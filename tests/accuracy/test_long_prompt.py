@@ -17,7 +17,7 @@ from models.demos.qwen25_7b.reference.hf import hf_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.prefill_batch import Prompt
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 TOKENS = 32768

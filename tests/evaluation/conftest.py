@@ -6,7 +6,7 @@ from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 ROWS, CONTEXT = 3, 96  # few slots, so that sequences wait for one
 

@@ -16,7 +16,6 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 SMALL = f"{SMALL_CHECKPOINT}"
 COMMANDS = {
     "eval": lambda argv: evaluation(["eval", *argv]),
-    "reference": lambda argv: evaluation(["reference", *argv]),
     "tasks": lambda argv: evaluation(["tasks", *argv]),
     "quantize": quantize,
 }
@@ -42,11 +41,6 @@ eval --text notes.txt | one text takes
 eval --out notes.txt | --out notes.txt
 eval --quantized no/such/model | no/such/model
 eval --quantized other | other
-reference | --out
-reference --out new.refpt --tokens 2000 | --tokens
-reference --out notes.txt | exists
-reference --out notes.txt/new.refpt | --out notes.txt
-reference --out new.refpt --text notes.txt --tokens 900 | notes.txt
 tasks | --questions
 tasks --questions absent.jsonl | absent.jsonl
 tasks --questions long.txt | line 1

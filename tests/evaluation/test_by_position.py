@@ -37,18 +37,6 @@ def test_all_buckets_score_the_same_tokens_at_their_last_positions(small, text):
             assert [ids[p + 1] for p in positions] == [longest[p + 1] for p in at]
 
 
-def test_ends_double_to_the_models_context_or_the_files_end(small):
-    assert [b.end for b in buckets_from(options(texts=1, text=None), small)] == [
-        128, 256, 512, 1024, 2048, 4096,
-    ]  # fmt: skip
-    tokens = len(small.tokenizer().encode(HELD_OUT.read_text(), verbose=False))
-    for texts in (1, 100):
-        last = buckets_from(options(texts=texts), small)[-1]
-        room = tokens - 1 - (texts - 1) * 16
-        assert last.end <= room < 2 * last.end or last.end == 4096, (texts, tokens)
-        assert len(last.sample.texts) == texts
-
-
 def test_a_row_has_the_means_of_its_tokens():
     torch.manual_seed(0)
     logits, reference = torch.randn(2, 50, 30)

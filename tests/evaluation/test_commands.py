@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
@@ -69,7 +68,6 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
             *("eval", *FEW, "--recipes", "bf16", "--tp", "1", "--out", "text"),
             *("--text", f"{REPOSITORY}/README.md"),
         ],
-        "reference": ["reference", "--tokens", "40", "--out", "made/small.refpt"],
         "tasks": [
             *("tasks", "--questions", "sums.jsonl", "--tp", "1,2", "--recipes", "bf16,bfp8"),
             *("--max-new-tokens", "12", "--max-seq-len", "64", "--limit", "2"),
@@ -166,15 +164,6 @@ def test_a_users_text_on_a_chosen_split(ran):
     )
     assert (written["text"], written["tp"], written["dp"]) == ("README.md", 1, 2)
     assert written["results"][0]["tokens"] == 5 * 20 and "README.md" in output["text"]
-
-
-def test_a_reference_file_is_written(ran):
-    place, _ = ran
-    contents = torch.load(place.parents[1] / "made/small.refpt", weights_only=True)
-    assert contents["reference_tokens"].shape == (1, 40) and contents["top5_tokens"].shape == (
-        39,
-        5,
-    )
 
 
 def test_tasks_are_scored_in_one_table_over_splits(ran):

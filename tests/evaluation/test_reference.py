@@ -21,23 +21,17 @@ def tokens(tokenizer) -> list[int]:
 
 @pytest.fixture(scope="module")
 def reference(hugging_face, tokens) -> Reference:
-    return Reference.make(hugging_face, tokens)
-
-
-def test_a_file_has_the_form_of_tt_metals(reference, tokens, hugging_face, tmp_path):
-    reference.save(tmp_path / "small.refpt")
-    contents = torch.load(tmp_path / "small.refpt", weights_only=True)
-    assert contents["reference_tokens"].tolist() == [tokens] and contents["top5_tokens"].shape == (
-        len(tokens) - 1,
-        5,
-    )
     with torch.no_grad():
         logits = hugging_face.model(torch.tensor([tokens])).logits[0]
-    assert torch.equal(contents["top5_tokens"], logits[:-1].topk(5).indices), (
-        "row i is what follows token i"
-    )
+    return Reference(tokens, logits[:-1].topk(5).indices)
+
+
+def test_a_file_of_tt_metals_form_is_read(reference, tmp_path):
+    """Row i is what follows token i."""
+    contents = {"reference_tokens": torch.tensor([reference.tokens]), "top5_tokens": reference.top5}
+    torch.save(contents, tmp_path / "small.refpt")
     loaded = Reference.load(tmp_path / "small.refpt", VOCAB)
-    assert loaded.tokens == tokens and torch.equal(loaded.top5, reference.top5)
+    assert loaded.tokens == reference.tokens and torch.equal(loaded.top5, reference.top5)
 
 
 def test_every_token_of_the_second_half_is_scored_once(reference):

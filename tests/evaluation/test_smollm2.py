@@ -5,11 +5,10 @@ The real file of 93 MB is not part of the tests.
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2ForCausalLM
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.smollm2 import as_qwen2, check_equal, make_tokenizer, save
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.evaluation.smollm2 import as_qwen2, make_tokenizer, save
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
@@ -37,19 +36,14 @@ def tokenizer():
 
 def test_a_llama_as_a_qwen2_has_equal_logits_to_the_last_bit(llama, tokenizer, tmp_path):
     save(as_qwen2(llama), tokenizer, tmp_path / "made")
-    assert check_equal(llama, tmp_path / "made", tokenizer) > 0
+    ids = torch.tensor([tokenizer.encode("12 boats lay at the bridge.")])
+    qwen2 = Qwen2ForCausalLM.from_pretrained(tmp_path / "made", dtype=torch.float32)
+    with torch.no_grad():
+        assert torch.equal(qwen2(ids).logits, llama(ids).logits)
     checkpoint = Checkpoint.open(tmp_path / "made")
     assert checkpoint.config.tie_word_embeddings and checkpoint.config.num_key_value_heads == 3
     assert checkpoint.config.rope_theta == 1e5 and checkpoint.config.rms_norm_eps == 1e-5
     assert not checkpoint.tensor("model.layers.1.self_attn.k_proj.bias").any()
-
-
-def test_a_wrong_conversion_is_detected(llama, tokenizer, tmp_path):
-    wrong = as_qwen2(llama)
-    wrong.model.layers[1].self_attn.k_proj.bias.data[3] = 1e-2
-    save(wrong, tokenizer, tmp_path / "made")
-    with pytest.raises(UserError, match="logits differ"):
-        check_equal(llama, tmp_path / "made", tokenizer)
 
 
 def test_the_tokenizer_splits_digits_and_keeps_special_tokens_whole(tokenizer):

@@ -45,7 +45,8 @@ from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, row_topology, worker_grid
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from models.demos.qwen25_7b.weights import ModelWeights, to_interleaved
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
 from tests.pcc.reference import KeysValues, Reference
 
 CONTEXT = 1024  # tokens that a user's blocks hold

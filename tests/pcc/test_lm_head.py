@@ -8,7 +8,7 @@ import torch
 from models.demos.qwen25_7b.config import BF16, BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.tt.transformer import TtLMHead
-from models.demos.qwen25_7b.weights import ModelWeights
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 from tests.pcc.bench import assert_module
 
 PCC = {BF16: 0.9999, BFP8: 0.9997}

@@ -19,7 +19,7 @@ from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

@@ -14,7 +14,7 @@ from models.demos.qwen25_7b.perf.step_model import model_step
 from models.demos.qwen25_7b.tt.placement import worker_grid
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import links_between
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 USERS, POSITION = 32, 1024
 

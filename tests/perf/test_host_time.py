@@ -16,7 +16,7 @@ from models.demos.qwen25_7b.perf.host_time import (
 )
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 LIMIT = 200e-6  # seconds
 

@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.perf.l1_map import L1Map, l1_table, map_prefill, map_step
 from models.demos.qwen25_7b.plans.grids import L1
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

@@ -17,7 +17,7 @@ from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import row_topology
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

@@ -6,7 +6,7 @@ from golden_mesh.perf.device_ops import Op
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

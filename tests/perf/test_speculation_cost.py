@@ -9,7 +9,7 @@ from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.perf.capture import capture_step, one_layer_of_each_kind
 from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.plans.blocks import attention_tables
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.serving.sampling import gumbel
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.caches import read_caches
 
 pytestmark = [

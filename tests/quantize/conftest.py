@@ -7,7 +7,7 @@ import pytest
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.quantize.quantizer import quantize
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, training_chats
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 TOKENS = 1024
 

@@ -15,7 +15,7 @@ from models.demos.qwen25_7b.quantize.layer import (
 from models.demos.qwen25_7b.quantize.learned import learned_inputs
 from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.quantize.conftest import TOKENS
 
 HIDDEN, MLP, SAMPLES = 64, 128, 2000

@@ -20,7 +20,7 @@ from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.reference.rounded import round_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 from tests.quantize.conftest import TOKENS
 

@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import ModelWeights
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 
 PROMPTS = [[5, 6, 7], [8, 9]]
 
@@ -78,7 +78,7 @@ def test_weights_of_another_mesh_or_model_are_refused(mesh_device, checkpoint):
     config = TtModelConfig.make(mesh_device, checkpoint.config, BF16, batch=1, max_seq_len=64)
 
     def refusal(plan: ParallelPlan) -> str:
-        weights = ModelWeights(Unread(), checkpoint.config, plan, Unread())
+        weights = ModelWeights(Unread(), checkpoint.config, plan, Unread().build)
         with pytest.raises(UserError) as caught:
             TtTransformer(mesh_device, weights, config)
         return str(caught.value)

@@ -26,7 +26,7 @@ from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt import centered_keys, placement
-from models.demos.qwen25_7b.weights import ModelWeights
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 
 SEMAPHORES = 10_000  # bytes of L1 that decode's collectives may take, beside L1_SMALL
 USERS = 32
@@ -38,12 +38,10 @@ LARGEST = {
 }  # tp -> planned tokens a user, with an 8-bit cache
 
 
-class Shapes:
-    """A ShardBuilder that builds shards without bytes."""
-
-    def build(self, shard):
-        layout = ttnn.TILE_LAYOUT if shard.tiled else ttnn.ROW_MAJOR_LAYOUT
-        return [1, 1, *shard.slice.shape], dtype_of(shard.format), layout
+def shape_of(shard):
+    """A shard without bytes."""
+    layout = ttnn.TILE_LAYOUT if shard.tiled else ttnn.ROW_MAJOR_LAYOUT
+    return [1, 1, *shard.slice.shape], dtype_of(shard.format), layout
 
 
 @contextmanager
@@ -92,7 +90,7 @@ def build(mesh_device, config, recipe, users, tokens, monkeypatch):
     """Allocate a model and its caches."""
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     with allocating_only(monkeypatch):
-        weights = ModelWeights({}, config, plan, Shapes())
+        weights = ModelWeights({}, config, plan, shape_of)
         model_config = TtModelConfig.make(
             mesh_device, config, recipe, batch=users, max_seq_len=tokens
         )

@@ -5,7 +5,8 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.tt.placement import place
-from models.demos.qwen25_7b.weights import ModelWeights, Projection, Table, TensorRange, Weight
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights, Weight
+from models.demos.qwen25_7b.weights.slices import Projection, Table, TensorRange
 
 TENSORS = {"w": torch.randn(512, 256, generator=torch.Generator().manual_seed(0)).bfloat16()}
 
@@ -17,7 +18,7 @@ def weight(split_dim: int, chips: int) -> Weight:
         Projection(split_dim, (TensorRange("w", chip * extent, extent),), other)
         for chip in range(chips)
     )
-    return Weight(ModelWeights(TENSORS, None, None).builder, slices)
+    return Weight(ModelWeights(TENSORS, None, None).build, slices)
 
 
 def of_chips(tensor: ttnn.Tensor) -> list[torch.Tensor]:
@@ -44,7 +45,7 @@ def test_a_mesh_row_divides_a_weight(mesh_device, split_dim):
 
 
 def test_a_table_is_on_every_chip(mesh_device):
-    table = Weight(ModelWeights(TENSORS, None, None).builder, (Table("w", (512, 256)),))
+    table = Weight(ModelWeights(TENSORS, None, None).build, (Table("w", (512, 256)),))
     chips = of_chips(place(table, mesh_device, tiled=False))
     assert len(chips) == mesh_device.get_num_devices()
     assert all(chip.equal(TENSORS["w"][None, None]) for chip in chips)

@@ -11,7 +11,8 @@ from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.inventory import inventory
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import ModelWeights, WeightShard
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from models.demos.qwen25_7b.weights.slices import WeightShard
 
 # The 7B's dims, with fewer layers and a smaller vocabulary.
 # Joining, padding and sharding are the 7B's.
@@ -22,7 +23,7 @@ CONFIG = replace(
 
 @dataclass
 class Recorder:
-    """A ShardBuilder that records its requests. Its shards are zeros."""
+    """Builds shards and records the requests. Its shards are zeros."""
 
     requested: list[WeightShard] = field(default_factory=list)
     made: dict = field(
@@ -51,6 +52,6 @@ def test_the_inventory_is_what_a_model_requests(mesh_device, recipe, host_alone)
     recorder = Recorder()
     with host_alone():
         config = TtModelConfig.make(mesh_device, CONFIG, recipe, batch=1, max_seq_len=64)
-        TtTransformer(mesh_device, ModelWeights({}, CONFIG, plan, recorder), config)
+        TtTransformer(mesh_device, ModelWeights({}, CONFIG, plan, recorder.build), config)
     requested = [shard for shard in recorder.requested if shard.slice.tensors]
     assert requested == inventory(CONFIG, plan, recipe)

@@ -17,8 +17,8 @@ from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.centered_keys import centered_rows
-from models.demos.qwen25_7b.weights import (
-    Checkpoint,
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from models.demos.qwen25_7b.weights.rotary_pairs import (
     centered_pairs,
     key_divisors,
     to_half_split,

@@ -15,7 +15,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.weights import Checkpoint, checkpoint
+from models.demos.qwen25_7b.weights import checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 INDEX = "model.safetensors.index.json"
 K_BIAS = "model.layers.1.self_attn.k_proj.bias"

@@ -86,6 +86,7 @@ REFUSED = [
     ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, ["rope_type", "linear", "yarn"]),
     ({"rope_scaling": {"type": "llama3", "factor": 4.0}}, ["rope_type", "llama3"]),
     ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e6}}, ["rope_type", "dynamic"]),
+    ({"rope_scaling": "yarn"}, ["rope_scaling", "an object or null", "'yarn'"]),
     ({"rope_scaling": {"rope_type": "yarn"}}, ["yarn", "factor", "4.0"]),
     ({"rope_scaling": YARN | {"factor": "4"}}, ["factor", "'4'"]),
     ({"rope_scaling": YARN | {"factor": 0.5}}, ["factor", "0.5"]),

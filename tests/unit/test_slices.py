@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.rope import Rope
-from models.demos.qwen25_7b.weights import (
+from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors, to_interleaved
+from models.demos.qwen25_7b.weights.slices import (
     Constant,
     KeyScaling,
     Projection,
     Table,
     TensorRange,
-    centered_pairs,
-    key_divisors,
-    to_interleaved,
 )
 from models.demos.qwen25_7b.weights.slices import VERSION
 

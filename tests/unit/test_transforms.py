@@ -11,9 +11,8 @@ from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.weights import (
-    ModelWeights,
-    Weight,
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights, Weight
+from models.demos.qwen25_7b.weights.rotary_pairs import (
     centered_pairs,
     key_divisors,
     to_half_split,
@@ -78,7 +77,7 @@ def model_weights(hf_model, tp: int) -> ModelWeights:
 
 def parts(weights: ModelWeights, weight: Weight) -> list[torch.Tensor]:
     """Return each chip's slice of a weight."""
-    return [part.read(weights.source.tensor) for part in weight.slices]
+    return [part.read(weights.read) for part in weight.slices]
 
 
 def assert_same(got, want):
@@ -125,7 +124,7 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     This holds at any position. Keys change only by a constant, and by the divisors of outlier pairs.
     """
     weights = model_weights(hf_model, tp)
-    config, plan = weights.config, weights.plan
+    config, plan = weights.config, weights.parallel
     cos, sin = hf_model.model.rotary_emb(x, POSITIONS[None])  # [1, TOKENS, head_dim]: halves alike
     cache = DynamicCache()
     want, _ = hf_model.model.layers[layer].self_attn(
@@ -184,7 +183,7 @@ def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
     """Column t is token t. Columns after the vocabulary are exactly zero."""
     weights = model_weights(hf_model, tp)
     logits = torch.cat([x @ part for part in parts(weights, weights.lm_head)], dim=1)
-    assert logits.shape[1] == tp * weights.plan.vocab
+    assert logits.shape[1] == tp * weights.parallel.vocab
     vocab = weights.config.vocab_size
     assert_same(logits[:, :vocab], hf_model.lm_head(x))
     assert not logits[:, vocab:].any()

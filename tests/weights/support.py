@@ -7,7 +7,8 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8, Recipe
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.weights import Checkpoint, WeightShard
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from models.demos.qwen25_7b.weights.slices import WeightShard
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint, packed_weights
 from models.demos.qwen25_7b.weights.inventory import inventory
 
@@ -32,8 +33,7 @@ def shards_of(source, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
     plan = ParallelPlan.make(source.config, tp)
     weights = packed_weights(source, source.config, plan, recipe)
     return {
-        shard: _values(weights.builder.build(shard))
-        for shard in inventory(source.config, plan, recipe)
+        shard: _values(weights.build(shard)) for shard in inventory(source.config, plan, recipe)
     }
 
 

@@ -35,25 +35,6 @@ def check_number(name: str, value: Any) -> None:
         raise UserError(f"{name} must be a finite number, got {shown(value)}")
 
 
-def check_text(name: str, value: Any) -> None:
-    """UserError unless `value` is a string that UTF-8 can hold."""
-    if not isinstance(value, str):
-        raise UserError(f"{name} must be a string, got {shown(value)}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{name} is not text: character {error.start} is {value[error.start]!r}, "
-            "half of a surrogate pair"
-        ) from error
-
-
-def check_type(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
-    """UserError unless `value` is an instance of `kind`, which `expected` describes."""
-    if not isinstance(value, kind):
-        raise UserError(f"{name} must be {expected}, got {shown(value)}")
-
-
 def is_integer(value: Any) -> bool:
     """Whether `value` is an integer of Python or NumPy. True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
-from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
 
@@ -37,12 +36,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (--help shows the options)")
-
-    def print_help(self, file=None) -> None:
-        say(self.format_help(), end="")
-
-    def _print_message(self, message: str, file=None) -> None:
-        say(message, end="")  # the version
 
 
 def add_commands(parser: Parser, commands: Mapping[str, Any]) -> None:

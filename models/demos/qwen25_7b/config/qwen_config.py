@@ -134,6 +134,9 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
         )
     if fields.get("hidden_act") != "silu":
         raise ConfigError(f"hidden_act must be 'silu', got {fields.get('hidden_act')!r}")
+    for name in ("rope_scaling", "rope_parameters"):
+        if not isinstance(fields.get(name) or {}, Mapping):
+            raise ConfigError(f"{name} must be an object or null, got {shown(fields[name])}")
     # Qwen2.5 sets sliding_window and leaves it unused; only the switch, or a layer that asks for it, counts.
     sliding = [kind for kind in fields.get("layer_types") or () if kind != "full_attention"]
     if fields.get("use_sliding_window") or sliding:

@@ -1,8 +1,6 @@
-"""Answers to prompts: generated, shown as text or a table, written as JSON lines; then their speed."""
+"""Answers to prompts: generated, shown, written as JSON lines; then their speed."""
 
 import json
-import shutil
-import sys
 import time
 from argparse import Namespace
 from dataclasses import asdict, dataclass
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, Sequence
 from tqdm import tqdm
 
 from models.demos.qwen25_7b.cli.files import write_whole
-from models.demos.qwen25_7b.cli.terminal import printable, say
+from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.serving.open_model import OpenModel, TextDelta
 
@@ -113,8 +111,6 @@ def show(answers: Sequence[Answer]) -> None:
     if len(answers) == 1:
         cut = f"\n(cut after {answers[0].new_tokens} tokens: --max-new-tokens)"
         say(f"{cut if answers[0].finish_reason == 'length' else ''}\n")
-    elif sys.stdout.isatty():
-        _show_table(answers)
     else:
         for answer in answers:
             cut = " [cut: --max-new-tokens]" if answer.finish_reason == "length" else ""
@@ -127,26 +123,3 @@ def save(file: Path, answers: Sequence[Answer]) -> None:
     records = ({"user": user, **asdict(answer)} for user, answer in enumerate(answers))
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     write_whole(file, lambda path: path.write_text(lines, encoding="utf-8"))
-
-
-def _show_table(answers: Sequence[Answer]) -> None:
-    """One line a user, cut to the terminal's width."""
-    width = max(60, shutil.get_terminal_size((120, 24)).columns)
-    prompt_width = min(max(len(_line(answer.prompt)) for answer in answers), width // 3)
-    answer_width = width - prompt_width - 22
-    say(f"\n{'user':>4}  {'prompt':<{prompt_width}}  {'new':>4}  {'end':<6}  answer")
-    for user, answer in enumerate(answers):
-        prompt, text = _cut(_line(answer.prompt), prompt_width), _line(answer.answer)
-        say(
-            f"{user:>4}  {prompt:<{prompt_width}}  {answer.new_tokens:>4}  "
-            f"{answer.finish_reason:<6}  {_cut(text, answer_width)}"
-        )
-    say()
-
-
-def _line(text: str) -> str:
-    return printable(" ".join(text.split()))
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else line[: width - 1] + "…"

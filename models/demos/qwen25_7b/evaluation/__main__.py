@@ -1,4 +1,4 @@
-"""A recipe's distance from Hugging Face's float32: teacher forcing, reference files, lm-eval's tasks."""
+"""A recipe's distance from Hugging Face's float32: teacher forcing, lm-eval's tasks."""
 
 from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
 
@@ -11,10 +11,9 @@ def _run_command(argv: list[str] | None) -> None:
     quiet_libraries()
     from models.demos.qwen25_7b.cli.options import Parser, add_commands
     from models.demos.qwen25_7b.evaluation.eval import EvalCommand
-    from models.demos.qwen25_7b.evaluation.reference import ReferenceCommand
     from models.demos.qwen25_7b.evaluation.tasks import TasksCommand
 
-    commands = {"eval": EvalCommand, "reference": ReferenceCommand, "tasks": TasksCommand}
+    commands = {"eval": EvalCommand, "tasks": TasksCommand}
     parser = Parser(
         prog="python -m models.demos.qwen25_7b.evaluation",
         description=__doc__,

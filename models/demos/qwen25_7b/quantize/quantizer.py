@@ -18,7 +18,7 @@ from models.demos.qwen25_7b.quantize.output import Output
 from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.reference.hf import hf_config
 from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, tensor_shapes
 
 METHOD = 3  # raise it with every change of the results: a run of another method is not resumed

@@ -21,7 +21,7 @@ from models.demos.qwen25_7b.tt.mesh import (
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.weights import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.cache import CachedCheckpoint, open_checkpoint
 
 if TYPE_CHECKING:

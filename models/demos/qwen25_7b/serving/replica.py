@@ -31,7 +31,7 @@ from models.demos.qwen25_7b.serving.prefill_batch import (
 )
 from models.demos.qwen25_7b.serving.sampling import SamplingMode
 from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, Traces, traces_that_fit
-from models.demos.qwen25_7b.weights import TensorSource
+from models.demos.qwen25_7b.weights.model_weights import TensorSource
 
 # modes that sample a prefill's logits once more, after its trace
 SAMPLED_AGAIN = SamplingMode.PENALIZED, SamplingMode.FULL

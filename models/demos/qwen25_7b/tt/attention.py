@@ -18,7 +18,7 @@ from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_conf
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
-from models.demos.qwen25_7b.weights import AttentionWeights
+from models.demos.qwen25_7b.weights.model_weights import AttentionWeights
 
 # Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each join
 # makes the sum 0.13 % too large; four cores already read the cache as fast as DRAM gives it.

@@ -13,7 +13,7 @@ from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import to_mesh_rows
 from models.demos.qwen25_7b.tt.rotary import rotary_angles
-from models.demos.qwen25_7b.weights import Weight
+from models.demos.qwen25_7b.weights.model_weights import Weight
 
 
 class TtCenteredKeys:

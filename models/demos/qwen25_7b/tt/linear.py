@@ -27,7 +27,7 @@ from models.demos.qwen25_7b.tt.placement import (
     place,
     replicate,
 )
-from models.demos.qwen25_7b.weights import Weight
+from models.demos.qwen25_7b.weights.model_weights import Weight
 
 
 def compute_config(fidelity: Fidelity = "HiFi3") -> ttnn.WormholeComputeKernelConfig:

@@ -7,7 +7,7 @@ from models.demos.qwen25_7b.plans.grids import TILE, most_even, row_major_cores,
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.weights import MlpWeights, Weight
+from models.demos.qwen25_7b.weights.model_weights import MlpWeights, Weight
 
 SILU = [ttnn.UnaryOpType.SILU]
 

@@ -21,15 +21,13 @@ from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import check_fits, place
 from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
 from models.demos.qwen25_7b.tt.sampler import TtPenalties, TtSampler
-from models.demos.qwen25_7b.weights import (
-    Constant,
+from models.demos.qwen25_7b.weights.model_weights import (
     LayerWeights,
     ModelWeights,
-    Projection,
-    TensorRange,
     TensorSource,
     Weight,
 )
+from models.demos.qwen25_7b.weights.slices import Constant, Projection, TensorRange
 from models.demos.qwen25_7b.weights.cache import packed_weights
 
 PADDING_LOGIT = -1e30
@@ -369,7 +367,7 @@ def padding_bias(weight: Weight) -> Weight:
         )
         return Projection(0, constants, other=1)
 
-    return Weight(weight.builder, tuple(map(bias_of, weight.slices)))
+    return Weight(weight.build, tuple(map(bias_of, weight.slices)))
 
 
 def _add(residual: ttnn.Tensor, update: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
@@ -381,12 +379,12 @@ def _add(residual: ttnn.Tensor, update: ttnn.Tensor, memory: ttnn.MemoryConfig) 
 
 
 def _check_split(weights: ModelWeights, model_config: TtModelConfig) -> None:
-    if weights.plan.tp != model_config.parallel.tp:
+    if weights.parallel.tp != model_config.parallel.tp:
         raise UserError(
-            f"the weights are split over {weights.plan.tp} chips, the mesh has {model_config.parallel.tp} in a row: split them "
+            f"the weights are split over {weights.parallel.tp} chips, the mesh has {model_config.parallel.tp} in a row: split them "
             f"over {model_config.parallel.tp}"
         )
-    if weights.plan != model_config.parallel:
+    if weights.parallel != model_config.parallel:
         raise UserError(
             "the weights were split for another model: use ParallelPlan.make(config, tp) with this model's config"
         )

@@ -83,21 +83,21 @@ def open_checkpoint(
 def packed_weights(
     source: TensorSource | Mapping[str, torch.Tensor],
     config: QwenConfig,
-    plan: ParallelPlan,
+    parallel: ParallelPlan,
     recipe: Recipe,
 ) -> ModelWeights:
-    """Return the weights for a plan. Those of a CachedCheckpoint are packed into its folder first, and mapped from there."""
+    """Return the weights for a split. Those of a CachedCheckpoint are packed into its folder first, and mapped from there."""
     from .inventory import inventory  # imports ttnn
 
-    shards = inventory(config, plan, recipe)
+    shards = inventory(config, parallel, recipe)
     if not isinstance(source, CachedCheckpoint):
-        return ModelWeights(source, config, plan)
+        return ModelWeights(source, config, parallel)
     source.pack(shards)
-    return ModelWeights(source, config, plan, builder=source)
+    return ModelWeights(source, config, parallel, build=source.build)
 
 
 class CachedCheckpoint:
-    """A TensorSource and a ShardBuilder. It opens the checkpoint's weights when the folder lacks a shard.
+    """A TensorSource that also builds shards. It opens the checkpoint's weights when the folder lacks a shard.
 
     - config: the model's.
     - directory: has config and tokenizer.

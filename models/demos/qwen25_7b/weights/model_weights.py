@@ -1,9 +1,10 @@
-"""The model's weights on a row of chips, for a plan. Nothing is read before it is placed.
+"""The model's weights on a row of chips, for a split. Nothing is read before it is placed.
 
 Fields are named after their use in a module. Hugging Face's names stand in transforms.py.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Callable, Mapping, Optional, Protocol
 
 import torch
@@ -17,36 +18,14 @@ if TYPE_CHECKING:
     import ttnn
 
 
+# Gives a weight shard on the host, [1, 1, rows, columns], ready to be sent.
+BuildShard = Callable[[WeightShard], "ttnn.Tensor"]
+
+
 class TensorSource(Protocol):
     """Finds a tensor by its Hugging Face name. A Checkpoint is one."""
 
     def tensor(self, name: str) -> torch.Tensor: ...
-
-
-class ShardBuilder(Protocol):
-    """Gives weight shards as ttnn tensors on the host, [1, 1, rows, columns], ready to be sent."""
-
-    def build(self, shard: WeightShard) -> "ttnn.Tensor": ...
-
-
-@dataclass(frozen=True)
-class StateDict:
-    """A TensorSource over a model in memory: StateDict(hf_model.state_dict())."""
-
-    tensors: Mapping[str, torch.Tensor]
-
-    def tensor(self, name: str) -> torch.Tensor:
-        return self.tensors[name]
-
-
-@dataclass(frozen=True)
-class DirectBuilder:
-    """A ShardBuilder that builds every shard on request, in the caller's thread."""
-
-    source: TensorSource
-
-    def build(self, shard: WeightShard) -> "ttnn.Tensor":
-        return build_shard(shard, self.source.tensor)
 
 
 def build_shard(shard: WeightShard, tensor: ReadTensor) -> "ttnn.Tensor":
@@ -62,7 +41,7 @@ def build_shard(shard: WeightShard, tensor: ReadTensor) -> "ttnn.Tensor":
 class Weight:
     """A weight on a row of chips. A single slice is on every chip."""
 
-    builder: ShardBuilder
+    build: BuildShard
     slices: tuple[WeightSlice, ...]  # slices[c] is chip c's; all have one shape
 
     def __post_init__(self):
@@ -77,7 +56,7 @@ class Weight:
     def host_tensors(self, format: str, *, tiled: bool) -> "list[ttnn.Tensor]":
         """Return one host tensor a slice. Equal slices share a tensor."""
         shards = self.shards(format, tiled=tiled)
-        built = {shard: self.builder.build(shard) for shard in dict.fromkeys(shards)}
+        built = {shard: self.build(shard) for shard in dict.fromkeys(shards)}
         return [built[shard] for shard in shards]
 
     def shards(self, format: str, *, tiled: bool) -> list[WeightShard]:
@@ -131,23 +110,22 @@ class LayerWeights:
 
 
 class ModelWeights:
-    """All weights of a model for a plan.
+    """All weights of a model for a split.
 
-    source: a Checkpoint, or a state_dict. builder: gives the chips' tensors; default: built from `source` on request.
-    A CachedCheckpoint is a builder, too.
+    source: a Checkpoint, or a state_dict. build: gives the chips' tensors; default: built from `source` on request.
     """
 
     def __init__(
         self,
         source: TensorSource | Mapping[str, torch.Tensor],
         config: QwenConfig,
-        plan: ParallelPlan,
-        builder: Optional[ShardBuilder] = None,
+        parallel: ParallelPlan,
+        build: Optional[BuildShard] = None,
     ):
-        self.source = StateDict(source) if isinstance(source, Mapping) else source
+        self.read = source.__getitem__ if isinstance(source, Mapping) else source.tensor
         self.config = config
-        self.plan = plan
-        self.builder = DirectBuilder(self.source) if builder is None else builder
+        self.parallel = parallel
+        self.build = build or partial(build_shard, tensor=self.read)
 
     @property
     def embedding(self) -> Weight:
@@ -164,7 +142,7 @@ class ModelWeights:
     @property
     def lm_head(self) -> Weight:
         """[hidden, vocab]"""
-        return self._weight(*transforms.lm_head_weights(self.config, self.plan))
+        return self._weight(*transforms.lm_head_weights(self.config, self.parallel))
 
     def layer(self, i: int) -> LayerWeights:
         return LayerWeights(
@@ -181,7 +159,7 @@ class ModelWeights:
         return self._norm(f"{_layer(i)}post_attention_layernorm.weight")
 
     def attention(self, i: int) -> AttentionWeights:
-        common = (_layer(i), self.config, self.plan)
+        common = (_layer(i), self.config, self.parallel)
         rope = self.config.centering_rope(i)
         return AttentionWeights(
             qkv=self._weight(*transforms.qkv_weights(*common, rope)),
@@ -191,7 +169,7 @@ class ModelWeights:
         )
 
     def mlp(self, i: int) -> MlpWeights:
-        common = (_layer(i), self.config, self.plan)
+        common = (_layer(i), self.config, self.parallel)
         return MlpWeights(
             gate=self._weight(*transforms.gate_weights(*common)),
             up=self._weight(*transforms.up_weights(*common)),
@@ -203,7 +181,7 @@ class ModelWeights:
         return self._weight(Table(name, (self.config.hidden_size // TILE, TILE)))
 
     def _weight(self, *slices: WeightSlice) -> Weight:
-        return Weight(self.builder, slices)
+        return Weight(self.build, slices)
 
 
 def _layer(i: int) -> str:

@@ -14,23 +14,23 @@ Slices = tuple[Projection, ...]
 
 
 def qkv_weights(
-    layer: str, config: QwenConfig, plan: ParallelPlan, rope: Optional[Rope] = None
+    layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None
 ) -> Slices:
     """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs.
 
     rope: of a layer whose keys may be centered (rotary_pairs.py).
     """
-    return _qkv(layer, "weight", config.hidden_size, config, plan, rope)
+    return _qkv(layer, "weight", config.hidden_size, config, parallel, rope)
 
 
 def qkv_biases(
-    layer: str, config: QwenConfig, plan: ParallelPlan, rope: Optional[Rope] = None
+    layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None
 ) -> Slices:
     """The biases of qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]. Centered pairs of keys have zeros."""
-    return _qkv(layer, "bias", 1, config, plan, rope)
+    return _qkv(layer, "bias", 1, config, parallel, rope)
 
 
-def centered_biases(layer: str, config: QwenConfig, plan: ParallelPlan, rope: Rope) -> Slices:
+def centered_biases(layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Rope) -> Slices:
     """[1, kv_heads * head_dim]: the bias of the chip's centered pairs of keys, in rotary pairs; zeros elsewhere."""
     name, size = f"{layer}self_attn.k_proj.bias", config.head_dim
 
@@ -38,7 +38,7 @@ def centered_biases(layer: str, config: QwenConfig, plan: ParallelPlan, rope: Ro
         scaling = KeyScaling(name, h * size, rope=rope, part="centered")
         return TensorRange(name, h * size, size, pairs=True, scaling=scaling)
 
-    return tuple(Projection(0, tuple(map(key, heads)), 1) for heads in plan.kv_head_of)
+    return tuple(Projection(0, tuple(map(key, heads)), 1) for heads in parallel.kv_head_of)
 
 
 def _qkv(
@@ -46,7 +46,7 @@ def _qkv(
     kind: str,
     other: int,
     config: QwenConfig,
-    plan: ParallelPlan,
+    parallel: ParallelPlan,
     rope: Optional[Rope],
 ) -> Slices:
     size = config.head_dim
@@ -64,17 +64,17 @@ def _qkv(
         return TensorRange(k, h * size, size, pairs=True, scaling=scaling)
 
     def heads_of(chip: int) -> tuple[TensorRange | Constant, ...]:
-        q_heads, kv_heads = plan.q_head_of[chip], plan.kv_head_of[chip]
+        q_heads, kv_heads = parallel.q_head_of[chip], parallel.kv_head_of[chip]
         return (
             *(Constant(size) if h is None else query(h) for h in q_heads),
             *(key(h) for h in kv_heads),
             *(TensorRange(v, h * size, size) for h in kv_heads),
         )
 
-    return tuple(Projection(0, heads_of(chip), other) for chip in range(plan.tp))
+    return tuple(Projection(0, heads_of(chip), other) for chip in range(parallel.tp))
 
 
-def o_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
+def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """[q_heads * head_dim, hidden]; the chips' products add up to the whole.
 
     The rows of a zero head are zero. They remove the attention output of its zero query, the mean of the values.
@@ -86,32 +86,34 @@ def o_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
             Constant(size) if h is None else TensorRange(name, h * size, size) for h in heads
         )
 
-    return tuple(Projection(1, rows(heads), config.hidden_size) for heads in plan.q_head_of)
+    return tuple(Projection(1, rows(heads), config.hidden_size) for heads in parallel.q_head_of)
 
 
-def gate_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
+def gate_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """[hidden, mlp], zero columns after the model's last."""
-    return _mlp(f"{layer}mlp.gate_proj.weight", 0, config, plan)
+    return _mlp(f"{layer}mlp.gate_proj.weight", 0, config, parallel)
 
 
-def up_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
+def up_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """[hidden, mlp], zero columns after the model's last."""
-    return _mlp(f"{layer}mlp.up_proj.weight", 0, config, plan)
+    return _mlp(f"{layer}mlp.up_proj.weight", 0, config, parallel)
 
 
-def down_weights(layer: str, config: QwenConfig, plan: ParallelPlan) -> Slices:
+def down_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """[mlp, hidden], zero rows after the model's last."""
-    return _mlp(f"{layer}mlp.down_proj.weight", 1, config, plan)
+    return _mlp(f"{layer}mlp.down_proj.weight", 1, config, parallel)
 
 
-def lm_head_weights(config: QwenConfig, plan: ParallelPlan) -> Slices:
+def lm_head_weights(config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """[hidden, vocab], zero columns after the vocabulary. Column t of all chips' columns is token t."""
-    return _split("lm_head.weight", 0, config.vocab_size, plan.vocab, config.hidden_size, plan.tp)
+    return _split(
+        "lm_head.weight", 0, config.vocab_size, parallel.vocab, config.hidden_size, parallel.tp
+    )
 
 
-def _mlp(name: str, split_dim: int, config: QwenConfig, plan: ParallelPlan) -> Slices:
+def _mlp(name: str, split_dim: int, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     extent, hidden = config.intermediate_size, config.hidden_size
-    return _split(name, split_dim, extent, plan.mlp, hidden, plan.tp)
+    return _split(name, split_dim, extent, parallel.mlp, hidden, parallel.tp)
 
 
 def _split(name: str, split_dim: int, extent: int, share: int, other: int, tp: int) -> Slices:
