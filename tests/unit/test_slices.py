@@ -120,12 +120,6 @@ def test_slices_are_narrowed_padded_and_joined(blocks, data):
     assert read(weight_slice.concat(narrow)).equal(torch.cat([whole, read(narrow)], dim=1))
 
 
-def test_tensors_of_several_dtypes_keep_the_widest():
-    weight_slice = Projection(0, (TensorRange("w", 0, 2), TensorRange("f", 0, 2)), 6)
-    got = weight_slice.read((TENSORS | {"f": torch.full((2, 6), 1 / 3)}).__getitem__)
-    assert got.dtype == torch.float32 and (got[:, 2:] == torch.tensor(1 / 3)).all()
-
-
 def test_a_change_of_the_slices_needs_a_new_cache_version():
     """Without a new version, old cached tiles would be used as new ones."""
     slices = [

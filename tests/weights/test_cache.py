@@ -159,19 +159,6 @@ def test_a_split_that_is_not_cached_needs_the_weights(model, cache, delete, erro
         load(model, cache, tp=1)
 
 
-def test_a_changed_small_file_is_used_also_after_the_weights_are_gone(
-    model, cache, packing_refused
-):
-    load(model, cache)
-    packing_refused()
-    changed = {"eos_token_id": 5}
-    (model / "generation_config.json").write_text(json.dumps(changed))
-    load(model, cache)
-    shutil.rmtree(model)
-    directory = open_checkpoint(model, cache=cache).directory
-    assert json.loads((directory / "generation_config.json").read_text()) == changed
-
-
 # Damage
 
 

@@ -40,7 +40,7 @@ def record(mesh: str, size: str) -> None:
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
     from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
     from models.demos.qwen25_7b.serving.replica import Replica
-    from models.demos.qwen25_7b.weights import Checkpoint
+    from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
     config = replace(QWEN25_7B, num_hidden_layers=2)
     source = random_weights(config) if size == "7b" else Checkpoint.open(SMALL_CHECKPOINT)

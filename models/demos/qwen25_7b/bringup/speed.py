@@ -67,7 +67,7 @@ def rows(mesh: str, backend: str, size: str, save) -> None:
     from models.demos.qwen25_7b.reference.hf import random_weights
     from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
     from models.demos.qwen25_7b.serving.replica import Replica
-    from models.demos.qwen25_7b.weights import Checkpoint
+    from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
     recipes, crowds, prompts, steps = CASES[size]
     source = random_weights(QWEN25_7B) if size == "7b" else Checkpoint.open(SMALL_CHECKPOINT)

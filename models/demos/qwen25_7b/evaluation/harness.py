@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Sequence
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
@@ -129,11 +130,7 @@ class ReplicaLM(TemplateLM):
                     sums[text] += float(log_probabilities[row, token])
                     greedy[text] = greedy[text] and best[row] == token
                 bar.update(len(places))
-        results = list(zip(sums, greedy))
-        for (strings, _, _), result in zip(requests, results):
-            if strings is not None:
-                self.cache_hook.add_partial("loglikelihood", strings, result)
-        return results
+        return list(zip(sums, greedy))
 
     def _forced(self, context: list[int], continuation: list[int]) -> ForcedText:
         """The model never reads the last token, so max_length + 1 tokens fit. A longer context loses its beginning."""
@@ -174,7 +171,6 @@ class ReplicaLM(TemplateLM):
                     contexts = [requests[i].args[0] for i in batch]
                     for index, answer in zip(batch, self._generate(contexts, options, batch)):
                         answers[index] = answer
-                        self.cache_hook.add_partial("generate_until", requests[index].args, answer)
                     bar.update(len(batch))
         return answers
 
@@ -202,9 +198,5 @@ class ReplicaLM(TemplateLM):
                     active.remove(token.user)
             if not active:
                 tokens.close()  # what other slots still generate is not needed
-        return [before_any(options.until, detokenizer.text) for detokenizer in detokenizers]
-
-
-def before_any(ends: Sequence[str], text: str) -> str:
-    """The text before the first occurrence of any of the ends."""
-    return text[: min([text.find(end) for end in ends if end in text], default=len(text))]
+        texts = (detokenizer.text for detokenizer in detokenizers)
+        return [postprocess_generated_text(text, list(options.until), None) for text in texts]

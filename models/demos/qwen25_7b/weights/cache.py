@@ -10,7 +10,6 @@ splits and recipes that were loaded, so a start does not need the checkpoint. It
 """
 
 import ctypes
-import filecmp
 import hashlib
 import json
 import os
@@ -145,17 +144,14 @@ class CachedCheckpoint:
         from .inventory import shard_bytes
 
         missing = [shard for shard in shards if not self._file(shard).exists()]
-        if not missing and not self._record_is_old():
+        if not missing:
             return
-        if missing:
-            self._opened()  # before a folder is made for a checkpoint that cannot be read
+        self._opened()  # before a folder is made for a checkpoint that cannot be read
         with self._temporary_folder() as temporary:
-            if missing:
-                self._pack(missing, temporary)
+            self._pack(missing, temporary)
             with self._writing():
                 self._write_record(temporary)
-        if missing:
-            self._say(f"cache: {_amount(sum(map(shard_bytes, missing)))} written to {self._root}")
+        self._say(f"cache: {_amount(sum(map(shard_bytes, missing)))} written to {self._root}")
 
     def _pack(self, missing: Sequence[WeightShard], temporary: Path) -> None:
         import ttnn
@@ -241,16 +237,6 @@ class CachedCheckpoint:
             "packing": _packing(),
         }
         return json.dumps(record, indent=1)
-
-    def _record_is_old(self) -> bool:
-        """Whether the record or a copy of a small file differs, in a folder that can be written."""
-        if self.directory == self.folder or not os.access(self.folder, os.W_OK):
-            return False
-        record = self.folder / RECORD
-        if not record.exists() or record.read_text() != self._record():
-            return True
-        copies = [(file, self.folder / file.name) for file in _small_files(self.directory)]
-        return not all(copy.exists() and filecmp.cmp(file, copy) for file, copy in copies)
 
     def _write_record(self, temporary: Path) -> None:
         if self.directory == self.folder:

@@ -101,9 +101,10 @@ class Projection:
         return replace(self, blocks=self.blocks + other.blocks)
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
-        """Return [in, out] in the tensors' dtype, the widest where they differ. Makes one copy."""
+        """Return [in, out] in the dtype of the first tensor. Makes one copy."""
         sources = {name: tensor(name) for name in self.tensors}
-        result = torch.empty(self.shape, dtype=self._dtype(sources))
+        dtype = sources[self.tensors[0]].dtype if sources else torch.bfloat16
+        result = torch.empty(self.shape, dtype=dtype)
         at = 0
         for block in self.blocks:
             place = result.narrow(1 - self.split_dim, at, block.count)
@@ -113,15 +114,6 @@ class Projection:
             else:
                 place.copy_(self._read_range(block, sources).t())
         return result
-
-    def _dtype(self, sources: dict[str, torch.Tensor]) -> torch.dtype:
-        dtypes = {sources[b.tensor].dtype for b in self.blocks if isinstance(b, TensorRange)}
-        if not dtypes:
-            return torch.bfloat16
-        widest = dtypes.pop()
-        for dtype in dtypes:
-            widest = torch.promote_types(widest, dtype)
-        return widest
 
     def _read_range(self, block: TensorRange, sources: dict[str, torch.Tensor]) -> torch.Tensor:
         source = sources[block.tensor]
