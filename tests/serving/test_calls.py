@@ -71,14 +71,13 @@ def test_a_context_beyond_the_models_positions(mesh_device, checkpoint, max_seq_
 
 
 def test_weights_of_another_mesh_or_model_are_refused(mesh_device, checkpoint):
-    class Unread:
-        def __getattr__(self, name):
-            pytest.fail(f"{name} was read")
+    def unread(shard):
+        pytest.fail(f"{shard} was built")
 
     config = TtModelConfig.make(mesh_device, checkpoint.config, BF16, batch=1, max_seq_len=64)
 
     def refusal(plan: ParallelPlan) -> str:
-        weights = ModelWeights(Unread(), checkpoint.config, plan, Unread().build)
+        weights = ModelWeights({}, checkpoint.config, plan, unread)
         with pytest.raises(UserError) as caught:
             TtTransformer(mesh_device, weights, config)
         return str(caught.value)
