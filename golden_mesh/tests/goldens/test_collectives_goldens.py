@@ -242,3 +242,9 @@ def test_a_reversed_all_gather_begins_with_the_last_chip(chips, several_chips):
         chips.put(values), dim=3, multi_device_global_semaphore=line, topology=ttnn.Topology.Linear
     )
     assert_same(chips.get(got), [torch.cat(values[::-1], 3)] * chips.count)
+
+
+def test_broadcast_gives_every_chip_the_senders_tensor(chips, several_chips):
+    values, last = chips.draw(1, 1, 32, 64), chips.count - 1
+    got = ttnn.broadcast(chips.put(values), ttnn.MeshCoordinate((0, last)))
+    assert_same(chips.get(got), [values[last]] * chips.count)

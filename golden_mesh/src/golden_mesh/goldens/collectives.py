@@ -115,6 +115,14 @@ def all_broadcast(input_tensor, *, cluster_axis=None, use_l1_small_for_semaphore
     return [tuple(input_tensor)] * len(input_tensor)
 
 
+@collective("ttnn.broadcast")
+def broadcast(input_tensor, sender_coord, *, cluster_axis=None, out):
+    """Every chip has the sender's tensor. The mesh is one line."""
+    if len(input_tensor) < len(out.coordinates):
+        raise GoldenError("ttnn.broadcast along an axis of several lines has no golden")
+    return [input_tensor[out.coordinates.index(tuple(sender_coord))]] * len(input_tensor)
+
+
 @collective("ttnn.moe_expert_token_remap")
 def moe_expert_token_remap(
     topk_tensor, expert_mapping_tensor, expert_metadata_tensor, *, reduction_size=16, out
