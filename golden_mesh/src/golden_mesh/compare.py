@@ -24,7 +24,7 @@ from golden_mesh import dispatch, steps, transfer
 from golden_mesh.arguments import on_device, substitute, tensors_in
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.plain import plain_float32
-from golden_mesh.differences import Error, worst
+from golden_mesh.differences import Error, each_once, worst
 from golden_mesh.float32_stream import Reader, Scratch, Stream
 from golden_mesh.memory import Slot
 from golden_mesh.rounding import round_to
@@ -231,10 +231,18 @@ class Comparison:
             if own is None or any(value is None for value in own):
                 continue
             values, far = memory.read(slot), self.stream.read(slot)
+            tried = None if trial is None else trial[slot._replace(dtype=None)]
+            places = None
             if scratch.step.golden.unread:  # only what this op wrote
-                far = [torch.where(o.isnan(), torch.nan, f) for o, f in zip(own, far)]
-            other = None if trial is None else worst(trial[slot._replace(dtype=None)], own)
-            found.append((worst(values, own), worst(values, far), other, slot, far))
+                places = each_once(lambda x: (x == x).flatten().nonzero().flatten(), own)
+                own, far, values, tried = (
+                    x and each_once(lambda x, at: x.flatten()[at], x, places)
+                    for x in (own, far, values, tried)
+                )
+            values = each_once(torch.Tensor.float, values)
+            judge = partial(worst, shape=slot.shape, places=places)
+            errors = judge(values, own), judge(values, far), tried and judge(tried, own)
+            found.append((*errors, slot, far))
         if not found:
             return
         own, far, other, slot, _ = max(

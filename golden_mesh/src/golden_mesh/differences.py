@@ -1,6 +1,7 @@
 """The difference of a tensor from float32, in numbers."""
 
 from dataclasses import dataclass
+from typing import Callable
 
 import torch
 
@@ -18,39 +19,61 @@ class Error:
     chip: int
 
 
-def error(value: torch.Tensor, exact: torch.Tensor, chip: int) -> Error:
-    """Compare a chip's values with float32. Values that are NaN in float32 count as not written."""
-    a, b = value.reshape(-1).float(), exact.reshape(-1).float()
-    places = None
-    if not (a.sum() + b.sum()).isfinite():
-        places = (b.isfinite()).nonzero().flatten()
-        a, b = a[places], b[places]
-    wrong = ~a.isfinite()
-    nonfinite = int(wrong.sum()) if not a.sum().isfinite() else 0
-    if nonfinite:
-        a = a.masked_fill(wrong, 0)
+def error(
+    value: torch.Tensor, exact: torch.Tensor, chip: int, shape: tuple[int, ...] = (), places=None
+) -> Error:
+    """Compare a chip's values with float32.
+
+    places: the elements' places in a flat tensor of `shape`, if they are some of its elements.
+    """
+    shape = shape or tuple(exact.shape)
+    a, b = value.flatten().float(), exact.flatten().float()
+    difference = a - b
+    nonfinite = 0
+    if not (difference @ difference).isfinite():  # infinite or NaN in float32: no part of the error
+        finite = b.isfinite().nonzero().flatten()
+        places = finite if places is None else places[finite]
+        b, difference = b[finite], difference[finite]
+        wrong = ~difference.isfinite()
+        nonfinite = int(wrong.sum())
+        difference[wrong] = -b[wrong]
     if not len(b):
         return Error(1.0, 0.0, 1.0, 0.0, (), 0, chip)
-    total = lambda x: x.sum(dtype=torch.float64).item()  # noqa: E731
-    difference = a - b
-    at = int(difference.abs_().argmax())
-    largest = difference[at].item()
-    square = total(difference.square_())
-    aa, bb, ab, mean_a, mean_b = total(a * a), total(b * b), total(a * b), total(a), total(b)
+    sums = b.sum(), difference.sum(), b @ b, difference @ difference, b @ difference
+    b_sum, d_sum, bb, dd, bd = (each.item() for each in sums)
     count = len(b)
-    spread = (aa - mean_a**2 / count) * (bb - mean_b**2 / count)
-    if square <= 1e-14 * bb or square == 0:
+    b_spread, d_spread = bb - b_sum**2 / count, dd - d_sum**2 / count
+    common = bd - b_sum * d_sum / count
+    a_spread = b_spread + 2 * common + d_spread
+    lost = b_spread * d_spread - common**2  # this form keeps the digits of 1 - pcc
+    if dd == 0:
         pcc = 1.0
     else:
-        pcc = (ab - mean_a * mean_b / count) / spread**0.5 if spread > 0 else 0.0
-    at = int(places[at]) if places is not None else at
-    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), exact.shape))
-    relative = (square / bb) ** 0.5 if bb else float(square > 0)
-    return Error(pcc, relative, ab / bb if bb else 1.0, largest, place, nonfinite, chip)
+        pcc = 1 - lost / (a_spread * b_spread) if a_spread > 0 and b_spread > 0 else 0.0
+        pcc = (1 if b_spread + common > 0 else -1) * max(pcc, 0) ** 0.5
+    at = int(difference.abs_().argmax())
+    largest = difference[at].item()
+    at = at if places is None else int(places[at])
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), shape))
+    relative = (dd / bb) ** 0.5 if bb else float(dd > 0)
+    return Error(pcc, relative, 1 + bd / bb if bb else 1.0, largest, place, nonfinite, chip)
 
 
-def worst(values: list[torch.Tensor], exact: list[torch.Tensor]) -> Error:
-    """The error on the chip with the largest one. Replicas are compared once."""
+def worst(values: list, exact: list, shape: tuple[int, ...] = (), places: list | None = None):
+    """The Error on the chip with the largest one. Replicas are compared once."""
     pairs = {(id(a), id(b)): (a, b, chip) for chip, (a, b) in enumerate(zip(values, exact))}
-    errors = [error(*pair) for pair in pairs.values()]
+    errors = [
+        error(a, b, chip, shape, None if places is None else places[chip])
+        for a, b, chip in pairs.values()
+    ]
     return max(errors, key=lambda each: (each.nonfinite, each.relative))
+
+
+def each_once(function: Callable, *lists: list) -> list:
+    """Call the function for each chip, and once for replicas."""
+    results: dict[tuple, object] = {}
+    for chips in zip(*lists):
+        key = tuple(map(id, chips))
+        if key not in results:
+            results[key] = function(*chips)
+    return [results[tuple(map(id, chips))] for chips in zip(*lists)]
