@@ -116,22 +116,22 @@ def run(golden, layer: Layer, inputs, fault: str) -> None:
         golden.put(shards(p.weight.detach().T, chips, 1)) for p in (mlp.gate_proj, mlp.up_proj)
     )
     down = golden.put(shards(mlp.down_proj.weight.detach().T, chips, 0))
-    caches = [golden.put(torch.zeros(1, KV_HEADS // chips, 2 * ROWS, DIM)) for _ in range(2)]
+    caches = [golden.put(torch.zeros(1, KV_HEADS // chips, ROWS, DIM)) for _ in range(2)]
 
-    y = ttnn.rms_norm(x, weight=norm, epsilon=1e-5)  # norm
-    y = ttnn.linear(y, qkv, bias=bias)  # bias
+    y = ttnn.rms_norm(x, weight=norm, epsilon=1e-5)
+    y = ttnn.linear(y, qkv, bias=bias)
     heads = dict(num_heads=HEADS // chips, num_kv_heads=KV_HEADS // chips, transpose_k_heads=False)
     q, k, v = ttnn.experimental.nlp_create_qkv_heads(y, **heads)
-    q = ttnn.experimental.rotary_embedding(q, cos, sin)  # rotary
+    q = ttnn.experimental.rotary_embedding(q, cos, sin)
     k = ttnn.experimental.rotary_embedding(k, cos, sin)
+    if fault == "cache":  # each key a row further on
+        k = ttnn.roll(k, 1, 2)
     for cache, values in zip(caches, (k, v)):
         ttnn.fill_cache(cache, values, 0)
-    first = 1 if fault == "cache" else 0
-    k = ttnn.slice(caches[0], [0, 0, first, 0], [1, KV_HEADS // chips, first + ROWS, DIM])  # cache
-    v = ttnn.slice(caches[1], [0, 0, 0, 0], [1, KV_HEADS // chips, ROWS, DIM])
+    k, v = caches
     y = ttnn.transformer.scaled_dot_product_attention(q, k, v, is_causal=True)
     y = ttnn.experimental.nlp_concat_heads(y)
-    y = ttnn.linear(y, out)  # transpose, order
+    y = ttnn.linear(y, out)
     y = ttnn.all_reduce(y) if chips > 1 else y
     x = ttnn.add(x, y)
     y = ttnn.rms_norm(x, weight=mlp_norm, epsilon=1e-5)
@@ -146,7 +146,7 @@ FAULTS = {
     "norm": ("norm", "ttnn.rms_norm"),
     "bias": ("attention.k_proj", "ttnn.linear"),
     "rotary": ("attention.o_proj", "ttnn.experimental.rotary_embedding"),
-    "cache": ("attention.o_proj", "ttnn.slice"),
+    "cache": ("attention.o_proj", "ttnn.transformer.scaled_dot_product_attention"),
     "transpose": ("attention.o_proj", "ttnn.linear"),
     "order": ("attention.o_proj", "ttnn.linear"),
 }
