@@ -22,7 +22,7 @@ TORCH_INDEX ?=
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-7b test-golden test-n300 test-n150 test-n150x4 test-t3k test-galaxy test-8x7 clean
+.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-7b test-golden test-n300 test-n150 test-n150x4 test-t3k test-galaxy test-8x7 test-bringup clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -64,7 +64,7 @@ ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
 	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target \
-		test-7b test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-n150x4 test-8x7 test-galaxy
+		test-7b test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-n150x4 test-8x7 test-bringup test-galaxy
 endif
 
 # The folders that this target ignores have their own target below. A new folder of tests runs here.
@@ -102,6 +102,10 @@ test-n150x4:
 
 test-8x7:
 	$(PYTHON) -m pytest --mesh N300 --size tiny --worker-dispatch -m "not (seven_b or repeat)" tests/pcc/test_attention.py tests/perf
+
+# The stages that run no tests of ours.
+test-bringup:
+	$(PYTHON) -m models.demos.qwen25_7b.bringup --mesh N300 --backend golden --size tiny --out $$(mktemp -d) --only machine,ops,speed
 
 # An existing environment is kept. pip adds missing packages, so a stopped installation resumes. --no-compile:
 # compiling every package takes 90 seconds, and Python compiles the modules that it imports.

@@ -107,6 +107,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         "error": 1e-3,
         "gain": 1.0,
         "equal": 0.5,
+        "device_op": "AllReduceAsync None: [1, 1, 32, 64] bfloat16 L1 interleaved; [1]",
     }
     ops = [
         op | {"us": 20.0, "modeled_us": 10.0},
@@ -141,6 +142,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert "| bfp8 | 32 | 128 | 50.0 | 40.00 | 30.0 | -25% | 25.0 | 40% |" in text
     assert "| linear [32, 64] | 1.0e-03 | 1.0000 | 50.0% | 20.0 | 10.0 | -50% |" in text
     assert "without values: pad [1]." in text
+    assert "- AllReduceAsync None: [1, 1, 32, 64] bfloat16 L1 interleaved: 20.0 us" in text
     assert "- linear [32, 64] math_fidelity=LoFi: 12.0 instead of 20.0 us" in text
     assert all(
         "say nothing about hardware)" in line

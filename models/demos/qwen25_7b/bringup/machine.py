@@ -55,8 +55,12 @@ def facts(mesh: str, backend: str) -> list[Fact]:
             Fact("compute grid", f"{grid.x}x{grid.y}", "8x8"),
             Fact("links between neighbors", f"{links_between(device)}", f"{kind.links if kind.chips > 1 else 1}"),
             Fact("topology of a row", row_topology(device), "ring" if kind.is_ring(kind.row) else "line"),
-            Fact("DRAM of a chip beside traces, bytes", f"{dram.num_banks * dram.total_bytes_per_bank}", f"{DRAM_BYTES - TRACE_REGION_BYTES}"),
+            Fact("DRAM of a chip beside traces", _gigabytes(dram.num_banks * dram.total_bytes_per_bank), _gigabytes(DRAM_BYTES - TRACE_REGION_BYTES)),
         ]  # fmt: skip
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB"
 
 
 def _read(path: str) -> str:

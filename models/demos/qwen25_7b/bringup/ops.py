@@ -20,6 +20,12 @@ from models.demos.qwen25_7b.tt.mesh import open_replicas, select_backend
 
 PROMPT, CONTEXT = 128, 1024  # tokens
 WRONG = 0.05  # relative error of a value from which an operation counts as wrong
+# Methods and formats of partial sums (plans/all_reduce_plan.py).
+ALL_REDUCES = (
+    ("all_reduce_async", "bfloat16"),
+    ("all_reduce_async", "bfloat8_b"),
+    ("reduce_scatter + all_gather", "bfloat16"),
+)
 # Operation: settings that the plans choose, by name, with their alternatives.
 VARIANTS: dict[str, dict[str, tuple]] = {
     "ttnn.linear": {"math_fidelity": ("LoFi", "HiFi2", "HiFi3", "HiFi4")},
@@ -62,7 +68,25 @@ def record(mesh: str, size: str) -> None:
         for _ in range(2):
             replica.launch_decode()
             replica.read_tokens()
+        other_all_reduces(replica.model.config, devices[0])
         replica.close()
+
+
+def other_all_reduces(model_config, device) -> None:
+    """Run the all-reduces of a step that the plan could have chosen: two methods, and partial sums in bfloat8_b."""
+    import torch
+
+    from models.demos.qwen25_7b.tt.linear import TtAllReduce
+    from models.demos.qwen25_7b.tt.placement import replicate
+
+    decode, rows = model_config.decode, torch.randn(1, 1, 32, model_config.qwen.hidden_size)
+    if decode.all_reduce.chips == 1:
+        return
+    for method, dtype in ALL_REDUCES:
+        plan = replace(decode.all_reduce, method=method, dtype=dtype)
+        total = TtAllReduce(device, replace(model_config, decode=replace(decode, all_reduce=plan)))
+        how = dict(memory_config=decode.residual_memory)
+        total.forward_decode(replicate(rows, device, total.partial_sum_dtype, **how))
 
 
 def variants(ops: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

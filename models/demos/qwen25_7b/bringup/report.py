@@ -1,6 +1,8 @@
 """The report of a bring-up: report.md, read in two minutes, and report.json, which is worth sending back."""
 
 import json
+import math
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Iterator, Optional
@@ -8,6 +10,7 @@ from typing import Any, Iterator, Optional
 from models.demos.qwen25_7b.bringup.runner import Outcome
 from models.demos.qwen25_7b.cli.terminal import markdown
 
+COLLECTIVE_OF_A_STEP = re.compile(r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, ")
 SHOWN = 12  # operations in the table, the longest first
 
 
@@ -81,6 +84,13 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
             ("op", "error", "gain", "equal", "us", "modeled us", "miss"), _ops(report["ops"])
         )
         yield f"The {SHOWN} longest; report.json has all. Refused or without values: {_refused(report['ops'])}."
+        sums = [row for row in report["ops"] if COLLECTIVE_OF_A_STEP.match(row["device_op"] or "")]
+        if sums:
+            yield "Collectives of 32 rows, the plan's and the alternatives:"
+            yield "\n".join(
+                f"- {row['device_op'].split(';')[0]}: {row['us'] or math.nan:.1f} us"
+                for row in sums
+            )
         faster = list(_faster(report["ops"]))
         yield "Settings that were faster than the plan's by 5 % or more:"
         yield "\n".join(f"- {each}" for each in faster) or "none"
