@@ -8,6 +8,7 @@ import types
 
 import pytest
 import torch
+import ttnn
 
 from golden_mesh.errors import GoldenError, MissingGolden
 
@@ -26,14 +27,10 @@ def names_of(operations) -> set[str]:
 
 
 def operations():
-    import ttnn
-
     return sorted(ttnn.decorators.REGISTERED_OPERATIONS)
 
 
 def test_every_attribute_of_a_tensor_is_in_one_table():
-    import ttnn
-
     from golden_mesh.tensor_methods import HOST_ONLY, METHODS, OPERATIONS, PLAIN
 
     tables = [PROPERTIES, PLAIN, HOST_ONLY, OPERATIONS, set(METHODS), REFUSED_METHODS]
@@ -54,8 +51,6 @@ def test_unhandled_methods_refuse_tensors_on_a_device(golden):
 
 
 def test_methods_for_the_host_are_refused_by_the_library(golden):
-    import ttnn
-
     from golden_mesh.tensor_methods import HOST_ONLY
 
     tensor = golden.full(1, 1, 1, 5, 7, layout=ttnn.ROW_MAJOR_LAYOUT)
@@ -121,8 +116,6 @@ def test_every_name_in_a_table_is_an_operations(golden):
 
 def test_every_operation_refuses_tensors_on_the_host_but_those_that_take_them(golden, monkeypatch):
     """The library itself crashes on most such calls."""
-    import ttnn
-
     from golden_mesh import dispatch
     from golden_mesh.arguments import ON_HOST
 
@@ -140,8 +133,6 @@ def test_every_operation_refuses_tensors_on_the_host_but_those_that_take_them(go
 
 
 def test_the_refusal_of_a_tensor_on_the_host_names_the_argument(golden):
-    import ttnn
-
     placed, host = golden.full(1), golden.host(torch.ones(1, 1, 32, 32))
     for call, argument in (
         (lambda: ttnn.silu(host), "input_tensor"),
@@ -156,8 +147,6 @@ def test_the_refusal_of_a_tensor_on_the_host_names_the_argument(golden):
 
 def test_every_other_function_is_plain_replaced_or_refuses(golden):
     """Covers everything below ttnn._ttnn that takes or gives tensors, under any other name too."""
-    import ttnn
-
     from golden_mesh import doors
     from golden_mesh.transfer import STAND_INS
 
@@ -179,8 +168,6 @@ def test_every_other_function_is_plain_replaced_or_refuses(golden):
 
 
 def test_aliases_of_operations_are_wrapped_too(golden):
-    import ttnn
-
     ours = {id(operation) for operation in operations()}
     functions = {id(operation.function) for operation in operations()}
     from golden_mesh import doors
@@ -197,8 +184,6 @@ def test_aliases_of_operations_are_wrapped_too(golden):
 
 
 def test_the_parts_of_a_complex_tensor_are_seen(golden):
-    import ttnn
-
     parts = golden.full(1), golden.full(2)
     number = ttnn._ttnn.operations.complex.ComplexTensor(parts)
     with pytest.raises(MissingGolden, match="ttnn.conj"):

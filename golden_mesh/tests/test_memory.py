@@ -6,6 +6,7 @@ from collections import namedtuple
 
 import pytest
 import torch
+import ttnn
 
 import golden_mesh
 from golden_mesh.errors import GoldenError
@@ -114,8 +115,6 @@ class TestAddresses:
 
 
 def test_a_freed_tensor_is_refused(golden):
-    import ttnn
-
     x = golden.full(1)
     ttnn.deallocate(x)
     for use in (golden.get, ttnn.relu):
@@ -124,8 +123,6 @@ def test_a_freed_tensor_is_refused(golden):
 
 
 def test_reused_memory_belongs_to_the_new_tensor(golden):
-    import ttnn
-
     x = golden.full(1)
     address = x.buffer_address()
     ttnn.deallocate(x)
@@ -134,8 +131,6 @@ def test_reused_memory_belongs_to_the_new_tensor(golden):
 
 
 def test_views_read_the_memory_of_their_base(golden):
-    import ttnn
-
     base = torch.arange(64 * 32).view(1, 1, 64, 32) % 256
     x = golden.put(base.float())
     halves, rows = ttnn.reshape(x, (1, 2, 32, 32)), ttnn.reshape(x, (1, 1, 60, 32), (1, 1, 64, 32))
@@ -149,8 +144,6 @@ def test_views_read_the_memory_of_their_base(golden):
 
 
 def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):
-    import ttnn
-
     ints = dict(dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
     x = golden.full(5, 1, 32, **ints)
     copies = [
@@ -166,8 +159,6 @@ def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):
 
 
 def test_replicas_stay_one_tensor_through_ops(golden):
-    import ttnn
-
     from golden_mesh.dispatch import slot_of
     from golden_mesh.steps import memory
 
@@ -183,8 +174,6 @@ def test_replicas_stay_one_tensor_through_ops(golden):
 
 
 def test_a_deallocation_frees_the_hosts_memory_too(golden):
-    import ttnn
-
     x = golden.put([torch.rand(1, 1, 256, 256) for _ in range(golden.chips)])
     before = golden_mesh.host_bytes()
     ttnn.deallocate(x)
@@ -192,8 +181,6 @@ def test_a_deallocation_frees_the_hosts_memory_too(golden):
 
 
 def test_memory_stays_bounded_over_a_long_loop(golden):
-    import ttnn
-
     x = golden.put([torch.zeros(1, 1, 128, 128)] * golden.chips)
     before = golden_mesh.host_bytes()
     most = 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import ttnn
 
 from golden_mesh import captured, dispatch
 from golden_mesh.__main__ import environment, split
@@ -55,8 +56,6 @@ def work(recorder, golden):
 
 
 def test_inputs_and_results_in_dram_are_counted_and_l1_is_not(work, golden):
-    import ttnn
-
     x, narrow = golden.full(1, 64, 256), golden.full(1, 64, 256, dtype=ttnn.bfloat8_b)
     inside = golden.full(1, 64, 256, memory_config=ttnn.L1_MEMORY_CONFIG)
     tiles = 2 * 8
@@ -69,8 +68,6 @@ def test_inputs_and_results_in_dram_are_counted_and_l1_is_not(work, golden):
 
 
 def test_a_matmul_counts_its_bytes_and_products_also_with_transposed_operands(work, golden):
-    import ttnn
-
     x, w = golden.full(1, 64, 256), golden.full(1, 256, 512)
     moved = (64 * 256 + 256 * 512 + 64 * 512) * 2
     plain = work(lambda: ttnn.matmul(x, w))
@@ -85,8 +82,6 @@ def test_a_matmul_counts_its_bytes_and_products_also_with_transposed_operands(wo
 
 def test_prefill_attention_reads_keys_and_values_for_each_chunk_of_rows(work, golden):
     """Causal rows attend to their own chunk and those before it."""
-    import ttnn
-
     q = golden.full(1, 2, 4, 256, 64)  # users, heads, rows, head_dim
     grid = dict(compute_with_storage_grid_size=(8, 8), k_chunk_size=64)
     program = ttnn.SDPAProgramConfig(q_chunk_size=128, **grid)
@@ -104,8 +99,6 @@ def test_prefill_attention_reads_keys_and_values_for_each_chunk_of_rows(work, go
 @pytest.mark.parametrize("paged", [True, False])
 def test_decode_attention_reads_the_caches_up_to_a_position(work, golden, paged):
     """Two key heads of 64 elements are four tiles a block of 32 tokens and cache. Eight query heads pad to one tile."""
-    import ttnn
-
     q, position = golden.full(1, 1, 4, 8, 64), torch.tensor([5, 9, 40, 90], dtype=torch.int32)
     row_major = dict(dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
     where = dict(cur_pos_tensor=golden.put(position, **row_major))
@@ -127,8 +120,6 @@ def test_decode_attention_reads_the_caches_up_to_a_position(work, golden, paged)
 
 
 def test_a_cache_update_touches_one_tile_row_of_each_user(work, golden):
-    import ttnn
-
     cache, token, prompt = (
         golden.full(1, *shape) for shape in ((4, 2, 128, 64), (1, 2, 4, 64), (1, 2, 32, 64))
     )
@@ -140,8 +131,6 @@ def test_a_cache_update_touches_one_tile_row_of_each_user(work, golden):
 
 
 def test_a_collective_has_the_measured_time_of_its_chips(recorder, golden):
-    import ttnn
-
     if golden.chips == 1:
         pytest.skip("a collective needs several chips")
     x = golden.full(1, 1, 1, 64, 1024)
@@ -176,8 +165,6 @@ def test_a_collective_without_a_measured_time_is_named():
 
 
 def test_a_price_is_the_longest_part_and_a_launch(recorder, golden):
-    import ttnn
-
     x = golden.full(1, 64, 256)
     ttnn.relu(x)
     ((launch, _),) = recorder.whole.items()
@@ -189,8 +176,6 @@ def test_a_price_is_the_longest_part_and_a_launch(recorder, golden):
 
 
 def test_the_whole_program_counts_without_blocks_and_traces(recorder, golden):
-    import ttnn
-
     x = golden.full(1, 32, 32)
     for _ in range(3):
         ttnn.relu(x)
@@ -202,8 +187,6 @@ def test_the_whole_program_counts_without_blocks_and_traces(recorder, golden):
 
 def test_a_trace_counts_instead_of_the_whole_program(recorder, golden):
     """Its compilation before and its executions after the capture do not count."""
-    import ttnn
-
     x = golden.full(1, 32, 32)
     ttnn.relu(x)
     trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
@@ -218,8 +201,6 @@ def test_a_trace_counts_instead_of_the_whole_program(recorder, golden):
 def test_named_blocks_count_instead_of_all_else_and_an_outer_one_has_the_inner_ones(
     recorder, golden
 ):
-    import ttnn
-
     x = golden.full(1, 32, 32)
     ttnn.exp(x)
     with captured("step"):
@@ -232,8 +213,6 @@ def test_named_blocks_count_instead_of_all_else_and_an_outer_one_has_the_inner_o
 
 
 def test_a_programs_own_graph_capture_stays_whole(recorder, golden):
-    import ttnn
-
     x = golden.full(1, 32, 32)
     ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
     ttnn.relu(x)

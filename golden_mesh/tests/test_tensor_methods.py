@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import ttnn
 
 import golden_mesh
 from golden_mesh.errors import GoldenError
@@ -18,8 +19,6 @@ def parts(golden):
 
 def sharded(layout: str = "WIDTH", buffer: str = "L1"):
     """Two shards of a [1, 1, 32, 64]."""
-    import ttnn
-
     cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 0))})
     shape = (32, 32) if layout == "WIDTH" else (32, 64)
     return ttnn.MemoryConfig(
@@ -36,31 +35,31 @@ def same(golden, tensor, wanted: list[torch.Tensor]) -> bool:
 # ---- reading
 
 
-def test_every_way_to_read_gives_what_the_chips_hold(golden, parts):
-    import ttnn
-
+@pytest.mark.parametrize("dim", [0, 3])
+def test_every_way_to_read_gives_what_the_chips_hold(golden, parts, dim):
     tensor = golden.put(parts)
-    composer = ttnn.ConcatMeshToTensor(golden.device, dim=0)
-    whole = torch.cat(parts)
-    assert tensor.to_torch(mesh_composer=composer).float().equal(whole)
-    assert (
-        golden.put(parts, dtype=ttnn.float32).to_numpy(mesh_composer=composer) == whole.numpy()
-    ).all()
-    assert tensor.cpu().to_torch(mesh_composer=composer).float().equal(whole)
-    assert ttnn.aggregate_tensor(tensor, composer).to_torch().float().equal(whole)
-    for chip, shard in enumerate(ttnn.get_device_tensors(tensor)):
-        assert shard.to_torch().float().equal(parts[chip])
-        assert shard.to_torch_with_padded_shape().float().equal(parts[chip])
-        assert torch.tensor(shard.to_list()).equal(parts[chip])
-        assert shard.cpu().to_torch().float().equal(parts[chip])
+    composer = ttnn.ConcatMeshToTensor(golden.device, dim=dim)
+    whole = torch.cat(parts, dim)
+    exact = golden.put(parts, dtype=ttnn.float32)
+    assert (exact.to_numpy(mesh_composer=composer) == whole.numpy()).all()
+    for read in (
+        tensor.to_torch(mesh_composer=composer),
+        ttnn.to_torch(tensor, mesh_composer=composer),
+        tensor.cpu().to_torch(mesh_composer=composer),
+        ttnn.aggregate_tensor(tensor, composer).to_torch(),
+    ):
+        assert read.float().equal(whole)
+    for part, shard in zip(parts, ttnn.get_device_tensors(tensor), strict=True):
+        for read in (shard, shard.cpu(), ttnn.from_device(shard)):
+            assert read.to_torch().float().equal(part)
+        assert shard.to_torch_with_padded_shape().float().equal(part)
+        assert torch.tensor(shard.to_list()).equal(part)
     assert same(golden, ttnn.combine_device_tensors(tensors=ttnn.get_device_tensors(tensor)), parts)
     assert ttnn.get_device_tensors(golden.full(7, 1, 1, 1, 1))[-1].item() == 7
 
 
 @pytest.mark.parametrize("padding", [None, -3.0])
 def test_padding_from_the_host_can_be_read(golden, padding):
-    import ttnn
-
     ones = torch.ones(1, 1, 5, 7)
     sent = ttnn.from_torch(
         ones, ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=golden.device, pad_value=padding
@@ -71,8 +70,6 @@ def test_padding_from_the_host_can_be_read(golden, padding):
 
 
 def test_padding_of_a_result_cannot_be_read(golden):
-    import ttnn
-
     shard = ttnn.get_device_tensors(ttnn.abs(golden.full(1, 1, 1, 5, 7)))[0]
     with pytest.raises(GoldenError, match=r"to_torch_with_padded_shape of \[1, 1, 5, 7\].*padding"):
         shard.to_torch_with_padded_shape()
@@ -82,8 +79,6 @@ def test_padding_of_a_result_cannot_be_read(golden):
 @pytest.mark.parametrize("layout", ["TILE", "ROW_MAJOR"])
 def test_a_tensor_is_printed_as_the_library_prints_it(golden, layout):
     """Uses zeros, because the mock prints any tensor as zeros."""
-    import ttnn
-
     library = ttnn.Tensor.__repr__.__wrapped__
     zeros = golden.full(0, 1, 1, 32, 64, layout=getattr(ttnn, f"{layout}_LAYOUT"))
     host = zeros.cpu()
@@ -102,8 +97,6 @@ def test_printing_shows_the_values(golden, parts):
 
 def test_blocks_without_values_may_be_nested(golden):
     """The end of the inner block does not end the outer one."""
-    import ttnn
-
     one, out = golden.full(1.0), golden.full(0.0)
     with golden_mesh.without_values():
         with golden_mesh.without_values():
@@ -121,8 +114,6 @@ def test_blocks_without_values_may_be_nested(golden):
 def test_a_sharded_tensor_stays_sharded_on_its_way_there_and_back(
     golden, parts, layout, buffer, tmp_path
 ):
-    import ttnn
-
     config = sharded(layout, buffer)
     host = golden.host(parts, memory_config=config)
     ttnn.dump_tensor(tmp_path / "dumped.tensorbin", host.to(golden.device))
@@ -140,18 +131,13 @@ def test_a_sharded_tensor_stays_sharded_on_its_way_there_and_back(
 
 
 def test_to_device_without_a_memory_config_is_interleaved_dram_as_in_the_library(golden, parts):
-    import ttnn
-
-    assert ttnn.to_device(
-        golden.host(parts, memory_config=sharded()), golden.device
-    ).memory_config() == (ttnn.DRAM_MEMORY_CONFIG)
+    there = ttnn.to_device(golden.host(parts, memory_config=sharded()), golden.device)
+    assert there.memory_config() == ttnn.DRAM_MEMORY_CONFIG
 
 
 @pytest.mark.parametrize("tile", [(16, 32), (32, 16), (16, 16)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "bfloat8_b"])
 def test_another_tile_shape_is_kept(golden, parts, tile, dtype):
-    import ttnn
-
     host = golden.host(parts, tile=ttnn.Tile(tile), dtype=getattr(ttnn, dtype))
     there = host.to(golden.device)
     back = there.cpu()
@@ -163,8 +149,6 @@ def test_another_tile_shape_is_kept(golden, parts, tile, dtype):
 @pytest.mark.parametrize("dtype", ["bfloat8_b", "bfloat4_b"])
 def test_block_floats_of_a_transposed_tile_are_rounded_once(golden, dtype):
     """The blocks of transposed tiles run down the columns."""
-    import ttnn
-
     source = torch.randn(1, 1, 64, 64) * torch.logspace(-3, 3, 64)
     host = golden.host(
         source, dtype=getattr(ttnn, dtype), tile=ttnn.Tile((32, 32), transpose_tile=True)
@@ -178,41 +162,34 @@ def test_block_floats_of_a_transposed_tile_are_rounded_once(golden, dtype):
 # ---- tensors that are on the device already
 
 
-def test_tensors_on_the_device_are_unchanged(golden, parts):
-    """Other models' decode steps do this. The library returns the tensor itself, for any memory config."""
-    import ttnn
+UNCHANGED = {
+    "to_device": lambda t, d: ttnn.to_device(t, d),
+    "to_device, L1": lambda t, d: ttnn.to_device(t, d, memory_config=ttnn.L1_MEMORY_CONFIG),
+    "to": lambda t, d: t.to(d),
+    "to, L1": lambda t, d: t.to(device=d, mem_config=ttnn.L1_MEMORY_CONFIG),
+}
 
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_tensors_on_the_device_are_unchanged(golden, parts, name):
+    """Other models' decode steps do this. The library returns the tensor itself, for any memory config."""
     tensor = golden.put(parts)
-    for call in (
-        lambda: ttnn.to_device(tensor, golden.device),
-        lambda: ttnn.to_device(tensor, golden.device, memory_config=ttnn.L1_MEMORY_CONFIG),
-        lambda: tensor.to(golden.device),
-        lambda: tensor.to(device=golden.device, mem_config=ttnn.L1_MEMORY_CONFIG),
-    ):
-        again = call()
-        assert (
-            again.tensor_id == tensor.tensor_id and again.memory_config() == ttnn.DRAM_MEMORY_CONFIG
-        )
-        assert same(golden, again, parts) and same(golden, tensor, parts)
-        trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
-        call()  # writes nothing, so the capture allows it
-        ttnn.end_trace_capture(golden.device, trace, cq_id=0)
+    again = UNCHANGED[name](tensor, golden.device)
+    assert again.tensor_id == tensor.tensor_id
+    assert again.memory_config() == ttnn.DRAM_MEMORY_CONFIG
+    assert same(golden, again, parts) and same(golden, tensor, parts)
+    trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
+    UNCHANGED[name](tensor, golden.device)  # writes nothing, so the capture allows it
+    ttnn.end_trace_capture(golden.device, trace, cq_id=0)
 
 
 def test_tensors_on_the_host_are_unchanged(golden, parts):
-    import ttnn
-
     host = golden.host(parts)
     for again in (host.cpu(), ttnn.from_device(host)):
-        assert again.tensor_id == host.tensor_id
-        assert [s.to_torch().float().tolist() for s in ttnn.get_device_tensors(again)] == [
-            p.tolist() for p in parts
-        ]
+        assert again.tensor_id == host.tensor_id and same(golden, again, parts)
 
 
 def test_to_by_keywords_and_to_another_layout(golden, parts):
-    import ttnn
-
     there = golden.host(parts).to(device=golden.device, mem_config=ttnn.L1_MEMORY_CONFIG, cq_id=0)
     assert there.memory_config() == ttnn.L1_MEMORY_CONFIG and same(golden, there, parts)
     for rows in (there.to(ttnn.ROW_MAJOR_LAYOUT), there.to(target_layout=ttnn.ROW_MAJOR_LAYOUT)):
@@ -228,53 +205,35 @@ def test_to_by_keywords_and_to_another_layout(golden, parts):
 # ---- made on the device, without ttnn.from_torch
 
 
-def test_the_constructor_writes_to_the_device(golden):
-    import ttnn
+VALUES = torch.arange(32 * 64).view(1, 1, 32, 64).float() % 251
+BF16, TILES = ttnn.bfloat16, ttnn.TILE_LAYOUT
+LIST = VALUES.flatten().tolist(), [1, 1, 32, 64]
+WHOLE = VALUES.flatten().int().tolist(), [1, 1, 32, 64]
+MADE = {
+    "tensor": lambda d: ttnn.Tensor(VALUES, BF16, d, TILES),
+    "sharded": lambda d: ttnn.Tensor(VALUES, BF16, d, TILES, sharded()),
+    "by name": lambda d: ttnn.Tensor(
+        tensor=VALUES, data_type=BF16, device=d, layout=ttnn.ROW_MAJOR_LAYOUT
+    ),
+    "list": lambda d: ttnn.Tensor(*LIST, ttnn.float32, TILES, d),
+    "list, sharded": lambda d: ttnn.Tensor(*LIST, BF16, TILES, d, sharded()),
+    "integers": lambda d: ttnn.Tensor(*WHOLE, ttnn.uint32, TILES, device=d),
+    "buffer": lambda d: ttnn.from_buffer(*LIST, BF16, d, TILES, sharded()),
+}
 
-    values = torch.arange(32 * 64).view(1, 1, 32, 64).float() % 251
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_constructor_writes_to_the_device(golden, name):
+    tensor = MADE[name](golden.device)
+    assert tensor.storage_type() == ttnn.StorageType.DEVICE
+    for each in (tensor, ttnn.Tensor(tensor)):
+        assert same(golden, each, [VALUES] * golden.chips)
+
+
+def test_the_constructor_splits_over_chips(golden):
     mapper = ttnn.ShardTensorToMesh(golden.device, dim=0)
-    for tensor in (
-        ttnn.Tensor(values, ttnn.bfloat16, golden.device, ttnn.TILE_LAYOUT),
-        ttnn.Tensor(values, ttnn.bfloat16, golden.device, ttnn.TILE_LAYOUT, sharded()),
-        ttnn.Tensor(
-            tensor=values,
-            data_type=ttnn.bfloat16,
-            device=golden.device,
-            layout=ttnn.ROW_MAJOR_LAYOUT,
-        ),
-        ttnn.Tensor(
-            values.flatten().tolist(), [1, 1, 32, 64], ttnn.float32, ttnn.TILE_LAYOUT, golden.device
-        ),
-        ttnn.Tensor(
-            values.flatten().tolist(),
-            [1, 1, 32, 64],
-            ttnn.bfloat16,
-            ttnn.TILE_LAYOUT,
-            golden.device,
-            sharded(),
-        ),
-        ttnn.Tensor(
-            values.flatten().int().tolist(),
-            [1, 1, 32, 64],
-            ttnn.uint32,
-            ttnn.TILE_LAYOUT,
-            device=golden.device,
-        ),
-        ttnn.from_buffer(
-            values.flatten().tolist(),
-            [1, 1, 32, 64],
-            ttnn.bfloat16,
-            golden.device,
-            ttnn.TILE_LAYOUT,
-            sharded(),
-        ),
-    ):
-        assert tensor.storage_type() == ttnn.StorageType.DEVICE and same(
-            golden, tensor, [values] * golden.chips
-        )
-        assert same(golden, ttnn.Tensor(tensor), [values] * golden.chips)
-    whole = torch.cat([values + chip for chip in range(golden.chips)])
-    split = ttnn.Tensor(whole, ttnn.float32, golden.device, ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+    whole = torch.cat([VALUES + chip for chip in range(golden.chips)])
+    split = ttnn.Tensor(whole, ttnn.float32, golden.device, TILES, mesh_mapper=mapper)
     assert same(golden, split, list(whole.split(1)))
 
 
@@ -282,8 +241,6 @@ def test_a_constructor_does_not_read_old_values_at_its_address(golden):
     """The allocator reuses the memory of a freed tensor. Without the constructor's stand-in its old values
     would be read.
     """
-    import ttnn
-
     old = golden.full(1)
     address = old.buffer_address()
     ttnn.deallocate(old)
@@ -294,8 +251,6 @@ def test_a_constructor_does_not_read_old_values_at_its_address(golden):
 
 
 def test_distribute_tensor(golden, parts):
-    import ttnn
-
     host = ttnn.from_torch(torch.cat(parts), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT)
     mapper = ttnn.ShardTensorToMesh(golden.device, dim=0)
     assert same(golden, ttnn.distribute_tensor(host, mapper, golden.device), parts)
@@ -304,8 +259,6 @@ def test_distribute_tensor(golden, parts):
 
 def test_empty_like_of_a_host_tensor(golden):
     """The library crashes without a device."""
-    import ttnn
-
     host = golden.host(torch.ones(1, 1, 32, 32))
     assert ttnn.empty_like(host, device=golden.device).storage_type() == ttnn.StorageType.DEVICE
     with pytest.raises(GoldenError, match="needs a device"):
@@ -319,8 +272,6 @@ def test_empty_like_of_a_host_tensor(golden):
     "dtype, layout", [("bfloat16", "TILE"), ("bfloat8_b", "TILE"), ("float32", "ROW_MAJOR")]
 )
 def test_copy_device_to_host(golden, parts, dtype, layout):
-    import ttnn
-
     tensor = golden.put(parts, dtype=getattr(ttnn, dtype), layout=getattr(ttnn, f"{layout}_LAYOUT"))
     host = ttnn.allocate_tensor_on_host(tensor.spec, golden.device)
     ttnn.copy_device_to_host_tensor(tensor, host)
@@ -330,8 +281,6 @@ def test_copy_device_to_host(golden, parts, dtype, layout):
 
 def test_copies_between_tensors_that_are_in_the_wrong_place(golden):
     """The library crashes."""
-    import ttnn
-
     there, host = golden.full(1), golden.host(torch.ones(1, 1, 32, 32))
     for copy in (ttnn.copy_host_to_device_tensor, ttnn.copy_device_to_host_tensor):
         with pytest.raises(GoldenError, match="_tensor is on the"):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+import ttnn
 
 from golden_mesh.errors import GoldenError, TraceError
 from golden_mesh.hazards import noted
@@ -20,16 +21,12 @@ class Traced:
         self.step()  # compiles, which a capture may not do
 
     def capture(self):
-        import ttnn
-
         self.id = ttnn.begin_trace_capture(self.golden.device, cq_id=0)
         self.output = self.step()
         ttnn.end_trace_capture(self.golden.device, self.id, cq_id=0)
         return self
 
     def step(self):
-        import ttnn
-
         tripled = ttnn.mul(self.input, 3.0)
         self.temporary = tripled.buffer_address()
         result = ttnn.add(tripled, 1.0)
@@ -37,18 +34,12 @@ class Traced:
         return result
 
     def feed(self, value: float) -> None:
-        import ttnn
-
         ttnn.copy_host_to_device_tensor(self.golden.host(torch.full(self.shape, value)), self.input)
 
     def replay(self, blocking: bool = True) -> None:
-        import ttnn
-
         ttnn.execute_trace(self.golden.device, self.id, cq_id=0, blocking=blocking)
 
     def release(self) -> None:
-        import ttnn
-
         ttnn.release_trace(self.golden.device, self.id)
         self.id = None
 
@@ -93,8 +84,6 @@ def test_replays_of_two_traces_interleave(golden):
 
 
 def test_an_op_in_place_is_replayed_in_place(golden):
-    import ttnn
-
     counter = golden.full(0, 1, 32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.plus_one(counter)
     trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
@@ -111,8 +100,6 @@ def test_a_replay_overwrites_tensors_allocated_in_its_temporaries_memory(traced,
     """Every traced program has this hazard: memory allocated after the capture may overlap memory that the
     replay writes.
     """
-    import ttnn
-
     neighbors = [golden.full(7, *traced.shape) for _ in range(3)]
     hit = [x for x in neighbors if x.buffer_address() == traced.temporary]
     assert len(hit) == 1, "the allocator did not give the temporary's memory out again"
@@ -137,8 +124,6 @@ def test_a_replay_overwrites_tensors_allocated_in_its_temporaries_memory(traced,
 
 def test_a_replay_reads_what_its_capture_deallocated(golden):
     """The trace keeps the address. The memory keeps its content until the next write."""
-    import ttnn
-
     x = golden.full(1, 1, 1, 64, 96)
     ttnn.deallocate(ttnn.add(x, 1.0))
     trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
@@ -151,8 +136,6 @@ def test_a_replay_reads_what_its_capture_deallocated(golden):
 
 
 def test_a_replay_whose_input_was_overwritten_is_refused(traced, golden):
-    import ttnn
-
     address = traced.input.buffer_address()
     ttnn.deallocate(traced.input)
     other = golden.full(7, 1, 1, 32, 64)
@@ -180,8 +163,6 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_capture_refuses(golden, what):
     """The refusal ends the capture, and the program can go on."""
-    import ttnn
-
     from golden_mesh.dispatch import traces
 
     x = golden.full(1)
@@ -193,8 +174,6 @@ def test_a_capture_refuses(golden, what):
 
 
 def test_ttnn_is_told_of_a_capture(golden):
-    import ttnn
-
     active = ttnn.is_trace_capture_active
     trace = ttnn.begin_trace_capture(golden.device, cq_id=0)
     during = active(golden.device)
@@ -204,8 +183,6 @@ def test_ttnn_is_told_of_a_capture(golden):
 
 
 def test_the_refusal_of_a_new_program_names_the_op(golden):
-    import ttnn
-
     x = golden.full(1, 1, 1, 96, 160)
     golden.device.clear_program_cache()  # drops the programs of other tests
     ttnn.begin_trace_capture(golden.device, cq_id=0)
@@ -214,8 +191,6 @@ def test_the_refusal_of_a_new_program_names_the_op(golden):
 
 
 def test_a_released_trace_cannot_be_replayed_or_released_again(traced):
-    import ttnn
-
     number = traced.id
     traced.release()
 
@@ -225,8 +200,6 @@ def test_a_released_trace_cannot_be_replayed_or_released_again(traced):
 
 
 def test_only_the_capture_under_way_can_be_ended(traced, golden):
-    import ttnn
-
     with pytest.raises(TraceError):
         ttnn.end_trace_capture(golden.device, traced.id, cq_id=0)
     traced.replay()

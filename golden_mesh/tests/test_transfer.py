@@ -7,8 +7,9 @@ import threading
 
 import pytest
 import torch
+import ttnn
 
-from golden_mesh.errors import GoldenError, MissingGolden
+from golden_mesh.errors import GoldenError
 
 SHAPES = [(1, 1, 32, 32), (3, 5, 7), (1, 33), (5,), (2, 1, 70, 130), (1, 1, 1, 1)]
 FORMATS = [
@@ -35,8 +36,6 @@ def assert_holds(golden, tensor, wanted: list[torch.Tensor]) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype, layout", FORMATS)
 def test_every_format_and_shape_comes_back_as_ttnn_packs_it(golden, dtype, layout, shape):
-    import ttnn
-
     source = values(dtype, *shape)
     host = golden.host(source, dtype=getattr(ttnn, dtype), layout=getattr(ttnn, f"{layout}_LAYOUT"))
     packed = ttnn.get_device_tensors(host)[0].to_torch()
@@ -49,8 +48,6 @@ def test_every_format_and_shape_comes_back_as_ttnn_packs_it(golden, dtype, layou
 
 
 def test_shards_go_to_their_chips_and_replicas_to_all(golden):
-    import ttnn
-
     whole = torch.arange(golden.chips * 64 * 32).view(1, 1, 64 * golden.chips, 32).float() % 251
     options = dict(dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=golden.device)
     shards = ttnn.from_torch(
@@ -65,43 +62,7 @@ def test_shards_go_to_their_chips_and_replicas_to_all(golden):
     assert_holds(golden, unmapped, [whole] * golden.chips)
 
 
-@pytest.mark.parametrize("dim", [0, 3])
-def test_a_composer_puts_the_shards_together(golden, dim):
-    import ttnn
-
-    parts = [torch.full((1, 2, 32, 32), float(chip + 1)) for chip in range(golden.chips)]
-    tensor = golden.put(parts)
-    composer = ttnn.ConcatMeshToTensor(golden.device, dim=dim)
-    whole = torch.cat(parts, dim=dim)
-    assert ttnn.to_torch(tensor, mesh_composer=composer).float().equal(whole)
-    assert tensor.cpu().to_torch(mesh_composer=composer).float().equal(whole)
-
-
-def test_every_way_back_reads_the_same(golden):
-    import ttnn
-
-    parts = [torch.full((1, 1, 2, 3), float(chip + 1)) for chip in range(golden.chips)]
-    tensor = golden.put(parts)
-    for host in (tensor.cpu(), ttnn.from_device(tensor)):
-        assert host.storage_type() == ttnn.StorageType.HOST and host.dtype == ttnn.bfloat16
-        assert [s.to_torch().float().tolist() for s in ttnn.get_device_tensors(host)] == [
-            p.tolist() for p in parts
-        ]
-        assert_holds(
-            golden, ttnn.to_device(host, golden.device), parts
-        )  # it still knows that it is sharded
-    for chip, shard in enumerate(ttnn.get_device_tensors(tensor)):
-        assert (
-            ttnn.to_torch(shard).float().equal(parts[chip])
-            and shard.to_list() == parts[chip].tolist()
-        )
-    ones = ttnn.get_device_tensors(golden.full(3, 1, 1, 1, 1))
-    assert [one.item() for one in ones] == [3] * golden.chips
-
-
 def test_every_way_in_writes_the_same(golden, tmp_path):
-    import ttnn
-
     parts = [torch.full((1, 1, 32, 32), float(chip + 1)) for chip in range(golden.chips)]
     host = golden.host(parts)
     target = golden.full(9)
@@ -119,8 +80,6 @@ def test_every_way_in_writes_the_same(golden, tmp_path):
 
 def test_a_later_transfer_does_not_change_an_earlier_one(golden):
     """Host memory stays separate: a program may write into a torch tensor after sending it."""
-    import ttnn
-
     for layout in (ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT):
         source = torch.ones(1, 1, 32, 32)
         tensor = ttnn.from_torch(source, dtype=ttnn.float32, layout=layout, device=golden.device)
@@ -132,8 +91,6 @@ def test_a_later_transfer_does_not_change_an_earlier_one(golden):
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_cache_file_serves_the_second_start(golden, tmp_path, sharded):
-    import ttnn
-
     cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 0))})
     config = ttnn.DRAM_MEMORY_CONFIG
     if sharded:
@@ -199,20 +156,11 @@ print("seen")
     assert printed.endswith("seen\n")
 
 
-def test_an_op_without_a_golden_is_an_error_that_names_it(golden):
-    import ttnn
-
-    with pytest.raises(MissingGolden, match="ttnn.moreh_sum"):
-        ttnn.moreh_sum(golden.full(0.5), dim=3)
-
-
 def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
     """The library accepts the call, and a Wormhole gives wrong values.
 
     The bias must be sharded like the weight.
     """
-    import ttnn
-
     from goldens.support import dram_sharded, sharded
 
     x = golden.full(1, 1, 1, 32, 128, memory_config=sharded("WIDTH", (32, 32), 4))
@@ -232,8 +180,6 @@ def test_a_dram_sharded_matmul_refuses_an_interleaved_bias(golden):
 
 def test_to_dtype_converts_on_the_host_and_on_a_device_the_library_refuses(golden):
     """The error is the library's own, not that of an op without a golden. No golden could help."""
-    import ttnn
-
     host = ttnn.to_dtype(golden.host(torch.full((1, 1, 32, 32), 1.01)), ttnn.float32)
     assert host.dtype == ttnn.float32
     assert_holds(golden, host, [torch.full((1, 1, 32, 32), 1.0078125)] * golden.chips)
@@ -243,8 +189,6 @@ def test_to_dtype_converts_on_the_host_and_on_a_device_the_library_refuses(golde
 
 def test_a_thread_that_makes_host_tensors_hides_no_other_threads_call(golden, monkeypatch):
     """A loader packs weights ahead while the main thread sends and computes."""
-    import ttnn
-
     from golden_mesh import dispatch
 
     packing, go_on = threading.Event(), threading.Event()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import ttnn
 
 from golden_mesh.errors import GoldenError
 
@@ -11,7 +12,6 @@ SHAPE = (1, 1, 32, 64)
 @pytest.fixture
 def empty(golden):
     """empty(): a tensor on the device that was never written, of SHAPE or another shape."""
-    import ttnn
 
     def empty(*shape, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT):
         return ttnn.empty(shape or SHAPE, dtype, layout, golden.device, ttnn.DRAM_MEMORY_CONFIG)
@@ -29,8 +29,6 @@ READS = {
 
 @pytest.mark.parametrize("how", READS)
 def test_the_host_cannot_read_memory_before_it_is_written(golden, empty, how):
-    import ttnn
-
     x = empty()
     with pytest.raises(
         GoldenError,
@@ -43,8 +41,6 @@ def test_the_host_cannot_read_memory_before_it_is_written(golden, empty, how):
 
 
 def test_results_of_unknown_memory_are_unknown_and_the_error_names_the_first_op(golden, empty):
-    import ttnn
-
     x = empty()
     first = ttnn.relu(x)
     later = ttnn.concat([ttnn.reshape(first, (1, 1, 64, 32)), golden.full(2, 1, 1, 64, 32)], 3)
@@ -61,8 +57,6 @@ def test_results_of_unknown_memory_are_unknown_and_the_error_names_the_first_op(
 
 
 def test_a_collective_of_unknown_memory_is_unknown_on_every_chip(golden, empty):
-    import ttnn
-
     if golden.chips == 1:
         return
     with pytest.raises(GoldenError, match="ttnn.all_gather read"):
@@ -70,8 +64,6 @@ def test_a_collective_of_unknown_memory_is_unknown_on_every_chip(golden, empty):
 
 
 def test_a_compile_run_before_the_input_is_written_leaves_a_trace_that_works(golden, empty):
-    import ttnn
-
     def step():
         return ttnn.add(ttnn.mul(x, 3.0), 1.0)
 
@@ -91,8 +83,6 @@ def test_a_compile_run_before_the_input_is_written_leaves_a_trace_that_works(gol
 
 
 def test_an_op_in_place_that_reads_its_tensor_leaves_it_unknown(golden, empty):
-    import ttnn
-
     counter = empty(1, 32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.plus_one(counter)
     with pytest.raises(GoldenError, match="ttnn.plus_one read"):
@@ -105,8 +95,6 @@ def test_an_op_in_place_that_reads_its_tensor_leaves_it_unknown(golden, empty):
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float32", "int32", "uint32", "bfloat8_b"])
 def test_a_copy_of_the_whole_tensor_makes_it_known(golden, empty, kind):
-    import ttnn
-
     dtype = getattr(ttnn, kind)
     x, y = golden.full(3, *SHAPE, dtype=dtype), empty(dtype=dtype)
     ttnn.copy(x, y)
@@ -119,8 +107,6 @@ def test_a_copy_of_the_whole_tensor_makes_it_known(golden, empty, kind):
 
 
 def fill(golden, cache, user, value):
-    import ttnn
-
     ttnn.fill_cache(
         cache, golden.full(value, 1, 2, 64, 32) if isinstance(value, int) else value, user
     )
@@ -138,8 +124,6 @@ def test_a_cache_is_known_when_all_of_it_is_written(golden, empty):
 @pytest.mark.parametrize("kind", ["bfloat16", "bfloat8_b"])
 def test_unknown_rows_in_a_known_cache_are_known_again_when_they_are_written(golden, empty, kind):
     """A compile run of a decode step writes one row of a cache that holds a prompt. The first real step writes it again."""
-    import ttnn
-
     dtype = getattr(ttnn, kind)
     cache = golden.full(5, 2, 2, 64, 32, dtype=dtype)
     fill(golden, cache, 1, empty(1, 2, 64, 32, dtype=dtype))
@@ -152,8 +136,6 @@ def test_unknown_rows_in_a_known_cache_are_known_again_when_they_are_written(gol
 
 
 def test_rows_written_at_unknown_positions_leave_the_cache_unknown(golden, empty):
-    import ttnn
-
     cache, rows = golden.full(5, 32, 1, 64, 32), golden.full(6, 1, 32, 1, 32)
     rows = ttnn.to_memory_config(rows, height_sharded(golden))
     positions = empty(32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
@@ -164,8 +146,6 @@ def test_rows_written_at_unknown_positions_leave_the_cache_unknown(golden, empty
 
 
 def height_sharded(golden):
-    import ttnn
-
     grid = ttnn.num_cores_to_corerangeset(
         32, golden.device.compute_with_storage_grid_size(), row_wise=True
     )

@@ -40,6 +40,14 @@ class Chips:
 
         return self.put(values.int(), ttnn.int32, ttnn.ROW_MAJOR_LAYOUT)
 
+    def run(self, call, want, *shapes, **put):
+        """Return (call of tensors that differ by chip, want of each chip's torch tensors).
+
+        put: `dtype`, `layout` and `memory_config` of the tensors.
+        """
+        inputs = [self.draw(*shape) for shape in shapes]
+        return call(*(self.put(x, **put) for x in inputs)), [want(*each) for each in zip(*inputs)]
+
     def get(self, tensor) -> list[torch.Tensor]:
         import ttnn
 

@@ -14,73 +14,61 @@ EXACT = ttnn.WormholeComputeKernelConfig(
 )
 
 
-def assert_close(
-    got: list[torch.Tensor], want: list[torch.Tensor], dtype=None, steps: int = 1
-) -> None:
+def pairs(got, want) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return (got, want) of each chip in float64. The shapes must be equal.
+
+    got: a tensor on the device, or one torch tensor a chip. want: one torch tensor a chip, or one for all.
+    """
+    if isinstance(got, ttnn.Tensor):
+        got = [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(got)]
+    if isinstance(want, torch.Tensor):
+        want = [want] * len(got)
+    for chip, (g, w) in enumerate(zip(got, want, strict=True)):
+        shapes = tuple(g.shape), tuple(w.shape)
+        assert shapes[0] == shapes[1], f"chip {chip}: shape {shapes[0]}, not {shapes[1]}"
+    return [(g.double(), w.double()) for g, w in zip(got, want)]
+
+
+def assert_close(got, want, dtype=None, steps: int = 1) -> None:
     """Assert that each chip's values are `want`, rounded to `dtype`. `want` is float32 or float64.
 
     steps: the number of roundings to `dtype`. Each may have an error relative to the largest value.
     """
-    assert len(got) == len(want)
-    for chip, (g, w) in enumerate(zip(got, want)):
-        assert tuple(g.shape) == tuple(w.shape), (
-            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
-        )
-        relative = RELATIVE[(dtype or ttnn.bfloat16).name]
+    relative = RELATIVE[(dtype or ttnn.bfloat16).name]
+    for g, w in pairs(got, want):
         # A long sum's error is relative to its terms. So is the error of terms that are rounded
         # before they are added.
         accumulated = (2e-6 + (steps - 1) * relative / 2) * w.abs().max().item()
-        torch.testing.assert_close(g.double(), w.double(), rtol=steps * relative, atol=accumulated)
+        torch.testing.assert_close(g, w, rtol=steps * relative, atol=accumulated)
 
 
-def assert_values(
-    got: list[torch.Tensor], want: list[torch.Tensor], dtype=None, steps: int = 1
-) -> None:
+def assert_values(got, want, dtype=None, steps: int = 1) -> None:
     """Assert that each chip's values, also infinities and NaNs, are `want` after `steps` roundings to `dtype`.
 
     A packer writes NaN as infinity in bfloat16.
     """
-    assert len(got) == len(want)
     dtype = dtype or ttnn.bfloat16
-    for chip, (g, w) in enumerate(zip(got, want)):
-        assert tuple(g.shape) == tuple(w.shape), (
-            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
-        )
+    for g, w in pairs(got, want):
         if dtype == ttnn.bfloat16:
             w = w.masked_fill(w.isnan(), torch.inf)
-        largest = w.double().nan_to_num(0, 0, 0).abs().max().item()
+        largest = w.nan_to_num(0, 0, 0).abs().max().item()
         held = w.float() if dtype == ttnn.float32 else w.float().bfloat16()
-        w = torch.where(held.isinf(), held.double(), w.double())  # overflow gives infinity
-        torch.testing.assert_close(
-            g.double(),
-            w.double(),
-            rtol=steps * RELATIVE[dtype.name],
-            atol=min(largest, 1) * 2**-22,
-            equal_nan=True,
-        )
+        w = torch.where(held.isinf(), held.double(), w)  # overflow gives infinity
+        bounds = dict(rtol=steps * RELATIVE[dtype.name], atol=min(largest, 1) * 2**-22)
+        torch.testing.assert_close(g, w, **bounds, equal_nan=True)
 
 
-def assert_near(got: list[torch.Tensor], want: list[torch.Tensor], error: float) -> None:
+def assert_near(got, want, error: float) -> None:
     """Assert a relative error of at most `error` in norm, for ops with many rounded steps."""
-    assert len(got) == len(want)
-    for chip, (g, w) in enumerate(zip(got, want)):
-        assert tuple(g.shape) == tuple(w.shape), (
-            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
-        )
-        off = ((g.double() - w).norm() / w.double().norm()).item()
+    for chip, (g, w) in enumerate(pairs(got, want)):
+        off = ((g - w).norm() / w.norm()).item()
         assert off <= error, f"chip {chip}: off by {off:.2e} of the size"
 
 
-def assert_same(got: list[torch.Tensor], want: list[torch.Tensor]) -> None:
+def assert_same(got, want) -> None:
     """Assert that each chip holds exactly `want`."""
-    assert len(got) == len(want)
-    for chip, (g, w) in enumerate(zip(got, want)):
-        assert tuple(g.shape) == tuple(w.shape), (
-            f"chip {chip}: shape {tuple(g.shape)}, not {tuple(w.shape)}"
-        )
-        assert torch.equal(g.double(), w.double()), (
-            f"chip {chip}: differs by up to {(g.double() - w).abs().max()}"
-        )
+    for chip, (g, w) in enumerate(pairs(got, want)):
+        assert torch.equal(g, w), f"chip {chip}: differs by up to {(g - w).abs().max()}"
 
 
 def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:

@@ -69,7 +69,7 @@ def test_prefill(chips, heads, kv_heads, scale, is_causal):
     want = [
         attend_heads(*(t[0] for t in qkv), scale or DIM**-0.5, mask)[None] for qkv in zip(q, k, v)
     ]
-    assert_near(chips.get(got), want, ROUNDED)
+    assert_near(got, want, ROUNDED)
 
 
 def test_prefill_under_a_mask(chips):
@@ -84,7 +84,7 @@ def test_prefill_under_a_mask(chips):
         attend_heads(*(t[0] for t in qkv), DIM**-0.5, mask[0] * DIM**-0.5)[None]
         for qkv in zip(q, k, v)
     ]
-    assert_near(chips.get(got), want, ROUNDED)
+    assert_near(got, want, ROUNDED)
 
 
 def paged(chips, users: int, blocks: int, size: int, kv_heads: int):
@@ -127,7 +127,7 @@ def test_chunked_prefill_sees_the_cache_up_to_itself(chips, by):
         )[None]
         for queries, k, v in zip(q, k_cache, v_cache)
     ]
-    assert_near(chips.get(got), want, ROUNDED)
+    assert_near(got, want, ROUNDED)
 
 
 def decode_want(q, lines, positions, scale):
@@ -169,7 +169,7 @@ def test_paged_decode_sees_each_user_up_to_its_position(chips, heads, kv_heads, 
         )
         for queries, k, v in zip(q, k_cache, v_cache)
     ]
-    assert_near(chips.get(got), want, ROUNDED)
+    assert_near(got, want, ROUNDED)
 
 
 @pytest.mark.parametrize("tokens", (2, 4))
@@ -226,7 +226,7 @@ def test_blocks_that_a_user_does_not_reach_do_not_matter(chips):
         chips.put_ints(t),
         cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
     )
-    assert_same(chips.get(decode(table.masked_fill(beyond, -1))), chips.get(decode(table)))
+    assert_same(decode(table.masked_fill(beyond, -1)), chips.get(decode(table)))
 
 
 def test_blocks_longer_than_a_chunk_of_keys(chips):
@@ -248,7 +248,7 @@ def test_blocks_longer_than_a_chunk_of_keys(chips):
             decode_want(queries, lambda u: (line(k, table[u]),) * 2, positions, DIM**-0.5)
             for queries, k in zip(q, cache)
         ]
-        assert_near(chips.get(got), want, ROUNDED)
+        assert_near(got, want, ROUNDED)
 
 
 def test_many_long_sequences_are_computed_a_few_users_at_a_time(chips, monkeypatch):
@@ -274,7 +274,7 @@ def test_decode_over_a_contiguous_cache(chips, by):
     want = [
         decode_want(q[c], lambda u: (k[c][u], v[c][u]), positions, 0.3) for c in range(chips.count)
     ]
-    assert_near(chips.get(got), want, ROUNDED)
+    assert_near(got, want, ROUNDED)
 
 
 @pytest.mark.parametrize("users_first", (True, False))
@@ -299,7 +299,7 @@ def test_decode_under_a_mask_sees_the_whole_cache(chips, users_first):
             for u in range(users)
         ]
         want.append(torch.stack(outputs)[None])
-    assert_near(chips.get(got), want, ROUNDED)
+    assert_near(got, want, ROUNDED)
 
 
 def test_a_block_that_the_cache_does_not_have_is_refused(chips):
@@ -321,4 +321,4 @@ def test_a_keyword_that_is_none_is_the_ops_default(chips):
     got = ttnn.transformer.scaled_dot_product_attention(
         q, q, q, is_causal=True, sliding_window_size=None
     )
-    assert_same(chips.get(got), want)
+    assert_same(got, want)

@@ -7,13 +7,7 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import (
-    EXACT,
-    assert_near,
-    assert_same,
-    assert_values,
-    sharded,
-)
+from goldens.support import EXACT, assert_near, assert_same, assert_values, sharded
 
 GRID = ttnn.CoreCoord(8, 8)
 APPROXIMATE_EXP = 0.03  # ttnn's default: within 3 % a value
@@ -35,7 +29,7 @@ def test_rotary_embedding_of_a_prompt(chips, users, rows, table):
     got = chips.get(ttnn.experimental.rotary_embedding(*map(chips.put, (x, cos, sin))))
     assert {g.shape[2] for g in got} == {-(-rows // 32) * 32}
     want = rotated(x, cos[:, :, :rows], sin[:, :, :rows])
-    assert_near([g[:, :, :rows].double() for g in got], [want] * chips.count, 5e-3)
+    assert_near([g[:, :, :rows].double() for g in got], want, 5e-3)
 
 
 @pytest.mark.parametrize("token", (0, 5, 127))
@@ -43,21 +37,19 @@ def test_rotary_embedding_of_one_position_of_all_users(chips, token):
     x, cos, sin = draw(1, 4, 20, 64), draw(1, 1, 128, 64), draw(1, 1, 128, 64)
     got = chips.get(ttnn.experimental.rotary_embedding(*map(chips.put, (x, cos, sin)), token))
     want = rotated(x, cos[:, :, token : token + 1], sin[:, :, token : token + 1])
-    assert_near([g[:, :, :20].double() for g in got], [want] * chips.count, 5e-3)
+    assert_near([g[:, :, :20].double() for g in got], want, 5e-3)
 
 
 def test_rotate_half(chips):
     x = draw(1, 1, 64, 128)
     want = torch.cat((-x[..., 64:], x[..., :64]), -1)
-    assert_same(chips.get(ttnn.experimental.rotate_half(chips.put(x))), [want] * chips.count)
+    assert_same(ttnn.experimental.rotate_half(chips.put(x)), want)
 
 
 @pytest.mark.parametrize("shape", ((1, 2, 32, 64), (1, 1, 128, 32), (1, -1, 32, 64)))
 def test_reshape_on_device(chips, shape):
     x = draw(1, 1, 64, 64)
-    assert_same(
-        chips.get(ttnn.reshape_on_device(chips.put(x), *shape)), [x.reshape(shape)] * chips.count
-    )
+    assert_same(ttnn.reshape_on_device(chips.put(x), *shape), x.reshape(shape))
 
 
 def attention_mask(users: int, width: int) -> torch.Tensor:
@@ -86,16 +78,16 @@ def test_scale_mask_softmax(chips, in_place, scale):
         chips, x, scale, chips.put(mask), in_place=in_place, compute_kernel_config=EXACT
     )
     want = torch.softmax(x * (scale or 1) + mask, -1)
-    assert_near([g.double() for g in got], [want] * chips.count, 5e-3)
+    assert_near(got, want, 5e-3)
     got = softmax_of(chips, x, in_place=in_place)
-    assert_near([g.double() for g in got], [torch.softmax(x, -1)] * chips.count, APPROXIMATE_EXP)
+    assert_near(got, torch.softmax(x, -1), APPROXIMATE_EXP)
 
 
 def test_scores_may_have_three_dimensions(chips):
     x, mask = draw(4, 32, 64), attention_mask(1, 64)
     got = softmax_of(chips, x, 0.25, chips.put(mask), in_place=False, compute_kernel_config=EXACT)
     want = torch.softmax(x * 0.25 + mask[0], -1)
-    assert_near([g.double() for g in got], [want] * chips.count, 5e-3)
+    assert_near(got, want, 5e-3)
 
 
 def test_the_scale_is_cut_to_bfloat16(chips):
@@ -121,7 +113,7 @@ def test_a_causal_mask_has_a_row_for_every_query(chips):
     how = dict(in_place=True, compute_kernel_config=EXACT)
     got = softmax_of(chips, x, 0.5, chips.put(mask), is_causal_mask=True, **how)
     want = torch.softmax(x * 0.5 + mask, -1)
-    assert_near([g.double() for g in got], [want] * chips.count, 5e-3)
+    assert_near(got, want, 5e-3)
     with pytest.raises(GoldenError, match="is_causal_mask=True"):
         softmax_of(chips, x, 0.5, chips.put(mask), **how)
 
@@ -132,7 +124,7 @@ def test_a_causal_mask_need_not_be_square_where_no_core_has_two_rows_of_tiles(ch
     how = dict(in_place=True, compute_kernel_config=EXACT, is_causal_mask=True)
     got = softmax_of(chips, x, 0.5, chips.put(mask), **how)
     want = torch.softmax(x * 0.5 + mask, -1)
-    assert_near([g.double() for g in got], [want] * chips.count, 5e-3)
+    assert_near(got, want, 5e-3)
     with pytest.raises(GoldenError, match="causal mask"):
         softmax_of(chips, draw(2, 32, rows, columns), 0.5, chips.put(mask), **how)
 
@@ -159,14 +151,12 @@ def test_attention_softmax(chips, head_size):
         attention_softmax(chips.put(x), head_size=head_size, attention_mask=chips.put(mask))
     )
     want = torch.softmax(x * scale + mask, -1)
-    assert_near([g.double() for g in got], [want] * chips.count, APPROXIMATE_EXP)
+    assert_near(got, want, APPROXIMATE_EXP)
     target = chips.put(x)
     ttnn.transformer.attention_softmax_(target, head_size=head_size, attention_mask=chips.put(mask))
-    assert_near([g.double() for g in chips.get(target)], [want] * chips.count, APPROXIMATE_EXP)
+    assert_near(target, want, APPROXIMATE_EXP)
     got = chips.get(attention_softmax(chips.put(x), head_size=head_size))
-    assert_near(
-        [g.double() for g in got], [torch.softmax(x * scale, -1)] * chips.count, APPROXIMATE_EXP
-    )
+    assert_near(got, torch.softmax(x * scale, -1), APPROXIMATE_EXP)
 
 
 def heads_of(x, count: int):
@@ -187,7 +177,7 @@ def test_split_heads(chips, transpose, kv_heads, apart):
     key = heads_of(k, count)
     wanted = heads_of(q, 4), key.transpose(-1, -2) if transpose else key, heads_of(v, count)
     for tensor, want in zip(got, wanted, strict=True):
-        assert_same(chips.get(tensor), [want] * chips.count)
+        assert_same(tensor, want)
 
 
 def test_split_heads_of_a_sharded_tensor_is_refused(chips):
@@ -199,7 +189,7 @@ def test_split_heads_of_a_sharded_tensor_is_refused(chips):
 def test_concatenate_heads(chips):
     x = draw(2, 4, 50, 32)
     got = chips.get(ttnn.transformer.concatenate_heads(chips.put(x)))
-    assert_same(got, [x.transpose(1, 2).reshape(2, 50, 128)] * chips.count)
+    assert_same(got, x.transpose(1, 2).reshape(2, 50, 128))
 
 
 def test_heads_of_falcon_and_vit(chips):
@@ -208,19 +198,19 @@ def test_heads_of_falcon_and_vit(chips):
     for tensor, want in zip(
         ttnn.experimental.nlp_create_qkv_heads_falcon7b(chips.put(x)), parts, strict=True
     ):
-        assert_same(chips.get(tensor), [want] * chips.count)
+        assert_same(tensor, want)
     x = draw(2, 1, 32, 3 * 768)
     parts = [heads_of(part[:, 0], 12) for part in x.chunk(3, -1)]
     for tensor, want in zip(
         ttnn.experimental.nlp_create_qkv_heads_vit(chips.put(x)), parts, strict=True
     ):
-        assert_same(chips.get(tensor), [want] * chips.count)
+        assert_same(tensor, want)
 
 
 def test_positions_of_a_cache(chips):
     x = draw(2, 4, 128, 64)
     got = ttnn.experimental.nlp_kv_cache_load_slice(chips.put(x), seq_len_start=32, seq_len_end=96)
-    assert_same(chips.get(got), [x[:, :, 32:96]] * chips.count)
+    assert_same(got, x[:, :, 32:96])
 
 
 def test_attention_products(chips):
@@ -232,10 +222,10 @@ def test_attention_products(chips):
     a, b, c = draw(1, 8, 32, 64), draw(32, 1, 64, 96), draw(32, 2, 64, 96)
     got = ttnn.experimental.attn_matmul(chips.put(a), chips.put(b), **how)
     want = torch.einsum("hbk,bkn->hbn", a[0].double(), b[:, 0].double())[None]
-    assert_near([g.double() for g in chips.get(got)], [want] * chips.count, 3e-3)
+    assert_near(got, want, 3e-3)
     got = ttnn.experimental.group_attn_matmul(chips.put(a), chips.put(c), **how)
     want = torch.einsum("hbk,bhkn->hbn", a[0].double(), c.double().repeat_interleave(4, 1))[None]
-    assert_near([g.double() for g in chips.get(got)], [want] * chips.count, 3e-3)
+    assert_near(got, want, 3e-3)
 
 
 @pytest.mark.parametrize("transpose", (True, False))
@@ -250,7 +240,7 @@ def test_attention_product_from_a_cache_takes_whole_tiles_of_tokens(chips, trans
         chips.put(a), chips.put(cache), num_tokens=40, transpose_hw=transpose, compute_with_storage_grid_size=GRID,
         compute_kernel_config=EXACT,
     )  # fmt: skip
-    assert_near([g.double() for g in chips.get(got)], [want] * chips.count, 3e-3)
+    assert_near(got, want, 3e-3)
 
 
 def part_of(chips, x, index: int, of: int, cores: int):
@@ -266,14 +256,14 @@ def test_parts_of_a_tensor_go_to_shards_and_back(chips):
     copy, given = ttnn.clone(cache), chips.put(x)
     for index in (2, 0):
         part = part_of(chips, given, index, 3, 2)
-        assert_same(chips.get(part), [x[:, :, 64 * index : 64 * index + 64]] * chips.count)
+        assert_same(part, x[:, :, 64 * index : 64 * index + 64])
         ttnn.sharded_to_interleaved_partial(
             part, cache, 3, index, memory_config=ttnn.DRAM_MEMORY_CONFIG
         )
     want = x.clone()
     want[:, :, 64:128] = 0
-    assert_same(chips.get(cache), [want] * chips.count)
-    assert_same(chips.get(copy), [torch.zeros(1, 1, 192, 64)] * chips.count)
+    assert_same(cache, want)
+    assert_same(copy, torch.zeros(1, 1, 192, 64))
 
 
 def test_a_part_of_another_dtype_than_the_cache_is_refused(chips):
@@ -293,7 +283,7 @@ def test_triangles(chips, name, diagonal):
     got = getattr(ttnn, name)(chips.put(x), diagonal=diagonal)
     row, column = torch.arange(64)[:, None], torch.arange(96)
     kept = column - row <= diagonal if name == "tril" else column - row >= diagonal
-    assert_values(chips.get(got), [torch.where(kept, x, 0)] * chips.count)
+    assert_values(got, torch.where(kept, x, 0))
 
 
 @pytest.mark.parametrize("name", ("index_fill", "index_fill_new"))
@@ -309,4 +299,4 @@ def test_index_fill(chips, dim, name):
     )
     want = x.movedim(dim, 0).clone()
     want[index] = 2.5
-    assert_same(chips.get(got), [want.movedim(0, dim)] * chips.count)
+    assert_same(got, want.movedim(0, dim))

@@ -22,7 +22,7 @@ def test_create_qkv_heads_in_prefill(chips, heads, kv_heads, transpose_k):
         want = [torch.stack([column(v, offset + h) for h in range(count)])[None] for v in x]
         if tensor is got[1] and transpose_k:
             want = [w.transpose(-1, -2) for w in want]
-        assert_same(chips.get(tensor), want)
+        assert_same(tensor, want)
 
 
 def test_create_qkv_heads_from_queries_and_from_keys_and_values(chips):
@@ -43,9 +43,9 @@ def test_create_qkv_heads_from_queries_and_from_keys_and_values(chips):
             [v[0, 0, :, (first + h) * dim : (first + h + 1) * dim] for h in range(count)]
         )[None]
     )
-    assert_same(chips.get(got[0]), [split(v, 0, heads) for v in queries])
-    assert_same(chips.get(got[1]), [split(v, 0, kv_heads) for v in others])
-    assert_same(chips.get(got[2]), [split(v, kv_heads, kv_heads) for v in others])
+    assert_same(got[0], [split(v, 0, heads) for v in queries])
+    assert_same(got[1], [split(v, 0, kv_heads) for v in others])
+    assert_same(got[2], [split(v, kv_heads, kv_heads) for v in others])
 
 
 @pytest.mark.parametrize("apart", (False, True))
@@ -82,7 +82,7 @@ def test_create_qkv_heads_of_shards_of_columns_takes_them_shard_by_shard(chips, 
             torch.cat([by_name[n][c] for n in names if n[0] == kind])[None]
             for c in range(chips.count)
         ]
-        assert_same(chips.get(tensor), want)
+        assert_same(tensor, want)
 
 
 def test_create_qkv_heads_in_decode_for_some_of_the_users(chips):
@@ -97,9 +97,7 @@ def test_create_qkv_heads_in_decode_for_some_of_the_users(chips):
         slice_size=8,
         memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
     )
-    assert_same(
-        chips.get(got[0]), [v[0, 0, 8:16, : heads * dim].reshape(1, 8, heads, dim) for v in x]
-    )
+    assert_same(got[0], [v[0, 0, 8:16, : heads * dim].reshape(1, 8, heads, dim) for v in x])
 
 
 @pytest.mark.parametrize("users", (32, 8))
@@ -118,15 +116,13 @@ def test_create_qkv_heads_in_decode(chips, users, overlap):
         (0, heads, heads + kv_heads), (heads, kv_heads, kv_heads), got
     ):
         columns = slice(offset * dim, (offset + count) * dim)
-        assert_same(
-            chips.get(tensor), [v[0, 0, :, columns].reshape(1, users, count, dim) for v in x]
-        )
+        assert_same(tensor, [v[0, 0, :, columns].reshape(1, users, count, dim) for v in x])
 
 
 def test_concat_heads_in_prefill(chips):
     x = chips.draw(1, 7, 64, 32)
     got = ttnn.experimental.nlp_concat_heads(chips.put(x))
-    assert_same(chips.get(got), [torch.cat([v[0, h] for h in range(7)], -1)[None, None] for v in x])
+    assert_same(got, [torch.cat([v[0, h] for h in range(7)], -1)[None, None] for v in x])
 
 
 @pytest.mark.parametrize("users, heads", ((32, 14), (32, 4), (8, 7)))
@@ -149,11 +145,11 @@ def test_heads_of_queries_are_cut(chips):
     x = chips.draw(1, 1, 64, 4 * 96)
     got = ttnn.experimental.nlp_create_q_heads_split(chips.put(x), num_heads=4, split_head_dim=64)
     heads = [v.reshape(1, 64, 4, 96).transpose(1, 2) for v in x]
-    assert_same(chips.get(got[0]), [h[..., :64] for h in heads])
-    assert_same(chips.get(got[1]), [h[..., 64:] for h in heads])
+    assert_same(got[0], [h[..., :64] for h in heads])
+    assert_same(got[1], [h[..., 64:] for h in heads])
 
 
 def test_heads_of_boltz_are_joined(chips):
     x = chips.draw(4, 32, 32, 32)
     got = ttnn.experimental.nlp_concat_heads_boltz(chips.put(x))
-    assert_same(chips.get(got), [v.permute(1, 2, 0, 3).reshape(1, 32, 32, 128) for v in x])
+    assert_same(got, [v.permute(1, 2, 0, 3).reshape(1, 32, 32, 128) for v in x])

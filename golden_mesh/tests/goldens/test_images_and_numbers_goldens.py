@@ -41,7 +41,7 @@ def test_the_halves_of_a_layer_norm_make_one(chips, affine):
             compute_kernel_config=EXACT,
             **options,
         )
-        assert_near([g.double() for g in chips.get(got)], [want] * chips.count, 6e-3)
+        assert_near(got, want, 6e-3)
 
 
 def test_the_sum_of_a_residual_is_what_is_normed(chips):
@@ -70,7 +70,7 @@ def test_group_norm(chips, affine):
     )  # fmt: skip
     image = x[:, 0].transpose(1, 2).double()
     want = F.group_norm(image, 4, *((weight.double(), bias.double()) if affine else ()), eps=1e-5)
-    assert_values(chips.get(got), [want.transpose(1, 2).unsqueeze(1)] * chips.count)
+    assert_values(got, want.transpose(1, 2).unsqueeze(1))
 
 
 def test_group_norm_with_weights_padded_for_each_core(chips):
@@ -91,7 +91,7 @@ def test_group_norm_with_weights_padded_for_each_core(chips):
     want = F.group_norm(
         x[:, 0].transpose(1, 2).double(), 4, weight.double(), bias.double(), eps=1e-5
     )
-    assert_values(chips.get(got), [want.transpose(1, 2).unsqueeze(1)] * chips.count)
+    assert_values(got, want.transpose(1, 2).unsqueeze(1))
 
 
 def test_batch_norm(chips):
@@ -103,7 +103,7 @@ def test_batch_norm(chips):
     got = ttnn.batch_norm(put(x), weight=put(weight), bias=put(bias), **how)
     one = lambda t: t.flatten().double()  # noqa: E731
     want = F.batch_norm(x.double(), one(mean), one(variance), one(weight), one(bias), eps=1e-3)
-    assert_near([g.double() for g in chips.get(got)], [want] * chips.count, 1e-6)
+    assert_near(got, want, 1e-6)
     with pytest.raises(GoldenError, match="training"):
         ttnn.batch_norm(put(x), training=True, **how)
 
@@ -112,7 +112,7 @@ def test_addmm(chips):
     x, a, b = draw(32, 96), draw(32, 64), draw(64, 96)
     got = ttnn.addmm(*map(chips.put, (x, a, b)), alpha=0.5, beta=-2.0, compute_kernel_config=EXACT)
     want = torch.addmm(x.double(), a.double(), b.double(), alpha=0.5, beta=-2)
-    assert_near([g.double() for g in chips.get(got)], [want] * chips.count, 4e-3)
+    assert_near(got, want, 4e-3)
 
 
 @pytest.mark.parametrize("by_channel", (False, True))
@@ -128,14 +128,12 @@ def test_quantized_numbers(chips, by_channel):
     how = {"axis": 3} if by_channel else {}
     quantized = ttnn.quantize(put(x), *given, **how)
     want = torch.round(x / scale + zero)
-    assert_same(chips.get(quantized), [want] * chips.count)
+    assert_same(quantized, want)
     got = ttnn.dequantize(quantized, *given, dtype=ttnn.float32, **how)
-    assert_near([g.double() for g in chips.get(got)], [(want - zero) * scale] * chips.count, 1e-6)
+    assert_near(got, (want - zero) * scale, 1e-6)
     if not by_channel:
         again = ttnn.requantize(quantized, *given, 0.125, -1)
-        assert_same(
-            chips.get(again), [torch.round((want - zero) * (scale / 0.125) - 1)] * chips.count
-        )
+        assert_same(again, torch.round((want - zero) * (scale / 0.125) - 1))
 
 
 def test_a_part_of_a_tensor_is_written(chips):
@@ -146,8 +144,8 @@ def test_a_part_of_a_tensor_is_written(chips):
         chips.put(part, layout=ROW_MAJOR), target, [0, 0, 4, 0], [1, 1, 12, 64], [1, 1, 1, 1]
     )
     want = torch.cat((x[:, :, :4], part, x[:, :, 12:]), 2)
-    assert_same(chips.get(target), [want] * chips.count)
-    assert_same(chips.get(copy), [x] * chips.count)
+    assert_same(target, want)
+    assert_same(copy, x)
 
 
 def test_rows_of_a_prompt_go_to_places_in_the_caches(chips):
@@ -169,7 +167,7 @@ def test_rows_of_a_prompt_go_to_places_in_the_caches(chips):
         for row, place in enumerate(places.tolist()):
             if place >= 0:
                 want[place // 32, :, place % 32] = new[0, :, row]
-        assert_same(chips.get(tensor), [want] * chips.count)
+        assert_same(tensor, want)
 
 
 def test_mambas_products_and_sums(chips):
@@ -177,7 +175,7 @@ def test_mambas_products_and_sums(chips):
     got = ttnn.experimental.repeat_and_interleave_eltwise_mul(chips.put(a), chips.put(b))
     want = (b.unsqueeze(-1) * a.unsqueeze(-2)).flatten(-2)
     # A bfloat16 dest rounds after each fidelity phase that adds bits.
-    assert_close(chips.get(got), [want.double()] * chips.count, steps=3)
+    assert_close(got, want.double(), steps=3)
     got = ttnn.experimental.repeat_and_interleave_eltwise_mul(
         chips.put(a), chips.put(b), math_fidelity=ttnn.MathFidelity.LoFi
     )
@@ -185,8 +183,4 @@ def test_mambas_products_and_sums(chips):
     assert 0.97 < ratio < 0.99  # LoFi cuts both operands, which makes every product smaller
     x = draw(1, 1, 32, 5120 * 32)
     got = ttnn.experimental.hc_sum_reduce(chips.put(x))
-    assert_near(
-        [g.double() for g in chips.get(got)],
-        [x.unflatten(-1, (5120, 32)).sum(-1)] * chips.count,
-        3e-3,
-    )
+    assert_near(got, x.unflatten(-1, (5120, 32)).sum(-1), 3e-3)

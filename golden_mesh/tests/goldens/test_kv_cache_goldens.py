@@ -60,10 +60,10 @@ def test_paged_update_writes_one_position_a_user(chips, dtype, by):
             "page_table": chips.put_ints(table),
         }
         ttnn.experimental.paged_update_cache(cache, put_tokens(chips, tokens), **where)
-    assert_same(chips.get(replica), before)
+    assert_same(replica, before)
     for chip, values in enumerate(before):
         write(values, tokens[chip], positions, table, dtype)
-    assert_same(chips.get(cache), before)
+    assert_same(cache, before)
 
 
 def test_a_negative_position_skips_the_user(chips):
@@ -77,7 +77,7 @@ def test_a_negative_position_skips_the_user(chips):
     ttnn.experimental.paged_update_cache(cache, put_tokens(chips, tokens), **where)
     for chip, v in enumerate(values):
         write(v, tokens[chip], positions, table, ttnn.bfloat16)
-    assert_same(chips.get(cache), values)
+    assert_same(cache, values)
 
 
 def test_positions_may_run_in_a_circle(chips):
@@ -94,7 +94,7 @@ def test_positions_may_run_in_a_circle(chips):
     )
     for chip, v in enumerate(values):
         write(v, tokens[chip], [p % 64 for p in positions], table, ttnn.bfloat16)
-    assert_same(chips.get(cache), values)
+    assert_same(cache, values)
 
 
 def test_a_position_outside_of_the_page_table_is_refused(chips):
@@ -143,11 +143,11 @@ def test_paged_fill_writes_a_prompt_through_the_page_table(chips, dtype, rows, b
         else {"batch_idx_tensor": chips.put_ints(torch.tensor([user]))}
     )
     ttnn.experimental.paged_fill_cache(cache, prompt, chips.put_ints(table), **which)
-    assert_same(chips.get(replica), values)
+    assert_same(replica, values)
     for v, p in zip(values, chips.get(prompt)):
         for position in range(rows):
             v[table[user, position // SIZE], :, position % SIZE] = p[0, :, position].float()
-    assert_same(chips.get(cache), values)
+    assert_same(cache, values)
 
 
 def test_paged_fill_skips_blocks_marked_minus_one(chips):
@@ -158,7 +158,7 @@ def test_paged_fill_skips_blocks_marked_minus_one(chips):
     ttnn.experimental.paged_fill_cache(cache, chips.put(prompt), chips.put_ints(table), batch_idx=3)
     for v, p in zip(values, prompt):
         v[table[3, 0]], v[table[3, 2]] = p[0, :, :32], p[0, :, 64:]
-    assert_same(chips.get(cache), values)
+    assert_same(cache, values)
 
 
 @DTYPES
@@ -169,10 +169,10 @@ def test_fill_cache_writes_a_prompt_of_one_user(chips, dtype, name):
     op = ttnn.fill_cache if name == "fill_cache" else ttnn.kv_cache.fill_cache_for_user_
     op(cache, prompt, 3)
     op(cache, prompt, 6, update_idx=32)
-    assert_same(chips.get(replica), values)
+    assert_same(replica, values)
     for v, p in zip(values, chips.get(prompt)):
         v[3, :, :64] = v[6, :, 32:96] = p[0].float()
-    assert_same(chips.get(cache), values)
+    assert_same(cache, values)
 
 
 @DTYPES
@@ -182,10 +182,10 @@ def test_update_cache_writes_one_position_of_all_users(chips, dtype, name):
     tokens = chips.draw(1, HEADS, 32, DIM, scale=3)
     op = ttnn.update_cache if name == "update_cache" else ttnn.kv_cache.update_cache_for_token_
     op(cache, chips.put(tokens), 41)
-    assert_same(chips.get(replica), values)
+    assert_same(replica, values)
     for v, t in zip(values, tokens):
         v[:, :, 41] = packed(t[0], dtype).transpose(0, 1)
-    assert_same(chips.get(cache), values)
+    assert_same(cache, values)
 
 
 def test_update_cache_of_a_few_users_out_of_a_padded_batch(chips):
@@ -194,7 +194,7 @@ def test_update_cache_of_a_few_users_out_of_a_padded_batch(chips):
     ttnn.update_cache(cache, chips.put(tokens), 41, batch_offset=16)
     for v, t in zip(values, tokens):
         v[:, :, 41] = t[0, :, 16:24].transpose(0, 1)
-    assert_same(chips.get(cache), values)
+    assert_same(cache, values)
 
 
 def test_replicated_caches_diverge_where_chips_write_differently(chips):
@@ -208,4 +208,4 @@ def test_replicated_caches_diverge_where_chips_write_differently(chips):
     want = [start.float().clone() for _ in range(chips.count)]
     for chip, values in enumerate(want):
         write(values, tokens[chip], range(USERS), None, ttnn.bfloat16)
-    assert_same(chips.get(cache), want)
+    assert_same(cache, want)

@@ -25,7 +25,7 @@ def test_rms_norm(chips, weight_shape, with_residual):
         compute_kernel_config=EXACT,
     )
     total = [a + b for a, b in zip(x, residual)] if with_residual else x
-    assert_close(chips.get(got), [rms(v, weight, 1e-3) for v in total], steps=2)
+    assert_close(got, [rms(v, weight, 1e-3) for v in total], steps=2)
 
 
 def test_rms_norm_with_a_bias(chips):
@@ -34,7 +34,7 @@ def test_rms_norm_with_a_bias(chips):
     got = ttnn.rms_norm(
         chips.put(x), epsilon=1e-3, bias=chips.put(bias), weight=weight, compute_kernel_config=EXACT
     )
-    assert_close(chips.get(got), [rms(v, 2, 1e-3) + bias for v in x], steps=2)
+    assert_close(got, [rms(v, 2, 1e-3) + bias for v in x], steps=2)
 
 
 @pytest.mark.parametrize("op", (ttnn.rms_norm, ttnn.layer_norm))
@@ -44,13 +44,13 @@ def test_a_weight_in_whole_tiles_counts_by_its_first_row(chips, op):
         chips.put([t[:, :, :1].float() for t in chips.get(tiles)]) for tiles in (weight, bias)
     ]
     want = chips.get(op(x, weight=first_rows[0], bias=first_rows[1]))
-    assert_same(chips.get(op(x, weight=weight, bias=bias)), want)
+    assert_same(op(x, weight=weight, bias=bias), want)
 
 
 def test_rms_norm_over_an_odd_width(chips):
     x = chips.draw(1, 1, 33, 70)
     assert_close(
-        chips.get(ttnn.rms_norm(chips.put(x), epsilon=1e-6, compute_kernel_config=EXACT)),
+        ttnn.rms_norm(chips.put(x), epsilon=1e-6, compute_kernel_config=EXACT),
         [rms(v, 1, 1e-6) for v in x],
     )
 
@@ -72,7 +72,7 @@ def test_sharded_rms_norm_with_an_outlying_channel(chips):
         memory_config=config,
         compute_kernel_config=EXACT,
     )
-    assert_close(chips.get(got), [rms(v, weight, 1e-6) for v in x], steps=2)
+    assert_close(got, [rms(v, weight, 1e-6) for v in x], steps=2)
 
 
 @pytest.mark.parametrize("with_residual", (False, True))
@@ -93,7 +93,7 @@ def test_layer_norm_with_weight_and_bias(chips, with_residual):
         return centered / (centered.pow(2).mean(-1, keepdim=True) + 1e-3).sqrt() * weight + bias
 
     total = [a + b for a, b in zip(x, residual)] if with_residual else x
-    assert_close(chips.get(got), [norm(v) for v in total], steps=2)
+    assert_close(got, [norm(v) for v in total], steps=2)
 
 
 def test_the_halves_of_a_distributed_rms_norm_make_a_whole_one(chips):
@@ -118,7 +118,7 @@ def test_the_halves_of_a_distributed_rms_norm_make_a_whole_one(chips):
     want = rms(torch.cat(x, -1), torch.cat([w.flatten() for w in weight]), 1e-3).chunk(
         chips.count, -1
     )
-    assert_close(chips.get(got), list(want), steps=2)
+    assert_close(got, list(want), steps=2)
 
 
 @pytest.mark.parametrize("name", ("rms_norm", "layer_norm"))
@@ -152,7 +152,7 @@ def test_the_halves_of_a_sharded_distributed_norm_exchange_means(chips, name):
     whole, factor = torch.cat(x, -1), torch.cat(weight, -1).flatten()
     wholly = torch.nn.functional.layer_norm(whole, factor.shape, factor, eps=1e-3)
     want = wholly if name == "layer_norm" else rms(whole, factor, 1e-3)
-    assert_near(chips.get(got), list(want.chunk(chips.count, -1)), 0.01)
+    assert_near(got, list(want.chunk(chips.count, -1)), 0.01)
 
 
 @pytest.mark.parametrize("name", ("rms_norm", "layer_norm"))
@@ -172,7 +172,7 @@ def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place
         program_config=config if is_sharded else None,
     )
     want = [a + b for a, b in zip(x, residual)] if is_sharded else x
-    assert_close(chips.get(put), want)
+    assert_close(put, want)
 
 
 @pytest.mark.parametrize("activation", (None, "silu", ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)))
@@ -181,5 +181,7 @@ def test_rms_norm_with_a_fused_activation(chips, activation):
     put, options = chips.put(x), {"weight": chips.put(weight), "compute_kernel_config": EXACT}
     got = ttnn.experimental.dit_rms_norm_unary_fused(put, 1e-5, activation=activation, **options)
     function = {None: lambda v: v, "silu": torch.nn.functional.silu}.get(activation, torch.relu)
-    normed = [v / (v.double() ** 2).mean(-1, keepdim=True).add(1e-5).sqrt() * w for v, w in zip(x, weight)]
-    assert_near(chips.get(got), [function(v) for v in normed], 4e-3)
+    normed = [
+        v / (v.double() ** 2).mean(-1, keepdim=True).add(1e-5).sqrt() * w for v, w in zip(x, weight)
+    ]
+    assert_near(got, [function(v) for v in normed], 4e-3)

@@ -53,7 +53,7 @@ def test_llama_prefill_reads_the_first_rows_of_the_tables(chips, cached):
         chips.put(sin[None, None]),
         chips.put(swap_matrix()),
     )
-    assert_close(chips.get(got), [rotated(v, cos[:64], sin[:64], "neighbors") for v in x], steps=3)
+    assert_close(got, [rotated(v, cos[:64], sin[:64], "neighbors") for v in x], steps=3)
 
 
 @pytest.mark.parametrize("heads", (7, 2))
@@ -71,9 +71,7 @@ def test_llama_decode_rotates_each_user_by_its_position(chips, heads):
         chips.put(swap_matrix(users), memory_config=sharded("HEIGHT", (32, 32), users)),
         is_decode_mode=True,
     )
-    assert_close(
-        chips.get(got), [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in x], steps=3
-    )
+    assert_close(got, [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in x], steps=3)
 
 
 def fused(chips, users, matrix, q, k, cos, sin):
@@ -96,12 +94,8 @@ def test_fused_decode_rotates_queries_and_keys(chips):
     q, k = chips.draw(1, 32, 7, DIM), chips.draw(1, 32, 2, DIM)
     cos, sin = tables(torch.randint(0, 500, (32,)), "neighbors")
     got_q, got_k = fused(chips, 32, swap_matrix(64), q, k, cos, sin)
-    assert_close(
-        chips.get(got_q), [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in q], steps=3
-    )
-    assert_close(
-        chips.get(got_k), [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in k], steps=3
-    )
+    assert_close(got_q, [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in q], steps=3)
+    assert_close(got_k, [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in k], steps=3)
 
 
 def test_a_matrix_that_differs_between_cores_is_refused(chips):
@@ -118,7 +112,7 @@ def test_hf_prefill(chips):
     got = ttnn.experimental.rotary_embedding_hf(
         chips.put(x), chips.put(cos[None, None]), chips.put(sin[None, None])
     )
-    assert_close(chips.get(got), [rotated(v, cos, sin, "halves") for v in x], steps=3)
+    assert_close(got, [rotated(v, cos, sin, "halves") for v in x], steps=3)
 
 
 def test_hf_decode(chips):
@@ -132,6 +126,4 @@ def test_hf_decode(chips):
         chips.put(sin[None, :, None], memory_config=config),
         is_decode_mode=True,
     )
-    assert_close(
-        chips.get(got), [rotated(v, cos[:, None], sin[:, None], "halves") for v in x], steps=3
-    )
+    assert_close(got, [rotated(v, cos[:, None], sin[:, None], "halves") for v in x], steps=3)
