@@ -142,17 +142,3 @@ def test_seeded_answers_are_the_same_after_a_preemption(generator, prompts):
         same += next((i for i, (a, b) in enumerate(zip(again, ids[9:])) if a != b), len(again))
     mean = same / USERS
     assert mean >= 4, f"{mean} of 11 tokens, on average, until the first that differs"
-
-
-def test_users_without_a_seed_never_share_a_stream(generator, prompts):
-    texts = generate(generator, prompts[:1] * USERS, 12, sampling=SamplingParams(temperature=5.0))
-    assert len(set(map(tuple, texts))) == USERS
-
-
-def test_a_stop_token_ends_only_its_sequence(generator, prompts):
-    free = generate(generator, prompts[:3], 10)
-    stop = free[1][4]
-    expected = [ids[: ids.index(stop) + 1] if stop in ids else ids for ids in free]
-    assert generate(generator, prompts[:3], 10, stop_ids={stop}) == expected
-    lengths = list(map(len, expected))
-    assert lengths[1] <= 5 and max(lengths) == 10, "choose a stop token that some answers lack"

@@ -23,7 +23,6 @@ RUNS = """
 import contextlib, io, json, subprocess, sys
 from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.demo import demo
-from models.demos.qwen25_7b.serving.open_model import open_model
 
 class Pieces(io.StringIO):
     flushes = 0
@@ -31,13 +30,7 @@ class Pieces(io.StringIO):
     def flush(self):
         self.flushes += 1
 
-def from_python(name):
-    with open_model(name, backend="golden") as model:
-        print("".join(delta.text for delta in model.generate(["What is the capital of France?"], 8)))
-
 def run(argv):
-    if argv[0] == "from python":
-        return from_python(argv[1])
     demo.main(["--backend", "golden", "--max-new-tokens", "8", *argv])
 
 results = []
@@ -72,13 +65,11 @@ def runs(tmp_path_factory) -> dict[str, tuple[int, str, str, int]]:
         "no cache": ("true", [*model, "--no-cache"]),
         "first": (f"test ! -e {cache}", model),
         "second": (f"rm {model[1]}/model.safetensors", model),
-        "from python": ("true", ["from python", model[1]]),
         "damaged": (f"truncate -s 100 $(ls {cache}/*/*.tensorbin | head -1)", model),
         "unwritable": ("true", ["--cache", "/dev/null"]),
         "not a number": ("true", ["--model", f"{bad.parent}", "--no-cache"]),
         "plain": ("true", ["--no-instruct", "--prompt", "The capital of France is", "--no-cache"]),
         "sampled": ("true", sampled),
-        "sampled again": ("true", sampled),
         "speculate": ("true", ["--speculate", "4", "--no-cache"]),
     }
     done = subprocess.run(
@@ -119,11 +110,6 @@ def test_the_second_start_needs_no_weights_and_gives_the_same_answer(runs):
     assert "cache" not in runs["second"][1]
 
 
-def test_open_model_uses_the_same_cache_for_a_name(runs):
-    status, out, err, _ = runs["from python"]
-    assert (status, err) == (0, "") and "Paris" in out
-
-
 def test_damage_is_one_line_and_no_answer(runs):
     assert "/model: holds neither" in refusal(runs["damaged"])
     unwritable = refusal(runs["unwritable"])
@@ -135,7 +121,6 @@ def test_plain_text_seeds_and_speculation(runs):
     assert "Paris" in answers(runs["plain"])[0]
     one, other = answers(runs["sampled"])
     assert one == other, "the seed is the users', not the slot's"
-    assert answers(runs["sampled again"]) == [one, other], "the same seed, another text"
     assert answers(runs["speculate"]) == answers(runs["no cache"])
     assert re.search(r"speculation +7 tokens in [1-7] steps; .* draft tokens", runs["speculate"][1])
 

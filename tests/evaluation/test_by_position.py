@@ -4,12 +4,9 @@ from argparse import Namespace
 from dataclasses import replace
 
 import pytest
-import torch
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.evaluation.by_position import buckets_from
-from models.demos.qwen25_7b.evaluation.divergence import compare
-from models.demos.qwen25_7b.evaluation.eval import Result, Variant
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
@@ -35,23 +32,6 @@ def test_all_buckets_score_the_same_tokens_at_their_last_positions(small, text):
         for ids, positions, longest, at in zip(sample.texts, sample.scored, texts, scored):
             assert all(end - 16 <= position < end for position in positions)
             assert [ids[p + 1] for p in positions] == [longest[p + 1] for p in at]
-
-
-def test_a_row_has_the_means_of_its_tokens():
-    torch.manual_seed(0)
-    logits, reference = torch.randn(2, 50, 30)
-    following = torch.randint(30, (50,))
-    score = compare(logits, reference, following)
-    row = Result(Variant(BFP8), "decode", 64, score, 0.125).row()
-    expected = reference.double().softmax(-1)
-    kl = (expected * (expected.log() - logits.double().log_softmax(-1))).sum(-1)
-    agrees = (logits.argmax(-1) == reference.argmax(-1)).double().mean()
-    nll = torch.nn.functional.cross_entropy(logits.double(), following)
-    assert [row[name] for name in ("recipe", "phase", "up to")] == ["bfp8", "decode", "64"]
-    assert row["KL mean"] == f"{kl.mean():.3g}"
-    assert row["std. error"] == f"{kl.std(correction=0) / 50**0.5:.1g}"
-    assert row["KL of weights"] == "0.125"
-    assert (row["top-1"], row["NLL"], row["tokens"]) == (f"{agrees:.2%}", f"{nll:.4f}", "50")
 
 
 def test_weights_are_rounded_by_recipe_and_layer_and_tied_embeddings_are_not(small):

@@ -63,7 +63,6 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
         "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8", "--model", "Qwen2.5-1B"],
         "by position": ["eval", *LATE, "--by-position", "32,64"],
         "late": ["eval", *LATE, "--prompt-tokens", "56", "--out", "late"],
-        "late prefill": ["eval", *LATE, "--prompt-tokens", "56", "--prefill", "--out", "late"],
         "text": [
             *("eval", *FEW, "--recipes", "bf16", "--tp", "1", "--out", "text"),
             *("--text", f"{REPOSITORY}/README.md"),
@@ -146,13 +145,12 @@ def test_a_bucket_has_the_scores_of_an_evaluation_at_its_positions(ran):
     written = json.loads((place / "small-checkpoint-N300-tp2-by-position.json").read_text())
     buckets = {(b["phase"], b["up to"]): b for b in written["results"]}
     assert len(buckets) == len(written["results"]) == 4
-    for phase in ("decode", "prefill"):
-        late = place.parents[1] / f"late/small-checkpoint-N300-tp2-{phase}.json"
-        (plain,) = json.loads(late.read_text())["results"]
-        first, last = buckets[phase, 32], buckets[phase, 64]
-        assert plain.pop("kl_of_weights") is None
-        assert {name: last[name] for name in plain} == plain
-        assert first["tokens"] == plain["tokens"] == 16 and first["nll"] != plain["nll"]
+    late = place.parents[1] / "late/small-checkpoint-N300-tp2-decode.json"
+    (plain,) = json.loads(late.read_text())["results"]
+    first, last = buckets["decode", 32], buckets["decode", 64]
+    assert plain.pop("kl_of_weights") is None
+    assert {name: last[name] for name in plain} == plain
+    assert first["tokens"] == plain["tokens"] == 16 and first["nll"] != plain["nll"]
     for bucket in written["results"]:
         assert 1e-6 < bucket["kl_of_weights"] < bucket["kl_mean"], "weights are one source of error"
 

@@ -26,10 +26,7 @@ def test_a_file_has_one_question_a_line(tmp_path):
     "line, message",
     [
         ("{", "line 2: must be"),
-        ('["question"]', "line 2: must be"),
-        ('{"question": "What is 1 + 1?"}', "line 2: must be"),
         ('{"question": "What is 1 + 1?", "answer": "2"}', "line 2: must be"),
-        ('{"question": 1, "answer": "#### 2"}', "line 2: must be"),
         (None, "has no questions"),
     ],
 )
@@ -47,7 +44,6 @@ def test_a_bad_question_file_is_refused(tmp_path, line, message):
         ("So 7 + 5 = 12.", "12"),
         ("It is $1,014.50.", "1,014.50"),
         ("below: -3", "-3"),
-        ("in 3.", "3"),
         ("12 %, 4,", "4"),
     ],
 )

@@ -18,7 +18,6 @@ from models.demos.qwen25_7b.tt.transformer import PADDING_LOGIT
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, shard
 from models.demos.qwen25_7b.tt.sampler import TtPenalties, TtSampler
-from tests.perf.test_decode_ops import device_operations
 
 VOCABULARIES = {"tiny": 1056, "7b": QWEN25_7B.vocab_size}
 OPTIONS = [
@@ -297,18 +296,3 @@ def test_no_sum_of_penalties_mixes_float32_and_bfloat16(sampled, monkeypatch):
     sampled.sampler.sample_penalized(on_chips, controls, penalties, sampled.tokens, record=True)
     assert len(pairs) >= 9, "the sampler's sums are not seen here"
     assert {ttnn.float32, ttnn.bfloat16} not in pairs
-
-
-def test_operations_of_penalties(sampled):
-    penalties, shards = TtPenalties(sampled.mesh_device, sampled.config), len(sampled.shards)
-    controls = sampled.controls(PENALTIES, torch.zeros(MAX_USERS, CANDIDATES))
-    on_chips = sampled.shards_on_chips(torch.zeros(MAX_USERS, sampled.vocab_size))
-    plain = device_operations(
-        lambda: sampled.sampler.sample_random(on_chips, controls, sampled.tokens)
-    )
-    more = device_operations(
-        lambda: sampled.sampler.sample_penalized(
-            on_chips, controls, penalties, sampled.tokens, record=True
-        )
-    )
-    assert len(more) - len(plain) == 10 + 5 + (1 + shards) * (shards > 1), more

@@ -1,14 +1,13 @@
 """Device operations of a decode step, counted from ttnn's graph capture, not from Python calls."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 import ttnn
 
 from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.perf.all_reduce_prices import collectives
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans
@@ -20,6 +19,7 @@ from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests.sizes import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
@@ -46,9 +46,7 @@ def replica(mesh_device, size, queues) -> Replica:
         source = Checkpoint.open(SMALL_CHECKPOINT)
         config = source.config
     else:
-        config = replace(
-            QWEN25_7B, num_hidden_layers=1, vocab_size=4096, bos_token_id=None, eos_token_ids=()
-        )
+        config = cut("7B", layers=1)
         source = random_weights(config)
     return Replica.load(
         mesh_device, source, config, BFP8, users=USERS, max_seq_len=128, traced=False, queues=queues

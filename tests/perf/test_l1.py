@@ -3,15 +3,14 @@
 Tested: a decode step, prefill, and prefill after a cached prefix.
 """
 
-from dataclasses import replace
-
 import pytest
 
-from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
-from models.demos.qwen25_7b.perf.l1_map import L1Map, l1_table, map_prefill, map_step
+from models.demos.qwen25_7b.config import PERFORMANCE
+from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
 from models.demos.qwen25_7b.plans.grids import L1
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests.sizes import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
@@ -25,7 +24,7 @@ BUFFERS = {"tiny": (0.8, 1.3), "7b": (1.0, 1.25)}
 def config(size):
     if size == "tiny":
         return Checkpoint.open(SMALL_CHECKPOINT).config
-    return replace(QWEN25_7B, vocab_size=4096, bos_token_id=None, eos_token_ids=())
+    return cut("7B")
 
 
 @pytest.fixture(scope="module", params=["step", "prefill", "prefill after a cached prefix"])
@@ -61,10 +60,3 @@ def test_reported_circular_buffers_are_the_planned_ones(mapped, size):
 
 def test_persistent_bytes_are_within_the_plan(mapped):
     assert mapped.captured_persistent <= mapped.persistent < L1 // 4
-
-
-def test_the_table_has_a_line_an_op(mapped):
-    lines = [line for line in l1_table(mapped).splitlines() if line.startswith("| ")][2:]
-    assert [line.split(" | ")[0][2:] for line in lines] == [row.planned.op for row in mapped.rows]
-    for line, row in zip(lines, mapped.rows):
-        assert f"{row.planned_tensors:,} | {row.tensors:,}" in line

@@ -1,13 +1,12 @@
 """The captured operations of a step are the launched ones, with the planned bytes."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from golden_mesh.perf.device_ops import Op
 from golden_mesh.perf.op_costs import Rates
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
+from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.perf import all_reduce_prices
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
@@ -18,6 +17,7 @@ from models.demos.qwen25_7b.plans.memory_budget import step_bytes
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import row_topology
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests.sizes import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
@@ -30,7 +30,7 @@ USERS, POSITION = 32, 100
 def config(size):
     if size == "tiny":
         return Checkpoint.open(SMALL_CHECKPOINT).config
-    return replace(QWEN25_7B, vocab_size=4096, bos_token_id=None, eos_token_ids=())
+    return cut("7B")
 
 
 @pytest.fixture(scope="module")

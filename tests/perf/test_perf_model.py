@@ -231,21 +231,14 @@ def test_the_fit_is_the_best_one_and_depends_on_no_single_point():
 @pytest.mark.parametrize(
     "command, options, message",
     [
-        ("ops", ["--mesh", "N500"], "N500"),
         ("model", ["--mesh", "T3K", "--tp", "3"], "tp must divide 8, got 3"),
-        ("ops", ["--mesh", "N300", "--tp", "0"], "tp must divide 2, got 0"),
         ("model", ["--batch", "0"], "got 0"),
-        ("ops", ["--batch", "33"], "got 33"),
-        ("model", ["--batch", "many"], "--batch"),
         ("ops", ["--recipe", "fp4"], "fp4"),
         ("model", ["--backend", "paper"], "paper"),
-        ("ops", ["--speed", "11"], "--speed"),
-        ("model", ["--position", "-1"], "-1"),
         ("model", ["--position", "32768"], "32768"),
         ("model", ["--links", "0"], "--links must be 1 to 4"),
         ("model", ["--measured", "Makefile", "--prefill", "32"], "leave out --prefill"),
         ("l1", ["--prefill", "7"], "--prefill must be 32 to 16384 rows, got 7"),
-        ("l1", ["--prefill", "0"], "--prefill must be 32 to 16384 rows, got 0"),
         ("l1", ["--cached-prefix"], "--cached-prefix needs --prefill"),
     ],
 )

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from golden_mesh.perf.op_costs import work_of
 
-from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
+from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf.capture import capture_step, one_layer_of_each_kind
-from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
@@ -46,15 +45,3 @@ def test_a_grouped_step_reads_each_cache_once(mesh_device):
     for context, groups in ((16384, 1), (32768, 2)):  # beyond that, scores of 8 tokens exceed L1
         with one_layer_of_each_kind(mesh_device, long, BFP8, 1, context, 8) as replica:
             assert replica.groups == groups
-
-
-@pytest.mark.seven_b
-@pytest.mark.make_test_on("N300", "T3K")
-def test_a_step_of_the_7b_that_verifies_costs_more_than_a_plain_one_and_less_than_several(
-    mesh_device,
-):
-    how = dict(users=1, position=1024, links=1)
-    plain, verifying = (
-        model_decode(mesh_device, PERFORMANCE, tokens=tokens, **how)[0].seconds for tokens in (1, 4)
-    )
-    assert plain < verifying < 2 * plain

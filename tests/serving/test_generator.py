@@ -7,7 +7,6 @@ from contextlib import closing
 
 import pytest
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.serving.generator import Generator
 from tests.generation import generate, greedy
@@ -182,11 +181,6 @@ def test_repetition_penalty_counts_prompt_and_answer(generator, prompts, tokeniz
         written(generator, prompts[:3], tokenizer, sampling=SamplingParams(repetition_penalty=1.3))
         == expected
     )
-
-
-def test_a_context_that_the_cache_cannot_hold_is_refused(replica_of):
-    with pytest.raises(UserError, match="blocks"):
-        replica_of(1, 256, blocks=4)
 
 
 def test_an_abandoned_prefill_registers_no_prefix(another_replica, prompts):

@@ -8,12 +8,11 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.reference.metrics import assert_equal
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, SamplingParams
+from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.input_batch import InputBatch
 from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.sampling import gumbel
 from models.demos.qwen25_7b.serving.speculation import Draft
 from tests.caches import cache_tensors, read_caches
 from tests.generation import generate
@@ -97,30 +96,6 @@ def test_a_repetitive_answer_takes_few_steps(generator, cases, expected):
     assert written(generator, cases[:1], ()) == expected[:1]
     # two tokens a step until a run is known, then four
     assert generator.stats.tokens == NEW_TOKENS - 1 and generator.stats.steps <= 7, generator.stats
-
-
-def test_each_slot_samples_with_the_noise_of_its_position(generator, replica, cases, monkeypatch):
-    drafted, noises = [], []
-
-    def write_drafts(self, drafts, **how):
-        drafted.append([(d.slots, d.sequence.key, len(d.sequence.tokens)) for d in drafts])
-        real_drafts(self, drafts, **how)
-
-    def write_noise(noise):
-        if len(noises) < len(drafted):  # noise of a verifying step, not of a prefill
-            noises.append(noise.clone())
-        real_noise(noise)
-
-    real_drafts, real_noise = InputBatch.write_drafts, replica.inputs.write_noise
-    monkeypatch.setattr(InputBatch, "write_drafts", write_drafts)
-    monkeypatch.setattr(replica.inputs, "write_noise", write_noise)
-    written(generator, cases[1:2], ())
-    assert len(noises) == len(drafted) > 0 and any(len(rows) == MOST for [(rows, _, _)] in drafted)
-    for [(rows, key, length)], noise in zip(drafted, noises):
-        count = len(rows)
-        assert_equal(
-            noise[list(rows)], gumbel([key] * count, range(length, length + count), CANDIDATES)
-        )
 
 
 @pytest.mark.parametrize("new_tokens", [1, 4, 5, 6, 7, 8])

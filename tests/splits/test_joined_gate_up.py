@@ -1,21 +1,18 @@
 """At tp 8 the 7B's gate and up are one matmul. The MLP still equals Hugging Face's."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
 from tests.pcc.bench import Bench, assert_mlp
 from tests.pcc.reference import Reference, rounded_layer
+from tests.sizes import cut
 
-CONFIG = replace(
-    QWEN25_7B, num_hidden_layers=1, vocab_size=1024, bos_token_id=None, eos_token_ids=()
-)
+CONFIG = cut("7B", layers=1, vocab_size=1024)
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,18 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.inventory import inventory
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 from models.demos.qwen25_7b.weights.slices import WeightShard
+from tests.sizes import cut
 
 # The 7B's dims, with fewer layers and a smaller vocabulary.
 # Joining, padding and sharding are the 7B's.
-CONFIG = replace(
-    QWEN25_7B, num_hidden_layers=2, vocab_size=33_000, bos_token_id=None, eos_token_ids=()
-)
+CONFIG = cut("7B", layers=2, vocab_size=33_000)
 
 
 @dataclass

@@ -9,11 +9,9 @@ import pytest
 import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.config.rope import yarn_of
 from models.demos.qwen25_7b.plans.key_table import KeyTable
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.centered_keys import centered_rows
@@ -130,16 +128,3 @@ def test_a_step_and_a_prompt_look_up_the_rows_of_each_head_and_position(kv_heads
     batch = rows[table.prefill_rows(chunk, sequences=2)].view(2, kv_heads, 32, 2)
     assert batch[..., 0].equal(torch.arange(kv_heads)[None, :, None].expand(2, -1, 32))
     assert batch[..., 1].equal(chunk[None].expand(2, kv_heads, -1))
-
-
-@pytest.mark.parametrize("tp", [1, 2, 4, 8])
-def test_the_budget_has_the_tables_of_two_layers(tp):
-    """67 MB at 32,768 tokens on one chip."""
-    plan = ParallelPlan.make(QWEN25_7B, tp)
-    without = (
-        2 * 128 * 2 + 2 * 128 * 2 * plan.kv_heads
-    )  # bytes a position: rotary and centered keys
-    short, long = (memory_budget(QWEN25_7B, plan, BFP8, n).weights for n in (1, 32768))
-    assert long - short == 32767 * without
-    if tp == 1:
-        assert 2 * 32768 * plan.kv_heads * 128 * 2 == 67_108_864

@@ -100,13 +100,6 @@ def test_tied_embeddings_serve_as_the_lm_head(tmp_path):
     assert_holds(Checkpoint.open(tmp_path), model)
 
 
-def test_stored_rotary_frequencies_are_ignored(single, model):
-    rewrite_tensor(
-        single / "model.safetensors", "model.layers.0.self_attn.rotary_emb.inv_freq", torch.zeros(4)
-    )
-    assert_holds(Checkpoint.open(single), model)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_a_dtype_is_kept_as_stored(single, dtype):
     rewrite_tensor(single / "model.safetensors", K_BIAS, torch.ones(16, dtype=dtype))

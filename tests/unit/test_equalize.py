@@ -14,11 +14,9 @@ from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.rotary_pairs import key_divisors, to_half_split, to_interleaved
-from models.demos.qwen25_7b.weights.rotary_pairs import OUTLIER_NORM, scale_query, scale_key
 
 SEVEN_B = replace(QWEN25_7B, hidden_size=64, num_hidden_layers=1, vocab_size=64, intermediate_size=32,
                   bos_token_id=None, eos_token_ids=())  # fmt: skip
-ROPE = SEVEN_B.centering_rope(0)
 TOKENS = 256
 
 
@@ -32,30 +30,6 @@ def seven_b():
 
 
 BIASES = {"small layer 0": lambda: small(0), "small layer 3": lambda: small(3), "7B": seven_b}
-
-
-@pytest.mark.parametrize("name", BIASES)
-def test_outlier_pairs_are_scaled_to_the_limit_and_others_keep_their_bits(name):
-    bias, config = BIASES[name]()
-    heads = bias.view(-1, config.head_dim)
-    divisors = [key_divisors(head, None) for head in heads]
-    quieted = torch.stack([scale_key(head, d) for head, d in zip(heads, divisors)])
-    before, after = (
-        x.float().unflatten(-1, (2, -1)).norm(dim=1) for x in (heads, quieted)
-    )  # [kv heads, pairs]
-    outliers = before > OUTLIER_NORM
-    assert outliers.any() and not outliers.all()
-    assert (
-        after[outliers] - OUTLIER_NORM
-    ).abs().max() < 2**-8 * OUTLIER_NORM  # the last place of bfloat16
-    assert after[~outliers].equal(before[~outliers])
-    assert quieted.dtype == bias.dtype
-
-
-def test_a_model_without_outlier_keys_is_unchanged():
-    rows = torch.randn(SEVEN_B.head_dim, 5, dtype=torch.bfloat16)
-    divisors = key_divisors(torch.zeros(SEVEN_B.head_dim, dtype=torch.bfloat16), ROPE)
-    assert scale_key(rows, divisors) is rows and scale_query(rows, divisors) is rows
 
 
 @pytest.mark.parametrize("name", BIASES)

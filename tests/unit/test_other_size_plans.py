@@ -1,45 +1,19 @@
 """Every Qwen2.5 size on every split has plans within a core's L1, or is refused in one line."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import Grid, TILE
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
 from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows, plan_prefill
+from tests.sizes import SIZES
 
 GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}
-
-
-def sized(
-    layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, head_dim: int = 128
-):
-    return replace(
-        QWEN25_7B,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        intermediate_size=intermediate,
-        head_dim=head_dim,
-    )
-
-
-# Dims from their config.json files.
-SIZES = {
-    "0.5B": sized(24, 896, 14, 2, 4864, head_dim=64),
-    "1.5B": sized(28, 1536, 12, 2, 8960),
-    "3B": sized(36, 2048, 16, 2, 11008),
-    "7B": QWEN25_7B,
-    "14B": sized(48, 5120, 40, 8, 13824),
-    "32B": sized(64, 5120, 40, 8, 27648),
-    "72B": sized(80, 8192, 64, 8, 29568),
-}
 ALL = list(product(SIZES, SPLITS, GRIDS, (BF16, BFP8, PERFORMANCE)))
 HEADS = r"a chip would have (40|64) of the model's \1 query heads, .* take 32: use more chips"
 DOWN = r"decode with tp 4: down takes [\d,]+ bytes of a core's L1, [\d,]+ are there: use more chips"

@@ -61,24 +61,18 @@ def test_a_custom_recipe_is_printed_with_all_its_fields(tmp_path):
     "content, message",
     [
         ("{", "mine.json: not JSON"),
-        ([], "mine.json: a JSON object was expected"),
         ({"base": "fast"}, "base: there are bf16"),
         ({"mlp": "bfloat8_b"}, "knows base, attention, mlp_in"),
         ({"mlp_in": "bfp4"}, "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got 'bfp4'"),
-        ({"mlp_in": 4}, "mlp_in: a JSON object was expected, got 4"),
         ({"mlp_in": {"fidelity": "LoFi"}}, "mlp_in: has no format"),
         (
             {"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}},
             "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'",
         ),
         ({"kv_cache": "bfloat4_b"}, "kv_cache: must be one of bfloat16, bfloat8_b"),
-        ({"kv_cache": ["bfloat8_b"]}, "kv_cache: must be one of"),
         ({"all_reduce_dtype": "bfloat4_b"}, "all_reduce_dtype: must be one of bfloat16, bfloat8_b"),
         ({"layers": {"first": {}}}, "layer first: must be a layer's number"),
         ({"layers": {"0": {"lm_head": "bfloat16"}}}, "layer 0: knows attention"),
-        ({"layers": {"0": {"all_reduce_dtype": "bfloat16"}}}, "layer 0: knows attention"),
-        ({"base": ["bfp8"]}, "base: there are bf16"),
-        ({"layers": [0]}, "layers: a JSON object was expected"),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):

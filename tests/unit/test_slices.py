@@ -1,15 +1,13 @@
 """Slices of tensors: narrowing, padding, joining and reading."""
 
 import hashlib
-import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.rope import Rope
-from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors, to_interleaved
+from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
 from models.demos.qwen25_7b.weights.slices import (
     Constant,
     KeyScaling,
@@ -49,50 +47,6 @@ def test_a_head_of_pairs_is_reordered_within_itself():
         torch.cat([heads, -w[:4], torch.full((2, 6), -1.0).bfloat16()]).t()
     )
     assert weight_slice.tensors == ("w", "v") and weight_slice.shape == (6, 14)
-
-
-def test_a_key_head_is_divided_by_its_bias_and_its_queries_multiplied():
-    bias, w = TENSORS["bias"], TENSORS["w"].float()
-    divisors = key_divisors(bias[16:24], None)
-    assert (divisors > 1).any(), "no pair is an outlier: this would prove nothing"
-    weight_slice = Projection(
-        0,
-        (
-            TensorRange("w", 0, 8, True, KeyScaling("bias", 16)),
-            TensorRange("w", 8, 8, True, KeyScaling("bias", 16, True)),
-        ),
-        6,
-    )
-    heads = [w[:8] / divisors[:, None], w[8:16] * divisors[:, None]]
-    assert (
-        read(weight_slice)
-        .float()
-        .allclose(torch.cat([to_interleaved(head, dim=0) for head in heads]).t(), rtol=2**-8)
-    )
-    assert weight_slice.tensors == ("w", "bias")
-    assert read(weight_slice).dtype == torch.bfloat16, (
-        "a bias of another dtype scales, and is not there itself"
-    )
-
-
-def test_a_key_heads_bias_is_read_in_two_parts():
-    """The centered pairs are slow and outliers. The others are scaled as without centering."""
-    rope = Rope(theta=100.0, yarn=None, context=16)
-    bias = torch.tensor([90.0, 1, 1, 90, 90, 1, 1, 90])  # pairs 0 and 3 of (0, 4), (1, 5), ...
-    assert centered_pairs(bias, rope).tolist() == 2 * [False, False, False, True]
-    divisors = key_divisors(bias, rope)
-    left = 2 * math.sin(15 * 100 ** (-3 / 4) / 2)  # of a pair's length, when slowest has turned
-    assert divisors[0] == 90 * 2**0.5 / 16 and divisors[3] == pytest.approx(
-        left * divisors[0].item()
-    )
-
-    def part(which):
-        scaling = KeyScaling("bias", 0, rope=rope, part=which)
-        weight_slice = Projection(0, (TensorRange("bias", 0, 8, scaling=scaling),), 1)
-        return weight_slice.read({"bias": bias}.__getitem__)[0]
-
-    assert (part("plain") + part("centered")).allclose(bias / divisors)
-    assert part("centered").nonzero().flatten().tolist() == [3, 7]
 
 
 blocks = st.lists(

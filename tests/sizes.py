@@ -1,0 +1,18 @@
+"""The sizes of Qwen2.5 by their published config.json files, and cut ones."""
+
+from dataclasses import replace
+
+from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.perf.published_models import published_models
+
+SIZES = {
+    size: published_models()[f"Qwen/Qwen2.5-{'Math' if size == '72B' else 'Coder'}-{size}-Instruct"]
+    for size in ("0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B")
+}
+
+
+def cut(size: str, *, layers: int | None = None, vocab_size: int = 4096) -> QwenConfig:
+    """Return a size's config with fewer layers, if given, and a smaller vocabulary."""
+    layers = layers or SIZES[size].num_hidden_layers
+    tokens = dict(vocab_size=vocab_size, bos_token_id=None, eos_token_ids=())
+    return replace(SIZES[size], num_hidden_layers=layers, **tokens)
