@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from models.demos.qwen25_7b.config import QwenConfig
-from models.demos.qwen25_7b.perf.published_models import published_models
+from models.demos.qwen25_7b.perf import published_models
 
 SIZES = {
-    size: published_models()[f"Qwen/Qwen2.5-{'Math' if size == '72B' else 'Coder'}-{size}-Instruct"]
-    for size in ("0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B")
+    size: QwenConfig.from_dict(fields | published_models.CODER)
+    for size, fields in published_models.SIZES.items()
 }
 
 

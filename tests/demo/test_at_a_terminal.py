@@ -38,12 +38,15 @@ class Terminal:
             start_new_session=True, preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # to control it
         )  # fmt: skip
         os.close(terminal)
-        self.shown = b""
+        self.shown, self.seen = b"", 0
 
-    def read_until(self, expected: bytes) -> None:
-        while expected not in self.shown and (more := self.read()):
+    def expect(self, expected: bytes) -> bytes:
+        """Return the output since the last expected one, up to the end of this one."""
+        while expected not in self.shown[self.seen :] and (more := self.read()):
             self.shown += more
-        assert expected in self.shown, self.shown.decode()
+        assert expected in self.shown[self.seen :], self.shown.decode()
+        begin, self.seen = self.seen, self.shown.index(expected, self.seen) + len(expected)
+        return self.shown[begin : self.seen]
 
     def press(self, key: bytes) -> None:
         os.write(self.screen, key)
@@ -67,10 +70,10 @@ class Terminal:
 
 def test_at_a_terminal_there_is_progress_and_ctrl_c_is_one_line(tmp_path):
     terminal = Terminal(tmp_path, DEMO, "--backend", "golden", "--prompt", "Count from 3 to 30.")
-    terminal.read_until(b"> Count")
+    terminal.expect(b"> Count")
     assert b"opening N300" in terminal.shown
     assert re.search(rb"layers: .*? \d+/\d+ \[", terminal.shown), terminal.shown
-    terminal.read_until(b"3, 4")
+    terminal.expect(b"3, 4")
     terminal.press(b"\x03")
     last = terminal.rest().decode().splitlines()
     assert terminal.process.returncode == 130 and last[-1] == "interrupted" and len(last) <= 2, last

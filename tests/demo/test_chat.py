@@ -12,34 +12,22 @@ CHAT = (DEMO, "--backend", "golden", "--chat")
 def test_chat_at_a_terminal(tmp_path):
     """Lines can be edited and recalled. Ctrl-C stops an answer or drops a line, not the chat."""
     terminal = Terminal(tmp_path, *CHAT, "--mesh", "N150")
-    seen = 0
-
-    def expect(expected: str) -> str:
-        """Return the output from here to the end of `wanted`."""
-        nonlocal seen
-        while expected.encode() not in terminal.shown[seen:]:
-            more = terminal.read()
-            assert more, terminal.shown.decode()
-            terminal.shown += more
-        begin, seen = seen, terminal.shown.index(expected.encode(), seen) + len(expected)
-        return terminal.shown[begin:seen].decode()
-
-    expect("Ctrl-C stops an answer")
-    expect("> ")
+    terminal.expect(b"Ctrl-C stops an answer")
+    terminal.expect(b"> ")
     terminal.press(b"What is the capitol\x7f\x7fal of France?\r")  # backspace twice
-    expect("The capital of France is Paris.")
-    expect("> ")
+    terminal.expect(b"The capital of France is Paris.")
+    terminal.expect(b"> ")
     terminal.press(b"Count from 3 to 30.\r")
-    expect("3, 4")
+    terminal.expect(b"3, 4")
     terminal.press(b"\x03")
-    assert "30" not in expect("(stopped)")
-    expect("> ")
+    assert b"30" not in terminal.expect(b"(stopped)")
+    terminal.expect(b"> ")
     terminal.press(b"half a li\x03")
-    expect("/exit or Ctrl-D leaves")
-    expect("> ")
+    terminal.expect(b"/exit or Ctrl-D leaves")
+    terminal.expect(b"> ")
     terminal.press(b"\x1b[A\x1b[A\r")  # arrow up twice: the line before the last
-    expect("The capital of France is Paris.")
-    expect("> ")
+    terminal.expect(b"The capital of France is Paris.")
+    terminal.expect(b"> ")
     terminal.press(b"\x04")
     assert "interrupted" not in terminal.rest().decode() and terminal.process.returncode == 0
 

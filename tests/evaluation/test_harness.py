@@ -52,12 +52,6 @@ def test_loglikelihoods_are_hugging_faces(model, chats, hugging_face):
     assert [greedy for _, greedy in got] == [True, False, True, False, True]
 
 
-def test_a_text_without_a_context(model, hugging_face):
-    ((total, _),) = model.loglikelihood(requests("loglikelihood", [("", "Hello!")]))
-    ids = [model.prefix_token_id, *model.tok_encode("Hello!")]
-    assert total == pytest.approx(float(log_chances(hugging_face, ids).sum()), rel=0.02)
-
-
 def test_a_context_that_is_too_long_is_cut_at_its_start(model, chats, hugging_face):
     context, answer = chats[0]
     ((total, greedy),) = model.loglikelihood(requests("loglikelihood", [(context * 9, answer)]))

@@ -204,30 +204,6 @@ def test_the_fit_reproduces_what_it_was_fitted_to():
         assert any(point.modeled == pytest.approx(1 / seconds) for point in c.steps)
 
 
-def test_the_fit_is_the_best_one_and_depends_on_no_single_point():
-    c = cal.calibrate()
-
-    def error(launch: float, once: float) -> float:
-        missed = [
-            (cal.moved_seconds(*key, c.rates.scattered) + cal.launches(*key) * launch + once)
-            * speed
-            - 1
-            for key, speed in cal.ACCURACY.items()
-        ]
-        return sum(m * m for m in missed)
-
-    best = error(c.rates.launch, c.once)
-    for a, b in ((0.05, 0), (-0.05, 0), (0, 0.05), (0, -0.05)):
-        assert error(c.rates.launch * (1 + a), c.once * (1 + b)) > best
-    values = {
-        "launch": c.rates.launch,
-        "once": c.once,
-        "scattered": c.rates.scattered,
-        "crowd": c.crowd,
-    }
-    assert all(low < values[name] < high for name, (low, high) in c.spread.items())
-
-
 @pytest.mark.parametrize(
     "command, options, message",
     [

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -48,33 +47,3 @@ def test_a_signal_ignored_at_the_start_stays_ignored():
     body = "say('ready'); time.sleep(0.5); say('went on')"
     process = start(body, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     assert interrupt(process) == (0, "went on\n", "")
-
-
-HANDLED = """
-pressed = []
-with interrupt.ctrl_c_calls(lambda: pressed.append(1)):
-    say('ready')
-    for press in (1, 2):
-        while len(pressed) < press: time.sleep(0.01)
-        say(f'pressed {press}')
-    time.sleep(SECONDS)
-say('after'); time.sleep(60)
-"""
-
-
-@pytest.mark.parametrize(
-    "number, seconds, after, status",
-    [(signal.SIGINT, 0, ["after"], 130), (signal.SIGTERM, 60, [], 143)],
-)
-def test_a_program_that_handles_ctrl_c_continues(number, seconds, after, status):
-    """A chat. SIGTERM ends it, and so does Ctrl-C afterwards."""
-    process = start(HANDLED.replace("SECONDS", f"{seconds}"))
-    for line in ["ready", "pressed 1"]:
-        assert process.stdout.readline() == f"{line}\n", process.stderr.read()
-        os.killpg(process.pid, signal.SIGINT)
-    for line in ["pressed 2", *after]:
-        assert process.stdout.readline() == f"{line}\n", process.stderr.read()
-    time.sleep(0.2)
-    os.killpg(process.pid, number)
-    assert process.communicate(timeout=60) == ("", "interrupted\n")
-    assert process.returncode == status

@@ -46,17 +46,13 @@ def hf_model(request):
     model = Qwen2ForCausalLM(hf_config).double().eval()
     with torch.no_grad():
         for layer in model.model.layers:
-            for projection in (
-                layer.self_attn.q_proj,
-                layer.self_attn.k_proj,
-                layer.self_attn.v_proj,
-            ):
+            attention = layer.self_attn
+            for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
                 projection.bias.normal_()
-            outliers = torch.randperm(layer.self_attn.k_proj.bias.numel())[:8]
-            layer.self_attn.k_proj.bias[outliers] = torch.linspace(
-                -171, 171, 8, dtype=torch.float64
-            )
-            layer.self_attn.k_proj.bias.view(4, 2, -1)[..., -1] = 150  # each head's slowest pair
+            k_bias = attention.k_proj.bias
+            outliers = torch.randperm(k_bias.numel())[:8]
+            k_bias[outliers] = torch.linspace(-171, 171, 8, dtype=torch.float64)
+            k_bias.view(4, 2, -1)[..., -1] = 150  # each head's slowest pair
             layer.input_layernorm.weight.normal_(1, 0.1)
             layer.post_attention_layernorm.weight.normal_(1, 0.1)
         yield model
@@ -96,12 +92,12 @@ def rotate_pairs(x, cos, sin):
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
 
 
-def chip_attention(x, qkv, bias, centered, o, cos, sin, config, plan):
-    """Return one chip's partial sum and keys.
+def chip_attention(weights, x, cos, sin, qkv, bias, centered, o):
+    """Return one chip's partial sum [tokens, hidden] and keys [kv_heads, tokens, head_dim].
 
-    Shapes: [tokens, hidden] and [kv_heads, tokens, head_dim]. centered: the bias that joins keys after the rotation,
-    less a constant.
+    centered: the bias that joins keys after the rotation, less a constant.
     """
+    config, plan = weights.config, weights.parallel
     heads = (x @ qkv + bias).unflatten(1, (-1, config.head_dim)).transpose(0, 1)
     q, k, v = heads.split([plan.q_heads, plan.kv_heads, plan.kv_heads])
     q, k = rotate_pairs(q, cos, sin), rotate_pairs(k, cos, sin)
@@ -124,7 +120,7 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     This holds at any position. Keys change only by a constant, and by the divisors of outlier pairs.
     """
     weights = model_weights(hf_model, tp)
-    config, plan = weights.config, weights.parallel
+    config = weights.config
     cos, sin = hf_model.model.rotary_emb(x, POSITIONS[None])  # [1, TOKENS, head_dim]: halves alike
     cache = DynamicCache()
     want, _ = hf_model.model.layers[layer].self_attn(
@@ -140,26 +136,13 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     constant = k_bias * torch.stack([centered_pairs(head, rope) for head in k_bias])
     # pairs of a head of 8 channels are too fast
     assert constant.any() == (config.head_dim == 128), "no pair is centered"
-    qkv, bias, centered, o = (
-        parts(weights, w)
-        for w in (attention.qkv, attention.qkv_bias, attention.centered_bias, attention.o)
-    )
-    half = config.head_dim // 2
+    tensors = attention.qkv, attention.qkv_bias, attention.centered_bias, attention.o
+    cos, sin = (table[0, :, : config.head_dim // 2] for table in (cos, sin))
     total = torch.zeros_like(x)
-    for chip in range(tp):
-        out, keys = chip_attention(
-            x,
-            qkv[chip],
-            bias[chip],
-            centered[chip],
-            o[chip],
-            cos[0, :, :half],
-            sin[0, :, :half],
-            config,
-            plan,
-        )
+    for chip, slices in enumerate(zip(*(parts(weights, w) for w in tensors), strict=True)):
+        out, keys = chip_attention(weights, x, cos, sin, *slices)
         total += out
-        heads = list(plan.kv_head_of[chip])
+        heads = list(weights.parallel.kv_head_of[chip])
         expected = (want_keys[heads] - constant[heads, None]) / divisors[heads, None]
         assert_same(keys, to_interleaved(expected))
     assert_same(total, want[0])
@@ -215,14 +198,6 @@ def test_weights_keep_the_checkpoints_dtype(hf_model):
     config = QwenConfig.from_dict(hf_model.config.to_dict())
     weights = ModelWeights(state, config, ParallelPlan.make(config, 8))
     attention, mlp = weights.attention(0), weights.mlp(0)
-    held = [
-        attention.qkv,
-        attention.qkv_bias,
-        attention.centered_bias,
-        attention.o,
-        mlp.gate,
-        mlp.up,
-        mlp.down,
-        weights.lm_head,
-    ]
+    held = [attention.qkv, attention.qkv_bias, attention.centered_bias, attention.o]
+    held += [mlp.gate, mlp.up, mlp.down, weights.lm_head]
     assert {part.dtype for weight in held for part in parts(weights, weight)} == {torch.bfloat16}
