@@ -5,7 +5,7 @@ from typing import Optional
 
 import torch
 
-from golden_mesh.memory import GoldenMemory, Region, Slot
+from golden_mesh.memory import GoldenMemory, Region, Slot, unwritten
 from golden_mesh.steps import Call
 
 # Modules of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
@@ -94,10 +94,10 @@ class Scratch(Reader):
     def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
         """A copy of the value to write in place. Elements that the op never reads are NaN."""
         if self.step.golden.unread:
-            value = torch.full(slot.shape, torch.nan)
+            value = unwritten(slot).contiguous()
         else:
             value = self.source.read(slot)[members[0]].clone()
-            value = value.float() if self.in_float32 else value
+        value = value.float() if self.in_float32 and is_float(value) else value
         results = self.results.setdefault(slot, [None] * len(slot.devices))
         for chip in members:
             results[chip] = value
