@@ -84,17 +84,8 @@ def assert_same(ttnn, values: torch.Tensor, dtype: str) -> None:
 
 # Biased exponents: around one; of attention scores to activations; near the ends of float32; all of them.
 RANGES = (
-    (120, 130),
-    (100, 140),
-    (0, 0),
-    (0, 1),
-    (0, 8),
-    (1, 30),
-    (22, 26),
-    (240, 254),
-    (240, 255),
-    (0, 255),
-)
+    (120, 130), (100, 140), (0, 0), (0, 1), (0, 8), (1, 30), (22, 26), (240, 254), (240, 255), (0, 255),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -182,16 +173,8 @@ def test_hand_made_blocks(ttnn, dtype, block):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nans_with_payloads(ttnn, dtype):
-    codes = [
-        0x7F800001,
-        0x7FC00000,
-        0xFFC12345,
-        0x7FFFFFFF,
-        0xFF810000,
-        0xFFA00000,
-        0x7F880000,
-        0x7F80FFFF,
-    ]
+    codes = [0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF]
+    codes += [0xFF810000, 0xFFA00000, 0x7F880000, 0x7F80FFFF]
     values = torch.zeros(len(codes), 32)
     values[:, 0] = floats(codes)
     assert_same(ttnn, values, dtype)
@@ -262,25 +245,8 @@ def test_float64_is_taken_as_float32(ttnn, dtype):
 def test_integers(ttnn, dtype, source):
     """Integers in range stay. Integers out of range wrap round."""
     info = torch.iinfo(source)
-    whole = [
-        0,
-        1,
-        -1,
-        7,
-        127,
-        128,
-        255,
-        256,
-        32767,
-        32768,
-        65535,
-        65536,
-        70000,
-        2**31 - 1,
-        2**31,
-        2**32 - 1,
-        -(2**31),
-    ]
+    whole = [0, 1, -1, 7, *(2**n - 1 for n in (7, 8, 15, 16, 31, 32)), 70000, -(2**31)]
+    whole += [2**n for n in (7, 8, 15, 16, 31)]
     assert_same(
         ttnn, torch.tensor([v for v in whole if info.min <= v <= info.max], dtype=source), dtype
     )

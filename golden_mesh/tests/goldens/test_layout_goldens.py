@@ -14,70 +14,56 @@ from integer_packer import integer_packed
 WIDTH4 = ((32, 64), 4)  # [1, 1, 32, 256] on four cores
 
 
-@pytest.mark.parametrize(
-    "op",
-    (
-        lambda x: ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG),
-        lambda x: ttnn.to_memory_config(x, sharded("WIDTH", *WIDTH4)),
-        lambda x: ttnn.interleaved_to_sharded(x, sharded("WIDTH", *WIDTH4)),
-        lambda x: ttnn.interleaved_to_sharded(
-            x,
-            ttnn.CoreCoord(4, 1),
-            [32, 64],
-            ttnn.TensorMemoryLayout.WIDTH_SHARDED,
-            ttnn.ShardOrientation.ROW_MAJOR,
-        ),
-        lambda x: ttnn.to_layout(x, ttnn.ROW_MAJOR_LAYOUT),
-        lambda x: ttnn.untilize(x),
-        lambda x: ttnn.clone(x, memory_config=ttnn.L1_MEMORY_CONFIG),
-        lambda x: ttnn.move(x),
-        lambda x: ttnn.reallocate(x),
+BY_GRID = ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.ShardOrientation.ROW_MAJOR
+ROW_MAJOR = dict(layout=ttnn.ROW_MAJOR_LAYOUT)
+SHARDED = dict(memory_config=sharded("WIDTH", *WIDTH4))
+MOVED = (1, 1, 32, 256)
+# The call, the tensor's shape and how it is put.
+MOVES = {
+    "to_l1": (lambda x: ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG), MOVED, {}),
+    "to_sharded": (lambda x: ttnn.to_memory_config(x, sharded("WIDTH", *WIDTH4)), MOVED, {}),
+    "shard": (lambda x: ttnn.interleaved_to_sharded(x, sharded("WIDTH", *WIDTH4)), MOVED, {}),
+    "shard by grid": (
+        lambda x: ttnn.interleaved_to_sharded(x, ttnn.CoreCoord(4, 1), [32, 64], *BY_GRID),
+        MOVED,
+        {},
     ),
-    ids="to_l1 to_sharded interleaved_to_sharded by_grid to_row_major untilize clone move reallocate".split(),
-)
-def test_values_are_unchanged_by_a_move(chips, op):
-    x = chips.draw(1, 1, 32, 256)
-    assert_same(op(chips.put(x)), x)
-
-
-@pytest.mark.parametrize(
-    "op",
-    (
-        lambda x: ttnn.sharded_to_interleaved(x, ttnn.L1_MEMORY_CONFIG),
-        lambda x: ttnn.reshard(x, sharded("WIDTH", (32, 32), 8)),
+    "to_row_major": (lambda x: ttnn.to_layout(x, ttnn.ROW_MAJOR_LAYOUT), MOVED, {}),
+    "untilize": (ttnn.untilize, MOVED, {}),
+    "clone": (lambda x: ttnn.clone(x, memory_config=ttnn.L1_MEMORY_CONFIG), MOVED, {}),
+    "move": (ttnn.move, MOVED, {}),
+    "reallocate": (ttnn.reallocate, MOVED, {}),
+    "unshard": (lambda x: ttnn.sharded_to_interleaved(x, ttnn.L1_MEMORY_CONFIG), MOVED, SHARDED),
+    "reshard": (lambda x: ttnn.reshard(x, sharded("WIDTH", (32, 32), 8)), MOVED, SHARDED),
+    "to_other_shards": (
         lambda x: ttnn.to_memory_config(x, sharded("WIDTH", (32, 128), 2)),
+        MOVED,
+        SHARDED,
     ),
-    ids="sharded_to_interleaved reshard to_other_shards".split(),
-)
-def test_values_are_unchanged_by_unsharding(chips, op):
-    x = chips.draw(1, 1, 32, 256)
-    assert_same(op(chips.put(x, memory_config=sharded("WIDTH", *WIDTH4))), x)
+    "tilize": (ttnn.tilize, (1, 1, 64, 64), ROW_MAJOR),
+    "tilize, padding": (
+        lambda x: ttnn.tilize_with_val_padding(x, (1, 1, 64, 64), -7.0),
+        (1, 1, 33, 45),
+        ROW_MAJOR,
+    ),
+}
+for shape in ((1, 1, 64, 64), (1, 2, 33, 45)):
+    to_tile = lambda x: ttnn.to_layout(x, ttnn.TILE_LAYOUT)
+    MOVES[f"to_tile {shape}"] = to_tile, shape, ROW_MAJOR
 
 
-@pytest.mark.parametrize(
-    "op",
-    (lambda x: ttnn.to_layout(x, ttnn.TILE_LAYOUT), lambda x: ttnn.tilize_with_zero_padding(x)),
-    ids=("to_tile", "tilize_with_zero_padding"),
-)
+@pytest.mark.parametrize("name", MOVES)
+def test_values_are_unchanged(chips, name):
+    call, shape, put = MOVES[name]
+    assert_same(*chips.run(call, lambda x: x, shape, **put))
+
+
 @pytest.mark.parametrize("shape", ((1, 1, 64, 64), (1, 2, 33, 45)), ids=str)
-def test_tilizing_keeps_the_logical_values(chips, op, shape):
+def test_tilizing_with_zeros_keeps_the_values(chips, shape):
     x = chips.draw(*shape)
-    for got, want in zip(chips.get(op(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT))), x):
+    for got, want in zip(chips.get(ttnn.tilize_with_zero_padding(chips.put(x, **ROW_MAJOR))), x):
         assert torch.equal(got[:, :, : shape[2], : shape[3]].float(), want)
         assert got.count_nonzero() == want.count_nonzero()
-
-
-def test_tilize(chips):
-    x = chips.draw(1, 1, 64, 64)
-    assert_same(ttnn.tilize(chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT)), x)
-
-
-def test_tilize_with_a_value_for_the_padding(chips):
-    x = chips.draw(1, 1, 33, 45)
-    got = ttnn.tilize_with_val_padding(
-        chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), (1, 1, 64, 64), -7.0
-    )
-    assert_same(got, x)
 
 
 def test_padding_beyond_the_last_tile_comes_back_with_the_tensor(chips):

@@ -15,6 +15,55 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(shape).bfloat16().float()
 
 
+def moving_average(x: torch.Tensor) -> torch.Tensor:
+    want = x.double().clone()
+    for t in range(1, x.shape[-1]):
+        want[..., t] = 0.75 * want[..., t - 1] + 0.25 * x[..., t]
+    return want
+
+
+WHOLE, ROW = (1, 2, 32, 64), (1, 1, 1, 64)
+# Shapes of the inputs, the call, torch's result, how the inputs are put.
+CALLS = {
+    "roll rows": ([WHOLE], lambda x: ttnn.roll(x, 3, 2), lambda x: torch.roll(x, 3, 2)),
+    "roll back": ([WHOLE], lambda x: ttnn.roll(x, -5, 3), lambda x: torch.roll(x, -5, 3)),
+    "roll two": (
+        [WHOLE],
+        lambda x: ttnn.roll(x, [3, 1], [2, 3]),
+        lambda x: torch.roll(x, [3, 1], [2, 3]),
+    ),
+    "roll all": ([WHOLE], lambda x: ttnn.roll(x, 7), lambda x: torch.roll(x, 7)),
+    "stack": (
+        [(2, 32, 64)] * 2,
+        lambda a, b: ttnn.stack([a, b], 1),
+        lambda a, b: torch.stack([a, b], 1),
+    ),
+    "broadcast_to": (
+        [ROW],
+        lambda x: ttnn.experimental.broadcast_to(x, ttnn.Shape([1, 2, 32, 64])),
+        lambda x: x.expand(WHOLE),
+    ),
+    "transpose_rm": ([WHOLE], ttnn.experimental.transpose_rm, lambda x: x.mT, ROW_MAJOR),
+    "ema": ([WHOLE], lambda x: ttnn.ema(x, 0.75), moving_average),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(chips, name):
+    shapes, call, want, layout = (*CALLS[name], None)[:4]
+    assert_values(*chips.run(call, want, *shapes, layout=layout))
+
+
+@pytest.mark.parametrize("descending", (False, True))
+@pytest.mark.parametrize("dim", (-1, 2))
+def test_sort(chips, dim, descending):
+    x = draw(1, 2, 64, 64)
+    values, indices = ttnn.sort(chips.put(x), dim, descending)
+    want = x.sort(dim, descending).values
+    assert_same(values, want)
+    assert_same([x.gather(dim, i.long()) for i in chips.get(indices)], want)
+
+
 @pytest.mark.parametrize("keepdim", (False, True))
 @pytest.mark.parametrize("dim", (-1, 2, 1, (2, 3), None), ids=str)
 @pytest.mark.parametrize("correction", (True, False))
@@ -62,30 +111,12 @@ def test_cumprod(chips, reverse):
     assert_values(got, flip(flip(x.double()).cumprod(3)), ttnn.float32)
 
 
-def test_ema(chips):
-    x = draw(1, 2, 32, 64)
-    want = x.double().clone()
-    for t in range(1, 64):
-        want[..., t] = 0.75 * want[..., t - 1] + 0.25 * x[..., t]
-    assert_values(ttnn.ema(chips.put(x), 0.75), want)
-
-
 @pytest.mark.parametrize("dims", ([0], [1], [0, 1]), ids=str)
 def test_fast_reduce_nc(chips, dims):
     """Sums of small integers are exact. Others are rounded at every summand (test_families.py)."""
     x = torch.randint(-8, 9, (2, 4, 32, 64)).float()
     got = ttnn.experimental.fast_reduce_nc(chips.put(x), dims=dims)
     assert_values(got, x.double().sum(dims, keepdim=True))
-
-
-@pytest.mark.parametrize("descending", (False, True))
-@pytest.mark.parametrize("dim", (-1, 2))
-def test_sort(chips, dim, descending):
-    x = draw(1, 2, 64, 64)
-    values, indices = ttnn.sort(chips.put(x), dim, descending)
-    want = x.sort(dim, descending).values
-    assert_same(values, want)
-    assert_same([x.gather(dim, i.long()) for i in chips.get(indices)], want)
 
 
 def test_scatter_and_scatter_add(chips):
@@ -131,19 +162,6 @@ def test_isin(chips, invert):
     assert_same([(g != 0).float() for g in got], want.float())
 
 
-@pytest.mark.parametrize("shifts, dim", ((3, 2), (-5, 3), ([3, 1], [2, 3]), (7, None)), ids=str)
-def test_roll(chips, shifts, dim):
-    x = draw(1, 2, 32, 64)
-    got = ttnn.roll(chips.put(x), shifts) if dim is None else ttnn.roll(chips.put(x), shifts, dim)
-    assert_same(got, torch.roll(x, shifts, dim))
-
-
-def test_stack(chips):
-    a, b = draw(2, 32, 64), draw(2, 32, 64)
-    got = ttnn.stack([chips.put(a), chips.put(b)], 1)
-    assert_same(got, torch.cat((a.unsqueeze(1), b.unsqueeze(1)), 1))
-
-
 def test_copies_in_another_dtype_or_place(chips):
     x = draw(1, 1, 32, 64)
     given = chips.put(x)
@@ -152,15 +170,6 @@ def test_copies_in_another_dtype_or_place(chips):
     for tensor in (copy, cast, ttnn.fill_implicit_tile_padding(chips.put(x), 3.0)):
         assert_same(tensor, x)
     assert (copy.dtype, cast.dtype) == (ttnn.float32, ttnn.float32)
-
-
-def test_broadcast_to_and_transpose_rm(chips):
-    x = draw(1, 1, 1, 64)
-    got = ttnn.experimental.broadcast_to(chips.put(x), ttnn.Shape([1, 2, 32, 64]))
-    assert_same(got, torch.cat([torch.cat([x] * 32, 2)] * 2, 1))
-    x = draw(1, 2, 32, 64)
-    got = ttnn.experimental.transpose_rm(chips.put(x, layout=ROW_MAJOR))
-    assert_same(got, x.transpose(2, 3))
 
 
 def test_fills_of_a_corner(chips):
