@@ -109,9 +109,7 @@ def test_chunked_prefill_sees_the_cache_up_to_itself(chips, by):
         else {"chunk_start_idx_tensor": chips.put_ints(torch.tensor([start]))}
     )
     got = ttnn.transformer.chunked_scaled_dot_product_attention(
-        chips.put(q),
-        chips.put(k_cache),
-        chips.put(v_cache),
+        *map(chips.put, (q, k_cache, v_cache)),
         chips.put_ints(table),
         **where,
         scale=0.25,  # only this op refuses a scale that float32 does not hold exactly, such as 0.3
@@ -188,7 +186,7 @@ def test_tokens_of_a_user_each_see_the_cache_up_to_their_position(chips, tokens)
 
     def decode(queries, tables, **how):
         return ttnn.transformer.paged_scaled_dot_product_attention_decode(
-            chips.put(queries), chips.put(k_cache), chips.put(v_cache), chips.put_ints(tables),
+            *map(chips.put, (queries, k_cache, v_cache)), chips.put_ints(tables),
             cur_pos_tensor=chips.put_ints(torch.tensor(positions)), compute_kernel_config=EXACT,
             program_config=program(max_cores_per_head_batch=1), **how,
         )  # fmt: skip
@@ -220,9 +218,7 @@ def test_blocks_that_a_user_does_not_reach_do_not_matter(chips):
     positions = [0, 31, 32, 127, 5, 50, 64, 99]
     beyond = torch.arange(blocks) * size > torch.tensor(positions)[:, None]
     decode = lambda t: ttnn.transformer.paged_scaled_dot_product_attention_decode(  # noqa: E731
-        chips.put(q),
-        chips.put(cache),
-        chips.put(cache),
+        *map(chips.put, (q, cache, cache)),
         chips.put_ints(t),
         cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
     )
@@ -236,9 +232,7 @@ def test_blocks_longer_than_a_chunk_of_keys(chips):
     table = torch.arange(users * blocks).reshape(users, blocks)
     for positions in ([0, 31, 12, 27, -1, 5, 30, 9], [0, 31, 32, 95, -1, 50, 64, 64]):
         got = ttnn.transformer.paged_scaled_dot_product_attention_decode(
-            chips.put(q),
-            chips.put(cache),
-            chips.put(cache),
+            *map(chips.put, (q, cache, cache)),
             chips.put_ints(table),
             cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
             compute_kernel_config=EXACT,
@@ -283,9 +277,7 @@ def test_decode_under_a_mask_sees_the_whole_cache(chips, users_first):
     q, k, v = (chips.draw(*s) for s in ((1, users, heads, DIM), *[(users, 1, length, DIM)] * 2))
     mask = torch.randn(1, users, heads, length).bfloat16().float()
     got = ttnn.transformer.scaled_dot_product_attention_decode(
-        chips.put(q),
-        chips.put(k),
-        chips.put(v),
+        *map(chips.put, (q, k, v)),
         is_causal=False,
         attn_mask=chips.put(mask.transpose(0, 1) if users_first else mask),
         **HOW,

@@ -119,7 +119,7 @@ def test_decode_attention(chips, threads, config, keys, most):
     def attend(positions, q, k):
         return chips.get(
             ttnn.transformer.paged_scaled_dot_product_attention_decode(
-                chips.put(q), chips.put(k), chips.put(v), chips.put_ints(table),
+                *map(chips.put, (q, k, v)), chips.put_ints(table),
                 cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
                 program_config=how, compute_kernel_config=config,
             )

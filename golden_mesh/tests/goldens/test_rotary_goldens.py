@@ -48,10 +48,7 @@ def test_llama_prefill_reads_the_first_rows_of_the_tables(chips, cached):
     x = chips.draw(1, 3, 64, DIM)
     cos, sin = tables(torch.arange(cached), "neighbors")
     got = ttnn.experimental.rotary_embedding_llama(
-        chips.put(x),
-        chips.put(cos[None, None]),
-        chips.put(sin[None, None]),
-        chips.put(swap_matrix()),
+        *map(chips.put, (x, cos[None, None], sin[None, None], swap_matrix()))
     )
     assert_close(got, [rotated(v, cos[:64], sin[:64], "neighbors") for v in x], steps=3)
 

@@ -90,7 +90,7 @@ def test_a_chunk_of_a_prompt_with_a_window_and_sinks(chips):
     far = distance(64, 128, start=64)
     want = attention(q, k, v, (far >= 0) & (far < 50), sink)
     got = ttnn.transformer.chunked_scaled_dot_product_attention(
-        chips.put(q), chips.put(paged(k, order)), chips.put(paged(v, order)), chips.put_ints(order.view(1, 4)), 64,
+        *map(chips.put, (q, paged(k, order), paged(v, order))), chips.put_ints(order.view(1, 4)), 64,
         program_config=program(), compute_kernel_config=EXACT, sliding_window_size=50,
         attention_sink=chips.put(sink.view(1, 4, 1, 1)),
     )  # fmt: skip
