@@ -57,11 +57,7 @@ def causal(rows: int, start: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("is_causal", (True, False))
 def test_prefill(chips, heads, kv_heads, scale, is_causal):
     rows = 64
-    q, k, v = (
-        chips.draw(1, heads, rows, DIM),
-        chips.draw(1, kv_heads, rows, DIM),
-        chips.draw(1, kv_heads, rows, DIM),
-    )
+    q, k, v = (chips.draw(1, count, rows, DIM) for count in (heads, kv_heads, kv_heads))
     got = ttnn.transformer.scaled_dot_product_attention(
         chips.put(q), chips.put(k), chips.put(v), is_causal=is_causal, scale=scale, **HOW
     )
@@ -103,11 +99,9 @@ def test_chunked_prefill_sees_the_cache_up_to_itself(chips, by):
     k_cache, v_cache = paged(chips, 1, blocks, size, 2), paged(chips, 1, blocks, size, 2)
     q = chips.draw(1, 4, rows, DIM)
     table = torch.randperm(blocks + 3)[:blocks][None]
-    where = (
-        {"chunk_start_idx": start}
-        if by == "number"
-        else {"chunk_start_idx_tensor": chips.put_ints(torch.tensor([start]))}
-    )
+    where = {"chunk_start_idx": start}
+    if by == "tensor":
+        where = {"chunk_start_idx_tensor": chips.put_ints(torch.tensor([start]))}
     got = ttnn.transformer.chunked_scaled_dot_product_attention(
         *map(chips.put, (q, k_cache, v_cache)),
         chips.put_ints(table),
@@ -115,14 +109,9 @@ def test_chunked_prefill_sees_the_cache_up_to_itself(chips, by):
         scale=0.25,  # only this op refuses a scale that float32 does not hold exactly, such as 0.3
         **HOW,
     )
+    seen = lambda cache: line(cache, table[0])[:, : start + rows]
     want = [
-        attend_heads(
-            queries[0],
-            line(k, table[0])[:, : start + rows],
-            line(v, table[0])[:, : start + rows],
-            0.25,
-            causal(rows, start),
-        )[None]
+        attend_heads(queries[0], seen(k), seen(v), 0.25, causal(rows, start))[None]
         for queries, k, v in zip(q, k_cache, v_cache)
     ]
     assert_near(got, want, ROUNDED)
@@ -144,10 +133,7 @@ def decode_want(q, lines, positions, scale):
 @pytest.mark.parametrize("scale", (None, 0.3))
 def test_paged_decode_sees_each_user_up_to_its_position(chips, heads, kv_heads, scale):
     users, blocks, size = 8, 4, 32
-    k_cache, v_cache = (
-        paged(chips, users, blocks, size, kv_heads),
-        paged(chips, users, blocks, size, kv_heads),
-    )
+    k_cache, v_cache = (paged(chips, users, blocks, size, kv_heads) for _ in "kv")
     table = torch.randperm(users * blocks + 3)[: users * blocks].reshape(users, blocks)
     positions = [0, 31, 32, 127, -1, 50, 64, 99]
     q = chips.draw(1, users, heads, DIM)
@@ -193,13 +179,9 @@ def test_tokens_of_a_user_each_see_the_cache_up_to_their_position(chips, tokens)
 
     got = chips.get(decode(tiles, table, spec_multi_pos_tiles=tokens))
     got = [one.reshape(1, users * tokens, 32, DIM)[:, :, :heads] for one in got]
+    lines = lambda k, v: lambda u: (line(k, table[u // tokens]), line(v, table[u // tokens]))
     want = [
-        decode_want(
-            queries,
-            lambda u: (line(k, table[u // tokens]), line(v, table[u // tokens])),
-            positions,
-            DIM**-0.5,
-        )
+        decode_want(queries, lines(k, v), positions, DIM**-0.5)
         for queries, k, v in zip(q, k_cache, v_cache)
     ]
     assert_near(got, want, ROUNDED)

@@ -7,7 +7,7 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import EXACT, assert_near, assert_same, assert_values, sharded
+from goldens.support import EXACT, assert_near, assert_same, assert_values
 
 GRID = ttnn.CoreCoord(8, 8)
 APPROXIMATE_EXP = 0.03  # ttnn's default: within 3 % a value
@@ -178,12 +178,6 @@ def test_split_heads(chips, transpose, kv_heads, apart):
     wanted = heads_of(q, 4), key.transpose(-1, -2) if transpose else key, heads_of(v, count)
     for tensor, want in zip(got, wanted, strict=True):
         assert_same(tensor, want)
-
-
-def test_split_heads_of_a_sharded_tensor_is_refused(chips):
-    x = chips.put(draw(1, 64, 3 * 4 * 32), memory_config=sharded("HEIGHT", (32, 384), 2))
-    with pytest.raises(GoldenError, match="sharded"):
-        ttnn.transformer.split_query_key_value_and_split_heads(x, num_heads=4)
 
 
 def test_concatenate_heads(chips):
