@@ -376,6 +376,9 @@ def test_gelu_by_a_table_is_within_two_hundredths(chips):
 def test_a_replicated_operand_meets_each_chips_own(chips):
     a, b = chips.draw(1, 1, 33, 45), finite(1, 1, 33, 45)
     assert_close(ttnn.add(chips.put(a), chips.put(b)), [x + b for x in a])
+    target = chips.put(b)
+    ttnn.add_(target, chips.put(a))  # the replicas of b part here
+    assert_close(target, [x + b for x in a])
 
 
 def test_integers_stay_integers(chips):
