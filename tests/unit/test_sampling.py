@@ -13,6 +13,46 @@ from models.demos.qwen25_7b.serving.sampling import SEEDS, gumbel, penalize, sam
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5]).bfloat16()
 
 
+def brute_force(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
+    """Return each token's probability by definition, in plain Python.
+
+    Keep the top_k best tokens. Of these, keep the fewest best tokens that reach probability top_p
+    (among the top_k). Normalize their probabilities.
+    """
+    odds = [math.exp((x - max(logits)) / temperature) for x in logits]
+    order = sorted(range(len(odds)), key=lambda token: -odds[token])[: top_k or None]
+    whole, kept, mass = sum(odds[t] for t in order), [], 0.0
+    for token in order:
+        kept.append(token)
+        mass += odds[token] / whole
+        if mass >= top_p:
+            break
+    whole = sum(odds[t] for t in kept)
+    return [odds[t] / whole if t in kept else 0.0 for t in range(len(odds))]
+
+
+def frequencies(
+    sampling: SamplingParams, logits: torch.Tensor, samples: int = 1500
+) -> torch.Tensor:
+    key = stream_key(sampling.seed)
+    tokens = torch.tensor([sample(logits, sampling, key, position) for position in range(samples)])
+    return torch.bincount(tokens, minlength=len(logits)) / samples
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize(
+    "top_k, top_p", [(0, 1.0), (3, 1.0), (0, 0.8), (5, 0.6), (1, 1.0), (0, 1e-6), (100, 0.9)]
+)
+def test_samples_follow_the_definition(temperature, top_k, top_p):
+    probabilities = torch.tensor(brute_force(LOGITS.tolist(), temperature, top_k, top_p))
+    got = frequencies(SamplingParams(temperature, top_k, top_p, seed=5), LOGITS)
+    assert not got[probabilities == 0].any(), "a masked token was sampled"
+    spread = (
+        probabilities * (1 - probabilities) / 1500
+    ).sqrt()  # standard deviation of a frequency
+    assert ((got - probabilities).abs() <= 4.5 * spread + 1e-9).all(), f"{got} for {probabilities}"
+
+
 def penalized_by_definition(logits, sampling, seen) -> list[float]:
     """Apply OpenAI's and Hugging Face's formulas, one token at a time."""
     changed = []
@@ -62,6 +102,28 @@ def test_penalties_are_applied_before_sampling():
     )
 
 
+def test_equal_logits_are_equally_likely():
+    got = frequencies(SamplingParams(temperature=1.0, seed=1), torch.zeros(4).bfloat16())
+    assert (got - 0.25).abs().max() < 0.05
+
+
+def test_a_tie_at_the_border_keeps_just_top_k_tokens():
+    tied = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0]).bfloat16()
+    got = frequencies(SamplingParams(temperature=1.0, top_k=2, seed=1), tied, samples=500)
+    assert (got > 0).sum() == 2 and got[0] == 0
+
+
+def test_a_tie_at_the_border_of_top_p_keeps_just_enough():
+    tied = torch.zeros(10).bfloat16()
+    got = frequencies(SamplingParams(temperature=1.0, top_p=0.35, seed=1), tied, samples=500)
+    assert (got > 0).sum() == 4  # three hold 0.3, four reach 0.35
+
+
+def test_greedy_samples_the_largest_logit():
+    greedy = SamplingParams(seed=3)
+    assert [sample(x, greedy, 3, 0) for x in (LOGITS, -LOGITS)] == [1, 2]
+
+
 @pytest.mark.parametrize(
     "sampling",
     [SamplingParams(), SamplingParams(1e-3, seed=0), SamplingParams(5.0, top_k=1, seed=0)],
@@ -109,6 +171,12 @@ def test_users_without_a_seed_get_keys_that_equal_no_seed():
     keys = {stream_key(None) for _ in range(1000)}
     assert len(keys) == 1000 and min(keys) >= SEEDS and max(keys) < 1 << 64
     assert stream_key(12) == 12
+
+
+def test_the_logits_are_unchanged():
+    logits = LOGITS.clone()
+    sample(logits, SamplingParams(0.7, top_k=3, top_p=0.5, seed=0), 0, 1)
+    assert logits.equal(LOGITS)
 
 
 @pytest.mark.parametrize(

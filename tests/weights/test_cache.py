@@ -284,3 +284,14 @@ def test_a_shard_is_as_packed_by_ttnn(model, cache):
     values = down.slice.read(state.__getitem__)[None, None]
     expected = ttnn.from_torch(values, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT).to_torch()
     assert shards[down].equal(expected) and expected.dtype == torch.bfloat16
+
+
+def test_shards_of_an_interrupted_load_are_used(model, cache, right):
+    load(model, cache)
+    kept = packed(cache)[::2]
+    for file in set(packed(cache)) - set(kept):
+        file.unlink()
+    (kept[0].parent / "checkpoint.json").unlink()
+    before = {file: file.stat().st_ino for file in kept}
+    assert_same(load(model, cache), right)
+    assert {file: file.stat().st_ino for file in kept} == before

@@ -1,0 +1,55 @@
+"""Weights are sharded over a mesh row and replicated over rows, as by ShardTensor2dMesh."""
+
+import pytest
+import torch
+import ttnn
+
+from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.weights.model_weights import Weight, build_shard
+from models.demos.qwen25_7b.weights.slices import Projection, Table, TensorRange
+
+TENSORS = {"w": torch.randn(512, 256, generator=torch.Generator().manual_seed(0)).bfloat16()}
+
+
+def build(shard):
+    return build_shard(shard, TENSORS.__getitem__)
+
+
+def weight(split_dim: int, chips: int) -> Weight:
+    """Return w [out, in] cut evenly along a dim."""
+    extent, other = TENSORS["w"].shape[split_dim] // chips, TENSORS["w"].shape[1 - split_dim]
+    slices = tuple(
+        Projection(split_dim, (TensorRange("w", chip * extent, extent),), other)
+        for chip in range(chips)
+    )
+    return Weight(build, slices)
+
+
+def of_chips(tensor: ttnn.Tensor) -> list[torch.Tensor]:
+    return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
+
+
+def assert_as_cut_by_ttnn(mesh_device, split_dim: int) -> None:
+    rows, tp = mesh_device.shape
+    ours = place(weight(split_dim, tp), mesh_device, "bfloat8_b")
+    theirs = ttnn.from_torch(
+        TENSORS["w"].t()[None, None], dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=mesh_device,
+        mesh_mapper=ttnn.ShardTensor2dMesh(mesh_device, (rows, tp), dims=(None, 3 - split_dim)),
+    )  # fmt: skip
+    for got, expected in zip(of_chips(ours), of_chips(theirs), strict=True):
+        assert got.equal(expected)
+    topologies = [tensor.tensor_topology() for tensor in (ours, theirs)]
+    assert str(topologies[0].placements()) == str(topologies[1].placements())
+    assert list(topologies[0].distribution_shape()) == list(topologies[1].distribution_shape())
+
+
+@pytest.mark.parametrize("split_dim", [0, 1])
+def test_a_mesh_row_divides_a_weight(mesh_device, split_dim):
+    assert_as_cut_by_ttnn(mesh_device, split_dim)
+
+
+def test_a_table_is_on_every_chip(mesh_device):
+    table = Weight(build, (Table("w", (512, 256)),))
+    chips = of_chips(place(table, mesh_device, tiled=False))
+    assert len(chips) == mesh_device.get_num_devices()
+    assert all(chip.equal(TENSORS["w"][None, None]) for chip in chips)
