@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from conftest import SOURCE, TESTS
+TESTS = Path(__file__).resolve().parent
+SOURCE = TESTS.parent / "src"
 
 # Per chip, between chips, in place, a repeated call, a program config and a semaphore.
 PROGRAM = """
