@@ -11,22 +11,26 @@ FAILS = {
         "goldens/test_attention_parts_goldens.py::test_index_fill[0-index_fill_new]": _NEWER,
         "goldens/test_attention_parts_goldens.py::test_index_fill[2-index_fill_new]": _NEWER,
         "goldens/test_attention_parts_goldens.py::test_index_fill[3-index_fill_new]": _NEWER,
+        "goldens/test_attention_goldens.py::test_tokens_of_a_user_each_see_the_cache_up_to": _NEWER,
         "goldens/test_eltwise_goldens.py::test_calls[a number first]": _NEWER,
+        "goldens/test_eltwise_goldens.py::test_calls[mac]": _NEWER,
         "goldens/test_eltwise_goldens.py::test_calls_in_float32[tanh of geglu]": _NEWER,
         "goldens/test_eltwise_goldens.py::test_calls_in_float32[clamped_silu_glu]": _NEWER,
-        "goldens/test_eltwise_goldens.py::test_calls[lerp 0]": _NEWER,
-        "goldens/test_eltwise_goldens.py::test_calls_in_float32[lerp 1]": _NEWER,
         "goldens/test_eltwise_unary_goldens.py::test_unknown_arguments_of_a_rule_are_refused": _NEWER,
+        "goldens/test_heads_goldens.py::test_heads_of_queries_are_cut": _NEWER,
         "goldens/test_images_and_numbers_goldens.py::test_rows_of_a_prompt_go_to_places": _NEWER,
         "goldens/test_kernel_defaults.py::test_the_default_is_ttnns[softmax": "the default was HiFi4",
-        "goldens/test_selection_goldens.py::test_calls[broadcast_to]": _NEWER,
+        "goldens/test_reduction_goldens.py::test_a_sum_over_chips_of_experts_is_cut": _NEWER,
+        "goldens/test_selection_goldens.py::test_calls[transpose_rm]": _NEWER,
         "goldens/test_sliding_window_goldens.py::test_a_chunk_of_a_prompt_with_a_window": _NEWER,
         "test_every_door.py::test_every_attribute_of_a_tensor_is_in_one_table": _NEWER,
         "test_every_door.py::test_every_name_in_a_table_is_an_operations": _NEWER,
         "test_every_door.py::test_every_other_function_is_plain_replaced_or_refuses": _NEWER,
         "test_tensor_operators.py::test_operators_with_a_number_on_the_left[sub]": _NEWER,
+        "test_perf.py::test_prefill_attention_reads": "it cannot print an SDPAProgramConfig",
         "test_traces.py::test_ttnn_is_told_of_a_capture": _NEWER,
         "test_traces.py::test_ttnns_tracking_of_allocations": "it tracks no allocations",
     }
 }
-OF_THE_NEWEST = "goldens/test_signatures.py"  # the tables of these tests are one version's
+# The tables of these tests are one version's.
+OF_THE_NEWEST = "goldens/test_signatures.py", "goldens/test_config_fields.py"

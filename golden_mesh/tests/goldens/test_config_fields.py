@@ -47,7 +47,10 @@ def names_in(function) -> set[str]:
 
 def fields_of(op: str) -> dict[str, str]:
     """The fields of the configs that the op takes, with the config's class."""
-    function = function_of(op)
+    try:
+        function = function_of(op)
+    except AttributeError:  # newer than this ttnn
+        return {}
     call = getattr(type(function), "__call__", None)
     declared = getattr(function, "__nb_signature__", getattr(call, "__nb_signature__", ()))
     paths = {p for text, *_ in declared for p in re.findall(r"ttnn\._ttnn\.([\w.]+Config)\b", text)}

@@ -43,7 +43,7 @@ CALLS = {
         lambda x: ttnn.experimental.broadcast_to(x, ttnn.Shape([1, 2, 32, 64])),
         lambda x: x.expand(WHOLE),
     ),
-    "transpose_rm": ([WHOLE], ttnn.experimental.transpose_rm, lambda x: x.mT, ROW_MAJOR),
+    "transpose_rm": ([WHOLE], lambda x: ttnn.experimental.transpose_rm(x), lambda x: x.mT, ROW_MAJOR),
     "ema": ([WHOLE], lambda x: ttnn.ema(x, 0.75), moving_average),
 }
 

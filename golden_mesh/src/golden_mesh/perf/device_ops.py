@@ -160,7 +160,7 @@ def _tensors(ids: Sequence[int], by_id: dict) -> list[Tensor]:
     there = [
         n["params"]
         for n in nodes
-        if n["node_type"] == "tensor" and n["params"]["storage_type"] == "DEVICE"
+        if n["node_type"] == "tensor" and "memory_config" in n["params"]  # else on the host
     ]
     return [tensor(params) for params in there]
 
