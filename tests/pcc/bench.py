@@ -7,10 +7,9 @@
 
 - Bench: plans, weights, and tensors to and from the chips.
 - AttentionBench: a Bench with a paged cache, for attention alone or in a layer.
-- PagedCache: the cache's contents before and after a step.
 - assert_module, assert_mlp: PCC and scale of each chip's result.
 
-tests/pcc/reference.py has Hugging Face's side.
+tests/pcc/reference.py has Hugging Face's side, tests/pcc/paged_cache.py the cache.
 """
 
 from dataclasses import replace
@@ -21,20 +20,14 @@ import ttnn
 
 from models.demos.qwen25_7b.config import Recipe
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
-from models.demos.qwen25_7b.plans.blocks import (
-    NO_BLOCK,
-    attention_table,
-    chunked_table_width,
-    fill_table,
-    table_width,
-)
+from models.demos.qwen25_7b.plans.blocks import NO_BLOCK
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import plan_prefill
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
-from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtKVCache, TtQwenAttention
+from models.demos.qwen25_7b.reference.metrics import assert_close
+from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
 from models.demos.qwen25_7b.tt.inputs import (
     ChunkedPrefillInputs,
     DecodeInputs,
@@ -46,8 +39,8 @@ from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, row_topology, worker_grid
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
-from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
-from tests.pcc.reference import KeysValues, Reference
+from tests.pcc.paged_cache import PagedCache
+from tests.pcc.reference import Reference
 
 CONTEXT = 1024  # tokens that a user's blocks hold
 POSITIONS = 0, 31, 32, 127, 1023  # of a decode step: the ends of blocks and of the context
@@ -177,7 +170,7 @@ class AttentionBench(Bench):
         config = self.model_config(recipe, context)
         self.rotary = TtRotary(mesh_device, config)
         self.key_table = config.key_table
-        self.cache = PagedCache(self, recipe, block, context)
+        self.cache = PagedCache(mesh_device, config, block)
         all_reduce = self.all_reduce(recipe)
         self.attention = {
             i: TtQwenAttention(
@@ -297,105 +290,6 @@ class AttentionBench(Bench):
         assert y.memory_config() == plan.residual_memory
         chips = self.take_rows(y, plan.rows)
         return [[chip[start : start + count] for chip in chips] for start, count in parts]
-
-
-class PagedCache:
-    """A layer's cache and an image of its expected contents. The users' blocks are scattered.
-
-    An image is [blocks, tp * kv_heads, block, head_dim], with the chips' KV heads side by side.
-    Its keys are rotary pairs.
-    """
-
-    def __init__(self, bench: Bench, recipe: Recipe, block: int = 32, context: int = CONTEXT):
-        self.bench, self.block, self.context = bench, block, context
-        users, own = bench.decode.batch, context // block
-        blocks = users * (own + 1)  # one unused block a user, which must not change
-        self.on_chips = TtKVCache(bench.mesh_device, bench.model_config(recipe), blocks, block)
-        generator = torch.Generator().manual_seed(0)
-        order = torch.randperm(blocks, generator=generator)
-        self.page_table = order.view(users, -1)[:, :own].int()
-        _, kv_heads, *rest = self.on_chips.shape
-        shape = (blocks, bench.plan.tp * kv_heads, *rest)
-        # as large as K's outliers
-        self.noise = [
-            100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"
-        ]
-
-    def blocks_of(self, user: int, first: int, end: int) -> list[int]:
-        """Return the blocks of a user's positions first..end - 1."""
-        return self.page_table[user, first // self.block : -(-end // self.block)].tolist()
-
-    def fill_table(self, blocks: Sequence[int], rows: int) -> torch.Tensor:
-        """Return [1, rows / block]: the destination blocks of a prefill batch's rows."""
-        return fill_table(blocks, -(-rows // self.block))[None]
-
-    def attention_table(self, user: int, rows: int) -> torch.Tensor:
-        """Return the page table [1, W] of a chunked prefill of `rows` rows with a cached prefix."""
-        width = chunked_table_width(table_width(self.context, self.block), rows, self.block)
-        return attention_table(self.page_table[user].tolist(), width)[None]
-
-    def fill(self, histories: Sequence[KeysValues]) -> None:
-        """Write histories[u] as user u's cached tokens, and noise everywhere else."""
-        images = [noise.clone() for noise in self.noise]
-        for user, history in enumerate(histories):
-            for image, rows in zip(images, self._rows(history), strict=True):
-                blocks, inside = self._places(user, 0, len(rows))
-                image[blocks, :, inside] = rows.bfloat16()
-        mapper = ttnn.ShardTensorToMesh(self.bench.mesh_device, dim=1)
-        for image, tensor in zip(images, (self.on_chips.keys, self.on_chips.values), strict=True):
-            host = ttnn.from_torch(
-                image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper
-            )
-            ttnn.copy_host_to_device_tensor(host, tensor)
-        self.before = self._read()
-
-    def assert_wrote(
-        self,
-        users: Sequence[int],
-        starts: Sequence[int],
-        written: Sequence[KeysValues],
-        *,
-        pcc: float,
-        to_the_end: bool = False,
-    ) -> None:
-        """Assert that only the users' keys and values changed since `fill`, from their starts on.
-
-        Outlier keys would hide errors, so each rotary pair is also compared at its own scale.
-        to_the_end: The rest of a sequence's last block may change. Prefill writes whole blocks.
-        """
-        rows = [self._rows(of_user) for of_user in written]
-        places = [
-            self._places(u, start, len(keys))
-            for u, start, (keys, _) in zip(users, starts, rows, strict=True)
-        ]
-        blocks, inside = (torch.cat(of_users) for of_users in zip(*places))
-        untouched = torch.ones(self.on_chips.shape[0], self.block, dtype=torch.bool)
-        untouched[blocks, inside] = False
-        if to_the_end:
-            for of_user, rest in places:
-                untouched[of_user[-1], rest[-1] :] = False
-        keys, values = (torch.cat(of_users) for of_users in zip(*rows))
-        images = self._read()
-        for after, before, expected in zip(images, self.before, (keys, values), strict=True):
-            assert_equal(after.transpose(1, 2)[untouched], before.transpose(1, 2)[untouched])
-            assert_close(after[blocks, :, inside].float(), expected, pcc=pcc)
-        actual, pairs = images[0][blocks, :, inside].float(), keys.unflatten(-1, (-1, 2))
-        size = pairs.pow(2).mean(dim=(0, -1)).sqrt().repeat_interleave(2, dim=-1)
-        assert_close(actual / size, keys / size, pcc=pcc)
-
-    def _read(self) -> list[torch.Tensor]:
-        return [self.bench.get(x, dim=1) for x in (self.on_chips.keys, self.on_chips.values)]
-
-    def _places(self, user: int, start: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return block, and row in the block, of a user's `tokens` tokens from `start` on."""
-        positions = torch.arange(start, start + tokens)
-        return self.page_table[user, positions // self.block].long(), positions % self.block
-
-    def _rows(self, of_user: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values in the chips' order, [tokens, tp * kv_heads, head_dim] each."""
-        heads = [head for chip in self.bench.plan.kv_head_of for head in chip]
-        keys = to_interleaved(of_user.chip_keys)
-        return tuple(x[heads].transpose(0, 1) for x in (keys, of_user.values))
 
 
 def assert_module(
