@@ -140,9 +140,8 @@ def plan_prefill(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[P
         for prompt in wave:
             *full[prompt.slot], rest = _cut(prompt, max_rows, block)
             rests.append(rest)
-        beginnings, rests = _cut_together(rests, max_rows, block)
+        beginnings, packed = _cut_together(rests, max_rows, block)
         batches += beginnings
-        packed = _pack(rests, max_rows, block)
         for batch in sorted(packed, key=lambda batch: min(order[slot] for slot in batch.slots)):
             batches += [chunk for slot in batch.slots for chunk in full[slot]]
             batches.append(batch)
@@ -192,24 +191,31 @@ def _cut(prompt: Prompt, max_rows: int, block: int) -> Iterator[PrefillBatch]:
 def _cut_together(
     rests: list[PrefillBatch], max_rows: int, block: int
 ) -> tuple[list[PrefillBatch], list[PrefillBatch]]:
-    """Return batches of several prompts' beginnings, then the rests, in the way that costs least.
+    """Return batches of several prompts' beginnings, and packed batches of the rests, in the way that costs least.
 
     The beginnings fill their batches. 16 prompts of 552 tokens are 8 batches of 2 times 512, and one of 16 times 40.
     """
-    choices = [([], rests)]
+    ways = [([], list(_pack(rests, max_rows, block)))]
     for share in (2, 4):
         cut = max_rows // share
         # With a longer rest, a batch gains less than it costs.
-        fitting = [i for i, r in enumerate(rests) if not r.chunks[0].write_start and cut < r.chunks[0].end <= cut * 3 // 2]  # fmt: skip
+        fitting = [
+            chunk
+            for chunk in (rest.chunks[0] for rest in rests)
+            if chunk.write_start == 0 and cut < chunk.end <= cut * 3 // 2
+        ]
         chosen = fitting[: len(fitting) // share * share]
-        chunks = [rests[i].chunks[0] for i in chosen]
-        first = [replace(chunk, start=0, end=cut) for chunk in chunks]
-        batches = [PrefillBatch(max_rows, tuple(first[i : i + share]), False) for i in range(0, len(first), share)]  # fmt: skip
-        after = [replace(chunk, start=cut, write_start=cut) for chunk in chunks]
-        left = [_smallest_batch([chunk], max_rows, block) for chunk in after]
-        if cut % block == 0:
-            choices.append((batches, left + [r for i, r in enumerate(rests) if i not in chosen]))
-    return min(choices, key=lambda choice: _cost([*choice[0], *_pack(choice[1], max_rows, block)]))
+        if not chosen or cut % block:
+            continue
+        first = [replace(chunk, start=0, end=cut) for chunk in chosen]
+        groups = [tuple(first[i : i + share]) for i in range(0, len(first), share)]
+        beginnings = [PrefillBatch(max_rows, group, chunked=False) for group in groups]
+        after = [replace(chunk, start=cut, write_start=cut) for chunk in chosen]
+        slots = {chunk.prompt.slot for chunk in chosen}
+        left = [rest for rest in rests if slots.isdisjoint(rest.slots)]
+        left += [_smallest_batch([chunk], max_rows, block) for chunk in after]
+        ways.append((beginnings, list(_pack(left, max_rows, block))))
+    return min(ways, key=lambda way: _cost([*way[0], *way[1]]))
 
 
 def _cost(batches: Sequence[PrefillBatch]) -> int:
