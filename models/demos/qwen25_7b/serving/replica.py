@@ -161,12 +161,15 @@ class Replica:
             self._start_read(logits)
 
     def compile_prefill(self, batch: PrefillBatch) -> None:
-        """Run a batch through one layer of each kind, which compiles its programs. What it computes means nothing."""
+        """Compile the programs of a kind of batch by one layer of each kind. What it computes means nothing."""
         inputs = self._on_device(prefill_inputs(batch, self.block, self.width, self._key_table))
-        only = self.model.distinct_layers
-        self.traces.run(
-            batch.kind, partial(self._prefill, inputs, batch.kind, only=only), traced=False
-        )
+
+        def compile_and_sample() -> list[ttnn.Tensor]:
+            logits = self.model.compile_prefill(inputs, self.caches)
+            self._sample(SamplingMode.RANDOM, logits)
+            return logits
+
+        self.traces.run(batch.kind, compile_and_sample, traced=False)
         inputs.deallocate()
 
     def capture_prefill(self, kind: PrefillKind) -> None:
@@ -192,15 +195,12 @@ class Replica:
         self._start_read(self.traces.run(kind, partial(self._verify, mode, inputs)))
 
     def _prefill(
-        self,
-        inputs: PrefillInputs | ChunkedPrefillInputs,
-        kind: PrefillKind,
-        only: Optional[Sequence[int]] = None,
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, kind: PrefillKind
     ) -> list[ttnn.Tensor]:
         if not kind.samples:
-            self.model.fill_caches(inputs, self.caches, only=only)
+            self.model.fill_caches(inputs, self.caches)
             return []
-        logits = self.model.forward_prefill(inputs, self.caches, only=only)
+        logits = self.model.forward_prefill(inputs, self.caches)
         # RANDOM samples greedy slots too, so one trace serves both modes.
         self._sample(SamplingMode.RANDOM, logits)
         return logits

@@ -3,7 +3,7 @@
 Attention and the MLP have files of their own.
 """
 
-from typing import Any, Collection, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import torch
 import ttnn
@@ -107,53 +107,43 @@ class TtTransformer:
         return self._logits(x)
 
     def forward_prefill(
-        self,
-        inputs: PrefillInputs | ChunkedPrefillInputs,
-        caches: Sequence[TtKVCache],
-        *,
-        only: Optional[Collection[int]] = None,
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
     ) -> list[ttnn.Tensor]:
-        """A prefill batch -> logits shards [1, 1, 32, columns]. Row u is for row inputs.logits_indices[u] of the batch.
-
-        only: the layers to run, None for all. With `distinct_layers` every program is compiled.
-        """
-        x = self._prefill(inputs, caches, only)  # [1, 1, S, hidden]
+        """A prefill batch -> logits shards [1, 1, 32, columns]. Row u is for row inputs.logits_indices[u] of the batch."""
+        x = self._prefill(inputs, caches, range(len(self.layers)))  # [1, 1, S, hidden]
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
     def fill_caches(
-        self,
-        inputs: PrefillInputs | ChunkedPrefillInputs,
-        caches: Sequence[TtKVCache],
-        *,
-        only: Optional[Collection[int]] = None,
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
     ) -> None:
-        """A prefill batch without logits, for a chunk that is not its prompt's last. only: as in forward_prefill."""
-        ttnn.deallocate(self._prefill(inputs, caches, only))
+        """A prefill batch without logits, for a chunk that is not its prompt's last."""
+        ttnn.deallocate(self._prefill(inputs, caches, range(len(self.layers))))
 
-    @property
-    def distinct_layers(self) -> list[int]:
-        """The first layer of each kind. Layers of one kind run the same programs."""
+    def compile_prefill(
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
+    ) -> list[ttnn.Tensor]:
+        """forward_prefill through the first layer of each kind, which compiles all its programs. The logits mean nothing."""
         first: dict[Any, int] = {}
         for i, layer in enumerate(self.layers):
             first.setdefault((self.config.of_layer(i), bool(layer.attention.centered_keys)), i)
-        return list(first.values())
+        x = self._prefill(inputs, caches, first.values())  # [1, 1, S, hidden]
+        return self._logits(self._select_rows(x, inputs.logits_indices))
 
     def _prefill(
         self,
         inputs: PrefillInputs | ChunkedPrefillInputs,
         caches: Sequence[TtKVCache],
-        only: Optional[Collection[int]],
+        layers: Iterable[int],
     ) -> ttnn.Tensor:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
         is_chunk = isinstance(inputs, ChunkedPrefillInputs)
         plans = self.config.prefill_plans(inputs.tokens.shape[-1])
         rotation = self.rotary.rotation_prefill(inputs.positions)
         x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
-        for i, (layer, cache, plan) in enumerate(zip(self.layers, caches, plans, strict=True)):
-            if only is not None and i not in only:
-                continue
+        for i in layers:
+            layer = self.layers[i]
             forward = layer.forward_chunked_prefill if is_chunk else layer.forward_prefill
-            x = forward(x, rotation, inputs, cache, plan)  # [1, 1, S, hidden]
+            x = forward(x, rotation, inputs, caches[i], plans[i])  # [1, 1, S, hidden]
         rotation.deallocate()
         return x
 
