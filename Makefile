@@ -79,7 +79,7 @@ test-golden:
 
 test-7b:
 	$(PYTHON) -m pytest --mesh N300 -m seven_b
-	$(PYTHON) -m pytest --mesh N150 -m "seven_b and not repeat" -k "not (performance or bf16 or test_transformer)" tests/pcc tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh N150 -m "seven_b and not repeat" tests/pcc tests/splits tests/perf
 
 test-n150:
 	$(PYTHON) -m pytest --mesh N150 -m "not (seven_b or repeat)" tests/pcc tests/accuracy tests/splits tests/perf
@@ -89,11 +89,11 @@ test-t3k-splits:
 
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --tp 8 --size tiny --queues 2 -m "not repeat" tests/pcc tests/perf
-	$(PYTHON) -m pytest --mesh T3K --tp 4 --size tiny --queues 2 -m "not repeat" -k "not performance" tests/pcc tests/perf
+	$(PYTHON) -m pytest --mesh T3K --tp 4 --size tiny --queues 2 -m "not repeat" tests/pcc tests/perf
 
 # Text from each of four replicas, the 7B's DRAM and the modeled step.
 test-galaxy:
-	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -m galaxy -k "not performance" tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh GALAXY --queues 2 -m galaxy tests/splits tests/perf
 
 # A ring of four chips, and four replicas.
 test-n150x4:
