@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -30,20 +31,69 @@ print("..F")
 print("FAILED tests/pcc/test_mlp.py::test_mlp[N300] - AssertionError: PCC 0.91 < 0.99")
 raise SystemExit(1)
 """
+OPS = """
+print('running add')
+print('add 0.0 1.0')
+print('error: 1 of 2 operations failed, the first: add: wrong values, error 0.4')
+raise SystemExit(2)
+"""
+FULL = """
+def forward(x):
+    raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')  # ttnn.linear
+forward(1)
+"""
+FULL_IN_PYTEST = """
+print("E  RuntimeError: Out of Memory: Not enough space to allocate 9 B")
+print()
+print(__file__ + ":8: RuntimeError")  # ttnn.add
+print("/lib/python3/ttnn/decorators.py:7: RuntimeError")
+print("FAILED tests/pcc/test_mlp.py::test_mlp[N300] - RuntimeError: Out of Memory")
+
+
+raise SystemExit(1)
+"""
+KILLED = """
+import os
+print("tests/pcc/test_mlp.py::test_mlp[N300] ", end="", flush=True)
+os.kill(os.getpid(), 9)
+"""
 # stage's program -> verdict, words, what ran last; {file} is the program's file
 BROKEN = {
-    "hang": (FOREVER, "hang", "no end within", "{file}:4: time.sleep(1000)  # ttnn.linear"),
+    "hang": (f"print('running linear [32, 64]')\n{FOREVER}", "hang", "no end within", "linear [32, 64]"),
+    "hang between operations": (FOREVER, "hang", "no end within", "{file}:4: time.sleep(1000)  # ttnn.linear"),
     "crash": ("import os\nprint('running matmul [32, 64]')\nos.abort()", "crash", "SIGABRT", "matmul [32, 64]"),
-    "wrong": (PYTEST, "failed", "1 tests, the first: tests/pcc/test_mlp.py::test_mlp[N300]", ""),
-    "memory": ("raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')", "out of memory", "Out of Memory", ""),
-    "kernel": ("import os\nos.kill(os.getpid(), 9)", "out of memory", "", ""),
+    "wrong value": (PYTEST, "wrong value", "1 tests, the first: tests/pcc/test_mlp.py::test_mlp[N300]", ""),
+    "wrong operation": (OPS, "wrong value", "the first: add: wrong values", ""),
+    "memory": (FULL, "out of memory", "Out of Memory", "{file}:3: raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')  # ttnn.linear"),
+    "memory in a test": (FULL_IN_PYTEST, "out of memory", "Out of Memory", "{file}:8:"),
+    "memory of the host": (KILLED, "out of memory", "", "tests/pcc/test_mlp.py::test_mlp[N300]"),
     "refused": ("print('running add')\nprint('add 0.0 1.0')\nprint('error: no card')\nraise SystemExit(2)", "failed", "error: no card", ""),
     "green": ("print('error: none')", "green", "", ""),
 }  # fmt: skip
+SERVER = """
+import os, signal, subprocess, sys, time
+engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+def stop(*_):
+    engine.kill()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+open({file!r}, "w").write(str(engine.pid))
+time.sleep(1000)
+"""
+OTHER_MACHINE = """
+import sys
+from dataclasses import replace
+from golden_mesh.systems import SYSTEMS
+from models.demos.qwen25_7b.bringup import machine
+four = SYSTEMS["N150x4"]
+SYSTEMS["N150x4"] = replace(four, harvested_rows=(0b1000001,) * 4, links=four.links[::4])
+machine.version = lambda _: "0.80.0"
+machine.run_program("", machine.compare)
+"""
 
 
 def stage(tmp_path, name, program, minutes=0.5, **options) -> Stage:
-    file = tmp_path / f"{name}.py"
+    file = tmp_path / f"{name}.py".replace(" ", "-")
     file.write_text(program)
     return Stage(name, ((sys.executable, f"{file}"),), minutes, **options)
 
@@ -51,12 +101,22 @@ def stage(tmp_path, name, program, minutes=0.5, **options) -> Stage:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_stage_is_named(tmp_path, name):
     program, verdict, words, last = BROKEN[name]
-    outcome = run_stage(
-        stage(tmp_path, name, program, minutes=0.03 if name == "hang" else 0.5), tmp_path / "log"
-    )
+    minutes = 0.03 if verdict == "hang" else 0.5
+    outcome = run_stage(stage(tmp_path, name, program, minutes), tmp_path / "log")
     assert (outcome.verdict, words in outcome.words) == (verdict, True), outcome
-    if last:
-        assert outcome.last == last.format(file=tmp_path / f"{name}.py")
+    file = tmp_path / f"{name}.py".replace(" ", "-")
+    assert outcome.last.startswith(last.format(file=file)) and bool(outcome.last) == bool(last)
+
+
+def test_a_stage_that_hangs_leaves_no_engine(tmp_path):
+    """An engine of vLLM has a session of its own; scripts/serve.py ends it upon SIGTERM."""
+    engine = tmp_path / "engine"
+    starts = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SERVER.format(file=f'{engine}')!r}])"
+    assert run_stage(stage(tmp_path, "server", starts, 0.05), tmp_path / "log").verdict == "hang"
+    process, deadline = Path(f"/proc/{engine.read_text()}"), time.monotonic() + 10
+    while process.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not process.exists()
 
 
 def test_the_next_stage_runs_and_a_second_run_keeps_outcomes(tmp_path):
@@ -65,7 +125,7 @@ def test_the_next_stage_runs_and_a_second_run_keeps_outcomes(tmp_path):
     two = [stage(tmp_path, "wrong", f"{counting}\n{PYTEST}"), stage(tmp_path, "green", counting)]
     run_stages(two, tmp_path, print)
     run_stages(two, tmp_path, print)
-    assert [o.verdict for o in known_outcomes(tmp_path).values()] == ["failed", "green"]
+    assert [o.verdict for o in known_outcomes(tmp_path).values()] == ["wrong value", "green"]
     assert count.read_text() == "xx"
     run_stages(two, tmp_path, print, again=["green"])
     assert count.read_text() == "xxx"
@@ -115,7 +175,9 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         op | {"us": 12.0, "modeled_us": None, "setting": "math_fidelity=LoFi", "of": 0},
     ]
     speed = [{"recipe": "bfp8", "users": 32, "prompt": 128, "first_token_ms": 50.0, "step_ms": 40.0, "modeled_ms": 30.0, "share_of_dram": 0.4}]  # fmt: skip
-    for name, rows in (("machine", facts), ("ops", ops), ("speed", speed)):
+    answers = {"results": [{"recipe": {"name": "bfp8"}, "kl_mean": 0.0055, "top1": 0.97, "top5": 1.0, "tokens": 1008}]}  # fmt: skip
+    stages = ("machine", facts), ("ops", ops), ("speed", speed), ("small-N300-tp2-decode", answers)
+    for name, rows in stages:
         (tmp_path / f"{name}.json").write_text(json.dumps(rows))
     outcomes = {
         "machine": Outcome("green", 1),
@@ -142,6 +204,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert "| bfp8 | 32 | 128 | 50.0 | 40.00 | 30.0 | -25% | 25.0 | 40% |" in text
     assert "| linear [32, 64] | 1.0e-03 | 1.0000 | 50.0% | 20.0 | 10.0 | -50% |" in text
     assert "without values: pad [1]." in text
+    assert "| bfp8 | 0.0055 | 97.00% | 100.00% | 1008 |" in text
     assert "- AllReduceAsync None: [1, 1, 32, 64] bfloat16 L1 interleaved: 20.0 us" in text
     assert "- linear [32, 64] math_fidelity=LoFi: 12.0 instead of 20.0 us" in text
     assert all(
@@ -149,6 +212,23 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         for line in text.splitlines()
         if "measured beside" in line
     )
+
+
+def test_a_report_of_another_machine_says_so_first(tmp_path):
+    """A grid of 8x7 (a further harvested row), one link instead of four, another ttnn."""
+    options = ["--mesh", "N150x4", "--backend", "golden", "--out", f"{tmp_path}"]
+    subprocess.run([sys.executable, "-c", OTHER_MACHINE, *options], check=True, capture_output=True)
+    write_report(tmp_path, "Bring-up", "tiny", {"machine": Outcome("green", 1)})
+    assert (tmp_path / "report.md").read_text().splitlines()[2:10] == [
+        "**Every stage that ran is green.** 1 green.",
+        "",
+        "This machine differs from what the plans assume:",
+        "",
+        "- below ttnn: found golden mesh, plans assume silicon",
+        "- ttnn: found 0.80.0, plans assume 0.81.1",
+        "- compute grid: found 8x7, plans assume 8x8",
+        "- links between neighbors: found 1, plans assume 4",
+    ]
 
 
 def test_an_unknown_stage_is_one_line(tmp_path, capsys):

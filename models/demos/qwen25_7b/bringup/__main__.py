@@ -4,7 +4,6 @@ Stages are processes of their own with a time limit and a log. A hang, a crash o
 goes on. Started again, it keeps the stages that have an outcome; --only and --from run stages again.
 """
 
-import argparse
 from datetime import date
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.bringup.report import write_report
 from models.demos.qwen25_7b.bringup.runner import known_outcomes, run_stages
-from models.demos.qwen25_7b.bringup.stages import Request, stages
+from models.demos.qwen25_7b.bringup.stages import SIZES, stages
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,15 +24,21 @@ def _main(argv: list[str] | None) -> int:
     prog = "python -m models.demos.qwen25_7b.bringup"
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
+    folder = lambda name: Path(name).resolve()
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder of logs and report"
+        "--out", type=folder, required=True, metavar="DIR", help="folder of logs and report"
     )
     parser.add_argument(
         "--model", help="directory or hub id of real weights, for the stages answers and server"
     )
     parser.add_argument(
+        "--reference",
+        metavar="FILE",
+        help=".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB",
+    )
+    parser.add_argument(
         "--size",
-        choices=("tiny", "7b"),
+        choices=SIZES,
         default="7b",
         help="dims; tiny: minutes on a golden mesh (default: %(default)s)",
     )
@@ -42,9 +47,9 @@ def _main(argv: list[str] | None) -> int:
     which.add_argument(
         "--from", dest="first", metavar="STAGE", help="run this stage and those after it, again"
     )
-    args: argparse.Namespace = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
-    every = stages(Request(args.mesh, args.out.resolve(), args.size, args.backend, args.model))
+    every = stages(args)
     names = [stage.name for stage in every]
     asked = (args.only or args.first or "").split(",") if args.only or args.first else []
     for name in asked:

@@ -2,11 +2,11 @@
 
 import argparse
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
-from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.bringup.stages import run_program
 from models.demos.qwen25_7b.cli.terminal import markdown, say
 from models.demos.qwen25_7b.plans.machines import TTNN_VERSION, machine
 from models.demos.qwen25_7b.tt.mesh import (
@@ -24,32 +24,23 @@ class Fact(NamedTuple):
     found: str
     assumed: Optional[str] = None
 
-    @property
-    def differs(self) -> bool:
-        return self.assumed is not None and self.found != self.assumed
-
 
 def facts(mesh: str, backend: str) -> list[Fact]:
     import ttnn
-    from importlib.metadata import version
 
     from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES
     from models.demos.qwen25_7b.tt.placement import links_between, row_topology, worker_grid
 
-    kind = machine(mesh)
-    driver = _read("/sys/module/tenstorrent/version")
-    firmware = [
-        _read(f"{card}/tt_fw_bundle_ver")
-        for card in sorted(Path("/sys/class/tenstorrent").glob("*"))
-    ]
+    kind, cards = machine(mesh), sorted(Path("/sys/class/tenstorrent").glob("*"))
+    firmware = dict.fromkeys(_read(f"{card}/tt_fw_bundle_ver") for card in cards)
     with open_mesh(mesh) as device:
         dram = ttnn.get_memory_view(device, ttnn.BufferType.DRAM)
         grid = worker_grid(device)
         return [
             Fact("below ttnn", describe_backend(backend).split(" (")[0], "silicon"),
             Fact("ttnn", version("ttnn").split("+")[0], TTNN_VERSION),
-            Fact("driver", driver),
-            Fact("firmware", ", ".join(dict.fromkeys(firmware)) or "not readable"),
+            Fact("driver", _read("/sys/module/tenstorrent/version")),
+            Fact("firmware", ", ".join(firmware) or "not readable"),
             Fact("huge pages of 1 GB", _read("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")),
             Fact("chips", f"{ttnn.get_num_devices()}", f"{kind.chips}"),
             Fact("compute grid", f"{grid.x}x{grid.y}", "8x8"),
@@ -70,22 +61,11 @@ def _read(path: str) -> str:
         return "not readable"
 
 
-def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _main(argv))
-
-
-def _main(argv: list[str] | None) -> None:
-    quiet_libraries()
-    parser = Parser(prog="python -m models.demos.qwen25_7b.bringup.machine", description=__doc__)
-    add_machine(parser)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder of the report"
-    )
-    args: argparse.Namespace = parser.parse_args(argv)
+def compare(args: argparse.Namespace) -> None:
     found = facts(args.mesh, select_backend(args.backend, args.mesh))
     (args.out / "machine.json").write_text(json.dumps([fact._asdict() for fact in found], indent=1))
     say(markdown(("what", "found", "assumed"), [(f.what, f.found, f.assumed or "") for f in found]))
 
 
 if __name__ == "__main__":
-    run(main)
+    run_program(__doc__, compare)

@@ -4,14 +4,14 @@
 golden_mesh.replay, and rows of variants, which are operations with other settings that the plans could choose.
 """
 
+import argparse
 import json
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Iterator
 
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
-from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.bringup.speed import prefill, weights
+from models.demos.qwen25_7b.bringup.stages import run_program
 from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import machine
@@ -36,35 +36,17 @@ VARIANTS: dict[str, dict[str, tuple]] = {
 }
 
 
-def record(mesh: str, size: str) -> None:
+def record(args: argparse.Namespace) -> None:
     """A prompt and two steps of layers 0 and 1 of the 7B, or of the small checkpoint, with full batches."""
-    import torch
-
-    from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
-    from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
-    from models.demos.qwen25_7b.reference.hf import random_weights
-    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-    from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
+    select_backend("golden", args.mesh)
+    from models.demos.qwen25_7b.config import BFP8
     from models.demos.qwen25_7b.serving.replica import Replica
-    from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
-    config = replace(QWEN25_7B, num_hidden_layers=2)
-    source = random_weights(config) if size == "7b" else Checkpoint.open(SMALL_CHECKPOINT)
-    config = config if size == "7b" else replace(source.config, num_hidden_layers=2)
-    with open_replicas(mesh, machine(mesh).row) as devices:
+    source, config = weights(args.size, num_hidden_layers=2)
+    with open_replicas(args.mesh, machine(args.mesh).row) as devices:
         how = dict(users=MAX_USERS, max_seq_len=CONTEXT, traced=False)
         replica = Replica.load(devices[0], source, config, BFP8, **how)
-        shares = equal_shares(replica.blocks, replica.batch)
-        tokens = torch.randint(
-            config.vocab_size, (PROMPT,), generator=torch.Generator().manual_seed(0)
-        ).tolist()
-        for batch in plan_prefill(
-            [Prompt(0, tokens, 0, shares[0])], replica.model.max_prefill_rows, replica.block
-        ):
-            replica.prefill(batch)
-        first = replica.read_tokens()
-        tables = attention_tables(shares, replica.width)
-        replica.inputs.write_slots(first[: replica.batch], [PROMPT] * replica.batch, tables)
+        prefill(replica, PROMPT, [0])
         for _ in range(2):
             replica.launch_decode()
             replica.read_tokens()
@@ -101,65 +83,33 @@ def variants(ops: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def set_field(plain: Any, name: str, value: Any) -> bool:
     """Set a config's field, anywhere in an operation's arguments, to another value. Whether it changed."""
-    if isinstance(plain, dict):
-        if name in plain:
-            is_enum = isinstance(plain[name], tuple)
-            before = plain[name][1][1] if is_enum else plain[name]
-            if is_enum:
-                plain[name][1][1] = value
-            else:
-                plain[name] = value
-            return before != value
-        return any(set_field(item, name, value) for item in plain.values())
-    if isinstance(plain, (list, tuple)):
-        return any(set_field(item, name, value) for item in plain)
-    return False
+    if isinstance(plain, dict) and name in plain:
+        is_enum = isinstance(plain[name], tuple)
+        place, key = (plain[name][1], 1) if is_enum else (plain, name)
+        before, place[key] = place[key], value
+        return before != value
+    inner = plain.values() if isinstance(plain, dict) else plain
+    return isinstance(plain, (dict, list, tuple)) and any(set_field(i, name, value) for i in inner)
 
 
-def replay_record(mesh: str, out: Path, calls: int) -> None:
+def replay(args: argparse.Namespace) -> None:
     """UserError, after the last operation: operations with wrong values, or that the library refuses."""
+    select_backend(args.backend, args.mesh)
     from golden_mesh import replay as replays
 
-    kept = replays.load(out / "ops.pt")
-    rows, wrong = [], []
-
-    def save() -> None:
-        (out / "ops.json").write_text(json.dumps(rows, indent=1))
-
-    with open_replicas(mesh, machine(mesh).row) as devices:
-        for row in replays.replay(devices[0], kept, calls, say):
-            rows.append(row)
-            save()
-            if row["failed"] or (row["error"] or 0) > WRONG:
-                wrong.append(row["shown"])
-        others = list(variants(kept["ops"]))
-        for op, row in zip(others, replays.replay(devices[0], kept | {"ops": others}, calls, say)):
-            rows.append(row | {"setting": op["setting"], "of": op["of"]})
-            save()
-    if wrong:
+    kept, calls = replays.load(args.out / "ops.pt"), 20 if args.size == "7b" else 1
+    ops, rows = [*kept["ops"], *variants(kept["ops"])], []
+    with open_replicas(args.mesh, machine(args.mesh).row) as devices:
+        for op, row in zip(ops, replays.replay(devices[0], kept | {"ops": ops}, calls, say)):
+            rows.append(row | {key: op[key] for key in ("setting", "of") if key in op})
+            (args.out / "ops.json").write_text(json.dumps(rows, indent=1))
+    bad = [row for row in rows[: len(kept["ops"])] if row["failed"] or (row["error"] or 0) > WRONG]
+    if bad:
+        how = bad[0]["failed"] or f"wrong values, error {bad[0]['error']:.2g}"
         raise UserError(
-            f"{len(wrong)} of {len(kept['ops'])} operations are wrong or refused, the first: {wrong[0]}"
+            f"{len(bad)} of {len(kept['ops'])} operations failed, the first: {bad[0]['shown']}: {how}"
         )
 
 
-def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _main(argv))
-
-
-def _main(argv: list[str] | None) -> None:
-    quiet_libraries()
-    parser = Parser(prog="python -m models.demos.qwen25_7b.bringup.ops", description=__doc__)
-    parser.add_argument("command", choices=("record", "replay"))
-    add_machine(parser)
-    parser.add_argument("--size", choices=("tiny", "7b"), default="7b", help="dims")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report, for replay")
-    args = parser.parse_args(argv)
-    select_backend("golden" if args.command == "record" else args.backend, args.mesh)
-    if args.command == "record":
-        record(args.mesh, args.size)
-    else:
-        replay_record(args.mesh, args.out, calls=20 if args.size == "7b" else 1)
-
-
 if __name__ == "__main__":
-    run(main)
+    run_program(__doc__, record, replay)

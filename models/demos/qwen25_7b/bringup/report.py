@@ -12,27 +12,26 @@ from models.demos.qwen25_7b.cli.terminal import markdown
 
 COLLECTIVE_OF_A_STEP = re.compile(r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, ")
 SHOWN = 12  # operations in the table, the longest first
+SPEED = "recipe", "users", "prompt", "first token ms", "step ms", "modeled ms", "miss", "tokens/s/user", "of DRAM"  # fmt: skip
+SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", "tokens/s"
+ANSWERS = "recipe", "KL to Hugging Face", "top-1", "top-5", "tokens"
+OPS = "op", "error", "gain", "equal", "us", "modeled us", "miss"
 
 
 def write_report(out: Path, title: str, size: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
+    read = lambda pattern: [json.loads(file.read_text()) for file in sorted(out.glob(pattern))]
     report = {
         "title": title,
         "size": size,
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
-        "machine": _kept(out, "machine"),
-        "ops": _kept(out, "ops"),
-        "speed": _kept(out, "speed"),
-        "server": [json.loads(file.read_text()) for file in sorted(out.glob("server-*.json"))],
+        **{name: sum(read(f"{name}.json"), []) for name in ("machine", "ops", "speed")},
+        "answers": [row for each in read("*-decode.json") for row in each["results"]],
+        "server": read("server-*.json"),
     }
     (out / "report.json").write_text(json.dumps(report, indent=1))
     (out / "report.md").write_text("\n\n".join(_blocks(report, outcomes)) + "\n")
     return report
-
-
-def _kept(out: Path, name: str) -> list[dict[str, Any]]:
-    file = out / f"{name}.json"
-    return json.loads(file.read_text()) if file.exists() else []
 
 
 def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[str]:
@@ -40,49 +39,37 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
     green = sum(o.verdict == "green" for o in outcomes.values())
     skipped = [f"{name} ({o.words})" for name, o in outcomes.items() if o.verdict == "skipped"]
     yield f"# {report['title']}"
-    verdict = (
+    ended = (
         f"{len(bad)} stages did not end well: {', '.join(bad)}"
         if bad
         else "Every stage that ran is green"
     )
-    yield f"**{verdict}.** {green} green{'; skipped: ' + ', '.join(skipped) if skipped else ''}."
-    differing = [
-        f"- {f['what']}: found {f['found']}, plans assume {f['assumed']}"
-        for f in report["machine"]
-        if differs(f)
-    ]
-    if differing:
+    yield f"**{ended}.** {green} green{'; skipped: ' + ', '.join(skipped) if skipped else ''}."
+    different = [fact for fact in report["machine"] if differs(fact)]
+    if different:
         yield "This machine differs from what the plans assume:"
-        yield "\n".join(differing)
+        yield "\n".join(
+            f"- {f['what']}: found {f['found']}, plans assume {f['assumed']}" for f in different
+        )
     mark = times_mark(report["machine"])
     if mark:
         yield f"**{mark}.**"
     if bad:
         yield "## What failed"
         yield "\n".join(f"- {name}: {o}. Log: {name}.log" for name, o in bad.items())
+    marked = f" ({mark})" if mark else ""
     if report["speed"]:
-        yield f"## Steps, measured beside modeled{' (' + mark + ')' if mark else ''}"
-        header = (
-            "recipe",
-            "users",
-            "prompt",
-            "first token ms",
-            "step ms",
-            "modeled ms",
-            "miss",
-            "tokens/s/user",
-            "of DRAM",
-        )
-        yield markdown(header, [_speed(row) for row in report["speed"]])
+        yield f"## Steps, measured beside modeled{marked}"
+        yield markdown(SPEED, map(_speed, report["speed"]))
     if report["server"]:
-        yield f"## Server{' (' + mark + ')' if mark else ''}"
-        header = ("tokens in", "tokens out", "users", "first token ms", "tokens/s/user", "tokens/s")
-        yield markdown(header, [_server(row) for row in report["server"]])
+        yield f"## Server{marked}"
+        yield markdown(SERVER, map(_server, report["server"]))
+    if report["answers"]:
+        yield "## Answers"
+        yield markdown(ANSWERS, map(_answer, report["answers"]))
     if report["ops"]:
-        yield f"## Operations, measured beside modeled{' (' + mark + ')' if mark else ''}"
-        yield markdown(
-            ("op", "error", "gain", "equal", "us", "modeled us", "miss"), _ops(report["ops"])
-        )
+        yield f"## Operations, measured beside modeled{marked}"
+        yield markdown(OPS, _ops(report["ops"]))
         yield f"The {SHOWN} longest; report.json has all. Refused or without values: {_refused(report['ops'])}."
         sums = [row for row in report["ops"] if COLLECTIVE_OF_A_STEP.match(row["device_op"] or "")]
         if sums:
@@ -91,25 +78,8 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
                 f"- {row['device_op'].split(';')[0]}: {row['us'] or math.nan:.1f} us"
                 for row in sums
             )
-        faster = list(_faster(report["ops"]))
         yield "Settings that were faster than the plan's by 5 % or more:"
-        yield "\n".join(f"- {each}" for each in faster) or "none"
-
-
-def _server(row: dict[str, Any]) -> tuple[str, ...]:
-    """Of a file that vllm bench serve writes."""
-    first, step = row["mean_ttft_ms"], row["mean_tpot_ms"]
-    case = (
-        f"{row['total_input_tokens'] // row['completed']}",
-        f"{row['total_output_tokens'] // row['completed']}",
-    )
-    return (
-        *case,
-        f"{row['max_concurrency']}",
-        f"{first:.0f}",
-        f"{1e3 / step:.1f}",
-        f"{row['output_throughput']:.0f}",
-    )
+        yield "\n".join(f"- {each}" for each in _faster(report["ops"])) or "none"
 
 
 def differs(fact: dict[str, Any]) -> bool:
@@ -118,7 +88,9 @@ def differs(fact: dict[str, Any]) -> bool:
 
 def times_mark(machine: list[dict[str, Any]]) -> Optional[str]:
     """What stands beside times that are not silicon's."""
-    below = next((fact["found"] for fact in machine if fact["what"] == "below ttnn"), "silicon")
+    below = {fact["what"]: fact["found"] for fact in machine}.get(
+        "below ttnn", "machine that was not read"
+    )
     return None if below == "silicon" else f"Times are of a {below} and say nothing about hardware"
 
 
@@ -126,42 +98,51 @@ def _speed(row: dict[str, Any]) -> tuple[str, ...]:
     case = row["recipe"], f"{row['users']}", f"{row['prompt']}"
     if "refused" in row:
         return (*case, f"refused: {row['refused']}", "", "", "", "", "")
-    step, modeled = row["step_ms"], row.get("modeled_ms")
-    beside = (f"{modeled:.1f}", miss(modeled, step)) if modeled else ("", "")
+    step = row["step_ms"]
     return (
         *case,
         f"{row['first_token_ms']:.1f}",
         f"{step:.2f}",
-        *beside,
+        *_modeled(row.get("modeled_ms"), step),
         f"{1e3 / step:.1f}",
         f"{row['share_of_dram']:.0%}",
     )
 
 
-def miss(modeled: float, measured: float) -> str:
-    return f"{modeled / measured - 1:+.0%}"
+def _modeled(modeled: Optional[float], measured: float) -> tuple[str, str]:
+    """The time, and its miss."""
+    return (f"{modeled:.1f}", f"{modeled / measured - 1:+.0%}") if modeled else ("", "")
+
+
+def _server(row: dict[str, Any]) -> tuple[str, ...]:
+    """Of a file that vllm bench serve writes."""
+    tokens = (row[f"total_{way}_tokens"] // row["completed"] for way in ("input", "output"))
+    return (
+        *(f"{count}" for count in (*tokens, row["max_concurrency"])),
+        f"{row['mean_ttft_ms']:.0f}",
+        f"{1e3 / row['mean_tpot_ms']:.1f}",
+        f"{row['output_throughput']:.0f}",
+    )
+
+
+def _answer(row: dict[str, Any]) -> tuple[str, ...]:
+    """Of a file that the command eval writes."""
+    shares = (f"{row[share]:.2%}" for share in ("top1", "top5"))
+    return row["recipe"]["name"], f"{row['kl_mean']:.3g}", *shares, f"{row['tokens']}"
 
 
 def _ops(rows: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     timed = [row for row in rows if (row["us"] or 0) > 0 and "setting" not in row]
     for row in sorted(timed, key=lambda row: -row["us"])[:SHOWN]:
-        value = (
-            (f"{row['error']:.1e}", f"{row['gain']:.4f}", f"{row['equal']:.1%}")
-            if row["error"] is not None
-            else ("",) * 3
-        )
-        modeled = row["modeled_us"]
-        beside = (f"{modeled:.1f}", miss(modeled, row["us"])) if modeled else ("", "")
-        yield (row["shown"], *value, f"{row['us']:.1f}", *beside)
+        value = ("",) * 3
+        if row["error"] is not None:
+            value = f"{row['error']:.1e}", f"{row['gain']:.4f}", f"{row['equal']:.1%}"
+        yield row["shown"], *value, f"{row['us']:.1f}", *_modeled(row["modeled_us"], row["us"])
 
 
 def _refused(rows: list[dict[str, Any]]) -> str:
-    found = [
-        row["shown"]
-        for row in rows
-        if "setting" not in row and (row["failed"] or row["error"] is None)
-    ]
-    return ", ".join(found) or "none"
+    plans = (row for row in rows if "setting" not in row)
+    return ", ".join(r["shown"] for r in plans if r["failed"] or r["error"] is None) or "none"
 
 
 def _faster(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -14,13 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Callable, Literal, Optional, Sequence
 
-Verdict = Literal["green", "failed", "hang", "crash", "out of memory", "skipped"]
+Verdict = Literal["green", "failed", "hang", "crash", "wrong value", "out of memory", "skipped"]
 PATIENCE = 20  # seconds that a stopped process has to say where it was, and to close its devices
 OUT_OF_MEMORY = re.compile(
-    r"Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size"
+    r".*(Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size).*"
 )
-FRAME = re.compile(r'File "(.+?)", line (\d+) in ')  # of faulthandler
-LIBRARIES = ("/lib/python", "/site-packages/", "<frozen")
+WRONG_VALUE = re.compile(r" - (AssertionError|assert)\b|wrong values")  # pytest's, the stage ops'
+# A line of a traceback: of faulthandler or Python, or of pytest.
+FRAME = re.compile(r'File "(.+?)", line (\d+),? in |^(\S+\.py):(\d+): (?:\w*Error.*)?$', re.M)
+LIBRARIES = ("/lib/python", "/site-packages/", "<frozen", "/golden_mesh/")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Outcome:
     verdict: Verdict
     seconds: float
     words: str = ""  # what went wrong, in one line
-    last: str = ""  # the operation or line that ran last
+    last: str = ""  # the operation, line or test that ran last
 
     def __str__(self) -> str:
         after = f", last ran: {self.last}" if self.last else ""
@@ -79,11 +81,12 @@ def run_stage(stage: Stage, log: Path) -> Outcome:
             print(f"$ {' '.join(command)}", file=lines, flush=True)
             status = _run(command, lines, max(left, 1))
         spent = time.monotonic() - begin
+        text = log.read_text(errors="replace").split("\n$ ")[-1]
         if status is None:
             words = f"no end within {stage.minutes:g} minutes"
-            return Outcome("hang", spent, words, last_operation(log))
+            return Outcome("hang", spent, words, last_operation(text))
         if status:
-            return _failure(status, spent, log)
+            return _failure(status, spent, text)
     return Outcome("green", time.monotonic() - begin)
 
 
@@ -104,21 +107,33 @@ def _run(command: Sequence[str], log, seconds: float) -> Optional[int]:
                 process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # what it started
-        except ProcessLookupError:
-            pass
         process.wait()
+        _end_group(process.pid)
 
 
-def _failure(status: int, seconds: float, log: Path) -> Outcome:
-    text = log.read_text(errors="replace").split("\n$ ")[-1]
+def _end_group(group: int) -> None:
+    """End what a stage started: SIGTERM, upon which scripts/serve.py ends its engines in their session, then SIGKILL."""
+    try:
+        os.killpg(group, signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)  # ProcessLookupError: all have ended
+            time.sleep(0.1)
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _failure(status: int, seconds: float, text: str) -> Outcome:
     words = what_failed(text)
-    if OUT_OF_MEMORY.search(text) or status == -signal.SIGKILL:
-        return Outcome("out of memory", seconds, words, last_operation(log))
+    full = OUT_OF_MEMORY.search(text)
+    if full or status == -signal.SIGKILL:
+        words = full[0].strip()[:300] if full else words
+        return Outcome("out of memory", seconds, words, last_operation(text))
     if status < 0:
-        return Outcome("crash", seconds, signal.Signals(-status).name, last_operation(log))
-    return Outcome("failed", seconds, words, _running(text))
+        return Outcome("crash", seconds, signal.Signals(-status).name, last_operation(text))
+    verdict = "wrong value" if WRONG_VALUE.search(words) else "failed"
+    return Outcome(verdict, seconds, words, _running(text))
 
 
 def what_failed(text: str) -> str:
@@ -131,28 +146,28 @@ def what_failed(text: str) -> str:
     ]
     if failed:
         return f"{len(failed)} tests, the first: {failed[0]}"[:300]
-    errors = [line for line in lines if re.match(r"error: |\w*(Error|Exception)\b.*:", line)]
+    errors = [line for line in lines if re.match(r"error: |[\w.]*(Error|Exception)\b.*:", line)]
     return (errors or lines or [""])[-1][:300]
 
 
-def last_operation(log: Path) -> str:
-    """The operation that a log names as running, else the innermost line of our own code in faulthandler's traceback."""
-    text = log.read_text(errors="replace").split("\n$ ")[-1]
+def last_operation(text: str) -> str:
+    """Of a log: the operation that it names as running, else our own innermost line in a traceback, else the last test."""
     if running := _running(text):
         return running
-    threads = text[text.rfind("\nCurrent thread") :]
-    for file, number in FRAME.findall(threads):  # innermost first
+    dump = text.rfind("\nCurrent thread")  # of faulthandler, innermost line first
+    frames = FRAME.findall(text[max(dump, 0) :])
+    for groups in frames if dump >= 0 else reversed(frames):
+        file, number = filter(None, groups)
         if not any(part in file for part in LIBRARIES):
             return f"{file}:{number}: {linecache.getline(file, int(number)).strip()}"
-    return ""
+    end = text.rpartition("\n")[
+        2
+    ].strip()  # a test that pytest -v has named, and not said how it ended
+    return end if ".py::" in end else ""
 
 
 def _running(text: str) -> str:
     """The operation after the last "running " that has no line of its own after it."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    at = max((i for i, line in enumerate(lines) if line.startswith("running ")), default=None)
-    if at is None or any(
-        line.startswith(lines[at].removeprefix("running ")) for line in lines[at + 1 :]
-    ):
-        return ""
-    return lines[at].removeprefix("running ")
+    _, mark, after = f"\n{text}".rpartition("\nrunning ")
+    name, _, after = after.partition("\n")
+    return name if mark and f"\n{name}" not in f"\n{after}" else ""

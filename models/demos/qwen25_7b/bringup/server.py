@@ -1,32 +1,23 @@
 """vLLM's own benchmark against `make serve`, at tt-inference-server's sizes: writes OUT/server-*.json.
 
-Runs in .venv-vllm, which has vLLM and Tenstorrent's plugin.
+Both are programs of .venv-vllm, which has vLLM and Tenstorrent's plugin.
 """
 
 import argparse
+import json
 import os
 import subprocess
-import sys
 import time
 import urllib.request
-from pathlib import Path
-from typing import Iterator
 
-REPOSITORY = Path(__file__).resolve().parents[4]
-PORT = 8317
+from models.demos.qwen25_7b.bringup.stages import REPOSITORY, SMALL, run_program
+from models.demos.qwen25_7b.errors import UserError
+
+BIN = REPOSITORY / ".venv-vllm/bin"
+PORT = "8317"
 SIZES = ((128, 128), (128, 1024), (1024, 128), (2048, 128), (8192, 128))  # tokens in, tokens out
+SMALL_CONTEXT = 4096  # tokens of the small checkpoint
 START = 1800  # seconds until the server answers: a first start compiles
-
-
-def benchmarks(bin: Path, model: str, out: Path) -> Iterator[list[str]]:
-    for users in (1, 32):
-        for given, made in SIZES:
-            yield [
-                f"{bin}/vllm", "bench", "serve", "--model", model, "--port", f"{PORT}", "--dataset-name", "random", "--ignore-eos",
-                "--random-input-len", f"{given}", "--random-output-len", f"{made}", "--max-concurrency", f"{users}",
-                "--num-prompts", f"{4 * users}", "--save-result", "--result-dir", f"{out}",
-                "--result-filename", f"server-{given}-{made}-{users}.json",
-            ]  # fmt: skip
 
 
 def wait(server: subprocess.Popen) -> None:
@@ -36,36 +27,44 @@ def wait(server: subprocess.Popen) -> None:
             urllib.request.urlopen(f"http://localhost:{PORT}/health", timeout=5)
             return
         except OSError:
-            time.sleep(2)
-    sys.exit(f"error: the server did not answer within {START} s, or ended")
+            time.sleep(1)
+    raise UserError(f"the server did not answer within {START} s, or ended")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mesh", required=True)
-    parser.add_argument("--model", default=f"{REPOSITORY}/models/demos/qwen25_7b/reference/small")
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    bin = REPOSITORY / ".venv-vllm/bin"
-    longest = max(sum(size) for size in SIZES)
+def benchmark(args: argparse.Namespace) -> None:
+    longest = SMALL_CONTEXT if args.model == SMALL else max(map(sum, SIZES))
+    sizes = [size for size in SIZES if sum(size) <= longest]
+    requests = 4  # of a user
+    if args.size == "tiny":
+        sizes, longest, requests = [(128, 16)], 256, 1
     serve = [
-        f"{bin}/python",
+        f"{BIN}/python",
         "scripts/serve.py",
         args.model,
         "--port",
-        f"{PORT}",
+        PORT,
         "--max-model-len",
         f"{longest}",
     ]
     server = subprocess.Popen(serve, cwd=REPOSITORY, env=os.environ | {"MESH_DEVICE": args.mesh})
     try:
         wait(server)
-        for command in benchmarks(bin, args.model, args.out):
-            subprocess.run(command, check=True)
+        for users in (1, 32):
+            for given, made in sizes:
+                bench = [
+                    f"{BIN}/vllm", "bench", "serve", "--model", args.model, "--port", PORT,
+                    "--dataset-name", "random", "--ignore-eos", "--random-input-len", f"{given}", "--random-output-len", f"{made}",
+                    "--max-concurrency", f"{users}", "--num-prompts", f"{requests * users}",
+                    "--save-result", "--result-dir", f"{args.out}", "--result-filename", f"server-{given}-{made}-{users}.json",
+                ]  # fmt: skip
+                subprocess.run(bench, cwd=REPOSITORY, check=True)
+                done = json.loads((args.out / bench[-1]).read_text())["completed"]
+                if done != requests * users:
+                    raise UserError(f"{done} of {requests * users} requests were answered")
     finally:
         server.terminate()
         server.wait(120)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, benchmark)

@@ -3,20 +3,21 @@
 Writes OUT/speed.json, a row a case, beside the modeled step. Weights are random, of the 7B's shapes.
 """
 
+import argparse
 import json
 import time
-from pathlib import Path
-from typing import Any, Optional
+from dataclasses import replace
+from itertools import product
+from typing import Any, Optional, Sequence
 
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
-from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.bringup.stages import run_program
 from models.demos.qwen25_7b.cli.terminal import say
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import machine
 from models.demos.qwen25_7b.tt.mesh import command_queues, host_alone, open_replicas, select_backend
 
 DRAM_BYTES_PER_SECOND = 288e9  # of a chip
-WARM = 3
+WARM = 3  # steps
 # By size: recipes, users, prompts, steps.
 CASES = {
     "7b": (("bfp8", "performance"), (1, 32), (128, 1024, 8192), 100),
@@ -24,31 +25,49 @@ CASES = {
 }
 
 
-def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float]:
-    """(seconds to a first token, seconds of a step). The first token is of one prompt, compiled before."""
+def weights(size: str, **fields) -> tuple[Any, Any]:
+    """(source, config): random weights of the 7B's shapes, or the small checkpoint. fields: of the config."""
+    from models.demos.qwen25_7b.config import QWEN25_7B
+    from models.demos.qwen25_7b.reference.hf import random_weights
+    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+    from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+
+    if size == "7b":
+        config = replace(QWEN25_7B, **fields)
+        return random_weights(config), config
+    source = Checkpoint.open(SMALL_CHECKPOINT)
+    return source, replace(source.config, **fields)
+
+
+def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
+    """Prefill a random prompt for one user after the other; the next step then continues all users at its end.
+
+    Returns the seconds to each first token.
+    """
     import torch
 
     from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
     from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 
-    shares = equal_shares(replica.blocks, replica.batch)
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(
-        replica.model.config.qwen.vocab_size, (prompt,), generator=generator
-    ).tolist()
-    firsts = []
-    for user in (*range(users), 0, 0):  # the first run compiles, the last two count
+    shares, seeded = equal_shares(replica.blocks, replica.batch), torch.Generator().manual_seed(0)
+    vocabulary = replica.model.config.qwen.vocab_size
+    tokens = torch.randint(vocabulary, (prompt,), generator=seeded).tolist()
+    seconds = []
+    for user in users:
         begin = time.perf_counter()
-        batches = plan_prefill(
-            [Prompt(user, tokens, 0, shares[user])], replica.model.max_prefill_rows, replica.block
-        )
-        for batch in batches:
+        prompts = [Prompt(user, tokens, 0, shares[user])]
+        for batch in plan_prefill(prompts, replica.model.max_prefill_rows, replica.block):
             replica.prefill(batch)
-        first = replica.read_tokens()
-        firsts.append(time.perf_counter() - begin)
-    replica.inputs.write_slots(
-        first[: replica.batch], [prompt] * replica.batch, attention_tables(shares, replica.width)
-    )
+        first = replica.read_tokens()[: replica.batch]
+        seconds.append(time.perf_counter() - begin)
+    tables = attention_tables(shares, replica.width)
+    replica.inputs.write_slots(first, [prompt] * replica.batch, tables)
+    return seconds
+
+
+def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float]:
+    """(seconds to a first token, seconds of a step). The first token is of one prompt, compiled before."""
+    firsts = prefill(replica, prompt, (*range(users), 0, 0))
     for _ in range(WARM):
         replica.launch_decode()
         replica.read_tokens()
@@ -61,58 +80,42 @@ def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float]
     return min(firsts[-2:]), (time.perf_counter() - begin) / steps
 
 
-def rows(mesh: str, backend: str, size: str, save) -> None:
-    from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
+def speed(args: argparse.Namespace) -> None:
+    """UserError: a step that is too fast to be true."""
+    backend = select_backend(args.backend, args.mesh)
+    from models.demos.qwen25_7b.config import RECIPES
     from models.demos.qwen25_7b.plans.memory_budget import step_bytes
-    from models.demos.qwen25_7b.reference.hf import random_weights
-    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
     from models.demos.qwen25_7b.serving.replica import Replica
-    from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
-    recipes, crowds, prompts, steps = CASES[size]
-    source = random_weights(QWEN25_7B) if size == "7b" else Checkpoint.open(SMALL_CHECKPOINT)
-    config = QWEN25_7B if size == "7b" else source.config
-    found = []
-    with open_replicas(mesh, machine(mesh).row, queues=command_queues()) as devices:
-        for recipe in (r for r in (BFP8, PERFORMANCE) if f"{r}" in recipes):
-            for users in crowds:
-                for prompt in prompts:
-                    how = dict(
-                        users=users,
-                        max_seq_len=prompt + 2 * steps,
-                        queues=command_queues(),
-                        traced=True,
-                    )
-                    row = {"recipe": f"{recipe}", "users": users, "prompt": prompt}
-                    say(f"running {row}")
-                    if size == "7b":
-                        row["modeled_ms"] = modeled(devices[0], backend, recipe, users, prompt)
-                    try:
-                        replica = Replica.load(devices[0], source, config, recipe, **how)
-                    except UserError as error:
-                        found.append(row | {"refused": f"{error}"})
-                        continue
-                    first, step = measure(replica, users, prompt, steps)
-                    floor = (
-                        step_bytes(
-                            config, replica.model.config.parallel, recipe, users, prompt
-                        ).weights
-                        / DRAM_BYTES_PER_SECOND
-                    )
-                    replica.close()
-                    del replica
-                    row |= {
-                        "first_token_ms": 1e3 * first,
-                        "step_ms": 1e3 * step,
-                        "share_of_dram": floor / step,
-                    }
-                    found.append(row)
-                    save(found)
-                    say(f"{row}")
-                    if step < floor:
-                        raise UserError(
-                            f"a step of {1e3 * step:.2f} ms is faster than DRAM gives the weights out: the measurement is wrong"
-                        )
+    names, crowds, prompts, steps = CASES[args.size]
+    source, config = weights(args.size)
+    queues, found = command_queues(), []
+    with open_replicas(args.mesh, machine(args.mesh).row, queues=queues) as devices:
+        for name, users, prompt in product(names, crowds, prompts):
+            row, recipe = {"recipe": name, "users": users, "prompt": prompt}, RECIPES[name]
+            say(f"running {row}")
+            if args.size == "7b":
+                row["modeled_ms"] = modeled(devices[0], backend, recipe, users, prompt)
+            how = dict(users=users, max_seq_len=prompt + 2 * steps, queues=queues, traced=True)
+            try:
+                replica = Replica.load(devices[0], source, config, recipe, **how)
+            except UserError as error:
+                row["refused"] = f"{error}"
+            else:
+                first, step = measure(replica, users, prompt, steps)
+                parallel = replica.model.config.parallel
+                read = step_bytes(config, parallel, recipe, users, prompt).weights
+                share = read / DRAM_BYTES_PER_SECOND / step
+                row |= dict(first_token_ms=1e3 * first, step_ms=1e3 * step, share_of_dram=share)
+                replica.close()
+                del replica
+            found.append(row)
+            (args.out / "speed.json").write_text(json.dumps(found, indent=1))
+            say(f"{row}")
+            if row.get("share_of_dram", 0) > 1:
+                raise UserError(
+                    f"a step of {row['step_ms']:.2f} ms is faster than DRAM gives the weights out: the measurement is wrong"
+                )
 
 
 def modeled(device, backend: str, recipe, users: int, position: int) -> Optional[float]:
@@ -120,36 +123,13 @@ def modeled(device, backend: str, recipe, users: int, position: int) -> Optional
     from models.demos.qwen25_7b.perf.step_model import model_decode
     from models.demos.qwen25_7b.tt.placement import links_between
 
+    size = dict(users=users, position=position, links=links_between(device))
     with host_alone(backend):
         try:
-            model, _ = model_decode(
-                device, recipe, users=users, position=position, links=links_between(device)
-            )
+            return 1e3 * model_decode(device, recipe, **size)[0].seconds
         except UserError:  # does not fit
             return None
-    return 1e3 * model.seconds
-
-
-def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _main(argv))
-
-
-def _main(argv: list[str] | None) -> None:
-    quiet_libraries()
-    parser = Parser(prog="python -m models.demos.qwen25_7b.bringup.speed", description=__doc__)
-    add_machine(parser)
-    parser.add_argument("--size", choices=tuple(CASES), default="7b", help="dims")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder of the report"
-    )
-    args = parser.parse_args(argv)
-    backend = select_backend(args.backend, args.mesh)
-
-    def save(found: list[dict[str, Any]]) -> None:
-        (args.out / "speed.json").write_text(json.dumps(found, indent=1))
-
-    rows(args.mesh, backend, args.size, save)
 
 
 if __name__ == "__main__":
-    run(main)
+    run_program(__doc__, speed)

@@ -1,62 +1,75 @@
-"""The stages of `make bringup`: what each runs, and how long it may take."""
+"""The stages of `make bringup`: what each runs, how long it may take, and how the folder's own programs start."""
 
+import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Callable
 
 from models.demos.qwen25_7b.bringup.runner import Stage
+from models.demos.qwen25_7b.cli.command import quiet_libraries, run
+from models.demos.qwen25_7b.cli.options import Parser, add_machine
+from models.demos.qwen25_7b.plans.machines import machine
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 OURS = "models.demos.qwen25_7b"
+SMALL = f"{REPOSITORY}/models/demos/qwen25_7b/reference/small"
+SIZES = ("tiny", "7b")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is brought up. model: real weights; None: random ones of the 7B's shapes, and the small checkpoint."""
+def run_program(doc: str, *programs: Callable[[argparse.Namespace], None]) -> None:
+    """Run a stage's program with the options of all of them. Of several programs the first argument names one."""
 
-    mesh: str
-    out: Path
-    size: str  # tiny or 7b
-    backend: str
-    model: Optional[str] = None
+    def main() -> None:
+        quiet_libraries()
+        parser = Parser(description=doc)
+        if len(programs) > 1:
+            parser.add_argument("program", choices=[program.__name__ for program in programs])
+        add_machine(parser)
+        parser.add_argument("--size", choices=SIZES, default="7b", help="dims")
+        parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report")
+        parser.add_argument("--model", help="directory or hub id, for the server")
+        args = parser.parse_args()
+        name = getattr(args, "program", programs[0].__name__)
+        next(program for program in programs if program.__name__ == name)(args)
+
+    run(main)
 
 
-def stages(request: Request) -> tuple[Stage, ...]:
-    r, python = request, (sys.executable, "-m")
-    here = ("--mesh", r.mesh, "--backend", r.backend)
-    pytest = (*python, "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *here)
-    sized = ("--size", r.size)
-    record = (*python, "golden_mesh", "record", "--system", r.mesh, "--to", f"{r.out}/ops.pt")
-    whole = r.size == "7b"
-    seven_b = () if whole else ("-m", "not seven_b")
+def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
+    """r: mesh, backend, size, out; model and reference, or None."""
+    python, here = (sys.executable, "-m"), ("--mesh", r.mesh, "--backend", r.backend)
+    ours = lambda name: (*python, f"{OURS}.bringup.{name}")
+    pytest = (*python, *"pytest -v -p no:cacheprovider -o addopts=".split(), *here)
+    record = (*python, "golden_mesh", "record", "--system", r.mesh, "--to", f"{r.out}/ops.pt", "-m")
+    sized, model = ("--size", r.size, "--out", f"{r.out}"), ("--model", f"{r.model or SMALL}")
     text = ["tests/accuracy/test_small_checkpoint.py", "tests/perf/test_traced_steps.py"]
-    text += ["tests/accuracy", "tests/splits", "tests/serving/test_generator.py"] if whole else []
+    tiny = ()
+    if r.size == "tiny":  # smaller machines have the other splits
+        tiny = ("--size", "tiny", "--tp", f"{machine(r.mesh).row}", "-m", "not seven_b")
+    else:
+        text += ["tests/accuracy", "tests/splits", "tests/serving/test_generator.py"]
+    if r.reference:
+        answers = (
+            *pytest,
+            *model,
+            "tests/accuracy/test_teacher_forcing.py",
+            "--reference",
+            r.reference,
+        )
+    else:
+        answers = (*python, f"{OURS}.evaluation", "eval", *here, *model)
+        answers += ("--recipes", "bfp8,performance", "--out", f"{r.out}")
     venv = REPOSITORY / ".venv-vllm/bin/python"
-    evaluate = (*python, f"{OURS}.evaluation", "eval", *here, "--model", f"{r.model}")
-    serve = (
-        *python,
-        f"{OURS}.bringup.server",
-        "--mesh",
-        r.mesh,
-        "--out",
-        f"{r.out}",
-        *(("--model", r.model) if r.model else ()),
-    )
     return (
-        Stage("machine", ((*python, f"{OURS}.bringup.machine", *here, "--out", f"{r.out}"),), 5),
-        Stage(
-            "ops",
-            (
-                (*record, "-m", f"{OURS}.bringup.ops", "record", "--mesh", r.mesh, *sized),
-                (*python, f"{OURS}.bringup.ops", "replay", *here, "--out", f"{r.out}", *sized),
-            ),
-            20,
-        ),
-        Stage("modules", ((*pytest, *sized, "tests/pcc"),) if not whole else ((*pytest, "tests/pcc"),), 20),
-        Stage("text", ((*pytest, *seven_b, "--queues", "2", *text),), 20),
-        Stage("memory", ((*pytest, "tests/splits/test_fits.py", *seven_b),), 20),
-        Stage("speed", ((*python, f"{OURS}.bringup.speed", *here, "--out", f"{r.out}", *sized),), 20),
-        Stage("answers", (evaluate,), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights"),
-        Stage("server", (serve,), 60, skip="" if venv.exists() else "needs .venv-vllm: make serve once"),
+        Stage("machine", ((*ours("machine"), *here, *sized),), 5),
+        Stage("ops", (
+            (*record, f"{OURS}.bringup.ops", "record", *here, *sized),
+            (*ours("ops"), "replay", *here, *sized),
+        ), 20),
+        Stage("modules", ((*pytest, *tiny, "tests/pcc"),), 20),
+        Stage("text", ((*pytest, *tiny, "--queues", "2", *text),), 20),
+        Stage("memory", ((*pytest, *tiny, "tests/splits/test_fits.py"),), 20),
+        Stage("speed", ((*ours("speed"), *here, *sized),), 20),
+        Stage("answers", (answers,), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights"),
+        Stage("server", ((*ours("server"), *here, *sized, *model),), 60, skip="" if venv.exists() else "needs .venv-vllm: make serve once"),
     )  # fmt: skip
