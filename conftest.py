@@ -1,6 +1,7 @@
 """Pytest options, and the choice of the backend before any test module imports ttnn."""
 
 import os
+import signal
 from functools import partial
 
 import pytest
@@ -53,6 +54,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     os.environ.setdefault("TT_LOGGER_LEVEL", "error")
     os.environ.setdefault("LOGURU_LEVEL", "ERROR")
+    # A shell's background job ignores Ctrl-C, and so would the programs that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         config.backend = select_backend(
             config.getoption("--backend"), config.getoption("--mesh") or "N300"
