@@ -3,8 +3,8 @@
 # make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8,
 #               ARGS=--by-position
 # make test     every test, by machine: N300, N150, four N150, every split of a T3K, a Galaxy, a grid of 8x7; ARGS="..." runs pytest with these arguments
-# make bringup  the first hour on a card: every stage and a report; OUT=DIR, MODEL=real weights, REFERENCE=FILE.refpt; SIZE=tiny
-#               on a golden mesh
+# make bringup  the first hour on a card: every stage and a report; OUT=DIR, MODEL=real weights, REFERENCE=FILE.refpt,
+#               QUESTIONS=FILE.jsonl; SIZE=tiny on a golden mesh
 # make serve    an OpenAI-compatible server: vLLM with Tenstorrent's plugin, in a separate environment (.venv-vllm);
 #               PLUGIN=DIR: the plugin's source, where GitHub cannot be reached
 # make bundle   a folder with the model's code, install.sh and run.sh for tt-model-manager's `tt serve`: MESH=N150, N300 or T3K
@@ -13,6 +13,7 @@
 MESH ?= N300
 MODEL ?=
 REFERENCE ?=
+QUESTIONS ?=
 SIZE ?= 7b
 RECIPES ?=
 ARGS ?=
@@ -48,7 +49,8 @@ eval: .venv/ready
 
 bringup: .venv/ready
 	@$(PYTHON) -m models.demos.qwen25_7b.bringup --mesh $(MESH) --out $(or $(OUT),bringup-$(MESH)) --size $(SIZE) \
-		$(if $(MODEL),--model $(MODEL)) $(if $(REFERENCE),--reference $(REFERENCE)) $(ARGS)
+		$(if $(MODEL),--model $(MODEL)) $(if $(REFERENCE),--reference $(REFERENCE)) \
+		$(if $(QUESTIONS),--questions $(QUESTIONS)) $(ARGS)
 
 serve:
 	@sh scripts/vllm_venv.sh .venv-vllm scripts/find_python.sh

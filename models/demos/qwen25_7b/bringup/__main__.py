@@ -37,6 +37,11 @@ def _main(argv: list[str] | None) -> int:
         help=".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB",
     )
     parser.add_argument(
+        "--questions",
+        metavar="FILE",
+        help="JSON lines in GSM8K's form, which every split answers",
+    )
+    parser.add_argument(
         "--size",
         choices=SIZES,
         default="7b",

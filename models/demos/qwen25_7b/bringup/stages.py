@@ -36,29 +36,27 @@ def run_program(doc: str, *programs: Callable[[argparse.Namespace], None]) -> No
 
 
 def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
-    """r: mesh, backend, size, out; model and reference, or None."""
+    """r: mesh, backend, size, out; model, reference and questions, or None."""
     python, here = (sys.executable, "-m"), ("--mesh", r.mesh, "--backend", r.backend)
     ours = lambda name: (*python, f"{OURS}.bringup.{name}")
     pytest = (*python, *"pytest -v -p no:cacheprovider -o addopts=".split(), *here)
     record = (*python, "golden_mesh", "record", "--system", r.mesh, "--to", f"{r.out}/ops.pt", "-m")
-    sized, model = ("--size", r.size, "--out", f"{r.out}"), ("--model", f"{r.model or SMALL}")
+    out, model = ("--out", f"{r.out}"), ("--model", f"{r.model or SMALL}")
+    sized = ("--size", r.size, *out)
     text = ["tests/accuracy/test_small_checkpoint.py", "tests/perf/test_traced_steps.py"]
     tiny = ()
     if r.size == "tiny":  # smaller machines have the other splits
         tiny = ("--size", "tiny", "--tp", f"{machine(r.mesh).row}", "-m", "not seven_b")
     else:
         text += ["tests/accuracy", "tests/splits", "tests/serving/test_generator.py"]
+    evaluate = lambda command: (*python, f"{OURS}.evaluation", command, *here, *model, *out)
+    answers = [(*evaluate("eval"), "--recipes", "bfp8,performance")]
     if r.reference:
-        answers = (
-            *pytest,
-            *model,
-            "tests/accuracy/test_teacher_forcing.py",
-            "--reference",
-            r.reference,
-        )
-    else:
-        answers = (*python, f"{OURS}.evaluation", "eval", *here, *model)
-        answers += ("--recipes", "bfp8,performance", "--out", f"{r.out}")
+        judge = ("tests/accuracy/test_teacher_forcing.py", "--reference", r.reference)
+        answers = [(*pytest, *model, *judge)]
+    if r.questions:
+        splits = "8,4,2,1" if r.mesh == "T3K" else f"{machine(r.mesh).row}"
+        answers.append((*evaluate("tasks"), "--questions", r.questions, "--tp", splits))
     venv = REPOSITORY / ".venv-vllm/bin/python"
     return (
         Stage("machine", ((*ours("machine"), *here, *sized),), 5),
@@ -70,6 +68,6 @@ def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
         Stage("text", ((*pytest, *tiny, "--queues", "2", *text),), 20),
         Stage("memory", ((*pytest, *tiny, "tests/splits/test_fits.py"),), 20),
         Stage("speed", ((*ours("speed"), *here, *sized),), 20),
-        Stage("answers", (answers,), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights"),
+        Stage("answers", tuple(answers), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights"),
         Stage("server", ((*ours("server"), *here, *sized, *model),), 60, skip="" if venv.exists() else "needs .venv-vllm: make serve once"),
     )  # fmt: skip
