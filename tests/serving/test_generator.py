@@ -3,6 +3,8 @@
 Cases: more prompts than slots, few blocks, cancelled users, errors.
 """
 
+import gc
+import weakref
 from contextlib import closing
 
 import pytest
@@ -194,3 +196,18 @@ def test_an_abandoned_prefill_registers_no_prefix(another_replica, prompts):
         assert next(tokens).user == 0
     assert list(generator.generate([second], 4)) == expected
     replica.close()
+
+
+def test_a_model_is_freed_with_its_last_name(another_replica, prompts, tokenizer):
+    """Not when Python next looks for cycles: the next model needs its L1 and DRAM."""
+    replica = another_replica(2, 128)
+    freed = weakref.ref(replica.model)
+    gc.collect()
+    gc.disable()
+    try:
+        written(Generator([replica]), prompts[:2], tokenizer)
+        replica.close()
+        del replica
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -1,7 +1,6 @@
 """The model that is evaluated: its checkpoint, and its replicas on a machine's chips."""
 
 import argparse
-import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +121,6 @@ def replicas_on(
         for replica in replicas:
             replica.close()
         del replicas[:], replica
-        gc.collect()  # a replica and its steps refer to each other
         for device in devices[:count]:
             # Cached collectives keep semaphores in L1, where the next model needs the room.
             device.clear_program_cache()

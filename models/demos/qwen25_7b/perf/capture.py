@@ -1,6 +1,5 @@
 """Capture the device operations of a decode step and of prefill, from a model of few layers with the real dims and no values."""
 
-import gc
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -144,7 +143,6 @@ def one_layer_of_each_kind(
     mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int, tokens: int = 1
 ) -> Iterator[Replica]:
     """A replica of a model without values, with one layer of each kind."""
-    gc.collect()  # frees the chips' memory of an earlier replica
     kinds = list(layer_kinds(config, recipe))
     few = replace(config, num_hidden_layers=len(kinds))
     centered = frozenset(i for i, kind in enumerate(kinds) if kind.centered)
@@ -163,8 +161,6 @@ def one_layer_of_each_kind(
         yield replica
     finally:
         replica.close()
-        del replica
-        gc.collect()  # a replica refers to itself
 
 
 def _captured(replica: Replica, run: Callable[[], None], counts: Sequence[int]) -> Step:

@@ -1,6 +1,5 @@
 """open_model: from a checkpoint's name to a model that generates text."""
 
-import gc
 import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -169,9 +168,6 @@ def open_model(
 
     queues, dp = command_queues(), kind.chips // tp
     with ExitStack() as resources:
-        resources.callback(
-            gc.collect
-        )  # a replica and its steps refer to each other, and to its tensors
         devices = resources.enter_context(open_replicas(kind.name, tp, queues=queues))
         replicas = [
             Replica.load(
