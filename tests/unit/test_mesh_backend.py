@@ -74,7 +74,7 @@ def test_another_version_of_ttnn_is_a_warning(monkeypatch, capsys):
     monkeypatch.setattr("golden_mesh.activate", lambda name: None)
     assert select_backend("golden", "N300") == "golden"
     assert capsys.readouterr().err == (
-        "warning: ttnn 0.99.0 is installed, this port was tested with 0.81.1\n"
+        "warning: ttnn 0.99.0 is installed, this port was tested with 0.81.1; prefill needs 0.80 or later\n"
     )
 
 

@@ -260,4 +260,6 @@ def _check_ttnn() -> None:
     except PackageNotFoundError:  # a tt-metal checkout on PYTHONPATH
         found = "of unknown version"
     if found != TTNN_VERSION:
-        complain(f"warning: ttnn {found} is installed, this port was tested with {TTNN_VERSION}")
+        complain(
+            f"warning: ttnn {found} is installed, this port was tested with {TTNN_VERSION}; prefill needs 0.80 or later"
+        )
