@@ -99,8 +99,8 @@ class TtTransformer:
         self, inputs: DecodeInputs, caches: Sequence[TtKVCache]
     ) -> list[ttnn.Tensor]:
         """One token a slot -> each chip's logits shards [1, 1, 32, columns] (TtLMHead); row u is slot u's."""
-        rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
+        rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer.forward_decode(x, rotation, inputs, cache)  # [1, 1, 32, hidden]
         rotation.deallocate()
@@ -138,8 +138,8 @@ class TtTransformer:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
         is_chunk = isinstance(inputs, ChunkedPrefillInputs)
         plans = self.config.prefill_plans(inputs.tokens.shape[-1])
-        rotation = self.rotary.rotation_prefill(inputs.positions)
         x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
+        rotation = self.rotary.rotation_prefill(inputs.positions)
         for i in layers:
             layer = self.layers[i]
             forward = layer.forward_chunked_prefill if is_chunk else layer.forward_prefill
