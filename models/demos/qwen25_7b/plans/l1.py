@@ -33,10 +33,11 @@ class OpFootprint:
     op: str
     tensors: tuple[Tensor, ...]  # that are alive
     buffers: int  # circular buffers of the op
+    hole: int = 0  # that freed tensors left, too small for the op's result
 
     @property
     def bytes(self) -> int:
-        return self.buffers + sum(size for _, size in self.tensors)
+        return self.buffers + self.hole + sum(size for _, size in self.tensors)
 
 
 def decode_footprints(
@@ -155,8 +156,8 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     names = ("gate and up",) if plan.joined else ("gate", "up")
     wide = [(name, _wide_bytes(plan, spread)) for name in names]
 
-    def footprint(op: str, buffers: int, *tensors: Tensor) -> OpFootprint:
-        return OpFootprint(op, (tables, *tensors), buffers)
+    def footprint(op: str, buffers: int, *tensors: Tensor, hole: int = 0) -> OpFootprint:
+        return OpFootprint(op, (tables, *tensors), buffers, hole)
 
     def all_reduce() -> Iterator[OpFootprint]:
         if plan.chips > 1:
@@ -184,7 +185,11 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     yield footprint("attention to the cache", buffers, h, q, heads)
     concat_buffers = 2 * ceil_div(q_width, TILE) * TILE_BYTES["bfloat16"]
     yield footprint("heads side by side", concat_buffers, h, heads, ("attention", q[1]))
-    yield footprint("o", plan.o.buffers, h, ("attention", max(attended[1], q[1])), partial_sum)
+    read = ("attention", max(attended[1], q[1]))
+    # Attention's result lies below q, k, v and the q before its rotation, which are free by now.
+    heads_hole = 2 * q[1] + k[1] + v[1]
+    hole = heads_hole if partial_sum[1] > heads_hole else 0
+    yield footprint("o", plan.o.buffers, h, read, partial_sum, hole=hole)
     yield from all_reduce()
     yield footprint("norm", _norm_buffers(plan), h, x)
     yield footprint("gate", plan.gate_up.buffers, h, x, wide[0])
