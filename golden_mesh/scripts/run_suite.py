@@ -2,10 +2,13 @@
 
     python golden_mesh/scripts/run_suite.py N150 path/to/tests [path ...] [-- options of pytest]
 
-Each test file has its own process. Nothing of the project is copied: the tests run where they are.
+Each test file has its own process. Nothing of the project is copied: the tests run where they are. `--most 14` takes
+14 cases of each file, every n-th one. `--reports DIR` keeps pytest's report of each file. This script is also the pytest
+plugin that chooses the cases.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -40,12 +43,25 @@ def outcome(case: ET.Element) -> str:
     return next((name for text, name in OUTCOMES.items() if text in message), "other errors")
 
 
-def run(file: Path, system: str, options: list[str], seconds: int) -> Counter:
+def pytest_addoption(parser) -> None:
+    parser.addoption("--most", type=int, help="run this many cases of a file at most, evenly chosen")
+
+
+def pytest_collection_modifyitems(config, items: list) -> None:
+    most = config.getoption("--most")
+    if most is not None and len(items) > most:
+        items[:] = [items[len(items) * i // most] for i in range(most)]
+
+
+def run(file: Path, system: str, options: list[str], seconds: int, reports: Path) -> Counter:
     """Run the file's tests in a process of their own; return the number of cases by outcome."""
     with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory) / "report.xml"
+        report = (reports or Path(directory)).resolve() / f"{file.stem}.xml"
+        report.unlink(missing_ok=True)  # of an earlier run
         command = [sys.executable, "-m", "pytest", "-q", "--golden", system]
         command += ["--golden-allow-skips", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        command += ["-p", Path(__file__).stem]
+        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         try:
             done = subprocess.run(
                 [*command, *options, file.name],
@@ -53,6 +69,7 @@ def run(file: Path, system: str, options: list[str], seconds: int) -> Counter:
                 capture_output=True,
                 text=True,
                 timeout=seconds,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             )
         except subprocess.TimeoutExpired:
             return Counter({f"files of more than {seconds} seconds": 1})
@@ -84,6 +101,8 @@ def main() -> None:
     parser.add_argument("system", help="N150, N300, ... as --golden takes it")
     parser.add_argument("paths", nargs="+", type=Path, help="test files, or folders of them")
     parser.add_argument("--seconds", type=int, default=600, help="most time a file (default: 600)")
+    parser.add_argument("--most", type=int, help="most cases a file, every n-th one (default: all)")
+    parser.add_argument("--reports", type=Path, help="a folder for pytest's report of each file")
     words = sys.argv[1:]
     own, options = (words, [])
     if "--" in words:
@@ -92,9 +111,13 @@ def main() -> None:
     missing = [path for path in arguments.paths if not path.exists()]
     if missing:
         parser.error(f"there is no {missing[0]}")
+    if arguments.most is not None:
+        options = [f"--most={arguments.most}", *options]
     counts: dict[Path, Counter] = {}
     for file in files_below(arguments.paths):
-        counts[file] = run(file, arguments.system, options, arguments.seconds)
+        counts[file] = run(
+            file, arguments.system, options, arguments.seconds, arguments.reports
+        )
         said = ", ".join(f"{number} {name}" for name, number in counts[file].most_common())
         print(f"{file.name}: {said}", file=sys.stderr)
     print(table(counts))
