@@ -9,12 +9,16 @@ plugin that chooses the cases.
 
 import argparse
 import os
-import subprocess
+import signal
 import sys
 import tempfile
+import warnings
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
+
+import golden_mesh
+import pytest
 
 # The first text found in a failure's message names its outcome.
 OUTCOMES = {
@@ -58,23 +62,22 @@ def run(file: Path, system: str, options: list[str], seconds: int, reports: Path
     with tempfile.TemporaryDirectory() as directory:
         report = (reports or Path(directory)).resolve() / f"{file.stem}.xml"
         report.unlink(missing_ok=True)  # of an earlier run
-        command = [sys.executable, "-m", "pytest", "-q", "--golden", system]
-        command += ["--golden-allow-skips", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        command += ["-p", Path(__file__).stem]
-        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        try:
-            done = subprocess.run(
-                [*command, *options, file.name],
-                cwd=file.parent,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            )
-        except subprocess.TimeoutExpired:
+        command = ["-q", "--golden", system, "--golden-allow-skips", "-p", "no:cacheprovider"]
+        command += [f"--junitxml={report}", *options, file.name]
+        said = Path(directory) / "said.txt"
+        child = os.fork()  # it has imported ttnn and torch
+        if not child:
+            with said.open("w") as stream:
+                os.dup2(stream.fileno(), 1)
+                os.dup2(stream.fileno(), 2)
+            os.chdir(file.parent)
+            signal.alarm(seconds)
+            os._exit(pytest.main(command, plugins=[sys.modules[__name__]]))
+        status = os.waitpid(child, 0)[1]
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
             return Counter({f"files of more than {seconds} seconds": 1})
         if not report.exists():
-            print(f"{file}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+            print(f"{file}: {said.read_text().strip()[-300:]}", file=sys.stderr)
             return Counter({"files that pytest could not run": 1})
         return Counter(outcome(case) for case in ET.parse(report).iter("testcase"))
 
@@ -113,11 +116,11 @@ def main() -> None:
         parser.error(f"there is no {missing[0]}")
     if arguments.most is not None:
         options = [f"--most={arguments.most}", *options]
+    golden_mesh.activate(arguments.system)
+    warnings.filterwarnings("ignore", "This process .* multi-threaded, use of fork")
     counts: dict[Path, Counter] = {}
     for file in files_below(arguments.paths):
-        counts[file] = run(
-            file, arguments.system, options, arguments.seconds, arguments.reports
-        )
+        counts[file] = run(file, arguments.system, options, arguments.seconds, arguments.reports)
         said = ", ".join(f"{number} {name}" for name, number in counts[file].most_common())
         print(f"{file.name}: {said}", file=sys.stderr)
     print(table(counts))

@@ -5,7 +5,8 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError, UnknownMemory
-from goldens.support import assert_close, assert_same, cores, sharded
+from golden_mesh.perf import device_ops, op_costs
+from goldens.support import assert_close, assert_near, assert_same, cores, sharded
 
 
 def test_programs_run_with_sub_devices_loaded(chips):
@@ -95,20 +96,61 @@ def test_results_go_into_the_tensors_that_out_names(chips):
     assert_close(chips.get(total), [part.cumsum(2) for part in x], steps=2)
 
 
-@pytest.mark.parametrize("geometry", ({}, {"block_size": 32, "num_kv_heads": 1}))
-def test_a_cache_may_name_its_own_geometry(chips, geometry):
-    row, cache = chips.draw(1, 1, 32, 64), chips.put(torch.zeros(4, 1, 32, 64))
-    update = dict(
-        update_idxs_tensor=chips.put_ints(torch.tensor([37])),
-        page_table=chips.put_ints(torch.tensor([[3, 2, 1, 0]])),
-    )
-    put = chips.put(row, memory_config=sharded("HEIGHT", (32, 64), 1))
-    ttnn.experimental.paged_update_cache(cache, put, **update, share_cache=False, **geometry)
-    got = chips.get(cache)
-    assert_same([values[2, :, 5] for values in got], [part[0, 0, :1] for part in row])
-    two = chips.put(torch.zeros(4, 2, 32, 64))
-    with pytest.raises(GoldenError, match="paged_update_cache .*block_size=64"):
-        ttnn.experimental.paged_update_cache(two, put, **update, block_size=64, num_kv_heads=1)
+def tiles_of(cache: torch.Tensor) -> torch.Tensor:
+    """The tiles of each block in the order of their memory, [blocks, tiles, 32, 32]."""
+    tiles = cache.unflatten(2, (-1, 32)).unflatten(4, (-1, 32)).transpose(3, 4)
+    return tiles.flatten(1, 3)
+
+
+@pytest.mark.parametrize("heads, length, dim", ((1, 32, 128), (1, 128, 32), (2, 32, 64), (4, 32, 32)))
+def test_a_call_sees_blocks_of_another_geometry(chips, heads, length, dim):
+    """As vLLM's layers of one buffer do: the cache's blocks are [1, 64, 64], the call's [heads, length, dim]."""
+    cache, seen = chips.put(torch.zeros(4, 1, 64, 64)), torch.zeros(4, heads, length, dim)
+    rows = torch.randn(1, 1, heads, dim).bfloat16().float()
+    put = chips.put(rows, memory_config=sharded("HEIGHT", (32, dim), 1))
+    table = chips.put_ints(torch.tensor([[3, 2, 1, 0]]))
+    position = length + 5
+    ttnn.experimental.paged_update_cache(
+        cache, put, update_idxs_tensor=chips.put_ints(torch.tensor([position])), page_table=table,
+        block_size=length, num_kv_heads=heads, share_cache=False,
+    )  # fmt: skip
+    seen[2, :, 5] = rows[0, 0]
+    assert_same([tiles_of(values) for values in chips.get(cache)], tiles_of(seen))
+    prompt = torch.randn(1, heads, length, dim).bfloat16().float()
+    ttnn.experimental.paged_fill_cache(cache, chips.put(prompt), table, batch_idx=0, block_size=length)
+    seen[3] = prompt[0]
+    assert_same([tiles_of(values) for values in chips.get(cache)], tiles_of(seen))
+
+
+@pytest.mark.parametrize("given", (False, True))
+def test_one_chip_sends_its_tensor_to_another(chips, several_chips, given):
+    x, old = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 32, 64)
+    first, last = ttnn.MeshCoordinate(0, 0), ttnn.MeshCoordinate(0, chips.device.shape[1] - 1)
+    into = {"output_tensor": chips.put(old)} if given else {}
+    got = ttnn.point_to_point(chips.put(x), first, last, topology=ttnn.Topology.Linear, **into)
+    shards = ttnn.get_device_tensors(got)
+    receiver = chips.device.shape[1] - 1
+    assert torch.equal(ttnn.to_torch(shards[receiver]).float(), x[0])
+    if given:
+        assert torch.equal(ttnn.to_torch(shards[0]).float(), old[0])
+    else:
+        with pytest.raises(UnknownMemory, match="never written"):
+            ttnn.to_torch(shards[0])
+
+
+def test_a_convolution_has_compute(chips):
+    """In golden-mesh perf: 256 windows of 3 x 3 x 32 values times 64 filters."""
+    x, weight = chips.put(torch.ones(1, 1, 256, 32), layout=ttnn.ROW_MAJOR_LAYOUT), torch.ones(64, 32, 3, 3)
+    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+    ttnn.conv2d(
+        input_tensor=x, weight_tensor=ttnn.from_torch(weight, ttnn.bfloat16), device=chips.device,
+        in_channels=32, out_channels=64, batch_size=1, input_height=16, input_width=16,
+        kernel_size=(3, 3), stride=(1, 1), padding=(1, 1),
+        conv_config=ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16),
+    )  # fmt: skip
+    ops = device_ops.operations(ttnn.graph.end_graph_capture())
+    works = [op_costs.work_of(op, chips=1, grid_cores=64) for op in ops if op.name == "Conv2d"]
+    assert [work.flops for work in works] == [2 * 256 * 3 * 3 * 32 * 64]
 
 
 ACTIVATIONS = {
@@ -178,3 +220,24 @@ def test_a_golden_that_fails_names_its_op(chips, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cumsum", None)
     with pytest.raises(GoldenError, match=r"golden of ttnn.cumsum .*\[1, 1, 32, 32\] BFLOAT16"):
         ttnn.cumsum(chips.put(torch.ones(1, 1, 32, 32)), 2)
+
+
+def test_softmax_of_five_dims_has_the_exact_exp(chips):
+    """Its kernel is that of other dims than the last (tt-metal's test_softmax_program_cache.py)."""
+    got, want = chips.run(
+        lambda x: ttnn.softmax(x, dim=-1), lambda x: torch.softmax(x.double(), -1), (1, 1, 1, 32, 64)
+    )
+    assert_close(got, want, steps=3)
+
+
+@pytest.mark.parametrize("dtype, error", ((ttnn.float32, 1e-3), (ttnn.bfloat16, 2e-2)))
+def test_batch_norm_in_training_moves_the_running_values(chips, dtype, error):
+    x, old = torch.randn(3, 4, 32, 64) + 0.5, torch.rand(1, 4, 1, 1) + 1
+    mean, variance = chips.put(old, dtype), chips.put(2 * old, dtype)
+    got = ttnn.batch_norm(
+        chips.put(x, dtype), running_mean=mean, running_var=variance, training=True, momentum=0.25
+    )
+    assert_near(got, torch.nn.functional.batch_norm(x, None, None, training=True), error)
+    over = dict(dim=(0, 2, 3), keepdim=True)
+    assert_near(mean, 0.75 * old + 0.25 * x.mean(**over), error)
+    assert_near(variance, 1.5 * old + 0.25 * x.var(correction=0, **over), error)

@@ -21,7 +21,7 @@ REFUSED = {
     "ttnn.experimental.nlp_create_qkv_heads_decode": "output_tensors",
     "ttnn.experimental.paged_update_cache": "batch_offset mesh_coords",
     "ttnn.experimental.paged_fused_update_cache": "share_cache batch_offset mesh_coords",
-    "ttnn.experimental.paged_fill_cache": "mesh_coords block_size cache_position_modulo valid_seq_len_tensor",
+    "ttnn.experimental.paged_fill_cache": "mesh_coords cache_position_modulo valid_seq_len_tensor",
     "ttnn.transformer.scaled_dot_product_attention": "windowed_q_token_offset windowed_q_token_offset_tensor attn_mask_block_map",
     "ttnn.transformer.chunked_scaled_dot_product_attention": "paged_cache_geometry",
     "ttnn.transformer.scaled_dot_product_attention_decode": "share_cache",

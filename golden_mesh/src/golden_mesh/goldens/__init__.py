@@ -6,6 +6,7 @@ from golden_mesh.goldens import (  # noqa: F401
     attention_decode,
     attention_variants,
     backward,
+    batch_norm,
     collectives,
     conv,
     conv3d,
