@@ -241,3 +241,13 @@ def test_batch_norm_in_training_moves_the_running_values(chips, dtype, error):
     over = dict(dim=(0, 2, 3), keepdim=True)
     assert_near(mean, 0.75 * old + 0.25 * x.mean(**over), error)
     assert_near(variance, 1.5 * old + 0.25 * x.var(correction=0, **over), error)
+
+
+def test_a_router_chooses_experts(chips):
+    x, weight, bias = chips.draw(32, 256), chips.draw(256, 128, scale=0.1), chips.draw(32, 128)
+    experts, scores = ttnn.experimental.topk_router_gpt(
+        chips.put(x), weight_tensor=chips.put(weight), bias_tensor=chips.put(bias), k=4
+    )
+    logits = [(a @ w + b).bfloat16().float() for a, w, b in zip(x, weight, bias)]
+    assert_same(chips.get(experts), [each.topk(4).indices for each in logits])
+    assert_close(chips.get(scores), [each.topk(4).values.double().softmax(-1) for each in logits])

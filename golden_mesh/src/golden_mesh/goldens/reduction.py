@@ -152,6 +152,14 @@ def topk(
     return values, indices if indices_tensor is None else indices_tensor.gather(dim, indices)
 
 
+@golden("ttnn.experimental.topk_router_gpt")
+def topk_router_gpt(input_tensor, *, weight_tensor, bias_tensor, k=4, num_experts=128):
+    """The places of the k largest logits [B, k], and their softmax. The logits are rounded to bfloat16 before."""
+    logits = input_tensor.float() @ weight_tensor.float() + bias_tensor.float()
+    values, experts = logits.bfloat16().float().topk(k)
+    return experts.int(), values.softmax(-1)
+
+
 @golden("ttnn.cumsum")
 def cumsum(input, dim, *, dtype=None, reverse_order=False, disable_compensated_sum=None):
     x = input.float()
