@@ -251,3 +251,34 @@ def test_a_router_chooses_experts(chips):
     logits = [(a @ w + b).bfloat16().float() for a, w, b in zip(x, weight, bias)]
     assert_same(chips.get(experts), [each.topk(4).indices for each in logits])
     assert_close(chips.get(scores), [each.topk(4).values.double().softmax(-1) for each in logits])
+
+
+LARGE = 2.0**40
+# What the kernels of ttnn's ckernel_sfpu_typecast.h make of floats. from_torch gives other integers beyond the range.
+CASTS = {
+    ttnn.uint8: ((-2.0, 254), (-1.5, 255), (3.75, 3), (256, 0), (-258, 254), (LARGE, 0), (torch.inf, 0)),
+    ttnn.uint16: ((-2.0, 0), (2.5, 3), (LARGE, 65535), (torch.inf, 65535), (-torch.inf, 0)),
+    ttnn.uint32: ((-2.0, 0), (2.5, 2), (3 * 2.0**30, 3 * 2**30), (LARGE, 2**32 - 1), (torch.nan, 2**32 - 1)),
+    ttnn.int32: ((-2.5, -2), (LARGE, 2**31 - 1), (-LARGE, -(2**31)), (torch.inf, 2**31 - 1)),
+}
+
+
+@pytest.mark.parametrize("to", CASTS)
+@pytest.mark.parametrize("dtype", (ttnn.float32, ttnn.bfloat16))
+def test_a_typecast_of_floats_to_integers(chips, to, dtype):
+    x = torch.tensor([[value for value, _ in CASTS[to]]])
+    want = torch.tensor([[integer for _, integer in CASTS[to]]], dtype=torch.float64)
+    got = chips.get(ttnn.typecast(chips.put(x, dtype), to))
+    assert_same([values.long() & 2**32 - 1 if to == ttnn.uint32 else values for values in got], want)
+
+
+def test_a_typecast_of_integers_to_uint16_saturates(chips):
+    x = torch.tensor([[-5, 7, 65535, 70000]], dtype=torch.int32)
+    want = torch.tensor([[0, 7, 65535, 65535]])
+    assert_same(chips.get(ttnn.typecast(chips.put(x, ttnn.int32), ttnn.uint16)), want)
+
+
+def test_isclose_of_a_float_and_an_integer(chips):
+    x, y = torch.arange(64.0).reshape(1, 64), torch.arange(64).reshape(1, 64)
+    got = ttnn.isclose(chips.put(x), chips.put(y.int() // 2 * 2, ttnn.int32))
+    assert_same(chips.get(got), (y % 2 == 0).float())
