@@ -282,3 +282,24 @@ def test_isclose_of_a_float_and_an_integer(chips):
     x, y = torch.arange(64.0).reshape(1, 64), torch.arange(64).reshape(1, 64)
     got = ttnn.isclose(chips.put(x), chips.put(y.int() // 2 * 2, ttnn.int32))
     assert_same(chips.get(got), (y % 2 == 0).float())
+
+
+def test_a_moving_average_begins_at_zero(chips):
+    """ema_clear_previous_output of ttnn's kernel. ttnn's page says y[0] = x[0]."""
+    got = ttnn.ema(chips.put(torch.ones(1, 1, 32, 3)), 0.25)
+    assert_same(got, torch.tensor([0.75, 0.9375, 0.984375]).expand(1, 1, 32, 3))
+
+
+def test_an_integral_image(chips):
+    x = torch.randint(-2, 3, (1, 32, 32, 32)).float()
+    assert_same(ttnn.experimental.intimg(chips.put(x)), x.cumsum(1).cumsum(2).bfloat16().float())
+
+
+def test_the_weight_of_expert_zero(chips):
+    x, among, first = chips.draw(1, 1, 32, 64), torch.zeros(1, 1, 1, 64), torch.zeros(1, 1, 1, 32)
+    among[..., 8:], first[..., 2:] = -torch.inf, -torch.inf
+    got = ttnn.moe(chips.put(x), chips.put(among), chips.put(first), 32)
+    for values, part in zip(chips.get(got), x):
+        best, experts = part[..., :8].topk(2)
+        want = (best.softmax(-1) * (experts == 0)).sum(-1, keepdim=True)
+        assert_close([values[..., :1]], [want])
