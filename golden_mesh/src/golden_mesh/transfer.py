@@ -16,7 +16,7 @@ from golden_mesh.arguments import on_device
 from golden_mesh.dispatch import HANDLERS, slot_of, traces, views
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.memory import Slot
-from golden_mesh.rounding import round_to
+from golden_mesh.rounding import BLOCK, round_to
 from golden_mesh.steps import memory
 
 
@@ -92,10 +92,11 @@ def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
 def known_padding(tensor: ttnn.Tensor, slot: Slot) -> float | None:
     """Return the value in the padding of the tiles of `tensor`. None: unknown.
 
-    A block float's padding depends on the exponent of its neighbors, so only a padding of zero is known.
+    A block float's padding depends on the exponent of its neighbors: a block that has both is known if it is zero.
     """
     padding = memory.padding(slot)
-    return None if padding and tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else padding
+    in_blocks = tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and tensor.shape[-1] % BLOCK
+    return None if padding and in_blocks else padding
 
 
 def _pack(value: torch.Tensor, tensor: ttnn.Tensor, padding: float) -> ttnn.Tensor:

@@ -303,3 +303,30 @@ def test_the_weight_of_expert_zero(chips):
         best, experts = part[..., :8].topk(2)
         want = (best.softmax(-1) * (experts == 0)).sum(-1, keepdim=True)
         assert_close([values[..., :1]], [want])
+
+
+@pytest.mark.parametrize("layout", (ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT))
+def test_a_constant_is_rounded_to_even(chips, layout):
+    x = chips.put(torch.zeros(32, 32), layout=layout)
+    how = dict(dtype=ttnn.bfloat16, layout=layout, device=chips.device)
+    for value, want in ((2.0078125, 2.0), (2.0234375, 2.03125), (-3.9921875, -4.0)):
+        made = ttnn.full_like(x, value), ttnn.full((32, 32), value, **how), ttnn.moreh_full_like(x, value)
+        for got in made:
+            assert_same(chips.get(got), torch.full((32, 32), want))
+
+
+@pytest.mark.parametrize("shape", ((97, 96), (2, 1, 3, 17, 64)))
+def test_padding_of_whole_blocks_is_read_back(chips, shape):
+    x = chips.put(torch.ones(shape), ttnn.bfloat8_b)
+    filled = ttnn.get_device_tensors(ttnn.fill_implicit_tile_padding(x, 1.5))[0]
+    values = filled.cpu().to_torch_with_padded_shape()
+    assert values[..., shape[-2] :, :].unique().tolist() == [1.5]
+    assert values[..., : shape[-2], :].unique().tolist() == [1.0]
+
+
+def test_channels_move_to_the_end(chips):
+    x = chips.draw(1, 2, 3, 64)
+    placed = chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT, memory_config=sharded("WIDTH", (6, 32), 2))
+    got = ttnn.experimental.convert_to_hwc(placed)
+    want = [part[0].transpose(1, 2).reshape(1, 1, 128, 3) for part in x]
+    assert_same([values[..., :3] for values in chips.get(got)], want)
