@@ -330,3 +330,22 @@ def test_channels_move_to_the_end(chips):
     got = ttnn.experimental.convert_to_hwc(placed)
     want = [part[0].transpose(1, 2).reshape(1, 1, 128, 3) for part in x]
     assert_same([values[..., :3] for values in chips.get(got)], want)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "bilinear"))
+def test_an_image_is_turned(chips, mode):
+    """By quarters exactly. Elsewhere torch's sampling of the same places, which begins outside with zeros."""
+    x = chips.draw(1, 16, 16, 32)
+    put = chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT)
+    for quarters in (1, -1, 2):
+        got = ttnn.rotate(put, 90.0 * quarters, interpolation_mode=mode)
+        assert_same(chips.get(got), [torch.rot90(part, quarters, (1, 2)) for part in x])
+    got = ttnn.rotate(put, 30.0, interpolation_mode=mode)
+    turn = torch.tensor([[3**0.5, -1, 0], [1, 3**0.5, 0]]) / 2
+    grid = torch.nn.functional.affine_grid(turn[None], (1, 1, 16, 16), align_corners=False)
+    sample = lambda part: torch.nn.functional.grid_sample(  # noqa: E731
+        part.permute(0, 3, 1, 2), grid, mode, align_corners=False
+    )
+    assert_near(got, [sample(part).permute(0, 2, 3, 1) for part in x], 4e-3)
+    assert_same(ttnn.rotate(put, 30.0, center=(8.0, 8.0), interpolation_mode=mode), chips.get(got))
+    assert chips.get(ttnn.rotate(put, 45.0, fill=7.0, interpolation_mode=mode))[0][0, 0, 0, 0] == 7
