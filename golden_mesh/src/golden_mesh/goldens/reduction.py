@@ -156,7 +156,7 @@ def topk(
 def topk_router_gpt(input_tensor, *, weight_tensor, bias_tensor, k=4, num_experts=128):
     """The places of the k largest logits [B, k], and their softmax. The logits are rounded to bfloat16 before."""
     logits = input_tensor.float() @ weight_tensor.float() + bias_tensor.float()
-    values, experts = logits.bfloat16().float().topk(k)
+    values, experts = logits[:, :num_experts].bfloat16().float().topk(k)
     return experts.int(), values.softmax(-1)
 
 
