@@ -3,8 +3,8 @@
     python golden_mesh/scripts/run_suite.py N150 path/to/tests [path ...] [-- options of pytest]
 
 Each test file has its own process. Nothing of the project is copied: the tests run where they are. `--most 14` takes
-14 cases of each file, every n-th one. `--reports DIR` keeps pytest's report of each file. This script is also the pytest
-plugin that chooses the cases.
+14 cases of each file, every n-th one. `--reports DIR` keeps pytest's report of each file, and a file that has one there is
+not run again. This script is also the pytest plugin that chooses the cases.
 """
 
 import argparse
@@ -47,6 +47,10 @@ def outcome(case: ET.Element) -> str:
     return next((name for text, name in OUTCOMES.items() if text in message), "other errors")
 
 
+def outcomes(report: Path) -> Counter:
+    return Counter(outcome(case) for case in ET.parse(report).iter("testcase"))
+
+
 def pytest_addoption(parser) -> None:
     parser.addoption("--most", type=int, help="run this many cases of a file at most, evenly chosen")
 
@@ -60,8 +64,9 @@ def pytest_collection_modifyitems(config, items: list) -> None:
 def run(file: Path, system: str, options: list[str], seconds: int, reports: Path) -> Counter:
     """Run the file's tests in a process of their own; return the number of cases by outcome."""
     with tempfile.TemporaryDirectory() as directory:
-        report = (reports or Path(directory)).resolve() / f"{file.stem}.xml"
-        report.unlink(missing_ok=True)  # of an earlier run
+        report = (reports or Path(directory)).resolve() / f"{file.parent.name}.{file.stem}.xml"
+        if report.exists():
+            return outcomes(report)
         command = ["-q", "--golden", system, "--golden-allow-skips", "-p", "no:cacheprovider"]
         command += [f"--junitxml={report}", *options, file.name]
         said = Path(directory) / "said.txt"
@@ -79,7 +84,7 @@ def run(file: Path, system: str, options: list[str], seconds: int, reports: Path
         if not report.exists():
             print(f"{file}: {said.read_text().strip()[-300:]}", file=sys.stderr)
             return Counter({"files that pytest could not run": 1})
-        return Counter(outcome(case) for case in ET.parse(report).iter("testcase"))
+        return outcomes(report)
 
 
 def files_below(paths: list[Path]) -> list[Path]:
@@ -105,7 +110,7 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", type=Path, help="test files, or folders of them")
     parser.add_argument("--seconds", type=int, default=600, help="most time a file (default: 600)")
     parser.add_argument("--most", type=int, help="most cases a file, every n-th one (default: all)")
-    parser.add_argument("--reports", type=Path, help="a folder for pytest's report of each file")
+    parser.add_argument("--reports", type=Path, help="a folder with pytest's report of each file")
     words = sys.argv[1:]
     own, options = (words, [])
     if "--" in words:

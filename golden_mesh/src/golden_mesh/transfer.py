@@ -105,9 +105,12 @@ def _pack(value: torch.Tensor, tensor: ttnn.Tensor, padding: float) -> ttnn.Tens
     as_laid_out = tuple(packed.padded_shape) == tuple(tensor.padded_shape)
     if as_laid_out and (padding == 0 or tensor.layout == ttnn.ROW_MAJOR_LAYOUT):
         return packed
-    beyond = [extent - own for own, extent in zip(value.shape, tensor.padded_shape)]
+    padded = list(tensor.padded_shape)
+    if tensor.layout == ttnn.ROW_MAJOR_LAYOUT:  # on the host only columns are padded
+        padded[-2:-1] = value.shape[-2:-1]
+    beyond = [extent - own for own, extent in zip(value.shape, padded)]
     whole = F.pad(value, [end for extent in reversed(beyond) for end in (0, extent)], value=padding)
-    return ttnn.reshape(_packed(whole, tensor), tensor.shape, tensor.padded_shape)
+    return ttnn.reshape(_packed(whole, tensor), tensor.shape, ttnn.Shape(padded))
 
 
 def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:

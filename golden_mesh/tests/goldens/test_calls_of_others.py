@@ -6,7 +6,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError, UnknownMemory
 from golden_mesh.perf import device_ops, op_costs
-from goldens.support import assert_close, assert_near, assert_same, cores, sharded
+from goldens.support import EXACT, assert_close, assert_near, assert_same, cores, sharded
 
 
 def test_programs_run_with_sub_devices_loaded(chips):
@@ -349,3 +349,73 @@ def test_an_image_is_turned(chips, mode):
     assert_near(got, [sample(part).permute(0, 2, 3, 1) for part in x], 4e-3)
     assert_same(ttnn.rotate(put, 30.0, center=(8.0, 8.0), interpolation_mode=mode), chips.get(got))
     assert chips.get(ttnn.rotate(put, 45.0, fill=7.0, interpolation_mode=mode))[0][0, 0, 0, 0] == 7
+
+
+def test_a_bias_of_a_higher_rank_gives_its_rank(chips):
+    x, weight, bias = chips.draw(32, 32), chips.draw(32, 32), chips.draw(1, 1, 1, 32)
+    got = ttnn.linear(chips.put(x), chips.put(weight), bias=chips.put(bias), compute_kernel_config=EXACT)
+    want = [a.double() @ w.double() + b.double() for a, w, b in zip(x, weight, bias)]
+    assert_close(got, want, steps=2)
+
+
+@pytest.mark.parametrize("groups", (1, 2))
+def test_a_transposed_convolution_returns_its_prepared_weight(chips, groups):
+    image, weight, bias = (chips.draw(*shape)[0] for shape in ((1, 32, 5, 6), (32, 32 // groups, 3, 3), (1, 1, 1, 32)))
+    x = chips.put(image.permute(0, 2, 3, 1).reshape(1, 1, 30, 32), layout=ttnn.ROW_MAJOR_LAYOUT)
+    how = dict(
+        input_tensor=x, device=chips.device, in_channels=32, out_channels=32, batch_size=1, input_height=5,
+        input_width=6, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), groups=groups,
+        return_weights_and_bias=True, compute_config=EXACT,
+    )  # fmt: skip
+    want = torch.nn.functional.conv_transpose2d(
+        image.double(), weight.double(), bias.double().flatten(), 2, 1, groups=groups
+    )
+    want = want.permute(0, 2, 3, 1).flatten(0, 2)[None, None]
+    given = ttnn.from_torch(weight, ttnn.bfloat16), ttnn.from_torch(bias, ttnn.bfloat16)
+    first, prepared = ttnn.conv_transpose2d(weight_tensor=given[0], bias_tensor=given[1], **how)
+    again, _ = ttnn.conv_transpose2d(weight_tensor=prepared[0], bias_tensor=prepared[1], **how)
+    assert_close(first, want, steps=2)
+    assert_close(again, want, steps=2)
+
+
+@pytest.mark.parametrize("prepares", (True, False))
+def test_a_convolution_of_videos_has_groups(chips, prepares):
+    x, weight, bias = torch.randn(1, 4, 4, 6, 64), torch.randn(32, 32, 1, 3, 3), torch.randn(1, 32)
+    x, weight, bias = (values.bfloat16().float() for values in (x, weight, bias))
+    given = ttnn.from_torch(weight, ttnn.bfloat16)
+    if prepares:
+        given = ttnn.experimental.prepare_conv3d_weights(
+            weight_tensor=given, groups=2, device=chips.device
+        )
+    cores = chips.device.compute_with_storage_grid_size()
+    got = ttnn.experimental.conv3d(
+        input_tensor=chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), weight_tensor=given,
+        bias_tensor=chips.put(bias), dtype=ttnn.bfloat16, output_channels=32, kernel_size=(1, 3, 3),
+        padding=(0, 1, 1), groups=2, device=chips.device, config=ttnn.Conv3dConfig(compute_with_storage_grid_size=cores),
+    )  # fmt: skip
+    want = torch.nn.functional.conv3d(
+        x.permute(0, 4, 1, 2, 3).double(), weight.double(), bias[0].double(), 1, (0, 1, 1), groups=2
+    )
+    assert_near(got, want.permute(0, 2, 3, 4, 1), 4e-3)
+    with pytest.raises(GoldenError, match="input_tensor is a tensor on the host"):
+        ttnn.experimental.conv3d(
+            input_tensor=ttnn.from_torch(x), weight_tensor=given, output_channels=32, kernel_size=(1, 3, 3)
+        )
+
+
+def test_rows_with_padding_between_are_read_back(chips):
+    """A convolution's rows are sharded unevenly, and its channels padded (tt-metal's test_conv_features)."""
+    image, weight = torch.ones(1, 1, 2 * 256 * 256, 16), torch.ones(16, 16, 3, 3)
+    got = ttnn.conv2d(
+        input_tensor=ttnn.from_torch(image, ttnn.bfloat16), device=chips.device,
+        weight_tensor=ttnn.from_torch(weight, ttnn.bfloat16), in_channels=16, out_channels=16,
+        batch_size=2, input_height=256, input_width=256, kernel_size=(3, 3), stride=(2, 2),
+        padding=(1, 2, 2, 3), slice_config=ttnn.Conv2dL1FullSliceConfig,
+        conv_config=ttnn.Conv2dConfig(
+            weights_dtype=ttnn.bfloat16, output_layout=ttnn.ROW_MAJOR_LAYOUT, act_block_h_override=32,
+            shard_layout=ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
+        ),
+    )  # fmt: skip
+    assert got.padded_shape[-1] == 32
+    values = chips.get(got)[0].reshape(2, 129, 130, 16)
+    assert values[:, 1:-1, 1:-2].unique().tolist() == [9 * 16]

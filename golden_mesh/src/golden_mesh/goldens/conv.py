@@ -322,21 +322,20 @@ def conv_transpose2d(
     dram_slice_config=None,
     mirror_kernel=True,
     return_output_dim=False,
+    return_weights_and_bias=False,
     dtypes,
     out,
 ):
-    """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out] of a weight [in, out / groups, kh, kw].
+    """[1, 1, N * H * W, in] -> [1, 1, N * H' * W', out] of a weight [in, out / groups, kh, kw], or of a prepared one.
 
     A convolution of the image with zeros between its pixels. mirror_kernel=False: the weight is mirrored already.
     """
     value, dtype = _tensor(weight_tensor, dtypes, "weight_tensor")
-    if tuple(value.shape) != (in_channels, out_channels // groups, *kernel_size):
-        raise GoldenError(
-            f"ttnn.conv_transpose2d of a prepared weight {list(value.shape)} has no golden"
-        )
-    weight = value.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
-    weight = weight.flip(2, 3) if mirror_kernel else weight
-    prepared = _prepared(weight, groups, getattr(conv_config, "weights_dtype", None) or dtype)
+    if tuple(value.shape) == (in_channels, out_channels // groups, *kernel_size):
+        weight = value.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        value = weight.flip(2, 3) if mirror_kernel else weight
+    shape = (out_channels, in_channels // groups, *kernel_size)
+    prepared = _weight(value, {"weight_tensor": dtype}, conv_config, shape, groups)
     bias, _ = _tensor(bias_tensor, dtypes, "bias_tensor")
     x = _host(input_tensor).float().reshape(batch_size, input_height, input_width, -1)
     height, width = ((n - 1) * s + 1 for n, s in zip((input_height, input_width), stride))
@@ -350,4 +349,4 @@ def conv_transpose2d(
     parts = _by_group(prepared, kernel_size, in_channels, groups)
     y = _convolved(F.pad(apart, (0, 0, *edges)), parts, kernel_size, (1, 1), dilation, kernel)
     y = activate(_with_bias(y, bias, kernel).float(), getattr(conv_config, "activation", None))
-    return y.reshape(out.shape)
+    return _results(y, prepared, bias, out)

@@ -75,7 +75,7 @@ def linear(
     )
     block = getattr(program_config, "in0_block_w", None)
     result = product(a, b, kernel, block=block, biased=bias is not None)
-    result = _biased(result, bias, kernel)
+    result = _biased(result, bias, kernel).reshape(out.shape)  # a bias may have the higher rank
     result = _activated(result, getattr(program_config, "fused_activation", None), kernel)
     if activation in (None, ""):
         return result
