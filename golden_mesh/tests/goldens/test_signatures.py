@@ -30,7 +30,6 @@ REFUSED = {
     "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.rand": "mesh_mapper",
-    "ttnn.conv_transpose2d": "return_weights_and_bias",
     "ttnn.transformer.ring_joint_scaled_dot_product_attention": "logical_l is_causal is_balanced "
     "is_cross kv_cache_batch_idx kv_actual_isl attention_sink sliding_window_size circular_kv_cache "
     "slot_id kv_actual_isl_tensor kv_cache_num_layers kv_cache_layer_idx kv_valid_end_tensor",
