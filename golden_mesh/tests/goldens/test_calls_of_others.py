@@ -376,6 +376,16 @@ def test_a_transposed_convolution_returns_its_prepared_weight(chips, groups):
     again, _ = ttnn.conv_transpose2d(weight_tensor=prepared[0], bias_tensor=prepared[1], **how)
     assert_close(first, want, steps=2)
     assert_close(again, want, steps=2)
+    beforehand = {name: how[name] for name in how if not name.startswith(("input_tensor", "return"))} | dict(
+        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ttnn.ROW_MAJOR_LAYOUT,
+        dilation=(1, 1), input_dtype=ttnn.bfloat16, conv_config=ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16),
+    )  # fmt: skip
+    made = ttnn.prepare_conv_transpose2d_weights(
+        weight_tensor=given[0], weights_format="IOHW", has_bias=True, **beforehand
+    )
+    added = ttnn.prepare_conv_transpose2d_bias(bias_tensor=given[1], **beforehand)
+    last, _ = ttnn.conv_transpose2d(weight_tensor=made, bias_tensor=added, **how)
+    assert_close(last, want, steps=2)
 
 
 @pytest.mark.parametrize("prepares", (True, False))

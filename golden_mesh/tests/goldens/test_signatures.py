@@ -125,6 +125,10 @@ WITHOUT_EFFECT_OF = {
     "input_width stride padding dilation has_bias compute_config",
     "ttnn.prepare_conv_bias": "input_memory_config input_layout in_channels batch_size "
     "input_height input_width kernel_size stride padding dilation groups conv_config compute_config",
+    "ttnn.prepare_conv_transpose2d_weights": "input_memory_config input_layout batch_size input_height "
+    "input_width stride padding output_padding dilation has_bias compute_config",
+    "ttnn.prepare_conv_transpose2d_bias": "input_memory_config input_layout in_channels batch_size "
+    "input_height input_width kernel_size stride padding dilation groups conv_config compute_config",
 }
 
 # Members of enums that a golden's default of None stands for.

@@ -10,6 +10,7 @@ from golden_mesh.goldens import (  # noqa: F401
     collectives,
     conv,
     conv3d,
+    conv_transpose,
     creation,
     data_movement,
     eltwise_binary,
