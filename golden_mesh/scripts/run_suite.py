@@ -52,7 +52,9 @@ def outcomes(report: Path) -> Counter:
 
 
 def pytest_addoption(parser) -> None:
-    parser.addoption("--most", type=int, help="run this many cases of a file at most, evenly chosen")
+    parser.addoption(
+        "--most", type=int, help="run this many cases of a file at most, evenly chosen"
+    )
 
 
 def pytest_collection_modifyitems(config, items: list) -> None:
