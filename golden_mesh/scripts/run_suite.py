@@ -2,16 +2,23 @@
 
     python golden_mesh/scripts/run_suite.py N150 path/to/tests [path ...] [-- options of pytest]
 
-Each test file has its own process. Nothing of the project is copied: the tests run where they are.
+Each test file has its own process. Nothing of the project is copied: the tests run where they are. `--most 14` takes
+14 cases of each file, every n-th one. `--reports DIR` keeps pytest's report of each file, and a file that has one there is
+not run again. This script is also the pytest plugin that chooses the cases.
 """
 
 import argparse
-import subprocess
+import os
+import signal
 import sys
 import tempfile
+import warnings
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
+
+import golden_mesh
+import pytest
 
 # The first text found in a failure's message names its outcome.
 OUTCOMES = {
@@ -40,26 +47,46 @@ def outcome(case: ET.Element) -> str:
     return next((name for text, name in OUTCOMES.items() if text in message), "other errors")
 
 
-def run(file: Path, system: str, options: list[str], seconds: int) -> Counter:
+def outcomes(report: Path) -> Counter:
+    return Counter(outcome(case) for case in ET.parse(report).iter("testcase"))
+
+
+def pytest_addoption(parser) -> None:
+    parser.addoption(
+        "--most", type=int, help="run this many cases of a file at most, evenly chosen"
+    )
+
+
+def pytest_collection_modifyitems(config, items: list) -> None:
+    most = config.getoption("--most")
+    if most is not None and len(items) > most:
+        items[:] = [items[len(items) * i // most] for i in range(most)]
+
+
+def run(file: Path, system: str, options: list[str], seconds: int, reports: Path) -> Counter:
     """Run the file's tests in a process of their own; return the number of cases by outcome."""
     with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "--golden", system]
-        command += ["--golden-allow-skips", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        try:
-            done = subprocess.run(
-                [*command, *options, file.name],
-                cwd=file.parent,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-            )
-        except subprocess.TimeoutExpired:
+        report = (reports or Path(directory)).resolve() / f"{file.parent.name}.{file.stem}.xml"
+        if report.exists():
+            return outcomes(report)
+        command = ["-q", "--golden", system, "--golden-allow-skips", "-p", "no:cacheprovider"]
+        command += [f"--junitxml={report}", *options, file.name]
+        said = Path(directory) / "said.txt"
+        child = os.fork()  # it has imported ttnn and torch
+        if not child:
+            with said.open("w") as stream:
+                os.dup2(stream.fileno(), 1)
+                os.dup2(stream.fileno(), 2)
+            os.chdir(file.parent)
+            signal.alarm(seconds)
+            os._exit(pytest.main(command, plugins=[sys.modules[__name__]]))
+        status = os.waitpid(child, 0)[1]
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
             return Counter({f"files of more than {seconds} seconds": 1})
         if not report.exists():
-            print(f"{file}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+            print(f"{file}: {said.read_text().strip()[-300:]}", file=sys.stderr)
             return Counter({"files that pytest could not run": 1})
-        return Counter(outcome(case) for case in ET.parse(report).iter("testcase"))
+        return outcomes(report)
 
 
 def files_below(paths: list[Path]) -> list[Path]:
@@ -84,6 +111,8 @@ def main() -> None:
     parser.add_argument("system", help="N150, N300, ... as --golden takes it")
     parser.add_argument("paths", nargs="+", type=Path, help="test files, or folders of them")
     parser.add_argument("--seconds", type=int, default=600, help="most time a file (default: 600)")
+    parser.add_argument("--most", type=int, help="most cases a file, every n-th one (default: all)")
+    parser.add_argument("--reports", type=Path, help="a folder with pytest's report of each file")
     words = sys.argv[1:]
     own, options = (words, [])
     if "--" in words:
@@ -92,9 +121,13 @@ def main() -> None:
     missing = [path for path in arguments.paths if not path.exists()]
     if missing:
         parser.error(f"there is no {missing[0]}")
+    if arguments.most is not None:
+        options = [f"--most={arguments.most}", *options]
+    golden_mesh.activate(arguments.system)
+    warnings.filterwarnings("ignore", "This process .* multi-threaded, use of fork")
     counts: dict[Path, Counter] = {}
     for file in files_below(arguments.paths):
-        counts[file] = run(file, arguments.system, options, arguments.seconds)
+        counts[file] = run(file, arguments.system, options, arguments.seconds, arguments.reports)
         said = ", ".join(f"{number} {name}" for name, number in counts[file].most_common())
         print(f"{file.name}: {said}", file=sys.stderr)
     print(table(counts))

@@ -14,7 +14,8 @@ ON_HOST = frozenset(
     ttnn.full_like ttnn.ones_like ttnn.zeros_like ttnn.reshape ttnn.squeeze ttnn.unsqueeze ttnn.unsqueeze_to_4D
     ttnn.sharded_to_interleaved ttnn.to_layout ttnn.typecast ttnn.view ttnn.experimental.view
     ttnn.experimental.quantize_weights_via_host ttnn.conv2d ttnn.conv1d ttnn.conv_transpose2d
-    ttnn.prepare_conv_weights ttnn.prepare_conv_bias ttnn.experimental.prepare_conv3d_weights
+    ttnn.prepare_conv_weights ttnn.prepare_conv_bias ttnn.experimental.prepare_conv3d_weights ttnn.experimental.conv3d
+    ttnn.prepare_conv_transpose2d_weights ttnn.prepare_conv_transpose2d_bias
     """.split()
 )
 _COMPLEX = ttnn._ttnn.operations.complex.ComplexTensor

@@ -16,6 +16,8 @@ from golden_mesh.overlay import expect_dispatch
 UNREGISTERED = {
     "operations.conv.prepare_conv_weights": "ttnn.prepare_conv_weights",
     "operations.conv.prepare_conv_bias": "ttnn.prepare_conv_bias",
+    "operations.conv.prepare_conv_transpose2d_weights": "ttnn.prepare_conv_transpose2d_weights",
+    "operations.conv.prepare_conv_transpose2d_bias": "ttnn.prepare_conv_transpose2d_bias",
 }
 
 

@@ -9,7 +9,7 @@ from golden_mesh.arguments import substitute
 from golden_mesh.arithmetic.packer import nan_to_infinity, pack
 from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
-from golden_mesh.memory import GoldenMemory, Slot
+from golden_mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot
 from golden_mesh.registry import Golden
 from golden_mesh.unknown import as_marks, keep_marks, read_all
 
@@ -198,10 +198,14 @@ def _run_over_chips(step: Call, shards, memory) -> None:
         rounded: dict[int, tuple] = {}  # replicas stay one tensor
         for chip, value in zip(group, values, strict=True):
             if id(value) not in rounded:
-                rounded[id(value)] = _rounded(step, value)
+                nothing = (None,) * len(step.outputs)
+                rounded[id(value)] = nothing if value is None else _rounded(step, value)
             results[chip] = rounded[id(value)]
     for i, out in enumerate(step.outputs):
         memory.write(out, [result[i] for result in results])
+        for chip, result in zip(zip(out.devices, out.coordinates), results):
+            if result[i] is None:  # the op wrote nothing on this chip
+                memory.forget(out._replace(devices=chip[:1], coordinates=chip[1:]), NEVER_WRITTEN)
 
 
 def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:

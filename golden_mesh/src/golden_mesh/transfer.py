@@ -16,7 +16,7 @@ from golden_mesh.arguments import on_device
 from golden_mesh.dispatch import HANDLERS, slot_of, traces, views
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.memory import Slot
-from golden_mesh.rounding import round_to
+from golden_mesh.rounding import BLOCK, round_to
 from golden_mesh.steps import memory
 
 
@@ -92,10 +92,11 @@ def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
 def known_padding(tensor: ttnn.Tensor, slot: Slot) -> float | None:
     """Return the value in the padding of the tiles of `tensor`. None: unknown.
 
-    A block float's padding depends on the exponent of its neighbors, so only a padding of zero is known.
+    A block float's padding depends on the exponent of its neighbors: a block that has both is known if it is zero.
     """
     padding = memory.padding(slot)
-    return None if padding and tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else padding
+    in_blocks = tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and tensor.shape[-1] % BLOCK
+    return None if padding and in_blocks else padding
 
 
 def _pack(value: torch.Tensor, tensor: ttnn.Tensor, padding: float) -> ttnn.Tensor:
@@ -104,9 +105,12 @@ def _pack(value: torch.Tensor, tensor: ttnn.Tensor, padding: float) -> ttnn.Tens
     as_laid_out = tuple(packed.padded_shape) == tuple(tensor.padded_shape)
     if as_laid_out and (padding == 0 or tensor.layout == ttnn.ROW_MAJOR_LAYOUT):
         return packed
-    beyond = [extent - own for own, extent in zip(value.shape, tensor.padded_shape)]
+    padded = list(tensor.padded_shape)
+    if tensor.layout == ttnn.ROW_MAJOR_LAYOUT:  # on the host only columns are padded
+        padded[-2:-1] = value.shape[-2:-1]
+    beyond = [extent - own for own, extent in zip(value.shape, padded)]
     whole = F.pad(value, [end for extent in reversed(beyond) for end in (0, extent)], value=padding)
-    return ttnn.reshape(_packed(whole, tensor), tensor.shape, tensor.padded_shape)
+    return ttnn.reshape(_packed(whole, tensor), tensor.shape, ttnn.Shape(padded))
 
 
 def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:

@@ -5,7 +5,8 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError, UnknownMemory
-from goldens.support import assert_close, assert_same, cores, sharded
+from golden_mesh.perf import device_ops, op_costs
+from goldens.support import EXACT, assert_close, assert_near, assert_same, cores, sharded
 
 
 def test_programs_run_with_sub_devices_loaded(chips):
@@ -95,20 +96,68 @@ def test_results_go_into_the_tensors_that_out_names(chips):
     assert_close(chips.get(total), [part.cumsum(2) for part in x], steps=2)
 
 
-@pytest.mark.parametrize("geometry", ({}, {"block_size": 32, "num_kv_heads": 1}))
-def test_a_cache_may_name_its_own_geometry(chips, geometry):
-    row, cache = chips.draw(1, 1, 32, 64), chips.put(torch.zeros(4, 1, 32, 64))
-    update = dict(
-        update_idxs_tensor=chips.put_ints(torch.tensor([37])),
-        page_table=chips.put_ints(torch.tensor([[3, 2, 1, 0]])),
+def tiles_of(cache: torch.Tensor) -> torch.Tensor:
+    """The tiles of each block in the order of their memory, [blocks, tiles, 32, 32]."""
+    tiles = cache.unflatten(2, (-1, 32)).unflatten(4, (-1, 32)).transpose(3, 4)
+    return tiles.flatten(1, 3)
+
+
+@pytest.mark.parametrize(
+    "heads, length, dim", ((1, 32, 128), (1, 128, 32), (2, 32, 64), (4, 32, 32))
+)
+def test_a_call_sees_blocks_of_another_geometry(chips, heads, length, dim):
+    """As vLLM's layers of one buffer do: the cache's blocks are [1, 64, 64], the call's [heads, length, dim]."""
+    cache, seen = chips.put(torch.zeros(4, 1, 64, 64)), torch.zeros(4, heads, length, dim)
+    rows = torch.randn(1, 1, heads, dim).bfloat16().float()
+    put = chips.put(rows, memory_config=sharded("HEIGHT", (32, dim), 1))
+    table = chips.put_ints(torch.tensor([[3, 2, 1, 0]]))
+    position = length + 5
+    ttnn.experimental.paged_update_cache(
+        cache, put, update_idxs_tensor=chips.put_ints(torch.tensor([position])), page_table=table,
+        block_size=length, num_kv_heads=heads, share_cache=False,
+    )  # fmt: skip
+    seen[2, :, 5] = rows[0, 0]
+    assert_same([tiles_of(values) for values in chips.get(cache)], tiles_of(seen))
+    prompt = torch.randn(1, heads, length, dim).bfloat16().float()
+    ttnn.experimental.paged_fill_cache(
+        cache, chips.put(prompt), table, batch_idx=0, block_size=length
     )
-    put = chips.put(row, memory_config=sharded("HEIGHT", (32, 64), 1))
-    ttnn.experimental.paged_update_cache(cache, put, **update, share_cache=False, **geometry)
-    got = chips.get(cache)
-    assert_same([values[2, :, 5] for values in got], [part[0, 0, :1] for part in row])
-    two = chips.put(torch.zeros(4, 2, 32, 64))
-    with pytest.raises(GoldenError, match="paged_update_cache .*block_size=64"):
-        ttnn.experimental.paged_update_cache(two, put, **update, block_size=64, num_kv_heads=1)
+    seen[3] = prompt[0]
+    assert_same([tiles_of(values) for values in chips.get(cache)], tiles_of(seen))
+
+
+@pytest.mark.parametrize("given", (False, True))
+def test_one_chip_sends_its_tensor_to_another(chips, several_chips, given):
+    x, old = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 32, 64)
+    first, last = ttnn.MeshCoordinate(0, 0), ttnn.MeshCoordinate(0, chips.device.shape[1] - 1)
+    into = {"output_tensor": chips.put(old)} if given else {}
+    got = ttnn.point_to_point(chips.put(x), first, last, topology=ttnn.Topology.Linear, **into)
+    shards = ttnn.get_device_tensors(got)
+    receiver = chips.device.shape[1] - 1
+    assert torch.equal(ttnn.to_torch(shards[receiver]).float(), x[0])
+    if given:
+        assert torch.equal(ttnn.to_torch(shards[0]).float(), old[0])
+    else:
+        with pytest.raises(UnknownMemory, match="never written"):
+            ttnn.to_torch(shards[0])
+
+
+def test_a_convolution_has_compute(chips):
+    """In golden-mesh perf: 256 windows of 3 x 3 x 32 values times 64 filters."""
+    x, weight = (
+        chips.put(torch.ones(1, 1, 256, 32), layout=ttnn.ROW_MAJOR_LAYOUT),
+        torch.ones(64, 32, 3, 3),
+    )
+    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+    ttnn.conv2d(
+        input_tensor=x, weight_tensor=ttnn.from_torch(weight, ttnn.bfloat16), device=chips.device,
+        in_channels=32, out_channels=64, batch_size=1, input_height=16, input_width=16,
+        kernel_size=(3, 3), stride=(1, 1), padding=(1, 1),
+        conv_config=ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16),
+    )  # fmt: skip
+    ops = device_ops.operations(ttnn.graph.end_graph_capture())
+    works = [op_costs.work_of(op, chips=1, grid_cores=64) for op in ops if op.name == "Conv2d"]
+    assert [work.flops for work in works] == [2 * 256 * 3 * 3 * 32 * 64]
 
 
 ACTIVATIONS = {
@@ -132,7 +181,9 @@ def test_an_activation_with_numbers_is_fused(chips, name, numbers):
         chips.put(x, ttnn.float32), chips.put(torch.zeros(32, 64), ttnn.float32),
         activations=[activation],
     )  # fmt: skip
-    assert_close(chips.get(got), [ACTIVATIONS[(name, *numbers)](v) for v in x], ttnn.float32, steps=8)
+    assert_close(
+        chips.get(got), [ACTIVATIONS[(name, *numbers)](v) for v in x], ttnn.float32, steps=8
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,3 +229,241 @@ def test_a_golden_that_fails_names_its_op(chips, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cumsum", None)
     with pytest.raises(GoldenError, match=r"golden of ttnn.cumsum .*\[1, 1, 32, 32\] BFLOAT16"):
         ttnn.cumsum(chips.put(torch.ones(1, 1, 32, 32)), 2)
+
+
+def test_softmax_of_five_dims_has_the_exact_exp(chips):
+    """Its kernel is that of other dims than the last (tt-metal's test_softmax_program_cache.py)."""
+    got, want = chips.run(
+        lambda x: ttnn.softmax(x, dim=-1),
+        lambda x: torch.softmax(x.double(), -1),
+        (1, 1, 1, 32, 64),
+    )
+    assert_close(got, want, steps=3)
+
+
+@pytest.mark.parametrize("dtype, error", ((ttnn.float32, 1e-3), (ttnn.bfloat16, 2e-2)))
+def test_batch_norm_in_training_moves_the_running_values(chips, dtype, error):
+    x, old = torch.randn(3, 4, 32, 64) + 0.5, torch.rand(1, 4, 1, 1) + 1
+    mean, variance = chips.put(old, dtype), chips.put(2 * old, dtype)
+    got = ttnn.batch_norm(
+        chips.put(x, dtype), running_mean=mean, running_var=variance, training=True, momentum=0.25
+    )
+    assert_near(got, torch.nn.functional.batch_norm(x, None, None, training=True), error)
+    over = dict(dim=(0, 2, 3), keepdim=True)
+    assert_near(mean, 0.75 * old + 0.25 * x.mean(**over), error)
+    assert_near(variance, 1.5 * old + 0.25 * x.var(correction=0, **over), error)
+
+
+def test_a_router_chooses_experts(chips):
+    x, weight, bias = chips.draw(32, 256), chips.draw(256, 128, scale=0.1), chips.draw(32, 128)
+    experts, scores = ttnn.experimental.topk_router_gpt(
+        chips.put(x), weight_tensor=chips.put(weight), bias_tensor=chips.put(bias), k=4
+    )
+    logits = [(a @ w + b).bfloat16().float() for a, w, b in zip(x, weight, bias)]
+    assert_same(chips.get(experts), [each.topk(4).indices for each in logits])
+    assert_close(chips.get(scores), [each.topk(4).values.double().softmax(-1) for each in logits])
+
+
+LARGE = 2.0**40
+# What the kernels of ttnn's ckernel_sfpu_typecast.h make of floats. from_torch gives other integers beyond the range.
+CASTS = {
+    ttnn.uint8: (
+        (-2.0, 254),
+        (-1.5, 255),
+        (3.75, 3),
+        (256, 0),
+        (-258, 254),
+        (LARGE, 0),
+        (torch.inf, 0),
+    ),
+    ttnn.uint16: ((-2.0, 0), (2.5, 3), (LARGE, 65535), (torch.inf, 65535), (-torch.inf, 0)),
+    ttnn.uint32: (
+        (-2.0, 0),
+        (2.5, 2),
+        (3 * 2.0**30, 3 * 2**30),
+        (LARGE, 2**32 - 1),
+        (torch.nan, 2**32 - 1),
+    ),
+    ttnn.int32: ((-2.5, -2), (LARGE, 2**31 - 1), (-LARGE, -(2**31)), (torch.inf, 2**31 - 1)),
+}
+
+
+@pytest.mark.parametrize("to", CASTS)
+@pytest.mark.parametrize("dtype", (ttnn.float32, ttnn.bfloat16))
+def test_a_typecast_of_floats_to_integers(chips, to, dtype):
+    x = torch.tensor([[value for value, _ in CASTS[to]]])
+    want = torch.tensor([[integer for _, integer in CASTS[to]]], dtype=torch.float64)
+    got = chips.get(ttnn.typecast(chips.put(x, dtype), to))
+    assert_same(
+        [values.long() & 2**32 - 1 if to == ttnn.uint32 else values for values in got], want
+    )
+
+
+def test_a_typecast_of_integers_to_uint16_saturates(chips):
+    x = torch.tensor([[-5, 7, 65535, 70000]], dtype=torch.int32)
+    want = torch.tensor([[0, 7, 65535, 65535]])
+    assert_same(chips.get(ttnn.typecast(chips.put(x, ttnn.int32), ttnn.uint16)), want)
+
+
+def test_isclose_of_a_float_and_an_integer(chips):
+    x, y = torch.arange(64.0).reshape(1, 64), torch.arange(64).reshape(1, 64)
+    got = ttnn.isclose(chips.put(x), chips.put(y.int() // 2 * 2, ttnn.int32))
+    assert_same(chips.get(got), (y % 2 == 0).float())
+
+
+def test_a_moving_average_begins_at_zero(chips):
+    """ema_clear_previous_output of ttnn's kernel. ttnn's page says y[0] = x[0]."""
+    got = ttnn.ema(chips.put(torch.ones(1, 1, 32, 3)), 0.25)
+    assert_same(got, torch.tensor([0.75, 0.9375, 0.984375]).expand(1, 1, 32, 3))
+
+
+def test_an_integral_image(chips):
+    x = torch.randint(-2, 3, (1, 32, 32, 32)).float()
+    assert_same(ttnn.experimental.intimg(chips.put(x)), x.cumsum(1).cumsum(2).bfloat16().float())
+
+
+def test_the_weight_of_expert_zero(chips):
+    x, among, first = chips.draw(1, 1, 32, 64), torch.zeros(1, 1, 1, 64), torch.zeros(1, 1, 1, 32)
+    among[..., 8:], first[..., 2:] = -torch.inf, -torch.inf
+    got = ttnn.moe(chips.put(x), chips.put(among), chips.put(first), 32)
+    for values, part in zip(chips.get(got), x):
+        best, experts = part[..., :8].topk(2)
+        want = (best.softmax(-1) * (experts == 0)).sum(-1, keepdim=True)
+        assert_close([values[..., :1]], [want])
+
+
+@pytest.mark.parametrize("layout", (ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT))
+def test_a_constant_is_rounded_to_even(chips, layout):
+    x = chips.put(torch.zeros(32, 32), layout=layout)
+    how = dict(dtype=ttnn.bfloat16, layout=layout, device=chips.device)
+    for value, want in ((2.0078125, 2.0), (2.0234375, 2.03125), (-3.9921875, -4.0)):
+        made = (
+            ttnn.full_like(x, value),
+            ttnn.full((32, 32), value, **how),
+            ttnn.moreh_full_like(x, value),
+        )
+        for got in made:
+            assert_same(chips.get(got), torch.full((32, 32), want))
+
+
+@pytest.mark.parametrize("shape", ((97, 96), (2, 1, 3, 17, 64)))
+def test_padding_of_whole_blocks_is_read_back(chips, shape):
+    x = chips.put(torch.ones(shape), ttnn.bfloat8_b)
+    filled = ttnn.get_device_tensors(ttnn.fill_implicit_tile_padding(x, 1.5))[0]
+    values = filled.cpu().to_torch_with_padded_shape()
+    assert values[..., shape[-2] :, :].unique().tolist() == [1.5]
+    assert values[..., : shape[-2], :].unique().tolist() == [1.0]
+
+
+def test_channels_move_to_the_end(chips):
+    x = chips.draw(1, 2, 3, 64)
+    placed = chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT, memory_config=sharded("WIDTH", (6, 32), 2))
+    got = ttnn.experimental.convert_to_hwc(placed)
+    want = [part[0].transpose(1, 2).reshape(1, 1, 128, 3) for part in x]
+    assert_same([values[..., :3] for values in chips.get(got)], want)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "bilinear"))
+def test_an_image_is_turned(chips, mode):
+    """By quarters exactly. Elsewhere torch's sampling of the same places, which begins outside with zeros."""
+    x = chips.draw(1, 16, 16, 32)
+    put = chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT)
+    for quarters in (1, -1, 2):
+        got = ttnn.rotate(put, 90.0 * quarters, interpolation_mode=mode)
+        assert_same(chips.get(got), [torch.rot90(part, quarters, (1, 2)) for part in x])
+    got = ttnn.rotate(put, 30.0, interpolation_mode=mode)
+    turn = torch.tensor([[3**0.5, -1, 0], [1, 3**0.5, 0]]) / 2
+    grid = torch.nn.functional.affine_grid(turn[None], (1, 1, 16, 16), align_corners=False)
+    sample = lambda part: torch.nn.functional.grid_sample(  # noqa: E731
+        part.permute(0, 3, 1, 2), grid, mode, align_corners=False
+    )
+    assert_near(got, [sample(part).permute(0, 2, 3, 1) for part in x], 4e-3)
+    assert_same(ttnn.rotate(put, 30.0, center=(8.0, 8.0), interpolation_mode=mode), chips.get(got))
+    assert chips.get(ttnn.rotate(put, 45.0, fill=7.0, interpolation_mode=mode))[0][0, 0, 0, 0] == 7
+
+
+def test_a_bias_of_a_higher_rank_gives_its_rank(chips):
+    x, weight, bias = chips.draw(32, 32), chips.draw(32, 32), chips.draw(1, 1, 1, 32)
+    got = ttnn.linear(
+        chips.put(x), chips.put(weight), bias=chips.put(bias), compute_kernel_config=EXACT
+    )
+    want = [a.double() @ w.double() + b.double() for a, w, b in zip(x, weight, bias)]
+    assert_close(got, want, steps=2)
+
+
+@pytest.mark.parametrize("groups", (1, 2))
+def test_a_transposed_convolution_returns_its_prepared_weight(chips, groups):
+    image, weight, bias = (
+        chips.draw(*shape)[0] for shape in ((1, 32, 5, 6), (32, 32 // groups, 3, 3), (1, 1, 1, 32))
+    )
+    x = chips.put(image.permute(0, 2, 3, 1).reshape(1, 1, 30, 32), layout=ttnn.ROW_MAJOR_LAYOUT)
+    how = dict(
+        input_tensor=x, device=chips.device, in_channels=32, out_channels=32, batch_size=1, input_height=5,
+        input_width=6, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), groups=groups,
+        return_weights_and_bias=True, compute_config=EXACT,
+    )  # fmt: skip
+    want = torch.nn.functional.conv_transpose2d(
+        image.double(), weight.double(), bias.double().flatten(), 2, 1, groups=groups
+    )
+    want = want.permute(0, 2, 3, 1).flatten(0, 2)[None, None]
+    given = ttnn.from_torch(weight, ttnn.bfloat16), ttnn.from_torch(bias, ttnn.bfloat16)
+    first, prepared = ttnn.conv_transpose2d(weight_tensor=given[0], bias_tensor=given[1], **how)
+    again, _ = ttnn.conv_transpose2d(weight_tensor=prepared[0], bias_tensor=prepared[1], **how)
+    assert_close(first, want, steps=2)
+    assert_close(again, want, steps=2)
+    beforehand = {name: how[name] for name in how if not name.startswith(("input_tensor", "return"))} | dict(
+        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ttnn.ROW_MAJOR_LAYOUT,
+        dilation=(1, 1), input_dtype=ttnn.bfloat16, conv_config=ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16),
+    )  # fmt: skip
+    made = ttnn.prepare_conv_transpose2d_weights(
+        weight_tensor=given[0], weights_format="IOHW", has_bias=True, **beforehand
+    )
+    added = ttnn.prepare_conv_transpose2d_bias(bias_tensor=given[1], **beforehand)
+    last, _ = ttnn.conv_transpose2d(weight_tensor=made, bias_tensor=added, **how)
+    assert_close(last, want, steps=2)
+
+
+@pytest.mark.parametrize("prepares", (True, False))
+def test_a_convolution_of_videos_has_groups(chips, prepares):
+    x, weight, bias = torch.randn(1, 4, 4, 6, 64), torch.randn(32, 32, 1, 3, 3), torch.randn(1, 32)
+    x, weight, bias = (values.bfloat16().float() for values in (x, weight, bias))
+    given = ttnn.from_torch(weight, ttnn.bfloat16)
+    if prepares:
+        given = ttnn.experimental.prepare_conv3d_weights(
+            weight_tensor=given, groups=2, device=chips.device
+        )
+    cores = chips.device.compute_with_storage_grid_size()
+    got = ttnn.experimental.conv3d(
+        input_tensor=chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), weight_tensor=given,
+        bias_tensor=chips.put(bias), dtype=ttnn.bfloat16, output_channels=32, kernel_size=(1, 3, 3),
+        padding=(0, 1, 1), groups=2, device=chips.device, config=ttnn.Conv3dConfig(compute_with_storage_grid_size=cores),
+    )  # fmt: skip
+    want = torch.nn.functional.conv3d(
+        x.permute(0, 4, 1, 2, 3).double(), weight.double(), bias[0].double(), 1, (0, 1, 1), groups=2
+    )
+    assert_near(got, want.permute(0, 2, 3, 4, 1), 4e-3)
+    with pytest.raises(GoldenError, match="input_tensor is a tensor on the host"):
+        ttnn.experimental.conv3d(
+            input_tensor=ttnn.from_torch(x),
+            weight_tensor=given,
+            output_channels=32,
+            kernel_size=(1, 3, 3),
+        )
+
+
+def test_rows_with_padding_between_are_read_back(chips):
+    """A convolution's rows are sharded unevenly, and its channels padded (tt-metal's test_conv_features)."""
+    image, weight = torch.ones(1, 1, 2 * 256 * 256, 16), torch.ones(16, 16, 3, 3)
+    got = ttnn.conv2d(
+        input_tensor=ttnn.from_torch(image, ttnn.bfloat16), device=chips.device,
+        weight_tensor=ttnn.from_torch(weight, ttnn.bfloat16), in_channels=16, out_channels=16,
+        batch_size=2, input_height=256, input_width=256, kernel_size=(3, 3), stride=(2, 2),
+        padding=(1, 2, 2, 3), slice_config=ttnn.Conv2dL1FullSliceConfig,
+        conv_config=ttnn.Conv2dConfig(
+            weights_dtype=ttnn.bfloat16, output_layout=ttnn.ROW_MAJOR_LAYOUT, act_block_h_override=32,
+            shard_layout=ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
+        ),
+    )  # fmt: skip
+    assert got.padded_shape[-1] == 32
+    values = chips.get(got)[0].reshape(2, 129, 130, 16)
+    assert values[:, 1:-1, 1:-2].unique().tolist() == [9 * 16]

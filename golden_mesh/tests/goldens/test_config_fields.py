@@ -17,6 +17,8 @@ OF_THE_CONV = {"activation", "padding_mode", "weights_dtype"}
 ELSEWHERE = {  # fields that another op or argument of the call decides
     "ttnn.prepare_conv_weights": OF_THE_CONV,
     "ttnn.prepare_conv_bias": OF_THE_CONV,
+    "ttnn.prepare_conv_transpose2d_weights": OF_THE_CONV,
+    "ttnn.prepare_conv_transpose2d_bias": OF_THE_CONV,
     "ttnn.experimental.conv3d": {"dilation", "weights_dtype"},
 }
 PLACES = {"MemoryConfig", "MeshMapperConfig"}  # the real tensors have these

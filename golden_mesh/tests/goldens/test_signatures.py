@@ -21,7 +21,7 @@ REFUSED = {
     "ttnn.experimental.nlp_create_qkv_heads_decode": "output_tensors",
     "ttnn.experimental.paged_update_cache": "batch_offset mesh_coords",
     "ttnn.experimental.paged_fused_update_cache": "share_cache batch_offset mesh_coords",
-    "ttnn.experimental.paged_fill_cache": "mesh_coords block_size cache_position_modulo valid_seq_len_tensor",
+    "ttnn.experimental.paged_fill_cache": "mesh_coords cache_position_modulo valid_seq_len_tensor",
     "ttnn.transformer.scaled_dot_product_attention": "windowed_q_token_offset windowed_q_token_offset_tensor attn_mask_block_map",
     "ttnn.transformer.chunked_scaled_dot_product_attention": "paged_cache_geometry",
     "ttnn.transformer.scaled_dot_product_attention_decode": "share_cache",
@@ -30,7 +30,6 @@ REFUSED = {
     "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.rand": "mesh_mapper",
-    "ttnn.conv_transpose2d": "return_weights_and_bias",
     "ttnn.transformer.ring_joint_scaled_dot_product_attention": "logical_l is_causal is_balanced "
     "is_cross kv_cache_batch_idx kv_actual_isl attention_sink sliding_window_size circular_kv_cache "
     "slot_id kv_actual_isl_tensor kv_cache_num_layers kv_cache_layer_idx kv_valid_end_tensor",
@@ -125,6 +124,10 @@ WITHOUT_EFFECT_OF = {
     "ttnn.prepare_conv_weights": "input_memory_config input_layout batch_size input_height "
     "input_width stride padding dilation has_bias compute_config",
     "ttnn.prepare_conv_bias": "input_memory_config input_layout in_channels batch_size "
+    "input_height input_width kernel_size stride padding dilation groups conv_config compute_config",
+    "ttnn.prepare_conv_transpose2d_weights": "input_memory_config input_layout batch_size input_height "
+    "input_width stride padding output_padding dilation has_bias compute_config",
+    "ttnn.prepare_conv_transpose2d_bias": "input_memory_config input_layout in_channels batch_size "
     "input_height input_width kernel_size stride padding dilation groups conv_config compute_config",
 }
 

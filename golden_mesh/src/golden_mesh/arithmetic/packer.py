@@ -59,9 +59,27 @@ def typecast(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     To bfloat8_b, float32 is first cut to bfloat16. The cut makes up for the ties that then go away from zero.
     To bfloat16 the vector unit rounds, ties to even.
     """
+    if "INT" in dtype.name:
+        return _to_integer(values.double(), dtype)
     if dtype == ttnn.bfloat8_b:
         return _block(keep(values.float(), BFLOAT16))
     return round_to(values, dtype) if dtype == ttnn.bfloat16 else pack(values, dtype)
+
+
+# Values beyond these are the nearest of them.
+_RANGES = {"UINT16": (0, 2**16 - 1), "UINT32": (0, 2**32 - 1), "INT32": (-(2**31), 2**31 - 1)}
+
+
+def _to_integer(x: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
+    """Return the int64 to which the vector unit casts (ckernel_sfpu_typecast.h). NaN counts as infinity.
+
+    It cuts floats towards zero. For uint16 it rounds to the nearest, halves up. For uint8 it keeps the last eight bits,
+    and values of 2**31 or more are 0.
+    """
+    if dtype == ttnn.uint8:
+        return torch.where(x.abs() < 2.0**31, x, 0).long() & 0xFF
+    x = torch.floor(x + 0.5) if dtype == ttnn.uint16 else x
+    return x.nan_to_num(torch.inf).clamp(*_RANGES[dtype.name]).long()
 
 
 def _block(values: torch.Tensor) -> torch.Tensor:

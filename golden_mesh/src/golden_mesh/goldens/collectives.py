@@ -123,6 +123,14 @@ def broadcast(input_tensor, sender_coord, *, cluster_axis=None, out):
     return [input_tensor[out.coordinates.index(tuple(sender_coord))]] * len(input_tensor)
 
 
+@collective("ttnn.point_to_point")
+def point_to_point(input_tensor, sender_coord, receiver_coord, *, output_tensor=None, out):
+    """The receiver has the sender's tensor. The others keep what output_tensor has, or memory that is never written."""
+    results = output_tensor or [None] * len(input_tensor)
+    sender, receiver = (out.coordinates.index(tuple(at)) for at in (sender_coord, receiver_coord))
+    return [input_tensor[sender] if at == receiver else own for at, own in enumerate(results)]
+
+
 @collective("ttnn.moe_expert_token_remap")
 def moe_expert_token_remap(
     topk_tensor, expert_mapping_tensor, expert_metadata_tensor, *, reduction_size=16, out

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from golden_mesh.arguments import on_device
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.conv import _tensor
 from golden_mesh.hazard_checks import checks
@@ -17,12 +18,25 @@ def _has_device(op: str, given: dict) -> None:
         raise GoldenError(f"{op} of a weight on the host needs device: the library crashes without")
 
 
+@checks("ttnn.experimental.conv3d")
+def _has_input(op: str, given: dict) -> None:
+    if not on_device(given["input_tensor"]):  # only an unprepared weight may be on the host
+        raise GoldenError(f"{op} runs on a device, and its input_tensor is a tensor on the host")
+
+
+def _dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """[out, C / groups, kd, kh, kw] -> [out, C, kd, kh, kw], with zeros between the groups."""
+    parts = weight.chunk(groups)
+    inputs = weight.shape[1]
+    edges = [(0, 0) * 3 + (at * inputs, (groups - 1 - at) * inputs) for at in range(groups)]
+    return torch.cat([F.pad(part, edge) for part, edge in zip(parts, edges)])
+
+
 @golden("ttnn.experimental.prepare_conv3d_weights")
 def prepare_conv3d_weights(*, weight_tensor, groups=1, C_in_block=0, alignment=32, device=None):
-    """[out, C, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros fill C to the alignment."""
-    if groups != 1:
-        raise GoldenError(f"ttnn.experimental.prepare_conv3d_weights has no golden for {groups} groups")
-    weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float().permute(2, 3, 4, 1, 0)
+    """[out, C / groups, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros fill C to the alignment."""
+    weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
+    weight = _dense(weight, groups).permute(2, 3, 4, 1, 0)
     weight = F.pad(weight, (0, 0, 0, -weight.shape[3] % alignment))
     blocks = weight.unflatten(3, (-1, C_in_block or weight.shape[3]))
     return blocks.permute(3, 0, 1, 2, 4, 5).flatten(0, 4)
@@ -34,11 +48,9 @@ def conv3d(
     output_channels, kernel_size, stride=(1, 1, 1), padding=(0, 0, 0), dilation=(1, 1, 1),
     padding_mode="zeros", groups=1, out,
 ):  # fmt: skip
-    """[N, D, H, W, C] by a prepared weight, or by [out, C, kd, kh, kw] -> [N, D', H', W', out]."""
-    if groups != 1 or padding_mode not in ("zeros", "replicate"):
-        raise GoldenError(
-            f"ttnn.experimental.conv3d has no golden for groups={groups}, padding_mode={padding_mode}"
-        )
+    """[N, D, H, W, C] by a prepared weight, or by [out, C / groups, kd, kh, kw] -> [N, D', H', W', out]."""
+    if padding_mode not in ("zeros", "replicate"):
+        raise GoldenError(f"ttnn.experimental.conv3d has no golden for padding_mode={padding_mode}")
     x = input_tensor.float().permute(0, 4, 1, 2, 3)
     weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
     if weight.dim() != 5:
@@ -46,6 +58,8 @@ def conv3d(
         inside = getattr(config, "C_in_block", 0) or rows.shape[0] // torch.Size(kernel_size).numel()
         blocks = rows.reshape(-1, *kernel_size, inside, rows.shape[1])
         weight = blocks.permute(5, 0, 4, 1, 2, 3).flatten(1, 2)[:output_channels, : x.shape[1]]
+    else:
+        weight = _dense(weight, groups)
     edges = [edge for size in reversed(padding) for edge in (size, size)]
     x = F.pad(x, edges, mode="replicate" if padding_mode == "replicate" else "constant")
     bias = None if bias_tensor is None else bias_tensor.float().flatten()[:output_channels]

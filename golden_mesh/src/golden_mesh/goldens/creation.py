@@ -10,10 +10,11 @@ from golden_mesh.registry import golden
 
 
 def constant(value, out) -> torch.Tensor:
-    """One expanded value. A block of 4-bit floats is packed from whole rows."""
+    """One expanded value: the library rounds it to bfloat16, ties to even. A block of 4-bit floats is packed from whole rows."""
     if out.dtype == ttnn.bfloat4_b:
         return torch.full(out.shape, float(value))
-    return torch.tensor(value).expand(out.shape)
+    value = torch.tensor(value)
+    return (value.bfloat16() if out.dtype == ttnn.bfloat16 else value).expand(out.shape)
 
 
 @golden("ttnn.zeros")

@@ -170,6 +170,13 @@ def convert_to_chw(input, *, dtype=None):
     return input.transpose(-1, -2).contiguous()
 
 
+@golden("ttnn.experimental.convert_to_hwc")
+def convert_to_hwc(input, *, dtype=None, out):
+    """[1, B, C, H * W] -> [1, 1, B * H * W, C or more]: the alignment's channels are zeros here."""
+    rows = input.transpose(-1, -2).flatten(0, 2)[None, None]
+    return F.pad(rows, (0, out.shape[-1] - rows.shape[-1]))
+
+
 @golden("ttnn.roll")
 def roll(input_tensor, shifts, dim=None):
     """Rotate along dim. Without a dim the tensor is one row."""

@@ -54,7 +54,10 @@ def hypot(input_tensor_a, input_tensor_b):
 
 @golden("ttnn.isclose")
 def isclose(input_tensor_a, input_tensor_b, *, rtol=1e-5, atol=1e-8, equal_nan=False):
-    return torch.isclose(wide(input_tensor_a), wide(input_tensor_b), rtol, atol, equal_nan)
+    a, b = wide(input_tensor_a), wide(input_tensor_b)
+    if a.dtype != b.dtype:
+        a, b = a.float(), b.float()
+    return torch.isclose(a, b, rtol, atol, equal_nan)
 
 
 @golden("ttnn.nextafter")

@@ -21,6 +21,15 @@ def _positions(update_idxs, update_idxs_tensor) -> torch.Tensor:
     )
 
 
+def _blocks(cache: torch.Tensor, heads: int, length: int, dim: int) -> torch.Tensor:
+    """Return the cache with blocks [heads, length, dim] of the same tiles in the same order; itself if they are its own."""
+    if cache.shape[1:] == (heads, length, dim):
+        return cache
+    tiles = cache.unflatten(2, (-1, TILE)).unflatten(4, (-1, TILE)).transpose(3, 4)
+    tiles = tiles.reshape(len(cache), heads, length // TILE, dim // TILE, TILE, TILE)
+    return tiles.transpose(3, 4).reshape(len(cache), heads, length, dim)
+
+
 def _update(cache, rows, positions, page_table, modulo, store, op: str) -> None:
     """Write rows [1, B, kv heads (or padded to 32), dim] into the cache, one position a user."""
     heads, length = cache.shape[1:3]
@@ -77,19 +86,23 @@ def paged_update_cache(
     store,
 ):
     """One token a user: cache [blocks or B, kv heads, length, dim], input [1, B, kv heads (padded to 32),
-    dim].
+    dim]. block_size and num_kv_heads: of the cache's blocks, as this call sees them.
 
-    GoldenError: share_cache, or block_size and num_kv_heads other than the cache's.
+    GoldenError: share_cache.
     """
-    heads, length = cache_tensor.shape[1:3]
-    if share_cache or block_size not in (None, length) or num_kv_heads not in (None, heads):
-        raise GoldenError(
-            f"ttnn.experimental.paged_update_cache has no golden for share_cache={share_cache}, "
-            f"block_size={block_size}, num_kv_heads={num_kv_heads} with a cache of {heads} heads and blocks of {length}"
-        )
-    positions = _positions(update_idxs, update_idxs_tensor)
     op = "ttnn.experimental.paged_update_cache"
-    _update(cache_tensor, input_tensor, positions, page_table, cache_position_modulo, store, op)
+    if share_cache:
+        raise GoldenError(f"{op} has no golden for share_cache={share_cache}")
+    shape = (
+        num_kv_heads or cache_tensor.shape[1],
+        block_size or cache_tensor.shape[2],
+        input_tensor.shape[-1],
+    )
+    seen = _blocks(cache_tensor, *shape)
+    positions = _positions(update_idxs, update_idxs_tensor)
+    _update(seen, input_tensor, positions, page_table, cache_position_modulo, store, op)
+    if seen is not cache_tensor:
+        cache_tensor.copy_(_blocks(seen, *cache_tensor.shape[1:]))
 
 
 @golden(
@@ -123,14 +136,24 @@ def paged_fused_update_cache(
 
 @golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor", unread=True)
 def paged_fill_cache(
-    cache_tensor, input_tensor, page_table, *, batch_idx_tensor=None, batch_idx=0, store
+    cache_tensor,
+    input_tensor,
+    page_table,
+    *,
+    batch_idx_tensor=None,
+    batch_idx=0,
+    block_size=None,
+    store,
 ):
     """Write prompts' keys [users, kv heads, S, dim] into the blocks that each user's page table row names.
+
+    block_size: of the cache's blocks, as this call sees them. Their heads and dim are the input's.
 
     A chip copies whole tiles: rows beyond S in the last tile are undefined. Here they stay unchanged.
     """
     users = [batch_idx] if batch_idx_tensor is None else batch_idx_tensor.reshape(-1).tolist()
-    size = cache_tensor.shape[2]
+    size = block_size or cache_tensor.shape[2]
+    seen = _blocks(cache_tensor, input_tensor.shape[1], size, input_tensor.shape[3])
     for user, rows in zip(users, input_tensor, strict=True):
         blocks = page_table[user].tolist()
         if rows.shape[1] > len(blocks) * size:
@@ -144,7 +167,9 @@ def paged_fill_cache(
                 raise GoldenError(
                     f"user {user} fills block {block}; the cache has {len(cache_tensor)}"
                 )
-            cache_tensor[block, :, : part.shape[1]] = part
+            seen[block, :, : part.shape[1]] = part
+    if seen is not cache_tensor:
+        cache_tensor.copy_(_blocks(seen, *cache_tensor.shape[1:]))
 
 
 @golden("ttnn.update_cache", writes="cache", unread=True)

@@ -121,13 +121,13 @@ def untilize_with_unpadding(input_tensor, output_tensor_end):
 def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=None, out):
     """Two overloads: (tensor, dtype) and (tensor, input_dtype, output_dtype).
 
-    A chip cuts floats to integers. For uint16 it rounds to the nearest, halves up. Integers to bfloat16 are rounded
-    by the packer, ties away from zero.
+    Integers beyond uint16 become the nearest of its values. Integers to bfloat16 are rounded by the packer, ties away
+    from zero.
     """
-    if input_tensor.is_floating_point() and out.dtype.name == "UINT16":
-        return torch.floor(input_tensor.float() + 0.5)
     if input_tensor.is_floating_point():
         return packer.typecast(input_tensor, out.dtype)
+    if out.dtype == ttnn.uint16:
+        return input_tensor.clamp(0, 2**16 - 1)
     return input_tensor.float() if out.dtype == ttnn.bfloat16 else input_tensor
 
 

@@ -30,10 +30,11 @@ def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> K
 
 
 def _biased(result, bias, kernel: Kernel):
-    """Add the bias to the packed sum. The bias has one row for all rows, or a row for each."""
+    """Add the bias to the packed sum. The bias has one row for all rows, or a row for each. The result has its rank."""
     if bias is None:
         return result
     rows = bias.reshape(-1, bias.shape[-1])[: result.shape[-2]]
+    rows = rows.reshape((1,) * (bias.dim() - 2) + rows.shape)
     return engine.add_in_float32_dest(result, rows) if kernel.wide else engine.add(result, rows)
 
 

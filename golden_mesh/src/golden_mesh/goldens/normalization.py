@@ -328,23 +328,3 @@ def group_norm(
     weight, bias = (_by_channel(part, channels, cores) for part in (weight, bias))
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
-
-
-@golden("ttnn.batch_norm")
-def batch_norm(
-    input,
-    *,
-    running_mean=None,
-    running_var=None,
-    training=False,
-    eps=1e-5,
-    momentum=0.1,
-    weight=None,
-    bias=None,
-):
-    """(x - mean) / sqrt(var + eps) * weight + bias of x [N, C, H, W], all four [1, C, 1, 1]."""
-    if training:
-        raise GoldenError("ttnn.batch_norm with training=True has no golden")
-    x = (input.float() - running_mean.float()) * torch.rsqrt(running_var.float() + eps)
-    x = x if weight is None else x * weight.float()
-    return x if bias is None else x + bias.float()

@@ -4,6 +4,8 @@ Pooling takes [1, 1, N * H * W, C] or [N, H, W, C] and gives [1, 1, N * H' * W',
 [N, H, W, C].
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -222,3 +224,39 @@ def fold(
         )
     x = x.unflatten(2, (-1, stride_w)).unflatten(1, (-1, stride_h))  # [N, H', h, W', w, C]
     return x.transpose(2, 3).flatten(3).reshape(out.shape)
+
+
+ONE = 1 << 16  # rotate's kernels have coordinates in fixed point
+
+
+@golden("ttnn.rotate")
+def rotate(
+    input_tensor, angle, *, center=None, fill=0.0, expand=False, interpolation_mode="nearest"
+):
+    """Images [N, H, W, C] turned by `angle` degrees against the clock. Outside of them is `fill`.
+
+    center: (x, y) from the image's corner, so the middle of 16 pixels is 8 (ttnn's page says 7.5).
+    """
+    if expand:
+        raise GoldenError("ttnn.rotate with expand=True has no golden")
+    height, width = input_tensor.shape[1:3]
+    cos, sin = (int(f(math.radians(angle)) * ONE) for f in (math.cos, math.sin))
+    x0, y0 = (int((at - 0.5) * ONE) for at in center or (width / 2, height / 2))
+    y, x = torch.arange(height)[:, None] * ONE - y0, torch.arange(width) * ONE - x0
+    x, y = ((x * cos - y * sin) >> 16) + x0, ((x * sin + y * cos) >> 16) + y0
+    if interpolation_mode == "nearest":
+        return _pixels(input_tensor, (y + ONE // 2) >> 16, (x + ONE // 2) >> 16, fill)
+    right, below = (x % ONE / ONE)[..., None], (y % ONE / ONE)[..., None]
+    rows = []
+    for row in (y >> 16, (y >> 16) + 1):
+        left, next_one = (_pixels(input_tensor, row, (x >> 16) + step, fill) for step in (0, 1))
+        rows.append(left.float() * (1 - right) + next_one.float() * right)
+    return rows[0] * (1 - below) + rows[1] * below
+
+
+def _pixels(images: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, fill: float):
+    """The pixels of all images [N, H, W, C] at rows and columns [H', W'], and `fill` outside."""
+    height, width = images.shape[1:3]
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    found = images[:, rows.clamp(0, height - 1), columns.clamp(0, width - 1)]
+    return torch.where(inside[..., None], found, fill)

@@ -152,6 +152,14 @@ def topk(
     return values, indices if indices_tensor is None else indices_tensor.gather(dim, indices)
 
 
+@golden("ttnn.experimental.topk_router_gpt")
+def topk_router_gpt(input_tensor, *, weight_tensor, bias_tensor, k=4, num_experts=128):
+    """The places of the k largest logits [B, k], and their softmax. The logits are rounded to bfloat16 before."""
+    logits = input_tensor.float() @ weight_tensor.float() + bias_tensor.float()
+    values, experts = logits[:, :num_experts].bfloat16().float().topk(k)
+    return experts.int(), values.softmax(-1)
+
+
 @golden("ttnn.cumsum")
 def cumsum(input, dim, *, dtype=None, reverse_order=False, disable_compensated_sum=None):
     x = input.float()
@@ -166,12 +174,26 @@ def cumprod(input_tensor, dim, *, dtype=None, reverse_order=False):
 
 @golden("ttnn.ema")
 def ema(input_tensor, alpha):
-    """y[i] = alpha * y[i - 1] + (1 - alpha) * x[i] along the last dimension, y[0] = x[0]."""
-    x = input_tensor.float()
-    means = [x[..., 0]]
-    for column in x[..., 1:].unbind(-1):
-        means.append(alpha * means[-1] + (1 - alpha) * column)
+    """y[i] = alpha * y[i - 1] + (1 - alpha) * x[i] along the last dimension, from 0 on. ttnn's page has y[0] = x[0]."""
+    mean, means = 0, []
+    for column in input_tensor.float().unbind(-1):
+        mean = alpha * mean + (1 - alpha) * column
+        means.append(mean)
     return torch.stack(means, -1)
+
+
+@golden("ttnn.experimental.intimg")
+def intimg(input_tensor):
+    """The sum over each pixel and all before it in both directions, [1, W, H, C]."""
+    return input_tensor.float().cumsum(1).cumsum(2)
+
+
+@golden("ttnn.moe")
+def moe(input_tensor, expert_mask_tensor, topk_mask_tensor, k):
+    """Expert 0's weight [N, C, H, 1]: of the softmax of the k largest masked scores, 0 where it is not among them."""
+    values, experts = (input_tensor.float() + expert_mask_tensor.float()).topk(k)
+    weights = (values + topk_mask_tensor.float()).softmax(-1)
+    return (weights * (experts == 0)).sum(-1, keepdim=True)
 
 
 @golden("ttnn.experimental.fast_reduce_nc_split")

@@ -137,7 +137,8 @@ def work_of(
         return _prefill_attention(op, grid_cores, position or 0)
     moved = _moved(op, users)
     collective = {"collective": _collective(op, chips)}
-    if op.name.startswith(("Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul")):
+    products = "Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul", "Conv2d"
+    if op.name.startswith(products):
         return Work(**moved | _multiplied(op, grid_cores) | collective)
     return Work(**moved | collective)
 
@@ -188,10 +189,13 @@ def _moved(op: Op, users: Optional[int]) -> dict:
 
 
 def _multiplied(op: Op, grid_cores: int) -> dict:
-    """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on one core a bank, a multicast matmul on all cores."""
+    """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on one core a bank, a multicast matmul on all cores.
+
+    A convolution multiplies windows [pixels of the result, K] with its prepared weight.
+    """
     x, weight = op.inputs[0], op.inputs[1]
-    # A plain product's result has its rows, also where the operation transposes x.
-    product = op.result if op.name == "Matmul" and op.result else x
+    # The result of a plain product or a convolution has its rows, also where the operation transposes x.
+    product = op.result if op.name in ("Matmul", "Conv2d") and op.result else x
     rows = prod(_whole_tiles(product.shape)[:-1])
     k, n = _whole_tiles(weight.shape)[-2:]
     needed = 2 * rows * k * n
