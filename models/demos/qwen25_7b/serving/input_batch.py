@@ -199,7 +199,6 @@ class InputBatch:
         self._device = inputs
         self._on_host = on_host
         self._valid = False  # whether the device's tokens and positions are those of the sequences
-        self._block_counts: list[int] = []  # blocks of each slot, as written last
 
     @property
     def valid(self) -> bool:
@@ -218,25 +217,21 @@ class InputBatch:
 
     def write_step(self, running: list[Sequence], in_flight: int) -> None:
         """Prepare a decode step. in_flight: steps launched and not read before it."""
-        tables = self._block_tables(running)
         tokens = [0] * self._device.slots
-        block_counts = [0] * self._device.slots
         for sequence in running:
             tokens[sequence.slot] = sequence.tokens[-1]
-            block_counts[sequence.slot] = len(sequence.blocks)
         if not self._valid:
             positions = [INACTIVE] * self._device.slots
+            blocks: list[list[int]] = [[] for _ in range(self._device.slots)]
             for sequence in running:
                 positions[sequence.slot] = len(sequence.tokens) - 1
+                blocks[sequence.slot] = sequence.blocks
+            tables = attention_tables(blocks, self._device.width)
             self._write_params((sequence.slot, sequence) for sequence in running)
             self._device.write_slots(tokens, positions, tables)
             self._write_token_counts(running)
-        else:
-            if block_counts != self._block_counts:
-                self._device.write_block_tables(tables)
-            if any(map(self.samples_on_host, running)):
-                self._device.write_tokens(tokens)
-        self._block_counts = block_counts
+        elif any(map(self.samples_on_host, running)):
+            self._device.write_tokens(tokens)
         self._valid = True
         # The step writes after those in flight and samples the token after what it writes.
         self._write_noise((s.slot, s, len(s.tokens) + in_flight) for s in running)
@@ -280,12 +275,6 @@ class InputBatch:
         self._write_params((slot, sequence) for slot, sequence, _ in random_slots)
         self._write_noise(random_slots)
         self._valid = False
-
-    def _block_tables(self, running: list[Sequence]) -> torch.Tensor:
-        blocks: list[list[int]] = [[] for _ in range(self._device.slots)]
-        for sequence in running:
-            blocks[sequence.slot] = sequence.blocks
-        return attention_tables(blocks, self._device.width)
 
     def _write_params(self, slots: Iterable[tuple[int, Sequence]]) -> None:
         """Slots that the host samples are greedy on the chips."""
