@@ -56,7 +56,11 @@ SHAPES = (
 )
 NUMBERS = (1e300, 1e-300, -1, 2**31, 2**100, math.nan)
 EXTREMES = [
-    *({name: number} for name in ("temperature", "repetition_penalty", "seed") for number in NUMBERS),
+    *(
+        {name: number}
+        for name in ("temperature", "repetition_penalty", "seed")
+        for number in NUMBERS
+    ),
     *({name: [number]} for name in ("prompt", "stop_token_ids") for number in (-1, 2**40)),
     {"prompt": [0] * 9999},
     {"logit_bias": {"5": math.nan}},
@@ -428,7 +432,9 @@ def load(server: Server, lines: list[tuple[str, Check]]) -> int:
     deadline = time.monotonic() + 60  # the last aborted requests may still be running
     while (held := server.metric("vllm:kv_cache_usage_perc")) and time.monotonic() < deadline:
         time.sleep(1)
-    print(f"\n{LOAD} random cases, {AT_ONCE} at once: {len(faults)} faults, {held:.1%} of the cache held")
+    print(
+        f"\n{LOAD} random cases, {AT_ONCE} at once: {len(faults)} faults, {held:.1%} of the cache held"
+    )
     return len(faults) + (held > 0)
 
 

@@ -112,9 +112,7 @@ def test_no_draft_where_the_host_samples_or_a_penalty_applies(params):
 
 
 def test_no_draft_with_fewer_free_slots_than_sequences():
-    assert (
-        drafts([FakeSequence(row, [1, 2] * 4) for row in range(3)], slots=5, max_tokens=4) == []
-    )
+    assert drafts([FakeSequence(row, [1, 2] * 4) for row in range(3)], slots=5, max_tokens=4) == []
 
 
 @pytest.mark.parametrize("remaining", [1, 2, 3, 4, 5])
