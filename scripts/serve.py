@@ -123,10 +123,12 @@ def read_config(text: str) -> dict:
 def command(model: str, options: list[str], mesh: str) -> list[str]:
     program = str(Path(sys.executable).parent / "vllm")
     vllm = [program, "serve", model, *merged_options(options, mesh)]
-    if os.environ.get("TT_METAL_SIMULATOR") or glob("/dev/tenstorrent/*"):
+    golden_mesh = HERE / "golden_mesh/src/golden_mesh"  # a bundle has none
+    device = os.environ.get("TT_METAL_SIMULATOR") or glob("/dev/tenstorrent/*")
+    if device or not golden_mesh.exists():
         return vllm
     complain("no Tenstorrent device: on the golden mesh, whose times say nothing about hardware")
-    return [sys.executable, str(HERE / "golden_mesh/src/golden_mesh"), "--system", mesh, *vllm]
+    return [sys.executable, str(golden_mesh), "--system", mesh, *vllm]
 
 
 def serve(model: str, options: list[str]) -> int:

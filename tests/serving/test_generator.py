@@ -1,6 +1,6 @@
 """Each request gets the tokens that it gets alone.
 
-Cases: more prompts than slots, few blocks, cancelled users, errors.
+Cases: more prompts than slots, cached prefixes, cancelled users, errors.
 """
 
 import gc
@@ -77,14 +77,6 @@ def computed(monkeypatch, replica) -> list[int]:
 def test_free_slots_are_filled_again(generator, prompts, tokenizer, alone):
     assert "Paris" in tokenizer.hf.decode(alone[0])
     assert written(generator, prompts, tokenizer) == alone
-
-
-def test_a_few_blocks_serve_all_sequences_in_turn(another_replica, prompts, tokenizer, alone):
-    """Eight blocks hold two and a half sequences. The newest one is preempted and recomputed."""
-    replica = another_replica(3, 256, blocks=8)
-    generator = Generator([replica])
-    assert written(generator, prompts, tokenizer) == alone
-    replica.close()
 
 
 def test_a_cached_prefix_is_not_computed_again(generator, replica, prompts, tokenizer, monkeypatch):

@@ -14,7 +14,6 @@ from models.demos.qwen25_7b.serving.generator import Generator
 from tests.generation import generate
 
 SLOTS, CONTEXT, CALLS, NEW_TOKENS = 32, 320, 4, 5
-BLOCKS = 150  # of 32 tokens; the contexts of all slots would take 320
 DRIFT = 32 << 10  # bytes a DRAM bank: captured traces and the last prefill batch's logits differ
 SAMPLINGS = (
     SamplingParams(),
@@ -28,7 +27,7 @@ SAMPLINGS = (
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    replica = replica_of(SLOTS, CONTEXT, blocks=BLOCKS)
+    replica = replica_of(SLOTS, CONTEXT)
     yield replica
     replica.close()
 

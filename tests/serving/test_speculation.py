@@ -125,22 +125,6 @@ def test_a_context_is_used_to_its_last_token(generator, plain, quoting):
     assert whole == written(Generator([plain]), filled, ())
 
 
-def test_a_shortage_of_blocks_preempts_the_newest_sequence(replica, cases, expected):
-    """Seven blocks hold a little more than two of these sequences.
-
-    The newest request is preempted and recomputed. Prefill rounds otherwise than decode, so the
-    prompts of random tokens are left out.
-    """
-
-    class Short(Replica):
-        def __init__(self):  # the same model, inputs and traces
-            self.__dict__ = replica.__dict__ | {"blocks": 7}
-
-    generator = Generator([Short()])
-    assert written(generator, [*cases[:3], *cases[:2]], ()) == [*expected[:3], *expected[:2]]
-    assert generator.free_blocks == 7
-
-
 # ---- a step's writes to the caches
 
 

@@ -10,7 +10,7 @@ It also reproduces the plugin's traps:
 - A prompt may use first blocks that another prompt of the same call computes.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import fields
 from itertools import count
 
@@ -18,6 +18,8 @@ import numpy as np
 import torch
 import ttnn
 from vllm_requests import BLOCK, MAX_LEN, SLOTS, Request, TTSamplingParams
+
+from models.demos.qwen25_7b.serving.scheduler import BlockPool
 
 _seeds = count()
 FLOATS = "temperature", "top_p", "presence_penalty", "frequency_penalty", "repetition_penalty"
@@ -49,10 +51,10 @@ class Engine:
         self.commands = commands
         self.sent_blocks: list[list[int]] = []  # of the step before
         rng = np.random.default_rng(next(_seeds))
-        # Block 0 is unused. Each engine allocates in another order, so blocks hold old sequences.
-        self.free = OrderedDict.fromkeys((1 + rng.permutation(blocks - 1)).tolist())
-        self.holders = [0] * blocks
-        self.known: dict[tuple, int] = {}
+        self.pool = BlockPool(blocks, block)
+        assert self.pool.allocate(1) == [0]
+        # Each engine allocates in another order, so blocks hold old sequences.
+        self.pool.free(rng.permutation(self.pool.allocate(blocks - 1)).tolist())
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.capacity = slots
@@ -92,20 +94,20 @@ class Engine:
         admitted = []
         while self.waiting and len(self.running) + len(admitted) < self.capacity:
             request = self.waiting[0]
-            found = self._found(request.tokens) if self.prefix_caching else []
-            for block in found:
-                self._hold(block)
+            # Never the whole prompt: its last block is computed.
+            found = self.pool.lookup_prefix(request.tokens[:-1]) if self.prefix_caching else []
+            self.pool.reference(found)
             needed = -(-len(request.tokens) // self.block) - len(found)
-            if needed > len(self.free):
-                self._release(found)
+            if needed > self.pool.num_free:
+                self.pool.free(found)
                 break
             self._drain()
-            request.blocks = found + [self._take() for _ in range(needed)]
+            request.blocks = found + self.pool.allocate(needed)
             request.cached = len(found) * self.block
             self.hits += len(found)
             if self.prefix_caching:
                 # At once: another prompt of the same call may reuse these blocks.
-                self.register_prefix(request, len(request.tokens))
+                self.pool.register_prefix(request.tokens, request.blocks)
             admitted.append(self.waiting.popleft())
         return admitted
 
@@ -212,12 +214,12 @@ class Engine:
             if request.done or request not in self.running:
                 continue
             while (len(request.tokens) - 1 + len(self.flight)) // self.block >= len(request.blocks):
-                if self.free:
-                    request.blocks.append(self._take())
+                if self.pool.num_free:
+                    request.blocks += self.pool.allocate(1)
                     continue
                 self._drain()
                 self._leave()
-                if self.free or request not in self.running:
+                if self.pool.num_free or request not in self.running:
                     break
                 self._preempt(self.running[-1])
                 if request not in self.running:
@@ -225,9 +227,6 @@ class Engine:
 
     def _preempt(self, request: Request) -> None:
         self.preempted += 1
-        self.register_prefix(request, len(request.tokens) - 1)
-        self._release(request.blocks)
-        request.blocks = []
         self._move_out(request)
         self.waiting.appendleft(request)
 
@@ -236,12 +235,13 @@ class Engine:
     def _leave(self) -> None:
         for request in [r for r in self.running if r.done]:
             self._drain()  # its extra step, too
-            self.register_prefix(request, len(request.tokens) - 1)
-            self._release(request.blocks)
             self._move_out(request)
 
     def _move_out(self, request: Request) -> None:
-        """Remove a request. The last request moves to its slot."""
+        """Remove a request and free its blocks. The last request moves to its slot."""
+        self.pool.register_prefix(request.tokens[:-1], request.blocks)
+        self.pool.free(request.blocks)
+        request.blocks = []
         hole, last = self.running.index(request), self.running.pop()
         if last is not request:
             self.running[hole] = last
@@ -252,36 +252,6 @@ class Engine:
         for slot, request in enumerate(requests):
             self.token_ids[slot, : len(request.tokens)] = torch.tensor(request.tokens)
             self.table[slot, : len(request.blocks)] = torch.tensor(request.blocks)
-
-    def _take(self) -> int:
-        block = self.free.popitem(last=False)[0]
-        self.known = {key: b for key, b in self.known.items() if b != block}
-        self.holders[block] = 1
-        return block
-
-    def _hold(self, block: int) -> None:
-        self.free.pop(block, None)
-        self.holders[block] += 1
-
-    def _release(self, blocks: list[int]) -> None:
-        for block in reversed(blocks):
-            self.holders[block] -= 1
-            if not self.holders[block]:
-                self.free[block] = None
-
-    def _found(self, tokens: list[int]) -> list[int]:
-        found = []
-        # Never the whole prompt: its last block is computed.
-        for end in range(self.block, len(tokens), self.block):
-            block = self.known.get(tuple(tokens[:end]))
-            if block is None:
-                break
-            found.append(block)
-        return found
-
-    def register_prefix(self, request: Request, computed: int) -> None:
-        for i, end in enumerate(range(self.block, computed + 1, self.block)):
-            self.known.setdefault(tuple(request.tokens[:end]), request.blocks[i])
 
     def _params(self, requests: list[Request], slots: int) -> TTSamplingParams:
         """Return the plugin's lists of float32 values. A top_k of 1 comes with a top_p of 0."""

@@ -13,9 +13,9 @@ few_tokens = st.lists(
 
 
 class Sequences(RuleBasedStateMachine):
-    """Sequences are admitted, grow, share prefixes and finish. A record keeps the tokens of each block."""
+    """Sequences are admitted, answer, share prefixes and finish. A record keeps the tokens of each block."""
 
-    running = Bundle("running")  # (tokens, blocks)
+    running = Bundle("running")  # (prompt, answer, blocks)
 
     def __init__(self):
         super().__init__()
@@ -27,47 +27,33 @@ class Sequences(RuleBasedStateMachine):
         for i in range(len(tokens) // BLOCK):
             self.written[blocks[i]] = tuple(tokens[: (i + 1) * BLOCK])
 
-    @rule(target=running, tokens=few_tokens)
-    def admit(self, tokens):
+    @rule(target=running, tokens=few_tokens, answer=few_tokens)
+    def admit(self, tokens, answer):
         known = self.pool.lookup_prefix(tokens[:-1])
         for i, block in enumerate(known):
             assert self.written[block] == tuple(tokens[: (i + 1) * BLOCK]), (
                 "it holds something else by now"
             )
         self.pool.reference(known)
-        own = self.pool.allocate(-(-len(tokens) // BLOCK) - len(known))
-        if own is None:
+        needed = -(-len(tokens + answer) // BLOCK) - len(known)
+        if needed > self.pool.num_free:
             self.pool.free(known)
             return multiple()
+        own = self.pool.allocate(needed)
         for block in own:
             self.written.pop(block, None)
         blocks = known + own
         self.write(tokens, blocks)
         self.holders.append(blocks)
         self.pool.register_prefix(tokens, blocks)
-        return (tokens, blocks)
-
-    @rule(target=running, sequence=consumes(running), more=few_tokens)
-    def grow(self, sequence, more):
-        tokens, blocks = sequence
-        whole = tokens + more
-        needed = max(0, -(-len(whole) // BLOCK) - len(blocks))
-        own = self.pool.allocate(needed)
-        if own is None:
-            return sequence
-        for block in own:
-            self.written.pop(block, None)
-        self.holders.remove(blocks)
-        blocks = blocks + own
-        self.holders.append(blocks)
-        self.write(whole, blocks)
-        return (whole, blocks)
+        return (tokens, answer, blocks)
 
     @rule(sequence=consumes(running), register=st.booleans())
     def finish(self, sequence, register):
-        tokens, blocks = sequence
+        tokens, answer, blocks = sequence
         if register:
-            self.pool.register_prefix(tokens, blocks)
+            self.write(tokens + answer, blocks)
+            self.pool.register_prefix(tokens + answer, blocks)
         self.pool.free(blocks)
         self.holders.remove(blocks)
 

@@ -1,6 +1,6 @@
 """Draft tokens: proposals, slots and acceptance."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.serving.scheduler import BlockPool
 from models.demos.qwen25_7b.serving.request import check_speculate
 from models.demos.qwen25_7b.serving.speculation import (
     NGRAM_LENGTHS,
@@ -16,8 +15,6 @@ from models.demos.qwen25_7b.serving.speculation import (
     NgramProposer,
     Speculation,
 )
-
-BLOCK = 32
 
 
 @dataclass(eq=False)
@@ -28,7 +25,6 @@ class FakeSequence:
     tokens: list[int]
     remaining: int = 100
     params: SamplingParams = GREEDY
-    blocks: list[int] = field(default_factory=list)
 
 
 def searched(tokens: list[int], count: int) -> list[int]:
@@ -72,17 +68,13 @@ def test_tokens_are_kept_up_to_the_first_rejected_draft_token(draft_tokens, samp
     assert Draft(None, slots, (0, *draft_tokens)).accept(by_slot) == kept
 
 
-def drafts(sequences, *, slots, max_tokens, blocks=100, **grouping):
-    pool = BlockPool(blocks, BLOCK)
-    for sequence in sequences:
-        sequence.blocks = pool.allocate(-(-len(sequence.tokens) // BLOCK))
-    speculation = Speculation(pool, slots=slots, max_tokens=max_tokens, **grouping)
-    return speculation.propose(sequences), pool
+def drafts(sequences, **options) -> list[Draft]:
+    return Speculation(**options).propose(sequences)
 
 
 def test_free_slots_are_shared_evenly_among_sequences_with_draft_tokens():
     repeating, new = [1, 2, 3, 1, 2, 3], [7, 8, 9]
-    made, _ = drafts(
+    made = drafts(
         [FakeSequence(0, repeating), FakeSequence(3, new), FakeSequence(4, repeating)],
         slots=10,
         max_tokens=8,
@@ -94,11 +86,11 @@ def test_free_slots_are_shared_evenly_among_sequences_with_draft_tokens():
 def test_each_sequence_has_the_first_slots_of_a_group():
     repeating, new = [1, 2, 3, 1, 2, 3], [7, 8, 9]
     sequences = [FakeSequence(0, new), FakeSequence(3, repeating)]
-    made, _ = drafts(sequences, slots=8, max_tokens=4, groups=2, k_chunk=128)
+    made = drafts(sequences, slots=8, max_tokens=4, groups=2, k_chunk=128)
     assert [draft.slots for draft in made] == [(0,), (4, 5, 6, 7)]
     assert [draft.tokens for draft in made] == [(9,), (3, 1, 2, 3)]
     more = [*sequences, FakeSequence(4, repeating)]
-    made, _ = drafts(more, slots=8, max_tokens=4, groups=2, k_chunk=128)
+    made = drafts(more, slots=8, max_tokens=4, groups=2, k_chunk=128)
     assert [draft.slots for draft in made] == [(0,), (3, 1, 2), (4, 5, 6)], "slots are lent instead"
 
 
@@ -106,7 +98,7 @@ def test_each_sequence_has_the_first_slots_of_a_group():
 def test_a_group_of_slots_stays_within_a_chunk_of_keys(length, tokens):
     """Cores divide the chunks of the group's last token. A token alone would be summed in another order."""
     sequence = FakeSequence(0, [1, 2] * (length // 2) + [1] * (length % 2))
-    made, _ = drafts([sequence], slots=8, max_tokens=4, groups=2, k_chunk=128)
+    made = drafts([sequence], slots=8, max_tokens=4, groups=2, k_chunk=128)
     assert [len(draft.tokens) for draft in made] == ([tokens] if tokens else [])
 
 
@@ -116,30 +108,17 @@ def test_a_group_of_slots_stays_within_a_chunk_of_keys(length, tokens):
     ids=["sampled on the host", "with a penalty"],
 )
 def test_no_draft_where_the_host_samples_or_a_penalty_applies(params):
-    assert drafts([FakeSequence(0, [1, 2] * 4, params=params)], slots=8, max_tokens=4)[0] == []
+    assert drafts([FakeSequence(0, [1, 2] * 4, params=params)], slots=8, max_tokens=4) == []
 
 
 def test_no_draft_with_fewer_free_slots_than_sequences():
-    assert (
-        drafts([FakeSequence(row, [1, 2] * 4) for row in range(3)], slots=5, max_tokens=4)[0] == []
-    )
+    assert drafts([FakeSequence(row, [1, 2] * 4) for row in range(3)], slots=5, max_tokens=4) == []
 
 
 @pytest.mark.parametrize("remaining", [1, 2, 3, 4, 5])
 def test_no_draft_token_goes_past_the_last_new_token(remaining):
-    made, _ = drafts([FakeSequence(0, [1, 2] * 4, remaining=remaining)], slots=8, max_tokens=4)
+    made = drafts([FakeSequence(0, [1, 2] * 4, remaining=remaining)], slots=8, max_tokens=4)
     assert sum(len(draft.tokens) for draft in made) == (min(remaining, 4) if remaining > 1 else 0)
-
-
-@pytest.mark.parametrize("blocks, tokens, held", [(1, 3, 1), (2, 8, 2)])
-def test_draft_tokens_end_where_the_blocks_do(blocks, tokens, held):
-    """30 tokens leave room for two in a block of 32. A third draft token needs another block."""
-    full = FakeSequence(0, [1, 2] * 16)
-    assert drafts([full], slots=8, max_tokens=8, blocks=1)[0] == [], "a plain step"
-    sequence = FakeSequence(0, [1, 2] * 15)
-    made, pool = drafts([sequence], slots=8, max_tokens=8, blocks=blocks)
-    assert [len(draft.tokens) for draft in made] == [tokens]
-    assert len(sequence.blocks) == held and pool.num_free == blocks - held
 
 
 @pytest.mark.parametrize("speculate", [0, 9, 2.5, True])

@@ -87,51 +87,6 @@ def test_penalties_follow_their_definition(penalties, seen):
     assert (penalize(LOGITS.float(), sampling, seen) - expected).abs().max() < 1e-6
 
 
-def test_penalties_are_applied_before_sampling():
-    """Greedy sampling and top-k use the penalized logits."""
-    assert sample(LOGITS, SamplingParams(presence_penalty=5.0), 0, 0, TokenCounts([1], [1])) == 5
-    assert (
-        sample(
-            LOGITS,
-            SamplingParams(2.0, top_k=1, presence_penalty=5.0, seed=0),
-            0,
-            0,
-            TokenCounts([], [1, 5]),
-        )
-        == 3
-    )
-
-
-def test_equal_logits_are_equally_likely():
-    got = frequencies(SamplingParams(temperature=1.0, seed=1), torch.zeros(4).bfloat16())
-    assert (got - 0.25).abs().max() < 0.05
-
-
-def test_a_tie_at_the_border_keeps_just_top_k_tokens():
-    tied = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0]).bfloat16()
-    got = frequencies(SamplingParams(temperature=1.0, top_k=2, seed=1), tied, samples=500)
-    assert (got > 0).sum() == 2 and got[0] == 0
-
-
-def test_a_tie_at_the_border_of_top_p_keeps_just_enough():
-    tied = torch.zeros(10).bfloat16()
-    got = frequencies(SamplingParams(temperature=1.0, top_p=0.35, seed=1), tied, samples=500)
-    assert (got > 0).sum() == 4  # three hold 0.3, four reach 0.35
-
-
-def test_greedy_samples_the_largest_logit():
-    greedy = SamplingParams(seed=3)
-    assert [sample(x, greedy, 3, 0) for x in (LOGITS, -LOGITS)] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    "sampling",
-    [SamplingParams(), SamplingParams(1e-3, seed=0), SamplingParams(5.0, top_k=1, seed=0)],
-)
-def test_limits_of_sampling_are_greedy(sampling):
-    assert {sample(LOGITS, sampling, 0, position) for position in range(50)} == {1}
-
-
 def test_noise_depends_on_key_and_position_only():
     keys, positions = (5, 6, 5, 1 << 40), (9, 9, 10, 9)
     together = gumbel(keys, positions, 32)

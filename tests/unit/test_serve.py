@@ -112,6 +112,12 @@ def test_a_config_file_that_is_none_is_one_line(tmp_path, text):
         serve.expanded_options(["--config", f"{file}"])
 
 
+def test_vllm_is_started_alone_where_there_is_no_golden_mesh(tmp_path, monkeypatch):
+    """A bundle has none: without a card ttnn says so."""
+    monkeypatch.setattr(serve, "HERE", tmp_path)
+    assert serve.command("model", [], "N300")[1:3] == ["serve", "model"]
+
+
 def test_the_supervisor_is_small():
     """torch in it would take memory for the server's life, and seconds of a stop."""
     program = (

@@ -9,7 +9,7 @@ from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.serving.sampling import TokenCounts
 from models.demos.qwen25_7b.tt.inputs import PenaltyFactors, RowControls
 from models.demos.qwen25_7b.serving.sampling import gumbel, sample
-from models.demos.qwen25_7b.serving.vllm_inputs import REMEMBERED, PromptLengths, slot_params
+from models.demos.qwen25_7b.serving.vllm_inputs import PromptLengths, slot_params
 
 EXTREMES = dict(
     temperature=(0.0, 1e-30, 0.01, 2.0, 1e300, inf, nan),
@@ -78,15 +78,3 @@ def test_equal_sequences_that_part_are_split_each_where_its_answer_begins():
     for slot in range(3):
         assert lengths.split([5, 6, 4, 7 + slot]) == ([5, 6], [4, 7 + slot])
     assert lengths.split([5, 6, 4]) == ([5, 6, 4], [])
-
-
-def test_a_sequence_is_forgotten_after_enough_others():
-    lengths = PromptLengths()
-    lengths.start({0: TokenCounts([1], [])})
-    lengths.add(0, 2)
-    for other in range(REMEMBERED - 1):
-        lengths.start({0: TokenCounts([3], [other])})
-        lengths.add(0, 4)
-    assert lengths.split([1, 2]) == ([1], [2])
-    lengths.start({0: TokenCounts([6], [])})
-    assert lengths.split([1, 2]) == ([1, 2], [])

@@ -18,25 +18,8 @@ VOCAB_SIZE = 1056
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
-class Words:
-    """A tokenizer with a token for each word."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        assert not add_special_tokens
-        return list(range(len(text.split())))
-
-
-def state(defaults: dict):
-    """Return the state of vLLM's application. defaults: of the model's generation_config.json."""
-    model = SimpleNamespace(
-        get_vocab_size=lambda: VOCAB_SIZE, get_diff_sampling_param=lambda: defaults
-    )
-    engine = SimpleNamespace(get_tokenizer=Words)
-    return SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), engine_client=engine)
-
-
 def post(
-    *parts: bytes, path: str = CHAT, method: str = "POST", key: str = "", **defaults
+    *parts: bytes, path: str = CHAT, method: str = "POST", key: str = ""
 ) -> tuple[bytes | None, dict | None]:
     """Send a body in parts. Return the body that vLLM gets and the answer; None for what is not sent.
 
@@ -60,7 +43,9 @@ def post(
             message = await receive()
             got.append(message["body"])
 
-    app = SimpleNamespace(state=state(defaults))
+    model = SimpleNamespace(get_vocab_size=lambda: VOCAB_SIZE)
+    state = SimpleNamespace(vllm_config=SimpleNamespace(model_config=model))
+    app = SimpleNamespace(state=state)
     headers = [(b"authorization", b"Bearer right")]
     scope = dict(type="http", method=method, path=path, app=app, headers=headers)
     asyncio.run(requests.RequestCheck(Keys(vllm, key) if key else vllm)(scope, receive, send))
@@ -127,9 +112,6 @@ def test_what_would_end_the_engine_is_refused_alone(params, named):
         (dict(guided_json={}), "vLLM ignores guided_json"),
         (dict(thinking_token_budget=0), "the plugin ignores thinking_token_budget"),
         (dict(sampling_params=dict(logprob_token_ids=[5])), "the plugin ignores logprob_token_ids"),
-        (dict(bad_words=["no", " two words"]), "bad_words of several tokens need a penalty"),
-        (dict(bad_words=["two words"], presence_penalty=0), "bad_words of several tokens"),
-        (dict(sampling_params=dict(bad_words=["two words"])), "bad_words of several tokens"),
     ],
 )
 def test_what_would_be_read_over_is_refused(params, words):
@@ -142,20 +124,6 @@ def test_completions_of_vllm_have_no_bad_words():
     _, error = post(body, path=COMPLETIONS)
     assert error["message"].startswith("/v1/completions of vLLM ignores bad_words: use /v1/chat")
     assert post(body, path=CHAT) == (body, None)
-
-
-@pytest.mark.parametrize(
-    "asked, defaults, refused",
-    [
-        ({}, dict(repetition_penalty=1.05), False),  # Qwen2.5-7B-Instruct's own
-        (dict(repetition_penalty=1), dict(repetition_penalty=1.05), True),
-        (dict(presence_penalty=1e-6), {}, False),
-        (dict(frequency_penalty=None), {}, True),
-    ],
-)
-def test_bad_words_of_several_tokens_work_beside_a_penalty(asked, defaults, refused):
-    body = json.dumps(dict(bad_words=["two words"], **asked)).encode()
-    assert (post(body, **defaults)[1] is not None) == refused
 
 
 @pytest.mark.parametrize(

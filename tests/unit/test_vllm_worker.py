@@ -23,12 +23,21 @@ class BatchUpdateBuilder:
         return update
 
 
+class InputBatch:
+    """The plugin's, without penalties."""
+
+    no_penalties = True
+
+    def __init__(self):
+        builder = BatchUpdateBuilder()
+        self.sampling = SimpleNamespace(batch_update_builder=builder, bad_words_token_ids={})
+
+
 class TTWorker:
     """The plugin's, with one batch."""
 
     def initialize_from_config(self, _):
-        sampling = SimpleNamespace(batch_update_builder=BatchUpdateBuilder())
-        self.model_runner = SimpleNamespace(input_batch=SimpleNamespace(sampling=sampling))
+        self.model_runner = SimpleNamespace(input_batch=InputBatch())
 
 
 @pytest.fixture
@@ -36,6 +45,7 @@ def worker(monkeypatch):
     names = {
         "vllm.v1.sample.logits_processor": dict(BatchUpdateBuilder=BatchUpdateBuilder),
         "vllm_tt_plugin.config": dict(get_tt_config=None),
+        "vllm_tt_plugin.input_batch": dict(InputBatch=InputBatch),
         "vllm_tt_plugin.worker": dict(TTWorker=TTWorker, close_mesh_device=None),
     }
     for path, contents in names.items():
@@ -67,3 +77,12 @@ def test_a_request_in_a_row_that_was_just_freed_keeps_its_options(worker):
     builder.added.append((0, "bias of the new request"))
     apply(builder.get_and_reset(1), options)
     assert options == {0: "bias of the new request"}
+
+
+def test_bad_words_get_the_answer_so_far(worker):
+    """The plugin hands it to vLLM's sampler where its batch has a penalty."""
+    worker.initialize_from_config(None)
+    batch = worker.model_runner.input_batch
+    assert batch.no_penalties
+    batch.sampling.bad_words_token_ids[3] = [[5, 6]]
+    assert not batch.no_penalties

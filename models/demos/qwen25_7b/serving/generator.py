@@ -58,7 +58,6 @@ class ReplicaEngine:
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
             self._speculation = Speculation(
-                self.pool,
                 slots=replica.batch,
                 max_tokens=replica.speculate,
                 groups=replica.groups,
@@ -74,20 +73,14 @@ class ReplicaEngine:
     def in_flight(self) -> int:
         return self.replica.in_flight
 
-    def admit(self, sequence: Sequence) -> bool:
-        """Steps in flight do not know the sequence, so there must be none."""
-        return not self.in_flight and self.scheduler.admit(sequence)
+    @property
+    def has_room(self) -> bool:
+        """Whether a sequence can be admitted: steps in flight do not know it, so there must be none."""
+        return self.scheduler.has_free_slot and not self.in_flight
 
     def finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
         self.batch.invalidate()
-
-    def preempt(self) -> Optional[Sequence]:
-        """Return the newest sequence, taken from its slot, if blocks for the next step are missing."""
-        preempted = None if self.in_flight else self.scheduler.preempt()
-        if preempted is not None:
-            self.batch.invalidate()
-        return preempted
 
     def launch_prefill(self, batch: PrefillBatch) -> None:
         slots = self.scheduler.slots
@@ -115,8 +108,6 @@ class ReplicaEngine:
         on_host = any(map(self.batch.samples_on_host, running))
         ahead = 1 if self._speculation or on_host else STEPS_AHEAD
         while self.in_flight < min(max_steps, ahead) and (self.batch.valid or not self.in_flight):
-            if not self.scheduler.extend(self.in_flight):
-                return
             self._drafts = self._propose(running)
             if self._drafts:
                 grouped = self._speculation.grouped(running)
@@ -268,9 +259,6 @@ class Generator:
                 for engine in self._engines:
                     if engine.in_flight:
                         yield from self._new_tokens(call, engine, engine.read_step())
-                for engine in self._engines:
-                    while (preempted := engine.preempt()) is not None:
-                        call.waiting.appendleft(preempted)
         except GeneratorExit:
             self._end()
             raise
@@ -296,15 +284,12 @@ class Generator:
     def _admit(self, call: _Call) -> dict[ReplicaEngine, list[Sequence]]:
         """Admit waiting sequences one by one, each to the engine with the fewest."""
         admitted: dict[ReplicaEngine, list[Sequence]] = {}
-        while call.waiting:
-            sequence = call.waiting[0]
+        while call.waiting and (able := [engine for engine in self._engines if engine.has_room]):
+            sequence = call.waiting.popleft()
             if sequence.user not in call.cancelled:
-                by_load = sorted(self._engines, key=lambda engine: len(engine.running))
-                engine = next((engine for engine in by_load if engine.admit(sequence)), None)
-                if engine is None:
-                    break
+                engine = min(able, key=lambda engine: len(engine.running))
+                engine.scheduler.admit(sequence)
                 admitted.setdefault(engine, []).append(sequence)
-            call.waiting.popleft()
         return admitted
 
     def _new_tokens(

@@ -33,6 +33,11 @@ from models.demos.qwen25_7b.serving.vllm_inputs import (
     slot_params,
     token_counts,
 )
+from models.demos.qwen25_7b.serving.vllm_speculation import (
+    speculation_plan,
+    verified_tokens,
+    verify,
+)
 from models.demos.qwen25_7b.serving.vllm_startup import (
     can_trace,
     check_caches,
@@ -75,6 +80,7 @@ class QwenForCausalLM:
         "supports_device_grammar": False,
         "max_device_top_k": None,  # this class samples on the host what the chips cannot, slot by slot
         "fabric_config": fabric_config(os.environ),
+        "supports_spec_decode": True,  # n-gram drafts, see spec_plan
     }
     # Later plugins, see their docs/DECODE_RELOAD_CONTRACT.md: commands in the place of reset_batch.
     decode_input_update_contract = 1
@@ -82,9 +88,11 @@ class QwenForCausalLM:
     _recipe: Recipe = recipe_of(None)
     _revision: Optional[str] = None
 
-    def __init__(self, model: TtTransformer):
+    def __init__(self, model: TtTransformer, speculate: int = 1):
+        """speculate: tokens of a sequence in a verify step. They have a slot each."""
         self.model = model
-        self.batch = model.config.decode.batch
+        self.speculate = speculate
+        self.batch = model.config.decode.batch // speculate  # sequences
         self.replica: Optional[Replica] = None  # until the caches are allocated
         self._prompt_lengths = PromptLengths()
 
@@ -112,8 +120,18 @@ class QwenForCausalLM:
         cls._revision = vllm_config and vllm_config.model_config.revision
         config = QwenConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
-        size = dict(batch=max_batch_size, max_seq_len=max_seq_len)
-        return cls(TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size))
+        speculate = verified_tokens(vllm_config)
+        size = dict(batch=max_batch_size * speculate, max_seq_len=max_seq_len)
+        model = TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size)
+        return cls(model, speculate)
+
+    @classmethod
+    def spec_plan(cls, _vllm_config: Any, max_num_seqs: int, requested_k: int) -> Any:
+        """Return the plugin's SpecPlan: how many draft tokens of a sequence a step verifies.
+
+        Later plugins, see their docs/SPEC_DECODE_CONTRACT.md.
+        """
+        return speculation_plan(max_num_seqs, requested_k)
 
     @classmethod
     def get_max_tokens_all_users(
@@ -150,7 +168,7 @@ class QwenForCausalLM:
         check_caches(model, blocks, block)
         caches = allocate_caches(device, model.config, blocks, block)
         self._can_trace = can_trace(device)
-        self.replica = Replica(model, caches, traced=self._can_trace)
+        self.replica = Replica(model, caches, traced=self._can_trace, speculate=self.speculate)
         self._state = DecodeState(self.replica)
         return caches
 
@@ -226,9 +244,11 @@ class QwenForCausalLM:
         reset_sampling_state: Optional[bool] = None,
         prompt_tokens: Optional[torch.Tensor] = None,
         output_tokens: Optional[torch.Tensor] = None,
+        spec_mode: Optional[str] = None,
+        num_valid_drafts: Optional[torch.Tensor] = None,
         **_: Any,
-    ) -> Sampled | PendingRead:
-        """Compute one token of each slot.
+    ) -> Any:
+        """Compute one token of each slot. With spec_mode, verify draft tokens, see `verify`.
 
         Returns logits [slots, 1, vocab_size] float32, or, with sampling_params, the sampled tokens; a PendingRead if the
         chips sampled all of them.
@@ -238,6 +258,10 @@ class QwenForCausalLM:
         an earlier plugin. Sampling parameters are written whenever they differ from the last ones.
         """
         self._enable_traces(enable_trace)
+        if spec_mode is not None:
+            self._state.invalidate()
+            block = tokens, start_pos, page_table, num_valid_drafts
+            return verify(self.replica, self.batch, *block, spec_mode)
         on_device = sampling_params is not None
         legacy = reload_inputs is None
         if legacy:

@@ -1,6 +1,7 @@
 """Inputs of decode steps: the device tensors, and the sequences' values for them."""
 
-from typing import Iterable, Mapping
+from collections import abc
+from typing import Iterable, Mapping, NamedTuple
 
 import torch
 import ttnn
@@ -36,6 +37,15 @@ from models.demos.qwen25_7b.tt.transformer import TtTransformer
 GROUP_SIZES = (8, 4, 2)
 # Of a group's tokens times the keys of a chunk: ttnn's circular buffers for 8 x 512 need 1.83 MB of a core's 1.39 MB.
 GROUP_SCORES = 8 * 256
+
+
+class VerifyRow(NamedTuple):
+    """A sequence's tokens in a verify step: its last one and draft tokens, each in a slot."""
+
+    slots: abc.Sequence[int]
+    tokens: abc.Sequence[int]
+    position: int  # of the first token
+    blocks: abc.Sequence[int]
 
 
 class DeviceInputs:
@@ -87,7 +97,28 @@ class DeviceInputs:
         new = (ttnn.to_device(tensor, self.mesh_device, memory_config=memory) for tensor in host)
         return GroupedInputs(*self.decode, self.verify.draft_positions[:size], *new)
 
-    def write_groups(self, attended: list[int], group_tables: torch.Tensor) -> None:
+    def write_verify(self, rows: Iterable[VerifyRow], *, grouped: bool = False) -> None:
+        """Write a verify step. grouped: the slots of each row are the first ones of a group."""
+        tokens = [0] * self.slots
+        positions = [INACTIVE] * self.slots
+        tables = [attention_table([], self.width)] * self.slots
+        # One update must not write a cache tile twice, and a sequence's tokens lie in one tile. The
+        # i-th update therefore writes the i-th token of every sequence.
+        writes = [[INACTIVE] * self.slots for _ in self.verify.draft_positions]
+        for row in rows:
+            table = attention_table(row.blocks, self.width)
+            for i, (slot, token) in enumerate(zip(row.slots, row.tokens)):
+                tokens[slot] = token
+                positions[slot] = writes[i][slot] = row.position + i
+                tables[slot] = table
+        self.write_slots(tokens, positions, torch.stack(tables), writes)
+        if grouped:
+            size = len(self.grouped.draft_positions)
+            starts = range(0, self.slots, size)
+            attended = [max(positions[i - i % size : i + 1]) for i in range(self.slots)]
+            self._write_groups(attended, torch.stack([tables[start] for start in starts]))
+
+    def _write_groups(self, attended: list[int], group_tables: torch.Tensor) -> None:
         """Write the fields of GroupedInputs that VerifyInputs lacks. group_tables: [groups, width] int32."""
         tables = host_replicated(group_tables, self.mesh_device, ttnn.int32)
         grouped = self.grouped
@@ -105,9 +136,10 @@ class DeviceInputs:
         """Write where the next step starts: tokens[i] goes to positions[i] of slot i's sequence.
 
         A step advances the tokens and positions itself. Call this when sequences enter or leave slots.
-        positions: INACTIVE for a slot without a sequence. page_table: [slots, width] int32.
+        positions: INACTIVE for a slot without a sequence, as for slots after the list. page_table: [slots, width] int32.
         writes: for a verify step, the positions of each of its cache updates.
         """
+        positions = [*positions, *[INACTIVE] * (self.slots - len(positions))]
         slots = self._host_slots(tokens, positions, page_table)
         pairs = list(zip(slots, self.decode, strict=True))
         updates = zip(map(self._host_positions, writes), self.verify.draft_positions)
@@ -199,7 +231,6 @@ class InputBatch:
         self._device = inputs
         self._on_host = on_host
         self._valid = False  # whether the device's tokens and positions are those of the sequences
-        self._block_counts: list[int] = []  # blocks of each slot, as written last
 
     @property
     def valid(self) -> bool:
@@ -218,25 +249,21 @@ class InputBatch:
 
     def write_step(self, running: list[Sequence], in_flight: int) -> None:
         """Prepare a decode step. in_flight: steps launched and not read before it."""
-        tables = self._block_tables(running)
         tokens = [0] * self._device.slots
-        block_counts = [0] * self._device.slots
         for sequence in running:
             tokens[sequence.slot] = sequence.tokens[-1]
-            block_counts[sequence.slot] = len(sequence.blocks)
         if not self._valid:
             positions = [INACTIVE] * self._device.slots
+            blocks: list[list[int]] = [[] for _ in range(self._device.slots)]
             for sequence in running:
                 positions[sequence.slot] = len(sequence.tokens) - 1
+                blocks[sequence.slot] = sequence.blocks
+            tables = attention_tables(blocks, self._device.width)
             self._write_params((sequence.slot, sequence) for sequence in running)
             self._device.write_slots(tokens, positions, tables)
             self._write_token_counts(running)
-        else:
-            if block_counts != self._block_counts:
-                self._device.write_block_tables(tables)
-            if any(map(self.samples_on_host, running)):
-                self._device.write_tokens(tokens)
-        self._block_counts = block_counts
+        elif any(map(self.samples_on_host, running)):
+            self._device.write_tokens(tokens)
         self._valid = True
         # The step writes after those in flight and samples the token after what it writes.
         self._write_noise((s.slot, s, len(s.tokens) + in_flight) for s in running)
@@ -254,38 +281,19 @@ class InputBatch:
 
         grouped: the slots of each draft are the first ones of a group.
         """
-        slots = self._device.slots
-        tokens = [0] * slots
-        positions = [INACTIVE] * slots
-        tables = [attention_table([], self._device.width)] * slots
-        # One update must not write a cache tile twice, and a sequence's tokens lie in one tile. The
-        # i-th update therefore writes the i-th token of every sequence.
-        writes = [[INACTIVE] * slots for _ in self._device.verify.draft_positions]
-        random_slots: list[tuple[int, Sequence, int]] = []
-        for sequence, own, drafted in drafts:
-            table = attention_table(sequence.blocks, self._device.width)
-            for i, (slot, token) in enumerate(zip(own, drafted)):
-                position = len(sequence.tokens) - 1 + i
-                tokens[slot] = token
-                positions[slot] = position
-                tables[slot] = table
-                writes[i][slot] = position
-                random_slots.append((slot, sequence, position + 1))
-        self._device.write_slots(tokens, positions, torch.stack(tables), writes)
-        if grouped:
-            size = len(self._device.grouped.draft_positions)
-            starts = range(0, slots, size)
-            attended = [max(positions[i - i % size : i + 1]) for i in range(slots)]
-            self._device.write_groups(attended, torch.stack([tables[start] for start in starts]))
-        self._write_params((slot, sequence) for slot, sequence, _ in random_slots)
-        self._write_noise(random_slots)
+        rows = [
+            VerifyRow(slots, tokens, len(sequence.tokens) - 1, sequence.blocks)
+            for sequence, slots, tokens in drafts
+        ]
+        self._device.write_verify(rows, grouped=grouped)
+        samples = [
+            (slot, draft.sequence, len(draft.sequence.tokens) + i)
+            for draft in drafts
+            for i, slot in enumerate(draft.slots)
+        ]
+        self._write_params((slot, sequence) for slot, sequence, _ in samples)
+        self._write_noise(samples)
         self._valid = False
-
-    def _block_tables(self, running: list[Sequence]) -> torch.Tensor:
-        blocks: list[list[int]] = [[] for _ in range(self._device.slots)]
-        for sequence in running:
-            blocks[sequence.slot] = sequence.blocks
-        return attention_tables(blocks, self._device.width)
 
     def _write_params(self, slots: Iterable[tuple[int, Sequence]]) -> None:
         """Slots that the host samples are greedy on the chips."""

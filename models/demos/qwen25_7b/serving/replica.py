@@ -7,7 +7,6 @@ from typing import Mapping, Optional, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import QwenConfig, Recipe
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import (
@@ -96,7 +95,6 @@ class Replica:
         users: int,
         max_seq_len: int,
         block: int = BLOCK,
-        blocks: Optional[int] = None,
         traced: bool,
         queues: int = 1,
         speculate: int = 1,
@@ -105,19 +103,13 @@ class Replica:
 
         - source: as in TtTransformer.load.
         - block: tokens in a block of the cache.
-        - blocks: blocks of the cache; default: enough for all users' contexts.
         - speculate: slots that the model gets for each user, up to 32 in all.
 
         UserError, before a weight is read: the DRAM of the chips is too small.
         """
         parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
         check_block(block)
-        blocks = blocks_for(users, max_seq_len, block) if blocks is None else blocks
-        if blocks < table_width(max_seq_len, block):
-            raise UserError(
-                f"a cache of {blocks} blocks of {block} tokens cannot hold one text of {max_seq_len} tokens: it takes "
-                f"{table_width(max_seq_len, block)} blocks"
-            )
+        blocks = blocks_for(users, max_seq_len, block)
         budget = memory_budget(config, parallel, recipe, max_seq_len, blocks, block)
         smaller = smaller_sizes(
             config, parallel, recipe, users, max_seq_len, block, free_dram(mesh_device)

@@ -8,7 +8,7 @@ slot and batch, on the chips or on the host, and after a preemption.
 import secrets
 from enum import Enum
 from functools import reduce
-from math import exp, isfinite, isnan
+from math import isfinite, isnan
 from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -21,10 +21,7 @@ from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, Pena
 _STEP, _FIRST, _SECOND = (
     np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
-MOST_NOISE = 40.0  # above all Gumbel noise of 53 bits: -log(-log(1 - 2**-53)) is 36.7
-HEAD = 1024  # candidates, the most likely ones: all of their noise is computed
-BLOCK = 32768  # candidates whose bits are drawn at once
-_STEPS = np.arange(BLOCK, dtype=np.uint64) * _STEP
+HEAD = 1024  # the most likely candidates: top_p mostly drops all others
 
 
 class SamplingMode(Enum):
@@ -82,18 +79,12 @@ def _noise(stream: np.ndarray, ranks: np.ndarray) -> np.ndarray:
 
 def _mixed(x: np.ndarray) -> np.ndarray:
     """Return 64 random bits of a counter. Changes x."""
-    x = _high_bits(x)
-    return x ^ (x >> np.uint64(31))
-
-
-def _high_bits(x: np.ndarray) -> np.ndarray:
-    """Return numbers with the 31 highest bits of _mixed. Changes x."""
     x += _STEP  # it counts modulo 2**64
     x ^= x >> np.uint64(30)
     x *= _FIRST
     x ^= x >> np.uint64(27)
     x *= _SECOND
-    return x
+    return x ^ (x >> np.uint64(31))
 
 
 class TokenCounts(NamedTuple):
@@ -186,32 +177,8 @@ def _sample_rank(scores: np.ndarray, params: SamplingParams, stream: np.ndarray)
                 break
         dropped = before >= torch.tensor(params.top_p)  # never the first: its sum before is 0
         scores = np.where(dropped, np.float32(NEVER), scores[:count])
-    return _rank_with_noise(scores, stream)
-
-
-def _rank_with_noise(scores: np.ndarray, stream: np.ndarray) -> int:
-    """Return the first rank with the largest sum of score and noise. scores: [n] float32; the first is finite.
-
-    The two logarithms of the noise are slow. After the first ranks they are computed only where the high bits
-    allow a sum above the largest one so far.
-    """
-    sums = scores[:HEAD] + _noise(stream, np.arange(len(scores[:HEAD])))
-    rank = int(sums.argmax())
-    largest = sums[rank]
-    for first in range(HEAD, len(scores), BLOCK):
-        block = scores[first : first + BLOCK]
-        # float32 rounds sums of this size by less than 1e-4 + 1e-6 * largest
-        needed = float(largest) - float(block.max()) - 1e-4 - 1e-6 * abs(float(largest))
-        if needed > MOST_NOISE:
-            continue
-        uniform = exp(-exp(-max(needed, -5.0)))  # noise is above -5
-        start = stream + np.array([first], dtype=np.uint64) * _STEP
-        bits = _high_bits(_STEPS[: len(block)] + start)
-        ranks = first + np.flatnonzero(bits >= np.uint64(max(0, int(uniform * 2**31) - 1) << 33))
-        sums = scores[ranks] + _noise(stream, ranks)
-        if sums.max(initial=-np.inf) > largest:
-            rank, largest = int(ranks[sums.argmax()]), sums.max()
-    return rank
+    scores = scores[: params.top_k or None]
+    return int((scores + _noise(stream, np.arange(len(scores)))).argmax())
 
 
 def log_prob(logits: torch.Tensor, token: int) -> float:

@@ -2,7 +2,7 @@
 
 - Sequence: a request and its tokens.
 - BlockPool: allocates, shares and frees blocks, and knows which blocks hold a prefix.
-- Scheduler: admits sequences, and preempts one when blocks run short.
+- Scheduler: gives sequences slots and blocks. A sequence gets blocks for all its tokens at once, so none runs short later.
 """
 
 from collections import OrderedDict, abc
@@ -108,10 +108,8 @@ class BlockPool:
                 del self._free[block]
             self._ref_counts[block] += 1
 
-    def allocate(self, number: int) -> Optional[list[int]]:
-        """Return `number` blocks to write, or None if fewer are free."""
-        if number > self.num_free:
-            return None
+    def allocate(self, number: int) -> list[int]:
+        """Return `number` blocks to write. So many must be free."""
         blocks = [self._free.popitem(last=False)[0] for _ in range(number)]
         for block in blocks:
             self._forget(block)
@@ -153,7 +151,7 @@ class BlockPool:
 
 
 class Scheduler:
-    """Admits sequences to slots, gives them blocks, and preempts one when blocks run short.
+    """Gives sequences slots and blocks. The pool has blocks for max_sequences whole contexts.
 
     - slots: rows of a decode step.
     - max_sequences: sequences at once; may be fewer than slots.
@@ -171,32 +169,21 @@ class Scheduler:
     def has_free_slot(self) -> bool:
         return len(self.running) < self._max_sequences
 
-    def admit(self, sequence: Sequence) -> bool:
-        """Give the sequence a slot and blocks; False if there are too few."""
-        if not self.has_free_slot or not self._allocate(sequence):
-            return False
-        sequence.slot = self.slots.index(None)
-        self.slots[sequence.slot] = sequence
-        self.running.append(sequence)
-        return True
-
-    def _allocate(self, sequence: Sequence) -> bool:
-        """Give the sequence blocks for all its tokens; False if there are too few.
+    def admit(self, sequence: Sequence) -> None:
+        """Give the sequence a free slot, and blocks for its prompt and its longest answer.
 
         Blocks of a known prefix are shared. The last token is never part of the prefix, because its
         logits are needed.
         """
         prefix = self.pool.lookup_prefix(sequence.tokens[:-1])
         self.pool.reference(prefix)
-        needed = ceil_div(len(sequence.tokens), self.pool.block) - len(prefix)
-        blocks = self.pool.allocate(needed)
-        if blocks is None:
-            self.pool.free(prefix)
-            return False
-        sequence.blocks = prefix + blocks
+        needed = ceil_div(len(sequence.tokens) + sequence.remaining, self.pool.block)
+        sequence.blocks = prefix + self.pool.allocate(needed - len(prefix))
         sequence.prefix_length = len(prefix) * self.pool.block
         sequence.num_cached = sequence.prefix_length
-        return True
+        sequence.slot = self.slots.index(None)
+        self.slots[sequence.slot] = sequence
+        self.running.append(sequence)
 
     def prefill_batches(self, sequences: Iterable[Sequence]) -> list[PrefillBatch]:
         """Return the prefill batches of sequences that were just admitted."""
@@ -206,30 +193,6 @@ class Scheduler:
         ]
         return plan_prefill(prompts, self._max_prefill_rows, self.pool.block)
 
-    def extend(self, in_flight: int) -> bool:
-        """Allocate the blocks that the sequences' next tokens start. False if there are too few.
-
-        in_flight: decode steps launched and not read, each of which writes one token.
-        """
-        sequences = self._without_block(in_flight)
-        blocks = self.pool.allocate(len(sequences))
-        if blocks is None:
-            return False
-        for sequence, block in zip(sequences, blocks):
-            sequence.blocks.append(block)
-        return True
-
-    def preempt(self) -> Optional[Sequence]:
-        """Finish and return the newest sequence if blocks for the next step are missing, else None.
-
-        The caller admits it again later; its tokens are then computed again. No step may be in flight.
-        """
-        if len(self._without_block(0)) <= self.pool.num_free:
-            return None
-        newest = self.running[-1]
-        self.finish(newest)
-        return newest
-
     def finish(self, sequence: Sequence) -> None:
         """Free the sequence's slot and blocks. The computed part of its tokens becomes a known prefix."""
         self.slots[sequence.slot] = None
@@ -238,12 +201,3 @@ class Scheduler:
         self.pool.free(sequence.blocks)
         sequence.blocks = []
         sequence.slot = None
-
-    def _without_block(self, in_flight: int) -> list[Sequence]:
-        """Return the sequences that have no block for their next token."""
-        block = self.pool.block
-        return [
-            sequence
-            for sequence in self.running
-            if len(sequence.tokens) - 1 + in_flight >= len(sequence.blocks) * block
-        ]

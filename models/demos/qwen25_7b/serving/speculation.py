@@ -17,8 +17,7 @@ from collections import abc
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.serving.scheduler import BlockPool, Sequence
+from models.demos.qwen25_7b.serving.scheduler import Sequence
 
 NGRAM_LENGTHS = (4, 3, 2)  # the longest first
 
@@ -102,10 +101,7 @@ class Speculation:
     attention reads no groups. k_chunk: keys of a chunk.
     """
 
-    def __init__(
-        self, pool: BlockPool, *, slots: int, max_tokens: int, groups: int = 0, k_chunk: int = 0
-    ):
-        self._pool = pool
+    def __init__(self, *, slots: int, max_tokens: int, groups: int = 0, k_chunk: int = 0):
         self._slots = slots
         self._max_tokens = max_tokens
         self._groups = groups
@@ -113,10 +109,7 @@ class Speculation:
         self._proposers: dict[Sequence, NgramProposer] = {}
 
     def propose(self, sequences: abc.Sequence[Sequence]) -> list[Draft]:
-        """Return a draft for every sequence, or none if no draft token has a slot.
-
-        The sequences have blocks for their next token; more blocks are allocated while some are free.
-        """
+        """Return a draft for every sequence, or none if no draft token has a slot."""
         known = self._proposers
         self._proposers = {s: known[s] if s in known else NgramProposer() for s in sequences}
         proposed = {sequence: self._draft_tokens(sequence) for sequence in sequences}
@@ -131,7 +124,6 @@ class Speculation:
         drafts = []
         for sequence in sequences:
             tokens = proposed[sequence][:share]
-            tokens = tokens[: self._room(sequence, len(tokens))]
             lent = [inactive.pop(0) for _ in tokens]
             drafts.append(Draft(sequence, (sequence.slot, *lent), (sequence.tokens[-1], *tokens)))
         return drafts if any(len(draft.slots) > 1 for draft in drafts) else []
@@ -145,7 +137,6 @@ class Speculation:
         for group, (sequence, tokens) in enumerate(proposed.items()):
             position = len(sequence.tokens) - 1
             tokens = tokens[: min(size, self._k_chunk - position % self._k_chunk) - 1]
-            tokens = tokens[: self._room(sequence, len(tokens))]
             first = group * size
             slots = tuple(range(first, first + 1 + len(tokens)))
             drafts.append(Draft(sequence, slots, (sequence.tokens[-1], *tokens)))
@@ -157,10 +148,3 @@ class Speculation:
             return []
         count = min(self._max_tokens, sequence.remaining) - 1
         return self._proposers[sequence].propose(sequence.tokens, count)
-
-    def _room(self, sequence: Sequence, tokens: int) -> int:
-        """Return how many of `tokens` draft tokens have room in blocks, after allocating free ones."""
-        length = len(sequence.tokens)  # with its last token, which the step writes
-        needed = ceil_div(length + tokens, self._pool.block) - len(sequence.blocks)
-        sequence.blocks += self._pool.allocate(needed) or []
-        return min(tokens, len(sequence.blocks) * self._pool.block - length)

@@ -223,13 +223,15 @@ class DecodeState:
 
 
 def own_blocks(page_table: torch.Tensor, lengths: Sequence[int], replica: Replica) -> torch.Tensor:
-    """Return [slots, width of the replica's tables] int32: each slot's own blocks, then block 0.
+    """Return [slots of the replica, width of its tables] int32: each slot's own blocks, then block 0.
 
     After a slot's own blocks, vLLM's page table names blocks of other sequences. No sequence has block 0 in vLLM.
     page_table: [slots, any width]. lengths: tokens of each slot.
     """
     width = min(page_table.shape[1], replica.width)
     own = torch.tensor([ceil_div(n, replica.block) for n in lengths])[:, None]
-    tables = torch.zeros(len(page_table), replica.width, dtype=torch.int32)
-    tables[:, :width] = torch.where(torch.arange(width) < own, page_table[:, :width], 0)
+    tables = torch.zeros(replica.batch, replica.width, dtype=torch.int32)
+    tables[: len(page_table), :width] = torch.where(
+        torch.arange(width) < own, page_table[:, :width], 0
+    )
     return tables

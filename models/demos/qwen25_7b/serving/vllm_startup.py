@@ -160,6 +160,10 @@ def warm_up_decode(replica: Replica) -> None:
         replica.inputs.write_sampling_params([params])
         replica.launch_decode()
         replica.read_tokens()
+    if replica.speculate > 1:
+        replica.inputs.write_verify([])
+        replica.launch_verify()
+        replica.read_tokens()
 
 
 def _warm_up_batch(replica: Replica, kind: PrefillKind) -> PrefillBatch | None:

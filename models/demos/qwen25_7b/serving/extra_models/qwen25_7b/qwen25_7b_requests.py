@@ -7,7 +7,7 @@ answers such a request alone, with status 400.
 
 import json
 import os
-from typing import Any, Awaitable, Callable, Iterator, NamedTuple, Optional
+from typing import Any, Awaitable, Callable, Iterator, Optional
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -18,15 +18,6 @@ LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 INTEGERS = 1 << 63  # what vLLM can send to the engine
 COMPLETIONS = "/v1/completions"
 OLD_NAMES = "guided_json", "guided_regex", "guided_choice", "guided_grammar"  # before vLLM 0.12
-NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-
-
-class Served(NamedTuple):
-    """What the checks ask of the server."""
-
-    vocab_size: int
-    encode: Callable[[str], list[int]]  # text to token ids
-    defaults: Callable[[], dict[str, float]]  # the model's own sampling parameters; reads a file
 
 
 class RequestCheck:
@@ -46,7 +37,8 @@ class RequestCheck:
         while messages[-1].get("more_body"):
             messages.append(await receive())
         body = b"".join(message.get("body", b"") for message in messages)
-        problem = first_problem(body, scope["path"], _served(scope["app"].state))
+        vocab_size = scope["app"].state.vllm_config.model_config.get_vocab_size()
+        problem = first_problem(body, scope["path"], vocab_size)
         if problem:
             return await _refuse(send, 400, problem)
         left = iter(messages)
@@ -68,7 +60,7 @@ class RequestCheck:
         return layer is None or layer.verify_token(keys)
 
 
-def first_problem(body: bytes, path: str, served: Served) -> Optional[str]:
+def first_problem(body: bytes, path: str, vocab_size: int) -> Optional[str]:
     """Return why a request's JSON must be refused, or None. vLLM refuses a body that is no JSON object."""
     try:
         request = json.loads(body)
@@ -78,14 +70,8 @@ def first_problem(body: bytes, path: str, served: Served) -> Optional[str]:
         return None
     nested = request.get("sampling_params")  # of /inference/v1/generate
     parts = (request, nested) if isinstance(nested, dict) else (request,)
-    problems = (problem for part in parts for problem in _problems(part, path, served))
+    problems = (p for part in parts for p in (*_fatal(part, vocab_size), *_ignored(part, path)))
     return next(problems, None)
-
-
-def _problems(params: dict, path: str, served: Served) -> Iterator[str]:
-    yield from _fatal(params, served.vocab_size)
-    yield from _ignored(params, path)
-    yield from _long_bad_words(params, served)
 
 
 def _fatal(params: dict, vocab_size: int) -> Iterator[str]:
@@ -125,26 +111,6 @@ def _ignored(params: dict, path: str) -> Iterator[str]:
         yield f"the plugin ignores logprob_token_ids: use logprobs, got {params['logprob_token_ids']!r}"
 
 
-def _long_bad_words(params: dict, served: Served) -> Iterator[str]:
-    """The plugin gives vLLM's sampler a sequence's earlier tokens only beside a penalty."""
-    words = params.get("bad_words")
-    if not isinstance(words, list) or not words or _penalized(params, served.defaults()):
-        return
-    for word in words:
-        count = len(served.encode(word.lstrip())) if isinstance(word, str) else 0
-        if count > 1:
-            yield (
-                f"bad_words of several tokens need a penalty, else the plugin ignores them: add presence_penalty 1e-6, "
-                f"got {word!r} of {count} tokens"
-            )
-
-
-def _penalized(params: dict, defaults: dict[str, float]) -> bool:
-    values = ((name, params.get(name)) for name in NEUTRAL)
-    given = {name: _number(value) for name, value in values if value is not None}
-    return any((NEUTRAL | defaults | given)[name] != NEUTRAL[name] for name in NEUTRAL)
-
-
 def _number(value: Any) -> Optional[float]:
     """Return a number as vLLM reads it, which also takes "7"; None: vLLM refuses the value."""
     try:
@@ -158,16 +124,6 @@ def _integer(value: Any) -> Optional[int]:
         return int(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _served(state: Any) -> Served:
-    """state: of vLLM's FastAPI application."""
-    model = state.vllm_config.model_config
-
-    def encode(text: str) -> list[int]:
-        return state.engine_client.get_tokenizer().encode(text, add_special_tokens=False)
-
-    return Served(model.get_vocab_size(), encode, model.get_diff_sampling_param)
 
 
 async def _refuse(send: Send, status: int, problem: str) -> None:

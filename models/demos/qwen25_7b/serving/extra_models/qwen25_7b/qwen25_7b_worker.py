@@ -3,7 +3,8 @@
 The plugin closes the mesh in __del__, which Python does not call when an engine ends. A mesh that stays open may need a
 reset of the card. This worker closes it at a shutdown, after an error, and at SIGTERM, also while the model loads.
 
-It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates).
+It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates), and
+makes bad_words of several tokens work (Rows).
 """
 
 import logging
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 
 from vllm.v1.sample.logits_processor import BatchUpdateBuilder
 from vllm_tt_plugin.config import get_tt_config
+from vllm_tt_plugin.input_batch import InputBatch
 from vllm_tt_plugin.worker import TTWorker, close_mesh_device
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
@@ -36,6 +38,14 @@ class RowUpdates(BatchUpdateBuilder):
         return super().get_and_reset(batch_size)
 
 
+class Rows(InputBatch):
+    """The plugin's batch. It gives vLLM's sampler the answers so far only beside a penalty; bad_words need them, too."""
+
+    @property
+    def no_penalties(self) -> bool:
+        return super().no_penalties and not self.sampling.bad_words_token_ids
+
+
 class MeshWorker(TTWorker):
     def init_device(self) -> None:
         """Open the mesh. A SIGTERM meanwhile is handled after it, because a mesh that is half open cannot be closed."""
@@ -53,7 +63,9 @@ class MeshWorker(TTWorker):
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
-        self.model_runner.input_batch.sampling.batch_update_builder = RowUpdates()
+        batch = self.model_runner.input_batch
+        batch.__class__ = Rows
+        batch.sampling.batch_update_builder = RowUpdates()
 
     def shutdown(self) -> None:
         """Release the model's traces and close the mesh. vLLM calls it when an engine ends; a second call does nothing."""
