@@ -200,8 +200,7 @@ def write_token_counts(penalties: TtPenalties, token_counts: list[TokenCounts]) 
     tables.update(dict(reversed([*enumerate(token_counts)])))
     for table, device in ((tables.seen, penalties.seen), (tables.counts, penalties.counts)):
         ttnn.copy_host_to_device_tensor(penalties.to_host(table), penalties.rows)
-        ttnn.copy_host_to_device_tensor(penalties.host_order(tables.order), penalties.order)
-        penalties.arrange(device)
+        penalties.load(device)
 
 
 def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):

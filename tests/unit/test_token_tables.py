@@ -28,7 +28,6 @@ def test_rows_are_those_of_the_sequences(occurrences):
         }
         tables.update(sequences, occurrences=occurrences)
         for slot, (prompt, answer) in sequences.items():
-            row = tables.order[slot]
-            assert tables.seen[0, 0, row].equal(counted(prompt + answer, 1)), slot
+            assert tables.seen[0, 0, slot].equal(counted(prompt + answer, 1)), slot
             if occurrences:
-                assert tables.counts[0, 0, row].equal(counted(answer, MOST_COUNTED)), slot
+                assert tables.counts[0, 0, slot].equal(counted(answer, MOST_COUNTED)), slot

@@ -200,14 +200,11 @@ class DeviceInputs:
         """
         tables, penalties = self._tables, self._penalties
         tables.update(counts, occurrences=occurrences)
-        order = penalties.host_order(tables.order)
-        self._queues.write(
-            [(penalties.to_host(tables.seen), penalties.rows), (order, penalties.order)]
-        )
-        penalties.arrange(penalties.seen)
+        self._queues.write([(penalties.to_host(tables.seen), penalties.rows)])
+        penalties.load(penalties.seen)
         if occurrences:
             self._queues.write([(penalties.to_host(tables.counts), penalties.rows)])
-            penalties.arrange(penalties.counts)
+            penalties.load(penalties.counts)
 
     def _host_slots(
         self, tokens: list[int], positions: list[int], page_table: torch.Tensor

@@ -15,7 +15,6 @@ class TokenTables:
 
     - seen: 1 for tokens of the prompt or the answer, else 0.
     - counts: occurrences of each token in the answer, up to MOST_COUNTED.
-    - order: the row of each slot's sequence.
 
     columns: of all chips.
     """
@@ -23,7 +22,6 @@ class TokenTables:
     def __init__(self, columns: int):
         shape = 1, 1, MAX_USERS, columns
         self.seen, self.counts = (torch.zeros(shape, dtype=torch.bfloat16) for _ in range(2))
-        self.order = list(range(MAX_USERS))
 
     def update(self, sequences: Mapping[int, TokenCounts], *, occurrences: bool = True) -> None:
         """sequences: by slot. occurrences: False leaves `counts` as it is; only some penalties need it."""

@@ -16,12 +16,7 @@ from models.demos.qwen25_7b.tt.full_sampler import TtFullSampler
 from models.demos.qwen25_7b.tt.inputs import SamplingControls
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import (
-    host_replicated,
-    host_sharded,
-    replicate,
-    shard,
-)
+from models.demos.qwen25_7b.tt.placement import host_sharded, replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
 
@@ -32,8 +27,8 @@ class TtPenalties:
     - seen: 1 for tokens of the prompt or the answer, else 0.
     - counts: occurrences of each token in the answer.
 
-    Both are [1, 1, 32, vocab] bfloat16 a chip, allocated once. When sequences change slots, the host writes their rows, and
-    the chips arrange the rows by slot. The chips record the token of every step.
+    Both are [1, 1, 32, vocab] bfloat16 a chip, allocated once. When sequences change slots, the host writes a table to
+    `rows`, and the chips make its tiles. The chips record the token of every step.
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
@@ -41,11 +36,9 @@ class TtPenalties:
         self.columns = model_config.parallel.tp * model_config.parallel.vocab
         none = torch.zeros(1, 1, MAX_USERS, self.columns, dtype=torch.bfloat16)
         self.seen, self.counts = (shard(none, mesh_device, 3) for _ in range(2))
-        self.rows, self.order = (
-            ttnn.to_device(host, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-            for host in (self.to_host(none), self.host_order([0] * MAX_USERS))
-        )
-        self.arrange(self.seen)  # compiled before there is a trace
+        dram = ttnn.DRAM_MEMORY_CONFIG
+        self.rows = ttnn.to_device(self.to_host(none), mesh_device, memory_config=dram)
+        self.load(self.seen)  # compiled before there is a trace
         tokens = torch.arange(self.columns, dtype=torch.float32)[None, None, None]
         self.tokens = shard(tokens, mesh_device, 3, ttnn.float32)  # [1, 1, 1, vocab] a chip
         self.ones = replicate(torch.ones(1, 1, MAX_USERS, 1), mesh_device, ttnn.float32)
@@ -55,17 +48,11 @@ class TtPenalties:
         layout = ttnn.ROW_MAJOR_LAYOUT
         return host_sharded(table, self.mesh_device, 3, ttnn.bfloat16, layout)
 
-    def host_order(self, order: Sequence[int]) -> ttnn.Tensor:
-        """order: the row in `rows` of each slot -> `order` on the host."""
-        rows = torch.tensor(order, dtype=torch.int32)[None]
-        return host_replicated(rows, self.mesh_device, ttnn.uint32)
-
-    def arrange(self, table: ttnn.Tensor) -> None:
-        """Write `rows` into `seen` or `counts`, in the order of the slots."""
-        picked = ttnn.embedding(self.order, self.rows, layout=ttnn.ROW_MAJOR_LAYOUT)
-        tiles = ttnn.tilize(ttnn.unsqueeze_to_4D(picked))
+    def load(self, table: ttnn.Tensor) -> None:
+        """Write `rows` into `seen` or `counts`."""
+        tiles = ttnn.tilize(self.rows)
         ttnn.copy(tiles, table)
-        _free(picked, tiles)
+        ttnn.deallocate(tiles)
 
     def forward(self, logits: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
         """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host (serving/sampling.py).
