@@ -151,9 +151,7 @@ def test_a_bucket_has_the_scores_of_an_evaluation_at_its_positions(ran):
 
 def test_a_users_text_on_a_chosen_split(ran):
     place, output = ran
-    written = json.loads(
-        (place.parents[1] / "text/Qwen2.5-1B-N300-tp1-decode.json").read_text()
-    )
+    written = json.loads((place.parents[1] / "text/Qwen2.5-1B-N300-tp1-decode.json").read_text())
     assert (written["text"], written["tp"], written["dp"]) == ("README.md", 1, 2)
     assert written["results"][0]["tokens"] == 5 * 20 and "README.md" in output["text"]
 

@@ -28,9 +28,7 @@ DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
 R1_SMALL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 QWQ = "Qwen/QwQ-32B"
 # The largest checkpoint of each size. The others of a size differ in numbers that no plan reads.
-OF_SIZE = {
-    (c.num_hidden_layers, c.hidden_size): (name, c) for name, c in PUBLISHED.items()
-}
+OF_SIZE = {(c.num_hidden_layers, c.hidden_size): (name, c) for name, c in PUBLISHED.items()}
 
 
 def test_a_1m_model_has_the_context_of_full_attention():
