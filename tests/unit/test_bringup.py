@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,9 @@ def test_the_next_stage_runs_and_a_second_run_keeps_outcomes(tmp_path):
     assert count.read_text() == "xx"
     run_stages(two, tmp_path, print, again=["green"])
     assert count.read_text() == "xxx"
+    run_stages([replace(two[1], name="answers", skip="needs MODEL")], tmp_path, print)
+    run_stages([replace(two[1], name="answers")], tmp_path, print)  # MODEL is given now
+    assert known_outcomes(tmp_path)["answers"].verdict == "green"
 
 
 def test_an_interrupt_ends_the_stage_and_keeps_the_others(tmp_path):

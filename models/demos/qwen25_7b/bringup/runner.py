@@ -58,10 +58,11 @@ def known_outcomes(out: Path) -> dict[str, Outcome]:
 def run_stages(
     stages: Sequence[Stage], out: Path, say: Callable[[str], None], again: Sequence[str] = ()
 ) -> None:
-    """Run the stages that have no outcome yet, and those in `again`. Ctrl-C ends the run; what is known is kept."""
+    """Run the stages that have no outcome yet or were skipped, and those in `again`. Ctrl-C ends the run; what is known is kept."""
     known = known_outcomes(out)
     for stage in stages:
-        if stage.name in known and stage.name not in again:
+        done = stage.name in known and known[stage.name].verdict != "skipped"
+        if done and stage.name not in again:
             say(f"{stage.name:8} {known[stage.name]} (kept from an earlier run)")
             continue
         known[stage.name] = run_stage(stage, out / f"{stage.name}.log")
