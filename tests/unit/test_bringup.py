@@ -186,6 +186,8 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     answers = {"results": [{"recipe": {"name": "bfp8"}, "kl_mean": 0.0055, "top1": 0.97, "top5": 1.0, "tokens": 1008}]}  # fmt: skip
     served = {"total_input_tokens": 512, "total_output_tokens": 512, "completed": 4, "max_concurrency": 1, "mean_ttft_ms": 60, "mean_tpot_ms": 40, "output_throughput": 24}  # fmt: skip
     stages = ("machine", facts), ("ops", ops), ("speed", speed), ("small-N300-tp2-decode", answers)
+    scores = {"runs": [{"split": "N300, tp 2 x dp 1", "recipe": {"name": "bfp8"}, "results": {"questions": {"exact_match,flexible-extract": 0.75}}, "answers": []}]}  # fmt: skip
+    stages += (("small-N300-tp2-tasks", scores),)
     stages += ("server-1", served), ("server-32", served | {"max_concurrency": 32})
     for name, rows in stages:
         (tmp_path / f"{name}.json").write_text(json.dumps(rows))
@@ -215,6 +217,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert "| linear [32, 64] | 1.0e-03 | 1.0000 | 50.0% | 20.0 | 10.0 | -50% |" in text
     assert "without values: pad [1]." in text
     assert "| bfp8 | 0.0055 | 97.00% | 100.00% | 1008 |" in text
+    assert "| N300, tp 2 x dp 1 | bfp8 | 75.0% |" in text
     assert "the fastest is reduce_scatter + all_gather:" in text
     assert "- all_reduce_async of bfloat16: 20.0 us\n- reduce_scatter + all_gather: 15.0 us" in text
     assert "- linear [32, 64] math_fidelity=LoFi: 12.0 instead of 20.0 us, error 1.0e-03" in text

@@ -23,6 +23,7 @@ SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", 
 TARGETS = {"N150": (44, 24), "N300": (37, 47), "T3K": (19, 92)}
 TIERS = {"target": 1, "complete": 2, "functional": 10}
 ANSWERS = "recipe", "KL to Hugging Face", "top-1", "top-5", "tokens"
+QUESTIONS = "split", "recipe", "right answers"
 OPS = "op", "error", "gain", "equal", "us", "modeled us", "miss"
 
 
@@ -38,6 +39,11 @@ def write_report(
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
         **{name: sum(read(f"{name}.json"), []) for name in ("machine", "ops", "speed")},
         "answers": [row for each in read("*-decode.json") for row in each["results"]],
+        "questions": [
+            {key: run[key] for key in ("split", "recipe", "results")}
+            for each in read("*-tasks.json")
+            for run in each["runs"]
+        ],
         "server": read("server-*.json"),
     }
     (out / "report.json").write_text(json.dumps(report, indent=1))
@@ -82,6 +88,9 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
     if report["answers"]:
         yield "## Answers"
         yield markdown(ANSWERS, map(_answer, report["answers"]))
+    if report["questions"]:
+        yield "## Questions"
+        yield markdown(QUESTIONS, map(_questions, report["questions"]))
     if report["ops"]:
         yield f"## Operations, measured beside modeled{marked}"
         longest = _longest(report["ops"])
@@ -152,6 +161,12 @@ def _answer(row: dict[str, Any]) -> tuple[str, ...]:
     """Of a file that the command eval writes."""
     shares = (f"{row[share]:.2%}" for share in ("top1", "top5"))
     return row["recipe"]["name"], f"{row['kl_mean']:.3g}", *shares, f"{row['tokens']}"
+
+
+def _questions(run: dict[str, Any]) -> tuple[str, ...]:
+    """Of a file that the command tasks writes."""
+    right = run["results"]["questions"]["exact_match,flexible-extract"]
+    return run["split"], run["recipe"]["name"], f"{right:.1%}"
 
 
 def _longest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
