@@ -68,6 +68,7 @@ BROKEN = {
     "wrong operation": (OPS, "wrong value", "the first: add: wrong values", ""),
     "memory": (FULL, "out of memory", "Out of Memory", "{file}:3: raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')  # ttnn.linear"),
     "memory in a test": (FULL_IN_PYTEST, "out of memory", "Out of Memory", "{file}:8:"),
+    "memory of a core": (FULL.replace("Out of Memory: Not enough space to allocate 9 B", "dataflow buffers clash with L1 buffers"), "out of memory", "clash with L1", "{file}:3:"),
     "memory of the host": (KILLED, "out of memory", "", "tests/pcc/test_mlp.py::test_mlp[N300]"),
     "refused": ("print('running add')\nprint('add 0.0 1.0')\nprint('error: no card')\nraise SystemExit(2)", "failed", "error: no card", ""),
     "green": ("print('error: none')", "green", "", ""),

@@ -17,7 +17,7 @@ from typing import Callable, Literal, Optional, Sequence
 Verdict = Literal["green", "failed", "hang", "crash", "wrong value", "out of memory", "skipped"]
 PATIENCE = 20  # seconds that a stopped process has to say where it was, and to close its devices
 OUT_OF_MEMORY = re.compile(
-    r".*(Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size).*"
+    r".*(Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size|clash with L1 buffers).*"
 )
 WRONG_VALUE = re.compile(r" - (AssertionError|assert)\b|wrong values")  # pytest's, the stage ops'
 # A line of a traceback: of faulthandler or Python, or of pytest.
