@@ -3,12 +3,7 @@
 from dataclasses import replace
 
 from models.demos.qwen25_7b.config import QwenConfig
-from models.demos.qwen25_7b.perf import published_models
-
-SIZES = {
-    size: QwenConfig.from_dict(fields | published_models.CODER)
-    for size, fields in published_models.SIZES.items()
-}
+from models.demos.qwen25_7b.perf.published_models import SIZES
 
 
 def cut(size: str, *, layers: int | None = None, vocab_size: int = 4096) -> QwenConfig:

@@ -31,7 +31,6 @@ eval --tp 3 | tp must divide
 eval --by-position 128,many | --by-position
 eval --by-position 256,128 | ascending
 eval --by-position 128,160 | --steps 64 exceeds the bucket from position 128 to 160
-eval --by-position --prefill | leave --prefill out
 eval --by-position 128 --text notes.txt | one text takes 129
 eval --backend tea | tea
 eval --text absent.txt | --text absent.txt: not found
@@ -49,7 +48,6 @@ tasks --questions sums.jsonl --limit 0 | --limit
 tasks --questions sums.jsonl --max-new-tokens 1024 | --max-new-tokens 1024
 tasks --questions sums.jsonl --tp 2,x | --tp
 tasks --questions sums.jsonl --tp 3 | tp must divide
-tasks --questions sums.jsonl --include absent | --include absent
 tasks --questions sums.jsonl --out notes.txt | --out notes.txt
 quantize --calibration notes.txt --out new | --model
 quantize --model SMALL --calibration absent.txt --out new | absent.txt: not found

@@ -60,12 +60,11 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
             *("eval", *FEW, "--recipes", "bf16,four.json", "--model", f"{SMALL_CHECKPOINT}"),
             *("--quantized", "spoilt", "--text", f"{HELD_OUT}"),
         ],
-        "prefill": ["eval", *FEW, "--prefill", "--recipes", "bfp8", "--model", "Qwen2.5-1B"],
         "by position": ["eval", *LATE, "--by-position", "32,64"],
         "late": ["eval", *LATE, "--prompt-tokens", "56", "--out", "late"],
         "text": [
             *("eval", *FEW, "--recipes", "bf16", "--tp", "1", "--out", "text"),
-            *("--text", f"{REPOSITORY}/README.md"),
+            *("--text", f"{REPOSITORY}/README.md", "--model", "Qwen2.5-1B"),
         ],
         "tasks": [
             *("tasks", "--questions", "sums.jsonl", "--tp", "1,2", "--recipes", "bf16,bfp8"),
@@ -129,16 +128,6 @@ def test_quantized_weights_are_scored_beside_the_models_own(ran):
     assert spoilt > 0.05 and spoilt > 5 * rounded
 
 
-def test_prefill_is_scored_at_the_same_tokens(ran):
-    place, output = ran
-    names = ("small-checkpoint-N300-tp2-decode", "Qwen2.5-1B-N300-tp2-prefill")
-    decode, prefill = (json.loads((place / f"{name}.json").read_text()) for name in names)
-    (of_prefill,), of_decode = prefill["results"], decode["results"][0]
-    assert "prefill: " in output["prefill"] and of_prefill["tokens"] == of_decode["tokens"]
-    assert of_prefill["reference_nll"] == pytest.approx(of_decode["reference_nll"], rel=1e-6)
-    assert 0 < of_prefill["kl_mean"] < 0.01 and of_prefill["kl_mean"] != of_decode["kl_mean"]
-
-
 def test_a_bucket_has_the_scores_of_an_evaluation_at_its_positions(ran):
     """The last bucket's context is that of a plain evaluation, so its numbers are equal."""
     place, output = ran
@@ -151,15 +140,18 @@ def test_a_bucket_has_the_scores_of_an_evaluation_at_its_positions(ran):
     assert plain.pop("kl_of_weights") is None
     assert {name: last[name] for name in plain} == plain
     assert first["tokens"] == plain["tokens"] == 16 and first["nll"] != plain["nll"]
+    for end in (32, 64):  # prefill is scored at the same tokens
+        of_decode, of_prefill = buckets["decode", end], buckets["prefill", end]
+        assert of_prefill["tokens"] == of_decode["tokens"]
+        assert of_prefill["reference_nll"] == pytest.approx(of_decode["reference_nll"], rel=1e-6)
+        assert 0 < of_prefill["kl_mean"] < 0.01 and of_prefill["kl_mean"] != of_decode["kl_mean"]
     for bucket in written["results"]:
         assert 1e-6 < bucket["kl_of_weights"] < bucket["kl_mean"], "weights are one source of error"
 
 
 def test_a_users_text_on_a_chosen_split(ran):
     place, output = ran
-    written = json.loads(
-        (place.parents[1] / "text/small-checkpoint-N300-tp1-decode.json").read_text()
-    )
+    written = json.loads((place.parents[1] / "text/Qwen2.5-1B-N300-tp1-decode.json").read_text())
     assert (written["text"], written["tp"], written["dp"]) == ("README.md", 1, 2)
     assert written["results"][0]["tokens"] == 5 * 20 and "README.md" in output["text"]
 

@@ -10,7 +10,6 @@ from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.perf.all_reduce_prices import collectives
-from models.demos.qwen25_7b.perf.plan_tables import decode_plans
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.tt.placement import replicate
@@ -19,6 +18,7 @@ from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.serving.replica import Replica
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests.matmul_plans import decode_plans
 from tests.sizes import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
@@ -166,10 +166,9 @@ def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
     )
 
 
-def test_the_table_of_matmuls_is_the_modules_plans(model):
+def test_the_plans_of_test_plans_are_the_modules(model):
     config = model.config
-    plans = decode_plans(config.qwen, config.parallel, BFP8, config.decode.grid)
-    planned = {name: plan for name, (plan, _) in plans.items()}
+    planned = decode_plans(config.qwen, config.parallel, BFP8, config.decode.grid)
     layer = model.layers[0]
     product = layer.mlp.gate_up
     linears = {

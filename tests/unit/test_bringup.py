@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from models.demos.qwen25_7b.bringup import runner
 from models.demos.qwen25_7b.bringup.__main__ import main
+from models.demos.qwen25_7b.bringup.ops import variants
 from models.demos.qwen25_7b.bringup.report import write_report
 from models.demos.qwen25_7b.bringup.runner import (
     Outcome,
@@ -66,6 +68,7 @@ BROKEN = {
     "wrong operation": (OPS, "wrong value", "the first: add: wrong values", ""),
     "memory": (FULL, "out of memory", "Out of Memory", "{file}:3: raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')  # ttnn.linear"),
     "memory in a test": (FULL_IN_PYTEST, "out of memory", "Out of Memory", "{file}:8:"),
+    "memory of a core": (FULL.replace("Out of Memory: Not enough space to allocate 9 B", "dataflow buffers clash with L1 buffers"), "out of memory", "clash with L1", "{file}:3:"),
     "memory of the host": (KILLED, "out of memory", "", "tests/pcc/test_mlp.py::test_mlp[N300]"),
     "refused": ("print('running add')\nprint('add 0.0 1.0')\nprint('error: no card')\nraise SystemExit(2)", "failed", "error: no card", ""),
     "green": ("print('error: none')", "green", "", ""),
@@ -129,6 +132,9 @@ def test_the_next_stage_runs_and_a_second_run_keeps_outcomes(tmp_path):
     assert count.read_text() == "xx"
     run_stages(two, tmp_path, print, again=["green"])
     assert count.read_text() == "xxx"
+    run_stages([replace(two[1], name="answers", skip="needs MODEL")], tmp_path, print)
+    run_stages([replace(two[1], name="answers")], tmp_path, print)  # MODEL is given now
+    assert known_outcomes(tmp_path)["answers"].verdict == "green"
 
 
 def test_an_interrupt_ends_the_stage_and_keeps_the_others(tmp_path):
@@ -160,6 +166,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         {"what": "links between neighbors", "found": "1", "assumed": "4"},
         {"what": "driver", "found": "2.1", "assumed": None},
     ]  # fmt: skip
+    sum_of = "{} None: [1, 1, 32, 64] bfloat16 L1 interleaved; [1]".format
     op = {
         "op": "ttnn.linear",
         "shown": "linear [32, 64]",
@@ -167,16 +174,22 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         "error": 1e-3,
         "gain": 1.0,
         "equal": 0.5,
-        "device_op": "AllReduceAsync None: [1, 1, 32, 64] bfloat16 L1 interleaved; [1]",
+        "device_op": sum_of("AllReduceAsync"),
     }
     ops = [
         op | {"us": 20.0, "modeled_us": 10.0},
         op | {"us": None, "modeled_us": None, "shown": "pad [1]", "failed": "RuntimeError: no"},
         op | {"us": 12.0, "modeled_us": None, "setting": "math_fidelity=LoFi", "of": 0},
+        op | {"us": 10.0, "modeled_us": None, "device_op": sum_of("ReduceScatter")},
+        op | {"us": 5.0, "modeled_us": None, "device_op": sum_of("AllGather")},
     ]
     speed = [{"recipe": "bfp8", "users": 32, "prompt": 128, "first_token_ms": 50.0, "step_ms": 40.0, "modeled_ms": 30.0, "share_of_dram": 0.4}]  # fmt: skip
     answers = {"results": [{"recipe": {"name": "bfp8"}, "kl_mean": 0.0055, "top1": 0.97, "top5": 1.0, "tokens": 1008}]}  # fmt: skip
+    served = {"total_input_tokens": 512, "total_output_tokens": 512, "completed": 4, "max_concurrency": 1, "mean_ttft_ms": 60, "mean_tpot_ms": 40, "output_throughput": 24}  # fmt: skip
     stages = ("machine", facts), ("ops", ops), ("speed", speed), ("small-N300-tp2-decode", answers)
+    scores = {"runs": [{"split": "N300, tp 2 x dp 1", "recipe": {"name": "bfp8"}, "results": {"questions": {"exact_match,flexible-extract": 0.75}}, "answers": []}]}  # fmt: skip
+    stages += (("small-N300-tp2-tasks", scores),)
+    stages += ("server-1", served), ("server-32", served | {"max_concurrency": 32})
     for name, rows in stages:
         (tmp_path / f"{name}.json").write_text(json.dumps(rows))
     outcomes = {
@@ -184,12 +197,12 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         "modules": Outcome("hang", 60, "no end within 1 minutes", "mlp.py:9: ttnn.linear("),
         "server": Outcome("skipped", 0, "needs .venv-vllm: make serve once"),
     }
-    report = write_report(tmp_path, "Bring-up", "7b", outcomes)
+    report = write_report(tmp_path, "Bring-up", "N300", "7b", outcomes)
     text = (tmp_path / "report.md").read_text()
     assert json.loads((tmp_path / "report.json").read_text()) == report
     head = text.split("## What failed")[0]
     for line in (
-        "**1 stages did not end well: modules.** 1 green; skipped: server (needs .venv-vllm: make serve once).",
+        "**1 stages did not end well: modules.** Green: machine; skipped: server (needs .venv-vllm: make serve once).",
         "- ttnn: found 0.80.0, plans assume 0.81.1",
         "- compute grid: found 8x7, plans assume 8x8",
         "- links between neighbors: found 1, plans assume 4",
@@ -205,8 +218,13 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert "| linear [32, 64] | 1.0e-03 | 1.0000 | 50.0% | 20.0 | 10.0 | -50% |" in text
     assert "without values: pad [1]." in text
     assert "| bfp8 | 0.0055 | 97.00% | 100.00% | 1008 |" in text
-    assert "- AllReduceAsync None: [1, 1, 32, 64] bfloat16 L1 interleaved: 20.0 us" in text
-    assert "- linear [32, 64] math_fidelity=LoFi: 12.0 instead of 20.0 us" in text
+    assert "| N300, tp 2 x dp 1 | bfp8 | 75.0% |" in text
+    assert "the fastest is reduce_scatter + all_gather:" in text
+    assert "- all_reduce_async of bfloat16: 20.0 us\n- reduce_scatter + all_gather: 15.0 us" in text
+    assert "- linear [32, 64] math_fidelity=LoFi: 12.0 instead of 20.0 us, error 1.0e-03" in text
+    assert "| 128 | 128 | 1 | 60 | 25.0 | 24 | complete |" in text
+    assert "| 128 | 128 | 32 | 60 | 25.0 | 24 |  |" in text
+    assert "bar [40.0]\n    line [30.0]" in text and "bar [20.0, 10.0, 5.0]" in text
     assert all(
         "say nothing about hardware)" in line
         for line in text.splitlines()
@@ -218,9 +236,9 @@ def test_a_report_of_another_machine_says_so_first(tmp_path):
     """A grid of 8x7 (a further harvested row), one link instead of four, another ttnn."""
     options = ["--mesh", "N150x4", "--backend", "golden", "--out", f"{tmp_path}"]
     subprocess.run([sys.executable, "-c", OTHER_MACHINE, *options], check=True, capture_output=True)
-    write_report(tmp_path, "Bring-up", "tiny", {"machine": Outcome("green", 1)})
+    write_report(tmp_path, "Bring-up", "N150x4", "tiny", {"machine": Outcome("green", 1)})
     assert (tmp_path / "report.md").read_text().splitlines()[2:10] == [
-        "**Every stage that ran is green.** 1 green.",
+        "**Every stage that ran is green.** Green: machine.",
         "",
         "This machine differs from what the plans assume:",
         "",
@@ -229,6 +247,13 @@ def test_a_report_of_another_machine_says_so_first(tmp_path):
         "- compute grid: found 8x7, plans assume 8x8",
         "- links between neighbors: found 1, plans assume 4",
     ]
+
+
+@pytest.mark.parametrize("links, timed", [(1, []), (4, ["num_links=1"])])
+def test_one_link_is_timed_where_the_plan_has_more(links, timed):
+    op = {"op": "ttnn.reduce_scatter", "arguments": [[], {"dim": 3, "num_links": links}]}
+    assert [other["setting"] for other in variants([op])] == timed
+    assert op["arguments"][1]["num_links"] == links
 
 
 def test_an_unknown_stage_is_one_line(tmp_path, capsys):

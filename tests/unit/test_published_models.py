@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from models.demos.qwen25_7b.cli.files import read_json
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.config import BFP8, RECIPES, QwenConfig
@@ -16,9 +17,9 @@ from models.demos.qwen25_7b.perf.published_models import (
     SPLITS,
     largest_split,
     models_table,
-    published_models,
     splits_that_fit,
 )
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import lm_head_shards
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
@@ -27,14 +28,12 @@ DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
 R1_SMALL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 QWQ = "Qwen/QwQ-32B"
 # The largest checkpoint of each size. The others of a size differ in numbers that no plan reads.
-OF_SIZE = {
-    (c.num_hidden_layers, c.hidden_size): (name, c) for name, c in published_models().items()
-}
+OF_SIZE = {(c.num_hidden_layers, c.hidden_size): (name, c) for name, c in PUBLISHED.items()}
 
 
 def test_a_1m_model_has_the_context_of_full_attention():
     """Qwen2.5-7B-Instruct-1M computes longer texts with dual chunk attention, which is not computed here."""
-    million = PUBLISHED["Qwen/Qwen2.5-Coder-7B-Instruct"] | {
+    million = read_json(SMALL_CHECKPOINT / "config.json") | {
         "max_position_embeddings": 1010000,
         "rope_theta": 1e7,
         "dual_chunk_attention_config": {"chunk_size": 262144, "local_size": 8192},
@@ -46,7 +45,7 @@ def test_a_1m_model_has_the_context_of_full_attention():
 @pytest.mark.parametrize("vocab", [151646, 151665, 151936, 152064])
 def test_every_vocabulary_of_the_family_is_split(vocab, tp):
     """151646 is the tokenizer's own length, 151665 with its added tokens: fine-tunes cut the padding off."""
-    config = replace(published_models()[R1_SMALL], vocab_size=vocab)
+    config = replace(PUBLISHED[R1_SMALL], vocab_size=vocab)
     plan = ParallelPlan.make(config, tp)
     assert 0 <= plan.vocab * tp - vocab < tp * 32
     assert sum(width for _, width in lm_head_shards(plan.vocab, "bfloat8_b")) == plan.vocab
@@ -70,7 +69,7 @@ def test_every_size_is_planned_or_refused_with_every_recipe(recipe):
 
 @pytest.mark.parametrize("tp", [4, 8])
 def test_a_split_is_as_long_as_dram_allows(tp):
-    config = published_models()[QWQ]
+    config = PUBLISHED[QWQ]
     split = largest_split(config, BFP8, MACHINES["T3K"], tp)
     plan = ParallelPlan.make(config, tp)
 
@@ -83,6 +82,6 @@ def test_a_split_is_as_long_as_dram_allows(tp):
 
 def test_the_table_of_the_document_is_the_commands():
     """To write it again: python -m models.demos.qwen25_7b.perf models"""
-    _, table, reasons = models_table(published_models(), BFP8).split("\n\n")
+    _, table, reasons = models_table(PUBLISHED, BFP8).split("\n\n")
     document = DOCUMENT.read_text()
     assert table in document and reasons in document

@@ -158,7 +158,7 @@ def eval_name(name: str) -> Callable:
 def shown(op: dict[str, Any]) -> str:
     """The name, and the shape of the largest two tensors."""
     shapes = sorted((t["shape"] for t in op["tensors"]), key=math.prod)[-2:]
-    return f"{op['op'].removeprefix('ttnn.')} {' x '.join(str(s) for s in reversed(shapes))}"[:58]
+    return f"{op['op'].removeprefix('ttnn.')} {' x '.join(str(s) for s in reversed(shapes))}"
 
 
 def replay(

@@ -67,7 +67,7 @@ def _main(argv: list[str] | None) -> int:
     finally:
         outcomes = known_outcomes(args.out)
         title = f"Bring-up of Qwen2.5-7B on {args.mesh}, {args.size} dims, {date.today()}"
-        write_report(args.out, title, args.size, outcomes)
+        write_report(args.out, title, args.mesh, args.size, outcomes)
         say(f"report: {args.out / 'report.md'}")
     return int(any(outcome.verdict not in ("green", "skipped") for outcome in outcomes.values()))
 

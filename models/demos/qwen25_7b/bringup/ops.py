@@ -28,6 +28,9 @@ ALL_REDUCES = (
 )
 # Operation: settings that the plans choose, by name, with their alternatives.
 VARIANTS: dict[str, dict[str, tuple]] = {
+    "ttnn.experimental.all_reduce_async": {"num_links": (1,)},
+    "ttnn.reduce_scatter": {"num_links": (1,)},
+    "ttnn.all_gather": {"num_links": (1,)},
     "ttnn.linear": {"math_fidelity": ("LoFi", "HiFi2", "HiFi3", "HiFi4")},
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": {
         "k_chunk_size": (32, 64, 128, 256),

@@ -7,26 +7,43 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
+from models.demos.qwen25_7b.bringup.ops import WRONG
 from models.demos.qwen25_7b.bringup.runner import Outcome
 from models.demos.qwen25_7b.cli.terminal import markdown
 
-COLLECTIVE_OF_A_STEP = re.compile(r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, ")
+# Of a device operation's key: the name and the dtype of a step's collective.
+SUM_OF_A_STEP = re.compile(
+    r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, \d+\] (bfloat\w+)"
+)
 SHOWN = 12  # operations in the table, the longest first
-SPEED = "recipe", "users", "prompt", "first token ms", "step ms", "modeled ms", "miss", "tokens/s/user", "of DRAM"  # fmt: skip
-SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", "tokens/s"
+SPEED = "recipe", "users", "prompt", "first token ms", "step ms", "modeled ms", "miss", "tokens/s/user", "share of DRAM's bandwidth"  # fmt: skip
+SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", "tokens/s", "tier"
+# First token ms and tokens/s/user that tt-inference-server asks of one user at 128/128 (model_performance_reference.json,
+# August 2026), and how many times worse a tier may be.
+TARGETS = {"N150": (44, 24), "N300": (37, 47), "T3K": (19, 92)}
+TIERS = {"target": 1, "complete": 2, "functional": 10}
 ANSWERS = "recipe", "KL to Hugging Face", "top-1", "top-5", "tokens"
+QUESTIONS = "split", "recipe", "right answers"
 OPS = "op", "error", "gain", "equal", "us", "modeled us", "miss"
 
 
-def write_report(out: Path, title: str, size: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
+def write_report(
+    out: Path, title: str, mesh: str, size: str, outcomes: dict[str, Outcome]
+) -> dict[str, Any]:
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
     read = lambda pattern: [json.loads(file.read_text()) for file in sorted(out.glob(pattern))]
     report = {
         "title": title,
+        "mesh": mesh,
         "size": size,
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
         **{name: sum(read(f"{name}.json"), []) for name in ("machine", "ops", "speed")},
         "answers": [row for each in read("*-decode.json") for row in each["results"]],
+        "questions": [
+            {key: run[key] for key in ("split", "recipe", "results")}
+            for each in read("*-tasks.json")
+            for run in each["runs"]
+        ],
         "server": read("server-*.json"),
     }
     (out / "report.json").write_text(json.dumps(report, indent=1))
@@ -36,7 +53,7 @@ def write_report(out: Path, title: str, size: str, outcomes: dict[str, Outcome])
 
 def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[str]:
     bad = {name: o for name, o in outcomes.items() if o.verdict not in ("green", "skipped")}
-    green = sum(o.verdict == "green" for o in outcomes.values())
+    green = ", ".join(name for name, o in outcomes.items() if o.verdict == "green") or "none"
     skipped = [f"{name} ({o.words})" for name, o in outcomes.items() if o.verdict == "skipped"]
     yield f"# {report['title']}"
     ended = (
@@ -44,7 +61,7 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         if bad
         else "Every stage that ran is green"
     )
-    yield f"**{ended}.** {green} green{'; skipped: ' + ', '.join(skipped) if skipped else ''}."
+    yield f"**{ended}.** Green: {green}{'; skipped: ' + ', '.join(skipped) if skipped else ''}."
     different = [fact for fact in report["machine"] if differs(fact)]
     if different:
         yield "This machine differs from what the plans assume:"
@@ -61,24 +78,34 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
     if report["speed"]:
         yield f"## Steps, measured beside modeled{marked}"
         yield markdown(SPEED, map(_speed, report["speed"]))
+        yield "A first token is of one prompt. The miss is modeled over measured time."
+        yield _chart(
+            "ms of a step", [r for r in report["speed"] if "step_ms" in r], "step_ms", "modeled_ms"
+        )
     if report["server"]:
         yield f"## Server{marked}"
-        yield markdown(SERVER, map(_server, report["server"]))
+        yield markdown(SERVER, (_server(row, report["mesh"]) for row in report["server"]))
     if report["answers"]:
         yield "## Answers"
         yield markdown(ANSWERS, map(_answer, report["answers"]))
+    if report["questions"]:
+        yield "## Questions"
+        yield markdown(QUESTIONS, map(_questions, report["questions"]))
     if report["ops"]:
         yield f"## Operations, measured beside modeled{marked}"
-        yield markdown(OPS, _ops(report["ops"]))
-        yield f"The {SHOWN} longest; report.json has all. Refused or without values: {_refused(report['ops'])}."
-        sums = [row for row in report["ops"] if COLLECTIVE_OF_A_STEP.match(row["device_op"] or "")]
+        longest = _longest(report["ops"])
+        yield markdown(OPS, map(_op, longest))
+        yield (
+            f"The {SHOWN} longest; report.json has all. error, gain (1 is right) and share of equal values: beside the golden "
+            f"mesh's values. us: of one call in a trace. Refused, wrong or without values: {_refused(report['ops'])}."
+        )
+        yield _chart("us of these operations", longest, "us", "modeled_us")
+        sums = _sums(report["ops"])
         if sums:
-            yield "Collectives of 32 rows, the plan's and the alternatives:"
-            yield "\n".join(
-                f"- {row['device_op'].split(';')[0]}: {row['us'] or math.nan:.1f} us"
-                for row in sums
-            )
-        yield "Settings that were faster than the plan's by 5 % or more:"
+            fastest = min(sums, key=sums.get)
+            yield f"All-reduces of a step, the plan's first; the fastest is {fastest}:"
+            yield "\n".join(f"- {name}: {us:.1f} us" for name, us in sums.items())
+        yield "Other settings that were faster than the plan's by 5 % or more (error: of their values beside the plan's):"
         yield "\n".join(f"- {each}" for each in _faster(report["ops"])) or "none"
 
 
@@ -114,14 +141,19 @@ def _modeled(modeled: Optional[float], measured: float) -> tuple[str, str]:
     return (f"{modeled:.1f}", f"{modeled / measured - 1:+.0%}") if modeled else ("", "")
 
 
-def _server(row: dict[str, Any]) -> tuple[str, ...]:
+def _server(row: dict[str, Any], mesh: str) -> tuple[str, ...]:
     """Of a file that vllm bench serve writes."""
-    tokens = (row[f"total_{way}_tokens"] // row["completed"] for way in ("input", "output"))
+    given, made = (row[f"total_{way}_tokens"] // row["completed"] for way in ("input", "output"))
+    case, first, speed = (given, made, row["max_concurrency"]), row["mean_ttft_ms"], 1e3 / row["mean_tpot_ms"]  # fmt: skip
+    times_worse = math.inf
+    if mesh in TARGETS and case == (128, 128, 1):
+        times_worse = max(first / TARGETS[mesh][0], TARGETS[mesh][1] / speed)
     return (
-        *(f"{count}" for count in (*tokens, row["max_concurrency"])),
-        f"{row['mean_ttft_ms']:.0f}",
-        f"{1e3 / row['mean_tpot_ms']:.1f}",
+        *map(str, case),
+        f"{first:.0f}",
+        f"{speed:.1f}",
         f"{row['output_throughput']:.0f}",
+        next((tier for tier, most in TIERS.items() if times_worse <= most), ""),
     )
 
 
@@ -131,18 +163,54 @@ def _answer(row: dict[str, Any]) -> tuple[str, ...]:
     return row["recipe"]["name"], f"{row['kl_mean']:.3g}", *shares, f"{row['tokens']}"
 
 
-def _ops(rows: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+def _questions(run: dict[str, Any]) -> tuple[str, ...]:
+    """Of a file that the command tasks writes."""
+    right = run["results"]["questions"]["exact_match,flexible-extract"]
+    return run["split"], run["recipe"]["name"], f"{right:.1%}"
+
+
+def _longest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     timed = [row for row in rows if (row["us"] or 0) > 0 and "setting" not in row]
-    for row in sorted(timed, key=lambda row: -row["us"])[:SHOWN]:
-        value = ("",) * 3
-        if row["error"] is not None:
-            value = f"{row['error']:.1e}", f"{row['gain']:.4f}", f"{row['equal']:.1%}"
-        yield row["shown"], *value, f"{row['us']:.1f}", *_modeled(row["modeled_us"], row["us"])
+    return sorted(timed, key=lambda row: -row["us"])[:SHOWN]
+
+
+def _op(row: dict[str, Any]) -> tuple[str, ...]:
+    value = ("",) * 3
+    if row["error"] is not None:
+        value = f"{row['error']:.1e}", f"{row['gain']:.4f}", f"{row['equal']:.1%}"
+    return row["shown"], *value, f"{row['us']:.1f}", *_modeled(row["modeled_us"], row["us"])
+
+
+def _chart(title: str, rows: list[dict[str, Any]], measured: str, modeled: str) -> str:
+    """Bars and a line over the rows of the table above, which GitHub draws."""
+    values = lambda key: [round(row.get(key) or 0, 2) for row in rows]
+    return (
+        f'```mermaid\nxychart-beta\n    title "{title}, by row of the table: measured (bars), modeled (line)"\n'
+        f"    x-axis {json.dumps([f'{i}' for i in range(1, len(rows) + 1)])}\n    bar {values(measured)}\n    line {values(modeled)}\n```"
+    )
+
+
+def _sums(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """us of each way to all-reduce 32 rows that ran, in the order of the record."""
+    ops = []
+    for row in rows:
+        match = SUM_OF_A_STEP.match(row["device_op"] or "")
+        if match and row["us"] and "setting" not in row:
+            ops.append((match[1], match[2], row["us"]))
+    found = {}
+    for i, (name, dtype, us) in enumerate(ops):
+        if name == "AllReduceAsync":
+            found[f"all_reduce_async of {dtype}"] = us
+        elif name == "ReduceScatter":
+            gather = next((us for name, _, us in ops[i:] if name == "AllGather"), math.inf)
+            found["reduce_scatter + all_gather"] = us + gather
+    return found
 
 
 def _refused(rows: list[dict[str, Any]]) -> str:
     plans = (row for row in rows if "setting" not in row)
-    return ", ".join(r["shown"] for r in plans if r["failed"] or r["error"] is None) or "none"
+    bad = (r for r in plans if r["failed"] or r["error"] is None or r["error"] > WRONG)
+    return ", ".join(row["shown"] for row in bad) or "none"
 
 
 def _faster(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -154,4 +222,4 @@ def _faster(rows: list[dict[str, Any]]) -> Iterator[str]:
     for of, found in others.items():
         best, plan = min(found, key=lambda row: row["us"]), rows[of]["us"]
         if plan is not None and best["us"] < 0.95 * plan:
-            yield f"{rows[of]['shown']} {best['setting']}: {best['us']:.1f} instead of {plan:.1f} us"
+            yield f"{rows[of]['shown']} {best['setting']}: {best['us']:.1f} instead of {plan:.1f} us, error {best['error'] or 0:.1e}"

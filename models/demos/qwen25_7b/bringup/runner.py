@@ -17,7 +17,7 @@ from typing import Callable, Literal, Optional, Sequence
 Verdict = Literal["green", "failed", "hang", "crash", "wrong value", "out of memory", "skipped"]
 PATIENCE = 20  # seconds that a stopped process has to say where it was, and to close its devices
 OUT_OF_MEMORY = re.compile(
-    r".*(Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size).*"
+    r".*(Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size|clash with L1 buffers).*"
 )
 WRONG_VALUE = re.compile(r" - (AssertionError|assert)\b|wrong values")  # pytest's, the stage ops'
 # A line of a traceback: of faulthandler or Python, or of pytest.
@@ -58,10 +58,11 @@ def known_outcomes(out: Path) -> dict[str, Outcome]:
 def run_stages(
     stages: Sequence[Stage], out: Path, say: Callable[[str], None], again: Sequence[str] = ()
 ) -> None:
-    """Run the stages that have no outcome yet, and those in `again`. Ctrl-C ends the run; what is known is kept."""
+    """Run the stages that have no outcome yet or were skipped, and those in `again`. Ctrl-C ends the run; what is known is kept."""
     known = known_outcomes(out)
     for stage in stages:
-        if stage.name in known and stage.name not in again:
+        done = stage.name in known and known[stage.name].verdict != "skipped"
+        if done and stage.name not in again:
             say(f"{stage.name:8} {known[stage.name]} (kept from an earlier run)")
             continue
         known[stage.name] = run_stage(stage, out / f"{stage.name}.log")

@@ -107,13 +107,12 @@ class Evaluation:
     model: EvaluatedModel
     split: Split
     buckets: Sequence[Bucket]
-    phases: tuple[str, ...]
     by_position: bool
     backend: str  # what is below ttnn
 
     def __str__(self) -> str:
         sample = self.buckets[-1].sample
-        how = "by position" if self.by_position else self.phases[0]
+        how = "by position" if self.by_position else "decode"
         each = " in each bucket" if self.by_position else ""
         return (
             f"{self.model.name}, {self.split}, {how}: {sample.tokens} tokens of {len(sample.texts)} texts{each}, "
@@ -160,7 +159,7 @@ class Evaluation:
         options = dict(texts=len(texts), max_seq_len=len(texts[0]) - 1, queues=command_queues())
         with replicas_on(devices, checkpoint, variant.recipe, **options) as replicas:
             for bucket, reading, kl_of_weights in zip(self.buckets, readings, weights):
-                for phase in self.phases:
+                for phase in ("decode", "prefill") if self.by_position else ("decode",):
                     if phase == "prefill":
                         score = score_prefill(replicas[0], bucket.sample, reading)
                     else:
@@ -196,11 +195,7 @@ class EvalCommand:
             metavar="N",
             help="chips of a replica (default: as many as the model can be split over)",
         )
-        texts = add_sample(parser)
-        texts.add_argument(
-            "--prefill", action="store_true", help="score prefill instead of decode steps"
-        )
-        add_by_position(texts)
+        add_by_position(add_sample(parser))
         add_out(parser)
 
     @staticmethod
@@ -208,24 +203,21 @@ class EvalCommand:
         names = dict.fromkeys(args.recipes.split(","))
         recipes = [recipe_named(name, "--recipes") for name in names]
         by_position = args.by_position is not None
-        if by_position and args.prefill:
-            raise UserError("--by-position scores decode and prefill: leave --prefill out")
         model = EvaluatedModel.open(args.model)
         for recipe in recipes:
             recipe.check_layers(model.config.num_hidden_layers)
         variants = _variants(recipes, _open_quantized(args.quantized, model))
         split = Split.of(args.mesh, model.config, args.tp)
         if by_position:
-            buckets, phases = buckets_from(args, model), ("decode", "prefill")
+            buckets = buckets_from(args, model)
         else:
             sample = sample_from(args, model.tokenizer(), model.directory, model.config.context)
             buckets = [Bucket(len(sample.texts[0]) - 1, sample)]
-            phases = ("prefill",) if args.prefill else ("decode",)
         check_directory("--out", args.out)
         backend = split.select_backend(args.backend)
-        evaluation = Evaluation(model, split, buckets, phases, by_position, backend)
+        evaluation = Evaluation(model, split, buckets, by_position, backend)
         say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
-        content = "by-position" if by_position else phases[0]
+        content = "by-position" if by_position else "decode"
         _report(evaluation, variants, result_file(args.out, model.name, split, content))
 
 

@@ -58,12 +58,6 @@ class TasksCommand:
             help="comma-separated names of lm-eval's tasks; most download their data",
         )
         option(
-            "--include",
-            type=path("--include"),
-            metavar="DIR",
-            help="directory of further lm-eval tasks (YAML)",
-        )
-        option(
             "--questions",
             type=path("--questions"),
             metavar="FILE",
@@ -97,8 +91,6 @@ class TasksCommand:
         names = [name for name in args.tasks.split(",") if name]
         if not names and args.questions is None:
             raise UserError("nothing to do: give --tasks or --questions")
-        if args.include is not None and not args.include.is_dir():
-            raise UserError(f"--include {args.include}: no directory; give one of lm-eval's YAML")
         recipes = [recipe_named(name, "--recipes") for name in args.recipes.split(",")]
         questions = [] if args.questions is None else read_questions(args.questions)
         model = EvaluatedModel.open(args.model)
@@ -155,13 +147,10 @@ def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
 
     from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
 
-    include = f"{args.include}" if args.include else None
-    manager = TaskManager(include_path=include, include_defaults=bool(names))
+    manager = TaskManager(include_defaults=bool(names))
     unknown = [name for name in names if not manager.match_tasks([name])]
     if unknown:
-        raise UserError(
-            f"--tasks: lm-eval has no {', '.join(unknown)}; see its list, or give --include"
-        )
+        raise UserError(f"--tasks: lm-eval has no {', '.join(unknown)}; see its list of tasks")
     tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
     asked = dict(instruct=args.instruct, new_tokens=args.max_new_tokens)
     context = min(args.max_seq_len, model.config.context)

@@ -4,7 +4,6 @@ Modules that import ttnn are imported in the functions: ttnn must see the backen
 """
 
 import argparse
-import json
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Iterator
@@ -134,7 +133,6 @@ class Model:
         step.add_argument("--measured", type=path("--measured"), metavar="FILE", help=measured)
         sampling = "how the chips sample a decode step (default: %(default)s)"
         step.add_argument("--sampling", default="greedy", choices=SAMPLING, help=sampling)
-        step.add_argument("--json", action="store_true", help="print seconds by part, as JSON")
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
@@ -162,8 +160,6 @@ class Model:
                 step |= {"measured": read_measured(args.measured)} if args.measured else {}
                 sampling = SAMPLING[args.sampling]
                 model, layers = model_decode(device, args.recipe, **step, sampling=sampling)
-        if args.json:
-            return json.dumps(model.parts())
         if args.prefill:
             title = f"Qwen2.5-7B prefill of {args.prefill} tokens, {split_of(args)}"
             return prefill_report(model, title=title, tokens=args.prefill)
@@ -179,18 +175,17 @@ class Model:
 class Splits:
     """DRAM of a chip, and bytes of a step, for every split of every machine. Counts from the plans."""
 
-    EXAMPLES = (f"{PERF} splits", f"{PERF} splits --matmuls")
+    EXAMPLES = (f"{PERF} splits", f"{PERF} splits > splits.md")
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
-        matmuls = "instead: the plan of every decode matmul, and the padding of its DRAM banks"
-        parser.add_argument("--matmuls", action="store_true", help=matmuls)
+        pass
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from models.demos.qwen25_7b.perf.plan_tables import matmuls_table, splits_table
+        from models.demos.qwen25_7b.perf.plan_tables import splits_table
 
-        return matmuls_table() if args.matmuls else splits_table()
+        return splits_table()
 
 
 class Models:
@@ -206,10 +201,10 @@ class Models:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from models.demos.qwen25_7b.perf.published_models import models_table, published_models
+        from models.demos.qwen25_7b.perf.published_models import PUBLISHED, models_table
 
         one = args.config and {f"{args.config}": QwenConfig.from_json(args.config)}
-        return models_table(one or published_models(), args.recipe)
+        return models_table(one or PUBLISHED, args.recipe)
 
 
 class Packing:

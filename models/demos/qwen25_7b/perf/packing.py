@@ -2,12 +2,10 @@
 
 from models.demos.qwen25_7b.cli.terminal import markdown
 from models.demos.qwen25_7b.config import QWEN25_7B, Recipe
+from models.demos.qwen25_7b.perf.published_models import largest_batch
 from models.demos.qwen25_7b.plans.blocks import BLOCK
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import Grid, ceil_div
-from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.plans.planner import max_prefill_rows
+from models.demos.qwen25_7b.plans.grids import ceil_div
+from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
 
 Sizes = tuple[tuple[int, int], ...]  # (tokens, cached tokens) of each prompt
@@ -25,28 +23,18 @@ TRAFFIC: dict[str, Sizes] = {
 }
 
 
-def largest_batch(recipe: Recipe, kind: MachineKind) -> int:
-    """Rows of the 7B's largest prefill batch, with a row of a machine's chips as a replica."""
-    parallel = ParallelPlan.make(QWEN25_7B, kind.row)
-    topology = "ring" if kind.is_ring(kind.row) else "line"
-    sums = recipe.all_reduce_dtype
-    decode = DecodePlan.make(
-        QWEN25_7B, parallel, Grid(8, 8), MAX_USERS, topology=topology, partial_sums=sums
-    )
-    return max_prefill_rows(QWEN25_7B, parallel, recipe, decode.grid, decode.l1_room)
-
-
-def prompts_of(sizes: Sizes, block: int = BLOCK) -> list[Prompt]:
+def prompts_of(sizes: Sizes) -> list[Prompt]:
     """Prompts with blocks of their own."""
     prompts, first = [], 0
     for slot, (tokens, cached) in enumerate(sizes):
-        own = range(first, first := first + ceil_div(tokens, block))
+        own = range(first, first := first + ceil_div(tokens, BLOCK))
         prompts.append(Prompt(slot, range(tokens), cached, own))
     return prompts
 
 
 def packing_table(recipe: Recipe) -> str:
-    largest = {k: largest_batch(recipe, k) for k in MACHINES.values() if k.chips <= 8}
+    machines = [kind for kind in MACHINES.values() if kind.chips <= 8]
+    largest = {kind: largest_batch(QWEN25_7B, recipe, kind, kind.row) for kind in machines}
     rows = []
     for name, sizes in TRAFFIC.items():
         cells = []

@@ -1,10 +1,9 @@
 """The splits that hold each checkpoint of the Qwen2.5 family on every machine."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from models.demos.qwen25_7b.cli.terminal import markdown
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
+from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
@@ -24,74 +23,49 @@ GRID = Grid(8, 8)  # cores of a chip with ethernet dispatch
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
 ROOM = DRAM_BYTES - RESERVED_BYTES  # bytes of a chip for the model and its cache
 
-# The fields of config.json that decide how a model is planned.
-FAMILY = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "hidden_act": "silu",
-    "torch_dtype": "bfloat16",
-    "bos_token_id": 151643,
-    "use_sliding_window": False,
-}
-
 
 def _size(
     layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False
-) -> dict[str, Any]:
-    return FAMILY | {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "intermediate_size": mlp,
-        "vocab_size": vocab,
-        "tie_word_embeddings": tied,
-    }
+) -> QwenConfig:
+    """As Qwen2.5-Coder has it: with 32768 positions."""
+    return replace(
+        QWEN25_7B,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=hidden // heads,
+        intermediate_size=mlp,
+        vocab_size=vocab,
+        tie_word_embeddings=tied,
+    )
 
 
 SIZES = {
     "0.5B": _size(24, 896, 14, 2, 4864, 151936, tied=True),
     "1.5B": _size(28, 1536, 12, 2, 8960, 151936, tied=True),
     "3B": _size(36, 2048, 16, 2, 11008, 151936, tied=True),
-    "7B": _size(28, 3584, 28, 4, 18944, 152064),
+    "7B": QWEN25_7B,
     "14B": _size(48, 5120, 40, 8, 13824, 152064),
     "32B": _size(64, 5120, 40, 8, 27648, 152064),
     "72B": _size(80, 8192, 64, 8, 29568, 152064),
 }
 
 
-def _trained(context: int, theta: float, eps: float, eos: int) -> dict[str, Any]:
-    return {
-        "max_position_embeddings": context,
-        "rope_theta": theta,
-        "rms_norm_eps": eps,
-        "eos_token_id": eos,
-    }
+def _longer(size: str, context: int, **fields) -> QwenConfig:
+    """The rope_theta, epsilon and end tokens of a family also differ. No plan reads them."""
+    return replace(SIZES[size], max_position_embeddings=context, **fields)
 
 
-CODER = _trained(32768, 1e6, 1e-6, 151645)
-MATH = _trained(4096, 10000.0, 1e-6, 151645)
-DISTILLED_FROM_MATH = _trained(131072, 10000, 1e-6, 151643)
-DISTILLED = _trained(131072, 1e6, 1e-5, 151643)
-
-# Hub id -> fields of config.json.
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen2.5-Coder-0.5B-Instruct": SIZES["0.5B"] | CODER,
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": SIZES["1.5B"] | CODER,
-    "Qwen/Qwen2.5-Coder-3B-Instruct": SIZES["3B"] | CODER,
-    "Qwen/Qwen2.5-Coder-7B-Instruct": SIZES["7B"] | CODER,
-    "Qwen/Qwen2.5-Coder-14B-Instruct": SIZES["14B"] | CODER,
-    "Qwen/Qwen2.5-Coder-32B-Instruct": SIZES["32B"] | CODER,
-    "Qwen/Qwen2.5-Math-1.5B-Instruct": SIZES["1.5B"] | MATH,
-    "Qwen/Qwen2.5-Math-7B-Instruct": SIZES["7B"] | MATH,
-    "Qwen/Qwen2.5-Math-72B-Instruct": SIZES["72B"] | MATH,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": SIZES["1.5B"]
-    | DISTILLED_FROM_MATH
-    | {"tie_word_embeddings": False},
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": SIZES["7B"] | DISTILLED_FROM_MATH,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": SIZES["14B"] | DISTILLED,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": SIZES["32B"] | DISTILLED,
-    "Qwen/QwQ-32B": SIZES["32B"] | _trained(40960, 1e6, 1e-5, 151645),
+CODER, MATH = ("0.5B", "1.5B", "3B", "7B", "14B", "32B"), ("1.5B", "7B", "72B")
+R1 = "deepseek-ai/DeepSeek-R1-Distill-Qwen"
+# Hub id -> config.
+PUBLISHED = {
+    **{f"Qwen/Qwen2.5-Coder-{size}-Instruct": SIZES[size] for size in CODER},
+    **{f"Qwen/Qwen2.5-Math-{size}-Instruct": _longer(size, 4096) for size in MATH},
+    f"{R1}-1.5B": _longer("1.5B", 131072, tie_word_embeddings=False),
+    **{f"{R1}-{size}": _longer(size, 131072) for size in ("7B", "14B", "32B")},
+    "Qwen/QwQ-32B": _longer("32B", 40960),
 }
 
 
@@ -131,18 +105,7 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
     UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
     """
     parallel = ParallelPlan.make(config, tp)
-    decode = DecodePlan.make(
-        config,
-        parallel,
-        GRID,
-        MAX_USERS,
-        topology="ring" if kind.is_ring(tp) else "line",
-        partial_sums=recipe.all_reduce_dtype,
-        links=kind.links,
-    )
-    check_decode(config, parallel, recipe, decode)
-    max_prefill_rows(config, parallel, recipe, GRID, decode.l1_room)
-
+    largest_batch(config, recipe, kind, tp)
     fits = fits_in(ROOM, config, parallel, recipe)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
@@ -156,6 +119,16 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
             "use more chips a replica (tp), or a smaller recipe"
         )
     return Split(tp, users, shortest)
+
+
+def largest_batch(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int) -> int:
+    """Rows of the largest prefill batch on `tp` chips of a machine's row. UserError: an op has no plan there."""
+    parallel = ParallelPlan.make(config, tp)
+    how = dict(topology="ring" if kind.is_ring(tp) else "line", links=kind.links)
+    how |= dict(partial_sums=recipe.all_reduce_dtype)
+    decode = DecodePlan.make(config, parallel, GRID, MAX_USERS, **how)
+    check_decode(config, parallel, recipe, decode)
+    return max_prefill_rows(config, parallel, recipe, GRID, decode.l1_room)
 
 
 def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
@@ -187,7 +160,3 @@ def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
         ("checkpoint", *machines), [(", ".join(names), *cells) for cells, names in rows.items()]
     )
     return "\n\n".join([title, table, "\n".join(f"{i}. {r}" for i, r in enumerate(reasons, 1))])
-
-
-def published_models() -> dict[str, QwenConfig]:
-    return {name: QwenConfig.from_dict(fields, name) for name, fields in PUBLISHED.items()}

@@ -10,9 +10,7 @@ from golden_mesh.perf.prices import (
     cells,
     label,
     megabytes,
-    named,
     ranged,
-    result,
     shape,
     total,
 )
@@ -71,30 +69,10 @@ def _dram_input(t: Tensor) -> str:
     return f"{shape(t)} {t.dtype}, {megabytes(t.allocated)}{padding}"
 
 
-def step_report(
-    model: StepModel,
-    *,
-    title: str,
-    users: int,
-    replicas: int,
-    layers: int,
-) -> str:
-    blocks = [
-        f"# {title} {LABEL}",
-        step_summary(model, users, replicas),
-        f"## All {layers} layers {LABEL}",
-        markdown(HEADER, [*cells(model.in_layer, 3), total(model.in_layer, 3)]),
-        f"## Around the layers {LABEL}",
-        markdown(HEADER, [*cells(model.around, 3), total(model.around, 3)]),
-        f"## The five with the largest loss against their own floor {LABEL}",
-        worst(model),
-    ]
-    return "\n\n".join(blocks)
-
-
-def step_summary(model: StepModel, users: int, replicas: int) -> str:
+def step_report(model: StepModel, *, title: str, users: int, replicas: int, layers: int) -> str:
     step = model.seconds
     lines = [
+        f"# {title} {LABEL}",
         f"Operations of a step {LABEL}: **{step_ms(step)}**, {tokens_a_second(step)} tokens/s/user, "
         f"{tokens_a_second(step, users * replicas)} tokens/s in all; {model.launches} launches.",
         RANGES,
@@ -108,6 +86,11 @@ def step_summary(model: StepModel, users: int, replicas: int) -> str:
         lines.append(
             f"The model counts bytes and a launch alone {LABEL}, which is too fast: {names}."
         )
+    for where, rows in (
+        (f"All {layers} layers", model.in_layer),
+        ("Around the layers", model.around),
+    ):
+        lines += [f"## {where} {LABEL}", markdown(HEADER, [*cells(rows, 3), total(rows, 3)])]
     return "\n\n".join(lines)
 
 
@@ -116,17 +99,8 @@ def _parts(parts: dict[str, float], digits: int = 2) -> str:
     return ", ".join(f"{kind} {1e3 * seconds:.{digits}f}" for kind, seconds in longest)
 
 
-def worst(model: StepModel) -> str:
-    header = ("op", "result", "launches a step", "ms a step", "floor ms", "lost ms", "waits for")
-    rows = []
-    for row in model.worst(5):
-        spent = (f"{1e3 * seconds:.2f}" for seconds in (row.seconds, row.floor, row.loss))
-        rows.append((named(row.op), result(row.op), f"{row.count}", *spent, row.bound.name))
-    return markdown(header, rows)
-
-
 def prefill_report(model: PrefillModel, *, title: str, tokens: int) -> str:
-    rows = Counter(rows for rows, _, _ in model.batches)
+    rows = Counter(rows for rows, _ in model.batches)
     batches = ", ".join(f"{count} of {size} rows" for size, count in rows.items())
     lines = [
         f"# {title} {LABEL}",

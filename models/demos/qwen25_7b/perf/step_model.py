@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Sequence
 
 import ttnn
 from golden_mesh.perf.calibration import calibrate
@@ -15,7 +14,7 @@ from models.demos.qwen25_7b.config import QWEN25_7B, Recipe
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.perf.capture import CapturedBatch, Step, capture_prefill, capture_step
+from models.demos.qwen25_7b.perf.capture import Step, capture_prefill, capture_step
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, step_bytes
@@ -43,10 +42,6 @@ class StepModel(Prices):
     def floor(self) -> float:
         """Seconds to stream the unpadded weights at DRAM's full bandwidth."""
         return self.weights / DRAM
-
-    def worst(self, count: int) -> list[Row]:
-        """The rows with the largest loss against their own floor."""
-        return sorted(self.rows, key=lambda row: -row.loss)[:count]
 
 
 Measured = dict[str, float]  # key of a device operation -> seconds of a launch
@@ -117,14 +112,14 @@ def model_step(
 
 @dataclass(frozen=True)
 class PrefillModel(Prices):
-    """The prefill batches of one prompt: rows, first position, and the operations of each."""
+    """The prefill batches of one prompt: rows, and the operations of each."""
 
-    batches: tuple[tuple[int, int, StepModel], ...]
+    batches: tuple[tuple[int, StepModel], ...]
     grid_cores: int
 
     @property
     def rows(self) -> list[Row]:
-        return [row for _, _, model in self.batches for row in model.rows]
+        return [row for _, model in self.batches for row in model.rows]
 
     @property
     def peak_share(self) -> float:
@@ -135,19 +130,6 @@ class PrefillModel(Prices):
             if row.work.needed_flops
         )
         return at_peak / self.seconds
-
-
-def model_prefill(
-    batches: Sequence[CapturedBatch], rates: Rates, *, chips: int, grid_cores: int, links: int
-) -> PrefillModel:
-    """batches: of one prompt."""
-    here = dict(weights=0, chips=chips, grid_cores=grid_cores, links=links, users=1)
-    return PrefillModel(
-        tuple(
-            (b.rows, b.start, model_step(b.step, rates, position=b.start, **here)) for b in batches
-        ),
-        grid_cores,
-    )
 
 
 def model_decode(
@@ -189,7 +171,10 @@ def model_decode(
 
 def model_prompt(device: ttnn.MeshDevice, recipe: Recipe, tokens: int, links: int) -> PrefillModel:
     """Capture and model the prefill of one prompt of the 7B on a row of chips."""
-    batches = capture_prefill(device, QWEN25_7B, recipe, tokens)
-    cores = worker_grid(device).cores
-    how = dict(chips=device.shape[1], grid_cores=cores, links=links)
-    return model_prefill(batches, calibrate().rates, **how)
+    cores, rates = worker_grid(device).cores, calibrate().rates
+    how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1)
+    batches = tuple(
+        (batch.rows, model_step(batch.step, rates, position=batch.start, **how))
+        for batch in capture_prefill(device, QWEN25_7B, recipe, tokens)
+    )
+    return PrefillModel(batches, cores)
