@@ -1,5 +1,12 @@
-"""Comparisons of the chips' values with expected values, and memory configs for small tests."""
+"""Tables of examples, comparisons of the chips' values with expected values, and memory configs.
 
+A table has a row for each example: the call -> what torch makes of its inputs, the inputs, and options of
+Chips.check. `test_x = examples(TABLE, globals())` tests each row.
+"""
+
+from inspect import Parameter, Signature
+
+import pytest
 import torch
 import ttnn
 
@@ -12,6 +19,120 @@ RELATIVE = {"BFLOAT16": 9 / 8 * 2**-8, "FLOAT32": 2**-20}
 EXACT = ttnn.WormholeComputeKernelConfig(
     math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, fp32_dest_acc_en=True
 )
+
+ROW_MAJOR, TILE = ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT
+
+
+class Put:
+    """An input of an example with a dtype, layout or memory config of its own."""
+
+    def __init__(self, values, dtype=None, layout=None, memory_config=None):
+        self.values = values
+        self.how = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
+
+
+def ints(values, dtype=ttnn.int32) -> Put:
+    """Whole numbers for all chips, not in tiles: positions, indices, page tables."""
+    return Put(values if callable(values) else torch.as_tensor(values), dtype, ROW_MAJOR)
+
+
+def bf16(*shape: int) -> torch.Tensor:
+    """Random values that bfloat16 holds, in float32."""
+    return torch.randn(shape).bfloat16().float()
+
+
+class Chips:
+    """Puts values on the chips of a mesh and reads them back, one torch tensor a chip."""
+
+    def __init__(self, device):
+        self.device = device
+        self.count = device.get_num_devices()
+
+    def draw(self, *shape, scale=1.0) -> list[torch.Tensor]:
+        """Random bfloat16 values in float32, different on each chip."""
+        return [bf16(*shape) if scale == 1 else (torch.randn(shape) * scale).bfloat16().float()
+                for _ in range(self.count)]  # fmt: skip
+
+    def put(self, values, dtype=None, layout=None, memory_config=None) -> ttnn.Tensor:
+        """Put one tensor on all chips, or each tensor of a list on its chip. Integers are int32."""
+        split = isinstance(values, list)
+        to_mesh = ttnn.ShardTensorToMesh if split else ttnn.ReplicateTensorToMesh
+        values = torch.cat(values) if split else values
+        usual = ttnn.bfloat16 if values.is_floating_point() else ttnn.int32
+        return ttnn.from_torch(
+            values if values.is_floating_point() else values.int(),
+            dtype=dtype or usual,
+            layout=layout or TILE,
+            device=self.device,
+            mesh_mapper=to_mesh(self.device, dim=0) if split else to_mesh(self.device),
+            memory_config=memory_config or ttnn.DRAM_MEMORY_CONFIG,
+        )
+
+    def put_ints(self, values) -> ttnn.Tensor:
+        """Put int32 positions or page tables on all chips."""
+        return self.put_input(ints(values))
+
+    def put_input(self, value, **how) -> ttnn.Tensor:
+        """Put an input of an example (see check)."""
+        if isinstance(value, Put):
+            value, how = value.values, value.how
+        value = value() if callable(value) else value
+        return self.put(self.draw(*value) if isinstance(value, tuple) else value, **how)
+
+    def get(self, tensor) -> list[torch.Tensor]:
+        return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
+
+    def check(
+        self, call, want, *inputs, error=None, steps=1, to=None, in_place=False, names=None, **how
+    ):
+        """Assert that `call` of tensors gives `want` of each chip's values, and leaves the tensors as they are.
+
+        - call: a function, or an expression of x, y, z ... and of `names`.
+        - want: in torch, of float64 and int64. The tensors of a tuple are compared one by one.
+        - inputs: each a shape of random values that differ by chip; one tensor for all chips or a list with one
+          for each; a function that returns one of these; or Put(...).
+        - error: 0 for equal bits, or a relative error in norm. None: `steps` roundings to the dtype `to`.
+        - in_place: the result goes into the first tensor, and not into another one that has its values.
+        - how: dtype, layout and memory_config of the inputs.
+        """
+        tensors = [self.put_input(value, **how) for value in inputs]
+        before = [self.get(tensor) for tensor in tensors]
+        copies = [ttnn.clone(tensors[0])] if in_place else []
+        call, want = (_function(each, len(inputs), names or {}) for each in (call, want))
+        got = call(*tensors)
+        wide = [[v.double() if v.is_floating_point() else v.long() for v in x] for x in before]
+        wanted = [want(*values) for values in zip(*wide, strict=True)]
+        for tensor, values in zip([*copies, *tensors[in_place:]], before):
+            assert_same(tensor, values)
+        if not isinstance(wanted[0], (tuple, list)):
+            got, wanted = [got], [[values] for values in wanted]
+        for result, values in zip(tensors[:1] if in_place else got, zip(*wanted), strict=True):
+            assert_within(result, list(values), error, steps, to or how.get("dtype"))
+
+
+def _function(of, count: int, names: dict):
+    """A function, or that of an expression of the first `count` of x, y, z, u, v and w."""
+    if not isinstance(of, str):
+        return of
+    return eval(f"lambda {', '.join('xyzuvw'[:count])}: {of}", {"ttnn": ttnn, "torch": torch} | names)
+
+
+def examples(table: dict, names: dict, vary: dict = {}, **common):
+    """A test of each row of a table: call -> (want, *inputs) or (want, *inputs, {options of Chips.check}).
+
+    vary: option -> values that each row is tested with. common: options of all rows.
+    """
+
+    def test(chips, call, **varied):
+        want, *inputs = table[call]
+        options = inputs.pop() if isinstance(inputs[-1], dict) else {}
+        chips.check(call, want, *inputs, names=names, **(common | varied | options))
+
+    names_of = ("chips", "call", *vary)
+    test.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in names_of])
+    for option, values in vary.items():
+        test = pytest.mark.parametrize(option, values, ids=str)(test)
+    return pytest.mark.parametrize("call", table)(test)
 
 
 def pairs(got, want) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -69,6 +190,16 @@ def assert_same(got, want) -> None:
     """Assert that each chip holds exactly `want`."""
     for chip, (g, w) in enumerate(pairs(got, want)):
         assert torch.equal(g, w), f"chip {chip}: differs by up to {(g - w).abs().max()}"
+
+
+def assert_within(got, want, error, steps: int = 1, dtype=None) -> None:
+    """Assert equal bits (error 0), an error in norm, or `steps` roundings to `dtype` (None)."""
+    if error == 0:
+        assert_same(got, want)
+    elif error is None:
+        assert_close(got, want, dtype, steps)
+    else:
+        assert_near(got, want, error)
 
 
 def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
