@@ -83,8 +83,9 @@ class Chips:
         return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
 
     def check(
-        self, call, want, *inputs, error=None, steps=1, to=None, in_place=False, names=None, **how
-    ):
+        self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False,
+        names=None, **how,
+    ):  # fmt: skip
         """Assert that `call` of tensors gives `want` of each chip's values, and leaves the tensors as they are.
 
         - call: a function, or an expression of x, y, z ... and of `names`.
@@ -92,6 +93,7 @@ class Chips:
         - inputs: each a shape of random values that differ by chip; one tensor for all chips or a list with one
           for each; a function that returns one of these; or Put(...).
         - error: 0 for equal bits, or a relative error in norm. None: `steps` roundings to the dtype `to`.
+        - special: each element is near by itself, also an infinity or NaN (assert_values).
         - in_place: the result goes into the first tensor, and not into another one that has its values.
         - how: dtype, layout and memory_config of the inputs.
         """
@@ -103,11 +105,14 @@ class Chips:
         wide = [[v.double() if v.is_floating_point() else v.long() for v in x] for x in before]
         wanted = [want(*values) for values in zip(*wide, strict=True)]
         for tensor, values in zip([*copies, *tensors[in_place:]], before):
-            assert_same(tensor, values)
+            for unchanged, value in zip(self.get(tensor), values, strict=True):
+                torch.testing.assert_close(unchanged, value, rtol=0, atol=0, equal_nan=True)
         if not isinstance(wanted[0], (tuple, list)):
             got, wanted = [got], [[values] for values in wanted]
         for result, values in zip(tensors[:1] if in_place else got, zip(*wanted), strict=True):
-            assert_within(result, list(values), error, steps, to or how.get("dtype"))
+            assert_within(
+                result, list(values), error, steps, to or how.get("dtype"), special
+            )
 
 
 def _function(of, count: int, names: dict):
@@ -192,12 +197,12 @@ def assert_same(got, want) -> None:
         assert torch.equal(g, w), f"chip {chip}: differs by up to {(g - w).abs().max()}"
 
 
-def assert_within(got, want, error, steps: int = 1, dtype=None) -> None:
+def assert_within(got, want, error, steps: int = 1, dtype=None, special=False) -> None:
     """Assert equal bits (error 0), an error in norm, or `steps` roundings to `dtype` (None)."""
     if error == 0:
         assert_same(got, want)
     elif error is None:
-        assert_close(got, want, dtype, steps)
+        (assert_values if special else assert_close)(got, want, dtype, steps)
     else:
         assert_near(got, want, error)
 
