@@ -119,7 +119,7 @@ def _function(of, count: int, names: dict):
     """A function, or that of an expression of the first `count` of x, y, z, u, v and w."""
     if not isinstance(of, str):
         return of
-    return eval(f"lambda {', '.join('xyzuvw'[:count])}: {of}", {"ttnn": ttnn, "torch": torch} | names)
+    return eval(f"lambda {', '.join('xyzuvw'[:count])}: ({of})", {"ttnn": ttnn, "torch": torch} | names)
 
 
 def examples(table: dict, names: dict, vary: dict = {}, **common):
