@@ -207,6 +207,23 @@ def assert_within(got, want, error, steps: int = 1, dtype=None, special=False) -
         assert_near(got, want, error)
 
 
+def attention(q, k, v, seen=None, added=None, scale=None, sink=None) -> torch.Tensor:
+    """Softmax attention of q [B, heads, S, dim] to k and v [B, kv heads, L, dim], in float64.
+
+    seen: the keys that a query sees, [S, L] or [B, 1, S, L]. added: to the scores before the softmax.
+    sink: a score [heads] without a value, which takes part of the weight.
+    """
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+    scores = (q @ k.mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores if added is None else scores + added
+    scores = scores if seen is None else scores.masked_fill(~seen, -torch.inf)
+    if sink is not None:
+        column = sink.reshape(1, -1, 1, 1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        scores = torch.cat((scores, column.expand(*scores.shape[:-1], 1)), -1)
+    return torch.softmax(scores, -1)[..., : k.shape[2]] @ v
+
+
 def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
     """`count` cores of the 8x8 grid row by row, from the `start`-th on."""
     grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(7, 7))})
