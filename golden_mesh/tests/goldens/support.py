@@ -119,7 +119,8 @@ def _function(of, count: int, names: dict):
     """A function, or that of an expression of the first `count` of x, y, z, u, v and w."""
     if not isinstance(of, str):
         return of
-    return eval(f"lambda {', '.join('xyzuvw'[:count])}: ({of})", {"ttnn": ttnn, "torch": torch} | names)
+    given = ", ".join("xyzuvw"[:count])
+    return eval(f"lambda {given}: (\n{of}\n)", {"ttnn": ttnn, "torch": torch} | names)
 
 
 def examples(table: dict, names: dict, vary: dict = {}, **common):

@@ -24,8 +24,8 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pairs: str) -
 
 
 def tables(count: int, pairs: str, by_user: bool = False, copies: int = 1) -> list[Put]:
-    """cos and sin for neighboring pairs or halves, of the first positions or of random ones of users in shards."""
-    positions = torch.randint(0, 500, (count,)) if by_user else torch.arange(count)
+    """cos and sin for neighboring pairs or halves, of the first positions or of users in shards."""
+    positions = torch.arange(count) * 37 % 500 if by_user else torch.arange(count)
     angles = torch.outer(positions.float(), 1e4 ** (-torch.arange(0, DIM, 2) / DIM))
     angles = angles.repeat_interleave(2, -1) if pairs == "neighbors" else torch.cat([angles] * 2, -1)
     both = [table.bfloat16().float().repeat(copies, 1) for table in (angles.cos(), angles.sin())]
