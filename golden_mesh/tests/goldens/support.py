@@ -232,6 +232,11 @@ def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
     return ttnn.num_cores_to_corerangeset_in_subcoregrids(first, count, grid, row_wise=True)
 
 
+def semaphores(chips: Chips, count: int) -> list:
+    """Semaphores of a collective, on cores that leave the last row free."""
+    return [ttnn.create_global_semaphore(chips.device, cores(56), 0) for _ in range(count)]
+
+
 def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> ttnn.MemoryConfig:
     """L1, layout "HEIGHT" or "WIDTH", shards of `shape` on `count` cores."""
     return ttnn.MemoryConfig(
