@@ -7,7 +7,7 @@ import ttnn
 
 from golden_mesh.arithmetic.engine import subtract
 from golden_mesh.errors import GoldenError
-from goldens.support import ROW_MAJOR, TILE, Put, assert_same, bf16, examples, ints, sharded
+from goldens.support import ROW_MAJOR, TILE, Put, assert_same, block_sharded, examples, ints, sharded
 
 ODD, WHOLE, TILES, THREE = (1, 2, 33, 45), (1, 2, 64, 96), (1, 1, 32, 64), (1, 3, 32, 64)
 PART, FLAT = (32, 64), (33, 45)
@@ -203,18 +203,13 @@ def test_narrowed_views_that_are_refused(chips, halves):
         ttnn.narrow(whole, -1, 19 * 32, 19 * 32)
 
 
-BLOCKS = ttnn.create_sharded_memory_config(
-    (1, 1, 64, 256), ttnn.CoreGrid(x=4, y=2), ttnn.ShardStrategy.BLOCK
-)
-
-
 @pytest.mark.parametrize(
     "shape, dim, start, length, memory_config",
     (
         ((24, 1, 32, 64), 0, 12, 6, None),
         ((24, 1, 30, 60), 0, 12, 12, None),
         ((1, 1, 768, 32), 2, 384, 384, None),
-        ((1, 1, 64, 256), 3, 64, 128, BLOCKS),
+        ((1, 1, 64, 256), 3, 64, 128, block_sharded((32, 64), 4, 2)),
     ),
 )
 def test_a_narrowed_tensor_is_read_back(chips, shape, dim, start, length, memory_config):

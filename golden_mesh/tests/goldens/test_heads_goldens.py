@@ -5,7 +5,7 @@ import torch
 import ttnn
 
 from golden_mesh.registry import GOLDENS
-from goldens.support import Put, assert_same, bf16, cores, examples, ints, sharded
+from goldens.support import Put, assert_same, bf16, block_sharded, cores, examples, ints, sharded
 
 E, T = ttnn.experimental, ttnn.transformer
 HEIGHT = ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG
@@ -136,10 +136,7 @@ def test_heads_of_a_sharded_tensor_lie_side_by_side(chips, kv_heads, transpose_k
     q, k, v = (chips.draw(2, count, 32, 32) for count in (4, kv_heads, kv_heads))
     by_group = lambda x: x.unflatten(1, (kv_heads, -1))
     fused = [joined(torch.cat([by_group(p) for p in parts], 2).flatten(1, 2)) for parts in zip(q, k, v)]
-    place = ttnn.create_sharded_memory_config(
-        (32, fused[0].shape[-1] // 2), ttnn.CoreGrid(x=2, y=2), ttnn.ShardStrategy.BLOCK,
-        use_height_and_width_as_shard_shape=True,
-    )  # fmt: skip
+    place = block_sharded((32, fused[0].shape[-1] // 2), 2, 2)
     got = T.split_query_key_value_and_split_heads(
         chips.put(fused, memory_config=place), num_heads=4, num_kv_heads=kv_heads,
         transpose_key=transpose_key, memory_config=HEIGHT,
