@@ -8,6 +8,7 @@ from inspect import Parameter, Signature
 
 import pytest
 import torch
+import torch.nn.functional as F
 import ttnn
 
 # Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds by up
@@ -110,17 +111,18 @@ class Chips:
         if not isinstance(wanted[0], (tuple, list)):
             got, wanted = [got], [[values] for values in wanted]
         for result, values in zip(tensors[:1] if in_place else got, zip(*wanted), strict=True):
-            assert_within(
-                result, list(values), error, steps, to or how.get("dtype"), special
-            )
+            assert_within(result, list(values), error, steps, to or how.get("dtype"), special)
 
 
 def _function(of, count: int, names: dict):
-    """A function, or that of an expression of the first `count` of x, y, z, u, v and w."""
+    """A function, or that of an expression of the first `count` of x, y, z, u, v and w, of `names` and of EXACT,
+    the layouts and the functions of shards here.
+    """
     if not isinstance(of, str):
         return of
-    given = ", ".join("xyzuvw"[:count])
-    return eval(f"lambda {given}: (\n{of}\n)", {"ttnn": ttnn, "torch": torch} | names)
+    known = {"ttnn": ttnn, "torch": torch, "F": F, "E": ttnn.experimental, "EXACT": EXACT}
+    known |= {"TILE": TILE, "ROW_MAJOR": ROW_MAJOR, "sharded": sharded, "cores": cores}
+    return eval(f"lambda {', '.join('xyzuvw'[:count])}: (\n{of}\n)", known | names)
 
 
 def examples(table: dict, names: dict, vary: dict = {}, **common):
@@ -246,7 +248,9 @@ def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> 
     )
 
 
-def block_sharded(shape: tuple[int, int], columns: int, rows: int, by="ROW_MAJOR") -> ttnn.MemoryConfig:
+def block_sharded(
+    shape: tuple[int, int], columns: int, rows: int, by="ROW_MAJOR"
+) -> ttnn.MemoryConfig:
     """L1, blocks of `shape` on a grid of columns x rows of cores."""
     grid = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(columns - 1, rows - 1))
     spec = ttnn.ShardSpec(ttnn.CoreRangeSet({grid}), shape, getattr(ttnn.ShardOrientation, by))

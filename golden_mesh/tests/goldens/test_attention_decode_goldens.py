@@ -7,7 +7,17 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import attention_decode
-from goldens.support import EXACT, Put, assert_near, assert_same, attention, bf16, examples, ints, sharded
+from goldens.support import (
+    EXACT,
+    Put,
+    assert_near,
+    assert_same,
+    attention,
+    bf16,
+    examples,
+    ints,
+    sharded,
+)
 
 DIM, LATENT, USERS, LENGTH = 64, 96, 8, 128
 ROUNDED = 0.008  # of attention's size (test_attention_goldens.py)
@@ -160,7 +170,9 @@ def test_tokens_of_a_user_each_see_the_cache_up_to_their_position(chips, tokens)
         max(s, min(s + i, s + tokens - 2)) if s >= 0 else -1 for s in starts for i in range(tokens)
     ]
     queries = chips.draw(1, users * tokens, heads, DIM)
-    tiles = [F.pad(one, (0, 0, 0, 32 - heads)).reshape(1, users, tokens * 32, DIM) for one in queries]
+    tiles = [
+        F.pad(one, (0, 0, 0, 32 - heads)).reshape(1, users, tokens * 32, DIM) for one in queries
+    ]
     how = dict(program_config=program(max_cores_per_head_batch=1))
 
     def attend(rows, tables, **more):
@@ -189,7 +201,11 @@ def test_blocks_that_a_user_does_not_reach_do_not_matter(chips):
     beyond = torch.arange(4) * 32 > torch.tensor(POSITIONS)[:, None]
     attend = T.paged_scaled_dot_product_attention_decode
     run = lambda tables: attend(
-        given[0], given[1], given[1], chips.put_ints(tables), cur_pos_tensor=chips.put_ints(POSITIONS)
+        given[0],
+        given[1],
+        given[1],
+        chips.put_ints(tables),
+        cur_pos_tensor=chips.put_ints(POSITIONS),
     )
     assert_same(run(table.masked_fill(beyond, -1)), chips.get(run(table)))
 
@@ -203,4 +219,11 @@ def test_refusals(chips):
     one = chips.put(bf16(1, 1, 64, 64))
     with pytest.raises((GoldenError, RuntimeError), match="(?i)sliding"):
         attend = T.scaled_dot_product_attention_decode
-        attend(chips.put(bf16(1, 1, 4, 64)), one, one, is_causal=False, cur_pos=[3], sliding_window_size=20)
+        attend(
+            chips.put(bf16(1, 1, 4, 64)),
+            one,
+            one,
+            is_causal=False,
+            cur_pos=[3],
+            sliding_window_size=20,
+        )

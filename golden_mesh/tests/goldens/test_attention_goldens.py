@@ -7,8 +7,7 @@ import pytest
 import torch
 import ttnn
 
-from golden_mesh.errors import GoldenError
-from goldens.support import EXACT, Put, assert_near, attention, bf16, examples, ints
+from goldens.support import EXACT, assert_near, attention, bf16, examples, ints
 
 DIM, LATENT, VALUES = 64, 96, 64
 ROUNDED = 0.008  # of attention's size: scores, weights and results are rounded to bfloat16 on a chip (0.004 to 0.006)
@@ -169,7 +168,10 @@ def test_ring_joint_attention(chips, several_chips):
     ]  # fmt: skip
     grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(7, 6))})
     config = ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 6), q_chunk_size=32, k_chunk_size=32, exp_approx_mode=False
+        compute_with_storage_grid_size=(8, 6),
+        q_chunk_size=32,
+        k_chunk_size=32,
+        exp_approx_mode=False,
     )
     y, joint_y, _ = ttnn.transformer.ring_joint_scaled_dot_product_attention(
         *parts, *map(chips.put, joint),

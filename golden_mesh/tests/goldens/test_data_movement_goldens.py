@@ -2,12 +2,20 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic.engine import subtract
 from golden_mesh.errors import GoldenError
-from goldens.support import ROW_MAJOR, TILE, Put, assert_same, block_sharded, examples, ints, sharded
+from goldens.support import (
+    ROW_MAJOR,
+    TILE,
+    Put,
+    assert_same,
+    block_sharded,
+    examples,
+    ints,
+    sharded,
+)
 
 ODD, WHOLE, TILES, THREE = (1, 2, 33, 45), (1, 2, 64, 96), (1, 1, 32, 64), (1, 3, 32, 64)
 PART, FLAT = (32, 64), (33, 45)
@@ -100,9 +108,7 @@ IN_TILES = {
     "ttnn.roll(x, 7)": ("torch.roll(x, 7)", WHOLE),
 }  # fmt: skip
 
-test_in_both_layouts = examples(
-    IN_BOTH_LAYOUTS, globals(), {"layout": (TILE, ROW_MAJOR)}, error=0
-)
+test_in_both_layouts = examples(IN_BOTH_LAYOUTS, globals(), {"layout": (TILE, ROW_MAJOR)}, error=0)
 test_in_tiles = examples(IN_TILES, globals(), error=0)
 
 

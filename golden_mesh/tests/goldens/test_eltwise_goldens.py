@@ -52,6 +52,10 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
     return x.bfloat16().double()
 
 
+def packed(x: torch.Tensor) -> torch.Tensor:
+    return pack(x.bfloat16(), ttnn.bfloat8_b)
+
+
 def logaddexp2(a, b):
     return torch.logaddexp(a * math.log(2), b * math.log(2)) / math.log(2)
 
@@ -70,7 +74,9 @@ BINARY = {
     "xlogy": lambda a, b: torch.where((a == 0) & ~b.isnan(), 0.0, a * torch.log(b)),
 }
 COMPARISONS = {name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-COMPARISONS |= {f"logical_{name}": getattr(torch, f"logical_{name}") for name in ("and", "or", "xor")}
+COMPARISONS |= {
+    f"logical_{name}": getattr(torch, f"logical_{name}") for name in ("and", "or", "xor")
+}
 ARITHMETIC = {
     "add": torch.add,
     "subtract": torch.subtract,
@@ -179,7 +185,7 @@ EXAMPLES = {
     "ttnn.add_(x, y)": ("x + y", Put(lambda: bf16(*X)), X, {"in_place": True}),  # replicas part
     # A block float is rounded as a packer does. A float32 result of bfloat16 operands is not rounded.
     "ttnn.multiply(x, y, dtype=ttnn.bfloat8_b)": (
-        "pack((x * y).bfloat16(), ttnn.bfloat8_b)", X, X, {"error": 0},
+        "packed(x * y)", X, X, {"error": 0},
     ),
     "ttnn.add(x, y, dtype=ttnn.float32)": ("x + y", X, X, {"to": ttnn.float32}),
     "ttnn.multiply(x, y, dtype=ttnn.float32)": ("x * y", X, X, {"to": ttnn.float32}),

@@ -123,6 +123,7 @@ POSITIVE = {
     "polygamma(x, 3)": lambda x: torch.special.polygamma(3, x),
 }
 
+
 def run(call: str, x: ttnn.Tensor, **more) -> ttnn.Tensor:
     """Return the result of ttnn's operation, as "elu(x, alpha=0.5)"."""
     name, _, arguments = call.partition("(x")
@@ -168,13 +169,17 @@ def test_an_element_does_not_depend_on_its_neighbors(chips, name):
     assert_same(part, [w[..., 5:, 3:20] for w in whole])
 
 
+def packed(x: torch.Tensor) -> torch.Tensor:
+    return pack(x.float().bfloat16(), ttnn.bfloat8_b)
+
+
 def finite():
     return values(1.0).nan_to_num()[..., :44].contiguous()
 
 
 X, HELD = (1, 2, 32, 64), Put((1, 1, 33, 45), ttnn.bfloat8_b)
 OTHERS = {
-    "ttnn.atan(x)": ("pack(torch.atan(x).float().bfloat16(), ttnn.bfloat8_b)", HELD, {"error": 0}),
+    "ttnn.atan(x)": ("packed(torch.atan(x))", HELD, {"error": 0}),
     "ttnn.normalize_global(x)": ("(x - x.mean()) / x.std(correction=0)", X),
     "ttnn.alt_complex_rotate90(x)": (
         "torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * 1j).flatten(-2)", finite,

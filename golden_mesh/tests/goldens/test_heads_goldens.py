@@ -5,7 +5,7 @@ import torch
 import ttnn
 
 from golden_mesh.registry import GOLDENS
-from goldens.support import Put, assert_same, bf16, block_sharded, cores, examples, ints, sharded
+from goldens.support import Put, assert_same, bf16, block_sharded, examples, ints, sharded
 
 E, T = ttnn.experimental, ttnn.transformer
 HEIGHT = ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG
@@ -73,7 +73,9 @@ for heads, kv_heads in ((7, 1), (4, 2), (3, 3)):
     EXAMPLES[f"{create}False)"] = want, x
     EXAMPLES[f"{create}True)"] = f"with_turned_keys({want})", x
 for users, heads in ((32, 14), (32, 4), (8, 7)):  # the result's users are padded to a tile
-    call = f"E.nlp_concat_heads_decode(x, num_heads={heads}, sub_core_grids=cores(64))[:, :, :{users}]"
+    call = (
+        f"E.nlp_concat_heads_decode(x, num_heads={heads}, sub_core_grids=cores(64))[:, :, :{users}]"
+    )
     EXAMPLES[call] = f"x[:, :, :{heads}].flatten(2)[None]", padded_heads(users)
 for kv_heads in (4, 2):
     for transpose in (False, True):
@@ -83,7 +85,11 @@ for kv_heads in (4, 2):
         EXAMPLES[f"{create}(x, {how})"] = (
             f"{turn}(split(x, 4, {kv_heads}, {kv_heads}))", (2, 50, (4 + 2 * kv_heads) * 32),
         )  # fmt: skip
-        EXAMPLES[f"{create}(x, y, {how})"] = f"{turn}(split(x, 4) + split(y, {kv_heads}, {kv_heads}))", q, kv
+        EXAMPLES[f"{create}(x, y, {how})"] = (
+            f"{turn}(split(x, 4) + split(y, {kv_heads}, {kv_heads}))",
+            q,
+            kv,
+        )
 
 test_examples = examples(EXAMPLES, globals(), error=0)
 
@@ -135,7 +141,9 @@ def test_heads_of_a_sharded_tensor_lie_side_by_side(chips, kv_heads, transpose_k
     """Each kv head: its queries, its key, its value, as ViT and BERT order their weights."""
     q, k, v = (chips.draw(2, count, 32, 32) for count in (4, kv_heads, kv_heads))
     by_group = lambda x: x.unflatten(1, (kv_heads, -1))
-    fused = [joined(torch.cat([by_group(p) for p in parts], 2).flatten(1, 2)) for parts in zip(q, k, v)]
+    fused = [
+        joined(torch.cat([by_group(p) for p in parts], 2).flatten(1, 2)) for parts in zip(q, k, v)
+    ]
     place = block_sharded((32, fused[0].shape[-1] // 2), 2, 2)
     got = T.split_query_key_value_and_split_heads(
         chips.put(fused, memory_config=place), num_heads=4, num_kv_heads=kv_heads,
@@ -150,5 +158,7 @@ def test_bert_large_heads():
     """Without a device: the library takes this op's grid on a Blackhole only."""
     x = torch.randn(8, 1, 384, 3072).bfloat16()
     op = GOLDENS["ttnn.experimental.split_query_key_value_and_split_heads"].function
-    for got, want in zip(op(x, ttnn.CoreCoord(12, 8)), with_turned_keys(split(x, 16, 16, 16)), strict=True):
+    for got, want in zip(
+        op(x, ttnn.CoreCoord(12, 8)), with_turned_keys(split(x, 16, 16, 16)), strict=True
+    ):
         assert torch.equal(got, want)

@@ -105,7 +105,11 @@ EXAMPLES = {
 }  # fmt: skip
 for rows in (32, 96, 128):
     prompt = (1, HEADS, rows, DIM), ints(page_table)
-    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx=5)  # {rows}"] = "filled(x, y, z, 5)", PAGED, *prompt
+    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx=5)  # {rows}"] = (
+        "filled(x, y, z, 5)",
+        PAGED,
+        *prompt,
+    )
     EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx_tensor=u)  # {rows}"] = (
         "filled(x, y, z, 5)", PAGED, *prompt, ints([5]),
     )  # fmt: skip
@@ -133,7 +137,10 @@ def test_fused_updates_write_keys_and_values_and_no_replica_of_them(chips, dtype
 
 def test_rows_of_a_prompt_go_to_places_in_the_caches(chips):
     """A place outside of the cache is skipped."""
-    caches, rows = [bf16(4, HEADS, SIZE, DIM) for _ in "kv"], [bf16(1, HEADS, 32, DIM) for _ in "kv"]
+    caches, rows = (
+        [bf16(4, HEADS, SIZE, DIM) for _ in "kv"],
+        [bf16(1, HEADS, 32, DIM) for _ in "kv"],
+    )
     places = torch.randperm(4 * SIZE)[:32]
     places[5] = -1
     k, v, more_k, more_v = map(chips.put, (*caches, *rows))
@@ -161,7 +168,11 @@ def test_refusals(chips):
     beyond = chips.put_ints(torch.full((USERS,), SIZE * BLOCKS))
     for match, where, how in (
         ("position 128", beyond, {}),
-        ("paged_update_cache .*block_size=64", chips.put_ints(IN_ORDER), {"block_size": 64, "num_kv_heads": 1}),
+        (
+            "paged_update_cache .*block_size=64",
+            chips.put_ints(IN_ORDER),
+            {"block_size": 64, "num_kv_heads": 1},
+        ),
     ):
         with pytest.raises(GoldenError, match=match):
             table = chips.put_ints(page_table())

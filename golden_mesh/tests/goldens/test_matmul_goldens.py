@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
@@ -121,7 +120,10 @@ BY_ROW, BY_GROUP, ALL = (
     Put(values, layout=ROW_MAJOR)
     for values in (SPARSITY.view(1, 2, 1, 4), SPARSITY.view(1, 1, 2, 4), torch.ones(1, 1, 1, 4))
 )
-GROUPS, PAIRS = (1, 4, 64, 64), "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)"
+GROUPS, PAIRS = (
+    (1, 4, 64, 64),
+    "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)",
+)
 SPARSE_EXAMPLES = {
     "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)": (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
     "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)": (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),

@@ -74,7 +74,9 @@ EXAMPLES = {
     ),
 }  # fmt: skip
 for activation, want in (("None", "{}"), ("'silu'", "F.silu({})"), ("RELU", "{}.relu()")):
-    call = f"ttnn.experimental.dit_rms_norm_unary_fused(x, weight=y, activation={activation}, **HOW)"
+    call = (
+        f"ttnn.experimental.dit_rms_norm_unary_fused(x, weight=y, activation={activation}, **HOW)"
+    )
     EXAMPLES[call] = want.format("rms(x, y)"), (1, 1, 32, 64), (1, 1, 1, 64), {"error": 4e-3}
 test_examples = examples(EXAMPLES, globals(), steps=2)
 
@@ -150,7 +152,9 @@ def test_the_halves_of_a_sharded_distributed_norm_exchange_means(chips, name):
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("place", (IN_COLUMNS, None), ids=("sharded", "interleaved"))
-def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place(chips, name, place):
+def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place(
+    chips, name, place
+):
     x, residual = chips.draw(1, 1, 32, 256), chips.draw(1, 1, 32, 256)
     given, added = (chips.put(v, memory_config=place) for v in (x, residual))
     how = dict(residual_input_tensor=added, program_config=PROGRAM if place else None)
@@ -160,7 +164,10 @@ def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place
 
 def grouped(x, weight=None, bias=None):
     """x [N, 1, H * W, C], in four groups of channels."""
-    image, affine = x[:, 0].transpose(1, 2), (None if t is None else t.flatten() for t in (weight, bias))
+    image, affine = (
+        x[:, 0].transpose(1, 2),
+        (None if t is None else t.flatten() for t in (weight, bias)),
+    )
     return F.group_norm(image, 4, *affine, eps=1e-5).transpose(1, 2).unsqueeze(1)
 
 
@@ -201,6 +208,8 @@ test_batch_norm = examples(BATCH_NORMS, globals(), dtype=ttnn.float32, error=1e-
 
 
 def test_training_of_batch_norm_is_refused(chips):
-    x, mean, variance = (chips.put(t, ttnn.float32) for t in (bf16(2, 4, 32, 64), VARIANCE(), VARIANCE()))
+    x, mean, variance = (
+        chips.put(t, ttnn.float32) for t in (bf16(2, 4, 32, 64), VARIANCE(), VARIANCE())
+    )
     with pytest.raises(GoldenError, match="training"):
         ttnn.batch_norm(x, training=True, running_mean=mean, running_var=variance)

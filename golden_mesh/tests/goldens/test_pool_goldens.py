@@ -6,7 +6,16 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import ROW_MAJOR, Put, assert_close, assert_same, bf16, cores, examples, sharded
+from goldens.support import (
+    ROW_MAJOR,
+    Put,
+    assert_close,
+    assert_same,
+    bf16,
+    cores,
+    examples,
+    sharded,
+)
 
 ROWS = dict(layout=ROW_MAJOR)
 

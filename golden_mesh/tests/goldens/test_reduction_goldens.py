@@ -6,7 +6,7 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic.engine import keep
-from goldens.support import EXACT, ROW_MAJOR, Put, assert_same, assert_values, bf16, examples, ints
+from goldens.support import ROW_MAJOR, assert_same, assert_values, bf16, examples, ints
 
 X, WIDE, SMALL, STATISTICS = (1, 2, 33, 45), (1, 1, 32, 64), (1, 2, 40, 50), (1, 3, 40, 50)
 EACH = {
@@ -113,8 +113,16 @@ def cumsum(x, dim):
 
 RUNNING = {}
 for dim in (-1, 2):  # of whole numbers: exact
-    RUNNING[f"ttnn.cumsum(x, {dim}, reverse_order=False)"] = f"cumsum(x, {dim})", whole, {"error": 0}
-    RUNNING[f"ttnn.cumsum(x, {dim}, reverse_order=True)"] = f"flipped(x, cumsum, {dim})", whole, {"error": 0}
+    RUNNING[f"ttnn.cumsum(x, {dim}, reverse_order=False)"] = (
+        f"cumsum(x, {dim})",
+        whole,
+        {"error": 0},
+    )
+    RUNNING[f"ttnn.cumsum(x, {dim}, reverse_order=True)"] = (
+        f"flipped(x, cumsum, {dim})",
+        whole,
+        {"error": 0},
+    )
 RUNNING["ttnn.cumprod(x, 3, reverse_order=False)"] = "x.cumprod(3)", near_one
 RUNNING["ttnn.cumprod(x, 3, reverse_order=True)"] = "flipped(x, torch.cumprod, 3)", near_one
 test_running = examples(RUNNING, globals(), dtype=ttnn.float32, special=True)

@@ -27,7 +27,9 @@ def tables(count: int, pairs: str, by_user: bool = False, copies: int = 1) -> li
     """cos and sin for neighboring pairs or halves, of the first positions or of users in shards."""
     positions = torch.arange(count) * 37 % 500 if by_user else torch.arange(count)
     angles = torch.outer(positions.float(), 1e4 ** (-torch.arange(0, DIM, 2) / DIM))
-    angles = angles.repeat_interleave(2, -1) if pairs == "neighbors" else torch.cat([angles] * 2, -1)
+    angles = (
+        angles.repeat_interleave(2, -1) if pairs == "neighbors" else torch.cat([angles] * 2, -1)
+    )
     both = [table.bfloat16().float().repeat(copies, 1) for table in (angles.cos(), angles.sin())]
     if not by_user:
         return [Put(table[None, None]) for table in both]

@@ -8,7 +8,7 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import ROW_MAJOR, TILE, Put, assert_same, bf16, examples, ints, sharded
+from goldens.support import ROW_MAJOR, TILE, Put, assert_same, bf16, examples, ints
 
 TILES, TRIANGLE, SORTED, ROWS = (1, 1, 32, 64), (1, 2, 64, 96), (1, 2, 64, 64), (2, 10, 64)
 IN_ROWS = dict(layout=ROW_MAJOR)
@@ -60,7 +60,11 @@ def numbers(limit: int, *shape: int):
     return lambda: torch.randint(limit, shape)
 
 
-SPREAD, TESTED, PLACES = (1, 2, 32, 64), torch.tensor([3, 7, 11]).reshape(1, 1, 1, 3), numbers(20, *TILES)
+SPREAD, TESTED, PLACES = (
+    (1, 2, 32, 64),
+    torch.tensor([3, 7, 11]).reshape(1, 1, 1, 3),
+    numbers(20, *TILES),
+)
 DISTINCT = lambda: torch.rand(SPREAD).argsort(-1)[..., :20]
 SOURCE, INDEX, INTO = (1, 2, 32, 20), torch.tensor([[3, 0, 9, 1], [5, 6, 2, 8]]), (2, 4, 64)
 IN_TILES = {
@@ -73,8 +77,14 @@ IN_TILES = {
     ),
 }  # fmt: skip
 for diagonal in (0, -3, 40):
-    IN_TILES[f"ttnn.tril(x, diagonal={diagonal})"] = f"kept(x, lower(64, 96, {diagonal}))", with_infinities
-    IN_TILES[f"ttnn.triu(x, diagonal={diagonal})"] = f"kept(x, ~lower(64, 96, {diagonal - 1}))", with_infinities
+    IN_TILES[f"ttnn.tril(x, diagonal={diagonal})"] = (
+        f"kept(x, lower(64, 96, {diagonal}))",
+        with_infinities,
+    )
+    IN_TILES[f"ttnn.triu(x, diagonal={diagonal})"] = (
+        f"kept(x, ~lower(64, 96, {diagonal - 1}))",
+        with_infinities,
+    )
 for how in itertools.product((-1, 2), (False, True)):
     IN_TILES[f"ttnn.sort(x, *{how})[:1]"] = f"x.sort(*{how})[:1]", SORTED
     call = f"ttnn.gather(x, {how[0]}, ttnn.typecast(ttnn.sort(x, *{how})[1], ttnn.uint32))"
@@ -122,7 +132,11 @@ for name in ("index_fill", "index_fill_new"):
 for shape in ((1, 1, 1, 32), (1, 32), (2, 64)):
     for layout in ("TILE", "ROW_MAJOR"):
         call = f"ttnn.reshape(ttnn.embedding(y, x, layout={layout}), ({math.prod(shape)}, 128))"
-        IN_ROWS_EXAMPLES[f"{call}  # {shape}"] = "x[0, 0][y.flatten()]", TABLE, ints(numbers(200, *shape), ttnn.uint32)
+        IN_ROWS_EXAMPLES[f"{call}  # {shape}"] = (
+            "x[0, 0][y.flatten()]",
+            TABLE,
+            ints(numbers(200, *shape), ttnn.uint32),
+        )
 test_in_rows = examples(IN_ROWS_EXAMPLES, globals(), layout=ROW_MAJOR, error=0)
 
 

@@ -42,7 +42,11 @@ REFUSED = {
     "ttnn.prod": "dims",
     "ttnn.tilize": "tile",
     "ttnn.moreh_mean": "divisor",
-    **{f"ttnn.moreh_{name}{end}": "op" for name in ("softmax", "softmin", "logsoftmax") for end in ("", "_backward")},
+    **{
+        f"ttnn.moreh_{name}{end}": "op"
+        for name in ("softmax", "softmin", "logsoftmax")
+        for end in ("", "_backward")
+    },
     "ttnn.max": "correction",
     "ttnn.min": "correction",
     "ttnn.sum": "correction",
@@ -58,7 +62,13 @@ REFUSED = {
 
 
 # Keywords of goldens that several ops share: only some of the ops have them.
-SHARED = {"fast_and_approximate_mode", "mode", "vector_mode", "output_layout", "are_required_outputs"}
+SHARED = {
+    "fast_and_approximate_mode",
+    "mode",
+    "vector_mode",
+    "output_layout",
+    "are_required_outputs",
+}
 
 # Parameters that goldens take and do not read. They say a result's place, dtype or layout, which the
 # real tensor has. Or they say how a kernel divides its work, or how exactly it computes a function.
