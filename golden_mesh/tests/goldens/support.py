@@ -1,7 +1,7 @@
 """Tables of examples, comparisons of the chips' values with expected values, and memory configs.
 
-A table has a row for each example: the call -> what torch makes of its inputs, the inputs, and options of
-Chips.check. `test_x = examples(TABLE, globals())` tests each row.
+A table has a row for each example: the call -> what torch makes of its inputs, the inputs, and
+options of Chips.check. `test_x = examples(TABLE, globals())` tests each row.
 """
 
 from inspect import Parameter, Signature
@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-# Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds by up
-# to 9/16 of a unit in the last place. The test's other order of summation may fall on the other side
-# of a tie, and adds as much again.
+# Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds
+# by up to 9/16 of a unit in the last place. The test's other order of summation may fall on the
+# other side of a tie, and adds as much again.
 RELATIVE = {"BFLOAT16": 9 / 8 * 2**-8, "FLOAT32": 2**-20}
 
 # Cuts no operand and sums in float32. For tests of an op's meaning, not of its precision.
@@ -87,15 +87,15 @@ class Chips:
         self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False,
         names=None, **how,
     ):  # fmt: skip
-        """Assert that `call` of tensors gives `want` of each chip's values, and leaves the tensors as they are.
+        """Assert that `call` of tensors is `want` of each chip's values, and changes no tensor.
 
         - call: a function, or an expression of x, y, z ... and of `names`.
         - want: in torch, of float64 and int64. The tensors of a tuple are compared one by one.
-        - inputs: each a shape of random values that differ by chip; one tensor for all chips or a list with one
-          for each; a function that returns one of these; or Put(...).
-        - error: 0 for equal bits, or a relative error in norm. None: `steps` roundings to the dtype `to`.
+        - inputs: each a shape of random values that differ by chip; one tensor for all chips, or a
+          list with one for each; a function that returns one of these; or Put(...).
+        - error: 0 for equal bits, or a relative error in norm. None: `steps` roundings to `to`.
         - special: each element is near by itself, also an infinity or NaN (assert_values).
-        - in_place: the result goes into the first tensor, and not into another one that has its values.
+        - in_place: the result goes into the first tensor, and not into a clone of it.
         - how: dtype, layout and memory_config of the inputs.
         """
         tensors = [self.put_input(value, **how) for value in inputs]
@@ -115,8 +115,9 @@ class Chips:
 
 
 def _function(of, count: int, names: dict):
-    """A function, or that of an expression of the first `count` of x, y, z, u, v and w, of `names` and of EXACT,
-    the layouts and the functions of shards here.
+    """A function, or that of an expression of the first `count` of x, y, z, u, v and w.
+
+    It may have `names`, EXACT, the layouts, sharded and cores.
     """
     if not isinstance(of, str):
         return of
@@ -126,7 +127,7 @@ def _function(of, count: int, names: dict):
 
 
 def examples(table: dict, names: dict, vary: dict = {}, **common):
-    """A test of each row of a table: call -> (want, *inputs) or (want, *inputs, {options of Chips.check}).
+    """A test of each row of a table: call -> (want, *inputs), or with options of Chips.check.
 
     vary: option -> values that each row is tested with. common: options of all rows.
     """
@@ -146,7 +147,7 @@ def examples(table: dict, names: dict, vary: dict = {}, **common):
 def pairs(got, want) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return (got, want) of each chip in float64. The shapes must be equal.
 
-    got: a tensor on the device, or one torch tensor a chip. want: one torch tensor a chip, or one for all.
+    got: a tensor on the device, or one torch tensor a chip. want: one for each chip, or for all.
     """
     if isinstance(got, ttnn.Tensor):
         got = [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(got)]
@@ -172,7 +173,7 @@ def assert_close(got, want, dtype=None, steps: int = 1) -> None:
 
 
 def assert_values(got, want, dtype=None, steps: int = 1) -> None:
-    """Assert that each chip's values, also infinities and NaNs, are `want` after `steps` roundings to `dtype`.
+    """Assert that values, also infinities and NaNs, are `want` after `steps` roundings to `dtype`.
 
     A packer writes NaN as infinity in bfloat16.
     """
@@ -213,7 +214,7 @@ def assert_within(got, want, error, steps: int = 1, dtype=None, special=False) -
 def attention(q, k, v, seen=None, added=None, scale=None, sink=None) -> torch.Tensor:
     """Softmax attention of q [B, heads, S, dim] to k and v [B, kv heads, L, dim], in float64.
 
-    seen: the keys that a query sees, [S, L] or [B, 1, S, L]. added: to the scores before the softmax.
+    seen: the keys that a query sees, [S, L] or [B, 1, S, L]. added: to the scores.
     sink: a score [heads] without a value, which takes part of the weight.
     """
     group = q.shape[1] // k.shape[1]

@@ -1,4 +1,4 @@
-"""Attention of one query a user against a softmax over the keys up to its position, contiguous and paged."""
+"""Attention of one query a user against a softmax over the keys up to its position."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def paged(q, k, v, table, positions, **options):
 
 
 def decoded(q, k, v, positions=None, window=LENGTH, **options) -> torch.Tensor:
-    """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]. Zeros at a position of -1."""
+    """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim], 0 at -1."""
     seen = None
     if positions is not None:
         ago = torch.as_tensor(positions)[:, None] - torch.arange(k.shape[2])
@@ -76,7 +76,6 @@ def cache(kv_heads: int = 1, users: int = USERS, dim: int = DIM) -> tuple:
 
 PAGES, BLOCKS = ints(pages()), (USERS * 4 + 3, 1, 32, DIM)
 MASK, AT, FOUR = lambda: bf16(1, USERS, 20, LENGTH), ints(POSITIONS), ints([3, 31, 64, 127])
-MLA = dict(head_dim_v=64, **HOW)
 EXAMPLES = {
     "decode(x, y, z, cur_pos=POSITIONS, scale=0.3)": (
         "decoded(x, y, z, POSITIONS, scale=0.3)", q(18), cache(2), cache(2),
@@ -92,11 +91,11 @@ EXAMPLES = {
         "decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK,
     ),
     # The first columns of latents are the values.
-    "T.flash_multi_latent_attention_decode(x, y, cur_pos_tensor=z, **MLA)": (
+    "T.flash_multi_latent_attention_decode(x, y, head_dim_v=64, cur_pos_tensor=z, **HOW)": (
         "decoded(x, y, y[..., :64], z)",
         q(32, 4, LATENT), cache(1, 4, LATENT), FOUR, {"error": 0.012},
     ),
-    "T.paged_flash_multi_latent_attention_decode(x, y, page_table_tensor=z, cur_pos_tensor=u, **MLA)": (
+    "T.paged_flash_multi_latent_attention_decode(x, y, None, 64, z, cur_pos_tensor=u, **HOW)": (
         "decoded(x, lines(y, z), lines(y, z)[..., :64], u)",
         q(32, 4, LATENT), (16, 1, 32, LATENT), ints(pages(4, 4, 0)), FOUR, {"error": 0.012},
     ),
@@ -160,7 +159,7 @@ def test_windows_and_sinks(chips, window, with_sink, is_paged):
 
 @pytest.mark.parametrize("tokens", (2, 4))
 def test_tokens_of_a_user_each_see_the_cache_up_to_their_position(chips, tokens):
-    """spec_multi_pos_tiles: the tokens of a user share its page table. The result is that of users of their own."""
+    """spec_multi_pos_tiles: tokens share their user's page table, and are as users of their own."""
     starts, heads = [0, 28, 31, 92, -1], 20
     users = len(starts)
     k, v = (chips.draw(users * 4 + 3, 1, 32, DIM) for _ in "kv")

@@ -1,4 +1,4 @@
-"""Attention of prompts against a softmax over the visible keys: causal, masked, windows, sinks, latents, joint.
+"""Attention of prompts against a softmax over the visible keys.
 
 tests/test_vectors.py compares the rounding with a chip's records.
 """
@@ -7,10 +7,11 @@ import pytest
 import torch
 import ttnn
 
-from goldens.support import EXACT, assert_near, attention, bf16, examples, ints
+from goldens.support import EXACT, assert_near, attention, bf16, examples, ints, semaphores
 
 DIM, LATENT, VALUES = 64, 96, 64
-ROUNDED = 0.008  # of attention's size: scores, weights and results are rounded to bfloat16 on a chip (0.004 to 0.006)
+# Of attention's size: a chip rounds scores, weights and results to bfloat16 (0.004 to 0.006).
+ROUNDED = 0.008
 GRID = ttnn.CoreCoord(8, 8)
 # The exact exp is not ttnn's default.
 HOW = dict(
@@ -106,13 +107,15 @@ for window in (1, 20, 32, 70, 500):
     )  # fmt: skip
 for window in (None, 40):
     for scale in (None, 0.3):
-        EXAMPLES[f"prefill(x, y, z, attention_sink=u, sliding_window_size={window}, scale={scale})"] = (
+        call = f"prefill(x, y, z, attention_sink=u, sliding_window_size={window}, scale={scale})"
+        EXAMPLES[call] = (
             f"attention(x, y, z, within({window or 96}, 96, 96), sink=u, scale={scale})",
             *heads(4, 2, 2, rows=96), sink,
         )  # fmt: skip
 
 test_examples = examples(EXAMPLES, globals(), error=6e-3)
 
+JOINT = HOW | dict(joint_strategy="rear")
 PAIRED = [*heads(4, 4, 4), *heads(4, 4, 4, rows=32)]
 OTHER_FORMS = {
     # Every query head reads the one latent head. Its values are the first columns.
@@ -124,8 +127,9 @@ OTHER_FORMS = {
         "attention(x, line(y, z, 128), line(y, z, 128)[..., :VALUES], within(128, 64, 128, 64))",
         (1, 4, 64, LATENT), (11, 1, 32, LATENT), TABLE,
     ),
-    "ttnn.transformer.joint_scaled_dot_product_attention(x, y, z, u, v, w, joint_strategy='rear', **HOW)": (
-        "attention(*(torch.cat(pair, 2) for pair in ((x, u), (y, v), (z, w)))).split([64, 32], 2)", *PAIRED,
+    "ttnn.transformer.joint_scaled_dot_product_attention(x, y, z, u, v, w, **JOINT)": (
+        "attention(*(torch.cat(pair, 2) for pair in ((x, u), (y, v), (z, w)))).split([64, 32], 2)",
+        *PAIRED,
     ),
 }  # fmt: skip
 test_latents_and_joint_attention = examples(OTHER_FORMS, globals(), error=0.012)
@@ -134,17 +138,18 @@ ON_GRID = dict(compute_with_storage_grid_size=GRID, compute_kernel_config=EXACT)
 QUERIES = (1, 8, 32, 64)
 # Each user's row of x by the user's own matrix.
 PRODUCTS = {
-    "ttnn.experimental.attn_matmul(x, y, **ON_GRID)": (
+    "E.attn_matmul(x, y, **ON_GRID)": (
         "torch.einsum('hbk,bkn->hbn', x[0], y[:, 0])[None]", QUERIES, (32, 1, 64, 96),
     ),
-    "ttnn.experimental.group_attn_matmul(x, y, **ON_GRID)": (
-        "torch.einsum('hbk,bhkn->hbn', x[0], y.repeat_interleave(4, 1))[None]", QUERIES, (32, 2, 64, 96),
+    "E.group_attn_matmul(x, y, **ON_GRID)": (
+        "torch.einsum('hbk,bhkn->hbn', x[0], y.repeat_interleave(4, 1))[None]", QUERIES,
+        (32, 2, 64, 96),
     ),
     # Whole tiles of tokens.
-    "ttnn.experimental.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=True, **ON_GRID)": (
+    "E.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=True, **ON_GRID)": (
         "torch.einsum('hbk,bnk->hbn', x[0], y[:, 0, :64])[None]", QUERIES, (32, 1, 128, 64),
     ),
-    "ttnn.experimental.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=False, **ON_GRID)": (
+    "E.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=False, **ON_GRID)": (
         "torch.einsum('hbk,bkn->hbn', x[0], y[:, 0, :64])[None]", QUERIES, (32, 1, 128, 64),
     ),
 }  # fmt: skip
@@ -166,7 +171,6 @@ def test_ring_joint_attention(chips, several_chips):
         )
         for x in (q, k, v)
     ]  # fmt: skip
-    grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(7, 6))})
     config = ttnn.SDPAProgramConfig(
         compute_with_storage_grid_size=(8, 6),
         q_chunk_size=32,
@@ -177,8 +181,9 @@ def test_ring_joint_attention(chips, several_chips):
         *parts, *map(chips.put, joint),
         persistent_output_buffer_k=chips.put(torch.zeros_like(k)),
         persistent_output_buffer_v=chips.put(torch.zeros_like(v)),
-        joint_strategy="rear", logical_n=valid, program_config=config, compute_kernel_config=EXACT, dim=2,
-        multi_device_global_semaphore=[ttnn.create_global_semaphore(chips.device, grid, 0) for _ in "ab"],
+        joint_strategy="rear", logical_n=valid, program_config=config,
+        compute_kernel_config=EXACT, dim=2,
+        multi_device_global_semaphore=semaphores(chips, 2),
         num_links=1, cluster_axis=1, mesh_device=chips.device, topology=ttnn.Topology.Linear,
         ccl_core_grid_offset=ttnn.CoreCoord(0, 6),
     )  # fmt: skip

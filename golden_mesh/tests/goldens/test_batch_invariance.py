@@ -1,8 +1,8 @@
 """A row's result has equal bits alone and in any batch.
 
-A chip computes each row of a tile separately, and each user's attention on separate cores. Torch does not
-promise this (arithmetic/product.py). So the tests run with several numbers of threads. Results are float32 if
-an op gives float32, because rounding to bfloat16 hides differences.
+A chip computes each row of a tile separately, and each user's attention on separate cores. Torch
+does not promise this (arithmetic/product.py). So the tests run with several numbers of threads.
+Results are float32 if an op gives float32, because rounding to bfloat16 hides differences.
 """
 
 import pytest
@@ -128,7 +128,7 @@ def program(keys: int) -> ttnn.SDPAProgramConfig:
 @EACH_CONFIG
 @pytest.mark.parametrize("keys, most", ((32, 1), (32, 16), (128, 2), (64, 3)))
 def test_decode_attention(chips, threads, config, keys, most):
-    """A user's result does not depend on the lengths of the others, with one core a head and several."""
+    """A user's result does not depend on the others' lengths, with one core a head and several."""
     k, v, q = torch.randn(64, 1, 32, 64), torch.randn(64, 1, 32, 64), torch.randn(1, 8, 7, 64)
     table = torch.randperm(64).view(8, 8)
     how = dict(program_config=program(keys), compute_kernel_config=config)

@@ -1,4 +1,4 @@
-"""Collectives of shards that differ by chip: the result on each chip. On a mesh of rows and columns: along one axis."""
+"""Collectives of shards that differ by chip: the result on each chip."""
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from goldens.support import ROW_MAJOR, assert_close, assert_same, semaphores, sh
 
 E, LINE, RING = ttnn.experimental, ttnn.Topology.Linear, ttnn.Topology.Ring
 TILES, SQUARE = (1, 1, 32, 64), "a tile of rows and two of columns for each chip"
+SEMAPHORES = "multi_device_global_semaphore"
 several = pytest.mark.usefixtures("several_chips")
 
 
@@ -26,25 +27,32 @@ def parts(x, dim=3):
     return list(sum(x).chunk(len(x), dim))
 
 
-# The call of x -> what torch makes of the list of all chips' values: one tensor for all chips, or a list; x's shape.
-# `two` and `three` are lists of semaphores, `stages` the semaphores of an all-reduce of two stages.
+# The call of x -> what torch makes of the list of all chips' values (a tensor for all chips, or a
+# list), x's shape.
+# count: of chips. two, TWO and THREE: semaphores. STAGES: those of an all-reduce of two stages.
 MOVES = {
     "ttnn.all_gather(x, dim=3)": (gathered, (1, 1, 33, 45)),
     "ttnn.mesh_partition(ttnn.all_gather(x, 3), 3, 1)": (lambda x: x, TILES),
-    "E.all_gather_async(x, dim=3, multi_device_global_semaphore=two, topology=LINE)": (gathered, TILES),
+    "E.all_gather_async(x, dim=3, topology=LINE, **TWO)": (
+        gathered, TILES,
+    ),
     "E.all_gather_async(x, 3, 1, mesh, LINE, two, num_links=1)": (gathered, TILES),
-    # By broadcasts, of rows or along a dim that tiles pad: it needs no ring (others: test_hazards.py).
-    "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, multi_device_global_semaphore=two, topology=RING)": (
+    # Of rows or along a dim that tiles pad, by broadcasts: without a ring (others: test_hazards.py).
+    "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, topology=RING, **TWO)": (
         gathered, (1, 1, 8, 64),
     ),
-    "E.all_gather_async(x, 3, multi_device_global_semaphore=two, topology=RING)": (gathered, (1, 1, 32, 40)),
-    "E.all_gather_async_reversed(x, dim=3, multi_device_global_semaphore=two, topology=LINE)": (
+    "E.all_gather_async(x, 3, topology=RING, **TWO)": (
+        gathered, (1, 1, 32, 40),
+    ),
+    "E.all_gather_async_reversed(x, dim=3, topology=LINE, **TWO)": (
         lambda x: gathered(x[::-1]), SQUARE,
     ),
     "E.all_to_all_async_generic(x, 2, 3, topology=LINE, cluster_axis=1)": (
         lambda x: list(gathered(x, 2).chunk(len(x), 3)), SQUARE,
     ),
-    "ttnn.broadcast(x, ttnn.MeshCoordinate((0, mesh.get_num_devices() - 1)))": (lambda x: x[-1], TILES),
+    "ttnn.broadcast(x, ttnn.MeshCoordinate((0, count - 1)))": (
+        lambda x: x[-1], TILES,
+    ),
 }  # fmt: skip
 for dim in (0, 1, 2, 3, -1):
     MOVES[f"ttnn.all_gather(x, {dim}, cluster_axis=1)"] = lambda x, dim=dim: gathered(x, dim), TILES
@@ -54,15 +62,17 @@ SUMS = {
     "ttnn.reduce_scatter(x, 2, cluster_axis=1)": (lambda x: parts(x, 2), SQUARE),
     "ttnn.reduce_scatter(x, 3, cluster_axis=1)": (parts, SQUARE),
     "ttnn.all_gather(ttnn.reduce_scatter(x, 3), 3)": (sum, SQUARE),
-    "E.reduce_scatter_minimal_async(x, dim=3, multi_device_global_semaphore=three, topology=LINE)": (
+    "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)": (
         parts, SQUARE,
     ),
-    "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, topology=LINE, num_links=1, **stages)": (
+    "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)": (
         sum, SQUARE,
     ),
-    "E.all_reduce_async(x, num_devices=mesh.get_num_devices(), math_op=ADD, num_links=1, **stages)": (sum, SQUARE),
+    "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)": (
+        sum, SQUARE,
+    ),
 }  # fmt: skip
-ADD = ttnn.ReduceType.Sum
+ADD, MAX = ttnn.ReduceType.Sum, ttnn.ReduceType.Max
 
 
 def call_of(chips, call: str, shape) -> tuple[list[torch.Tensor], object]:
@@ -70,11 +80,13 @@ def call_of(chips, call: str, shape) -> tuple[list[torch.Tensor], object]:
     values = chips.draw(*((1, 1, 32 * chips.count, 64 * chips.count) if shape == SQUARE else shape))
     two, three = semaphores(chips, 2), semaphores(chips, 3)
     stages = dict(
+        num_links=1,
         barrier_semaphores=semaphores(chips, 2),
         rs_global_semaphores=three,
         ag_global_semaphores=two,
     )
-    names = dict(x=chips.put(values), mesh=chips.device, two=two, three=three, stages=stages)
+    names = dict(x=chips.put(values), mesh=chips.device, count=chips.count, two=two, STAGES=stages)
+    names |= dict(TWO={SEMAPHORES: two}, THREE={SEMAPHORES: three})
     return values, eval(call, globals(), names)
 
 
@@ -110,14 +122,15 @@ def test_all_reduce_async_through_a_buffer_that_was_never_written(chips):
     scratch = ttnn.empty(shape, ttnn.bfloat16, ttnn.TILE_LAYOUT, chips.device, wide)
     got = E.all_reduce_async(
         chips.put(x, memory_config=place), scratch, cluster_axis=1, mesh_device=chips.device,
-        multi_device_global_semaphore=semaphores(chips, 1)[0], memory_config=place, topology=LINE, num_links=1,
+        multi_device_global_semaphore=semaphores(chips, 1)[0], memory_config=place, topology=LINE,
+        num_links=1,
     )  # fmt: skip
     assert_close(got, sum(x), steps=chips.count - 1)
 
 
 @several
 def test_a_reduction_other_than_the_sum_is_refused(chips):
-    call = "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ttnn.ReduceType.Max, **stages)"
+    call = "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=MAX, **STAGES)"
     with pytest.raises((GoldenError, RuntimeError)):
         call_of(chips, call, TILES)
 
@@ -161,7 +174,7 @@ def test_a_float32_dest_keeps_small_partial_sums():
 
 @several
 def test_tokens_by_each_chips_experts(chips):
-    """Eight experts, two or more a chip: scores of the selected ones, and the chunks of 16 tokens that need them."""
+    """Of eight experts: scores of the selected ones, and the chunks of 16 tokens that need them."""
     scores, chosen = torch.rand(1, 1, 32, 8).bfloat16(), torch.randint(0, 8, (1, 1, 32, 2))
     chosen[:, :, 16:] = 0  # the second chunk needs expert 0 only
     home = torch.arange(8) * chips.count // 8

@@ -1,4 +1,4 @@
-"""Convolutions against torch's, of images, rows and videos, and the weights that are prepared for them."""
+"""Convolutions of images, rows and videos against torch's, and the weights prepared for them."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def flat(image):
 
 
 def arguments(chips, image, weight, bias=None, **options) -> dict:
-    """Keywords of a convolution of an image [N, C, H, W] on the device. Torch's weights are put on the host."""
+    """Keywords of a convolution of an image [N, C, H, W]. Torch's weights are put on the host."""
     batch, channels, height, width = image.shape
     if isinstance(weight, torch.Tensor):
         options = {"out_channels": weight.shape[0]} | options
@@ -126,9 +126,12 @@ def test_weights_prepared_beforehand(chips):
     image, weight, bias = bf16(1, 32, 8, 8), bf16(64, 32, 3, 3), bf16(1, 1, 1, 64)
     config = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16)
     shape = dict(
-        in_channels=32, out_channels=64, batch_size=1, input_height=8, input_width=8, kernel_size=(3, 3),
-        stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1, device=chips.device, conv_config=config,
-        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ROW_MAJOR, input_dtype=ttnn.bfloat16,
+        in_channels=32, out_channels=64, batch_size=1, input_height=8, input_width=8,
+        kernel_size=(3, 3),
+        stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1, device=chips.device,
+        conv_config=config,
+        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ROW_MAJOR,
+        input_dtype=ttnn.bfloat16,
     )  # fmt: skip
     how = dict(weights_format="OIHW", has_bias=True)
     prepared = ttnn.prepare_conv_weights(weight_tensor=on_host(weight), **how, **shape)
@@ -204,7 +207,8 @@ def test_conv3d_of_a_prepared_weight(chips, channels, size, stride, padding, mod
     padded = F.pad(x.permute(0, 2, 3, 4, 1), (0, -channels % 32))
     grid = chips.device.compute_with_storage_grid_size()
     got = E.conv3d(
-        input_tensor=chips.put(padded, **IN_ROWS), weight_tensor=prepared, bias_tensor=chips.put(bias),
+        input_tensor=chips.put(padded, **IN_ROWS), weight_tensor=prepared,
+        bias_tensor=chips.put(bias),
         config=ttnn.Conv3dConfig(compute_with_storage_grid_size=grid, **how), dtype=ttnn.bfloat16,
         output_channels=32, kernel_size=size, stride=stride, padding=padding, padding_mode=mode,
     )  # fmt: skip
@@ -220,7 +224,7 @@ def test_a_weight_of_conv3d_on_the_host_needs_a_device():
 
 
 class Conv:
-    """A convolution with a batch norm folded into it. Its prepared weights serve the second call."""
+    """A convolution with a batch norm in it. Its prepared weights serve the second call."""
 
     def __init__(self, chips, inputs: int, outputs: int, kernel: int, stride: int = 1, relu=True):
         self.chips, self.relu = chips, relu
@@ -239,8 +243,10 @@ class Conv:
         """(y, (height, width))"""
         outputs, inputs = self.weight.shape[:2]
         y, extent, self.given = ttnn.conv2d(
-            input_tensor=x, weight_tensor=self.given[0], bias_tensor=self.given[1], device=self.chips.device,
-            in_channels=inputs, out_channels=outputs, batch_size=2, input_height=height, input_width=width,
+            input_tensor=x, weight_tensor=self.given[0], bias_tensor=self.given[1],
+            device=self.chips.device,
+            in_channels=inputs, out_channels=outputs, batch_size=2, input_height=height,
+            input_width=width,
             kernel_size=tuple(self.weight.shape[2:]),
             conv_config=ttnn.Conv2dConfig(
                 weights_dtype=ttnn.bfloat16, activation=RELU if self.relu else None,

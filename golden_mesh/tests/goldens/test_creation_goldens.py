@@ -1,4 +1,4 @@
-"""Tensors made on the device have their values on every chip. Random numbers have their distributions."""
+"""Tensors made on the device: values on every chip, and distributions of random numbers."""
 
 import pytest
 import torch

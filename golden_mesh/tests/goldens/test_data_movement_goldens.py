@@ -153,7 +153,7 @@ WIDTH, HALF = 512, 256
 
 @pytest.fixture
 def halves(chips):
-    """The chips' values, the tensor on eight cores in a row, and views of its first and last four shards."""
+    """The chips' values, the tensor on eight cores, and views of its first and last four shards."""
     values = chips.draw(1, 1, 32, WIDTH)
     whole = chips.put(values, memory_config=sharded("WIDTH", (32, WIDTH // 8), 8))
     return values, whole, ttnn.narrow(whole, -1, 0, HALF), ttnn.narrow(whole, -1, HALF, HALF)
@@ -200,7 +200,7 @@ def test_a_tensor_in_a_narrowed_tensors_place_is_whole(chips, halves):
 
 
 def test_narrowed_views_that_are_refused(chips, halves):
-    """In place. And nineteen cores from the middle of a row: the library lists the rest of that row last."""
+    """In place, and of cores from a row's middle: the library lists the rest of that row last."""
     with pytest.raises(GoldenError, match="part"):
         ttnn.add_(halves[2], 1.0)
     whole = chips.put(torch.zeros(1, 1, 32, 38 * 32), memory_config=sharded("WIDTH", (32, 32), 38))

@@ -1,4 +1,4 @@
-"""Elementwise ops of several tensors: plain and with activations, in place, with numbers, broadcast.
+"""Elementwise ops of several tensors: with activations, in place, with numbers, broadcast.
 
 test_families.py has the ops that have a chip's records of their usual form.
 """
@@ -44,7 +44,7 @@ def pair() -> list[torch.Tensor]:
 
 
 def kernel(name: str, x: torch.Tensor) -> torch.Tensor:
-    """A function as the vector unit computes it with a bfloat16 dest; test_vectors.py holds it to records."""
+    """A function of the vector unit with a bfloat16 dest; test_vectors.py holds it to records."""
     return in_bfloat16_dest(name)(x.bfloat16()).double()
 
 
@@ -183,7 +183,7 @@ EXAMPLES = {
     "ttnn.clip(x, max=0.25)": ("x.clamp(max=0.25)", X),
     "ttnn.add(x, y)": ("x + y", X, Put(lambda: bf16(*X))),  # one operand alike on all chips
     "ttnn.add_(x, y)": ("x + y", Put(lambda: bf16(*X)), X, {"in_place": True}),  # replicas part
-    # A block float is rounded as a packer does. A float32 result of bfloat16 operands is not rounded.
+    # A block float is rounded as a packer does. A float32 result of bfloat16 is not rounded.
     "ttnn.multiply(x, y, dtype=ttnn.bfloat8_b)": (
         "packed(x * y)", X, X, {"error": 0},
     ),
@@ -193,7 +193,9 @@ EXAMPLES = {
     "ttnn.multiply(x, 0.1, dtype=ttnn.float32)": (
         "x * 0.099609375", torch.ones(1, 1, 32, 32), {"error": 0},
     ),
-    "ttnn.outer(x, y)": ("torch.outer(x, y)", lambda: bf16(64), lambda: bf16(96), {"special": True}),
+    "ttnn.outer(x, y)": (
+        "torch.outer(x, y)", lambda: bf16(64), lambda: bf16(96), {"special": True},
+    ),
     "ttnn.prelu(x, y)": (
         "F.prelu(x, y)", lambda: pair()[0], torch.tensor([0.25, -2.0]), {"special": True},
     ),
@@ -306,7 +308,7 @@ def test_bcast(chips, dim, shape, op):
 
 
 def test_gelu_by_a_table_is_within_two_hundredths(chips):
-    """UnaryOpType.GELU without a parameter means this function. A parameter of 0 is the exact one."""
+    """UnaryOpType.GELU without a parameter means this function. A parameter of 0 is exact."""
     x, one = chips.draw(*X), chips.put(torch.ones(X))
     for table in (
         ttnn.gelu(chips.put(x), fast_and_approximate_mode=True),
@@ -327,13 +329,15 @@ ACTIVATIONS = {
     "U.THRESHOLD, 1.0, -3.0": "torch.where(x > 1, x, -3.0)",
     "U.RSUB, 1.0": "1 - x",
 }
-test_an_activation_with_numbers_is_fused = examples(
-    {
-        f"ttnn.add(x, y, activations=[Unary({numbers})])": (want, lambda: 4 * bf16(32, 64), torch.zeros(32, 64))
-        for numbers, want in ACTIVATIONS.items()
-    },
-    globals(), dtype=ttnn.float32, steps=8,
-)  # fmt: skip
+FUSED = {
+    f"ttnn.add(x, y, activations=[Unary({numbers})])": (
+        want,
+        lambda: 4 * bf16(1, 64),
+        torch.zeros(1, 64),
+    )
+    for numbers, want in ACTIVATIONS.items()
+}
+test_an_activation_with_numbers_is_fused = examples(FUSED, globals(), dtype=ttnn.float32, steps=8)
 
 
 def test_a_preallocated_output_receives_the_values(chips):
@@ -344,7 +348,7 @@ def test_a_preallocated_output_receives_the_values(chips):
 
 @IN_BOTH_DTYPES
 def test_nan_is_packed_as_infinity_in_bfloat16(chips, dtype):
-    """Every op that computes ends in a pack. An op that moves data keeps NaN, and float32 keeps it (tt-metal 51557)."""
+    """Every op that computes ends in a pack. Moves keep NaN, and float32 does (tt-metal 51557)."""
     x = chips.put(torch.full((1, 1, 32, 32), math.nan), dtype)
     for got in (ttnn.neg(x), ttnn.add(x, x), ttnn.exp(x), ttnn.sum(x, dim=-1)):
         for values in chips.get(got):
@@ -355,8 +359,12 @@ def test_nan_is_packed_as_infinity_in_bfloat16(chips, dtype):
 A, B, LONG = (1, 1, 32, 32), (1, 1, 32, 5120), (1, 1, 32, 5120 * 32)
 MAMBA = {
     # A bfloat16 dest rounds after each fidelity phase that adds bits.
-    "ttnn.experimental.repeat_and_interleave_eltwise_mul(x, y)": ("interleaved(x, y)", A, B, {"steps": 3}),
-    "ttnn.experimental.hc_sum_reduce(x)": ("x.unflatten(-1, (5120, 32)).sum(-1)", LONG, {"error": 3e-3}),
+    "ttnn.experimental.repeat_and_interleave_eltwise_mul(x, y)": (
+        "interleaved(x, y)", A, B, {"steps": 3},
+    ),
+    "ttnn.experimental.hc_sum_reduce(x)": (
+        "x.unflatten(-1, (5120, 32)).sum(-1)", LONG, {"error": 3e-3},
+    ),
 }  # fmt: skip
 test_mamba = examples(MAMBA, globals())
 

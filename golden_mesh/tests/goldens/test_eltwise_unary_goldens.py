@@ -44,7 +44,7 @@ def xielu(x, p=0.8, n=0.8):
     )
 
 
-# Calls, with torch's result in float64. test_families.py has the ops that have a chip's records of their usual form.
+# Calls, with torch's result in float64. test_families.py has the ops with records of a chip.
 CASES = {
     "acos(x)": torch.acos,
     "acosh(x)": lambda x: torch.where(x < 1, math.nan, torch.log(x + torch.sqrt(x * x - 1))),
@@ -182,7 +182,8 @@ OTHERS = {
     "ttnn.atan(x)": ("packed(torch.atan(x))", HELD, {"error": 0}),
     "ttnn.normalize_global(x)": ("(x - x.mean()) / x.std(correction=0)", X),
     "ttnn.alt_complex_rotate90(x)": (
-        "torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * 1j).flatten(-2)", finite,
+        "torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * 1j).flatten(-2)",
+        finite,
     ),
     "ttnn.logical_not_(x)": ("(x == 0).double()", finite, {"in_place": True}),
     "ttnn.logical_not(x, output_tensor=ttnn.zeros_like(x))": ("(x == 0).double()", finite),

@@ -24,8 +24,8 @@ def code(text: str) -> list[str]:
 BEGINNING, *SECTIONS = PAGE.split("\n## ")
 REPRODUCTIONS = {section.split("\n", 1)[0]: code(section)[0] for section in SECTIONS}
 
-# What the reproductions of noted hazards print here: HiFi4 is computed right, a replay overwrites, a sum in bfloat16
-# has the chip's gain.
+# What the reproductions of noted hazards print here: HiFi4 is computed right, a replay
+# overwrites, a sum in bfloat16 has the chip's gain.
 SEEN = {
     "HiFi4 with a float32 dest": 0,
     "buffer where a live trace writes": 2,

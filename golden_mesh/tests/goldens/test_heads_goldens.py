@@ -1,4 +1,4 @@
-"""Projections into heads and back, in prefill and in decode. They only move data, so they are exact."""
+"""Projections into heads and back, in prefill and in decode: moves of data, so they are exact."""
 
 import pytest
 import torch
@@ -57,13 +57,17 @@ EXAMPLES = {
     ),
     "E.nlp_concat_heads(x)": ("joined(x)[:, None]", (1, 7, 64, 32)),
     "T.concatenate_heads(x)": ("joined(x)", (2, 4, 50, 32)),
-    "E.nlp_concat_heads_boltz(x)": ("x.permute(1, 2, 0, 3).reshape(1, 32, 32, 128)", (4, 32, 32, 32)),
+    "E.nlp_concat_heads_boltz(x)": (
+        "x.permute(1, 2, 0, 3).reshape(1, 32, 32, 128)", (4, 32, 32, 32),
+    ),
     "E.nlp_create_q_heads_split(x, num_heads=4, split_head_dim=64)": (
         "split(x, 4)[0].split([64, 32], -1)", (1, 1, 64, 4 * 96),
     ),
     "E.nlp_create_qkv_heads_falcon7b(x)": ("split(x, 71, 1, 1)", (1, 1, 64, 73 * 64)),
     "E.nlp_create_qkv_heads_vit(x)": ("split(x, 12, 12, 12)", (2, 1, 32, 3 * 768)),
-    "E.nlp_kv_cache_load_slice(x, seq_len_start=32, seq_len_end=96)": ("x[:, :, 32:96]", (2, 4, 128, 64)),
+    "E.nlp_kv_cache_load_slice(x, seq_len_start=32, seq_len_end=96)": (
+        "x[:, :, 32:96]", (2, 4, 128, 64),
+    ),
     "E.rotate_half(x)": ("torch.cat((-x[..., 64:], x[..., :64]), -1)", (1, 1, 64, 128)),
 }  # fmt: skip
 for heads, kv_heads in ((7, 1), (4, 2), (3, 3)):

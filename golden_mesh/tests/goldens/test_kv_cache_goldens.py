@@ -28,17 +28,17 @@ def with_a_gap() -> torch.Tensor:
 
 
 def packed(values: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
-    """The values that a chip writes into a bfloat8_b cache: both roundings go away from zero, 0.5 % in all."""
+    """What a chip writes into a bfloat8_b cache: both roundings go away from zero, 0.5 % in all."""
     return integer_packed(values, 7).double() if is_block_float(cache) else values
 
 
 def is_block_float(cache: torch.Tensor) -> bool:
-    """Whether the values of a drawn cache went through bfloat8_b: no value has the last bit of a bfloat16."""
+    """Whether a drawn cache went through bfloat8_b: no value has the last bit of a bfloat16."""
     return not (cache.bfloat16().view(torch.int16) & 1).any()
 
 
 def updated(cache, tokens, positions, table=None) -> torch.Tensor:
-    """cache [entries, HEADS, length, DIM] with the token of each user at its position. -1 skips the user."""
+    """cache [entries, HEADS, length, DIM] with users' tokens at their positions. -1 skips the user."""
     result = cache.clone()
     for user, position in enumerate(positions):
         if position >= 0:
@@ -81,13 +81,19 @@ EXAMPLES = {
     f"{UPDATE})": ("updated(x, y, z, u)", *ROWS),
     f"{UPDATE}, share_cache=False, block_size=32, num_kv_heads=2)": ("updated(x, y, z, u)", *ROWS),
     # A negative position skips the user.
-    f"{UPDATE}, share_cache=False)": ("updated(x, y, z, u)", PAGED, TOKENS, ints(SKIPPED), ints(page_table)),
+    f"{UPDATE}, share_cache=False)": (
+        "updated(x, y, z, u)", PAGED, TOKENS, ints(SKIPPED), ints(page_table),
+    ),
     # Positions in a circle: 70 is 6.
     f"{UPDATE}, cache_position_modulo=64)": ("updated(x, y, z % 64, u)", *ROWS),
     # ttnn takes a list for contiguous caches only.
     "E.paged_update_cache(x, y, update_idxs=IN_ORDER)": ("updated(x, y, IN_ORDER)", WHOLE, TOKENS),
-    "E.paged_update_cache(x, y, update_idxs_tensor=z)": ("updated(x, y, z)", WHOLE, TOKENS, ints(SKIPPED)),
-    "ttnn.update_cache(x, y, 41)": ("with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
+    "E.paged_update_cache(x, y, update_idxs_tensor=z)": (
+        "updated(x, y, z)", WHOLE, TOKENS, ints(SKIPPED),
+    ),
+    "ttnn.update_cache(x, y, 41)": (
+        "with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM)),
+    ),
     "ttnn.kv_cache.update_cache_for_token_(x, y, 41)": (
         "with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM)),
     ),

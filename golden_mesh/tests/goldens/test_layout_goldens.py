@@ -1,4 +1,4 @@
-"""Memory configs, layouts and copies change no value. A dtype changes only values that it cannot hold."""
+"""Memory configs, layouts and copies change no value. A dtype changes those that it cannot hold."""
 
 import math
 

@@ -1,5 +1,5 @@
-"""Products: what they mean (tests/test_vectors.py: how chips compute them). Sparse ones, and those fused with a
-collective.
+"""Products: what they mean (tests/test_vectors.py: how chips compute them), also sparse ones and
+those fused with a collective.
 """
 
 from types import SimpleNamespace
@@ -33,7 +33,8 @@ TWO, THREE = {"steps": 2}, {"steps": 3}
 def in_one_row(columns: int, **options):
     """Of a product of one row of tiles, a column of tiles a core."""
     return ttnn.MatmulMultiCoreReuseMultiCast1DProgramConfig(
-        compute_with_storage_grid_size=(columns, 1), in0_block_w=1, out_subblock_h=1, out_subblock_w=1,
+        compute_with_storage_grid_size=(columns, 1), in0_block_w=1, out_subblock_h=1,
+        out_subblock_w=1,
         per_core_M=1, per_core_N=1, mcast_in0=True, **options,
     )  # fmt: skip
 
@@ -50,16 +51,30 @@ EXAMPLES = {
     # The bias is added before rounding.
     "ttnn.linear(x, y, bias=z, **HOW)  # [45]": ("x @ y + z", ODD, ODD_W, bias(45), TWO),
     "ttnn.linear(x, y, bias=z, **HOW)  # [1, 45]": ("x @ y + z", ODD, ODD_W, bias(1, 45), TWO),
-    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]": ("x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO),
-    "ttnn.linear(x, y, bias=z, activation='silu', **HOW)": ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
-    "ttnn.linear(x, y, bias=z, activation='gelu', **HOW)": ("F.gelu(x @ y + z)", X, W, (1, 64), THREE),
-    "ttnn.linear(x, y, bias=z, activation='relu', **HOW)": ("F.relu(x @ y + z)", X, W, (1, 64), THREE),
-    "ttnn.linear(x, y, bias=z, activation=SILU, **HOW)": ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]": (
+        "x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO,
+    ),
+    "ttnn.linear(x, y, bias=z, activation='silu', **HOW)": (
+        "F.silu(x @ y + z)", X, W, (1, 64), THREE,
+    ),
+    "ttnn.linear(x, y, bias=z, activation='gelu', **HOW)": (
+        "F.gelu(x @ y + z)", X, W, (1, 64), THREE,
+    ),
+    "ttnn.linear(x, y, bias=z, activation='relu', **HOW)": (
+        "F.relu(x @ y + z)", X, W, (1, 64), THREE,
+    ),
+    "ttnn.linear(x, y, bias=z, activation=SILU, **HOW)": (
+        "F.silu(x @ y + z)", X, W, (1, 64), THREE,
+    ),
     "ttnn.linear(x, y, program_config=ACTIVATED, **HOW)": ("F.silu(x @ y)", X, (1, 1, 64, 128)),
     "ttnn.linear(x, y, transpose_b=True, **HOW)": ("x @ y.mT", ODD, (1, 1, 96, 64)),
     # A block float has the values that it holds. A float32 result is not rounded to bfloat16.
-    "ttnn.linear(x, y, **HOW)  # bfloat8_b": ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat8_b)),
-    "ttnn.linear(x, y, **HOW)  # bfloat4_b": ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat4_b)),
+    "ttnn.linear(x, y, **HOW)  # bfloat8_b": (
+        "x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat8_b),
+    ),
+    "ttnn.linear(x, y, **HOW)  # bfloat4_b": (
+        "x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat4_b),
+    ),
     "ttnn.linear(x, y, dtype=ttnn.float32, **HOW)": (
         "x @ y", (1, 1, 32, 70), (1, 1, 70, 96), {"to": ttnn.float32},
     ),
@@ -87,7 +102,8 @@ for turn_a in (False, True):
     for turn_b in (False, True):
         a, b = "x.mT" if turn_a else "x", "y.mT" if turn_b else "y"
         EXAMPLES[f"ttnn.matmul(x, y, transpose_a={turn_a}, transpose_b={turn_b}, **HOW)"] = (
-            f"{a} @ {b}", (2, 3, 64, 33) if turn_a else BATCH, (2, 3, 40, 64) if turn_b else (2, 3, 64, 40),
+            f"{a} @ {b}", (2, 3, 64, 33) if turn_a else BATCH,
+            (2, 3, 40, 64) if turn_b else (2, 3, 64, 40),
         )  # fmt: skip
 for a in ((70, 64), (3, 33, 64), BATCH):
     for b in ((64, 40), (1, 1, 64, 40)):
@@ -116,6 +132,7 @@ def test_dram_sharded_linear_with_a_dram_sharded_bias(chips):
 SPARSITY = torch.tensor([[1.0, 0, 0.5, 0], [0, 2, 0, 1]])
 SHOWN = (SPARSITY != 0).double()
 SPARSE = HOW | dict(program_config=in_one_row(2, fuse_batch=False, fused_activation=None))
+A_SPARSE = SPARSE | dict(is_input_a_sparse=True, is_input_b_sparse=False)
 BY_ROW, BY_GROUP, ALL = (
     Put(values, layout=ROW_MAJOR)
     for values in (SPARSITY.view(1, 2, 1, 4), SPARSITY.view(1, 1, 2, 4), torch.ones(1, 1, 1, 4))
@@ -125,9 +142,13 @@ GROUPS, PAIRS = (
     "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)",
 )
 SPARSE_EXAMPLES = {
-    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)": (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
-    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)": (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
-    "ttnn.sparse_matmul(x, y, sparsity=z, is_input_a_sparse=True, is_input_b_sparse=False, **SPARSE)": (
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)": (
+        PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW,
+    ),
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)": (
+        PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW,
+    ),
+    "ttnn.sparse_matmul(x, y, sparsity=z, **A_SPARSE)": (
         "x @ y * SHOWN.view(2, 4, 1, 1)", (2, 4, 32, 64), GROUPS, BY_GROUP,
     ),
     "ttnn.reshape(ttnn.sparse_matmul(x, y, sparsity=z, indices=u, **SPARSE), (2, 32, 64))": (
@@ -158,7 +179,7 @@ def test_all_gather_matmul():
 
 
 def test_all_gather_minimal_matmul():
-    """Of four chips, without a device: each has a quarter of the columns of x and a weight of its own."""
+    """Of four chips, without a device: each has a quarter of x's columns and its own weight."""
     golden = GOLDENS["ttnn.experimental.all_gather_minimal_matmul_async"].function
     x, weights = bf16(32, 128), [bf16(128, 64) for _ in range(4)]
     base, gate = bf16(32, 64), bf16(1, 64)
@@ -175,12 +196,15 @@ def test_matmul_reduce_scatter(chips, several_chips):
     columns = 256 * chips.count
     x, w = chips.draw(1, 1, 128, 64), chips.draw(1, 1, 64, columns)
     program = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
-        compute_with_storage_grid_size=(8, 4), in0_block_w=2, out_subblock_h=1, out_subblock_w=1, per_core_M=1,
+        compute_with_storage_grid_size=(8, 4), in0_block_w=2, out_subblock_h=1, out_subblock_w=1,
+        per_core_M=1,
         per_core_N=chips.count, transpose_mcast=False, fused_activation=None, fuse_batch=False,
     )  # fmt: skip
     whole, got = E.matmul_reduce_scatter_async(
-        *map(chips.put, (x, w, torch.zeros(1, 1, 128, columns), torch.zeros(1, 1, 128, 256))), dim=3,
-        multi_device_global_semaphore=semaphores(chips, 3), reduce_scatter_core_grid_offset=ttnn.CoreCoord(0, 4),
+        *map(chips.put, (x, w, torch.zeros(1, 1, 128, columns), torch.zeros(1, 1, 128, 256))),
+        dim=3,
+        multi_device_global_semaphore=semaphores(chips, 3),
+        reduce_scatter_core_grid_offset=ttnn.CoreCoord(0, 4),
         topology=ttnn.Topology.Linear, num_links=1, program_config=program, **HOW,
     )  # fmt: skip
     products = [a @ b for a, b in zip(x, w)]

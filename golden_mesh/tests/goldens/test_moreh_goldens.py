@@ -1,4 +1,4 @@
-"""The `moreh_` operations against torch, and their gradients against torch's automatic differentiation."""
+"""The `moreh_` operations and their gradients against torch's."""
 
 import pytest
 import torch
@@ -39,7 +39,9 @@ EXAMPLES = {
     ),
     # Gradients: y is the input, x the gradient of the result.
     "ttnn.moreh_sum_backward(x, input=y, **ALL)": ("x.expand(X)", SMALL, X),
-    "ttnn.moreh_mean_backward(x, input_grad_shape=ttnn.Shape(X), **ALL)": ("x.expand(X) / 192", SMALL),
+    "ttnn.moreh_mean_backward(x, input_grad_shape=ttnn.Shape(X), **ALL)": (
+        "x.expand(X) / 192", SMALL,
+    ),
     "ttnn.moreh_norm_backward(y, ttnn.moreh_norm(y, 3.0, **ALL), x, 3.0, **ALL)": (
         "gradients(lambda v: norm(v, [1, 3]), x, y)[0]", SMALL, X,
     ),

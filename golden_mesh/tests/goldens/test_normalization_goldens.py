@@ -189,8 +189,10 @@ def test_group_norm_with_weights_padded_for_each_core(chips):
     place = block_sharded((32, 48), 2, 2, "COL_MAJOR")
     rows = lambda t: chips.put(ttnn.create_group_norm_weight_bias_rm(t, 96, 2), layout=ROW_MAJOR)
     got = ttnn.group_norm(
-        chips.put(x, layout=ROW_MAJOR, memory_config=place), memory_config=place, weight=rows(weight),
-        input_mask=chips.put(torch.ones(1, 4, 32, 64)), core_grid=ttnn.CoreGrid(y=2, x=2), bias=rows(bias), **GROUPS,
+        chips.put(x, layout=ROW_MAJOR, memory_config=place), memory_config=place,
+        weight=rows(weight),
+        input_mask=chips.put(torch.ones(1, 4, 32, 64)), core_grid=ttnn.CoreGrid(y=2, x=2),
+        bias=rows(bias), **GROUPS,
     )  # fmt: skip
     assert_values(got, grouped(x.double(), weight.double(), bias.double()))
 
@@ -199,7 +201,9 @@ CHANNELS, MOMENTS = (1, 4, 1, 1), "running_mean=y, running_var=z, eps=1e-3"
 VARIANCE = lambda: bf16(*CHANNELS).abs() + 0.5
 BATCH = (2, 4, 32, 64), CHANNELS, Put(VARIANCE, ttnn.float32)
 BATCH_NORMS = {
-    f"ttnn.batch_norm(x, {MOMENTS})": ("F.batch_norm(x, *map(torch.flatten, (y, z)), eps=1e-3)", *BATCH),
+    f"ttnn.batch_norm(x, {MOMENTS})": (
+        "F.batch_norm(x, *map(torch.flatten, (y, z)), eps=1e-3)", *BATCH,
+    ),
     f"ttnn.batch_norm(x, {MOMENTS}, weight=u, bias=v)": (
         "F.batch_norm(x, *map(torch.flatten, (y, z, u, v)), eps=1e-3)", *BATCH, CHANNELS, CHANNELS,
     ),

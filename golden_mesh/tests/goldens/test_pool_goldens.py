@@ -42,8 +42,12 @@ def pooled(name: str, x, *how, **options):
 
 PLAIN, SMALL, ODD, EVEN = (2, 8, 10, 32), (1, 8, 8, 32), (1, 9, 9, 64), (1, 10, 10, 32)
 MAX_POOLS = {
-    "pooled('max_pool2d', x, (2, 2), (2, 2), (0, 0), (1, 1))": ("flat(F.max_pool2d(first(x), 2))", PLAIN),
-    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1))": ("flat(F.max_pool2d(first(x), 3, 2, 1))", ODD),
+    "pooled('max_pool2d', x, (2, 2), (2, 2), (0, 0), (1, 1))": (
+        "flat(F.max_pool2d(first(x), 2))", PLAIN,
+    ),
+    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1))": (
+        "flat(F.max_pool2d(first(x), 3, 2, 1))", ODD,
+    ),
     "pooled('max_pool2d', x, (3, 3), (2, 2), (0, 0), (1, 1), True)": (  # a row more
         "flat(F.max_pool2d(first(x), 3, 2, ceil_mode=True))", EVEN,
     ),
@@ -65,7 +69,9 @@ MAX_POOLS = {
 }  # fmt: skip
 AVERAGES = {
     "pooled('avg_pool2d', x, (2, 2), (2, 2), (0, 0))": ("flat(F.avg_pool2d(first(x), 2))", PLAIN),
-    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1))": ("flat(F.avg_pool2d(first(x), 3, 2, 1))", ODD),
+    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1))": (
+        "flat(F.avg_pool2d(first(x), 3, 2, 1))", ODD,
+    ),
     "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), count_include_pad=False)": (
         "flat(F.avg_pool2d(first(x), 3, 2, 1, count_include_pad=False))", ODD,
     ),
@@ -136,7 +142,7 @@ test_several_places = examples(SEVERAL_PLACES, globals(), layout=ROW_MAJOR, step
 
 @pytest.mark.parametrize("edge, is_sharded", ((0, False), (0, True), (3, True)))
 def test_fold_by_transposes(chips, edge, is_sharded):
-    """Of [N, C, H, W], as in ResNet-50: edges, a channel of zeros after three, and 2x2 neighbors as channels."""
+    """Of [N, C, H, W], as in ResNet-50: edges, a channel of zeros, 2x2 neighbors as channels."""
     padding, side = [edge, edge, edge, edge, 0, 1], 32 + edge
     x, shards = chips.draw(2, 3, 64, 64), sharded("HEIGHT", (3 * 64, 64), 2) if is_sharded else None
     how = dict(use_transpose_as_fold=True, padding=padding, grid_size=cores(2))

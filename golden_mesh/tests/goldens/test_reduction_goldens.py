@@ -47,13 +47,14 @@ EXAMPLES = {
     "ttnn.var_hw(x)": ("variance_in_tiles(x)", SMALL),
     "ttnn.std_hw(x)": ("variance_in_tiles(x).sqrt()", SMALL),
     "ttnn.ema(x, 0.75)": ("moving_average(x)", SMALL),
-    "ttnn.experimental.fast_reduce_nc_split(x, dim=1, split_output_width=96, compute_kernel_config=EXACT)": (
+    "E.fast_reduce_nc_split(x, dim=1, split_output_width=96, compute_kernel_config=EXACT)": (
         "x.sum(1, keepdim=True).split([96, 32], -1)", (1, 8, 32, 128),
     ),
 }  # fmt: skip
 for dims in ([0], [1], [0, 1]):  # exact sums of small integers; test_families.py has others
     EXAMPLES[f"ttnn.experimental.fast_reduce_nc(x, dims={dims})"] = (
-        f"x.sum({dims}, keepdim=True)", lambda: torch.randint(-8, 9, (2, 4, 32, 64)).float(), {"error": 0},
+        f"x.sum({dims}, keepdim=True)", lambda: torch.randint(-8, 9, (2, 4, 32, 64)).float(),
+        {"error": 0},
     )  # fmt: skip
 for how in ("-1, False", "2, True", "1, False"):  # exact products of powers of two; as above
     EXAMPLES[f"ttnn.prod(x, {how})"] = f"x.prod({how})", lambda: powers_of_two(), {"error": 0}
@@ -90,7 +91,7 @@ def test_std_and_var(chips, name, dim, keepdim, correction, scalar):
     how = dict(correction=correction, scalar=scalar)
     chips.check(
         lambda x: getattr(ttnn, name)(x, dim, keepdim, **how),
-        lambda x: getattr(torch, name)(x * scalar, dims, correction=int(correction), keepdim=keepdim),
+        lambda x: getattr(torch, name)(x * scalar, dims, correction=correction, keepdim=keepdim),
         STATISTICS, dtype=ttnn.float32, special=True,
     )  # fmt: skip
 

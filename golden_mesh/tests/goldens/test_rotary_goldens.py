@@ -54,15 +54,20 @@ NEIGHBORS, HALVES = "neighbors", "halves"
 PROMPT, LLAMA = (1, 3, 64, DIM), "E.rotary_embedding_llama"
 FUSED = in_users(7, 32), in_users(2, 32, start=32), *tables(32, NEIGHBORS, True, copies=2)
 EXAMPLES = {
-    f"{LLAMA}(x, y, z, u)": ("rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix()),
+    f"{LLAMA}(x, y, z, u)": (
+        "rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix(),
+    ),
     f"{LLAMA}(x, y, z, u, is_decode_mode=False)": (  # reads the first rows
-        "rotated(x, y[:, :, :64], z[:, :, :64], NEIGHBORS)", PROMPT, *tables(160, NEIGHBORS), swap_matrix(),
+        "rotated(x, y[:, :, :64], z[:, :, :64], NEIGHBORS)", PROMPT, *tables(160, NEIGHBORS),
+        swap_matrix(),
     ),
     f"{LLAMA}(x, y, z, u, is_decode_mode=True)": (
-        "rotated(x, y, z, NEIGHBORS)", in_users(7), *tables(USERS, NEIGHBORS, True), swap_matrix(USERS),
+        "rotated(x, y, z, NEIGHBORS)", in_users(7), *tables(USERS, NEIGHBORS, True),
+        swap_matrix(USERS),
     ),
     f"{LLAMA}(x, y, z, trans_mat=u, is_decode_mode=True)": (
-        "rotated(x, y, z, NEIGHBORS)", in_users(2), *tables(USERS, NEIGHBORS, True), swap_matrix(USERS),
+        "rotated(x, y, z, NEIGHBORS)", in_users(2), *tables(USERS, NEIGHBORS, True),
+        swap_matrix(USERS),
     ),
     f"{LLAMA}_fused_qk(x, y, z, u, v)": (
         "rotated(x, z[:, :32], u[:, :32], NEIGHBORS), rotated(y, z[:, 32:], u[:, 32:], NEIGHBORS)",
@@ -76,11 +81,13 @@ EXAMPLES = {
 for users, rows, table in ((1, 64, 64), (1, 40, 128), (2, 33, 96)):
     # The result has whole tiles of rows.
     EXAMPLES[f"E.rotary_embedding(x, y, z)[:, :, :{rows}]"] = (
-        f"rotated(x, y[:, :, :{rows}], z[:, :, :{rows}], HALVES)", (users, 4, rows, DIM), *tables(table, HALVES),
+        f"rotated(x, y[:, :, :{rows}], z[:, :, :{rows}], HALVES)", (users, 4, rows, DIM),
+        *tables(table, HALVES),
     )  # fmt: skip
 for token in (0, 5, 127):
     EXAMPLES[f"E.rotary_embedding(x, y, z, {token})[:, :, :20]"] = (
-        f"rotated(x, y[:, :, {token}, None], z[:, :, {token}, None], HALVES)", (1, 4, 20, DIM), *tables(128, HALVES),
+        f"rotated(x, y[:, :, {token}, None], z[:, :, {token}, None], HALVES)", (1, 4, 20, DIM),
+        *tables(128, HALVES),
     )  # fmt: skip
 
 test_examples = examples(EXAMPLES, globals(), steps=3)

@@ -1,4 +1,4 @@
-"""Sampling: the token is certain with one candidate, and has the right distribution with several."""
+"""Sampling: one candidate is certain, and several have the right distribution."""
 
 import pytest
 import torch

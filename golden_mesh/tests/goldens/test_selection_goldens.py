@@ -20,6 +20,11 @@ def with_infinities():
     return x
 
 
+def zeros(x):
+    how = dict(dtype=ttnn.bfloat16, layout=TILE, device=x.device())
+    return ttnn.zeros((1, 1, 32, 32), **how)
+
+
 def kept(x, seen):
     return torch.where(seen, x, 0)
 
@@ -70,10 +75,12 @@ SOURCE, INDEX, INTO = (1, 2, 32, 20), torch.tensor([[3, 0, 9, 1], [5, 6, 2, 8]])
 IN_TILES = {
     "ttnn.gather(x, -1, y)": (
         "torch.stack([row[i] for row, i in zip(x[0, 0], y[0, 0])])[None, None]",
-        Put(numbers(1 << 20, 1, 1, 32, 96), ttnn.uint32), Put(numbers(96, 1, 1, 32, 32), ttnn.uint16),
+        Put(numbers(1 << 20, 1, 1, 32, 96), ttnn.uint32),
+        Put(numbers(96, 1, 1, 32, 32), ttnn.uint16),
     ),
-    "ttnn.gather(x, 3, y, out=ttnn.zeros((1, 1, 32, 32), dtype=ttnn.bfloat16, layout=TILE, device=x.device()))": (
-        "x[..., 5, None].expand(1, 1, 32, 32)", TILES, Put(torch.full((1, 1, 32, 32), 5), ttnn.uint32),
+    "ttnn.gather(x, 3, y, out=zeros(x))": (
+        "x[..., 5, None].expand(1, 1, 32, 32)", TILES,
+        Put(torch.full((1, 1, 32, 32), 5), ttnn.uint32),
     ),
 }  # fmt: skip
 for diagonal in (0, -3, 40):
@@ -94,13 +101,16 @@ test_in_tiles = examples(IN_TILES, globals(), error=0)
 TABLE, MORE, IDS = (1, 1, 200, 128), (4, 1, 32, 64), numbers(200, 1, 32)
 IN_ROWS_EXAMPLES = {
     "ttnn.scatter(x, -1, y, z)": ("scattered(x, y, z, False)", SPREAD, DISTINCT, SOURCE),
-    "ttnn.scatter_add(x, -1, y, z)": ("scattered(x, y, z, True)", SPREAD, DISTINCT, SOURCE, {"error": None}),
+    "ttnn.scatter_add(x, -1, y, z)": (
+        "scattered(x, y, z, True)", SPREAD, DISTINCT, SOURCE, {"error": None},
+    ),
     "ttnn.tosa_gather(x, y)": (
         "torch.stack([x[n, y[n]] for n in range(2)])", ROWS, ints(INDEX, ttnn.uint32),
     ),
     "ttnn.tosa_scatter(x, y, z)": ("put_into(x, y, z)", ROWS, INDEX, INTO),
     "ttnn.indexed_fill(x, y, z)": (
-        "torch.stack((y[0], z[1], y[2], z[0]))", ints([[[[3, 1]]]], ttnn.uint32), MORE, (2, 1, 32, 64),
+        "torch.stack((y[0], z[1], y[2], z[0]))", ints([[[[3, 1]]]], ttnn.uint32), MORE,
+        (2, 1, 32, 64),
     ),
     "ttnn.typecast(ttnn.experimental.isin(x, y, invert=False), ttnn.int32) != 0": (
         "torch.isin(x, y).long()", PLACES, TESTED,

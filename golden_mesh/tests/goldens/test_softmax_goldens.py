@@ -35,7 +35,7 @@ def causal():
 
 
 def eights():
-    """A block with a largest value of 512 to 1000 has a step of 8: values round to multiples of 8."""
+    """A block with a largest value of 512 to 1000 rounds values to multiples of 8."""
     x = torch.randint(-124, 125, (1, 1, 32, 256)) * 8.0
     x[..., ::16] = torch.randint(64, 125, (1, 1, 32, 16)) * 8.0
     return x
@@ -55,9 +55,12 @@ EXAMPLES = {
         "x.softmax(-2)", lambda: bf16(*WIDE) + 200, {"error": 5e-3},
     ),
     # Block floats: what they hold.
-    "ttnn.softmax(x, dim=-1, numeric_stable=True, **HOW)": ("x.softmax(-1)", Put(eights, ttnn.bfloat8_b), {"error": 5e-3}),
+    "ttnn.softmax(x, dim=-1, numeric_stable=True, **HOW)": (
+        "x.softmax(-1)", Put(eights, ttnn.bfloat8_b), {"error": 5e-3},
+    ),
     "ttnn.softmax(x, dim=-1, numeric_stable=True, compute_kernel_config=EXACT)": (
-        "(8 * torch.floor(x / 8)).softmax(-1)", Put(lambda: eights() + 3, ttnn.bfloat8_b), {"error": 5e-3},
+        "(8 * torch.floor(x / 8)).softmax(-1)", Put(lambda: eights() + 3, ttnn.bfloat8_b),
+        {"error": 5e-3},
     ),
     # Scores may have three dimensions.
     "ttnn.scale_mask_softmax(x, 0.25, y, **HOW)": (
