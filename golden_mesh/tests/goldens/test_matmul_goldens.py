@@ -54,6 +54,7 @@ EXAMPLES = {
     "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]": (
         "x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO,
     ),
+    "ttnn.linear(x, y, bias=z, **HOW)  # a row for each": ("x @ y + z", X, W, (1, 1, 32, 64), TWO),
     "ttnn.linear(x, y, bias=z, activation='silu', **HOW)": (
         "F.silu(x @ y + z)", X, W, (1, 64), THREE,
     ),

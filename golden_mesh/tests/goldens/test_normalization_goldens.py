@@ -68,6 +68,9 @@ EXAMPLES = {
     "ttnn.rms_norm(x, weight=y, epsilon=1e-6, **SHARDED)": (
         "rms(x, y, 1e-6)", Put(with_an_outlier, memory_config=IN_COLUMNS), in_rows(1, 1, 8, 32),
     ),
+    "ttnn.rms_norm(x, epsilon=0.5, compute_kernel_config=EXACT)": (
+        "rms(x, 1.0, 0.5)", (1, 1, 33, 70), {"steps": 1},
+    ),
     "ttnn.layer_norm(x, weight=y, bias=z, **HOW)": ("layer(x, y, z)", X, W, W),
     "ttnn.layer_norm(x, weight=y, bias=z, residual_input_tensor=u, **HOW)": (
         "layer(x + u, y, z)", X, W, W, RESIDUAL,

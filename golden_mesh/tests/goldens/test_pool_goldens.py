@@ -51,6 +51,9 @@ MAX_POOLS = {
     "pooled('max_pool2d', x, (3, 3), (2, 2), (0, 0), (1, 1), True)": (  # a row more
         "flat(F.max_pool2d(first(x), 3, 2, ceil_mode=True))", EVEN,
     ),
+    "pooled('max_pool2d', x, (2, 2), (3, 3), (1, 1), (1, 1), True)": (  # none beyond the padding
+        "flat(F.max_pool2d(first(x), 2, 3, 1, ceil_mode=True))", (1, 5, 5, 32),
+    ),
     "pooled('max_pool2d', x, (2, 3), (1, 2), (0, 1), (2, 2))": (
         "flat(F.max_pool2d(first(x), (2, 3), (1, 2), (0, 1), 2))", (1, 12, 11, 32),
     ),
