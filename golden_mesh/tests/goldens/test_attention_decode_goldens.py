@@ -7,17 +7,8 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import attention_decode
-from goldens.support import (
-    EXACT,
-    Put,
-    assert_near,
-    assert_same,
-    attention,
-    bf16,
-    examples,
-    ints,
-    sharded,
-)
+from goldens.support import assert_near, assert_same
+from goldens.support import EXACT, Put, attention, bf16, examples, ints, sharded
 
 DIM, LATENT, USERS, LENGTH = 64, 96, 8, 128
 ROUNDED = 0.008  # of attention's size (test_attention_goldens.py)
@@ -77,19 +68,15 @@ def cache(kv_heads: int = 1, users: int = USERS, dim: int = DIM) -> tuple:
 PAGES, BLOCKS = ints(pages()), (USERS * 4 + 3, 1, 32, DIM)
 MASK, AT, FOUR = lambda: bf16(1, USERS, 20, LENGTH), ints(POSITIONS), ints([3, 31, 64, 127])
 EXAMPLES = {
-    "decode(x, y, z, cur_pos=POSITIONS, scale=0.3)": (
-        "decoded(x, y, z, POSITIONS, scale=0.3)", q(18), cache(2), cache(2),
-    ),
-    "decode(x, y, z, cur_pos_tensor=u, scale=0.3)": (
-        "decoded(x, y, z, u, scale=0.3)", q(18), cache(2), cache(2), AT,
-    ),
+    "decode(x, y, z, cur_pos=POSITIONS, scale=0.3)":
+        ("decoded(x, y, z, POSITIONS, scale=0.3)", q(18), cache(2), cache(2)),
+    "decode(x, y, z, cur_pos_tensor=u, scale=0.3)":
+        ("decoded(x, y, z, u, scale=0.3)", q(18), cache(2), cache(2), AT),
     # A mask shows the whole cache.
-    "decode(x, y, z, is_causal=False, attn_mask=ttnn.transpose(u, 0, 1))": (
-        "decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK,
-    ),
-    "decode(x, y, z, is_causal=False, attn_mask=u)": (
-        "decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK,
-    ),
+    "decode(x, y, z, is_causal=False, attn_mask=ttnn.transpose(u, 0, 1))":
+        ("decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK),
+    "decode(x, y, z, is_causal=False, attn_mask=u)":
+        ("decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK),
     # The first columns of latents are the values.
     "T.flash_multi_latent_attention_decode(x, y, head_dim_v=64, cur_pos_tensor=z, **HOW)": (
         "decoded(x, y, y[..., :64], z)",

@@ -77,13 +77,11 @@ CACHE, TABLE = (11, 2, 32, DIM), ints(blocks)
 START = ints([64])
 EXAMPLES = {
     # The kernel scales the sum of scores and mask, and so the mask's values.
-    "prefill(x, y, z, attn_mask=u, is_causal=False)": (
-        "attention(x, y, z, added=u * DIM**-0.5)", *heads(2, 2, 2), mask,
-    ),
+    "prefill(x, y, z, attn_mask=u, is_causal=False)":
+        ("attention(x, y, z, added=u * DIM**-0.5)", *heads(2, 2, 2), mask),
     # tt-metal's newer modules give None in every call: it is the op's default.
-    "prefill(x, y, z, sliding_window_size=None)": (
-        "attention(x, y, z, within(64, 64, 64))", *heads(4, 4, 4),
-    ),
+    "prefill(x, y, z, sliding_window_size=None)":
+        ("attention(x, y, z, within(64, 64, 64))", *heads(4, 4, 4)),
     # Only this op refuses a scale that float32 does not hold exactly, such as 0.3.
     "chunked(x, y, z, u, chunk_start_idx=64, scale=0.25)": (
         "attention(x, line(y, u, 96), line(z, u, 96), within(96, 32, 96, 64), scale=0.25)",
@@ -97,9 +95,8 @@ EXAMPLES = {
         "attention(x, line(y, u, 128), line(z, u, 128), within(50, 64, 128, 64), sink=v)",
         (1, 4, 64, DIM), CACHE, CACHE, TABLE, sink,
     ),
-    "prefill(x, y, z, is_causal=False, sliding_window_size=40)": (
-        "attention(x, y, z, ago(96, 96).abs() <= 20)", *heads(2, 2, 2, rows=96),
-    ),
+    "prefill(x, y, z, is_causal=False, sliding_window_size=40)":
+        ("attention(x, y, z, ago(96, 96).abs() <= 20)", *heads(2, 2, 2, rows=96)),
 }  # fmt: skip
 for window in (1, 20, 32, 70, 500):
     EXAMPLES[f"prefill(x, y, z, is_causal=True, sliding_window_size={window})"] = (
@@ -138,20 +135,17 @@ ON_GRID = dict(compute_with_storage_grid_size=GRID, compute_kernel_config=EXACT)
 QUERIES = (1, 8, 32, 64)
 # Each user's row of x by the user's own matrix.
 PRODUCTS = {
-    "E.attn_matmul(x, y, **ON_GRID)": (
-        "torch.einsum('hbk,bkn->hbn', x[0], y[:, 0])[None]", QUERIES, (32, 1, 64, 96),
-    ),
+    "E.attn_matmul(x, y, **ON_GRID)":
+        ("torch.einsum('hbk,bkn->hbn', x[0], y[:, 0])[None]", QUERIES, (32, 1, 64, 96)),
     "E.group_attn_matmul(x, y, **ON_GRID)": (
         "torch.einsum('hbk,bhkn->hbn', x[0], y.repeat_interleave(4, 1))[None]", QUERIES,
         (32, 2, 64, 96),
     ),
     # Whole tiles of tokens.
-    "E.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=True, **ON_GRID)": (
-        "torch.einsum('hbk,bnk->hbn', x[0], y[:, 0, :64])[None]", QUERIES, (32, 1, 128, 64),
-    ),
-    "E.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=False, **ON_GRID)": (
-        "torch.einsum('hbk,bkn->hbn', x[0], y[:, 0, :64])[None]", QUERIES, (32, 1, 128, 64),
-    ),
+    "E.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=True, **ON_GRID)":
+        ("torch.einsum('hbk,bnk->hbn', x[0], y[:, 0, :64])[None]", QUERIES, (32, 1, 128, 64)),
+    "E.attn_matmul_from_cache(x, y, num_tokens=40, transpose_hw=False, **ON_GRID)":
+        ("torch.einsum('hbk,bkn->hbn', x[0], y[:, 0, :64])[None]", QUERIES, (32, 1, 128, 64)),
 }  # fmt: skip
 test_products = examples(PRODUCTS, globals(), error=3e-3)
 

@@ -33,26 +33,20 @@ def parts(x, dim=3):
 MOVES = {
     "ttnn.all_gather(x, dim=3)": (gathered, (1, 1, 33, 45)),
     "ttnn.mesh_partition(ttnn.all_gather(x, 3), 3, 1)": (lambda x: x, TILES),
-    "E.all_gather_async(x, dim=3, topology=LINE, **TWO)": (
-        gathered, TILES,
-    ),
+    "E.all_gather_async(x, dim=3, topology=LINE, **TWO)":
+        (gathered, TILES),
     "E.all_gather_async(x, 3, 1, mesh, LINE, two, num_links=1)": (gathered, TILES),
     # Of rows or along a dim that tiles pad, by broadcasts: without a ring (others: test_hazards.py).
-    "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, topology=RING, **TWO)": (
-        gathered, (1, 1, 8, 64),
-    ),
-    "E.all_gather_async(x, 3, topology=RING, **TWO)": (
-        gathered, (1, 1, 32, 40),
-    ),
-    "E.all_gather_async_reversed(x, dim=3, topology=LINE, **TWO)": (
-        lambda x: gathered(x[::-1]), SQUARE,
-    ),
-    "E.all_to_all_async_generic(x, 2, 3, topology=LINE, cluster_axis=1)": (
-        lambda x: list(gathered(x, 2).chunk(len(x), 3)), SQUARE,
-    ),
-    "ttnn.broadcast(x, ttnn.MeshCoordinate((0, count - 1)))": (
-        lambda x: x[-1], TILES,
-    ),
+    "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, topology=RING, **TWO)":
+        (gathered, (1, 1, 8, 64)),
+    "E.all_gather_async(x, 3, topology=RING, **TWO)":
+        (gathered, (1, 1, 32, 40)),
+    "E.all_gather_async_reversed(x, dim=3, topology=LINE, **TWO)":
+        (lambda x: gathered(x[::-1]), SQUARE),
+    "E.all_to_all_async_generic(x, 2, 3, topology=LINE, cluster_axis=1)":
+        (lambda x: list(gathered(x, 2).chunk(len(x), 3)), SQUARE),
+    "ttnn.broadcast(x, ttnn.MeshCoordinate((0, count - 1)))":
+        (lambda x: x[-1], TILES),
 }  # fmt: skip
 for dim in (0, 1, 2, 3, -1):
     MOVES[f"ttnn.all_gather(x, {dim}, cluster_axis=1)"] = lambda x, dim=dim: gathered(x, dim), TILES
@@ -62,15 +56,12 @@ SUMS = {
     "ttnn.reduce_scatter(x, 2, cluster_axis=1)": (lambda x: parts(x, 2), SQUARE),
     "ttnn.reduce_scatter(x, 3, cluster_axis=1)": (parts, SQUARE),
     "ttnn.all_gather(ttnn.reduce_scatter(x, 3), 3)": (sum, SQUARE),
-    "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)": (
-        parts, SQUARE,
-    ),
-    "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)": (
-        sum, SQUARE,
-    ),
-    "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)": (
-        sum, SQUARE,
-    ),
+    "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)":
+        (parts, SQUARE),
+    "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)":
+        (sum, SQUARE),
+    "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)":
+        (sum, SQUARE),
 }  # fmt: skip
 ADD, MAX = ttnn.ReduceType.Sum, ttnn.ReduceType.Max
 

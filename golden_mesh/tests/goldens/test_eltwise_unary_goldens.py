@@ -243,9 +243,8 @@ INTEGERS = {
     "ttnn.gcd(x, y)": ("torch.gcd(x, y)", up_to(1000), up_to(1000)),
     "ttnn.lcm(x, y)": ("torch.lcm(x, y)", up_to(1000), up_to(1000)),
     "ttnn.bitcast(x, ttnn.float32)": ("x.int().view(torch.float32)", bits_of_a_float),
-    "ttnn.typecast(ttnn.bitcast(x, ttnn.uint16), ttnn.int32)": (
-        "x.bfloat16().view(torch.int16).int() & 0xFFFF", (1, 1, 32, 64),
-    ),
+    "ttnn.typecast(ttnn.bitcast(x, ttnn.uint16), ttnn.int32)":
+        ("x.bfloat16().view(torch.int16).int() & 0xFFFF", (1, 1, 32, 64)),
 }  # fmt: skip
 for name, want in {
     "bitwise_and": "x & {}",

@@ -10,18 +10,8 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import GOLDENS
-from goldens.support import (
-    EXACT,
-    ROW_MAJOR,
-    Put,
-    assert_close,
-    assert_same,
-    bf16,
-    dram_sharded,
-    examples,
-    semaphores,
-    sharded,
-)
+from goldens.support import assert_close, assert_same
+from goldens.support import EXACT, ROW_MAJOR, Put, bf16, dram_sharded, examples, semaphores, sharded
 
 E, HOW = ttnn.experimental, dict(compute_kernel_config=EXACT)
 SILU = ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)
@@ -51,48 +41,36 @@ EXAMPLES = {
     # The bias is added before rounding.
     "ttnn.linear(x, y, bias=z, **HOW)  # [45]": ("x @ y + z", ODD, ODD_W, bias(45), TWO),
     "ttnn.linear(x, y, bias=z, **HOW)  # [1, 45]": ("x @ y + z", ODD, ODD_W, bias(1, 45), TWO),
-    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]": (
-        "x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO,
-    ),
+    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]":
+        ("x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO),
     "ttnn.linear(x, y, bias=z, **HOW)  # a row for each": ("x @ y + z", X, W, (1, 1, 32, 64), TWO),
-    "ttnn.linear(x, y, bias=z, activation='silu', **HOW)": (
-        "F.silu(x @ y + z)", X, W, (1, 64), THREE,
-    ),
-    "ttnn.linear(x, y, bias=z, activation='gelu', **HOW)": (
-        "F.gelu(x @ y + z)", X, W, (1, 64), THREE,
-    ),
-    "ttnn.linear(x, y, bias=z, activation='relu', **HOW)": (
-        "F.relu(x @ y + z)", X, W, (1, 64), THREE,
-    ),
-    "ttnn.linear(x, y, bias=z, activation=SILU, **HOW)": (
-        "F.silu(x @ y + z)", X, W, (1, 64), THREE,
-    ),
+    "ttnn.linear(x, y, bias=z, activation='silu', **HOW)":
+        ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation='gelu', **HOW)":
+        ("F.gelu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation='relu', **HOW)":
+        ("F.relu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation=SILU, **HOW)":
+        ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
     "ttnn.linear(x, y, program_config=ACTIVATED, **HOW)": ("F.silu(x @ y)", X, (1, 1, 64, 128)),
     "ttnn.linear(x, y, transpose_b=True, **HOW)": ("x @ y.mT", ODD, (1, 1, 96, 64)),
     # A block float has the values that it holds. A float32 result is not rounded to bfloat16.
-    "ttnn.linear(x, y, **HOW)  # bfloat8_b": (
-        "x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat8_b),
-    ),
-    "ttnn.linear(x, y, **HOW)  # bfloat4_b": (
-        "x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat4_b),
-    ),
-    "ttnn.linear(x, y, dtype=ttnn.float32, **HOW)": (
-        "x @ y", (1, 1, 32, 70), (1, 1, 70, 96), {"to": ttnn.float32},
-    ),
+    "ttnn.linear(x, y, **HOW)  # bfloat8_b":
+        ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat8_b)),
+    "ttnn.linear(x, y, **HOW)  # bfloat4_b":
+        ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat4_b)),
+    "ttnn.linear(x, y, dtype=ttnn.float32, **HOW)":
+        ("x @ y", (1, 1, 32, 70), (1, 1, 70, 96), {"to": ttnn.float32}),
     "ttnn.matmul(x, y, activation='silu', **HOW)": ("F.silu(x @ y)", X, (1, 1, 64, 96), TWO),
-    "E.minimal_matmul(x, y, bias_tensor=z, fused_activation=None, **HOW)": (
-        "x @ y + z", (1, 1, 64, 96), (1, 1, 96, 128), (1, 1, 1, 128), TWO,
-    ),
-    "E.minimal_matmul(x, y, bias_tensor=z, fused_activation=SILU, **HOW)": (
-        "F.silu(x @ y + z)", (1, 1, 64, 96), (1, 1, 96, 128), (1, 1, 1, 128), TWO,
-    ),
+    "E.minimal_matmul(x, y, bias_tensor=z, fused_activation=None, **HOW)":
+        ("x @ y + z", (1, 1, 64, 96), (1, 1, 96, 128), (1, 1, 1, 128), TWO),
+    "E.minimal_matmul(x, y, bias_tensor=z, fused_activation=SILU, **HOW)":
+        ("F.silu(x @ y + z)", (1, 1, 64, 96), (1, 1, 96, 128), (1, 1, 1, 128), TWO),
     "E.minimal_matmul_split(x, y, chunks=3, **HOW)": ("(x @ y).chunk(3, -1)", W, (1, 1, 64, 192)),
-    "E.dit_minimal_matmul_addcmul_fused(x, y, 2.0, z, u, **HOW)": (
-        "z + 2 * (x @ y) * u", SQUARE, SQUARE, SQUARE, (1, 64),
-    ),
-    "ttnn.addmm(x, y, z, alpha=0.5, beta=-2.0, **HOW)": (
-        "torch.addmm(x, y, z, alpha=0.5, beta=-2)", (32, 96), (32, 64), (64, 96), {"error": 4e-3},
-    ),
+    "E.dit_minimal_matmul_addcmul_fused(x, y, 2.0, z, u, **HOW)":
+        ("z + 2 * (x @ y) * u", SQUARE, SQUARE, SQUARE, (1, 64)),
+    "ttnn.addmm(x, y, z, alpha=0.5, beta=-2.0, **HOW)":
+        ("torch.addmm(x, y, z, alpha=0.5, beta=-2)", (32, 96), (32, 64), (64, 96), {"error": 4e-3}),
 }  # fmt: skip
 for rows in (1, 33):
     for inner, columns in ((70, 45), (200, 96)):
@@ -143,15 +121,12 @@ GROUPS, PAIRS = (
     "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)",
 )
 SPARSE_EXAMPLES = {
-    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)": (
-        PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW,
-    ),
-    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)": (
-        PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW,
-    ),
-    "ttnn.sparse_matmul(x, y, sparsity=z, **A_SPARSE)": (
-        "x @ y * SHOWN.view(2, 4, 1, 1)", (2, 4, 32, 64), GROUPS, BY_GROUP,
-    ),
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)":
+        (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)":
+        (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
+    "ttnn.sparse_matmul(x, y, sparsity=z, **A_SPARSE)":
+        ("x @ y * SHOWN.view(2, 4, 1, 1)", (2, 4, 32, 64), GROUPS, BY_GROUP),
     "ttnn.reshape(ttnn.sparse_matmul(x, y, sparsity=z, indices=u, **SPARSE), (2, 32, 64))": (
         "x[0] @ y[0, [2, 0]]", (1, 1, 32, 64), GROUPS, ALL,
         Put(torch.tensor([[2, 0]]), ttnn.uint16, ROW_MAJOR),

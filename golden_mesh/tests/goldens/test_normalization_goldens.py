@@ -6,19 +6,8 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import (
-    EXACT,
-    ROW_MAJOR,
-    Put,
-    assert_close,
-    assert_near,
-    assert_same,
-    assert_values,
-    bf16,
-    block_sharded,
-    examples,
-    sharded,
-)
+from goldens.support import assert_close, assert_near, assert_same, assert_values
+from goldens.support import EXACT, ROW_MAJOR, Put, bf16, block_sharded, examples, sharded
 
 X, W, RESIDUAL = (1, 1, 33, 192), (1, 192), (1, 1, 33, 192)
 HOW = dict(epsilon=1e-3, compute_kernel_config=EXACT)
@@ -55,26 +44,20 @@ SHARDED = dict(program_config=PROGRAM, memory_config=IN_COLUMNS, compute_kernel_
 EXAMPLES = {
     "ttnn.rms_norm(x, weight=y, **HOW)  # rows": ("rms(x, y)", X, in_rows(1, 1, 6, 32)),
     "ttnn.rms_norm(x, weight=y, **HOW)  # tiles": ("rms(x, y)", X, (1, 1, 1, 192)),
-    "ttnn.rms_norm(x, weight=y, residual_input_tensor=z, **HOW)  # rows": (
-        "rms(x + z, y)", X, in_rows(1, 1, 6, 32), RESIDUAL,
-    ),
-    "ttnn.rms_norm(x, weight=y, residual_input_tensor=z, **HOW)  # tiles": (
-        "rms(x + z, y)", X, (1, 1, 1, 192), RESIDUAL,
-    ),
+    "ttnn.rms_norm(x, weight=y, residual_input_tensor=z, **HOW)  # rows":
+        ("rms(x + z, y)", X, in_rows(1, 1, 6, 32), RESIDUAL),
+    "ttnn.rms_norm(x, weight=y, residual_input_tensor=z, **HOW)  # tiles":
+        ("rms(x + z, y)", X, (1, 1, 1, 192), RESIDUAL),
     "ttnn.rms_norm(x, weight=y, bias=z, **HOW)": ("rms(x, y) + z", X, W, W),
-    "ttnn.rms_norm(x, epsilon=1e-6, compute_kernel_config=EXACT)": (
-        "rms(x, 1.0, 1e-6)", (1, 1, 33, 70), {"steps": 1},
-    ),
-    "ttnn.rms_norm(x, weight=y, epsilon=1e-6, **SHARDED)": (
-        "rms(x, y, 1e-6)", Put(with_an_outlier, memory_config=IN_COLUMNS), in_rows(1, 1, 8, 32),
-    ),
-    "ttnn.rms_norm(x, epsilon=0.5, compute_kernel_config=EXACT)": (
-        "rms(x, 1.0, 0.5)", (1, 1, 33, 70), {"steps": 1},
-    ),
+    "ttnn.rms_norm(x, epsilon=1e-6, compute_kernel_config=EXACT)":
+        ("rms(x, 1.0, 1e-6)", (1, 1, 33, 70), {"steps": 1}),
+    "ttnn.rms_norm(x, weight=y, epsilon=1e-6, **SHARDED)":
+        ("rms(x, y, 1e-6)", Put(with_an_outlier, memory_config=IN_COLUMNS), in_rows(1, 1, 8, 32)),
+    "ttnn.rms_norm(x, epsilon=0.5, compute_kernel_config=EXACT)":
+        ("rms(x, 1.0, 0.5)", (1, 1, 33, 70), {"steps": 1}),
     "ttnn.layer_norm(x, weight=y, bias=z, **HOW)": ("layer(x, y, z)", X, W, W),
-    "ttnn.layer_norm(x, weight=y, bias=z, residual_input_tensor=u, **HOW)": (
-        "layer(x + u, y, z)", X, W, W, RESIDUAL,
-    ),
+    "ttnn.layer_norm(x, weight=y, bias=z, residual_input_tensor=u, **HOW)":
+        ("layer(x + u, y, z)", X, W, W, RESIDUAL),
 }  # fmt: skip
 for activation, want in (("None", "{}"), ("'silu'", "F.silu({})"), ("RELU", "{}.relu()")):
     call = (
@@ -179,9 +162,8 @@ ONE_CORE = GROUPS | dict(inplace=False, core_grid=ttnn.CoreGrid(y=1, x=1))
 IMAGE = lambda: 2 * bf16(2, 1, 64, 128) + 1
 GROUP_NORMS = {
     "ttnn.group_norm(x, input_mask=y, **ONE_CORE)": ("grouped(x)", IMAGE, ONES),
-    "ttnn.group_norm(x, input_mask=y, weight=z, bias=u, **ONE_CORE)": (
-        "grouped(x, z, u)", IMAGE, ONES, in_rows(1, 1, 4, 32), in_rows(1, 1, 4, 32),
-    ),
+    "ttnn.group_norm(x, input_mask=y, weight=z, bias=u, **ONE_CORE)":
+        ("grouped(x, z, u)", IMAGE, ONES, in_rows(1, 1, 4, 32), in_rows(1, 1, 4, 32)),
 }  # fmt: skip
 test_group_norm = examples(GROUP_NORMS, globals(), special=True)
 
@@ -204,9 +186,8 @@ CHANNELS, MOMENTS = (1, 4, 1, 1), "running_mean=y, running_var=z, eps=1e-3"
 VARIANCE = lambda: bf16(*CHANNELS).abs() + 0.5
 BATCH = (2, 4, 32, 64), CHANNELS, Put(VARIANCE, ttnn.float32)
 BATCH_NORMS = {
-    f"ttnn.batch_norm(x, {MOMENTS})": (
-        "F.batch_norm(x, *map(torch.flatten, (y, z)), eps=1e-3)", *BATCH,
-    ),
+    f"ttnn.batch_norm(x, {MOMENTS})":
+        ("F.batch_norm(x, *map(torch.flatten, (y, z)), eps=1e-3)", *BATCH),
     f"ttnn.batch_norm(x, {MOMENTS}, weight=u, bias=v)": (
         "F.batch_norm(x, *map(torch.flatten, (y, z, u, v)), eps=1e-3)", *BATCH, CHANNELS, CHANNELS,
     ),

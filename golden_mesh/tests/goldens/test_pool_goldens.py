@@ -6,16 +6,8 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import (
-    ROW_MAJOR,
-    Put,
-    assert_close,
-    assert_same,
-    bf16,
-    cores,
-    examples,
-    sharded,
-)
+from goldens.support import assert_close, assert_same
+from goldens.support import ROW_MAJOR, Put, bf16, cores, examples, sharded
 
 ROWS = dict(layout=ROW_MAJOR)
 
@@ -42,27 +34,20 @@ def pooled(name: str, x, *how, **options):
 
 PLAIN, SMALL, ODD, EVEN = (2, 8, 10, 32), (1, 8, 8, 32), (1, 9, 9, 64), (1, 10, 10, 32)
 MAX_POOLS = {
-    "pooled('max_pool2d', x, (2, 2), (2, 2), (0, 0), (1, 1))": (
-        "flat(F.max_pool2d(first(x), 2))", PLAIN,
-    ),
-    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1))": (
-        "flat(F.max_pool2d(first(x), 3, 2, 1))", ODD,
-    ),
-    "pooled('max_pool2d', x, (3, 3), (2, 2), (0, 0), (1, 1), True)": (  # a row more
-        "flat(F.max_pool2d(first(x), 3, 2, ceil_mode=True))", EVEN,
-    ),
-    "pooled('max_pool2d', x, (2, 2), (3, 3), (1, 1), (1, 1), True)": (  # none beyond the padding
-        "flat(F.max_pool2d(first(x), 2, 3, 1, ceil_mode=True))", (1, 5, 5, 32),
-    ),
-    "pooled('max_pool2d', x, (2, 3), (1, 2), (0, 1), (2, 2))": (
-        "flat(F.max_pool2d(first(x), (2, 3), (1, 2), (0, 1), 2))", (1, 12, 11, 32),
-    ),
-    "pooled('max_pool2d', x, (3, 3), (2, 2), (0, 1, 1, 0), (1, 1))": (
-        "flat(F.max_pool2d(F.pad(first(x), (1, 0, 0, 1), value=-torch.inf), 3, 2))", SMALL,
-    ),
-    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1), return_indices=True)": (
-        "[flat(v) for v in F.max_pool2d(first(x), 3, 2, 1, return_indices=True)]", SMALL,
-    ),
+    "pooled('max_pool2d', x, (2, 2), (2, 2), (0, 0), (1, 1))":
+        ("flat(F.max_pool2d(first(x), 2))", PLAIN),
+    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1))":
+        ("flat(F.max_pool2d(first(x), 3, 2, 1))", ODD),
+    "pooled('max_pool2d', x, (3, 3), (2, 2), (0, 0), (1, 1), True)":  # a row more
+        ("flat(F.max_pool2d(first(x), 3, 2, ceil_mode=True))", EVEN),
+    "pooled('max_pool2d', x, (2, 2), (3, 3), (1, 1), (1, 1), True)":  # none beyond the padding
+        ("flat(F.max_pool2d(first(x), 2, 3, 1, ceil_mode=True))", (1, 5, 5, 32)),
+    "pooled('max_pool2d', x, (2, 3), (1, 2), (0, 1), (2, 2))":
+        ("flat(F.max_pool2d(first(x), (2, 3), (1, 2), (0, 1), 2))", (1, 12, 11, 32)),
+    "pooled('max_pool2d', x, (3, 3), (2, 2), (0, 1, 1, 0), (1, 1))":
+        ("flat(F.max_pool2d(F.pad(first(x), (1, 0, 0, 1), value=-torch.inf), 3, 2))", SMALL),
+    "pooled('max_pool2d', x, (3, 3), (2, 2), (1, 1), (1, 1), return_indices=True)":
+        ("[flat(v) for v in F.max_pool2d(first(x), 3, 2, 1, return_indices=True)]", SMALL),
     "pooled('adaptive_max_pool2d', x, [1, 1])": ("flat(windows(x, 1, 1).amax((3, 5)))", SMALL),
     "pooled('adaptive_max_pool2d', x, [2, 4])": ("flat(windows(x, 2, 4).amax((3, 5)))", SMALL),
     "ttnn.upsample(x, 2)": ("doubled(x, 2, 2)", (1, 5, 4, 32)),
@@ -72,18 +57,14 @@ MAX_POOLS = {
 }  # fmt: skip
 AVERAGES = {
     "pooled('avg_pool2d', x, (2, 2), (2, 2), (0, 0))": ("flat(F.avg_pool2d(first(x), 2))", PLAIN),
-    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1))": (
-        "flat(F.avg_pool2d(first(x), 3, 2, 1))", ODD,
-    ),
-    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), count_include_pad=False)": (
-        "flat(F.avg_pool2d(first(x), 3, 2, 1, count_include_pad=False))", ODD,
-    ),
-    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), ceil_mode=True)": (
-        "flat(F.avg_pool2d(first(x), 3, 2, 1, ceil_mode=True))", EVEN,
-    ),
-    "pooled('avg_pool2d', x, (2, 2), (2, 2), (0, 0), divisor_override=5)": (
-        "flat(F.avg_pool2d(first(x), 2, divisor_override=5))", SMALL,
-    ),
+    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1))":
+        ("flat(F.avg_pool2d(first(x), 3, 2, 1))", ODD),
+    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), count_include_pad=False)":
+        ("flat(F.avg_pool2d(first(x), 3, 2, 1, count_include_pad=False))", ODD),
+    "pooled('avg_pool2d', x, (3, 3), (2, 2), (1, 1), ceil_mode=True)":
+        ("flat(F.avg_pool2d(first(x), 3, 2, 1, ceil_mode=True))", EVEN),
+    "pooled('avg_pool2d', x, (2, 2), (2, 2), (0, 0), divisor_override=5)":
+        ("flat(F.avg_pool2d(first(x), 2, divisor_override=5))", SMALL),
     "pooled('adaptive_avg_pool2d', x, [1, 1])": ("flat(windows(x, 1, 1).mean((3, 5)))", SMALL),
     "pooled('adaptive_avg_pool2d', x, [2, 4])": ("flat(windows(x, 2, 4).mean((3, 5)))", SMALL),
     "ttnn.global_avg_pool2d(x)": ("x.mean((1, 2), keepdim=True)", Put((2, 7, 7, 32)), {"steps": 2}),
@@ -136,9 +117,8 @@ GRID = Put(lambda: torch.rand(1, 3, 2, 4) * 2 - 1, ttnn.float32, ROW_MAJOR)
 SAMPLED = "last(F.grid_sample(first(x), y.view(1, 3, 4, 2), align_corners=False))"
 SEVERAL_PLACES = {  # of a grid lie side by side
     "ttnn.grid_sample(x, y, batch_output_channels=False)": (SAMPLED, (1, 6, 6, 32), GRID),
-    "ttnn.grid_sample(x, y, batch_output_channels=True)": (
-        f"{SAMPLED}.reshape(1, 3, 2, 64)", (1, 6, 6, 32), GRID,
-    ),
+    "ttnn.grid_sample(x, y, batch_output_channels=True)":
+        (f"{SAMPLED}.reshape(1, 3, 2, 64)", (1, 6, 6, 32), GRID),
 }  # fmt: skip
 test_several_places = examples(SEVERAL_PLACES, globals(), layout=ROW_MAJOR, steps=2)
 

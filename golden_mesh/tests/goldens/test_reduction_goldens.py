@@ -47,9 +47,8 @@ EXAMPLES = {
     "ttnn.var_hw(x)": ("variance_in_tiles(x)", SMALL),
     "ttnn.std_hw(x)": ("variance_in_tiles(x).sqrt()", SMALL),
     "ttnn.ema(x, 0.75)": ("moving_average(x)", SMALL),
-    "E.fast_reduce_nc_split(x, dim=1, split_output_width=96, compute_kernel_config=EXACT)": (
-        "x.sum(1, keepdim=True).split([96, 32], -1)", (1, 8, 32, 128),
-    ),
+    "E.fast_reduce_nc_split(x, dim=1, split_output_width=96, compute_kernel_config=EXACT)":
+        ("x.sum(1, keepdim=True).split([96, 32], -1)", (1, 8, 32, 128)),
 }  # fmt: skip
 for dims in ([0], [1], [0, 1]):  # exact sums of small integers; test_families.py has others
     EXAMPLES[f"ttnn.experimental.fast_reduce_nc(x, dims={dims})"] = (
@@ -179,9 +178,8 @@ def test_stable_topk_gives_the_first_of_equal_values_first(chips, width):
 LAST = 2**31 - 1
 COUNTS = {
     "ttnn.plus_one(x)": ("x + 1", ints([0, 5, -1, 127])),
-    "ttnn.plus_one(x, skip_negative_entries=True)": (
-        "torch.tensor([1, 6, -1, LAST])", ints([0, 5, -1, LAST]),
-    ),
+    "ttnn.plus_one(x, skip_negative_entries=True)":
+        ("torch.tensor([1, 6, -1, LAST])", ints([0, 5, -1, LAST])),
 }  # fmt: skip
 test_plus_one_counts_up = examples(COUNTS, globals(), error=0, in_place=True)
 

@@ -54,9 +54,8 @@ NEIGHBORS, HALVES = "neighbors", "halves"
 PROMPT, LLAMA = (1, 3, 64, DIM), "E.rotary_embedding_llama"
 FUSED = in_users(7, 32), in_users(2, 32, start=32), *tables(32, NEIGHBORS, True, copies=2)
 EXAMPLES = {
-    f"{LLAMA}(x, y, z, u)": (
-        "rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix(),
-    ),
+    f"{LLAMA}(x, y, z, u)":
+        ("rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix()),
     f"{LLAMA}(x, y, z, u, is_decode_mode=False)": (  # reads the first rows
         "rotated(x, y[:, :, :64], z[:, :, :64], NEIGHBORS)", PROMPT, *tables(160, NEIGHBORS),
         swap_matrix(),
@@ -74,9 +73,8 @@ EXAMPLES = {
         *FUSED, swap_matrix(64),
     ),
     "E.rotary_embedding_hf(x, y, z)": ("rotated(x, y, z, HALVES)", PROMPT, *tables(64, HALVES)),
-    "E.rotary_embedding_hf(x, y, z, is_decode_mode=True)": (
-        "rotated(x, y, z, HALVES)", in_users(7), *tables(USERS, HALVES, True),
-    ),
+    "E.rotary_embedding_hf(x, y, z, is_decode_mode=True)":
+        ("rotated(x, y, z, HALVES)", in_users(7), *tables(USERS, HALVES, True)),
 }  # fmt: skip
 for users, rows, table in ((1, 64, 64), (1, 40, 128), (2, 33, 96)):
     # The result has whole tiles of rows.

@@ -101,38 +101,30 @@ test_in_tiles = examples(IN_TILES, globals(), error=0)
 TABLE, MORE, IDS = (1, 1, 200, 128), (4, 1, 32, 64), numbers(200, 1, 32)
 IN_ROWS_EXAMPLES = {
     "ttnn.scatter(x, -1, y, z)": ("scattered(x, y, z, False)", SPREAD, DISTINCT, SOURCE),
-    "ttnn.scatter_add(x, -1, y, z)": (
-        "scattered(x, y, z, True)", SPREAD, DISTINCT, SOURCE, {"error": None},
-    ),
-    "ttnn.tosa_gather(x, y)": (
-        "torch.stack([x[n, y[n]] for n in range(2)])", ROWS, ints(INDEX, ttnn.uint32),
-    ),
+    "ttnn.scatter_add(x, -1, y, z)":
+        ("scattered(x, y, z, True)", SPREAD, DISTINCT, SOURCE, {"error": None}),
+    "ttnn.tosa_gather(x, y)":
+        ("torch.stack([x[n, y[n]] for n in range(2)])", ROWS, ints(INDEX, ttnn.uint32)),
     "ttnn.tosa_scatter(x, y, z)": ("put_into(x, y, z)", ROWS, INDEX, INTO),
     "ttnn.indexed_fill(x, y, z)": (
         "torch.stack((y[0], z[1], y[2], z[0]))", ints([[[[3, 1]]]], ttnn.uint32), MORE,
         (2, 1, 32, 64),
     ),
-    "ttnn.typecast(ttnn.experimental.isin(x, y, invert=False), ttnn.int32) != 0": (
-        "torch.isin(x, y).long()", PLACES, TESTED,
-    ),
-    "ttnn.typecast(ttnn.experimental.isin(x, y, invert=True), ttnn.int32) != 0": (
-        "(~torch.isin(x, y)).long()", PLACES, TESTED,
-    ),
+    "ttnn.typecast(ttnn.experimental.isin(x, y, invert=False), ttnn.int32) != 0":
+        ("torch.isin(x, y).long()", PLACES, TESTED),
+    "ttnn.typecast(ttnn.experimental.isin(x, y, invert=True), ttnn.int32) != 0":
+        ("(~torch.isin(x, y)).long()", PLACES, TESTED),
     "ttnn.fill_rm(1, 2, 32, 64, 20, 30, x, 2.0, 0.5)": ("corner(2, 0.5)", TILES),
     "ttnn.fill_ones_rm(1, 2, 32, 64, 20, 30, x)": ("corner(1, 0)", TILES),
-    "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.GENERIC)": (
-        "x[y]", (64, 64), ints(numbers(64, 2, 32), ttnn.uint32),
-    ),
-    "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.PADDED, padding_idx=3)": (
-        "x[y]", (64, 64), ints(numbers(64, 2, 32), ttnn.uint32),
-    ),
-    "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.BINARY)": (
-        "x[y]", (2, 64), ints(numbers(2, 2, 32), ttnn.uint32),
-    ),
+    "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.GENERIC)":
+        ("x[y]", (64, 64), ints(numbers(64, 2, 32), ttnn.uint32)),
+    "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.PADDED, padding_idx=3)":
+        ("x[y]", (64, 64), ints(numbers(64, 2, 32), ttnn.uint32)),
+    "ttnn.embedding(y, x, embeddings_type=ttnn.EmbeddingsType.BINARY)":
+        ("x[y]", (2, 64), ints(numbers(2, 2, 32), ttnn.uint32)),
     # Straight into shards.
-    "ttnn.embedding(y, x, layout=TILE, memory_config=sharded('WIDTH', (32, 32), 4))": (
-        "x[0, 0][y]", TABLE, ints(IDS, ttnn.uint32),
-    ),
+    "ttnn.embedding(y, x, layout=TILE, memory_config=sharded('WIDTH', (32, 32), 4))":
+        ("x[0, 0][y]", TABLE, ints(IDS, ttnn.uint32)),
 }  # fmt: skip
 for name in ("index_fill", "index_fill_new"):
     for dim in (0, 2, 3):
