@@ -99,16 +99,14 @@ EXAMPLES = {
         ("attention(x, y, z, ago(96, 96).abs() <= 20)", *heads(2, 2, 2, rows=96)),
 }  # fmt: skip
 for window in (1, 20, 32, 70, 500):
-    EXAMPLES[f"prefill(x, y, z, is_causal=True, sliding_window_size={window})"] = (
-        f"attention(x, y, z, within({window}, 128, 128))", *heads(4, 2, 2, rows=128),
-    )  # fmt: skip
+    call, want = f"sliding_window_size={window})", f"within({window}, 128, 128))"
+    inputs = heads(4, 2, 2, rows=128)
+    EXAMPLES[f"prefill(x, y, z, {call}"] = f"attention(x, y, z, {want}", *inputs
 for window in (None, 40):
     for scale in (None, 0.3):
         call = f"prefill(x, y, z, attention_sink=u, sliding_window_size={window}, scale={scale})"
-        EXAMPLES[call] = (
-            f"attention(x, y, z, within({window or 96}, 96, 96), sink=u, scale={scale})",
-            *heads(4, 2, 2, rows=96), sink,
-        )  # fmt: skip
+        want = f"attention(x, y, z, within({window or 96}, 96, 96), sink=u, scale={scale})"
+        EXAMPLES[call] = want, *heads(4, 2, 2, rows=96), sink
 
 test_examples = examples(EXAMPLES, globals(), error=6e-3)
 

@@ -314,11 +314,7 @@ ACTIVATIONS = {
     "U.RSUB, 1.0": "1 - x",
 }
 FUSED = {
-    f"ttnn.add(x, y, activations=[Unary({numbers})])": (
-        want,
-        lambda: 4 * bf16(1, 64),
-        torch.zeros(1, 64),
-    )
+    f"ttnn.add(x, 0.0, activations=[Unary({numbers})])": (want, lambda: 4 * bf16(32, 64))
     for numbers, want in ACTIVATIONS.items()
 }
 test_an_activation_with_numbers_is_fused = examples(FUSED, globals(), dtype=ttnn.float32, steps=8)
@@ -343,9 +339,8 @@ def test_nan_is_packed_as_infinity_in_bfloat16(chips, dtype):
 A, B, LONG = (1, 1, 32, 32), (1, 1, 32, 5120), (1, 1, 32, 5120 * 32)
 MAMBA = {
     # A bfloat16 dest rounds after each fidelity phase that adds bits.
-    "ttnn.experimental.repeat_and_interleave_eltwise_mul(x, y)":
-        ("interleaved(x, y)", A, B, {"steps": 3}),
-    "ttnn.experimental.hc_sum_reduce(x)":
+    "E.repeat_and_interleave_eltwise_mul(x, y)": ("interleaved(x, y)", A, B, {"steps": 3}),
+    "E.hc_sum_reduce(x)":
         ("x.unflatten(-1, (5120, 32)).sum(-1)", LONG, {"error": 3e-3}),
 }  # fmt: skip
 test_mamba = examples(MAMBA, globals())

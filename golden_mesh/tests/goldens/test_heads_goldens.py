@@ -71,23 +71,17 @@ for heads, kv_heads in ((7, 1), (4, 2), (3, 3)):
     EXAMPLES[f"{create}False)"] = want, x
     EXAMPLES[f"{create}True)"] = f"with_turned_keys({want})", x
 for users, heads in ((32, 14), (32, 4), (8, 7)):  # the result's users are padded to a tile
-    call = (
-        f"E.nlp_concat_heads_decode(x, num_heads={heads}, sub_core_grids=cores(64))[:, :, :{users}]"
-    )
-    EXAMPLES[call] = f"x[:, :, :{heads}].flatten(2)[None]", padded_heads(users)
+    call = f"E.nlp_concat_heads_decode(x, num_heads={heads}, sub_core_grids=cores(64))"
+    EXAMPLES[f"{call}[:, :, :{users}]"] = f"x[:, :, :{heads}].flatten(2)[None]", padded_heads(users)
 for kv_heads in (4, 2):
     for transpose in (False, True):
         how = f"num_heads=4, num_kv_heads={kv_heads}, transpose_key={transpose}"
         create, turn = "T.split_query_key_value_and_split_heads", "with_turned_keys" * transpose
-        q, kv = (2, 50, 128), (2, 50, 2 * kv_heads * 32)
-        EXAMPLES[f"{create}(x, {how})"] = (
-            f"{turn}(split(x, 4, {kv_heads}, {kv_heads}))", (2, 50, (4 + 2 * kv_heads) * 32),
-        )  # fmt: skip
-        EXAMPLES[f"{create}(x, y, {how})"] = (
-            f"{turn}(split(x, 4) + split(y, {kv_heads}, {kv_heads}))",
-            q,
-            kv,
-        )
+        q, kv, qkv = ((2, 50, 32 * count) for count in (4, 2 * kv_heads, 4 + 2 * kv_heads))
+        want = f"{turn}(split(x, 4, {kv_heads}, {kv_heads}))"
+        EXAMPLES[f"{create}(x, {how})"] = want, qkv
+        want = f"{turn}(split(x, 4) + split(y, {kv_heads}, {kv_heads}))"
+        EXAMPLES[f"{create}(x, y, {how})"] = want, q, kv
 
 test_examples = examples(EXAMPLES, globals(), error=0)
 

@@ -38,7 +38,7 @@ def is_block_float(cache: torch.Tensor) -> bool:
 
 
 def updated(cache, tokens, positions, table=None) -> torch.Tensor:
-    """cache [entries, HEADS, length, DIM] with users' tokens at their positions. -1 skips the user."""
+    """cache [entries, HEADS, length, DIM] with the users' tokens at their positions, none at -1."""
     result = cache.clone()
     for user, position in enumerate(positions):
         if position >= 0:
@@ -103,15 +103,9 @@ EXAMPLES = {
         ("filled(x, y, z, 3)", PAGED, (1, HEADS, 96, DIM), ints(with_a_gap)),
 }  # fmt: skip
 for rows in (32, 96, 128):
-    prompt = (1, HEADS, rows, DIM), ints(page_table)
-    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx=5)  # {rows}"] = (
-        "filled(x, y, z, 5)",
-        PAGED,
-        *prompt,
-    )
-    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx_tensor=u)  # {rows}"] = (
-        "filled(x, y, z, 5)", PAGED, *prompt, ints([5]),
-    )  # fmt: skip
+    given = "filled(x, y, z, 5)", PAGED, (1, HEADS, rows, DIM), ints(page_table)
+    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx=5)  # {rows}"] = given
+    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx_tensor=u)  # {rows}"] = *given, ints([5])
 test_examples = examples(EXAMPLES, globals(), DTYPES, error=0, in_place=True)
 
 
@@ -136,10 +130,7 @@ def test_fused_updates_write_keys_and_values_and_no_replica_of_them(chips, dtype
 
 def test_rows_of_a_prompt_go_to_places_in_the_caches(chips):
     """A place outside of the cache is skipped."""
-    caches, rows = (
-        [bf16(4, HEADS, SIZE, DIM) for _ in "kv"],
-        [bf16(1, HEADS, 32, DIM) for _ in "kv"],
-    )
+    caches, rows = ([bf16(n, HEADS, 32, DIM) for _ in "kv"] for n in (4, 1))
     places = torch.randperm(4 * SIZE)[:32]
     places[5] = -1
     k, v, more_k, more_v = map(chips.put, (*caches, *rows))

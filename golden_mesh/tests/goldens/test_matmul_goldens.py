@@ -74,21 +74,18 @@ EXAMPLES = {
 }  # fmt: skip
 for rows in (1, 33):
     for inner, columns in ((70, 45), (200, 96)):
-        EXAMPLES[f"ttnn.linear(x, y, **HOW)  # {rows}x{inner}x{columns}"] = (
-            "x @ y", (1, 1, rows, inner), (1, 1, inner, columns),
-        )  # fmt: skip
+        call, b = f"ttnn.linear(x, y, **HOW)  # {rows} rows of {inner}", (1, 1, inner, columns)
+        EXAMPLES[call] = "x @ y", (1, 1, rows, inner), b
 for turn_a in (False, True):
     for turn_b in (False, True):
-        a, b = "x.mT" if turn_a else "x", "y.mT" if turn_b else "y"
-        EXAMPLES[f"ttnn.matmul(x, y, transpose_a={turn_a}, transpose_b={turn_b}, **HOW)"] = (
-            f"{a} @ {b}", (2, 3, 64, 33) if turn_a else BATCH,
-            (2, 3, 40, 64) if turn_b else (2, 3, 64, 40),
-        )  # fmt: skip
+        call = f"ttnn.matmul(x, y, transpose_a={turn_a}, transpose_b={turn_b}, **HOW)"
+        a, x = ("x.mT", (2, 3, 64, 33)) if turn_a else ("x", BATCH)
+        b, y = ("y.mT", (2, 3, 40, 64)) if turn_b else ("y", (2, 3, 64, 40))
+        EXAMPLES[call] = f"{a} @ {b}", x, y
 for a in ((70, 64), (3, 33, 64), BATCH):
     for b in ((64, 40), (1, 1, 64, 40)):
-        EXAMPLES[f"ttnn.matmul(x, y, **HOW)  # {a} by {b}"] = (
-            "x @ y", lambda a=a: bf16(*a), lambda b=b: bf16(*b),
-        )  # fmt: skip
+        inputs = (Put(lambda shape=shape: bf16(*shape)) for shape in (a, b))
+        EXAMPLES[f"ttnn.matmul(x, y, **HOW)  # {a} by {b}"] = "x @ y", *inputs
 test_examples = examples(EXAMPLES, globals())
 
 
@@ -116,10 +113,8 @@ BY_ROW, BY_GROUP, ALL = (
     Put(values, layout=ROW_MAJOR)
     for values in (SPARSITY.view(1, 2, 1, 4), SPARSITY.view(1, 1, 2, 4), torch.ones(1, 1, 1, 4))
 )
-GROUPS, PAIRS = (
-    (1, 4, 64, 64),
-    "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)",
-)
+PAIRS = "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)"
+GROUPS = (1, 4, 64, 64)
 SPARSE_EXAMPLES = {
     "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)":
         (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),

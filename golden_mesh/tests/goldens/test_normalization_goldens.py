@@ -60,9 +60,7 @@ EXAMPLES = {
         ("layer(x + u, y, z)", X, W, W, RESIDUAL),
 }  # fmt: skip
 for activation, want in (("None", "{}"), ("'silu'", "F.silu({})"), ("RELU", "{}.relu()")):
-    call = (
-        f"ttnn.experimental.dit_rms_norm_unary_fused(x, weight=y, activation={activation}, **HOW)"
-    )
+    call = f"E.dit_rms_norm_unary_fused(x, weight=y, activation={activation}, **HOW)"
     EXAMPLES[call] = want.format("rms(x, y)"), (1, 1, 32, 64), (1, 1, 1, 64), {"error": 4e-3}
 test_examples = examples(EXAMPLES, globals(), steps=2)
 
@@ -150,11 +148,8 @@ def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place
 
 def grouped(x, weight=None, bias=None):
     """x [N, 1, H * W, C], in four groups of channels."""
-    image, affine = (
-        x[:, 0].transpose(1, 2),
-        (None if t is None else t.flatten() for t in (weight, bias)),
-    )
-    return F.group_norm(image, 4, *affine, eps=1e-5).transpose(1, 2).unsqueeze(1)
+    affine = (None if t is None else t.flatten() for t in (weight, bias))
+    return F.group_norm(x[:, 0].transpose(1, 2), 4, *affine, eps=1e-5).transpose(1, 2).unsqueeze(1)
 
 
 GROUPS, ONES = dict(num_groups=4, epsilon=1e-5), torch.ones(1, 4, 32, 32)
@@ -196,8 +191,6 @@ test_batch_norm = examples(BATCH_NORMS, globals(), dtype=ttnn.float32, error=1e-
 
 
 def test_training_of_batch_norm_is_refused(chips):
-    x, mean, variance = (
-        chips.put(t, ttnn.float32) for t in (bf16(2, 4, 32, 64), VARIANCE(), VARIANCE())
-    )
+    x, moment = (chips.put(t, ttnn.float32) for t in (bf16(2, 4, 32, 64), VARIANCE()))
     with pytest.raises(GoldenError, match="training"):
-        ttnn.batch_norm(x, training=True, running_mean=mean, running_var=variance)
+        ttnn.batch_norm(x, training=True, running_mean=moment, running_var=moment)

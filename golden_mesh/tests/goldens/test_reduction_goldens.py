@@ -51,10 +51,11 @@ EXAMPLES = {
         ("x.sum(1, keepdim=True).split([96, 32], -1)", (1, 8, 32, 128)),
 }  # fmt: skip
 for dims in ([0], [1], [0, 1]):  # exact sums of small integers; test_families.py has others
-    EXAMPLES[f"ttnn.experimental.fast_reduce_nc(x, dims={dims})"] = (
-        f"x.sum({dims}, keepdim=True)", lambda: torch.randint(-8, 9, (2, 4, 32, 64)).float(),
-        {"error": 0},
-    )  # fmt: skip
+    draw, call = (
+        lambda: torch.randint(-8, 9, (2, 4, 32, 64)).float(),
+        f"E.fast_reduce_nc(x, dims={dims})",
+    )
+    EXAMPLES[call] = f"x.sum({dims}, keepdim=True)", draw, {"error": 0}
 for how in ("-1, False", "2, True", "1, False"):  # exact products of powers of two; as above
     EXAMPLES[f"ttnn.prod(x, {how})"] = f"x.prod({how})", lambda: powers_of_two(), {"error": 0}
 
@@ -113,16 +114,9 @@ def cumsum(x, dim):
 
 RUNNING = {}
 for dim in (-1, 2):  # of whole numbers: exact
-    RUNNING[f"ttnn.cumsum(x, {dim}, reverse_order=False)"] = (
-        f"cumsum(x, {dim})",
-        whole,
-        {"error": 0},
-    )
-    RUNNING[f"ttnn.cumsum(x, {dim}, reverse_order=True)"] = (
-        f"flipped(x, cumsum, {dim})",
-        whole,
-        {"error": 0},
-    )
+    exact, call = {"error": 0}, f"ttnn.cumsum(x, {dim}, reverse_order="
+    RUNNING[f"{call}False)"] = f"cumsum(x, {dim})", whole, exact
+    RUNNING[f"{call}True)"] = f"flipped(x, cumsum, {dim})", whole, exact
 RUNNING["ttnn.cumprod(x, 3, reverse_order=False)"] = "x.cumprod(3)", near_one
 RUNNING["ttnn.cumprod(x, 3, reverse_order=True)"] = "flipped(x, torch.cumprod, 3)", near_one
 test_running = examples(RUNNING, globals(), dtype=ttnn.float32, special=True)
@@ -184,7 +178,10 @@ COUNTS = {
 test_plus_one_counts_up = examples(COUNTS, globals(), error=0, in_place=True)
 
 
-def test_a_running_sum_goes_into_the_tensor_that_out_names(chips):
+def test_results_go_into_the_tensors_that_out_names(chips):
     x, total = chips.draw(*WIDE), chips.put(torch.zeros(WIDE), ttnn.float32)
     ttnn.cumsum(chips.put(x, ttnn.float32), 2, out=total)
     assert_values(total, [v.double().cumsum(2) for v in x], ttnn.float32)
+    place, at = chips.put(torch.zeros(WIDE)), torch.full(WIDE, 5)
+    ttnn.gather(chips.put(x), 3, chips.put(at, ttnn.uint32), out=place)
+    assert_same(place, [v.gather(3, at) for v in x])

@@ -27,9 +27,8 @@ def tables(count: int, pairs: str, by_user: bool = False, copies: int = 1) -> li
     """cos and sin for neighboring pairs or halves, of the first positions or of users in shards."""
     positions = torch.arange(count) * 37 % 500 if by_user else torch.arange(count)
     angles = torch.outer(positions.float(), 1e4 ** (-torch.arange(0, DIM, 2) / DIM))
-    angles = (
-        angles.repeat_interleave(2, -1) if pairs == "neighbors" else torch.cat([angles] * 2, -1)
-    )
+    in_halves = torch.cat([angles] * 2, -1)
+    angles = angles.repeat_interleave(2, -1) if pairs == "neighbors" else in_halves
     both = [table.bfloat16().float().repeat(copies, 1) for table in (angles.cos(), angles.sin())]
     if not by_user:
         return [Put(table[None, None]) for table in both]
@@ -78,15 +77,12 @@ EXAMPLES = {
 }  # fmt: skip
 for users, rows, table in ((1, 64, 64), (1, 40, 128), (2, 33, 96)):
     # The result has whole tiles of rows.
-    EXAMPLES[f"E.rotary_embedding(x, y, z)[:, :, :{rows}]"] = (
-        f"rotated(x, y[:, :, :{rows}], z[:, :, :{rows}], HALVES)", (users, 4, rows, DIM),
-        *tables(table, HALVES),
-    )  # fmt: skip
+    want, x = f"rotated(x, y[:, :, :{rows}], z[:, :, :{rows}], HALVES)", (users, 4, rows, DIM)
+    EXAMPLES[f"E.rotary_embedding(x, y, z)[:, :, :{rows}]"] = want, x, *tables(table, HALVES)
 for token in (0, 5, 127):
-    EXAMPLES[f"E.rotary_embedding(x, y, z, {token})[:, :, :20]"] = (
-        f"rotated(x, y[:, :, {token}, None], z[:, :, {token}, None], HALVES)", (1, 4, 20, DIM),
-        *tables(128, HALVES),
-    )  # fmt: skip
+    call, x = f"E.rotary_embedding(x, y, z, {token})[:, :, :20]", (1, 4, 20, DIM)
+    want = f"rotated(x, y[:, :, {token}, None], z[:, :, {token}, None], HALVES)"
+    EXAMPLES[call] = want, x, *tables(128, HALVES)
 
 test_examples = examples(EXAMPLES, globals(), steps=3)
 

@@ -20,17 +20,15 @@ def with_infinities():
     return x
 
 
-def zeros(x):
-    how = dict(dtype=ttnn.bfloat16, layout=TILE, device=x.device())
-    return ttnn.zeros((1, 1, 32, 32), **how)
+ABOVE = torch.arange(96) - torch.arange(64)[:, None]  # how far above the diagonal
 
 
-def kept(x, seen):
-    return torch.where(seen, x, 0)
+def lower(x, diagonal: int):
+    return torch.where(ABOVE <= diagonal, x, 0)
 
 
-def lower(rows: int, columns: int, diagonal: int):
-    return torch.arange(columns) - torch.arange(rows)[:, None] <= diagonal
+def upper(x, diagonal: int):
+    return torch.where(ABOVE >= diagonal, x, 0)
 
 
 def filled(x, dim: int):
@@ -65,11 +63,8 @@ def numbers(limit: int, *shape: int):
     return lambda: torch.randint(limit, shape)
 
 
-SPREAD, TESTED, PLACES = (
-    (1, 2, 32, 64),
-    torch.tensor([3, 7, 11]).reshape(1, 1, 1, 3),
-    numbers(20, *TILES),
-)
+SPREAD, PLACES = (1, 2, 32, 64), numbers(20, *TILES)
+TESTED = torch.tensor([3, 7, 11]).reshape(1, 1, 1, 3)
 DISTINCT = lambda: torch.rand(SPREAD).argsort(-1)[..., :20]
 SOURCE, INDEX, INTO = (1, 2, 32, 20), torch.tensor([[3, 0, 9, 1], [5, 6, 2, 8]]), (2, 4, 64)
 IN_TILES = {
@@ -78,20 +73,10 @@ IN_TILES = {
         Put(numbers(1 << 20, 1, 1, 32, 96), ttnn.uint32),
         Put(numbers(96, 1, 1, 32, 32), ttnn.uint16),
     ),
-    "ttnn.gather(x, 3, y, out=zeros(x))": (
-        "x[..., 5, None].expand(1, 1, 32, 32)", TILES,
-        Put(torch.full((1, 1, 32, 32), 5), ttnn.uint32),
-    ),
 }  # fmt: skip
 for diagonal in (0, -3, 40):
-    IN_TILES[f"ttnn.tril(x, diagonal={diagonal})"] = (
-        f"kept(x, lower(64, 96, {diagonal}))",
-        with_infinities,
-    )
-    IN_TILES[f"ttnn.triu(x, diagonal={diagonal})"] = (
-        f"kept(x, ~lower(64, 96, {diagonal - 1}))",
-        with_infinities,
-    )
+    IN_TILES[f"ttnn.tril(x, diagonal={diagonal})"] = f"lower(x, {diagonal})", with_infinities
+    IN_TILES[f"ttnn.triu(x, diagonal={diagonal})"] = f"upper(x, {diagonal})", with_infinities
 for how in itertools.product((-1, 2), (False, True)):
     IN_TILES[f"ttnn.sort(x, *{how})[:1]"] = f"x.sort(*{how})[:1]", SORTED
     call = f"ttnn.gather(x, {how[0]}, ttnn.typecast(ttnn.sort(x, *{how})[1], ttnn.uint32))"
@@ -128,17 +113,13 @@ IN_ROWS_EXAMPLES = {
 }  # fmt: skip
 for name in ("index_fill", "index_fill_new"):
     for dim in (0, 2, 3):
-        IN_ROWS_EXAMPLES[f"ttnn.{name}(x, {dim}, y, 2.5)"] = (
-            f"filled(x, {dim})", (3, 2, 32, 64), ints([0, 2], ttnn.uint32),
-        )  # fmt: skip
+        inputs = (3, 2, 32, 64), ints([0, 2], ttnn.uint32)
+        IN_ROWS_EXAMPLES[f"ttnn.{name}(x, {dim}, y, 2.5)"] = f"filled(x, {dim})", *inputs
 for shape in ((1, 1, 1, 32), (1, 32), (2, 64)):
     for layout in ("TILE", "ROW_MAJOR"):
         call = f"ttnn.reshape(ttnn.embedding(y, x, layout={layout}), ({math.prod(shape)}, 128))"
-        IN_ROWS_EXAMPLES[f"{call}  # {shape}"] = (
-            "x[0, 0][y.flatten()]",
-            TABLE,
-            ints(numbers(200, *shape), ttnn.uint32),
-        )
+        ids = ints(numbers(200, *shape), ttnn.uint32)
+        IN_ROWS_EXAMPLES[f"{call}  # {shape}"] = "x[0, 0][y.flatten()]", TABLE, ids
 test_in_rows = examples(IN_ROWS_EXAMPLES, globals(), layout=ROW_MAJOR, error=0)
 
 
