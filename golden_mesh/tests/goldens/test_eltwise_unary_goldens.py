@@ -10,6 +10,7 @@ import ttnn
 
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
+from golden_mesh.errors import GoldenError
 from golden_mesh.registry import GOLDENS
 from goldens.support import Put, assert_same, assert_values, bf16, examples
 
@@ -277,7 +278,10 @@ test_quantized = examples(QUANTIZED, globals(), error=0)
 test_dequantized = examples(DEQUANTIZED, globals(), error=1e-6)
 
 
-def test_unknown_arguments_of_a_rule_are_refused():
+def test_unknown_arguments_of_a_rule_are_refused(chips):
     """ttnn's own golden function would ignore the parameter."""
     with pytest.raises(TypeError, match="beta"):
         GOLDENS["ttnn.elu"].arguments((torch.ones(1),), {"beta": 2.0})
+    with pytest.raises(GoldenError, match="table"):
+        a = chips.put(torch.ones(1, 1, 32, 32))
+        ttnn.bias_gelu(a, a, fast_and_approximate_mode=True)
