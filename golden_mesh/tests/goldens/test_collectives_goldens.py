@@ -36,7 +36,7 @@ MOVES = {
     "E.all_gather_async(x, dim=3, topology=LINE, **TWO)":
         (gathered, TILES),
     "E.all_gather_async(x, 3, 1, mesh, LINE, two, num_links=1)": (gathered, TILES),
-    # Of rows or along a dim that tiles pad, by broadcasts: no ring is needed (others: test_hazards).
+    # Of rows or along a dim that tiles pad, by broadcasts: it needs no ring (test_hazards.py).
     "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, topology=RING, **TWO)":
         (gathered, (1, 1, 8, 64)),
     "E.all_gather_async(x, 3, topology=RING, **TWO)":
