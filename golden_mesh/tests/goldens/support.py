@@ -1,11 +1,19 @@
-"""Comparisons of the chips' values with expected values, and memory configs for small tests."""
+"""Tables of examples, comparisons of the chips' values with expected values, and memory configs.
 
+A table has a row for each example: the call -> what torch makes of its inputs, the inputs, and
+options of Chips.check. `test_x = examples(TABLE, globals())` tests each row.
+"""
+
+from inspect import Parameter, Signature
+
+import pytest
 import torch
+import torch.nn.functional as F
 import ttnn
 
-# Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds by up
-# to 9/16 of a unit in the last place. The test's other order of summation may fall on the other side
-# of a tie, and adds as much again.
+# Relative error of a result that was computed in float32 and rounded once. A chip's engine rounds
+# by up to 9/16 of a unit in the last place. The test's other order of summation may fall on the
+# other side of a tie, and adds as much again.
 RELATIVE = {"BFLOAT16": 9 / 8 * 2**-8, "FLOAT32": 2**-20}
 
 # Cuts no operand and sums in float32. For tests of an op's meaning, not of its precision.
@@ -13,11 +21,133 @@ EXACT = ttnn.WormholeComputeKernelConfig(
     math_fidelity=ttnn.MathFidelity.HiFi4, math_approx_mode=False, fp32_dest_acc_en=True
 )
 
+ROW_MAJOR, TILE = ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT
+
+
+class Put:
+    """An input of an example with a dtype, layout or memory config of its own."""
+
+    def __init__(self, values, dtype=None, layout=None, memory_config=None):
+        self.values = values
+        self.how = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
+
+
+def ints(values, dtype=ttnn.int32) -> Put:
+    """Whole numbers for all chips, not in tiles: positions, indices, page tables."""
+    return Put(values if callable(values) else torch.as_tensor(values), dtype, ROW_MAJOR)
+
+
+def bf16(*shape: int) -> torch.Tensor:
+    """Random values that bfloat16 holds, in float32."""
+    return torch.randn(shape).bfloat16().float()
+
+
+class Chips:
+    """Puts values on the chips of a mesh and reads them back, one torch tensor a chip."""
+
+    def __init__(self, device):
+        self.device = device
+        self.count = device.get_num_devices()
+
+    def draw(self, *shape, scale=1.0) -> list[torch.Tensor]:
+        """Random bfloat16 values in float32, different on each chip."""
+        return [bf16(*shape) if scale == 1 else (torch.randn(shape) * scale).bfloat16().float()
+                for _ in range(self.count)]  # fmt: skip
+
+    def put(self, values, dtype=None, layout=None, memory_config=None) -> ttnn.Tensor:
+        """Put one tensor on all chips, or each tensor of a list on its chip. Integers are int32."""
+        split = isinstance(values, list)
+        to_mesh = ttnn.ShardTensorToMesh if split else ttnn.ReplicateTensorToMesh
+        values = torch.cat(values) if split else values
+        usual = ttnn.bfloat16 if values.is_floating_point() else ttnn.int32
+        return ttnn.from_torch(
+            values if values.is_floating_point() else values.int(),
+            dtype=dtype or usual,
+            layout=layout or TILE,
+            device=self.device,
+            mesh_mapper=to_mesh(self.device, dim=0) if split else to_mesh(self.device),
+            memory_config=memory_config or ttnn.DRAM_MEMORY_CONFIG,
+        )
+
+    def put_ints(self, values) -> ttnn.Tensor:
+        """Put int32 positions or page tables on all chips."""
+        return self.put_input(ints(values))
+
+    def put_input(self, value, **how) -> ttnn.Tensor:
+        """Put an input of an example (see check)."""
+        if isinstance(value, Put):
+            value, how = value.values, value.how
+        value = value() if callable(value) else value
+        return self.put(self.draw(*value) if isinstance(value, tuple) else value, **how)
+
+    def get(self, tensor) -> list[torch.Tensor]:
+        return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
+
+    def check(
+        self, call, want, *inputs, error=None, steps=1, to=None, special=False, in_place=False,
+        names=None, **how,
+    ):  # fmt: skip
+        """Assert that `call` of tensors is `want` of each chip's values, and changes no tensor.
+
+        - call: a function, or an expression of x, y, z ... and of `names`.
+        - want: in torch, of float64 and int64. The tensors of a tuple are compared one by one.
+        - inputs: each a shape of random values that differ by chip; one tensor for all chips, or a
+          list with one for each; a function that returns one of these; or Put(...).
+        - error: 0 for equal bits, or a relative error in norm. None: `steps` roundings to `to`.
+        - special: each element is near by itself, also an infinity or NaN (assert_values).
+        - in_place: the result goes into the first tensor, and not into a clone of it.
+        - how: dtype, layout and memory_config of the inputs.
+        """
+        tensors = [self.put_input(value, **how) for value in inputs]
+        before = [self.get(tensor) for tensor in tensors]
+        copies = [ttnn.clone(tensors[0])] if in_place else []
+        call, want = (_function(each, len(inputs), names or {}) for each in (call, want))
+        got = call(*tensors)
+        wide = [[v.double() if v.is_floating_point() else v.long() for v in x] for x in before]
+        wanted = [want(*values) for values in zip(*wide, strict=True)]
+        for tensor, values in zip([*copies, *tensors[in_place:]], before):
+            for unchanged, value in zip(self.get(tensor), values, strict=True):
+                torch.testing.assert_close(unchanged, value, rtol=0, atol=0, equal_nan=True)
+        if not isinstance(wanted[0], (tuple, list)):
+            got, wanted = [got], [[values] for values in wanted]
+        for result, values in zip(tensors[:1] if in_place else got, zip(*wanted), strict=True):
+            assert_within(result, list(values), error, steps, to or how.get("dtype"), special)
+
+
+def _function(of, count: int, names: dict):
+    """A function, or that of an expression of the first `count` of x, y, z, u, v and w.
+
+    It may have `names`, EXACT, the layouts, sharded and cores.
+    """
+    if not isinstance(of, str):
+        return of
+    known = {"ttnn": ttnn, "torch": torch, "F": F, "E": ttnn.experimental, "EXACT": EXACT}
+    known |= {"TILE": TILE, "ROW_MAJOR": ROW_MAJOR, "sharded": sharded, "cores": cores}
+    return eval(f"lambda {', '.join('xyzuvw'[:count])}: (\n{of}\n)", known | names)
+
+
+def examples(table: dict, names: dict, vary: dict = {}, **common):
+    """A test of each row of a table: call -> (want, *inputs), or with options of Chips.check.
+
+    vary: option -> values that each row is tested with. common: options of all rows.
+    """
+
+    def test(chips, call, **varied):
+        want, *inputs = table[call]
+        options = inputs.pop() if isinstance(inputs[-1], dict) else {}
+        chips.check(call, want, *inputs, names=names, **(common | varied | options))
+
+    names_of = ("chips", "call", *vary)
+    test.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in names_of])
+    for option, values in vary.items():
+        test = pytest.mark.parametrize(option, values, ids=str)(test)
+    return pytest.mark.parametrize("call", table)(test)
+
 
 def pairs(got, want) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return (got, want) of each chip in float64. The shapes must be equal.
 
-    got: a tensor on the device, or one torch tensor a chip. want: one torch tensor a chip, or one for all.
+    got: a tensor on the device, or one torch tensor a chip. want: one for each chip, or for all.
     """
     if isinstance(got, ttnn.Tensor):
         got = [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(got)]
@@ -43,7 +173,7 @@ def assert_close(got, want, dtype=None, steps: int = 1) -> None:
 
 
 def assert_values(got, want, dtype=None, steps: int = 1) -> None:
-    """Assert that each chip's values, also infinities and NaNs, are `want` after `steps` roundings to `dtype`.
+    """Assert that values, also infinities and NaNs, are `want` after `steps` roundings to `dtype`.
 
     A packer writes NaN as infinity in bfloat16.
     """
@@ -71,11 +201,43 @@ def assert_same(got, want) -> None:
         assert torch.equal(g, w), f"chip {chip}: differs by up to {(g - w).abs().max()}"
 
 
+def assert_within(got, want, error, steps: int = 1, dtype=None, special=False) -> None:
+    """Assert equal bits (error 0), an error in norm, or `steps` roundings to `dtype` (None)."""
+    if error == 0:
+        assert_same(got, want)
+    elif error is None:
+        (assert_values if special else assert_close)(got, want, dtype, steps)
+    else:
+        assert_near(got, want, error)
+
+
+def attention(q, k, v, seen=None, added=None, scale=None, sink=None) -> torch.Tensor:
+    """Softmax attention of q [B, heads, S, dim] to k and v [B, kv heads, L, dim], in float64.
+
+    seen: the keys that a query sees, [S, L] or [B, 1, S, L]. added: to the scores.
+    sink: a score [heads] without a value, which takes part of the weight.
+    """
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+    scores = (q @ k.mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores if added is None else scores + added
+    scores = scores if seen is None else scores.masked_fill(~seen, -torch.inf)
+    if sink is not None:
+        column = sink.reshape(1, -1, 1, 1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        scores = torch.cat((scores, column.expand(*scores.shape[:-1], 1)), -1)
+    return torch.softmax(scores, -1)[..., : k.shape[2]] @ v
+
+
 def cores(count: int, start: int = 0) -> ttnn.CoreRangeSet:
     """`count` cores of the 8x8 grid row by row, from the `start`-th on."""
     grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(7, 7))})
     first = ttnn.CoreCoord(start % 8, start // 8)
     return ttnn.num_cores_to_corerangeset_in_subcoregrids(first, count, grid, row_wise=True)
+
+
+def semaphores(chips: Chips, count: int) -> list:
+    """Semaphores of a collective, on cores that leave the last row free."""
+    return [ttnn.create_global_semaphore(chips.device, cores(56), 0) for _ in range(count)]
 
 
 def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> ttnn.MemoryConfig:
@@ -85,6 +247,15 @@ def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> 
         ttnn.BufferType.L1,
         ttnn.ShardSpec(cores(count, start), shape, ttnn.ShardOrientation.ROW_MAJOR),
     )
+
+
+def block_sharded(
+    shape: tuple[int, int], columns: int, rows: int, by="ROW_MAJOR"
+) -> ttnn.MemoryConfig:
+    """L1, blocks of `shape` on a grid of columns x rows of cores."""
+    grid = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(columns - 1, rows - 1))
+    spec = ttnn.ShardSpec(ttnn.CoreRangeSet({grid}), shape, getattr(ttnn.ShardOrientation, by))
+    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.BLOCK_SHARDED, ttnn.BufferType.L1, spec)
 
 
 def dram_sharded(device, rows: int, columns: int) -> ttnn.MemoryConfig:

@@ -1,25 +1,24 @@
 """A row's result has equal bits alone and in any batch.
 
-A chip computes each row of a tile separately, and each user's attention on separate cores. Torch does not
-promise this (arithmetic/product.py). So the tests run with several numbers of threads. Results are float32 if
-an op gives float32, because rounding to bfloat16 hides differences.
+A chip computes each row of a tile separately, and each user's attention on separate cores. Torch
+does not promise this (arithmetic/product.py). So the tests run with several numbers of threads.
+Results are float32 if an op gives float32, because rounding to bfloat16 hides differences.
 """
-
-from functools import partial
 
 import pytest
 import torch
 import ttnn
 
-from goldens.support import EXACT, assert_same
+from goldens.support import EXACT, ROW_MAJOR, assert_same, ints
 
 ROWS = 33  # a whole tile and one more
+WIDE = ttnn.float32
+HIFI2 = ttnn.MathFidelity.HiFi2
 CONFIGS = {
     "float32-dest": EXACT,
-    "bfloat16-dest": ttnn.WormholeComputeKernelConfig(
-        math_fidelity=ttnn.MathFidelity.HiFi2, fp32_dest_acc_en=False
-    ),
+    "bfloat16-dest": ttnn.WormholeComputeKernelConfig(math_fidelity=HIFI2, fp32_dest_acc_en=False),
 }
+EACH_CONFIG = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 @pytest.fixture(params=(1, 3), ids=lambda n: f"{n}-threads")
@@ -36,64 +35,84 @@ def check_rows(chips, x: torch.Tensor, op, dtype=ttnn.float32) -> None:
 
     They equal the rows for one row, for three rows, and for all rows in another order.
     """
-    put = lambda t: chips.put(t, dtype)  # noqa: E731
-    whole = [v.double() for v in chips.get(op(put(x)))]
+    run = lambda rows: [v.double() for v in chips.get(op(chips.put(rows.contiguous(), dtype)))]
+    whole = run(x)
     for start, count in ((0, 1), (17, 1), (32, 1), (5, 3)):
-        alone = chips.get(op(put(x[:, :, start : start + count].contiguous())))
-        assert_same(alone, [v[:, :, start : start + count] for v in whole])
-    rotated = chips.get(op(put(x.flip(2).contiguous())))
-    assert_same(rotated, [v.flip(2) for v in whole])
+        rows = slice(start, start + count)
+        assert_same(run(x[:, :, rows]), [v[:, :, rows] for v in whole])
+    assert_same(run(x.flip(2)), [v.flip(2) for v in whole])
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@EACH_CONFIG
 @pytest.mark.parametrize("inner, columns", ((96, 45), (320, 96), (70, 32), (1056, 640)))
 def test_linear(chips, threads, config, inner, columns):
     w, bias = chips.put(torch.randn(1, 1, inner, columns)), chips.put(torch.randn(1, columns))
-    op = partial(
-        ttnn.linear, bias=bias, activation="silu", dtype=ttnn.float32, compute_kernel_config=config
-    )
-    check_rows(chips, torch.randn(1, 1, ROWS, inner), lambda x: op(x, w))
+    how = dict(bias=bias, activation="silu", dtype=WIDE, compute_kernel_config=config)
+    check_rows(chips, torch.randn(1, 1, ROWS, inner), lambda x: ttnn.linear(x, w, **how))
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@EACH_CONFIG
 def test_matmul_of_batches(chips, threads, config):
     a, b = torch.randn(3, 4, ROWS, 320), torch.randn(3, 4, 320, 70)
-    op = lambda x, y: chips.get(
-        ttnn.matmul(chips.put(x), chips.put(y), dtype=ttnn.float32, compute_kernel_config=config)
-    )  # noqa: E731
+    how = dict(dtype=WIDE, compute_kernel_config=config)
+    op = lambda x, y: chips.get(ttnn.matmul(chips.put(x), chips.put(y), **how))
     whole = op(a, b)
     for row in (0, 17, 32):
         assert_same(op(a[:, :, row : row + 1], b), [v[:, :, row : row + 1] for v in whole])
     assert_same(op(a[1:2], b[1:2]), [v[1:2] for v in whole])
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@EACH_CONFIG
 @pytest.mark.parametrize("name", ("rms_norm", "layer_norm", "softmax"))
 def test_norms_and_softmax(chips, config, name):
-    weights = (
-        {} if name == "softmax" else {"weight": chips.put(torch.randn(1, 224)), "epsilon": 1e-5}
-    )
-    op = lambda x: getattr(ttnn, name)(x, **weights, compute_kernel_config=config)  # noqa: E731
+    how = {"weight": chips.put(torch.randn(1, 224)), "epsilon": 1e-5} if name != "softmax" else {}
+    op = lambda x: getattr(ttnn, name)(x, **how, compute_kernel_config=config)
     check_rows(chips, torch.randn(1, 1, ROWS, 224), op)
 
 
-@pytest.mark.parametrize(
-    "name", ("silu", "gelu", "sigmoid", "exp", "tanh", "mish", "exp2", "rsqrt")
-)
+NAMES = ("silu", "gelu", "sigmoid", "exp", "tanh", "mish", "exp2", "rsqrt")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_functions_of_elements(chips, name):
     """The width is no multiple of the processor's vector length."""
-    op = ttnn.gelu if name == "gelu" else getattr(ttnn, name)
     x = torch.randn(1, 1, ROWS, 45) * 3
-    check_rows(chips, x.abs() + 0.01 if name == "rsqrt" else x, op)
+    check_rows(chips, x.abs() + 0.01 if name == "rsqrt" else x, lambda t: getattr(ttnn, name)(t))
+
+
+SAMPLING = {
+    "cumsum": (lambda t: ttnn.cumsum(t, dim=-1), WIDE),
+    "values of topk": (lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[0], ttnn.bfloat16),
+    "places of topk": (lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[1], ttnn.bfloat16),
+    "argmax": (
+        lambda t: ttnn.argmax(ttnn.to_layout(t, ROW_MAJOR), dim=-1, keepdim=True),
+        ttnn.bfloat16,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_operations_of_sampling(chips, name):
+    op, dtype = SAMPLING[name]
+    check_rows(chips, torch.randn(1, 1, ROWS, 96), op, dtype)
+
+
+def test_sampling_uses_each_users_seed(chips):
+    """User 3's draw stays when the values of the other 31 users change."""
+    values, ids = torch.randn(1, 1, 32, 32), torch.arange(32).expand(1, 1, 32, 32)
+    given = {"k": (32, ttnn.uint32), "p": (1.0, ttnn.bfloat16), "temp": (1.0, ttnn.bfloat16)}
+    how = {n: chips.put_input(ints(torch.full((32,), v), dtype)) for n, (v, dtype) in given.items()}
+    draw = lambda: chips.get(ttnn.sampling(chips.put(values), chips.put_ints(ids), **how, seed=5))
+    first = draw()
+    values[..., torch.arange(32) != 3, :] *= -1
+    assert_same([v[..., 3] for v in draw()], [v[..., 3] for v in first])
 
 
 def test_rotary(chips):
     """A token's result does not depend on later tokens."""
-    x, cos, sin = torch.randn(1, 4, 64, 64), torch.randn(1, 1, 64, 64), torch.randn(1, 1, 64, 64)
+    x, cos, sin = (torch.randn(1, heads, 64, 64) for heads in (4, 1, 1))
     op = ttnn.experimental.rotary_embedding_hf
-    turn = lambda rows: chips.get(
-        op(*(chips.put(t) for t in (x[:, :, :rows].contiguous(), cos, sin)))
-    )  # noqa: E731
+    turn = lambda rows: chips.get(op(*map(chips.put, (x[:, :, :rows].contiguous(), cos, sin))))
     assert_same(turn(32), [v[:, :, :32] for v in turn(64)])
 
 
@@ -106,24 +125,19 @@ def program(keys: int) -> ttnn.SDPAProgramConfig:
     )
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@EACH_CONFIG
 @pytest.mark.parametrize("keys, most", ((32, 1), (32, 16), (128, 2), (64, 3)))
 def test_decode_attention(chips, threads, config, keys, most):
-    """A user's result does not depend on the lengths of the others, with one core a head and several."""
-    users, heads, blocks = 8, 7, 8
-    k, v = torch.randn(users * blocks, 1, 32, 64), torch.randn(users * blocks, 1, 32, 64)
-    q, table = torch.randn(1, users, heads, 64), torch.randperm(users * blocks).view(users, blocks)
-    how = program(keys)
-    how.max_cores_per_head_batch = most
+    """A user's result does not depend on the others' lengths, with one core a head and several."""
+    k, v, q = torch.randn(64, 1, 32, 64), torch.randn(64, 1, 32, 64), torch.randn(1, 8, 7, 64)
+    table = torch.randperm(64).view(8, 8)
+    how = dict(program_config=program(keys), compute_kernel_config=config)
+    how["program_config"].max_cores_per_head_batch = most
+    op = ttnn.transformer.paged_scaled_dot_product_attention_decode
 
     def attend(positions, q, k):
-        return chips.get(
-            ttnn.transformer.paged_scaled_dot_product_attention_decode(
-                *map(chips.put, (q, k, v)), chips.put_ints(table),
-                cur_pos_tensor=chips.put_ints(torch.tensor(positions)),
-                program_config=how, compute_kernel_config=config,
-            )
-        )  # fmt: skip
+        given = *map(chips.put, (q, k, v)), chips.put_ints(table)
+        return chips.get(op(*given, cur_pos_tensor=chips.put_ints(positions), **how))
 
     first = attend([5, 100, 31, 40, 77, 150, 2, 90], q, k)
     others = torch.ones(len(k), dtype=torch.bool)
@@ -136,47 +150,18 @@ def test_decode_attention(chips, threads, config, keys, most):
             assert_same([s[:, user] for s in second], [f[:, user] for f in first])
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@EACH_CONFIG
 @pytest.mark.parametrize("keys", (32, 64))
 def test_prefill_attention(chips, threads, config, keys):
     """A token's result does not depend on later tokens or on other users."""
-    q, k, v = torch.randn(2, 4, 128, 64), torch.randn(2, 2, 128, 64), torch.randn(2, 2, 128, 64)
-    attend = lambda users, rows: chips.get(  # noqa: E731
-        ttnn.transformer.scaled_dot_product_attention(
-            *(chips.put(x[users, :, :rows].contiguous()) for x in (q, k, v)),
-            is_causal=True, program_config=program(keys), compute_kernel_config=config,
-        )
-    )  # fmt: skip
-    whole = attend(slice(0, 2), 128)
-    assert_same(attend(slice(0, 2), 64), [x[:, :, :64] for x in whole])
-    assert_same(attend(slice(1, 2), 128), [x[1:] for x in whole])
-    assert_same(attend(slice(0, 1), 96), [x[:1, :, :96] for x in whole])
+    given = [torch.randn(2, heads, 128, 64) for heads in (4, 2, 2)]
+    how = dict(program_config=program(keys), compute_kernel_config=config)
 
+    def attend(first: int, end: int, rows: int):
+        parts = [chips.put(x[first:end, :, :rows].contiguous()) for x in given]
+        return chips.get(ttnn.transformer.scaled_dot_product_attention(*parts, **how))
 
-def test_operations_of_sampling(chips):
-    x = torch.randn(1, 1, ROWS, 96)
-    check_rows(chips, x, lambda t: ttnn.cumsum(t, dim=-1))
-    check_rows(chips, x, lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[0], ttnn.bfloat16)
-    check_rows(chips, x, lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[1], ttnn.bfloat16)
-    row_major = lambda t: ttnn.to_layout(t, ttnn.ROW_MAJOR_LAYOUT)  # noqa: E731
-    check_rows(chips, x, lambda t: ttnn.argmax(row_major(t), dim=-1, keepdim=True), ttnn.bfloat16)
-
-
-def test_sampling_uses_each_users_seed(chips):
-    """User 3's draw stays when the values of the other 31 users change."""
-    values, ids = torch.randn(1, 1, 32, 32), torch.arange(32).expand(1, 1, 32, 32)
-    row_major = dict(layout=ttnn.ROW_MAJOR_LAYOUT)
-
-    def draw(values):
-        return chips.get(
-            ttnn.sampling(
-                chips.put(values), chips.put(ids.int(), ttnn.int32, **row_major),
-                k=chips.put(torch.full((32,), 32).int(), ttnn.uint32, **row_major),
-                p=chips.put(torch.ones(32), ttnn.bfloat16, **row_major),
-                temp=chips.put(torch.ones(32), ttnn.bfloat16, **row_major), seed=5,
-            )
-        )  # fmt: skip
-
-    first = draw(values)
-    values[..., torch.arange(32) != 3, :] *= -1
-    assert_same([v[..., 3] for v in draw(values)], [v[..., 3] for v in first])
+    whole = attend(0, 2, 128)
+    assert_same(attend(0, 2, 64), [x[:, :, :64] for x in whole])
+    assert_same(attend(1, 2, 128), [x[1:] for x in whole])
+    assert_same(attend(0, 1, 96), [x[:1, :, :96] for x in whole])

@@ -7,34 +7,123 @@ import ttnn
 from golden_mesh.arithmetic import engine
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.collectives import parts_of_sum
+from golden_mesh.memory import Slot
 from golden_mesh.registry import GOLDENS
-from goldens.support import assert_close, assert_same, cores, sharded
+from golden_mesh.steps import Call, memory, run
+from goldens.support import ROW_MAJOR, assert_close, assert_same, semaphores, sharded
 
-pytestmark = pytest.mark.usefixtures("several_chips")
-
-
-@pytest.mark.parametrize("axis", (None, 1))
-def test_all_reduce_gives_every_chip_the_sum(chips, axis):
-    x = chips.draw(1, 1, 32, 96)
-    assert_close(ttnn.all_reduce(chips.put(x), cluster_axis=axis), sum(x), steps=chips.count - 1)
+E, LINE, RING = ttnn.experimental, ttnn.Topology.Linear, ttnn.Topology.Ring
+TILES, SQUARE = (1, 1, 32, 64), "a tile of rows and two of columns for each chip"
+SEMAPHORES = "multi_device_global_semaphore"
+several = pytest.mark.usefixtures("several_chips")
 
 
-@pytest.mark.parametrize("dim", (0, 1, 2, 3, -1))
-def test_all_gather_joins_shards_in_the_order_of_chips(chips, dim):
-    x = chips.draw(1, 1, 32, 64)
-    assert_same(ttnn.all_gather(chips.put(x), dim, cluster_axis=1), torch.cat(x, dim))
+def gathered(x, dim=3):
+    return torch.cat(x, dim)
 
 
-def test_all_gather_of_odd_shards(chips):
-    x = chips.draw(1, 1, 33, 45)
-    assert_same(ttnn.all_gather(chips.put(x), dim=3), torch.cat(x, 3))
+def parts(x, dim=3):
+    """Each chip's part of the sum."""
+    return list(sum(x).chunk(len(x), dim))
 
 
-@pytest.mark.parametrize("dim", (2, 3))
-def test_reduce_scatter_gives_each_chip_its_part_of_the_sum(chips, dim):
-    x = chips.draw(1, 1, 32 * chips.count, 64 * chips.count)
-    got = ttnn.reduce_scatter(chips.put(x), dim, cluster_axis=1)
-    assert_close(got, list(sum(x).chunk(chips.count, dim)), steps=chips.count - 1)
+# The call of x -> what torch makes of the list of all chips' values (a tensor for all chips, or a
+# list), x's shape.
+# count: of chips. two, TWO and THREE: semaphores. STAGES: those of an all-reduce of two stages.
+MOVES = {
+    "ttnn.all_gather(x, dim=3)": (gathered, (1, 1, 33, 45)),
+    "ttnn.mesh_partition(ttnn.all_gather(x, 3), 3, 1)": (lambda x: x, TILES),
+    "E.all_gather_async(x, dim=3, topology=LINE, **TWO)":
+        (gathered, TILES),
+    "E.all_gather_async(x, 3, 1, mesh, LINE, two, num_links=1)": (gathered, TILES),
+    # Of rows or along a dim that tiles pad, by broadcasts: it needs no ring (test_hazards.py).
+    "E.all_gather_async(ttnn.to_layout(x, ROW_MAJOR), 3, topology=RING, **TWO)":
+        (gathered, (1, 1, 8, 64)),
+    "E.all_gather_async(x, 3, topology=RING, **TWO)":
+        (gathered, (1, 1, 32, 40)),
+    "E.all_gather_async_reversed(x, dim=3, topology=LINE, **TWO)":
+        (lambda x: gathered(x[::-1]), SQUARE),
+    "E.all_to_all_async_generic(x, 2, 3, topology=LINE, cluster_axis=1)":
+        (lambda x: list(gathered(x, 2).chunk(len(x), 3)), SQUARE),
+    "ttnn.broadcast(x, ttnn.MeshCoordinate((0, count - 1)))":
+        (lambda x: x[-1], TILES),
+}  # fmt: skip
+for dim in (0, 1, 2, 3, -1):
+    MOVES[f"ttnn.all_gather(x, {dim}, cluster_axis=1)"] = lambda x, dim=dim: gathered(x, dim), TILES
+SUMS = {
+    "ttnn.all_reduce(x, cluster_axis=None)": (sum, (1, 1, 32, 96)),
+    "ttnn.all_reduce(x, cluster_axis=1)": (sum, (1, 1, 32, 96)),
+    "ttnn.reduce_scatter(x, 2, cluster_axis=1)": (lambda x: parts(x, 2), SQUARE),
+    "ttnn.reduce_scatter(x, 3, cluster_axis=1)": (parts, SQUARE),
+    "ttnn.all_gather(ttnn.reduce_scatter(x, 3), 3)": (sum, SQUARE),
+    "E.reduce_scatter_minimal_async(x, dim=3, topology=LINE, **THREE)":
+        (parts, SQUARE),
+    "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=ADD, **STAGES)":
+        (sum, SQUARE),
+    "E.all_reduce_async(x, num_devices=count, math_op=ADD, **STAGES)":
+        (sum, SQUARE),
+}  # fmt: skip
+ADD, MAX = ttnn.ReduceType.Sum, ttnn.ReduceType.Max
+
+
+def call_of(chips, call: str, shape) -> tuple[list[torch.Tensor], object]:
+    """Return (each chip's values of x, the result of the call)."""
+    values = chips.draw(*((1, 1, 32 * chips.count, 64 * chips.count) if shape == SQUARE else shape))
+    two, three = semaphores(chips, 2), semaphores(chips, 3)
+    stages = dict(
+        num_links=1,
+        barrier_semaphores=semaphores(chips, 2),
+        rs_global_semaphores=three,
+        ag_global_semaphores=two,
+    )
+    names = dict(x=chips.put(values), mesh=chips.device, count=chips.count, two=two, STAGES=stages)
+    names |= dict(TWO={SEMAPHORES: two}, THREE={SEMAPHORES: three})
+    return values, eval(call, globals(), names)
+
+
+@several
+@pytest.mark.parametrize("call", MOVES)
+def test_shards_move(chips, call):
+    want, shape = MOVES[call]
+    values, got = call_of(chips, call, shape)
+    assert_same(got, want(values))
+
+
+@several
+@pytest.mark.parametrize("call", SUMS)
+def test_shards_are_added(chips, call):
+    want, shape = SUMS[call]
+    values, got = call_of(chips, call, shape)
+    assert_close(got, want(values), steps=chips.count - 1)
+
+
+@several
+def test_all_broadcast_gives_every_chip_all_tensors(chips):
+    values, got = call_of(chips, "ttnn.all_broadcast(x)", TILES)
+    for tensor, value in zip(got, values, strict=True):
+        assert_same(tensor, value)
+
+
+@several
+def test_all_reduce_async_through_a_buffer_that_was_never_written(chips):
+    """The decode all-reduce, with width-sharded tensors and a buffer of any contents."""
+    x, place = chips.draw(1, 1, 32, 256), sharded("WIDTH", (32, 64), 4)
+    wide = sharded("WIDTH", (32, 64 * chips.count), 4)
+    shape = (1, 1, 32, 256 * chips.count)
+    scratch = ttnn.empty(shape, ttnn.bfloat16, ttnn.TILE_LAYOUT, chips.device, wide)
+    got = E.all_reduce_async(
+        chips.put(x, memory_config=place), scratch, cluster_axis=1, mesh_device=chips.device,
+        multi_device_global_semaphore=semaphores(chips, 1)[0], memory_config=place, topology=LINE,
+        num_links=1,
+    )  # fmt: skip
+    assert_close(got, sum(x), steps=chips.count - 1)
+
+
+@several
+def test_a_reduction_other_than_the_sum_is_refused(chips):
+    call = "E.all_reduce_async(x, cluster_axis=1, mesh_device=mesh, math_op=MAX, **STAGES)"
+    with pytest.raises((GoldenError, RuntimeError)):
+        call_of(chips, call, TILES)
 
 
 @pytest.mark.parametrize(
@@ -57,123 +146,6 @@ def test_a_sum_over_eight_chips_is_as_far_off_as_on_simulated_chips(way, error, 
     assert gain[0] < (got * want).sum() / (want * want).sum() < gain[1]
 
 
-def test_a_scattered_and_gathered_sum_is_the_sum(chips):
-    x = chips.draw(1, 1, 32, 64 * chips.count)
-    got = ttnn.all_gather(ttnn.reduce_scatter(chips.put(x), 3), 3)
-    assert_close(got, sum(x), steps=chips.count - 1)
-
-
-def test_mesh_partition_undoes_a_gather(chips):
-    x = chips.draw(1, 1, 32, 64)
-    gathered = ttnn.all_gather(chips.put(x), 3)
-    assert_same(ttnn.mesh_partition(gathered, 3, 1), x)
-
-
-def semaphores(chips, count):
-    return [ttnn.create_global_semaphore(chips.device, cores(64), 0) for _ in range(count)]
-
-
-def test_all_reduce_async_through_a_buffer_that_was_never_written(chips):
-    """The decode all-reduce, with width-sharded tensors and a buffer of any contents."""
-    x = chips.draw(1, 1, 32, 256)
-    config = sharded("WIDTH", (32, 64), 4)
-    scratch = ttnn.empty(
-        (1, 1, 32, 256 * chips.count),
-        ttnn.bfloat16,
-        ttnn.TILE_LAYOUT,
-        chips.device,
-        sharded("WIDTH", (32, 64 * chips.count), 4),
-    )
-    got = ttnn.experimental.all_reduce_async(
-        chips.put(x, memory_config=config),
-        scratch,
-        cluster_axis=1,
-        mesh_device=chips.device,
-        multi_device_global_semaphore=semaphores(chips, 1)[0],
-        memory_config=config,
-        topology=ttnn.Topology.Linear,
-        num_links=1,
-    )
-    assert_close(got, sum(x), steps=chips.count - 1)
-
-
-def test_all_reduce_async_without_a_buffer(chips):
-    x = chips.draw(1, 1, 32, 64 * chips.count)
-    got = ttnn.experimental.all_reduce_async(
-        chips.put(x),
-        cluster_axis=1,
-        mesh_device=chips.device,
-        barrier_semaphores=semaphores(chips, 2),
-        rs_global_semaphores=semaphores(chips, 3),
-        ag_global_semaphores=semaphores(chips, 2),
-        math_op=ttnn.ReduceType.Sum,
-        topology=ttnn.Topology.Linear,
-        num_links=1,
-    )
-    assert_close(got, sum(x), steps=chips.count - 1)
-
-
-def test_all_reduce_async_for_a_number_of_devices(chips):
-    x = chips.draw(1, 1, 32, 64 * chips.count)
-    got = ttnn.experimental.all_reduce_async(
-        chips.put(x),
-        num_devices=chips.count,
-        barrier_semaphores=semaphores(chips, 2),
-        rs_global_semaphores=semaphores(chips, 3),
-        ag_global_semaphores=semaphores(chips, 2),
-        math_op=ttnn.ReduceType.Sum,
-        num_links=1,
-    )
-    assert_close(got, sum(x), steps=chips.count - 1)
-
-
-def test_all_gather_async(chips):
-    x = chips.draw(1, 1, 32, 64)
-    got = ttnn.experimental.all_gather_async(
-        chips.put(x),
-        dim=3,
-        multi_device_global_semaphore=semaphores(chips, 2),
-        num_links=1,
-        topology=ttnn.Topology.Linear,
-    )
-    assert_same(got, torch.cat(x, 3))
-
-
-def test_all_gather_async_along_an_axis_by_position(chips):
-    x = chips.draw(1, 1, 32, 64)
-    got = ttnn.experimental.all_gather_async(
-        chips.put(x), 3, 1, chips.device, ttnn.Topology.Linear, semaphores(chips, 2), num_links=1
-    )
-    assert_same(got, torch.cat(x, 3))
-
-
-def test_reduce_scatter_minimal_async(chips):
-    x = chips.draw(1, 1, 32, 64 * chips.count)
-    got = ttnn.experimental.reduce_scatter_minimal_async(
-        chips.put(x),
-        dim=3,
-        multi_device_global_semaphore=semaphores(chips, 3),
-        barrier_semaphore=semaphores(chips, 1)[0],
-        num_links=1,
-        topology=ttnn.Topology.Linear,
-    )
-    assert_close(got, list(sum(x).chunk(chips.count, 3)), steps=chips.count - 1)
-
-
-def test_a_reduction_other_than_the_sum_is_refused(chips):
-    with pytest.raises((GoldenError, RuntimeError)):
-        ttnn.experimental.all_reduce_async(
-            chips.put(chips.draw(1, 1, 32, 64)),
-            cluster_axis=1,
-            mesh_device=chips.device,
-            barrier_semaphores=semaphores(chips, 2),
-            rs_global_semaphores=semaphores(chips, 3),
-            ag_global_semaphores=semaphores(chips, 2),
-            math_op=ttnn.ReduceType.Max,
-            num_links=1,
-        )
-
-
 def test_dest_and_a_pair_are_rounded_to_a_common_power_of_two():
     """To 2**-10 of it. Ties of a pair go up: 3.5 of these steps become 4, and -3.5 become -3."""
     pair = torch.tensor([3.5, -3.5, 3.5]).mul(2**-10).bfloat16()
@@ -191,56 +163,58 @@ def test_a_float32_dest_keeps_small_partial_sums():
     assert op(shards, fp32_dest_acc=True)[0].item() == pytest.approx(1 + 7 * small, abs=1e-6)
 
 
-def test_all_broadcast_gives_every_chip_all_tensors(chips, several_chips):
-    values = chips.draw(1, 1, 32, 64)
-    got = ttnn.all_broadcast(chips.put(values))
-    assert len(got) == chips.count
-    for tensor, value in zip(got, values):
-        assert_same(tensor, value)
-
-
+@several
 def test_tokens_by_each_chips_experts(chips):
-    """Eight experts, two or more a chip: scores of the selected ones, and the chunks of 16 tokens that need them."""
-    count, experts = chips.count, 8
-    scores, chosen = (
-        torch.rand(1, 1, 32, experts).bfloat16(),
-        torch.randint(0, experts, (1, 1, 32, 2)),
-    )
+    """Of eight experts: scores of the selected ones, and the chunks of 16 tokens that need them."""
+    scores, chosen = torch.rand(1, 1, 32, 8).bfloat16(), torch.randint(0, 8, (1, 1, 32, 2))
     chosen[:, :, 16:] = 0  # the second chunk needs expert 0 only
-    home = torch.arange(experts) * count // experts
-    mapping = (home[:, None] == torch.arange(count)).int()[None, None]
-    rows = ttnn.ROW_MAJOR_LAYOUT
-    masked, needed = ttnn.moe_expert_token_remap(
-        chips.put(scores, layout=rows), chips.put(mapping, ttnn.uint16, rows),
-        chips.put(chosen.int(), ttnn.uint16, rows), reduction_size=16,
-    )  # fmt: skip
+    home = torch.arange(8) * chips.count // 8
+    mapping = (home[:, None] == torch.arange(chips.count)).int()[None, None]
+    given = [chips.put(scores, layout=ROW_MAJOR)]
+    given += [chips.put(values, ttnn.uint16, ROW_MAJOR) for values in (mapping, chosen)]
+    masked, needed = ttnn.moe_expert_token_remap(*given, reduction_size=16)
     for chip, (got, chunks) in enumerate(zip(chips.get(masked), chips.get(needed))):
-        mine = [e for e in range(experts) if home[e] == chip]
-        for token in range(32):
-            for column, expert in enumerate(mine):
-                selected = expert in chosen[0, 0, token].tolist()
-                assert got[0, 0, token, column] == (scores[0, 0, token, expert] if selected else 0)
+        mine = (home == chip).nonzero().flatten()
+        selected = (chosen[0, 0, :, :, None] == mine).any(1)
+        assert torch.equal(
+            got[0, 0, :, : len(mine)], torch.where(selected, scores[0, 0][:, mine], 0)
+        )
         assert chunks.flatten()[len(mine) :].tolist() == [int(e == 0) for e in mine]
 
 
-def test_all_to_all_shards_along_the_other_dimension(chips, several_chips):
-    values = chips.draw(1, 1, 32 * chips.count, 64 * chips.count)
-    got = ttnn.experimental.all_to_all_async_generic(
-        chips.put(values), 2, 3, topology=ttnn.Topology.Linear, cluster_axis=1
-    )
-    assert_same(got, list(torch.cat(values, 2).chunk(chips.count, 3)))
+# On a mesh of rows and columns. No device is open.
+MESH_ROWS, COLUMNS = 2, 4
+COUNT = MESH_ROWS * COLUMNS
+CHIPS = tuple(range(1000, 1000 + COUNT))  # no real mesh has these
 
 
-def test_a_reversed_all_gather_begins_with_the_last_chip(chips, several_chips):
-    values = chips.draw(1, 1, 32, 64 * chips.count)
-    line = [ttnn.create_global_semaphore(chips.device, cores(64), 0) for _ in range(2)]
-    got = ttnn.experimental.all_gather_async_reversed(
-        chips.put(values), dim=3, multi_device_global_semaphore=line, topology=ttnn.Topology.Linear
-    )
-    assert_same(got, torch.cat(values[::-1], 3))
+def slot(address: int, width: int) -> Slot:
+    coordinates = tuple((row, column) for row in range(MESH_ROWS) for column in range(COLUMNS))
+    place = ttnn.BufferType.DRAM, address, 2048
+    return Slot(CHIPS, coordinates, *place, (1, 1, 32, width), ttnn.bfloat16)
 
 
-def test_broadcast_gives_every_chip_the_senders_tensor(chips, several_chips):
-    values, last = chips.draw(1, 1, 32, 64), chips.count - 1
-    got = ttnn.broadcast(chips.put(values), ttnn.MeshCoordinate((0, last)))
-    assert_same(got, values[last])
+@pytest.fixture
+def shards():
+    """The chip in row r and column c holds c + 10 r everywhere."""
+    numbers = [column + 10.0 * row for row in range(MESH_ROWS) for column in range(COLUMNS)]
+    memory.write(slot(0, 32), [torch.full((1, 1, 32, 32), number).bfloat16() for number in numbers])
+    yield
+    memory.forget_devices(list(CHIPS))
+
+
+BY_ROW = [[0, 1, 2, 3]] * COLUMNS + [[10, 11, 12, 13]] * COLUMNS
+ALONG_AXES = (  # op, arguments, each chip's values in each piece of 32 columns
+    ("experimental.all_gather_async", (3,), {"cluster_axis": 1}, BY_ROW),
+    ("experimental.all_gather_async", (3, 1), {}, BY_ROW),
+    ("all_gather", (3,), {"cluster_axis": 0}, [[0, 10], [1, 11], [2, 12], [3, 13]] * MESH_ROWS),
+    ("all_reduce", (), {}, [[sum(range(4)) * 2 + 40]] * COUNT),
+    ("all_reduce", (), {"cluster_axis": 1}, [[6]] * COLUMNS + [[46]] * COLUMNS),
+)
+
+
+@pytest.mark.parametrize("name, positional, named, want", ALONG_AXES)
+def test_along_an_axis(shards, name, positional, named, want):
+    out = slot(1 << 20, 32 * len(want[0]))
+    run(Call(GOLDENS[f"ttnn.{name}"], (slot(0, 32), *positional), named, (slot(0, 32),), (out,)))
+    assert [value[0, 0, 0, ::32].tolist() for value in memory.read(out)] == want

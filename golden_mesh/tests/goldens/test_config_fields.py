@@ -1,4 +1,4 @@
-"""Every field of every config object is read by the op's golden, refused, or listed in config_fields.py."""
+"""Every field of a config object is read by the op's golden, refused, or in config_fields.py."""
 
 import operator
 import re
@@ -25,7 +25,7 @@ PLACES = {"MemoryConfig", "MeshMapperConfig"}  # the real tensors have these
 
 
 def names_in(function) -> set[str]:
-    """The attributes and strings in the code of a function and of the golden mesh's functions that it may call."""
+    """Attributes and strings in the code of a function and of those that it may call."""
     found, seen, left = set(), set(), [function]
     while left:
         function = left.pop()

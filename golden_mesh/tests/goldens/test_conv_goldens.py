@@ -1,4 +1,4 @@
-"""Convolutions against torch's, and the weights that are prepared for them."""
+"""Convolutions of images, rows and videos against torch's, and the weights prepared for them."""
 
 import pytest
 import torch
@@ -6,17 +6,15 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError, TraceError
-from goldens.support import EXACT, assert_close, assert_near
+from golden_mesh.goldens import conv as conv_goldens
+from goldens.support import EXACT, ROW_MAJOR, assert_close, assert_near, bf16
 
-RELU = ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)
-
-
-def draw(*shape):
-    return torch.randn(shape).bfloat16().float()
+E, RELU = ttnn.experimental, ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)
+IN_ROWS = dict(layout=ROW_MAJOR)
 
 
 def on_host(weight, dtype=ttnn.float32):
-    return ttnn.from_torch(weight, dtype)
+    return None if weight is None else ttnn.from_torch(weight, dtype)
 
 
 def flat(image):
@@ -24,21 +22,26 @@ def flat(image):
     return image.permute(0, 2, 3, 1).reshape(1, 1, -1, image.shape[1])
 
 
-def conv(chips, image, weight, bias=None, **options):
-    """ttnn.conv2d of an image [N, C, H, W] on the device. The weights are passed on unchanged."""
+def arguments(chips, image, weight, bias=None, **options) -> dict:
+    """Keywords of a convolution of an image [N, C, H, W]. Torch's weights are put on the host."""
     batch, channels, height, width = image.shape
-    options = dict(kernel_size=(3, 3), compute_config=EXACT, out_channels=weight.shape[0]) | options
-    return ttnn.conv2d(
-        input_tensor=chips.put(flat(image), layout=ttnn.ROW_MAJOR_LAYOUT),
-        weight_tensor=weight,
-        bias_tensor=bias,
-        device=chips.device,
-        in_channels=channels,
-        batch_size=batch,
-        input_height=height,
-        input_width=width,
-        **options,
-    )
+    if isinstance(weight, torch.Tensor):
+        options = {"out_channels": weight.shape[0]} | options
+        weight, bias = on_host(weight), on_host(bias)
+    return dict(
+        input_tensor=chips.put(flat(image), **IN_ROWS), weight_tensor=weight, bias_tensor=bias,
+        device=chips.device, in_channels=channels, batch_size=batch, input_height=height,
+        input_width=width, **(dict(kernel_size=(3, 3), compute_config=EXACT) | options),
+    )  # fmt: skip
+
+
+def conv(*args, **options):
+    return ttnn.conv2d(**arguments(*args, **options))
+
+
+def wanted(image, weight, bias=None, **options) -> torch.Tensor:
+    bias = None if bias is None else bias.double().flatten()
+    return F.conv2d(image.double(), weight.double(), bias, **options)
 
 
 CASES = {
@@ -48,184 +51,236 @@ CASES = {
     "dilated": ((1, 16, 12, 12), (32, 16, 3, 3), dict(dilation=(2, 2), padding=(2, 2))),
     "grouped": ((1, 64, 8, 8), (64, 32, 3, 3), dict(groups=2, padding=(1, 1))),
     "depthwise": ((1, 32, 8, 8), (32, 1, 3, 3), dict(groups=32, padding=(1, 1))),
-    "one by one": ((1, 32, 7, 7), (64, 32, 1, 1), dict(kernel_size=(1, 1))),
-    "wide kernel": ((1, 16, 8, 10), (32, 16, 5, 3), dict(kernel_size=(5, 3), padding=(2, 1))),
+    "one by one": ((1, 32, 7, 7), (64, 32, 1, 1), {}),
+    "wide kernel": ((1, 16, 8, 10), (32, 16, 5, 3), dict(padding=(2, 1))),
 }
 
 
+@pytest.mark.parametrize("band", (None, 1), ids=("whole", "in bands"))
 @pytest.mark.parametrize("case", CASES)
-def test_conv2d(chips, case):
+def test_conv2d(chips, monkeypatch, case, band):
+    """A large image is computed in bands of rows."""
+    if band:
+        monkeypatch.setattr(conv_goldens, "_BAND", band)
     image, shape, options = CASES[case]
-    image, weight, bias = draw(*image), draw(*shape), draw(1, 1, 1, shape[0])
-    y, extent = conv(
-        chips, image, on_host(weight), on_host(bias), return_output_dim=True, **options
-    )
-    torch_options = {n: v for n, v in options.items() if n != "kernel_size"}
-    want = F.conv2d(image.double(), weight.double(), bias.double().flatten(), **torch_options)
+    image, weight, bias = bf16(*image), bf16(*shape), bf16(1, 1, 1, shape[0])
+    how = options | dict(kernel_size=shape[2:], return_output_dim=True)
+    y, extent = conv(chips, image, weight, bias, **how)
+    want = wanted(image, weight, bias, **options)
     assert tuple(extent) == tuple(want.shape[2:])
     assert_close(y, flat(want), steps=2)
 
 
-def test_the_padding_mode_of_the_config(chips):
-    image, weight = draw(1, 16, 9, 8), draw(32, 16, 3, 3)
-    config = ttnn.Conv2dConfig(padding_mode=type(ttnn.Conv2dConfig().padding_mode).Replicate)
-    y = conv(chips, image, on_host(weight), padding=(1, 1), conv_config=config)
-    want = F.conv2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), weight)
-    assert_close(y, flat(want), steps=2)
+REPLICATE = type(ttnn.Conv2dConfig().padding_mode).Replicate
+CONFIGURED = {
+    "the mode of padding": (
+        dict(padding=(1, 1), conv_config=ttnn.Conv2dConfig(padding_mode=REPLICATE)),
+        lambda image, weight: wanted(F.pad(image, (1, 1, 1, 1), mode="replicate"), weight),
+    ),
+    "padding of four sides": (
+        dict(padding=(0, 1, 2, 0)),
+        lambda image, weight: wanted(F.pad(image, (2, 0, 0, 1)), weight),
+    ),
+    "an activation": (
+        dict(conv_config=ttnn.Conv2dConfig(activation=RELU)),
+        lambda image, weight: wanted(image, weight).relu(),
+    ),
+}
 
 
-def test_padding_of_four_sides(chips):
-    image, weight = draw(1, 16, 8, 9), draw(32, 16, 3, 3)
-    y = conv(chips, image, on_host(weight), padding=(0, 1, 2, 0))
-    want = F.conv2d(F.pad(image.double(), (2, 0, 0, 1)), weight.double())
-    assert_close(y, flat(want))
-
-
-def test_a_weight_on_the_device_is_the_weight_on_the_host(chips):
-    image, weight, bias = draw(1, 16, 8, 8), draw(32, 16, 3, 3), draw(1, 1, 1, 32)
-    row_major = dict(layout=ttnn.ROW_MAJOR_LAYOUT)
-    there = chips.put(weight, **row_major), chips.put(bias, **row_major)
-    want = F.conv2d(image.double(), weight.double(), bias.double().flatten())
-    y = conv(chips, image, *there)
-    assert_close(y, flat(want), steps=2)
-
-
-@pytest.mark.parametrize("groups", (1, 2))
-def test_prepared_weights_serve_later_calls(chips, groups):
-    first, second = draw(1, 32, 8, 8), draw(1, 32, 8, 8)
-    weight, bias = draw(48, 32 // groups, 3, 3), draw(1, 1, 1, 48)
-    options = dict(groups=groups, padding=(1, 1))
-    given = on_host(weight), on_host(bias)
-    _, prepared = conv(chips, first, *given, return_weights_and_bias=True, **options)
-    y, again = conv(
-        chips, second, *prepared, return_weights_and_bias=True, out_channels=48, **options
-    )
-    want = F.conv2d(
-        second.double(), weight.double(), bias.double().flatten(), padding=1, groups=groups
-    )
-    assert_close(y, flat(want), steps=2)
-    assert_close(again[0], [x.double() for x in chips.get(prepared[0])], ttnn.float32)
-
-
-def test_weights_prepared_beforehand(chips):
-    image, weight, bias = draw(1, 32, 8, 8), draw(64, 32, 3, 3), draw(1, 1, 1, 64)
-    config = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16)
-    shape = dict(
-        in_channels=32, out_channels=64, batch_size=1, input_height=8, input_width=8, kernel_size=(3, 3),
-        stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1, device=chips.device, conv_config=config,
-        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ttnn.ROW_MAJOR_LAYOUT, input_dtype=ttnn.bfloat16,
-    )  # fmt: skip
-    prepared = ttnn.prepare_conv_weights(
-        weight_tensor=on_host(weight), weights_format="OIHW", has_bias=True, **shape
-    )
-    added = ttnn.prepare_conv_bias(bias_tensor=on_host(bias), **shape)
-    y = conv(chips, image, prepared, added, padding=(1, 1), conv_config=config, out_channels=64)
-    want = F.conv2d(image.double(), weight.double(), bias.double().flatten(), padding=1)
-    assert_close(y, flat(want), steps=2)
-
-
-def test_weights_of_a_block_float_share_exponents_between_output_channels(chips):
-    image, weight = draw(1, 32, 6, 6), draw(32, 32, 1, 1)
-    weight[0] *= 512  # the 15 channels beside it lose nearly all
-    config = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat8_b)
-    y = conv(chips, image, on_host(weight), kernel_size=(1, 1), conv_config=config)
-    rows = ttnn.from_torch(weight.view(32, 32).T, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT)
-    want = flat(image).double() @ ttnn.to_torch(rows).double()
-    assert_close(y, want)
-    assert (chips.get(y)[0].double() - flat(F.conv2d(image, weight))).abs().max() > 1
-
-
-def test_the_activation_of_the_config(chips):
-    image, weight = draw(1, 16, 6, 6), draw(32, 16, 3, 3)
-    y = conv(chips, image, on_host(weight), conv_config=ttnn.Conv2dConfig(activation=RELU))
-    want = F.conv2d(image.double(), weight.double()).relu()
-    assert_close(y, flat(want))
-
-
-def test_a_large_image_is_computed_in_bands(chips, monkeypatch):
-    from golden_mesh.goldens import conv as module
-
-    monkeypatch.setattr(module, "_BAND", 1)
-    image, weight = draw(2, 16, 9, 7), draw(32, 16, 3, 3)
-    y = conv(chips, image, on_host(weight), stride=(2, 2), padding=(1, 1))
-    want = F.conv2d(image.double(), weight.double(), stride=2, padding=1)
-    assert_close(y, flat(want))
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_arguments_of_conv2d(chips, name):
+    options, want = CONFIGURED[name]
+    image, weight = bf16(1, 16, 9, 8), bf16(32, 16, 3, 3)
+    assert_close(conv(chips, image, weight, **options), flat(want(image, weight)))
 
 
 def test_the_default_kernel_is_near(chips):
     """Without a config: a bfloat16 dest."""
-    image, weight = draw(1, 32, 8, 8), draw(32, 32, 3, 3)
-    y = conv(chips, image, on_host(weight, ttnn.bfloat16), compute_config=None)
-    want = F.conv2d(image.double(), weight.double())
-    assert_near(y, flat(want), 2e-2)
+    image, weight = bf16(1, 32, 8, 8), bf16(32, 32, 3, 3)
+    given = on_host(weight, ttnn.bfloat16)
+    y = conv(chips, image, given, out_channels=32, compute_config=None)
+    assert_near(y, flat(wanted(image, weight)), 2e-2)
+
+
+def test_a_weight_on_the_device_is_the_weight_on_the_host(chips):
+    image, weight, bias = bf16(1, 16, 8, 8), bf16(32, 16, 3, 3), bf16(1, 1, 1, 32)
+    there = chips.put(weight, **IN_ROWS), chips.put(bias, **IN_ROWS)
+    assert_close(
+        conv(chips, image, *there, out_channels=32), flat(wanted(image, weight, bias)), steps=2
+    )
+
+
+@pytest.mark.parametrize("groups", (1, 2))
+def test_prepared_weights_serve_later_calls(chips, groups):
+    first, second = bf16(1, 32, 8, 8), bf16(1, 32, 8, 8)
+    weight, bias = bf16(48, 32 // groups, 3, 3), bf16(1, 1, 1, 48)
+    options = dict(groups=groups, padding=(1, 1), return_weights_and_bias=True)
+    _, prepared = conv(chips, first, weight, bias, **options)
+    y, again = conv(chips, second, *prepared, out_channels=48, **options)
+    assert_close(y, flat(wanted(second, weight, bias, padding=1, groups=groups)), steps=2)
+    assert_close(again[0], [x.double() for x in chips.get(prepared[0])], ttnn.float32)
+
+
+def test_weights_prepared_beforehand(chips):
+    image, weight, bias = bf16(1, 32, 8, 8), bf16(64, 32, 3, 3), bf16(1, 1, 1, 64)
+    config = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat16)
+    shape = dict(
+        in_channels=32, out_channels=64, batch_size=1, input_height=8, input_width=8,
+        kernel_size=(3, 3),
+        stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1, device=chips.device,
+        conv_config=config,
+        input_memory_config=ttnn.DRAM_MEMORY_CONFIG, input_layout=ROW_MAJOR,
+        input_dtype=ttnn.bfloat16,
+    )  # fmt: skip
+    how = dict(weights_format="OIHW", has_bias=True)
+    prepared = ttnn.prepare_conv_weights(weight_tensor=on_host(weight), **how, **shape)
+    added = ttnn.prepare_conv_bias(bias_tensor=on_host(bias), **shape)
+    y = conv(chips, image, prepared, added, padding=(1, 1), conv_config=config, out_channels=64)
+    assert_close(y, flat(wanted(image, weight, bias, padding=1)), steps=2)
+
+
+def test_weights_of_a_block_float_share_exponents_between_output_channels(chips):
+    image, weight = bf16(1, 32, 6, 6), bf16(32, 32, 1, 1)
+    weight[0] *= 512  # the 15 channels beside it lose nearly all
+    config = ttnn.Conv2dConfig(weights_dtype=ttnn.bfloat8_b)
+    y = conv(chips, image, weight, kernel_size=(1, 1), conv_config=config)
+    rows = ttnn.from_torch(weight.view(32, 32).T, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT)
+    assert_close(y, flat(image).double() @ ttnn.to_torch(rows).double())
+    assert (chips.get(y)[0].double() - flat(wanted(image, weight))).abs().max() > 1
+
+
+def test_refusals(chips):
+    """A prepared weight of another shape, and a weight on the host inside a capture."""
+    prepared, image = chips.put(torch.zeros(1, 1, 64, 32)), bf16(1, 16, 6, 6)
+    with pytest.raises((GoldenError, RuntimeError)):
+        conv(chips, image, prepared, out_channels=32)
+    given = arguments(chips, image, bf16(32, 16, 3, 3))
+    ttnn.conv2d(**given)
+    ttnn.begin_trace_capture(chips.device, cq_id=0)
+    with pytest.raises(TraceError, match="host"):
+        ttnn.conv2d(**given)
 
 
 @pytest.mark.parametrize("padding", (2, (1, 0)))
 def test_conv1d(chips, padding):
-    x, weight = draw(2, 32, 21), draw(48, 32, 4)
+    x, weight = bf16(2, 32, 21), bf16(48, 32, 4)
     ends = (padding, padding) if isinstance(padding, int) else padding
     y, length = ttnn.conv1d(
-        input_tensor=chips.put(x.transpose(1, 2), layout=ttnn.ROW_MAJOR_LAYOUT),
-        weight_tensor=on_host(weight),
-        device=chips.device,
-        in_channels=32,
-        out_channels=48,
-        batch_size=2,
-        input_length=21,
-        kernel_size=4,
-        stride=2,
-        padding=padding,
-        compute_config=EXACT,
-        return_output_dim=True,
-    )
+        input_tensor=chips.put(x.transpose(1, 2), **IN_ROWS), weight_tensor=on_host(weight),
+        device=chips.device, in_channels=32, out_channels=48, batch_size=2, input_length=21,
+        kernel_size=4, stride=2, padding=padding, compute_config=EXACT, return_output_dim=True,
+    )  # fmt: skip
     want = F.conv1d(F.pad(x.double(), ends), weight.double(), stride=2)
     assert length == want.shape[2]
     assert_close(y, want.transpose(1, 2).reshape(1, 1, -1, 48))
 
 
-def test_a_weight_of_another_shape_is_refused(chips):
-    prepared = chips.put(torch.zeros(1, 1, 64, 32))
-    with pytest.raises((GoldenError, RuntimeError)):
-        conv(chips, draw(1, 16, 6, 6), prepared, out_channels=32)
-
-
-def test_a_weight_on_the_host_is_refused_inside_a_capture(chips):
-    image, weight = draw(1, 16, 6, 6), on_host(draw(32, 16, 3, 3))
-    x = chips.put(flat(image), layout=ttnn.ROW_MAJOR_LAYOUT)
-    options = dict(
-        input_tensor=x, weight_tensor=weight, device=chips.device, in_channels=16, out_channels=32, batch_size=1,
-        input_height=6, input_width=6, kernel_size=(3, 3),
-    )  # fmt: skip
-    ttnn.conv2d(**options)
-    ttnn.begin_trace_capture(chips.device, cq_id=0)
-    with pytest.raises(TraceError, match="host"):
-        ttnn.conv2d(**options)
-
-
 @pytest.mark.parametrize("groups", (1, 2))
 @pytest.mark.parametrize("stride, padding, more", ((1, 0, 0), (2, 1, 1)))
 def test_conv_transpose2d(chips, stride, padding, more, groups):
-    image, weight, bias = draw(2, 32, 5, 6), draw(32, 32 // groups, 3, 3), draw(1, 1, 1, 32)
-    y, extent = ttnn.conv_transpose2d(
-        input_tensor=chips.put(flat(image), layout=ttnn.ROW_MAJOR_LAYOUT),
-        weight_tensor=on_host(weight),
-        bias_tensor=on_host(bias),
-        device=chips.device,
-        in_channels=32,
-        out_channels=32,
-        batch_size=2,
-        input_height=5,
-        input_width=6,
-        kernel_size=(3, 3),
-        stride=(stride, stride),
-        padding=(padding, padding),
-        output_padding=(more, more),
-        groups=groups,
-        compute_config=EXACT,
-        return_output_dim=True,
+    image, weight, bias = bf16(2, 32, 5, 6), bf16(32, 32 // groups, 3, 3), bf16(1, 1, 1, 32)
+    how = dict(
+        stride=(stride,) * 2, padding=(padding,) * 2, output_padding=(more,) * 2, groups=groups
     )
-    want = F.conv_transpose2d(
-        image.double(), weight.double(), bias.double().flatten(), stride, padding, more, groups
-    )
+    given = arguments(chips, image, weight, bias, return_output_dim=True, **how)
+    y, extent = ttnn.conv_transpose2d(**given)
+    want = F.conv_transpose2d(image.double(), weight.double(), bias.double().flatten(), **how)
     assert tuple(extent) == tuple(want.shape[2:])
     assert_close(y, flat(want), steps=2)
+
+
+VIDEOS = [  # channels, kernel size, stride, padding, padding mode, C_in_block
+    (32, (3, 3, 3), (1, 1, 1), (1, 1, 1), "zeros", 0),
+    (64, (1, 3, 3), (1, 2, 2), (0, 1, 1), "replicate", 32),
+    (12, (2, 2, 2), (2, 2, 2), (0, 0, 0), "zeros", 0),
+]
+
+
+@pytest.mark.parametrize("channels, size, stride, padding, mode, block", VIDEOS)
+@pytest.mark.parametrize("place", ("host", "device"))
+def test_conv3d_of_a_prepared_weight(chips, channels, size, stride, padding, mode, block, place):
+    x, weight, bias = bf16(1, channels, 4, 8, 8), bf16(32, channels, *size), bf16(1, 32)
+    raw = chips.put(weight, **IN_ROWS) if place == "device" else on_host(weight, ttnn.bfloat16)
+    how = dict(C_in_block=block)
+    prepared = E.prepare_conv3d_weights(weight_tensor=raw, device=chips.device, **how)
+    padded = F.pad(x.permute(0, 2, 3, 4, 1), (0, -channels % 32))
+    grid = chips.device.compute_with_storage_grid_size()
+    got = E.conv3d(
+        input_tensor=chips.put(padded, **IN_ROWS), weight_tensor=prepared,
+        bias_tensor=chips.put(bias),
+        config=ttnn.Conv3dConfig(compute_with_storage_grid_size=grid, **how), dtype=ttnn.bfloat16,
+        output_channels=32, kernel_size=size, stride=stride, padding=padding, padding_mode=mode,
+    )  # fmt: skip
+    edges = [e for p in reversed(padding) for e in (p, p)]
+    x = F.pad(x.double(), edges, mode="replicate" if mode == "replicate" else "constant")
+    want = F.conv3d(x, weight.double(), bias[0].double(), stride).permute(0, 2, 3, 4, 1)
+    assert_near(got, want, 4e-3)
+
+
+def test_a_weight_of_conv3d_on_the_host_needs_a_device():
+    with pytest.raises(GoldenError, match="prepare_conv3d_weights .*needs device"):
+        E.prepare_conv3d_weights(weight_tensor=ttnn.from_torch(torch.ones(32, 32, 1, 1, 1)))
+
+
+class Conv:
+    """A convolution with a batch norm in it. Its prepared weights serve the second call."""
+
+    def __init__(self, chips, inputs: int, outputs: int, kernel: int, stride: int = 1, relu=True):
+        self.chips, self.relu = chips, relu
+        weight = torch.randn(outputs, inputs, kernel, kernel) / (inputs * kernel**2) ** 0.5
+        weight = weight * (torch.rand(outputs) + 0.5).view(-1, 1, 1, 1)
+        self.weight = weight.bfloat16().float()
+        self.bias = (torch.randn(outputs) * 0.1).bfloat16().float()
+        self.how = dict(stride=(stride, stride), padding=(kernel // 2, kernel // 2))
+        self.given = [on_host(v, ttnn.bfloat16) for v in (self.weight, self.bias.view(1, 1, 1, -1))]
+
+    def torch(self, x):
+        y = wanted(x, self.weight, self.bias, **self.how)
+        return y.relu() if self.relu else y
+
+    def __call__(self, x, height: int, width: int):
+        """(y, (height, width))"""
+        outputs, inputs = self.weight.shape[:2]
+        y, extent, self.given = ttnn.conv2d(
+            input_tensor=x, weight_tensor=self.given[0], bias_tensor=self.given[1],
+            device=self.chips.device,
+            in_channels=inputs, out_channels=outputs, batch_size=2, input_height=height,
+            input_width=width,
+            kernel_size=tuple(self.weight.shape[2:]),
+            conv_config=ttnn.Conv2dConfig(
+                weights_dtype=ttnn.bfloat16, activation=RELU if self.relu else None,
+                shard_layout=ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
+            ),
+            compute_config=ttnn.WormholeComputeKernelConfig(
+                math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=True
+            ),
+            return_output_dim=True, return_weights_and_bias=True, **self.how,
+        )  # fmt: skip
+        return y, extent
+
+
+def test_the_stem_and_a_bottleneck_block_of_a_resnet(chips):
+    """As a program for a card is written."""
+    stem = Conv(chips, 3, 64, 7, stride=2)
+    narrow, middle = Conv(chips, 64, 32, 1), Conv(chips, 32, 32, 3, stride=2)
+    wide = Conv(chips, 32, 128, 1, relu=False)
+    shortcut = Conv(chips, 64, 128, 1, stride=2, relu=False)
+
+    def on_chips(image):
+        x = chips.put(image.permute(0, 2, 3, 1), **IN_ROWS)
+        x, (height, width) = stem(x, 32, 32)
+        x = ttnn.max_pool2d(x, 2, height, width, 64, (3, 3), (2, 2), (1, 1), (1, 1))
+        y, extent = narrow(x, height // 2, width // 2)
+        y, extent = middle(y, *extent)
+        y, extent = wide(y, *extent)
+        beside, _ = shortcut(x, height // 2, width // 2)
+        return ttnn.relu(ttnn.add(y, beside))
+
+    def in_torch(image):
+        x = F.max_pool2d(stem.torch(image), 3, 2, 1)
+        return flat((wide.torch(middle.torch(narrow.torch(x))) + shortcut.torch(x)).relu())
+
+    for _ in range(2):  # first with weights on the host, then with prepared ones
+        image = bf16(2, 3, 32, 32)
+        assert_near(on_chips(image), in_torch(image), 1e-2)

@@ -1,50 +1,44 @@
-"""Tensors made on the device have their values on every chip."""
+"""Tensors made on the device: values on every chip, and distributions of random numbers."""
 
 import pytest
 import torch
 import ttnn
 
-from goldens.support import assert_same
+from goldens.support import ROW_MAJOR, TILE, assert_same
 
-MADE = {
-    "zeros": (lambda shape, **k: ttnn.zeros(shape, **k), 0.0),
-    "ones": (lambda shape, **k: ttnn.ones(shape, **k), 1.0),
-    "full": (lambda shape, **k: ttnn.full(shape, 2.5, **k), 2.5),
+SHAPE = (1, 2, 33, 45)
+BFLOAT16 = dict(dtype=ttnn.bfloat16, layout=TILE)
+INT32 = dict(dtype=ttnn.int32)
+# The call, with the place HERE and a tensor `like`, and its values.
+CONSTANTS = {
+    "zeros(SHAPE, device=HERE, **BFLOAT16)": torch.zeros(SHAPE),
+    "ones(SHAPE, device=HERE, **BFLOAT16)": torch.ones(SHAPE),
+    "full(SHAPE, 2.5, device=HERE, **BFLOAT16)": torch.full(SHAPE, 2.5),
+    "zeros_like(like)": torch.zeros(SHAPE),
+    "ones_like(like)": torch.ones(SHAPE),
+    "full_like(like, 2.5)": torch.full(SHAPE, 2.5),
+    "full((1, 32), 70000, layout=ROW_MAJOR, device=HERE, **INT32)": torch.full((1, 32), 70000),
+    # A block of four bits is packed from whole rows.
+    "zeros((32, 64), dtype=ttnn.bfloat4_b, layout=TILE, device=HERE)": torch.zeros(32, 64),
+    "ones((32, 64), dtype=ttnn.bfloat4_b, layout=TILE, device=HERE)": torch.ones(32, 64),
+    "arange(40, device=HERE, **INT32)": torch.arange(40),
+    "arange(3, 40, device=HERE, **INT32)": torch.arange(3, 40),
+    "arange(3, 40, 2, device=HERE, **INT32)": torch.arange(3, 40, 2),
+    "arange(end=40, device=HERE, **INT32)": torch.arange(40),
+    "arange(start=3, end=40, device=HERE, **INT32)": torch.arange(3, 40),
+    "arange(start=3, end=40, step=2, device=HERE, **INT32)": torch.arange(3, 40, 2),
 }
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_made_from_a_shape(chips, name):
-    make, value = MADE[name]
-    got = make((1, 2, 33, 45), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=chips.device)
-    assert_same(got, torch.full((1, 2, 33, 45), value))
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_made_like_another_tensor(chips, name):
-    like = chips.put(chips.draw(1, 1, 33, 45))
-    got = ttnn.full_like(like, 2.5) if name == "full" else getattr(ttnn, f"{name}_like")(like)
-    assert_same(got, torch.full((1, 1, 33, 45), MADE[name][1]))
+@pytest.mark.parametrize("call", CONSTANTS)
+def test_constants(chips, call):
+    here = {"HERE": chips.device, "like": chips.put(chips.draw(*SHAPE))}
+    assert_same(eval(f"ttnn.{call}", globals(), here), CONSTANTS[call])
 
 
 def test_a_tensor_made_on_the_host_stays_there():
-    got = ttnn.zeros((2, 3), ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT)
+    got = ttnn.zeros((2, 3), ttnn.bfloat16, ROW_MAJOR)
     assert torch.equal(ttnn.to_torch(got), torch.zeros(2, 3).bfloat16())
-
-
-def test_integers(chips):
-    got = ttnn.full(
-        (1, 32), 70000, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT, device=chips.device
-    )
-    assert_same(got, torch.full((1, 32), 70000))
-
-
-@pytest.mark.parametrize("bounds", ((40,), (3, 40), (3, 40, 2)), ids=str)
-def test_arange(chips, bounds):
-    got = ttnn.arange(*bounds, dtype=ttnn.int32, device=chips.device)
-    assert_same(got, torch.arange(*bounds))
-    named = dict(zip(("start", "end", "step") if len(bounds) > 1 else ("end",), bounds))
-    assert_same(ttnn.arange(**named, dtype=ttnn.int32, device=chips.device), chips.get(got))
 
 
 def test_random_numbers_lie_evenly_between_their_bounds(chips):

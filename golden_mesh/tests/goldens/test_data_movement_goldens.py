@@ -2,104 +2,97 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 import ttnn
 
-from goldens.support import assert_same, sharded
+from golden_mesh.arithmetic.engine import subtract
+from golden_mesh.errors import GoldenError
+from goldens.support import assert_same
+from goldens.support import ROW_MAJOR, TILE, Put, block_sharded, examples, ints, sharded
 
-TILE, ROW_MAJOR = ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT
-ODD, WHOLE = (1, 2, 33, 45), (1, 2, 64, 96)
-PADDED = [1, 2, 64, 48], [0, 0, 0, 0], 1.5
+ODD, WHOLE, TILES, THREE = (1, 2, 33, 45), (1, 2, 64, 96), (1, 1, 32, 64), (1, 3, 32, 64)
+PART, FLAT = (32, 64), (33, 45)
+ROWS = Put((1, 2, 32, 32), layout=ROW_MAJOR)
+PADDED = "F.pad(x, (0, 16, 0, 32), value=1.5)"
+FIRST = [0, 0, 0, 0]
 
-
-def padded(x: torch.Tensor) -> torch.Tensor:
-    return F.pad(x, (0, 16, 0, 32), value=1.5)
-
-
-# Shape of x, the call, what torch makes of x, layouts (default: tiles).
-CALLS = {
-    "reshape odd": ((1, 3, 15, 7), lambda x: ttnn.reshape(x, (1, 5, 9, 7)), lambda x: x.reshape(1, 5, 9, 7)),
-    "reshape by name": ((1, 3, 15, 7), lambda x: ttnn.reshape(x, shape=[1, 5, 9, 7]), lambda x: x.reshape(1, 5, 9, 7)),
-    "a tensor's own reshape": ((1, 3, 32, 64), lambda x: x.reshape(1, 1, 96, 64), lambda x: x.reshape(1, 1, 96, 64)),
-    "reshape cuts rows that pad a tile": (
-        (1, 1, 32, 64), lambda x: ttnn.reshape(x, (1, 1, 8, 64), (1, 1, 32, 64)), lambda x: x[:, :, :8],
+IN_BOTH_LAYOUTS = {
+    "ttnn.reshape(x, (1, 1, 96, 64))": ("x.reshape(1, 1, 96, 64)", THREE),
+    "ttnn.reshape(x, (96, 64))": ("x.reshape(96, 64)", THREE),
+    "ttnn.reshape(x, (1, 3, 32, 64))": ("x", THREE),
+    "ttnn.reshape(x, (1, 1, 48, 128))": ("x.reshape(1, 1, 48, 128)", THREE),
+    "ttnn.reshape(x, (3, 1, -1, 64))": ("x.reshape(3, 1, 32, 64)", THREE),
+    "ttnn.slice(x, (0, 0, 32, 0), (1, 2, 64, 96))": ("x[:, :, 32:]", WHOLE),
+    "ttnn.slice(x, (0, 1, 5, 32), (1, 2, 37, 64))": ("x[:, 1:, 5:37, 32:64]", WHOLE),
+    "ttnn.slice(x, (0, 0, 0, 0), (1, 2, 1, 7))": ("x[:, :, :1, :7]", WHOLE),
+    "ttnn.slice(x, (0, 0, 0, 0), (1, 2, 64, 96), (1, 1, 2, 1))": ("x[:, :, ::2]", WHOLE),
+}
+IN_TILES = {
+    "ttnn.reshape(x, (1, 5, 9, 7))": ("x.reshape(1, 5, 9, 7)", (1, 3, 15, 7)),
+    "ttnn.reshape(x, shape=[1, 5, 9, 7])": ("x.reshape(1, 5, 9, 7)", (1, 3, 15, 7)),
+    "ttnn.reshape(x, (1, 1, 60, 32), skip_padding_fill=True)":
+        ("x.reshape(1, 1, 60, 32)", (1, 1, 30, 64)),
+    "x.reshape(1, 1, 96, 64)": ("x.reshape(1, 1, 96, 64)", THREE),
+    "ttnn.reshape(x, (1, 1, 8, 64), (1, 1, 32, 64))": ("x[:, :, :8]", TILES),  # cuts padding rows
+    "ttnn.reshape_on_device(x, 1, 2, 32, 64)": ("x.reshape(1, 2, 32, 64)", (1, 1, 64, 64)),
+    "ttnn.reshape_on_device(x, 1, 1, 128, 32)": ("x.reshape(1, 1, 128, 32)", (1, 1, 64, 64)),
+    "ttnn.reshape_on_device(x, 1, -1, 32, 64)": ("x.reshape(1, 2, 32, 64)", (1, 1, 64, 64)),
+    "ttnn.unsqueeze(x, 0)": ("x[None]", FLAT),
+    "ttnn.unsqueeze(x, 1)": ("x[:, None]", FLAT),
+    "ttnn.squeeze(x, 0)": ("x[0]", (1, 33, 45)),
+    "ttnn.squeeze(x, 1)": ("x[:, 0]", (33, 1, 45)),
+    "ttnn.unsqueeze_to_4D(x)": ("x[None, None]", FLAT),
+    "ttnn.slice(x, starts=[0, 1, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 1, 1])":
+        ("x[:, 1:2, 3:40]", WHOLE),
+    "ttnn.slice(x, starts=[0, 0, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 2, 1])":
+        ("x[:, :, 3:40:2]", WHOLE),
+    "x[:, 1:2, 3:40, :]": ("x[:, 1:2, 3:40]", WHOLE),
+    # Between tensors: slice_dim and num_devices give the result's shape.
+    "ttnn.slice(x, y, z, slice_dim=2, num_devices=2)":
+        ("x[:, :, 32:]", (1, 1, 64, 128), ints([0, 0, 32, 0]), ints([1, 1, 64, 128])),
+    "ttnn.pad(x, [1, 2, 64, 48], FIRST, 1.5)": (PADDED, ROWS),
+    "ttnn.pad(x, output_padded_shape=[1, 2, 64, 48], input_tensor_start=FIRST, value=1.5)":
+        (PADDED, ROWS),
+    "ttnn.pad(x, padding=[(0, 0), (0, 0), (0, 32), (0, 16)], value=1.5)": (PADDED, ROWS),
+    "ttnn.pad(x, [(0, 0), (0, 1), (0, 31), (0, 19)], 0.0)": ("F.pad(x, (0, 19, 0, 31, 0, 1))", ODD),
+    "ttnn.pad(x, [(0, 0), (0, 1), (0, 31), (0, 19)], -2.5)":
+        ("F.pad(x, (0, 19, 0, 31, 0, 1), value=-2.5)", ODD),
+    # A mask's usual value rounds to -inf in bfloat16, as in the library.
+    "ttnn.pad(x, [(0, 0), (0, 0), (0, 0), (0, 32)], -3.4e38)":
+        ("F.pad(x, (0, 32), value=-torch.inf)", TILES),
+    "ttnn.repeat(x, (1, 2, 3, 1))": ("x.repeat(1, 2, 3, 1)", TILES),
+    "ttnn.repeat_interleave(x, 3, 1)": ("x.repeat_interleave(3, 1)", TILES),
+    "ttnn.expand(x, (1, 4, 32, 64))": ("x.expand(1, 4, 32, 64)", TILES),
+    "ttnn.experimental.broadcast_to(x, ttnn.Shape([1, 2, 32, 64]))":
+        ("x.expand(1, 2, 32, 64)", (1, 1, 1, 64)),
+    "ttnn.permute(x, (0, 2, 1, 3))": ("x.permute(0, 2, 1, 3)", ODD),
+    "ttnn.permute(x, (0, 1, 3, 2))": ("x.mT", ODD),
+    "ttnn.permute(x, (3, 2, 1, 0))": ("x.permute(3, 2, 1, 0)", ODD),
+    "ttnn.transpose(x, 1, 2)": ("x.transpose(1, 2)", ODD),
+    "ttnn.transpose(x, -2, -1)": ("x.mT", ODD),
+    "ttnn.experimental.transpose_rm(x)": ("x.mT", Put(WHOLE, layout=ROW_MAJOR)),
+    "ttnn.experimental.convert_to_chw(x)":
+        ("x.mT", Put((1, 1, 128, 4), memory_config=sharded("HEIGHT", (64, 32), 2))),
+    "ttnn.concat([x, y], dim=0)": ("torch.cat([x, y], 0)", ODD, ODD),
+    "ttnn.concat([x, y], dim=1)": ("torch.cat([x, y], 1)", ODD, ODD),
+    "ttnn.concat([x, y], dim=2)": ("torch.cat([x, y], 2)", ODD, ODD),
+    "ttnn.concat([x, y], dim=-1)": ("torch.cat([x, y], -1)", ODD, ODD),
+    # Groups interleave: the first half of x, the first half of y, the second halves.
+    "ttnn.concat([x, y], dim=3, groups=2, memory_config=sharded('HEIGHT', (32, 96), 2))": (
+        "torch.cat((x[..., :16], y[..., :32], x[..., 16:], y[..., 32:]), -1)",
+        Put((1, 1, 64, 32), None, ROW_MAJOR, sharded("HEIGHT", (32, 32), 2)),
+        Put((1, 1, 64, 64), None, ROW_MAJOR, sharded("HEIGHT", (32, 64), 2)),
     ),
-    "unsqueeze": ((33, 45), lambda x: ttnn.unsqueeze(x, 0), lambda x: x[None]),
-    "unsqueeze moves": ((33, 45), lambda x: ttnn.unsqueeze(x, 1), lambda x: x[:, None]),
-    "squeeze": ((1, 33, 45), lambda x: ttnn.squeeze(x, 0), lambda x: x[0]),
-    "squeeze moves": ((33, 1, 45), lambda x: ttnn.squeeze(x, 1), lambda x: x[:, 0]),
-    "unsqueeze_to_4D": ((33, 45), ttnn.unsqueeze_to_4D, lambda x: x[None, None]),
-    "slice by name": (
-        WHOLE, lambda x: ttnn.slice(x, starts=[0, 1, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 1, 1]),
-        lambda x: x[:, 1:2, 3:40],
-    ),
-    "slice with steps": (
-        WHOLE, lambda x: ttnn.slice(x, starts=[0, 0, 3, 0], ends=[1, 2, 40, 96], steps=[1, 1, 2, 1]),
-        lambda x: x[:, :, 3:40:2],
-    ),
-    "slice by brackets": (WHOLE, lambda x: x[:, 1:2, 3:40, :], lambda x: x[:, 1:2, 3:40]),
-    "pad to a shape": ((1, 2, 32, 32), lambda x: ttnn.pad(x, *PADDED), padded, [ROW_MAJOR]),
-    "pad to a shape by name": (
-        (1, 2, 32, 32),
-        lambda x: ttnn.pad(x, output_padded_shape=PADDED[0], input_tensor_start=PADDED[1], value=1.5),
-        padded, [ROW_MAJOR],
-    ),
-    "pad by name": (
-        (1, 2, 32, 32), lambda x: ttnn.pad(x, padding=[(0, 0), (0, 0), (0, 32), (0, 16)], value=1.5),
-        padded, [ROW_MAJOR],
-    ),
-    "repeat": ((1, 1, 32, 64), lambda x: ttnn.repeat(x, (1, 2, 3, 1)), lambda x: x.repeat(1, 2, 3, 1)),
-    "repeat_interleave": (
-        (1, 1, 32, 64), lambda x: ttnn.repeat_interleave(x, 3, 1), lambda x: x.repeat_interleave(3, 1),
-    ),
-    "expand": ((1, 1, 32, 64), lambda x: ttnn.expand(x, (1, 4, 32, 64)), lambda x: x.expand(1, 4, 32, 64)),
+    "ttnn.stack([x, y], 1)": ("torch.stack([x, y], 1)", (2, 32, 64), (2, 32, 64)),
+    "ttnn.split(x, 32, 3)": ("x.split(32, 3)", WHOLE),
+    "ttnn.chunk(x, 3, 3)": ("x.chunk(3, 3)", WHOLE),
+    "ttnn.roll(x, 3, 2)": ("torch.roll(x, 3, 2)", WHOLE),
+    "ttnn.roll(x, -5, 3)": ("torch.roll(x, -5, 3)", WHOLE),
+    "ttnn.roll(x, [3, 1], [2, 3])": ("torch.roll(x, [3, 1], [2, 3])", WHOLE),
+    "ttnn.roll(x, 7)": ("torch.roll(x, 7)", WHOLE),
 }  # fmt: skip
-for shape in ((1, 1, 96, 64), (96, 64), (1, 3, 32, 64), (1, 1, 48, 128), (3, 1, -1, 64)):
-    CALLS[f"reshape {shape}"] = (
-        (1, 3, 32, 64),
-        lambda x, shape=shape: ttnn.reshape(x, shape),
-        lambda x, shape=shape: x.reshape(shape),
-        [TILE, ROW_MAJOR],
-    )
-for start, end, *step in (
-    ((0, 0, 32, 0), (1, 2, 64, 96)),
-    ((0, 1, 5, 32), (1, 2, 37, 64)),
-    ((0, 0, 0, 0), (1, 2, 1, 7)),
-    ((0, 0, 0, 0), (1, 2, 64, 96), (1, 1, 2, 1)),
-):
-    index = tuple(map(slice, start, end, *step))
-    CALLS[f"slice {start} {end} {step}"] = (
-        WHOLE,
-        lambda x, at=(start, end, *step): ttnn.slice(x, *at),
-        lambda x, index=index: x[index],
-        [TILE, ROW_MAJOR],
-    )
-for dims in ((0, 2, 1, 3), (0, 1, 3, 2), (3, 2, 1, 0)):
-    permute = lambda x, dims=dims: ttnn.permute(x, dims)
-    CALLS[f"permute {dims}"] = ODD, permute, lambda x, dims=dims: x.permute(dims)
-for dims in ((1, 2), (-2, -1)):
-    transpose = lambda x, dims=dims: ttnn.transpose(x, *dims)
-    CALLS[f"transpose {dims}"] = ODD, transpose, lambda x, dims=dims: x.transpose(*dims)
-for dim in (0, 1, 2, -1):
-    concat = lambda x, dim=dim: ttnn.concat([x, ttnn.neg(x)], dim=dim)
-    CALLS[f"concat {dim}"] = ODD, concat, lambda x, dim=dim: torch.cat([x, -x], dim)
-for at in range(3):
-    part = lambda x, at=at: x[..., 32 * at : 32 * at + 32]
-    CALLS[f"split {at}"] = WHOLE, lambda x, at=at: ttnn.split(x, 32, 3)[at], part
-    CALLS[f"chunk {at}"] = WHOLE, lambda x, at=at: ttnn.chunk(x, 3, 3)[at], part
-for value in (0.0, -2.5):
-    CALLS[f"pad by extents with {value}"] = (
-        ODD,
-        lambda x, value=value: ttnn.pad(x, [(0, 0), (0, 1), (0, 31), (0, 19)], value),
-        lambda x, value=value: F.pad(x, (0, 19, 0, 31, 0, 1), value=value),
-    )
 
-
-@pytest.mark.parametrize("name", CALLS)
-def test_calls(chips, name):
-    shape, call, want, layouts = (*CALLS[name], [TILE])[:4]
-    for layout in layouts:
-        assert_same(*chips.run(call, want, shape, layout=layout))
+test_in_both_layouts = examples(IN_BOTH_LAYOUTS, globals(), {"layout": (TILE, ROW_MAJOR)}, error=0)
+test_in_tiles = examples(IN_TILES, globals(), error=0)
 
 
 def test_view_and_its_base_are_one_memory(chips):
@@ -124,54 +117,94 @@ def test_reshape_may_show_the_rows_that_pad_a_tile(chips):
 def test_a_slice_does_not_share_memory_with_its_base(chips):
     x = chips.draw(1, 1, 64, 64)
     base = chips.put(x)
-    part = ttnn.slice(base, (0, 0, 0, 0), (1, 1, 32, 64))
-    ttnn.add_(part, 1.0)
+    ttnn.add_(ttnn.slice(base, (0, 0, 0, 0), (1, 1, 32, 64)), 1.0)
     assert_same(base, x)
 
 
-def test_concat_of_groups_interleaves_the_groups(chips):
-    a, b = chips.draw(1, 1, 64, 32), chips.draw(1, 1, 64, 64)
-    x, y = (
-        chips.put(
-            v,
-            layout=ttnn.ROW_MAJOR_LAYOUT,
-            memory_config=sharded("HEIGHT", (32, v[0].shape[-1]), 2),
-        )
-        for v in (a, b)
-    )
-    got = ttnn.concat([x, y], dim=3, groups=2, memory_config=sharded("HEIGHT", (32, 96), 2))
-    want = [
-        torch.cat((p[..., :16], q[..., :32], p[..., 16:], q[..., 32:]), -1) for p, q in zip(a, b)
-    ]
-    assert_same(got, want)
+def test_a_part_of_a_tensor_is_written(chips):
+    chips.check(
+        lambda x, part: ttnn.experimental.slice_write(
+            part, x, [0, 0, 4, 0], [1, 1, 12, 64], [1, 1, 1, 1]
+        ),
+        lambda x, part: torch.cat((x[:, :, :4], part, x[:, :, 12:]), 2),
+        (1, 1, 32, 64), (1, 1, 8, 64), layout=ROW_MAJOR, in_place=True, error=0,
+    )  # fmt: skip
 
 
-def test_pixels_become_channels(chips):
-    x = chips.draw(1, 1, 128, 4)
-    placed = chips.put(x, memory_config=sharded("HEIGHT", (64, 32), 2))
-    assert_same(ttnn.experimental.convert_to_chw(placed), [v.transpose(2, 3) for v in x])
+WIDTH, HALF = 512, 256
 
 
-def test_padding_beyond_bfloat16_is_infinite(chips):
-    """-3.4e38, a mask's usual value, rounds to -inf in bfloat16, as in the library."""
-    x = chips.put(torch.zeros(1, 1, 32, 32))
-    got = ttnn.pad(x, [(0, 0), (0, 0), (0, 0), (0, 32)], -3.4e38)
-    want = torch.cat([torch.zeros(1, 1, 32, 32), torch.full((1, 1, 32, 32), -torch.inf)], -1)
-    assert_same(got, want)
+@pytest.fixture
+def halves(chips):
+    """The chips' values, the tensor on eight cores, and views of its first and last four shards."""
+    values = chips.draw(1, 1, 32, WIDTH)
+    whole = chips.put(values, memory_config=sharded("WIDTH", (32, WIDTH // 8), 8))
+    return values, whole, ttnn.narrow(whole, -1, 0, HALF), ttnn.narrow(whole, -1, HALF, HALF)
 
 
-def test_slice_between_tensors(chips):
-    """slice_dim and num_devices give the result's shape."""
-    x = torch.randn(1, 1, 64, 128).bfloat16()
-    start, end = (
-        chips.put_ints(torch.tensor([0, 0, 32, 0])),
-        chips.put_ints(torch.tensor([1, 1, 64, 128])),
-    )
-    got = ttnn.slice(chips.put(x), start, end, slice_dim=2, num_devices=2)
-    assert_same(got, x[:, :, 32:])
+def test_narrowed_views_read_their_part(chips, halves):
+    values, whole, first, last = halves
+    assert first.buffer_address() == last.buffer_address() == whole.buffer_address()
+    for view, columns in ((first, slice(0, HALF)), (last, slice(HALF, None)), (whole, slice(None))):
+        copy = ttnn.add(view, 0.0, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+        assert_same(copy, [v[..., columns] for v in values])
+    product = ttnn.mul(first, last, memory_config=sharded("WIDTH", (32, HALF // 8), 8))
+    assert_same(product, [(v[..., :HALF] * v[..., HALF:]).bfloat16() for v in values])
 
 
-def test_reshape_without_a_fill_of_the_padding(chips):
-    x = chips.draw(1, 1, 30, 64)
-    got = ttnn.reshape(chips.put(x), (1, 1, 60, 32), skip_padding_fill=True)
-    assert_same(got, [v.reshape(1, 1, 60, 32) for v in x])
+def test_a_capture_keeps_its_narrowed_views(chips, halves):
+    """A replay reads the parts after a new write to the tensor and after other calls of narrow."""
+    values, whole, first, last = halves
+
+    def step():
+        doubled = ttnn.add(whole, whole, memory_config=whole.memory_config())
+        parts = [ttnn.narrow(doubled, -1, at, HALF) for at in (0, HALF)]
+        result = ttnn.sub(*parts, memory_config=sharded("WIDTH", (32, HALF // 8), 8))
+        ttnn.deallocate(doubled)
+        return result
+
+    ttnn.deallocate(step())
+    trace = ttnn.begin_trace_capture(chips.device, cq_id=0)
+    result = step()
+    ttnn.end_trace_capture(chips.device, trace, cq_id=0)
+    ttnn.execute_trace(chips.device, trace, cq_id=0)
+    ttnn.release_trace(chips.device, trace)
+    assert_same(result, [subtract(2 * v[..., :HALF], 2 * v[..., HALF:]).float() for v in values])
+
+
+def test_a_tensor_in_a_narrowed_tensors_place_is_whole(chips, halves):
+    _, whole, _, last = halves
+    address, view_memory = whole.buffer_address(), last.memory_config()
+    ttnn.deallocate(whole)
+    other = chips.draw(1, 1, 32, HALF)
+    again = chips.put(other, memory_config=view_memory)  # the cores and shape of the view that was
+    assert again.buffer_address() == address, "no longer the case that this test is for"
+    assert_same(again, other)
+
+
+def test_narrowed_views_that_are_refused(chips, halves):
+    """In place, and of cores from a row's middle: the library lists the rest of that row last."""
+    with pytest.raises(GoldenError, match="part"):
+        ttnn.add_(halves[2], 1.0)
+    whole = chips.put(torch.zeros(1, 1, 32, 38 * 32), memory_config=sharded("WIDTH", (32, 32), 38))
+    assert ttnn.narrow(whole, -1, 0, 19 * 32).shape[-1] == 19 * 32
+    with pytest.raises(GoldenError, match="19 cores from core 19"):
+        ttnn.narrow(whole, -1, 19 * 32, 19 * 32)
+
+
+@pytest.mark.parametrize(
+    "shape, dim, start, length, memory_config",
+    (
+        ((24, 1, 32, 64), 0, 12, 6, None),
+        ((24, 1, 30, 60), 0, 12, 12, None),
+        ((1, 1, 768, 32), 2, 384, 384, None),
+        ((1, 1, 64, 256), 3, 64, 128, block_sharded((32, 64), 4, 2)),
+    ),
+)
+def test_a_narrowed_tensor_is_read_back(chips, shape, dim, start, length, memory_config):
+    x = chips.draw(*shape)
+    view = ttnn.narrow(chips.put(x, memory_config=memory_config), dim, start, length)
+    want = [part.narrow(dim, start, length) for part in x]
+    got = ttnn.to_torch(view, mesh_composer=ttnn.ConcatMeshToTensor(chips.device, dim=0))
+    assert_same([got], [torch.cat(want)])
+    assert_same(ttnn.neg(view), [-part for part in want])

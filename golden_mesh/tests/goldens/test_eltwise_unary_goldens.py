@@ -1,5 +1,5 @@
 """Elementwise ops of one tensor, each against torch on random and on special values, in bfloat16
-and in float32.
+and in float32. Ops on integers, on their bits and on quantized numbers.
 """
 
 import math
@@ -11,7 +11,8 @@ import ttnn
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
-from goldens.support import assert_same, assert_values
+from golden_mesh.registry import GOLDENS
+from goldens.support import Put, assert_same, assert_values, bf16, examples
 
 LARGE = [20.0, -20.0, 90.0, 1e38, -1e38, 1e-30, -1e-30]
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, *LARGE]
@@ -44,7 +45,7 @@ def xielu(x, p=0.8, n=0.8):
     )
 
 
-# Calls, with torch's result in float64. test_families.py has the ops that have a chip's records of their usual form.
+# Calls, with torch's result in float64. test_families.py has the ops with records of a chip.
 CASES = {
     "acos(x)": torch.acos,
     "acosh(x)": lambda x: torch.where(x < 1, math.nan, torch.log(x + torch.sqrt(x * x - 1))),
@@ -124,7 +125,7 @@ POSITIVE = {
 }
 
 
-def run(call: str, x: ttnn.Tensor, **more):
+def run(call: str, x: ttnn.Tensor, **more) -> ttnn.Tensor:
     """Return the result of ttnn's operation, as "elu(x, alpha=0.5)"."""
     name, _, arguments = call.partition("(x")
     return eval(f"ttnn.{name}(x{arguments[:-1]}, **more)", {"ttnn": ttnn, "x": x, "more": more})
@@ -138,7 +139,7 @@ def test_unary(chips, call, dtype):
     if name in ("cosh", "sinh", "i0"):
         x = x.clamp(-80, 80)  # beyond it bfloat16 rounds finite float32 values to infinity
     if name == "normalize_hw":  # of finite values
-        x = torch.randn(1, 2, 33, 45).bfloat16().float()
+        x = bf16(1, 2, 33, 45)
     cut = in_bfloat16_dest(name.upper()) or name in ("leaky_relu", "sigmoid_accurate")
     steps = 2 if cut and dtype == ttnn.bfloat16 else 1  # the last bits (test_families.py)
     assert_values(run(call, chips.put(x, dtype)), CASES[call](x.double()), dtype, steps)
@@ -151,49 +152,12 @@ def test_gamma_functions(chips, call):
     assert_values(got, POSITIVE[call](x.double()), ttnn.float32)
 
 
-@pytest.mark.parametrize("call", ("elu(x)", "fill(x, 2.5)", "isnan(x)", "logical_not(x)"))
+@pytest.mark.parametrize("call", ("elu(x)", "fill(x, 2.5)", "isnan(x)", "nez(x)"))
 def test_a_preallocated_output_receives_the_values(chips, call):
     x = values()
     out = chips.put(torch.zeros_like(x))
     run(call, chips.put(x), output_tensor=out)
-    want = CASES.get(call, lambda x: (x == 0).double())(x.double())
-    assert_values(out, want)
-
-
-@pytest.mark.parametrize("call, want", (("fill(x, 7)", 7), ("relu_min(x, -5)", None)))
-def test_whole_numbers_stay_exact(chips, call, want):
-    x = torch.randint(-(2**31), 2**31 - 1, (1, 1, 33, 45))
-    want = torch.full_like(x, want) if want else x.clamp(min=-5)
-    assert_same(run(call, chips.put(x.int(), ttnn.int32)), want)
-
-
-def test_a_block_float_is_rounded_once_more(chips):
-    x = torch.randn(1, 1, 33, 45).bfloat16().float()
-    given = chips.put(x, ttnn.bfloat8_b)
-    held = chips.get(given)[0].double()
-    want = pack(torch.atan(held).float().bfloat16(), ttnn.bfloat8_b)
-    assert_same(ttnn.atan(given), want)
-
-
-def test_normalize_global(chips):
-    x = torch.randn(1, 2, 32, 64).bfloat16().float()
-    want = (x - x.mean()) / x.std(correction=0)
-    assert_values(ttnn.normalize_global(chips.put(x)), want)
-
-
-def test_alt_complex_rotate90_rotates_neighboring_pairs(chips):
-    x = values(1.0).nan_to_num()[..., :44].contiguous()
-    want = torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * 1j).flatten(-2)
-    assert_values(ttnn.alt_complex_rotate90(chips.put(x)), want)
-
-
-def test_logical_not_in_place(chips):
-    x = values().nan_to_num()
-    target = chips.put(x)
-    copy = ttnn.clone(target)
-    ttnn.logical_not_(target)
-    assert_values(target, (x == 0).float())
-    assert_values(copy, x)
+    assert_values(out, CASES[call](x.double()))
 
 
 @pytest.mark.parametrize(
@@ -202,15 +166,120 @@ def test_logical_not_in_place(chips):
 def test_an_element_does_not_depend_on_its_neighbors(chips, name):
     x = values(1.0).nan_to_num(3).abs() + 1
     whole = chips.get(getattr(ttnn, name)(chips.put(x, ttnn.float32)))
-    part = chips.get(getattr(ttnn, name)(chips.put(x[..., 5:, 3:20].contiguous(), ttnn.float32)))
-    for w, p in zip(whole, part):
-        assert torch.equal(w[..., 5:, 3:20], p)
+    part = getattr(ttnn, name)(chips.put(x[..., 5:, 3:20].contiguous(), ttnn.float32))
+    assert_same(part, [w[..., 5:, 3:20] for w in whole])
+
+
+def packed(x: torch.Tensor) -> torch.Tensor:
+    return pack(x.float().bfloat16(), ttnn.bfloat8_b)
+
+
+def finite():
+    return values(1.0).nan_to_num()[..., :44].contiguous()
+
+
+X, HELD = (1, 2, 32, 64), Put((1, 1, 33, 45), ttnn.bfloat8_b)
+OTHERS = {
+    "ttnn.atan(x)": ("packed(torch.atan(x))", HELD, {"error": 0}),
+    "ttnn.normalize_global(x)": ("(x - x.mean()) / x.std(correction=0)", X),
+    "ttnn.alt_complex_rotate90(x)": (
+        "torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * 1j).flatten(-2)",
+        finite,
+    ),
+    "ttnn.logical_not_(x)": ("(x == 0).double()", finite, {"in_place": True}),
+    "ttnn.logical_not(x, output_tensor=ttnn.zeros_like(x))": ("(x == 0).double()", finite),
+}  # fmt: skip
+test_others = examples(OTHERS, globals(), special=True)
+
+NUMBERS = [0, 1, -1, 2**31 - 1, -(2**31), 5, -7, 1 << 20]
+PLACES = [0, 1, 4, 31, 32, 33, 16, 7]
+
+
+def integers() -> torch.Tensor:
+    """Any int32, with those in NUMBERS before each of PLACES."""
+    x = torch.randint(-(2**31), 2**31 - 1, (1, 1, 32, 64))
+    x[..., 0, :64] = torch.tensor([i for i in NUMBERS for _ in PLACES])
+    return x
+
+
+def places() -> torch.Tensor:
+    x = torch.randint(0, 32, (1, 1, 32, 64))
+    x[..., 0, :64] = torch.tensor(PLACES * len(NUMBERS))
+    return x
+
+
+def as_int32(x: torch.Tensor) -> torch.Tensor:
+    return x.add(2**31).remainder(2**32).sub(2**31)
+
+
+def left(x, n):
+    n = torch.as_tensor(n)
+    return as_int32(torch.where(n < 32, x * 2 ** n.clamp(max=31), 0))
+
+
+def right(x, n):
+    """Of unlimited width."""
+    return torch.div(x, 2 ** torch.as_tensor(n).clamp(max=31), rounding_mode="floor")
+
+
+def logical_right(x, n):
+    return as_int32(torch.where(torch.as_tensor(n) < 32, right(x.remainder(2**32), n), 0))
+
+
+def bits_of_a_float() -> torch.Tensor:
+    x = integers().int()
+    return x.masked_fill(x.view(torch.float32).isnan(), 0)
+
+
+def up_to(largest: int):
+    return lambda: torch.randint(1, largest, (1, 1, 32, 64))
+
+
+HALF, SHIFTS = (Put(up_to(largest), ttnn.uint16) for largest in (2**16, 16))
+# Against arithmetic of unlimited width.
+INTEGERS = {
+    "ttnn.bitwise_not(x)": ("-x - 1", integers),
+    "ttnn.fill(x, 7)": ("torch.full_like(x, 7)", integers),
+    "ttnn.relu_min(x, -5)": ("x.clamp(min=-5)", integers),
+    "ttnn.gcd(x, y)": ("torch.gcd(x, y)", up_to(1000), up_to(1000)),
+    "ttnn.lcm(x, y)": ("torch.lcm(x, y)", up_to(1000), up_to(1000)),
+    "ttnn.bitcast(x, ttnn.float32)": ("x.int().view(torch.float32)", bits_of_a_float),
+    "ttnn.typecast(ttnn.bitcast(x, ttnn.uint16), ttnn.int32)":
+        ("x.bfloat16().view(torch.int16).int() & 0xFFFF", (1, 1, 32, 64)),
+}  # fmt: skip
+for name, want in {
+    "bitwise_and": "x & {}",
+    "bitwise_or": "x | {}",
+    "bitwise_xor": "x ^ {}",
+    "bitwise_left_shift": "left(x, {})",
+    "logical_left_shift": "left(x, {})",
+    "bitwise_right_shift": "right(x, {})",
+    "logical_right_shift": "logical_right(x, {})",
+}.items():
+    INTEGERS[f"ttnn.{name}(x, y)"] = want.format("y"), integers, places
+    INTEGERS[f"ttnn.{name}(x, 5)"] = want.format("5"), integers
+    if name in ("bitwise_and", "bitwise_left_shift", "bitwise_right_shift"):
+        call = f"ttnn.typecast(ttnn.{name}(x, y), ttnn.int32)"  # of uint16
+        INTEGERS[call] = f"({want.format('y')}) % 2**16", HALF, SHIFTS
+test_integers = examples(INTEGERS, globals(), error=0)
+
+X4, WHOLE = Put((1, 2, 32, 64), ttnn.float32), lambda: torch.randint(-99, 99, (1, 2, 32, 64))
+CHANNELS = Put(lambda: torch.rand(64) + 0.05, ttnn.float32), lambda: torch.randint(-9, 9, (64,))
+QUANTIZED = {
+    "ttnn.quantize(x, 0.05, 3)": ("torch.round(x.float() / 0.05 + 3)", X4),
+    "ttnn.quantize(x, y, z, axis=3)": ("torch.round(x.float() / y.float() + z)", X4, *CHANNELS),
+    "ttnn.requantize(x, 0.05, 3, 0.125, -1)": ("torch.round((x - 3) * (0.05 / 0.125) - 1)", WHOLE),
+}
+DEQUANTIZED = {
+    "ttnn.dequantize(x, 0.05, 3, dtype=ttnn.float32)": ("(x - 3) * 0.05", WHOLE),
+    "ttnn.dequantize(x, y, z, axis=3, dtype=ttnn.float32)": ("(x - z) * y", WHOLE, *CHANNELS),
+}
+test_quantized = examples(QUANTIZED, globals(), error=0)
+test_dequantized = examples(DEQUANTIZED, globals(), error=1e-6)
 
 
 def test_unknown_arguments_of_a_rule_are_refused(chips):
     """ttnn's own golden function would ignore the parameter."""
-    from golden_mesh.registry import GOLDENS
-
     with pytest.raises(TypeError, match="beta"):
         GOLDENS["ttnn.elu"].arguments((torch.ones(1),), {"beta": 2.0})
     with pytest.raises(GoldenError, match="table"):

@@ -11,9 +11,10 @@ import torch
 import ttnn
 
 from golden_mesh.hazards import HAZARDS, HazardError, HazardWarning, noted
-from goldens.support import assert_same, dram_sharded, sharded
+from goldens.support import Put, assert_same, bf16, block_sharded, dram_sharded, sharded
 
 PAGE = (Path(__file__).parents[2] / "HAZARDS.md").read_text()
+WIDE_ROW = "sum of a wide row in a bfloat16 dest"
 
 
 def code(text: str) -> list[str]:
@@ -23,12 +24,12 @@ def code(text: str) -> list[str]:
 BEGINNING, *SECTIONS = PAGE.split("\n## ")
 REPRODUCTIONS = {section.split("\n", 1)[0]: code(section)[0] for section in SECTIONS}
 
-# What the reproductions of noted hazards print here: HiFi4 is computed right, a replay overwrites, a sum in bfloat16
-# has the chip's gain.
+# What the reproductions of noted hazards print here: HiFi4 is computed right, a replay
+# overwrites, a sum in bfloat16 has the chip's gain.
 SEEN = {
     "HiFi4 with a float32 dest": 0,
     "buffer where a live trace writes": 2,
-    "sum of a wide row in a bfloat16 dest": 0.9447,
+    WIDE_ROW: 0.9447,
 }
 
 
@@ -61,31 +62,32 @@ def test_a_reduce_scatter_of_the_width_sharded_residual_is_right(chips, several_
     assert_same(got, list((x.float() * chips.count).chunk(chips.count, -1)))
 
 
+def test_a_block_sharded_reduce_scatter_with_a_memory_config_is_right(chips, several_chips):
+    x = torch.randint(-8, 9, (1, 1, 64, 256 * chips.count)).bfloat16()  # sums are not rounded
+    whole, part = (block_sharded((32, width), 4, 2) for width in (64 * chips.count, 64))
+    blocks = chips.put(x, memory_config=whole)
+    got = ttnn.reduce_scatter(blocks, dim=3, cluster_axis=1, memory_config=part)
+    assert_same(got, list((x.float() * chips.count).chunk(chips.count, -1)))
+
+
 def test_an_interleaved_bias_of_one_tile_a_bank_is_right(chips):
-    bias = torch.randn(1, 1, 1, 384).bfloat16()
-    x = chips.put(torch.zeros(1, 1, 32, 256), memory_config=sharded("WIDTH", (32, 64), 4))
-    weight = chips.put(
-        torch.zeros(1, 1, 256, 384), memory_config=dram_sharded(chips.device, 256, 384)
-    )
+    weights = dram_sharded(chips.device, 256, 384)
     program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
         in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
     )
-    got = ttnn.linear(
-        x,
-        weight,
-        bias=chips.put(bias),
-        program_config=program,
-        memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
-    )
-    assert_same(got, bias.expand(1, 1, 32, 384))
+    how = dict(program_config=program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
+    chips.check(
+        lambda x, weight, bias: ttnn.linear(x, weight, bias=bias, **how),
+        lambda x, weight, bias: bias.expand(1, 1, 32, 384),
+        Put(torch.zeros(1, 1, 32, 256), memory_config=sharded("WIDTH", (32, 64), 4)),
+        Put(torch.zeros(1, 1, 256, 384), memory_config=weights), (1, 1, 1, 384), error=0,
+    )  # fmt: skip
 
 
 def test_a_noted_hazard_is_warned_of_once_an_op_and_counted(chips, recwarn):
-    name = "HiFi4 with a float32 dest"
+    name, fidelity = "HiFi4 with a float32 dest", ttnn.MathFidelity.HiFi4
     noted.clear()
-    config = ttnn.WormholeComputeKernelConfig(
-        math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True
-    )
+    config = ttnn.WormholeComputeKernelConfig(math_fidelity=fidelity, fp32_dest_acc_en=True)
     x = chips.put(torch.randn(1, 1, 32, 32))
     for _ in range(3):
         ttnn.matmul(x, x, compute_kernel_config=config)
@@ -95,91 +97,67 @@ def test_a_noted_hazard_is_warned_of_once_an_op_and_counted(chips, recwarn):
 
 
 @pytest.mark.parametrize(
-    "op, width, config, met",
+    "op, width, wide, met",
     (
         ("rms_norm", 2048, None, True),
         ("rms_norm", 1024, None, False),
-        ("rms_norm", 2048, ttnn.WormholeComputeKernelConfig(fp32_dest_acc_en=True), False),
+        ("rms_norm", 2048, True, False),
         ("layer_norm", 2048, None, False),
-        ("layer_norm", 2048, ttnn.WormholeComputeKernelConfig(fp32_dest_acc_en=False), True),
+        ("layer_norm", 2048, False, True),
     ),
 )
-def test_a_norm_of_a_wide_row_is_noted_without_a_float32_dest(chips, op, width, config, met):
+def test_a_norm_of_a_wide_row_is_noted_without_a_float32_dest(chips, op, width, wide, met):
     noted.clear()
-    if config is not None:
-        config.math_fidelity = ttnn.MathFidelity.HiFi3
+    config = wide if wide is None else ttnn.WormholeComputeKernelConfig(
+        math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=wide
+    )  # fmt: skip
     getattr(ttnn, op)(chips.put(torch.randn(1, 1, 32, width)), compute_kernel_config=config)
-    assert (("sum of a wide row in a bfloat16 dest", f"ttnn.{op}") in noted) == met
+    assert ((WIDE_ROW, f"ttnn.{op}") in noted) == met
 
 
 def test_rows_in_tiles_of_their_own_are_written(chips):
     """Two tokens of a user in neighboring tiles, and skipped rows that name another row's tile."""
     cache = chips.put(torch.zeros(4, 1, 64, 32))
     rows = chips.put(torch.ones(1, 4, 1, 32), memory_config=sharded("HEIGHT", (32, 32), 4))
+    where = chips.put_ints([31, 32, -1, -1])
     table = chips.put_ints(torch.zeros(4, 1))
-    where = chips.put_ints(torch.tensor([31, 32, -1, -1]))
-    ttnn.experimental.paged_update_cache(cache, rows, update_idxs_tensor=where, page_table=table)
+    update = ttnn.experimental.paged_update_cache
+    update(cache, rows, update_idxs_tensor=where, page_table=table)
     want = torch.zeros(4, 1, 64, 32)
     want[0, :, 31:33] = 1
     assert_same(cache, want)
 
 
 def test_rows_of_one_tile_are_named(chips):
-    cache = chips.put(torch.zeros(4, 1, 32, 32), ttnn.bfloat8_b)
-    rows = [
-        chips.put(torch.ones(1, 8, 1, 32), memory_config=sharded("HEIGHT", (32, 32), 8, at))
-        for at in (0, 8)
-    ]
-    table = chips.put_ints(torch.tensor([[0], [1], [2], [3], [1], [0], [0], [0]]))
-    where = chips.put_ints(torch.tensor([0, 4, 5, 6, 9, -1, -1, -1]))
+    ones, places = torch.ones(1, 8, 1, 32), (sharded("HEIGHT", (32, 32), 8, at) for at in (0, 8))
+    rows = [chips.put(ones, memory_config=place) for place in places]
+    caches = [chips.put(torch.zeros(4, 1, 32, 32), ttnn.bfloat8_b) for _ in "kv"]
+    table = chips.put_ints([[0], [1], [2], [3], [1], [0], [0], [0]])
+    where = chips.put_ints([0, 4, 5, 6, 9, -1, -1, -1])
+    update = ttnn.experimental.paged_fused_update_cache
     with pytest.raises(HazardError, match=r"rows \[1, 4\]"):
-        ttnn.experimental.paged_fused_update_cache(
-            cache, rows[0], ttnn.clone(cache), rows[1], update_idxs_tensor=where, page_table=table
-        )
+        update(caches[0], rows[0], caches[1], rows[1], update_idxs_tensor=where, page_table=table)
 
 
-def test_a_block_sharded_reduce_scatter_with_a_memory_config_is_right(chips, several_chips):
-    x = torch.randint(
-        -8, 9, (1, 1, 64, 4 * 64 * chips.count)
-    ).bfloat16()  # values that give unrounded sums
-    blocks = chips.put(x, memory_config=block_sharded(64 * chips.count))
-    got = ttnn.reduce_scatter(blocks, dim=3, cluster_axis=1, memory_config=block_sharded(64))
-    assert_same(got, list((x.float() * chips.count).chunk(chips.count, -1)))
-
-
-def block_sharded(width: int) -> ttnn.MemoryConfig:
-    cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 1))})
-    spec = ttnn.ShardSpec(cores, (32, width), ttnn.ShardOrientation.ROW_MAJOR)
-    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.BLOCK_SHARDED, ttnn.BufferType.L1, spec)
+def program(queries: int, keys: int) -> ttnn.SDPAProgramConfig:
+    return ttnn.SDPAProgramConfig(
+        compute_with_storage_grid_size=(8, 8), q_chunk_size=queries, k_chunk_size=keys
+    )
 
 
 @pytest.mark.parametrize("start", (0, 64))
 def test_a_chunk_that_starts_with_a_chunk_of_queries_is_computed(chips, start):
-    cache = chips.put(torch.randn(8, 4, 32, 64))
-    program = ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 8), q_chunk_size=64, k_chunk_size=64
-    )
-    got = ttnn.transformer.chunked_scaled_dot_product_attention(
-        chips.put(torch.randn(1, 4, 64, 64)), cache, cache, chips.put_ints(torch.arange(8)[None]),
-        chunk_start_idx_tensor=chips.put_ints(torch.tensor([start])), program_config=program,
-    )  # fmt: skip
+    cache, q = chips.put(bf16(8, 4, 32, 64)), chips.put(bf16(1, 4, 64, 64))
+    how = dict(chunk_start_idx_tensor=chips.put_ints([start]), program_config=program(64, 64))
+    attend, table = ttnn.transformer.chunked_scaled_dot_product_attention, torch.arange(8)[None]
+    got = attend(q, cache, cache, chips.put_ints(table), **how)
     assert all(v.isfinite().all() for v in chips.get(got))
 
 
-def test_missing_blocks_behind_the_last_chunk_do_no_harm(chips):
+def test_missing_blocks_after_the_last_chunk_do_no_harm(chips):
     """Chunks of two blocks: the kernel does not read the third and fourth entry."""
-    cache = chips.put(torch.randn(16, 1, 32, 64))
-    program = ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64
-    )
-    table = chips.put_ints(torch.tensor([[2 * user, 2 * user + 1, -1, -1] for user in range(8)]))
-    got = ttnn.transformer.paged_scaled_dot_product_attention_decode(
-        chips.put(torch.randn(1, 8, 4, 64)), cache, cache, table,
-        cur_pos_tensor=chips.put_ints(torch.full((8,), 40)), program_config=program,
-    )  # fmt: skip
-    assert all(v.isfinite().all() for v in chips.get(got))
-
-
-def test_a_typecast_from_bfloat4_b_is_exact(chips):
-    x = chips.put(torch.randn(1, 1, 32, 64), ttnn.bfloat4_b)
-    assert_same(ttnn.typecast(x, ttnn.bfloat16), chips.get(x))
+    cache, q = chips.put(bf16(16, 1, 32, 64)), chips.put(bf16(1, 8, 4, 64))
+    table = chips.put_ints([[2 * user, 2 * user + 1, -1, -1] for user in range(8)])
+    how = dict(cur_pos_tensor=chips.put_ints([40] * 8), program_config=program(32, 64))
+    attend = ttnn.transformer.paged_scaled_dot_product_attention_decode
+    assert all(v.isfinite().all() for v in chips.get(attend(q, cache, cache, table, **how)))

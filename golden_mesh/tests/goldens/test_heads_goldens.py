@@ -1,51 +1,103 @@
-"""Fused projections into heads and back, in prefill and in decode. They only move data, so they are exact."""
+"""Projections into heads and back, in prefill and in decode: moves of data, so they are exact."""
 
 import pytest
 import torch
 import ttnn
 
-from goldens.support import assert_same, cores, sharded
+from golden_mesh.registry import GOLDENS
+from goldens.support import Put, assert_same, bf16, block_sharded, examples, ints, sharded
+
+E, T = ttnn.experimental, ttnn.transformer
+HEIGHT = ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG
+DECODED = {"num_heads": 7, "num_kv_heads": 2, "memory_config": HEIGHT}
 
 
-@pytest.mark.parametrize("heads, kv_heads", ((7, 1), (4, 2), (3, 3)))
-@pytest.mark.parametrize("transpose_k", (False, True))
-def test_create_qkv_heads_in_prefill(chips, heads, kv_heads, transpose_k):
-    rows, dim = 64, 32
-    x = chips.draw(1, 1, rows, (heads + 2 * kv_heads) * dim)
-    got = ttnn.experimental.nlp_create_qkv_heads(
-        chips.put(x), num_heads=heads, num_kv_heads=kv_heads, transpose_k_heads=transpose_k
-    )
-    column = lambda v, h: v[0, 0, :, h * dim : (h + 1) * dim]  # noqa: E731
-    for offset, count, tensor in zip(
-        (0, heads, heads + kv_heads), (heads, kv_heads, kv_heads), got
-    ):
-        want = [torch.stack([column(v, offset + h) for h in range(count)])[None] for v in x]
-        if tensor is got[1] and transpose_k:
-            want = [w.transpose(-1, -2) for w in want]
-        assert_same(tensor, want)
+def split(x, *counts: int):
+    """[B, (1,) S, sum(counts) * dim] -> heads [B, count, S, dim] for each count."""
+    x = x.squeeze(1) if x.dim() == 4 else x
+    heads = x.unflatten(-1, (sum(counts), -1)).transpose(1, 2)
+    return heads.split(counts, 1)
 
 
-def test_create_qkv_heads_from_queries_and_from_keys_and_values(chips):
-    heads, kv_heads, rows, dim = 4, 2, 64, 32
-    queries, others = (
-        chips.draw(1, 1, rows, heads * dim),
-        chips.draw(1, 1, rows, 2 * kv_heads * dim),
-    )
-    got = ttnn.experimental.nlp_create_qkv_heads(
-        chips.put(queries),
-        chips.put(others),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        transpose_k_heads=False,
-    )
-    split = (
-        lambda v, first, count: torch.stack(  # noqa: E731
-            [v[0, 0, :, (first + h) * dim : (first + h + 1) * dim] for h in range(count)]
-        )[None]
-    )
-    assert_same(got[0], [split(v, 0, heads) for v in queries])
-    assert_same(got[1], [split(v, 0, kv_heads) for v in others])
-    assert_same(got[2], [split(v, kv_heads, kv_heads) for v in others])
+def with_turned_keys(parts):
+    q, k, v = parts
+    return q, k.mT, v
+
+
+def by_user(x, *counts: int):
+    """[1, 1, B, sum(counts) * dim] -> heads [1, B, count, dim] for each count."""
+    return x[0].unflatten(-1, (sum(counts), -1)).split(counts, 2)
+
+
+def joined(heads):
+    """[B, heads, S, dim] -> [B, S, heads * dim]"""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def in_columns(users: int, heads: int = 11, dim: int = 64) -> Put:
+    return Put((1, 1, users, heads * dim), memory_config=sharded("WIDTH", (32, dim), heads))
+
+
+def padded_heads(users: int) -> Put:
+    """Attention's output: its heads are padded to a tile."""
+    return Put((1, users, 32, 64), memory_config=sharded("HEIGHT", (32, 64), users))
+
+
+EXAMPLES = {
+    "E.nlp_create_qkv_heads(x, y, num_heads=4, num_kv_heads=2, transpose_k_heads=False)":
+        ("split(x, 4) + split(y, 2, 2)", (1, 1, 64, 128), (1, 1, 64, 128)),
+    # Queries alone, as in Whisper's cross attention.
+    "E.nlp_create_qkv_heads(x, num_heads=4, num_kv_heads=0, transpose_k_heads=False)[:1]":
+        ("split(x, 4)", (1, 1, 64, 128)),
+    # Users 8 to 15 of 32.
+    "E.nlp_create_qkv_heads_decode(x, batch_offset=y, slice_size=8, **DECODED)[:1]":
+        ("(by_user(x, 7, 2, 2)[0][:, 8:16],)", in_columns(32), ints([8])),
+    "E.nlp_concat_heads(x)": ("joined(x)[:, None]", (1, 7, 64, 32)),
+    "T.concatenate_heads(x)": ("joined(x)", (2, 4, 50, 32)),
+    "E.nlp_concat_heads_boltz(x)":
+        ("x.permute(1, 2, 0, 3).reshape(1, 32, 32, 128)", (4, 32, 32, 32)),
+    "E.nlp_create_q_heads_split(x, num_heads=4, split_head_dim=64)":
+        ("split(x, 4)[0].split([64, 32], -1)", (1, 1, 64, 4 * 96)),
+    "E.nlp_create_qkv_heads_falcon7b(x)": ("split(x, 71, 1, 1)", (1, 1, 64, 73 * 64)),
+    "E.nlp_create_qkv_heads_vit(x)": ("split(x, 12, 12, 12)", (2, 1, 32, 3 * 768)),
+    "E.nlp_kv_cache_load_slice(x, seq_len_start=32, seq_len_end=96)":
+        ("x[:, :, 32:96]", (2, 4, 128, 64)),
+    "E.rotate_half(x)": ("torch.cat((-x[..., 64:], x[..., :64]), -1)", (1, 1, 64, 128)),
+}  # fmt: skip
+for heads, kv_heads in ((7, 1), (4, 2), (3, 3)):
+    count = f"num_heads={heads}, num_kv_heads={kv_heads}"
+    x, want = (1, 1, 64, (heads + 2 * kv_heads) * 32), f"split(x, {heads}, {kv_heads}, {kv_heads})"
+    create = f"E.nlp_create_qkv_heads(x, {count}, transpose_k_heads="
+    EXAMPLES[f"{create}False)"] = want, x
+    EXAMPLES[f"{create}True)"] = f"with_turned_keys({want})", x
+for users, heads in ((32, 14), (32, 4), (8, 7)):  # the result's users are padded to a tile
+    call = f"E.nlp_concat_heads_decode(x, num_heads={heads}, sub_core_grids=cores(64))"
+    EXAMPLES[f"{call}[:, :, :{users}]"] = f"x[:, :, :{heads}].flatten(2)[None]", padded_heads(users)
+for kv_heads in (4, 2):
+    for transpose in (False, True):
+        how = f"num_heads=4, num_kv_heads={kv_heads}, transpose_key={transpose}"
+        create, turn = "T.split_query_key_value_and_split_heads", "with_turned_keys" * transpose
+        q, kv, qkv = ((2, 50, 32 * count) for count in (4, 2 * kv_heads, 4 + 2 * kv_heads))
+        want = f"{turn}(split(x, 4, {kv_heads}, {kv_heads}))"
+        EXAMPLES[f"{create}(x, {how})"] = want, qkv
+        want = f"{turn}(split(x, 4) + split(y, {kv_heads}, {kv_heads}))"
+        EXAMPLES[f"{create}(x, y, {how})"] = want, q, kv
+
+test_examples = examples(EXAMPLES, globals(), error=0)
+
+
+@pytest.mark.parametrize("users", (32, 8))
+@pytest.mark.parametrize("overlap", (True, False))
+def test_create_qkv_heads_in_decode(chips, users, overlap):
+    create = lambda x: E.nlp_create_qkv_heads_decode(x, overlap_qk_coregrid=overlap, **DECODED)
+    chips.check(create, lambda x: by_user(x, 7, 2, 2), in_columns(users), error=0)
+
+
+def test_no_keys_and_values_are_empty(chips):
+    x = chips.put(bf16(1, 1, 64, 128))
+    how = dict(num_heads=4, num_kv_heads=0, transpose_k_heads=False)
+    _, k, v = E.nlp_create_qkv_heads(x, **how)
+    assert k.shape[1] == v.shape[1] == 0
 
 
 @pytest.mark.parametrize("apart", (False, True))
@@ -54,102 +106,51 @@ def test_create_qkv_heads_of_shards_of_columns_takes_them_shard_by_shard(chips, 
 
     apart: keys and values are in a separate tensor.
     """
-    heads, kv_heads, rows, dim, shards = 4, 2, 32, 64, 2
-    names = [
-        f"{kind}{shard}{i}"
-        for shard in range(shards)
-        for kind, n in (("q", 2), ("k", 1), ("v", 1))
-        for i in range(n)
-    ]
-    by_name = {name: chips.draw(1, rows, dim) for name in names}
+    by_kind = {kind: chips.draw(count, 32, 64) for kind, count in zip("qkv", (4, 2, 2))}
 
-    def joined(kinds: str):
-        wide = [
-            torch.cat([by_name[n][c] for n in names if n[0] in kinds], -1)[None]
-            for c in range(chips.count)
+    def placed(kinds: str):
+        """Of each kind the first half of the heads, then of each kind the second half."""
+        halves = [
+            [by_kind[kind][chip].chunk(2)[half] for half in range(2) for kind in kinds]
+            for chip in range(chips.count)
         ]
-        return chips.put(
-            wide, memory_config=sharded("WIDTH", (32, wide[0].shape[-1] // shards), shards)
-        )
+        rows = [torch.cat(parts).transpose(0, 1).flatten(1)[None, None] for parts in halves]
+        place = sharded("WIDTH", (32, rows[0].shape[-1] // 2), 2)
+        return chips.put(rows, memory_config=place)
 
-    got = ttnn.experimental.nlp_create_qkv_heads(
-        *([joined("q"), joined("kv")] if apart else [joined("qkv")]),
-        num_heads=heads, num_kv_heads=kv_heads, transpose_k_heads=False,
+    got = E.nlp_create_qkv_heads(
+        *map(placed, ("q", "kv") if apart else ("qkv",)), num_heads=4, num_kv_heads=2,
+        transpose_k_heads=False,
         memory_config=ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.BufferType.L1),
     )  # fmt: skip
-    for kind, tensor in zip("qkv", got):
-        want = [
-            torch.cat([by_name[n][c] for n in names if n[0] == kind])[None]
-            for c in range(chips.count)
-        ]
+    for kind, tensor in zip("qkv", got, strict=True):
+        assert_same(tensor, [v[None] for v in by_kind[kind]])
+
+
+@pytest.mark.parametrize("kv_heads", (4, 2))
+@pytest.mark.parametrize("transpose_key", (False, True))
+def test_heads_of_a_sharded_tensor_lie_side_by_side(chips, kv_heads, transpose_key):
+    """Each kv head: its queries, its key, its value, as ViT and BERT order their weights."""
+    q, k, v = (chips.draw(2, count, 32, 32) for count in (4, kv_heads, kv_heads))
+    by_group = lambda x: x.unflatten(1, (kv_heads, -1))
+    fused = [
+        joined(torch.cat([by_group(p) for p in parts], 2).flatten(1, 2)) for parts in zip(q, k, v)
+    ]
+    place = block_sharded((32, fused[0].shape[-1] // 2), 2, 2)
+    got = T.split_query_key_value_and_split_heads(
+        chips.put(fused, memory_config=place), num_heads=4, num_kv_heads=kv_heads,
+        transpose_key=transpose_key, memory_config=HEIGHT,
+    )  # fmt: skip
+    k = [part.mT for part in k] if transpose_key else k
+    for tensor, want in zip(got, (q, k, v), strict=True):
         assert_same(tensor, want)
 
 
-def test_create_qkv_heads_in_decode_for_some_of_the_users(chips):
-    """batch_offset (a tensor) and slice_size: users 8 to 15 of 32."""
-    heads, kv_heads, dim = 7, 2, 64
-    x = chips.draw(1, 1, 32, (heads + 2 * kv_heads) * dim)
-    got = ttnn.experimental.nlp_create_qkv_heads_decode(
-        chips.put(x, memory_config=sharded("WIDTH", (32, 64), 11)),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        batch_offset=chips.put_ints(torch.tensor([8])),
-        slice_size=8,
-        memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
-    )
-    assert_same(got[0], [v[0, 0, 8:16, : heads * dim].reshape(1, 8, heads, dim) for v in x])
-
-
-@pytest.mark.parametrize("users", (32, 8))
-@pytest.mark.parametrize("overlap", (True, False))
-def test_create_qkv_heads_in_decode(chips, users, overlap):
-    heads, kv_heads, dim = 7, 2, 64
-    x = chips.draw(1, 1, users, (heads + 2 * kv_heads) * dim)
-    got = ttnn.experimental.nlp_create_qkv_heads_decode(
-        chips.put(x, memory_config=sharded("WIDTH", (32, 64), 11)),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        overlap_qk_coregrid=overlap,
-        memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
-    )
-    for offset, count, tensor in zip(
-        (0, heads, heads + kv_heads), (heads, kv_heads, kv_heads), got
+def test_bert_large_heads():
+    """Without a device: the library takes this op's grid on a Blackhole only."""
+    x = torch.randn(8, 1, 384, 3072).bfloat16()
+    op = GOLDENS["ttnn.experimental.split_query_key_value_and_split_heads"].function
+    for got, want in zip(
+        op(x, ttnn.CoreCoord(12, 8)), with_turned_keys(split(x, 16, 16, 16)), strict=True
     ):
-        columns = slice(offset * dim, (offset + count) * dim)
-        assert_same(tensor, [v[0, 0, :, columns].reshape(1, users, count, dim) for v in x])
-
-
-def test_concat_heads_in_prefill(chips):
-    x = chips.draw(1, 7, 64, 32)
-    got = ttnn.experimental.nlp_concat_heads(chips.put(x))
-    assert_same(got, [torch.cat([v[0, h] for h in range(7)], -1)[None, None] for v in x])
-
-
-@pytest.mark.parametrize("users, heads", ((32, 14), (32, 4), (8, 7)))
-def test_concat_heads_in_decode(chips, users, heads):
-    """Attention's output has its heads padded to a tile. The result's users are padded to a tile."""
-    x = chips.draw(1, users, 32, 64)
-    got = ttnn.experimental.nlp_concat_heads_decode(
-        chips.put(x, memory_config=sharded("HEIGHT", (32, 64), users)),
-        num_heads=heads,
-        sub_core_grids=cores(64),
-    )
-    for chip, values in enumerate(chips.get(got)):
-        joined = torch.stack(
-            [torch.cat([x[chip][0, u, h] for h in range(heads)]) for u in range(users)]
-        )
-        assert_same([values[0, 0, :users].float()], [joined])
-
-
-def test_heads_of_queries_are_cut(chips):
-    x = chips.draw(1, 1, 64, 4 * 96)
-    got = ttnn.experimental.nlp_create_q_heads_split(chips.put(x), num_heads=4, split_head_dim=64)
-    heads = [v.reshape(1, 64, 4, 96).transpose(1, 2) for v in x]
-    assert_same(got[0], [h[..., :64] for h in heads])
-    assert_same(got[1], [h[..., 64:] for h in heads])
-
-
-def test_heads_of_boltz_are_joined(chips):
-    x = chips.draw(4, 32, 32, 32)
-    got = ttnn.experimental.nlp_concat_heads_boltz(chips.put(x))
-    assert_same(got, [v.permute(1, 2, 0, 3).reshape(1, 32, 32, 128) for v in x])
+        assert torch.equal(got, want)

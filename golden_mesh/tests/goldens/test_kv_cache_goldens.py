@@ -5,207 +5,157 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import assert_same, sharded
+from goldens.support import Put, assert_same, bf16, examples, ints, sharded
 from integer_packer import integer_packed
 
 USERS, HEADS, DIM, SIZE, BLOCKS = 8, 2, 64, 32, 4  # SIZE positions a block, BLOCKS blocks a user
-DTYPES = pytest.mark.parametrize("dtype", (ttnn.bfloat16, ttnn.bfloat8_b), ids=str)
+E = ttnn.experimental
+TOKENS = Put((1, USERS, HEADS, DIM), memory_config=sharded("HEIGHT", (32, DIM), USERS))
+DTYPES = {"dtype": (ttnn.bfloat16, ttnn.bfloat8_b)}
+PAGED, WHOLE = (USERS * BLOCKS + 3, HEADS, SIZE, DIM), (USERS, HEADS, SIZE * BLOCKS, DIM)
+IN_ORDER, SKIPPED = [5, 37, 70, 99, 0, 127, 64, 31], [5, -1, 70, -1, 0, 127, -1, 31]
 
 
 def page_table() -> torch.Tensor:
     """[USERS, BLOCKS]: random blocks of a cache with three blocks more."""
-    return torch.randperm(USERS * BLOCKS + 3)[: USERS * BLOCKS].reshape(USERS, BLOCKS).int()
+    return torch.randperm(USERS * BLOCKS + 3)[: USERS * BLOCKS].reshape(USERS, BLOCKS)
 
 
-def make_cache(chips, dtype, entries, length=SIZE):
-    """A cache on the chips, a copy that stays unchanged, and the cache's values on each chip."""
-    cache = chips.put(chips.draw(entries, HEADS, length, DIM), dtype)
-    values = [v.float().clone() for v in chips.get(cache)]
-    return cache, ttnn.clone(cache), values
+def with_a_gap() -> torch.Tensor:
+    table = page_table()
+    table[3, 1] = -1
+    return table
 
 
-def put_tokens(chips, tokens, start=0):
-    return chips.put(tokens, memory_config=sharded("HEIGHT", (32, DIM), USERS, start))
+def packed(values: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    """What a chip writes into a bfloat8_b cache: both roundings go away from zero, 0.5 % in all."""
+    return integer_packed(values, 7).double() if is_block_float(cache) else values
 
 
-def packed(values: torch.Tensor, dtype) -> torch.Tensor:
-    """The values that a chip writes: both roundings to 8 bits go away from zero, 0.5 % larger in all."""
-    return integer_packed(values, 7) if dtype == ttnn.bfloat8_b else values
+def is_block_float(cache: torch.Tensor) -> bool:
+    """Whether a drawn cache went through bfloat8_b: no value has the last bit of a bfloat16."""
+    return not (cache.bfloat16().view(torch.int16) & 1).any()
 
 
-def write(values, tokens, positions, table, dtype):
-    """Write the token of each user at its position, in place, in values [entries, HEADS, length, DIM]."""
+def updated(cache, tokens, positions, table=None) -> torch.Tensor:
+    """cache [entries, HEADS, length, DIM] with the users' tokens at their positions, none at -1."""
+    result = cache.clone()
     for user, position in enumerate(positions):
         if position >= 0:
             block = user if table is None else table[user, position // SIZE]
-            inside = position if table is None else position % SIZE
-            values[block, :, inside] = packed(tokens[0, user], dtype)
+            result[block, :, position % result.shape[2]] = packed(tokens[0, user], cache)
+    return result
 
 
-@DTYPES
-@pytest.mark.parametrize("by", ("tensor", "list"))
-def test_paged_update_writes_one_position_a_user(chips, dtype, by):
-    table, positions = page_table(), torch.randint(0, SIZE * BLOCKS, (USERS,)).tolist()
-    cache, replica, before = make_cache(chips, dtype, USERS * BLOCKS + 3)
-    tokens = chips.draw(1, USERS, HEADS, DIM, scale=3)
-    if by == "list":  # ttnn takes a list for contiguous caches only
-        cache, replica, before = make_cache(chips, dtype, USERS, SIZE * BLOCKS)
-        ttnn.experimental.paged_update_cache(
-            cache, put_tokens(chips, tokens), update_idxs=positions
-        )
-        table = None
-    else:
-        where = {
-            "update_idxs_tensor": chips.put_ints(torch.tensor(positions)),
-            "page_table": chips.put_ints(table),
-        }
-        ttnn.experimental.paged_update_cache(cache, put_tokens(chips, tokens), **where)
-    assert_same(replica, before)
-    for chip, values in enumerate(before):
-        write(values, tokens[chip], positions, table, dtype)
-    assert_same(cache, before)
+def filled(cache, prompt, table, user: int) -> torch.Tensor:
+    result = cache.clone()
+    for position in range(prompt.shape[2]):
+        block = table[user, position // SIZE]
+        if block >= 0:
+            result[block, :, position % SIZE] = prompt[0, :, position]
+    return result
 
 
-def test_a_negative_position_skips_the_user(chips):
-    table, positions = page_table(), [5, -1, 70, -1, 0, 127, -1, 31]
-    cache, _, values = make_cache(chips, ttnn.bfloat16, USERS * BLOCKS + 3)
-    tokens = chips.draw(1, USERS, HEADS, DIM)
-    where = {
-        "update_idxs_tensor": chips.put_ints(torch.tensor(positions)),
-        "page_table": chips.put_ints(table),
-    }
-    ttnn.experimental.paged_update_cache(cache, put_tokens(chips, tokens), **where)
-    for chip, v in enumerate(values):
-        write(v, tokens[chip], positions, table, ttnn.bfloat16)
-    assert_same(cache, values)
+def fill_twice(fill, cache, prompt) -> None:
+    """User 3 from the start, user 6 from position 32 on."""
+    fill(cache, prompt, 3)
+    fill(cache, prompt, 6, update_idx=32)
 
 
-def test_positions_may_run_in_a_circle(chips):
-    """cache_position_modulo: position 70 of a circle of 64 is 6."""
-    table, positions = page_table(), torch.randint(0, SIZE * BLOCKS, (USERS,)).tolist()
-    cache, _, values = make_cache(chips, ttnn.bfloat16, USERS * BLOCKS + 3)
-    tokens = chips.draw(1, USERS, HEADS, DIM)
-    where = {
-        "update_idxs_tensor": chips.put_ints(torch.tensor(positions)),
-        "page_table": chips.put_ints(table),
-    }
-    ttnn.experimental.paged_update_cache(
-        cache, put_tokens(chips, tokens), **where, cache_position_modulo=64
-    )
-    for chip, v in enumerate(values):
-        write(v, tokens[chip], [p % 64 for p in positions], table, ttnn.bfloat16)
-    assert_same(cache, values)
+def with_prompts(cache, prompt) -> torch.Tensor:
+    result = cache.clone()
+    result[3, :, :64] = result[6, :, 32:96] = prompt[0]
+    return result
 
 
-def test_a_position_outside_of_the_page_table_is_refused(chips):
-    cache, _, _ = make_cache(chips, ttnn.bfloat16, USERS * BLOCKS + 3)
-    positions = torch.full((USERS,), SIZE * BLOCKS)
-    with pytest.raises(GoldenError, match="position 128"):
-        ttnn.experimental.paged_update_cache(
-            cache,
-            put_tokens(chips, chips.draw(1, USERS, HEADS, DIM)),
-            update_idxs_tensor=chips.put_ints(positions),
-            page_table=chips.put_ints(page_table()),
-        )
+def with_position(cache, tokens) -> torch.Tensor:
+    """Position 41 of all users. tokens [1, HEADS, users, DIM]"""
+    result = cache.clone()
+    result[:, :, 41] = packed(tokens[0], cache).transpose(0, 1)
+    return result
 
 
-@pytest.mark.parametrize("v_dtype", (ttnn.bfloat16, ttnn.bfloat8_b), ids=str)
-def test_fused_update_writes_keys_and_values_each_in_their_dtype(chips, v_dtype):
-    table, positions = page_table(), torch.randint(0, SIZE * BLOCKS, (USERS,)).tolist()
-    k_cache, k_replica, k_before = make_cache(chips, v_dtype, USERS * BLOCKS + 3)
-    v_cache, v_replica, v_before = make_cache(chips, v_dtype, USERS * BLOCKS + 3)
-    k, v = chips.draw(1, USERS, HEADS, DIM, scale=3), chips.draw(1, USERS, HEADS, DIM)
-    ttnn.experimental.paged_fused_update_cache(
-        k_cache,
-        put_tokens(chips, k, start=32),
-        v_cache,
-        put_tokens(chips, v),
-        update_idxs_tensor=chips.put_ints(torch.tensor(positions)),
-        page_table=chips.put_ints(table),
-    )
-    assert_same(chips.get(k_replica) + chips.get(v_replica), k_before + v_before)
-    for chip in range(chips.count):
-        write(k_before[chip], k[chip], positions, table, v_dtype)
-        write(v_before[chip], v[chip], positions, table, v_dtype)
-    assert_same(chips.get(k_cache) + chips.get(v_cache), k_before + v_before)
+UPDATE = "E.paged_update_cache(x, y, update_idxs_tensor=z, page_table=u"
+ROWS = PAGED, TOKENS, ints(IN_ORDER), ints(page_table)
+EXAMPLES = {
+    f"{UPDATE})": ("updated(x, y, z, u)", *ROWS),
+    f"{UPDATE}, share_cache=False, block_size=32, num_kv_heads=2)": ("updated(x, y, z, u)", *ROWS),
+    # A negative position skips the user.
+    f"{UPDATE}, share_cache=False)":
+        ("updated(x, y, z, u)", PAGED, TOKENS, ints(SKIPPED), ints(page_table)),
+    # Positions in a circle: 70 is 6.
+    f"{UPDATE}, cache_position_modulo=64)": ("updated(x, y, z % 64, u)", *ROWS),
+    # ttnn takes a list for contiguous caches only.
+    "E.paged_update_cache(x, y, update_idxs=IN_ORDER)": ("updated(x, y, IN_ORDER)", WHOLE, TOKENS),
+    "E.paged_update_cache(x, y, update_idxs_tensor=z)":
+        ("updated(x, y, z)", WHOLE, TOKENS, ints(SKIPPED)),
+    "ttnn.update_cache(x, y, 41)":
+        ("with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
+    "ttnn.kv_cache.update_cache_for_token_(x, y, 41)":
+        ("with_position(x, y)", (32, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
+    # A few users out of a padded batch.
+    "ttnn.update_cache(x, y, 41, batch_offset=16)":
+        ("with_position(x, y[:, :, 16:24])", (USERS, HEADS, 64, DIM), Put((1, HEADS, 32, DIM))),
+    "fill_twice(ttnn.fill_cache, x, y)": ("with_prompts(x, y)", WHOLE, (1, HEADS, 64, DIM)),
+    "fill_twice(ttnn.kv_cache.fill_cache_for_user_, x, y)":
+        ("with_prompts(x, y)", WHOLE, (1, HEADS, 64, DIM)),
+    "E.paged_fill_cache(x, y, z, batch_idx=3)":
+        ("filled(x, y, z, 3)", PAGED, (1, HEADS, 96, DIM), ints(with_a_gap)),
+}  # fmt: skip
+for rows in (32, 96, 128):
+    given = "filled(x, y, z, 5)", PAGED, (1, HEADS, rows, DIM), ints(page_table)
+    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx=5)  # {rows}"] = given
+    EXAMPLES[f"E.paged_fill_cache(x, y, z, batch_idx_tensor=u)  # {rows}"] = *given, ints([5])
+test_examples = examples(EXAMPLES, globals(), DTYPES, error=0, in_place=True)
 
 
-@DTYPES
-@pytest.mark.parametrize("rows", (32, 96, 128))
-@pytest.mark.parametrize("by", ("number", "tensor"))
-def test_paged_fill_writes_a_prompt_through_the_page_table(chips, dtype, rows, by):
-    table, user = page_table(), 5
-    cache, replica, values = make_cache(chips, dtype, USERS * BLOCKS + 3)
-    prompt = chips.put(chips.draw(1, HEADS, rows, DIM, scale=3), dtype)
-    which = (
-        {"batch_idx": user}
-        if by == "number"
-        else {"batch_idx_tensor": chips.put_ints(torch.tensor([user]))}
-    )
-    ttnn.experimental.paged_fill_cache(cache, prompt, chips.put_ints(table), **which)
-    assert_same(replica, values)
-    for v, p in zip(values, chips.get(prompt)):
-        for position in range(rows):
-            v[table[user, position // SIZE], :, position % SIZE] = p[0, :, position].float()
-    assert_same(cache, values)
+def put_tokens(chips, tokens, start: int = 0):
+    return chips.put(tokens, memory_config=sharded("HEIGHT", (32, DIM), USERS, start))
 
 
-def test_paged_fill_skips_blocks_marked_minus_one(chips):
-    table = page_table()
-    table[3, 1] = -1
-    cache, _, values = make_cache(chips, ttnn.bfloat16, USERS * BLOCKS + 3)
-    prompt = chips.draw(1, HEADS, 96, DIM)
-    ttnn.experimental.paged_fill_cache(cache, chips.put(prompt), chips.put_ints(table), batch_idx=3)
-    for v, p in zip(values, prompt):
-        v[table[3, 0]], v[table[3, 2]] = p[0, :, :32], p[0, :, 64:]
-    assert_same(cache, values)
+@pytest.mark.parametrize("dtype", (ttnn.bfloat16, ttnn.bfloat8_b), ids=str)
+def test_fused_updates_write_keys_and_values_and_no_replica_of_them(chips, dtype):
+    table, caches = page_table(), [chips.put(chips.draw(*PAGED), dtype) for _ in "kv"]
+    replicas, before = list(map(ttnn.clone, caches)), list(map(chips.get, caches))
+    k, v = (chips.draw(1, USERS, HEADS, DIM, scale=scale) for scale in (3.0, 1.0))
+    E.paged_fused_update_cache(
+        caches[0], put_tokens(chips, k, start=32), caches[1], put_tokens(chips, v),
+        update_idxs_tensor=chips.put_ints(IN_ORDER), page_table=chips.put_ints(table),
+    )  # fmt: skip
+    for cache, replica, old, tokens in zip(caches, replicas, before, (k, v)):
+        assert_same(replica, old)
+        both = zip(old, tokens)
+        assert_same(cache, [updated(values.float(), new, IN_ORDER, table) for values, new in both])
 
 
-@DTYPES
-@pytest.mark.parametrize("name", ("fill_cache", "kv_cache.fill_cache_for_user_"))
-def test_fill_cache_writes_a_prompt_of_one_user(chips, dtype, name):
-    cache, replica, values = make_cache(chips, dtype, USERS, 128)
-    prompt = chips.put(chips.draw(1, HEADS, 64, DIM, scale=3), dtype)
-    op = ttnn.fill_cache if name == "fill_cache" else ttnn.kv_cache.fill_cache_for_user_
-    op(cache, prompt, 3)
-    op(cache, prompt, 6, update_idx=32)
-    assert_same(replica, values)
-    for v, p in zip(values, chips.get(prompt)):
-        v[3, :, :64] = v[6, :, 32:96] = p[0].float()
-    assert_same(cache, values)
-
-
-@DTYPES
-@pytest.mark.parametrize("name", ("update_cache", "kv_cache.update_cache_for_token_"))
-def test_update_cache_writes_one_position_of_all_users(chips, dtype, name):
-    cache, replica, values = make_cache(chips, dtype, 32, 64)
-    tokens = chips.draw(1, HEADS, 32, DIM, scale=3)
-    op = ttnn.update_cache if name == "update_cache" else ttnn.kv_cache.update_cache_for_token_
-    op(cache, chips.put(tokens), 41)
-    assert_same(replica, values)
-    for v, t in zip(values, tokens):
-        v[:, :, 41] = packed(t[0], dtype).transpose(0, 1)
-    assert_same(cache, values)
-
-
-def test_update_cache_of_a_few_users_out_of_a_padded_batch(chips):
-    cache, _, values = make_cache(chips, ttnn.bfloat16, 8, 64)
-    tokens = chips.draw(1, HEADS, 32, DIM)
-    ttnn.update_cache(cache, chips.put(tokens), 41, batch_offset=16)
-    for v, t in zip(values, tokens):
-        v[:, :, 41] = t[0, :, 16:24].transpose(0, 1)
-    assert_same(cache, values)
+def test_rows_of_a_prompt_go_to_places_in_the_caches(chips):
+    """A place outside of the cache is skipped."""
+    caches, rows = ([bf16(n, HEADS, 32, DIM) for _ in "kv"] for n in (4, 1))
+    places = torch.randperm(4 * SIZE)[:32]
+    places[5] = -1
+    k, v, more_k, more_v = map(chips.put, (*caches, *rows))
+    E.indexed_fused_update_cache(k, more_k, v, more_v, chips.put_ints(places[None]))
+    for cache, new, tensor in zip(caches, rows, (k, v)):
+        want = cache.clone()
+        for row, place in enumerate(places.tolist()):
+            if place >= 0:
+                want[place // SIZE, :, place % SIZE] = new[0, :, row]
+        assert_same(tensor, want)
 
 
 def test_replicated_caches_diverge_where_chips_write_differently(chips):
     """Replicas share a torch tensor until one chip writes a different value."""
-    start = torch.randn(USERS, HEADS, SIZE, DIM).bfloat16()
-    cache = chips.put(start)
-    tokens = chips.draw(1, USERS, HEADS, DIM)
-    ttnn.experimental.paged_update_cache(
-        cache, put_tokens(chips, tokens), update_idxs_tensor=chips.put_ints(torch.arange(USERS))
-    )
-    want = [start.float().clone() for _ in range(chips.count)]
-    for chip, values in enumerate(want):
-        write(values, tokens[chip], range(USERS), None, ttnn.bfloat16)
-    assert_same(cache, want)
+    start, tokens = bf16(USERS, HEADS, SIZE, DIM), chips.draw(1, USERS, HEADS, DIM)
+    cache, positions = chips.put(start), range(USERS)
+    at = chips.put_ints(list(positions))
+    E.paged_update_cache(cache, put_tokens(chips, tokens), update_idxs_tensor=at)
+    assert_same(cache, [updated(start, each, positions) for each in tokens])
+
+
+def test_a_position_after_the_page_tables_end_is_refused(chips):
+    cache, tokens = chips.put(bf16(*PAGED)), put_tokens(chips, bf16(1, USERS, HEADS, DIM))
+    beyond, table = chips.put_ints(torch.full((USERS,), SIZE * BLOCKS)), page_table()
+    with pytest.raises(GoldenError, match="position 128"):
+        E.paged_update_cache(
+            cache, tokens, update_idxs_tensor=beyond, page_table=chips.put_ints(table)
+        )

@@ -1,159 +1,183 @@
-"""linear, matmul and minimal_matmul: what they mean (tests/test_vectors.py: how chips compute
-them).
+"""Products: what they mean (tests/test_vectors.py: how chips compute them), also sparse ones and
+those fused with a collective.
 """
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 import ttnn
 
-from goldens.support import EXACT, assert_close, dram_sharded, sharded
+from golden_mesh.errors import GoldenError
+from golden_mesh.registry import GOLDENS
+from goldens.support import assert_close, assert_same
+from goldens.support import EXACT, ROW_MAJOR, Put, bf16, dram_sharded, examples, semaphores, sharded
+
+E, HOW = ttnn.experimental, dict(compute_kernel_config=EXACT)
+SILU = ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)
+X, W, ODD, ODD_W = (1, 1, 32, 64), (1, 1, 64, 64), (1, 1, 33, 64), (1, 1, 64, 45)
+BATCH, SQUARE = (2, 3, 33, 64), (64, 64)
+TWO, THREE = {"steps": 2}, {"steps": 3}
 
 
-@pytest.mark.parametrize("rows", (1, 33))
-@pytest.mark.parametrize("inner, columns", ((70, 45), (200, 96)))
-def test_linear_is_each_chips_product(chips, rows, inner, columns):
-    x, w = chips.draw(1, 1, rows, inner), chips.draw(1, 1, inner, columns)
-    got = ttnn.linear(chips.put(x), chips.put(w), compute_kernel_config=EXACT)
-    assert_close(got, [a @ b for a, b in zip(x, w)])
-
-
-@pytest.mark.parametrize("bias_rank", (1, 2, 4))
-def test_linear_adds_the_bias_before_rounding(chips, bias_rank):
-    x, w = chips.draw(1, 1, 33, 64), chips.draw(1, 1, 64, 45)
-    bias = chips.draw(45, scale=50)
-    shaped = [b.reshape([1] * (bias_rank - 1) + [45]) for b in bias]
-    placed = chips.put(shaped) if bias_rank > 1 else chips.put(bias[0])
-    got = ttnn.linear(chips.put(x), chips.put(w), bias=placed, compute_kernel_config=EXACT)
-    used = bias if bias_rank > 1 else bias[:1] * chips.count
-    assert_close(got, [a @ b + c for a, b, c in zip(x, w, used)], steps=2)
-
-
-@pytest.mark.parametrize(
-    "activation", ("silu", "gelu", "relu", ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)), ids=str
-)
-def test_linear_applies_its_activation_last(chips, activation):
-    x, w, bias = (
-        chips.draw(1, 1, 32, 64),
-        chips.draw(1, 1, 64, 64),
-        torch.randn(1, 64).bfloat16().float(),
-    )
-    got = ttnn.linear(
-        chips.put(x),
-        chips.put(w),
-        bias=chips.put(bias),
-        activation=activation,
-        compute_kernel_config=EXACT,
-    )
-    name = activation if isinstance(activation, str) else "silu"
-    assert_close(
-        got, [getattr(torch.nn.functional, name)(a @ b + bias) for a, b in zip(x, w)], steps=3
-    )
-
-
-def test_linear_applies_the_program_configs_activation(chips):
-    x, w = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 64, 128)
-    program = ttnn.MatmulMultiCoreReuseMultiCast1DProgramConfig(
-        compute_with_storage_grid_size=(4, 1),
-        in0_block_w=2,
-        out_subblock_h=1,
+def in_one_row(columns: int, **options):
+    """Of a product of one row of tiles, a column of tiles a core."""
+    return ttnn.MatmulMultiCoreReuseMultiCast1DProgramConfig(
+        compute_with_storage_grid_size=(columns, 1), in0_block_w=1, out_subblock_h=1,
         out_subblock_w=1,
-        per_core_M=1,
-        per_core_N=1,
-        fuse_batch=True,
-        fused_activation=ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU),
-        mcast_in0=True,
-    )
-    got = ttnn.linear(
-        chips.put(x), chips.put(w), program_config=program, compute_kernel_config=EXACT
-    )
-    assert_close(got, [torch.nn.functional.silu(a @ b) for a, b in zip(x, w)])
+        per_core_M=1, per_core_N=1, mcast_in0=True, **options,
+    )  # fmt: skip
+
+
+ACTIVATED = in_one_row(4, fuse_batch=True, fused_activation=SILU)
+
+
+def bias(*shape: int):
+    """Large: its rounding would show."""
+    return Put(lambda: 50 * bf16(*shape))
+
+
+EXAMPLES = {
+    # The bias is added before rounding.
+    "ttnn.linear(x, y, bias=z, **HOW)  # [45]": ("x @ y + z", ODD, ODD_W, bias(45), TWO),
+    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 45]": ("x @ y + z", ODD, ODD_W, bias(1, 45), TWO),
+    "ttnn.linear(x, y, bias=z, **HOW)  # [1, 1, 1, 45]":
+        ("x @ y + z", ODD, ODD_W, (1, 1, 1, 45), TWO),
+    "ttnn.linear(x, y, bias=z, **HOW)  # a row for each": ("x @ y + z", X, W, (1, 1, 32, 64), TWO),
+    "ttnn.linear(x, y, bias=z, activation='silu', **HOW)":
+        ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation='gelu', **HOW)":
+        ("F.gelu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation='relu', **HOW)":
+        ("F.relu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, bias=z, activation=SILU, **HOW)":
+        ("F.silu(x @ y + z)", X, W, (1, 64), THREE),
+    "ttnn.linear(x, y, program_config=ACTIVATED, **HOW)": ("F.silu(x @ y)", X, (1, 1, 64, 128)),
+    "ttnn.linear(x, y, transpose_b=True, **HOW)": ("x @ y.mT", ODD, (1, 1, 96, 64)),
+    # A block float has the values that it holds. A float32 result is not rounded to bfloat16.
+    "ttnn.linear(x, y, **HOW)  # bfloat8_b":
+        ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat8_b)),
+    "ttnn.linear(x, y, **HOW)  # bfloat4_b":
+        ("x @ y", (1, 1, 32, 70), Put((1, 1, 70, 96), ttnn.bfloat4_b)),
+    "ttnn.linear(x, y, dtype=ttnn.float32, **HOW)":
+        ("x @ y", (1, 1, 32, 70), (1, 1, 70, 96), {"to": ttnn.float32}),
+    "ttnn.matmul(x, y, activation='silu', **HOW)": ("F.silu(x @ y)", X, (1, 1, 64, 96), TWO),
+    "E.minimal_matmul(x, y, bias_tensor=z, fused_activation=None, **HOW)":
+        ("x @ y + z", (1, 1, 64, 96), (1, 1, 96, 128), (1, 1, 1, 128), TWO),
+    "E.minimal_matmul(x, y, bias_tensor=z, fused_activation=SILU, **HOW)":
+        ("F.silu(x @ y + z)", (1, 1, 64, 96), (1, 1, 96, 128), (1, 1, 1, 128), TWO),
+    "E.minimal_matmul_split(x, y, chunks=3, **HOW)": ("(x @ y).chunk(3, -1)", W, (1, 1, 64, 192)),
+    "E.dit_minimal_matmul_addcmul_fused(x, y, 2.0, z, u, **HOW)":
+        ("z + 2 * (x @ y) * u", SQUARE, SQUARE, SQUARE, (1, 64)),
+    "ttnn.addmm(x, y, z, alpha=0.5, beta=-2.0, **HOW)":
+        ("torch.addmm(x, y, z, alpha=0.5, beta=-2)", (32, 96), (32, 64), (64, 96), {"error": 4e-3}),
+}  # fmt: skip
+for rows in (1, 33):
+    for inner, columns in ((70, 45), (200, 96)):
+        call, b = f"ttnn.linear(x, y, **HOW)  # {rows} rows of {inner}", (1, 1, inner, columns)
+        EXAMPLES[call] = "x @ y", (1, 1, rows, inner), b
+for turn_a in (False, True):
+    for turn_b in (False, True):
+        call = f"ttnn.matmul(x, y, transpose_a={turn_a}, transpose_b={turn_b}, **HOW)"
+        a, x = ("x.mT", (2, 3, 64, 33)) if turn_a else ("x", BATCH)
+        b, y = ("y.mT", (2, 3, 40, 64)) if turn_b else ("y", (2, 3, 64, 40))
+        EXAMPLES[call] = f"{a} @ {b}", x, y
+for a in ((70, 64), (3, 33, 64), BATCH):
+    for b in ((64, 40), (1, 1, 64, 40)):
+        inputs = (Put(lambda shape=shape: bf16(*shape)) for shape in (a, b))
+        EXAMPLES[f"ttnn.matmul(x, y, **HOW)  # {a} by {b}"] = "x @ y", *inputs
+test_examples = examples(EXAMPLES, globals())
 
 
 def test_dram_sharded_linear_with_a_dram_sharded_bias(chips):
     """The decode matmul: operands in shards, a bias of 32 rows of which the first one counts."""
-    x, w, bias = (
-        chips.draw(1, 1, 32, 256),
-        chips.draw(1, 1, 256, 384),
-        torch.randn(1, 1, 1, 384).bfloat16().float(),
+    place = lambda rows: dram_sharded(chips.device, rows, 384)
+    program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
+        in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
     )
-    got = ttnn.linear(
-        chips.put(x, memory_config=sharded("WIDTH", (32, 64), 4)),
-        chips.put(w, memory_config=dram_sharded(chips.device, 256, 384)),
-        bias=chips.put(bias, memory_config=dram_sharded(chips.device, 32, 384)),
-        program_config=ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
-            in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
-        ),
-        compute_kernel_config=EXACT,
-        memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
-    )
-    assert_close(got, [a @ b + bias for a, b in zip(x, w)], steps=2)
+    how = dict(program_config=program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG, **HOW)
+    chips.check(
+        lambda x, w, b: ttnn.linear(x, w, bias=b, **how),
+        lambda x, w, b: x @ w + b,
+        Put((1, 1, 32, 256), memory_config=sharded("WIDTH", (32, 64), 4)),
+        Put((1, 1, 256, 384), memory_config=place(256)),
+        Put((1, 1, 1, 384), memory_config=place(32)), steps=2,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", (ttnn.bfloat8_b, ttnn.bfloat4_b), ids=str)
-def test_a_block_float_weight_has_the_values_that_it_holds(chips, dtype):
-    x, w = chips.draw(1, 1, 32, 70), chips.draw(1, 1, 70, 96)
-    weight = chips.put(w, dtype)
-    got = ttnn.linear(chips.put(x), weight, compute_kernel_config=EXACT)
-    assert_close(got, [a @ b.float() for a, b in zip(x, chips.get(weight))])
-
-
-def test_a_float32_result_is_not_rounded_to_bfloat16(chips):
-    x, w = chips.draw(1, 1, 32, 70), chips.draw(1, 1, 70, 96)
-    got = ttnn.linear(chips.put(x), chips.put(w), dtype=ttnn.float32, compute_kernel_config=EXACT)
-    assert_close(got, [a.double() @ b.double() for a, b in zip(x, w)], ttnn.float32)
-
-
-@pytest.mark.parametrize("transpose_a", (False, True))
-@pytest.mark.parametrize("transpose_b", (False, True))
-def test_matmul_of_batches(chips, transpose_a, transpose_b):
-    a, b = chips.draw(2, 3, 33, 64), chips.draw(2, 3, 64, 40)
-    left = [x.transpose(-1, -2) for x in a] if transpose_a else a
-    right = [x.transpose(-1, -2) for x in b] if transpose_b else b
-    got = ttnn.matmul(
-        chips.put(left),
-        chips.put(right),
-        transpose_a=transpose_a,
-        transpose_b=transpose_b,
-        compute_kernel_config=EXACT,
-    )
-    assert_close(got, [x @ y for x, y in zip(a, b)])
-
-
-def test_linear_transposes_a_weight(chips):
-    x, w = chips.draw(1, 1, 33, 64), chips.draw(1, 1, 96, 64)
-    got = ttnn.linear(chips.put(x), chips.put(w), transpose_b=True, compute_kernel_config=EXACT)
-    assert_close(got, [a @ b.transpose(-1, -2) for a, b in zip(x, w)])
-
-
-def test_matmul_applies_its_activation(chips):
-    x, w = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 64, 96)
-    got = ttnn.matmul(chips.put(x), chips.put(w), activation="silu", compute_kernel_config=EXACT)
-    assert_close(got, [torch.nn.functional.silu(a @ b) for a, b in zip(x, w)], steps=2)
-
-
-@pytest.mark.parametrize("a_shape", ((70, 64), (3, 33, 64), (2, 3, 33, 64)))
-@pytest.mark.parametrize("b_shape", ((64, 40), (1, 1, 64, 40)))
-def test_matmul_broadcasts_a_weight_over_batches(chips, a_shape, b_shape):
-    a, b = torch.randn(a_shape).bfloat16(), torch.randn(b_shape).bfloat16()
-    got = ttnn.matmul(chips.put(a), chips.put(b), compute_kernel_config=EXACT)
-    assert_close(got, a.float() @ b.float())
-
-
-@pytest.mark.parametrize(
-    "silu", (None, ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)), ids=("plain", "silu")
+SPARSITY = torch.tensor([[1.0, 0, 0.5, 0], [0, 2, 0, 1]])
+SHOWN = (SPARSITY != 0).double()
+SPARSE = HOW | dict(program_config=in_one_row(2, fuse_batch=False, fused_activation=None))
+A_SPARSE = SPARSE | dict(is_input_a_sparse=True, is_input_b_sparse=False)
+BY_ROW, BY_GROUP, ALL = (
+    Put(values, layout=ROW_MAJOR)
+    for values in (SPARSITY.view(1, 2, 1, 4), SPARSITY.view(1, 1, 2, 4), torch.ones(1, 1, 1, 4))
 )
-def test_minimal_matmul_with_bias(chips, silu):
-    x, w, bias = (
-        chips.draw(1, 1, 64, 96),
-        chips.draw(1, 1, 96, 128),
-        torch.randn(1, 1, 1, 128).bfloat16().float(),
-    )
-    got = ttnn.experimental.minimal_matmul(
-        chips.put(x),
-        chips.put(w),
-        bias_tensor=chips.put(bias),
-        fused_activation=silu,
-        compute_kernel_config=EXACT,
-    )
-    want = [a @ b + bias for a, b in zip(x, w)]
-    assert_close(got, [torch.nn.functional.silu(v) for v in want] if silu else want, steps=2)
+PAIRS = "torch.einsum('xbmk,egkn->xbegmn', x, y) * SHOWN.view(1, 2, 1, 4, 1, 1)"
+GROUPS = (1, 4, 64, 64)
+SPARSE_EXAMPLES = {
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=None, **SPARSE)":
+        (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
+    "ttnn.sparse_matmul(x, y, sparsity=z, nnz=4, **SPARSE)":
+        (PAIRS, (1, 2, 32, 64), GROUPS, BY_ROW),
+    "ttnn.sparse_matmul(x, y, sparsity=z, **A_SPARSE)":
+        ("x @ y * SHOWN.view(2, 4, 1, 1)", (2, 4, 32, 64), GROUPS, BY_GROUP),
+    "ttnn.reshape(ttnn.sparse_matmul(x, y, sparsity=z, indices=u, **SPARSE), (2, 32, 64))": (
+        "x[0] @ y[0, [2, 0]]", (1, 1, 32, 64), GROUPS, ALL,
+        Put(torch.tensor([[2, 0]]), ttnn.uint16, ROW_MAJOR),
+    ),
+}  # fmt: skip
+test_sparse = examples(SPARSE_EXAMPLES, globals())
+
+
+def test_a_count_other_than_the_sparsitys_is_refused(chips):
+    """A chip would hang."""
+    x, groups, sparsity = map(chips.put_input, ((1, 2, 32, 64), GROUPS, BY_ROW))
+    with pytest.raises(GoldenError, match="nnz=3: 4 of sparsity"):
+        ttnn.sparse_matmul(x, groups, sparsity=sparsity, nnz=3, **SPARSE)
+
+
+def test_all_gather_matmul():
+    """Of four chips, without a device: the library refuses the op on a ring of two chips."""
+    x, w = [bf16(1, 1, 64, 32) for _ in range(4)], [bf16(1, 1, 128, 96) for _ in range(4)]
+    op = GOLDENS["ttnn.experimental.all_gather_matmul_async"].function
+    of_inputs = dict.fromkeys(("input_tensor", "weight_tensor"), ttnn.bfloat16)
+    out = (SimpleNamespace(dtype=ttnn.bfloat16),) * 2
+    found = op(x, w, dim=3, activation="relu", dtypes=of_inputs, out=out, **HOW)
+    joined = torch.cat(x, 3)
+    assert_same([gathered for gathered, _ in found], [joined] * 4)
+    assert_close([y for _, y in found], [(joined @ weight).relu() for weight in w], steps=2)
+
+
+def test_all_gather_minimal_matmul():
+    """Of four chips, without a device: each has a quarter of x's columns and its own weight."""
+    golden = GOLDENS["ttnn.experimental.all_gather_minimal_matmul_async"].function
+    x, weights = bf16(32, 128), [bf16(128, 64) for _ in range(4)]
+    base, gate = bf16(32, 64), bf16(1, 64)
+    parts = [part.contiguous() for part in x.chunk(4, -1)]
+    more = dict(scalar=0.5, addcmul_input_tensor1=[base] * 4, addcmul_input_tensor2=[gate] * 4)
+    plain, added = golden(parts, weights, chunks=2, **HOW), golden(parts, weights, **more, **HOW)
+    for weight, halves, (sums,) in zip(weights, plain, added, strict=True):
+        want = x.double() @ weight.double()
+        assert_close([torch.cat(halves, -1)], [want], ttnn.float32)
+        assert_close([sums], [base.double() + 0.5 * want * gate.double()], ttnn.float32)
+
+
+def test_matmul_reduce_scatter(chips, several_chips):
+    columns = 256 * chips.count
+    x, w = chips.draw(1, 1, 128, 64), chips.draw(1, 1, 64, columns)
+    program = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
+        compute_with_storage_grid_size=(8, 4), in0_block_w=2, out_subblock_h=1, out_subblock_w=1,
+        per_core_M=1,
+        per_core_N=chips.count, transpose_mcast=False, fused_activation=None, fuse_batch=False,
+    )  # fmt: skip
+    whole, got = E.matmul_reduce_scatter_async(
+        *map(chips.put, (x, w, torch.zeros(1, 1, 128, columns), torch.zeros(1, 1, 128, 256))),
+        dim=3,
+        multi_device_global_semaphore=semaphores(chips, 3),
+        reduce_scatter_core_grid_offset=ttnn.CoreCoord(0, 4),
+        topology=ttnn.Topology.Linear, num_links=1, program_config=program, **HOW,
+    )  # fmt: skip
+    products = [a @ b for a, b in zip(x, w)]
+    assert_close(whole, products)
+    assert_close(got, list(sum(products).chunk(chips.count, 3)), steps=3)

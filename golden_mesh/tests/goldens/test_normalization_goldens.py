@@ -1,187 +1,189 @@
-"""RMS norm and layer norm, plain and distributed over chips."""
+"""RMS norm and layer norm, plain and distributed over chips, and norms over images."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 import ttnn
 
-from goldens.support import EXACT, assert_close, assert_near, assert_same, sharded
+from goldens.support import assert_close, assert_near, assert_same, assert_values
+from goldens.support import EXACT, ROW_MAJOR, Put, bf16, block_sharded, examples, sharded
+
+X, W, RESIDUAL = (1, 1, 33, 192), (1, 192), (1, 1, 33, 192)
+HOW = dict(epsilon=1e-3, compute_kernel_config=EXACT)
+PROGRAM = ttnn.LayerNormShardedMultiCoreProgramConfig(
+    compute_with_storage_grid_size=(4, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
+)
+IN_COLUMNS = sharded("WIDTH", (32, 64), 4)
+RELU = ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)
+NORMS = ("rms_norm", "layer_norm")
 
 
-def rms(x, weight, epsilon):
-    return x / (x.double().pow(2).mean(-1, keepdim=True) + epsilon).sqrt().float() * weight
+def rms(x, weight=1.0, epsilon=1e-3):
+    x = x.double()
+    weight = weight.flatten() if isinstance(weight, torch.Tensor) else weight
+    return x / (x.pow(2).mean(-1, keepdim=True) + epsilon).sqrt() * weight
 
 
-@pytest.mark.parametrize("weight_shape", ((1, 1, 6, 32), (1, 1, 1, 192)), ids=("row-major", "tile"))
-@pytest.mark.parametrize("with_residual", (False, True))
-def test_rms_norm(chips, weight_shape, with_residual):
-    x, residual = chips.draw(1, 1, 33, 192), chips.draw(1, 1, 33, 192)
-    weight = torch.randn(192).bfloat16().float()
-    layout = ttnn.ROW_MAJOR_LAYOUT if weight_shape[2] > 1 else ttnn.TILE_LAYOUT
-    got = ttnn.rms_norm(
-        chips.put(x),
-        weight=chips.put(weight.reshape(weight_shape), layout=layout),
-        epsilon=1e-3,
-        residual_input_tensor=chips.put(residual) if with_residual else None,
-        compute_kernel_config=EXACT,
-    )
-    total = [a + b for a, b in zip(x, residual)] if with_residual else x
-    assert_close(got, [rms(v, weight, 1e-3) for v in total], steps=2)
+def layer(x, weight, bias):
+    return F.layer_norm(x, x.shape[-1:], weight.flatten(), bias.flatten(), eps=1e-3)
 
 
-def test_rms_norm_with_a_bias(chips):
-    x, bias = chips.draw(1, 1, 33, 192), torch.randn(1, 192).bfloat16().float()
-    weight = chips.put(torch.full((1, 192), 2.0))
-    got = ttnn.rms_norm(
-        chips.put(x), epsilon=1e-3, bias=chips.put(bias), weight=weight, compute_kernel_config=EXACT
-    )
-    assert_close(got, [rms(v, 2, 1e-3) + bias for v in x], steps=2)
+def in_rows(*shape: int) -> Put:
+    return Put(shape, layout=ROW_MAJOR)
 
 
-@pytest.mark.parametrize("op", (ttnn.rms_norm, ttnn.layer_norm))
-def test_a_weight_in_whole_tiles_counts_by_its_first_row(chips, op):
-    x, weight, bias = (chips.put(chips.draw(1, 1, 32, 128)) for _ in range(3))
-    first_rows = [
-        chips.put([t[:, :, :1].float() for t in chips.get(tiles)]) for tiles in (weight, bias)
-    ]
-    want = chips.get(op(x, weight=first_rows[0], bias=first_rows[1]))
-    assert_same(op(x, weight=weight, bias=bias), want)
+def with_an_outlier():
+    """The residual of a decode step: one channel is thousands of times larger than the others."""
+    x = bf16(1, 1, 32, 256)
+    x[..., 17] = 3008
+    return x
 
 
-def test_rms_norm_over_an_odd_width(chips):
-    x = chips.draw(1, 1, 33, 70)
-    assert_close(
-        ttnn.rms_norm(chips.put(x), epsilon=1e-6, compute_kernel_config=EXACT),
-        [rms(v, 1, 1e-6) for v in x],
-    )
+SHARDED = dict(program_config=PROGRAM, memory_config=IN_COLUMNS, compute_kernel_config=EXACT)
+EXAMPLES = {
+    "ttnn.rms_norm(x, weight=y, **HOW)  # rows": ("rms(x, y)", X, in_rows(1, 1, 6, 32)),
+    "ttnn.rms_norm(x, weight=y, **HOW)  # tiles": ("rms(x, y)", X, (1, 1, 1, 192)),
+    "ttnn.rms_norm(x, weight=y, residual_input_tensor=z, **HOW)  # rows":
+        ("rms(x + z, y)", X, in_rows(1, 1, 6, 32), RESIDUAL),
+    "ttnn.rms_norm(x, weight=y, residual_input_tensor=z, **HOW)  # tiles":
+        ("rms(x + z, y)", X, (1, 1, 1, 192), RESIDUAL),
+    "ttnn.rms_norm(x, weight=y, bias=z, **HOW)": ("rms(x, y) + z", X, W, W),
+    "ttnn.rms_norm(x, epsilon=1e-6, compute_kernel_config=EXACT)":
+        ("rms(x, 1.0, 1e-6)", (1, 1, 33, 70), {"steps": 1}),
+    "ttnn.rms_norm(x, weight=y, epsilon=1e-6, **SHARDED)":
+        ("rms(x, y, 1e-6)", Put(with_an_outlier, memory_config=IN_COLUMNS), in_rows(1, 1, 8, 32)),
+    "ttnn.rms_norm(x, epsilon=0.5, compute_kernel_config=EXACT)":
+        ("rms(x, 1.0, 0.5)", (1, 1, 33, 70), {"steps": 1}),
+    "ttnn.layer_norm(x, weight=y, bias=z, **HOW)": ("layer(x, y, z)", X, W, W),
+    "ttnn.layer_norm(x, weight=y, bias=z, residual_input_tensor=u, **HOW)":
+        ("layer(x + u, y, z)", X, W, W, RESIDUAL),
+}  # fmt: skip
+for activation, want in (("None", "{}"), ("'silu'", "F.silu({})"), ("RELU", "{}.relu()")):
+    call = f"E.dit_rms_norm_unary_fused(x, weight=y, activation={activation}, **HOW)"
+    EXAMPLES[call] = want.format("rms(x, y)"), (1, 1, 32, 64), (1, 1, 1, 64), {"error": 4e-3}
+test_examples = examples(EXAMPLES, globals(), steps=2)
 
 
-def test_sharded_rms_norm_with_an_outlying_channel(chips):
-    """The decode norm of a residual with one channel thousands of times larger than the others."""
-    x, weight = chips.draw(1, 1, 32, 256), torch.randn(256).bfloat16().float()
-    for v in x:
-        v[..., 17] = 3008
-    config = sharded("WIDTH", (32, 64), 4)
-    program = ttnn.LayerNormShardedMultiCoreProgramConfig(
-        compute_with_storage_grid_size=(4, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
-    )
-    got = ttnn.rms_norm(
-        chips.put(x, memory_config=config),
-        weight=chips.put(weight.reshape(1, 1, 8, 32), layout=ttnn.ROW_MAJOR_LAYOUT),
-        epsilon=1e-6,
-        program_config=program,
-        memory_config=config,
-        compute_kernel_config=EXACT,
-    )
-    assert_close(got, [rms(v, weight, 1e-6) for v in x], steps=2)
-
-
-@pytest.mark.parametrize("with_residual", (False, True))
-def test_layer_norm_with_weight_and_bias(chips, with_residual):
-    x, residual = chips.draw(1, 1, 33, 192), chips.draw(1, 1, 33, 192)
-    weight, bias = torch.randn(2, 1, 192).bfloat16().float()
-    got = ttnn.layer_norm(
-        chips.put(x),
-        epsilon=1e-3,
-        weight=chips.put(weight),
-        bias=chips.put(bias),
-        residual_input_tensor=chips.put(residual) if with_residual else None,
-        compute_kernel_config=EXACT,
-    )
-
-    def norm(v):
-        centered = v - v.mean(-1, keepdim=True)
-        return centered / (centered.pow(2).mean(-1, keepdim=True) + 1e-3).sqrt() * weight + bias
-
-    total = [a + b for a, b in zip(x, residual)] if with_residual else x
-    assert_close(got, [norm(v) for v in total], steps=2)
+@pytest.mark.parametrize("name", NORMS)
+def test_a_weight_in_whole_tiles_counts_by_its_first_row(chips, name):
+    x, weight, bias = (chips.put(bf16(1, 1, 32, 128)) for _ in range(3))
+    rows = [chips.put([t[:, :, :1].float() for t in chips.get(tiles)]) for tiles in (weight, bias)]
+    op = getattr(ttnn, name)
+    assert_same(op(x, weight=weight, bias=bias), chips.get(op(x, weight=rows[0], bias=rows[1])))
 
 
 def test_the_halves_of_a_distributed_rms_norm_make_a_whole_one(chips):
     """Every chip has some columns. Their statistics are gathered between the halves."""
     x, weight = chips.draw(1, 1, 64, 96), chips.draw(1, 1, 3, 32)
-    stats = ttnn.rms_norm_pre_all_gather(
-        chips.put(x), dtype=ttnn.float32, compute_kernel_config=EXACT
-    )
-    for got, v in zip(chips.get(stats), x):
-        torch.testing.assert_close(
-            got[..., 0], v.pow(2).sum(-1), rtol=5e-4, atol=0
-        )  # squares are cut to 11 bits
-    gathered = torch.cat(chips.get(stats), -1)
-    weights = chips.put(weight, layout=ttnn.ROW_MAJOR_LAYOUT)
-    got = ttnn.rms_norm_post_all_gather(
-        chips.put(x),
-        chips.put(gathered, ttnn.float32),
-        epsilon=1e-3,
-        weight=weights,
-        compute_kernel_config=EXACT,
-    )
-    want = rms(torch.cat(x, -1), torch.cat([w.flatten() for w in weight]), 1e-3).chunk(
-        chips.count, -1
-    )
-    assert_close(got, list(want), steps=2)
+    how = dict(dtype=ttnn.float32, compute_kernel_config=EXACT)
+    stats = chips.get(ttnn.rms_norm_pre_all_gather(chips.put(x), **how))
+    for got, v in zip(stats, x):  # squares are cut to 11 bits
+        torch.testing.assert_close(got[..., 0], v.pow(2).sum(-1), rtol=5e-4, atol=0)
+    gathered = chips.put(torch.cat(stats, -1), ttnn.float32)
+    weights = chips.put(weight, layout=ROW_MAJOR)
+    got = ttnn.rms_norm_post_all_gather(chips.put(x), gathered, weight=weights, **HOW)
+    want = rms(torch.cat(x, -1), torch.cat([w.flatten() for w in weight]))
+    assert_close(got, list(want.chunk(chips.count, -1)), steps=2)
 
 
-@pytest.mark.parametrize("name", ("rms_norm", "layer_norm"))
+@pytest.mark.parametrize("affine", (False, True))
+def test_the_halves_of_a_layer_norm_make_one(chips, affine):
+    """The statistics of each half of the columns are gathered before the norm."""
+    x, weight, bias = (bf16(1, 1, 32, 256) + 0.5).bfloat16().float(), bf16(256), bf16(256)
+    halves = [chips.put(half.contiguous()) for half in x.chunk(2, -1)]
+    how = dict(dtype=ttnn.float32, compute_kernel_config=EXACT)
+    gathered = ttnn.concat([ttnn.layer_norm_pre_all_gather(half, **how) for half in halves], dim=3)
+    assert list(gathered.shape) == [1, 1, 32, 128]
+    wanted = F.layer_norm(x, (256,), *((weight, bias) if affine else ()), eps=1e-3).chunk(2, -1)
+    for at, (half, want) in enumerate(zip(halves, wanted)):
+        parts = {"weight": weight.chunk(2)[at], "bias": bias.chunk(2)[at]} if affine else {}
+        parts = {n: chips.put(t.reshape(1, 1, 4, 32), layout=ROW_MAJOR) for n, t in parts.items()}
+        assert_near(ttnn.layer_norm_post_all_gather(half, gathered, **parts, **HOW), want, 6e-3)
+
+
+def test_the_sum_of_a_residual_is_what_is_normed(chips):
+    x, residual = bf16(1, 1, 32, 64), bf16(1, 1, 32, 64)
+    how = dict(dtype=ttnn.float32, compute_kernel_config=EXACT)
+    given = chips.put(x), chips.put(residual)
+    got = ttnn.layer_norm_pre_all_gather(given[0], residual_input_tensor=given[1], **how)
+    total = x + residual
+    for g in chips.get(got):
+        torch.testing.assert_close(g[..., 0], (total**2).sum(-1), rtol=0.01, atol=0)
+        torch.testing.assert_close(g[..., 32], total.sum(-1), rtol=0.01, atol=0.2)
+
+
+@pytest.mark.parametrize("name", NORMS)
 def test_the_halves_of_a_sharded_distributed_norm_exchange_means(chips, name):
     """Unsharded statistics are sums, squares first. Sharded statistics are means, squares last."""
-    width, cores = 256, 4
-    x, weight = chips.draw(1, 1, 32, width), chips.draw(1, 1, 1, width)
+    x, weight = chips.draw(1, 1, 32, 256), chips.draw(1, 1, 1, 256)
     x = [(v + 0.5).bfloat16().float() for v in x]
-    config = ttnn.LayerNormShardedMultiCoreProgramConfig(
-        compute_with_storage_grid_size=(cores, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
-    )
-    place = sharded("WIDTH", (32, width // cores), cores)
-    stats = getattr(ttnn, f"{name}_pre_all_gather")(
-        chips.put(x, memory_config=place), program_config=config
-    )
-    means = {"rms_norm": [[v.pow(2)] for v in x], "layer_norm": [[v, v.pow(2)] for v in x]}[name]
-    for got, parts in zip(chips.get(stats), means):
-        for at, part in enumerate(parts):
-            torch.testing.assert_close(
-                got[..., 32 * at].float(), part.mean(-1), rtol=0.02, atol=0.02
-            )
-    gathered = torch.cat(chips.get(stats), -1)
-    got = getattr(ttnn, f"{name}_post_all_gather")(
-        chips.put(x, memory_config=place),
-        chips.put(gathered, memory_config=sharded("WIDTH", (32, gathered.shape[-1]), 1)),
-        epsilon=1e-3,
-        weight=chips.put(weight),
-        program_config=config,
-        memory_config=place,
-    )
-    whole, factor = torch.cat(x, -1), torch.cat(weight, -1).flatten()
-    wholly = torch.nn.functional.layer_norm(whole, factor.shape, factor, eps=1e-3)
-    want = wholly if name == "layer_norm" else rms(whole, factor, 1e-3)
+    given, how = chips.put(x, memory_config=IN_COLUMNS), dict(program_config=PROGRAM)
+    stats = chips.get(getattr(ttnn, f"{name}_pre_all_gather")(given, **how))
+    for got, v in zip(stats, x):
+        for at, part in enumerate([v.pow(2)] if name == "rms_norm" else [v, v.pow(2)]):
+            found = got[..., 32 * at].float()
+            torch.testing.assert_close(found, part.mean(-1), rtol=0.02, atol=0.02)
+    gathered = torch.cat(stats, -1)
+    one_core = sharded("WIDTH", (32, gathered.shape[-1]), 1)
+    how |= dict(weight=chips.put(weight), epsilon=1e-3, memory_config=IN_COLUMNS)
+    second = getattr(ttnn, f"{name}_post_all_gather")
+    got = second(given, chips.put(gathered, memory_config=one_core), **how)
+    whole, factor = torch.cat(x, -1), torch.cat(weight, -1)
+    want = rms(whole, factor) if name == "rms_norm" else layer(whole, factor, factor * 0)
     assert_near(got, list(want.chunk(chips.count, -1)), 0.01)
 
 
-@pytest.mark.parametrize("name", ("rms_norm", "layer_norm"))
-@pytest.mark.parametrize("is_sharded", (True, False))
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("place", (IN_COLUMNS, None), ids=("sharded", "interleaved"))
 def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place(
-    chips, name, is_sharded
+    chips, name, place
 ):
     x, residual = chips.draw(1, 1, 32, 256), chips.draw(1, 1, 32, 256)
-    config = ttnn.LayerNormShardedMultiCoreProgramConfig(
-        compute_with_storage_grid_size=(4, 1), subblock_w=2, block_h=1, block_w=2, inplace=False
-    )
-    place = sharded("WIDTH", (32, 64), 4) if is_sharded else None
-    put = chips.put(x, memory_config=place)
-    getattr(ttnn, f"{name}_pre_all_gather")(
-        put,
-        residual_input_tensor=chips.put(residual, memory_config=place),
-        program_config=config if is_sharded else None,
-    )
-    want = [a + b for a, b in zip(x, residual)] if is_sharded else x
-    assert_close(put, want)
+    given, added = (chips.put(v, memory_config=place) for v in (x, residual))
+    how = dict(residual_input_tensor=added, program_config=PROGRAM if place else None)
+    getattr(ttnn, f"{name}_pre_all_gather")(given, **how)
+    assert_close(given, [a + b for a, b in zip(x, residual)] if place else x)
 
 
-@pytest.mark.parametrize("activation", (None, "silu", ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)))
-def test_rms_norm_with_a_fused_activation(chips, activation):
-    x, weight = chips.draw(1, 1, 32, 64), chips.draw(1, 1, 1, 64)
-    put, options = chips.put(x), {"weight": chips.put(weight), "compute_kernel_config": EXACT}
-    got = ttnn.experimental.dit_rms_norm_unary_fused(put, 1e-5, activation=activation, **options)
-    function = {None: lambda v: v, "silu": torch.nn.functional.silu}.get(activation, torch.relu)
-    normed = [
-        v / (v.double() ** 2).mean(-1, keepdim=True).add(1e-5).sqrt() * w for v, w in zip(x, weight)
-    ]
-    assert_near(got, [function(v) for v in normed], 4e-3)
+def grouped(x, weight=None, bias=None):
+    """x [N, 1, H * W, C], in four groups of channels."""
+    affine = (None if t is None else t.flatten() for t in (weight, bias))
+    return F.group_norm(x[:, 0].transpose(1, 2), 4, *affine, eps=1e-5).transpose(1, 2).unsqueeze(1)
+
+
+GROUPS, ONES = dict(num_groups=4, epsilon=1e-5), torch.ones(1, 4, 32, 32)
+ONE_CORE = GROUPS | dict(inplace=False, core_grid=ttnn.CoreGrid(y=1, x=1))
+IMAGE = lambda: 2 * bf16(2, 1, 64, 128) + 1
+GROUP_NORMS = {
+    "ttnn.group_norm(x, input_mask=y, **ONE_CORE)": ("grouped(x)", IMAGE, ONES),
+    "ttnn.group_norm(x, input_mask=y, weight=z, bias=u, **ONE_CORE)":
+        ("grouped(x, z, u)", IMAGE, ONES, in_rows(1, 1, 4, 32), in_rows(1, 1, 4, 32)),
+}  # fmt: skip
+test_group_norm = examples(GROUP_NORMS, globals(), special=True)
+
+
+def test_group_norm_with_weights_padded_for_each_core(chips):
+    """Each of two columns of cores has 48 channels, and the weight has 64 values for each."""
+    x, weight, bias = bf16(1, 1, 64, 96), bf16(96), bf16(96)
+    place = block_sharded((32, 48), 2, 2, "COL_MAJOR")
+    rows = lambda t: chips.put(ttnn.create_group_norm_weight_bias_rm(t, 96, 2), layout=ROW_MAJOR)
+    got = ttnn.group_norm(
+        chips.put(x, layout=ROW_MAJOR, memory_config=place), memory_config=place,
+        weight=rows(weight),
+        input_mask=chips.put(torch.ones(1, 4, 32, 64)), core_grid=ttnn.CoreGrid(y=2, x=2),
+        bias=rows(bias), **GROUPS,
+    )  # fmt: skip
+    assert_values(got, grouped(x.double(), weight.double(), bias.double()))
+
+
+CHANNELS, MOMENTS = (1, 4, 1, 1), "running_mean=y, running_var=z, eps=1e-3"
+VARIANCE = lambda: bf16(*CHANNELS).abs() + 0.5
+BATCH = (2, 4, 32, 64), CHANNELS, Put(VARIANCE, ttnn.float32)
+BATCH_NORMS = {
+    f"ttnn.batch_norm(x, {MOMENTS})":
+        ("F.batch_norm(x, *map(torch.flatten, (y, z)), eps=1e-3)", *BATCH),
+    f"ttnn.batch_norm(x, {MOMENTS}, weight=u, bias=v)": (
+        "F.batch_norm(x, *map(torch.flatten, (y, z, u, v)), eps=1e-3)", *BATCH, CHANNELS, CHANNELS,
+    ),
+}  # fmt: skip
+test_batch_norm = examples(BATCH_NORMS, globals(), dtype=ttnn.float32, error=1e-6)

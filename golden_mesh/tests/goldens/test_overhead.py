@@ -13,7 +13,7 @@ REPEATS = 200
 
 
 def milliseconds(function) -> float:
-    """Return the least processor time of this thread over several calls. Other programs only lengthen it."""
+    """The least processor time of this thread of several calls: other programs lengthen it."""
     times = []
     for _ in range(REPEATS):
         start = time.thread_time()

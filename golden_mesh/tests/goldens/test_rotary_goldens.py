@@ -5,122 +5,90 @@ import torch
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import assert_close, sharded
+from goldens.support import Put, examples, sharded
 
-DIM = 64
-
-
-def angles(positions: torch.Tensor) -> torch.Tensor:
-    """[N, DIM / 2]"""
-    return torch.outer(positions.float(), 1e4 ** (-torch.arange(0, DIM, 2) / DIM))
-
-
-def tables(positions: torch.Tensor, pairs: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin [N, DIM] as bfloat16 holds them, for neighboring pairs or for halves."""
-    a = angles(positions)
-    spread = a.repeat_interleave(2, -1) if pairs == "neighbors" else torch.cat([a, a], -1)
-    return spread.cos().bfloat16().float(), spread.sin().bfloat16().float()
+DIM, USERS = 64, 8
+E = ttnn.experimental
 
 
 def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pairs: str) -> torch.Tensor:
     """x [..., DIM] turned by tables that broadcast against it, as complex numbers."""
     if pairs == "neighbors":
-        split = lambda t: (t[..., ::2], t[..., 1::2])  # noqa: E731
+        split = lambda t: (t[..., ::2], t[..., 1::2])
     else:
-        split = lambda t: (t[..., : DIM // 2], t[..., DIM // 2 :])  # noqa: E731
-    turn = torch.complex(split(cos)[0], split(sin)[0])
-    result = torch.complex(*split(x)) * turn
+        split = lambda t: (t[..., : DIM // 2], t[..., DIM // 2 :])
+    result = torch.complex(*split(x)) * torch.complex(split(cos)[0], split(sin)[0])
     if pairs == "neighbors":
         return torch.stack([result.real, result.imag], -1).flatten(-2)
     return torch.cat([result.real, result.imag], -1)
 
 
-def swap_matrix(copies: int = 1) -> torch.Tensor:
+def tables(count: int, pairs: str, by_user: bool = False, copies: int = 1) -> list[Put]:
+    """cos and sin for neighboring pairs or halves, of the first positions or of users in shards."""
+    positions = torch.arange(count) * 37 % 500 if by_user else torch.arange(count)
+    angles = torch.outer(positions.float(), 1e4 ** (-torch.arange(0, DIM, 2) / DIM))
+    in_halves = torch.cat([angles] * 2, -1)
+    angles = angles.repeat_interleave(2, -1) if pairs == "neighbors" else in_halves
+    both = [table.bfloat16().float().repeat(copies, 1) for table in (angles.cos(), angles.sin())]
+    if not by_user:
+        return [Put(table[None, None]) for table in both]
+    place = sharded("HEIGHT", (32, DIM), count * copies)
+    return [Put(table[None, :, None], memory_config=place) for table in both]
+
+
+def swap_matrix(copies: int = 1) -> Put:
     """[1, 1, 32 * copies, 32]: x @ matrix is (-x1, x0, -x3, x2, ...)"""
     matrix = torch.zeros(32, 32)
     for i in range(0, 32, 2):
         matrix[i, i + 1], matrix[i + 1, i] = 1, -1
-    return matrix.repeat(copies, 1)[None, None]
+    matrix = matrix.repeat(copies, 1)[None, None]
+    return Put(matrix, memory_config=sharded("HEIGHT", (32, 32), copies) if copies > 1 else None)
 
 
-@pytest.mark.parametrize("cached", (64, 160))
-def test_llama_prefill_reads_the_first_rows_of_the_tables(chips, cached):
-    x = chips.draw(1, 3, 64, DIM)
-    cos, sin = tables(torch.arange(cached), "neighbors")
-    got = ttnn.experimental.rotary_embedding_llama(
-        *map(chips.put, (x, cos[None, None], sin[None, None], swap_matrix()))
-    )
-    assert_close(got, [rotated(v, cos[:64], sin[:64], "neighbors") for v in x], steps=3)
+def in_users(heads: int, users: int = USERS, start: int = 0) -> Put:
+    return Put((1, users, heads, DIM), memory_config=sharded("HEIGHT", (32, DIM), users, start))
 
 
-@pytest.mark.parametrize("heads", (7, 2))
-def test_llama_decode_rotates_each_user_by_its_position(chips, heads):
-    users = 8
-    x = chips.draw(1, users, heads, DIM)
-    cos, sin = tables(torch.randint(0, 500, (users,)), "neighbors")
-    per_user = lambda t: chips.put(
-        t[None, :, None], memory_config=sharded("HEIGHT", (32, DIM), users)
-    )  # noqa: E731
-    got = ttnn.experimental.rotary_embedding_llama(
-        chips.put(x, memory_config=sharded("HEIGHT", (32, DIM), users)),
-        per_user(cos),
-        per_user(sin),
-        chips.put(swap_matrix(users), memory_config=sharded("HEIGHT", (32, 32), users)),
-        is_decode_mode=True,
-    )
-    assert_close(got, [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in x], steps=3)
+NEIGHBORS, HALVES = "neighbors", "halves"
+PROMPT, LLAMA = (1, 3, 64, DIM), "E.rotary_embedding_llama"
+FUSED = in_users(7, 32), in_users(2, 32, start=32), *tables(32, NEIGHBORS, True, copies=2)
+EXAMPLES = {
+    f"{LLAMA}(x, y, z, u)":
+        ("rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix()),
+    f"{LLAMA}(x, y, z, u, is_decode_mode=False)": (  # reads the first rows
+        "rotated(x, y[:, :, :64], z[:, :, :64], NEIGHBORS)", PROMPT, *tables(160, NEIGHBORS),
+        swap_matrix(),
+    ),
+    f"{LLAMA}(x, y, z, u, is_decode_mode=True)": (
+        "rotated(x, y, z, NEIGHBORS)", in_users(7), *tables(USERS, NEIGHBORS, True),
+        swap_matrix(USERS),
+    ),
+    f"{LLAMA}(x, y, z, trans_mat=u, is_decode_mode=True)": (
+        "rotated(x, y, z, NEIGHBORS)", in_users(2), *tables(USERS, NEIGHBORS, True),
+        swap_matrix(USERS),
+    ),
+    f"{LLAMA}_fused_qk(x, y, z, u, v)": (
+        "rotated(x, z[:, :32], u[:, :32], NEIGHBORS), rotated(y, z[:, 32:], u[:, 32:], NEIGHBORS)",
+        *FUSED, swap_matrix(64),
+    ),
+    "E.rotary_embedding_hf(x, y, z)": ("rotated(x, y, z, HALVES)", PROMPT, *tables(64, HALVES)),
+    "E.rotary_embedding_hf(x, y, z, is_decode_mode=True)":
+        ("rotated(x, y, z, HALVES)", in_users(7), *tables(USERS, HALVES, True)),
+}  # fmt: skip
+for users, rows, table in ((1, 64, 64), (1, 40, 128), (2, 33, 96)):
+    # The result has whole tiles of rows.
+    want, x = f"rotated(x, y[:, :, :{rows}], z[:, :, :{rows}], HALVES)", (users, 4, rows, DIM)
+    EXAMPLES[f"E.rotary_embedding(x, y, z)[:, :, :{rows}]"] = want, x, *tables(table, HALVES)
+for token in (0, 5, 127):
+    call, x = f"E.rotary_embedding(x, y, z, {token})[:, :, :20]", (1, 4, 20, DIM)
+    want = f"rotated(x, y[:, :, {token}, None], z[:, :, {token}, None], HALVES)"
+    EXAMPLES[call] = want, x, *tables(128, HALVES)
 
-
-def fused(chips, users, matrix, q, k, cos, sin):
-    q_cores, k_cores = (
-        sharded("HEIGHT", (32, DIM), users),
-        sharded("HEIGHT", (32, DIM), users, start=32),
-    )
-    both = sharded("HEIGHT", (32, DIM), 2 * users) if users == 32 else None
-    table = lambda t: chips.put(torch.cat([t, t])[None, :, None], memory_config=both)  # noqa: E731
-    return ttnn.experimental.rotary_embedding_llama_fused_qk(
-        chips.put(q, memory_config=q_cores),
-        chips.put(k, memory_config=k_cores),
-        table(cos),
-        table(sin),
-        chips.put(matrix, memory_config=sharded("HEIGHT", (32, 32), 2 * users)),
-    )
-
-
-def test_fused_decode_rotates_queries_and_keys(chips):
-    q, k = chips.draw(1, 32, 7, DIM), chips.draw(1, 32, 2, DIM)
-    cos, sin = tables(torch.randint(0, 500, (32,)), "neighbors")
-    got_q, got_k = fused(chips, 32, swap_matrix(64), q, k, cos, sin)
-    assert_close(got_q, [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in q], steps=3)
-    assert_close(got_k, [rotated(v, cos[:, None], sin[:, None], "neighbors") for v in k], steps=3)
+test_examples = examples(EXAMPLES, globals(), steps=3)
 
 
 def test_a_matrix_that_differs_between_cores_is_refused(chips):
     matrix = swap_matrix(64)
-    matrix[..., 40 * 32 :, :] = 0
-    q, k = chips.draw(1, 32, 7, DIM), chips.draw(1, 32, 2, DIM)
+    matrix.values[..., 40 * 32 :, :] = 0
     with pytest.raises(GoldenError, match="different matrices"):
-        fused(chips, 32, matrix, q, k, *tables(torch.arange(32), "neighbors"))
-
-
-def test_hf_prefill(chips):
-    x = chips.draw(1, 3, 64, DIM)
-    cos, sin = tables(torch.arange(64), "halves")
-    got = ttnn.experimental.rotary_embedding_hf(
-        chips.put(x), chips.put(cos[None, None]), chips.put(sin[None, None])
-    )
-    assert_close(got, [rotated(v, cos, sin, "halves") for v in x], steps=3)
-
-
-def test_hf_decode(chips):
-    users = 8
-    x = chips.draw(1, users, 7, DIM)
-    cos, sin = tables(torch.randint(0, 500, (users,)), "halves")
-    config = sharded("HEIGHT", (32, DIM), users)
-    got = ttnn.experimental.rotary_embedding_hf(
-        chips.put(x, memory_config=config),
-        chips.put(cos[None, :, None], memory_config=config),
-        chips.put(sin[None, :, None], memory_config=config),
-        is_decode_mode=True,
-    )
-    assert_close(got, [rotated(v, cos[:, None], sin[:, None], "halves") for v in x], steps=3)
+        E.rotary_embedding_llama_fused_qk(*map(chips.put_input, (*FUSED, matrix)))

@@ -1,4 +1,4 @@
-"""Every golden takes its op's calls. Its parameters and defaults are those of the library's signatures."""
+"""Every golden takes its op's calls: its parameters and defaults are those of the library."""
 
 import dis
 import operator
@@ -22,16 +22,20 @@ REFUSED = {
     "ttnn.experimental.paged_update_cache": "batch_offset mesh_coords",
     "ttnn.experimental.paged_fused_update_cache": "share_cache batch_offset mesh_coords",
     "ttnn.experimental.paged_fill_cache": "mesh_coords cache_position_modulo valid_seq_len_tensor",
-    "ttnn.transformer.scaled_dot_product_attention": "windowed_q_token_offset windowed_q_token_offset_tensor attn_mask_block_map",
+    "ttnn.transformer.scaled_dot_product_attention": "windowed_q_token_offset "
+    "windowed_q_token_offset_tensor attn_mask_block_map",
     "ttnn.transformer.chunked_scaled_dot_product_attention": "paged_cache_geometry",
     "ttnn.transformer.scaled_dot_product_attention_decode": "share_cache",
-    "ttnn.transformer.paged_scaled_dot_product_attention_decode": "paged_cache_geometry cache_position_modulo",
+    "ttnn.transformer.paged_scaled_dot_product_attention_decode": "paged_cache_geometry "
+    "cache_position_modulo",
     "ttnn.transformer.flash_mla_prefill": "input_tensor_v",  # by keyword
     "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
-    "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
+    "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink "
+    "sliding_window_size",
     "ttnn.rand": "mesh_mapper",
     "ttnn.transformer.ring_joint_scaled_dot_product_attention": "logical_l is_causal is_balanced "
-    "is_cross kv_cache_batch_idx kv_actual_isl attention_sink sliding_window_size circular_kv_cache "
+    "is_cross kv_cache_batch_idx kv_actual_isl "
+    "attention_sink sliding_window_size circular_kv_cache "
     "slot_id kv_actual_isl_tensor kv_cache_num_layers kv_cache_layer_idx kv_valid_end_tensor",
     "ttnn.assign": "input_a input_b",  # the overload that writes into its second tensor, by keyword
     "ttnn.experimental.nlp_create_qkv_heads_vit": "output_tensors",
@@ -41,15 +45,21 @@ REFUSED = {
     "ttnn.prod": "dims",
     "ttnn.tilize": "tile",
     "ttnn.moreh_mean": "divisor",
-    **{f"ttnn.moreh_{name}{end}": "op" for name in ("softmax", "softmin", "logsoftmax") for end in ("", "_backward")},
+    **{
+        f"ttnn.moreh_{name}{end}": "op"
+        for name in ("softmax", "softmin", "logsoftmax")
+        for end in ("", "_backward")
+    },
     "ttnn.max": "correction",
     "ttnn.min": "correction",
     "ttnn.sum": "correction",
     "ttnn.mean": "correction",
     "ttnn.experimental.minimal_matmul_split": "fuse_swiglu",
-    "ttnn.experimental.all_gather_minimal_matmul_async": "fuse_swiglu chunk_sizes fsdp_cluster_axis "
+    "ttnn.experimental.all_gather_minimal_matmul_async": "fuse_swiglu chunk_sizes "
+    "fsdp_cluster_axis "
     "fsdp_multi_device_global_semaphore persistent_weight_buffer fsdp_topology",
-    "ttnn.experimental.conv3d": "halo_buffer logical_h_mask logical_w_mask pad_offset_tensor output_pad_h "
+    "ttnn.experimental.conv3d": "halo_buffer logical_h_mask logical_w_mask pad_offset_tensor "
+    "output_pad_h "
     "output_pad_w weight_lo_tensor",
     "ttnn.moe_expert_token_remap": "optional_output_mapping_tensor optional_output_reduced_tensor",
     "ttnn.experimental.view": "N C H W",  # by keyword
@@ -57,18 +67,28 @@ REFUSED = {
 
 
 # Keywords of goldens that several ops share: only some of the ops have them.
-SHARED = {"fast_and_approximate_mode", "mode", "vector_mode", "output_layout", "are_required_outputs"}
+SHARED = {
+    "fast_and_approximate_mode",
+    "mode",
+    "vector_mode",
+    "output_layout",
+    "are_required_outputs",
+}
 
-# Parameters that goldens take and do not read. They say a result's place, dtype or layout, which the
-# real tensor has. Or they say how a kernel divides its work, or how exactly it computes a function.
+# Parameters that goldens take and do not read. They say a result's place, dtype or layout, which
+# the real tensor has. Or they say how a kernel divides its work, or how exactly it computes.
 WITHOUT_EFFECT = set(
     """
-    device dtype layout grid shard_shape shard_scheme shard_orientation output_memory_config output_layout output_tile
+    device dtype layout grid shard_shape
+    shard_scheme shard_orientation output_memory_config output_layout output_tile
     input_dtype output_dtype optional_tensor
-    cluster_axis rs_global_semaphores ag_global_semaphores barrier_semaphores intermediate_memory_config
+    cluster_axis rs_global_semaphores
+    ag_global_semaphores barrier_semaphores intermediate_memory_config
     use_optimal_ccl_for_llama use_broadcast use_l1_small_for_semaphores
-    compute_with_storage_grid_size program_config overlap_qk_coregrid use_2d_core_grid use_falcon7b_backend use_low_perf
-    dram_slice_config slice_config applied_shard_scheme deallocate_input reallocate_halo_output reallocate_output
+    compute_with_storage_grid_size program_config overlap_qk_coregrid
+    use_2d_core_grid use_falcon7b_backend use_low_perf
+    dram_slice_config slice_config applied_shard_scheme
+    deallocate_input reallocate_halo_output reallocate_output
     config_tensor_in_dram return_output_dim return_weights_and_bias grid_size override_memory_config
     use_welford recip_tensor enable_secondary_dm
     global_cb prefetcher_pipes enable_performance_mode strategy
@@ -77,7 +97,8 @@ WITHOUT_EFFECT = set(
     """.split()
 )
 
-# Such parameters of single ops: they tell the library a shape that the result has, or its padding, or how a kernel works.
+# Such parameters of single ops: they tell the library the result's shape or padding, or how a
+# kernel works.
 WITHOUT_EFFECT_OF = {
     "ttnn.gather": "sparse_grad",
     "ttnn.experimental.isin": "assume_unique",
@@ -124,11 +145,13 @@ WITHOUT_EFFECT_OF = {
     "ttnn.prepare_conv_weights": "input_memory_config input_layout batch_size input_height "
     "input_width stride padding dilation has_bias compute_config",
     "ttnn.prepare_conv_bias": "input_memory_config input_layout in_channels batch_size "
-    "input_height input_width kernel_size stride padding dilation groups conv_config compute_config",
-    "ttnn.prepare_conv_transpose2d_weights": "input_memory_config input_layout batch_size input_height "
-    "input_width stride padding output_padding dilation has_bias compute_config",
-    "ttnn.prepare_conv_transpose2d_bias": "input_memory_config input_layout in_channels batch_size "
-    "input_height input_width kernel_size stride padding dilation groups conv_config compute_config",
+    "input_height input_width kernel_size stride "
+    "padding dilation groups conv_config compute_config",
+    "ttnn.prepare_conv_transpose2d_weights": "input_memory_config input_layout batch_size "
+    "input_height input_width stride padding output_padding dilation has_bias compute_config",
+    "ttnn.prepare_conv_transpose2d_bias": "input_memory_config input_layout in_channels "
+    "batch_size input_height input_width kernel_size stride "
+    "padding dilation groups conv_config compute_config",
 }
 
 # Members of enums that a golden's default of None stands for.
