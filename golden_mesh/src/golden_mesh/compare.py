@@ -67,6 +67,11 @@ class Site(NamedTuple):
     def __str__(self) -> str:
         return place(self.file, self.line)
 
+    @property
+    def places(self) -> list[str]:
+        """The callers as text."""
+        return [place(*line) for line in self.callers]
+
 
 def place(file: str, line: int) -> str:
     path = Path(file)

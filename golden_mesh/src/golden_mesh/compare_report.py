@@ -6,7 +6,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
-from golden_mesh.compare import Comparison, Row, place
+from golden_mesh.compare import Comparison, Row
 from golden_mesh.torch_values import FROM_HOST
 
 BELOW = 0.99  # PCC so far, by default
@@ -45,8 +45,8 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
 
 def _line(row: Row) -> str:
     """The row's line. A line that makes host tensors is often a helper's: its caller is shown, too."""
-    callers = row.site.callers[:2] if row.op == FROM_HOST else ()
-    return " < ".join((f"{row.site}", *(place(*line) for line in callers)))
+    callers = row.site.places[:2] if row.op == FROM_HOST else ()
+    return " < ".join((f"{row.site}", *callers))
 
 
 def badness(row: Row) -> tuple:
@@ -92,7 +92,7 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 def record(row: Row) -> dict:
     """The row for JSON."""
     return {
-        "number": row.number, "line": f"{row.site}", "callers": [place(*line) for line in row.site.callers], "op": row.op,
+        "number": row.number, "line": f"{row.site}", "callers": row.site.places, "op": row.op,
         "shape": list(row.slot.shape), "dtype": row.slot.dtype.name, "layout": row.site.layout,
         "memory": row.slot.buffer_type.name, "kernel": kernel(row), "this_op": asdict(row.own),
         "so_far": asdict(row.far), "equals": row.equals, "what_if": row.what_if and asdict(row.what_if),
