@@ -19,11 +19,11 @@ from typing import Callable, Iterator, NamedTuple, Optional
 import torch
 import ttnn
 
-import golden_mesh
 from golden_mesh import dispatch, steps, transfer
 from golden_mesh.arguments import on_device, substitute, tensors_in
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.plain import plain_float32
+from golden_mesh.buffers import lines, place
 from golden_mesh.differences import Error, each_once, worst
 from golden_mesh.float32_stream import Reader, Scratch, Stream
 from golden_mesh.memory import Slot
@@ -32,8 +32,6 @@ from golden_mesh.sources import Sources
 from golden_mesh.steps import Call, memory, written_in_place
 from golden_mesh.torch_values import FROM_HOST, Reference
 
-# Files whose frames are not the program's.
-_LIBRARIES = ("<", *(f"{Path(module.__file__).parent}/" for module in (golden_mesh, ttnn, torch)))
 current: Optional["Comparison"] = None  # the one under way
 CALLERS = 3  # of a line that are kept
 _NO_ROUNDING = 0.5  # relative errors above are no rounding: the host's memory was used again
@@ -63,6 +61,8 @@ class Site(NamedTuple):
     line: int
     layout: str  # of the result
     callers: tuple[tuple[str, int], ...]  # lines that called it, the innermost first
+    l1: int  # bytes of live buffers on a core after the call
+    dram: int  # in a bank
 
     def __str__(self) -> str:
         return place(self.file, self.line)
@@ -73,21 +73,14 @@ class Site(NamedTuple):
         return [place(*line) for line in self.callers]
 
 
-def place(file: str, line: int) -> str:
-    path = Path(file)
-    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
-
-
 def site(result) -> Site:
-    """The line of the program that calls ttnn: the innermost frame outside of libraries."""
-    frame, lines = sys._getframe(1), []
-    while frame is not None and len(lines) <= CALLERS:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
-            lines.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    layouts = [t.layout.name for t in tensors_in(result) if on_device(t)]
-    first, *callers = lines or [("?", 0)]
-    return Site(*first, layouts[0] if layouts else "", tuple(callers))
+    """The line of the program that calls ttnn."""
+    tensors = [t for t in tensors_in(result) if on_device(t)]
+    kinds = (ttnn.BufferType.L1, ttnn.BufferType.DRAM) if tensors else ()
+    views = [ttnn.get_memory_view(tensors[0].device(), kind) for kind in kinds]
+    used = [view.total_bytes_allocated_per_bank for view in views] or (0, 0)
+    first, *callers = lines(1 + CALLERS) or [("?", 0)]
+    return Site(*first, tensors[0].layout.name if tensors else "", tuple(callers), *used)
 
 
 class WhatIf:
@@ -194,13 +187,14 @@ class Comparison:
             self.without[step.golden.name] = str(refusal).splitlines()[0]
             return False
 
-    def sent(self, host: ttnn.Tensor, slot: Slot, padding: Optional[float]) -> None:
-        """A host tensor was written to the slot: its values before they were rounded go into the stream."""
-        found = self.sources.find(host)
+    def sent(self, host: ttnn.Tensor, tensor: ttnn.Tensor, padding: Optional[float]) -> None:
+        """A host tensor was written to the device: its values before they were rounded go into the stream."""
+        slot, found = dispatch.slot_of(tensor), self.sources.find(host)
         if found is None:
             return
         exact, where = found
-        here = site(None)
+        here = site(tensor)
+        where = where._replace(l1=here.l1, dram=here.dram)
         if here[:2] != where[:2]:  # a tensor from elsewhere: the lines that send it say more
             where = where._replace(callers=(here[:2], *here.callers))
         values = memory.read(slot)
@@ -352,7 +346,7 @@ def _replacements(comparison: Comparison) -> Iterator[tuple[object, str, Callabl
             stream.write(*what, **how)
 
     def sent(_, host, tensor, padding=None):
-        comparison.sent(host, dispatch.slot_of(tensor), padding)
+        comparison.sent(host, tensor, padding)
 
     yield after(dispatch, "REAL_CALL", lambda result, *_, **__: comparison.called(result))
     yield after(memory, "write", write)

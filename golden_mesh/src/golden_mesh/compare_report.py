@@ -37,6 +37,7 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
         *comparison.bracket(),
         f"Worst first; pcc, error and gain of the operation alone, then of the program so far.{left}",
         *_aligned(table),
+        _memory(rows),
     ]
     for op, why in comparison.without.items():
         lines.append(f"not compared: {op}: {why}")
@@ -62,6 +63,18 @@ def _first_below(rows: list[Row], below: float) -> str:
         f"First below PCC {below}: {first.site} {first.op}, operation {first.number}: "
         f"{first.far.pcc:.6f} so far, {first.own.pcc:.6f} alone."
     )
+
+
+def _memory(rows: list[Row]) -> str:
+    """The high-water marks of the live buffers."""
+    marks = []
+    for name, unit, used in (
+        ("L1", "a core", lambda row: row.site.l1),
+        ("DRAM", "a bank", lambda row: row.site.dram),
+    ):
+        row = max(rows, key=used)
+        marks.append(f"{used(row):,} bytes {unit} in {name} ({row.site} {row.op})")
+    return f"Most in live buffers: {', '.join(marks)}."
 
 
 def kernel(row: Row) -> str:
@@ -94,7 +107,8 @@ def record(row: Row) -> dict:
     return {
         "number": row.number, "line": f"{row.site}", "callers": row.site.places, "op": row.op,
         "shape": list(row.slot.shape), "dtype": row.slot.dtype.name, "layout": row.site.layout,
-        "memory": row.slot.buffer_type.name, "kernel": kernel(row), "this_op": asdict(row.own),
+        "memory": row.slot.buffer_type.name, "kernel": kernel(row),
+        "l1_a_core": row.site.l1, "dram_a_bank": row.site.dram, "this_op": asdict(row.own),
         "so_far": asdict(row.far), "equals": row.equals, "what_if": row.what_if and asdict(row.what_if),
     }  # fmt: skip
 
