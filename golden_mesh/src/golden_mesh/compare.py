@@ -21,6 +21,7 @@ import ttnn
 
 from golden_mesh import dispatch, steps, transfer
 from golden_mesh.arguments import on_device, substitute, tensors_in
+from golden_mesh.arithmetic import flash
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.buffers import lines, place
@@ -201,7 +202,7 @@ class Comparison:
         exact = exact if len(exact) == len(values) else exact * len(values)
         if any(tuple(each.shape) != slot.shape for each in exact):
             return
-        rounding = worst(values, exact)
+        rounding = worst(values, exact, channels=_shared(slot.dtype))
         if rounding.relative > _NO_ROUNDING:
             return
         self.stream.write(slot, exact, padding=padding)
@@ -239,15 +240,13 @@ class Comparison:
                     for x in (own, far, values, tried)
                 )
             values = each_once(torch.Tensor.float, values)
-            judge = partial(worst, shape=slot.shape, places=places)
+            judge = partial(worst, shape=slot.shape, places=places, channels=_shared(slot.dtype))
             errors = judge(values, own), judge(values, far), tried and judge(tried, own)
             found.append((*errors, slot, far))
         if not found:
             return
-        own, far, other, slot, _ = max(
-            found, key=lambda each: (each[0].nonfinite, each[0].relative)
-        )
-        kernel = kernels[0] if kernels else None
+        own, far, other, slot, _ = max(found, key=lambda each: each[0].badness)
+        kernel = kernels[-1] if kernels else None
         row = Row(0, where, op, slot, kernel, own, far, other, inputs=inputs)
         row.found, row.in_place = (False,) * len(found), bool(scratch.step.golden.writes)
         self.add(row, [values for *_, values in found])
@@ -262,25 +261,37 @@ class Comparison:
             self.reference.look_up(row, streams)
 
 
+def _shared(dtype: ttnn.DataType) -> bool:
+    """Whether neighbors share an exponent, so that a large channel takes the bits of the others."""
+    return dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b)
+
+
 def _address(slot: Slot) -> tuple:
     return slot.devices, slot.buffer_type, slot.address
 
 
 @contextlib.contextmanager
 def _kernels(note: Callable, change: Callable = lambda kernel: kernel) -> Iterator[None]:
-    """Call `note` with each kernel that a golden makes inside the block. `change` replaces it."""
-    real = Kernel.of
+    """Call `note` with each kernel that a golden makes inside the block, and again if it takes another exp.
+
+    `change` replaces the kernel.
+    """
+    real, weights = Kernel.of, flash.weights
 
     def of(*config, **defaults) -> Kernel:
         kernel = change(real(*config, **defaults))
         note(kernel)
         return kernel
 
-    Kernel.of = staticmethod(of)
+    def noting_exp(scores, largest, scale, kernel, approximate):
+        note(replace(kernel, approximate=approximate))
+        return weights(scores, largest, scale, kernel, approximate)
+
+    Kernel.of, flash.weights = staticmethod(of), noting_exp
     try:
         yield
     finally:
-        Kernel.of = staticmethod(real)
+        Kernel.of, flash.weights = staticmethod(real), weights
 
 
 def report_at_exit(

@@ -51,7 +51,7 @@ def _line(row: Row) -> str:
 
 
 def badness(row: Row) -> tuple:
-    return row.own.nonfinite, row.own.relative
+    return row.own.badness
 
 
 def _first_below(rows: list[Row], below: float) -> str:
@@ -90,6 +90,8 @@ def kernel(row: Row) -> str:
 def figures(row: Row) -> tuple[str, ...]:
     own, far = row.own, row.far
     error = f"{own.nonfinite} not finite" if own.nonfinite else f"{own.relative:.1e}"
+    if own.channels > 2 * own.relative:  # small channels beside large ones
+        error += f", {own.channels:.1e} by channel"
     return f"{own.pcc:.6f}", error, f"{own.gain:.4f}", f"{far.pcc:.6f}", f"{far.relative:.1e}"
 
 

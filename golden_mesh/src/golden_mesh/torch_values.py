@@ -1,7 +1,7 @@
 """The values of a torch module, and which of them the operations of a ttnn program give (golden-mesh compare).
 
 Values are compared by themselves, as sets of numbers: a ttnn program has them in other shapes, orders, paddings and
-shards. Zeros do not count, since padding is zeros.
+shards. Zeros do not count, since padding is zeros. Nor do the large numbers of masks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 TOLERANCE = 0.01  # relative; of a bfloat16 reference, or weights that were rounded before the program got them
 COUNTS = 0.005  # relative difference of the numbers of values: a bfloat16 sum is zero more often
 FROM_HOST = "ttnn.from_torch"
+MASK = 1e9  # larger numbers are masks
 FEWEST = 64  # values that tell a tensor from another
 SUSPECTS = 3  # rows that are named
 EXTREMES, QUANTILES = 16, 64  # samples of the sorted values: from both ends, and between
@@ -27,7 +28,7 @@ class Fingerprint:
 
     def __init__(self, x: torch.Tensor):
         x = x.detach().flatten()
-        self.x: Optional[torch.Tensor] = x[(x != 0) & x.isfinite()].float()
+        self.x: Optional[torch.Tensor] = x[(x != 0) & (x.abs() < MASK)].float()
         self.count = len(self.x)
 
     def keep(self) -> "Fingerprint":
