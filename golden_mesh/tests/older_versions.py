@@ -23,6 +23,7 @@ FAILS = {
         "goldens/test_reduction_goldens.py::test_a_sum_over_chips_of_experts_is_cut": _NEWER,
         "goldens/test_selection_goldens.py::test_calls[transpose_rm]": _NEWER,
         "goldens/test_sliding_window_goldens.py::test_a_chunk_of_a_prompt_with_a_window": _NEWER,
+        "test_compare_faults.py::test_a_clash_lists_the_circular": "its graph has none of a program that fails",
         "test_every_door.py::test_every_attribute_of_a_tensor_is_in_one_table": _NEWER,
         "test_every_door.py::test_every_name_in_a_table_is_an_operations": _NEWER,
         "test_every_door.py::test_every_other_function_is_plain_replaced_or_refuses": _NEWER,

@@ -147,7 +147,7 @@ def _explain(error: RuntimeError, again: Callable) -> None:
 def _circular_buffers(again: Callable) -> list[str]:
     """Those of a call that fails, from ttnn's graph capture. Some operations report none there."""
     ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(Exception):  # in a capture ttnn 0.77.0 cannot print every argument
         again()
     nodes = ttnn.graph.end_graph_capture()
     sizes: dict[str, list[int]] = {}
