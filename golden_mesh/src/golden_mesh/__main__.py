@@ -196,8 +196,8 @@ def environment(choice: Choice, inherited: dict[str, str]) -> dict[str, str]:
 def _perf_settings(choice: Choice) -> str:
     """JSON: the arguments of perf.recorder.start. The folder lies where the command was given."""
     position = None if choice.position is None else int(choice.position)
-    folder = choice.csv and str(Path(choice.csv).absolute())
-    return json.dumps([int(choice.links), position, folder])
+    folder = [str(Path(choice.csv).absolute())] if choice.csv else []
+    return json.dumps([int(choice.links), position, *folder])
 
 
 def _compare_settings(choice: Choice) -> str:
