@@ -21,6 +21,7 @@ FAILS = {
         "goldens/test_reduction_goldens.py::test_examples[E.fast_reduce_nc_split(": _NEWER,
         "goldens/test_data_movement_goldens.py::test_in_tiles[ttnn.experimental.transpose_rm(x)]": _NEWER,
         "goldens/test_selection_goldens.py::test_in_rows[ttnn.index_fill_new(": _NEWER,
+        "test_compare_faults.py::test_a_clash_lists_the_circular": "its graph has none of a program that fails",
         "test_every_door.py::test_every_attribute_of_a_tensor_is_in_one_table": _NEWER,
         "test_every_door.py::test_every_name_in_a_table_is_an_operations": _NEWER,
         "test_every_door.py::test_every_other_function_is_plain_replaced_or_refuses": _NEWER,

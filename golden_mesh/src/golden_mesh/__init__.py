@@ -38,6 +38,7 @@ __all__ = [
     "exact_sums",
     "golden",
     "host_bytes",
+    "live_buffers",
     "reference",
     "without_values",
 ]
@@ -179,3 +180,10 @@ def host_bytes() -> int:
     from golden_mesh.steps import memory
 
     return memory.host_bytes()
+
+
+def live_buffers() -> list:
+    """The buffers that live on the chips (buffers.Buffer): line of the program, operation, bytes a core, cores."""
+    from golden_mesh import buffers
+
+    return buffers.live_buffers()

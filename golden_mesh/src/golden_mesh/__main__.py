@@ -27,7 +27,7 @@ USAGE = (
     f"usage: golden-mesh [perf|compare|record] [--system {'|'.join(SYSTEMS)}] [--hazards {'|'.join(RESPONSES)}] "
     f"[--sums {'|'.join(SUMS)}] [--profile] (script.py | -m module | -c code) [arguments ...], or golden-mesh --doctor, "
     "or golden-mesh replay [--system NAME] FILE; "
-    "perf takes also [--links 1|2] [--position TOKENS], compare [--below PCC] [--what-if SETTING=VALUE] [--json FILE] [--html FILE], "
+    "perf takes also [--links 1|2] [--position TOKENS] [--csv FOLDER], compare [--below PCC] [--what-if SETTING=VALUE] [--json FILE] [--html FILE], "
     "record [--to FILE]"
 )
 DEFAULT_SYSTEM = "N300"
@@ -44,6 +44,7 @@ Runs a program on the golden mesh, unchanged: the real ttnn library on a mock ma
   perf                print at exit the modeled time of each device operation; Wormhole only
     --links 1|2       ethernet links between two chips (default: 1)
     --position TOKENS tokens in the caches (default: full caches)
+    --csv FOLDER      write ops_perf_results_modeled.csv there, for tt-perf-report and ttnn-visualizer
 
   compare             print at exit the error of each device operation against float32, worst first
     --below PCC       name the first operation at which the program so far is below (default: 0.99)
@@ -76,6 +77,7 @@ class Choice(NamedTuple):
     perf: bool = False  # print at exit what the device operations would take
     links: str = "1"  # ethernet links between two chips, for perf
     position: str | None = None  # tokens in the caches, for perf; None: full caches
+    csv: str | None = None  # folder of perf's table
     compare: bool = False  # print at exit the errors of the device operations
     below: str = "0.99"  # PCC, for compare
     what_if: str | None = None  # a setting to try, for compare
@@ -87,7 +89,11 @@ class Choice(NamedTuple):
 
 _OPTIONS = {"--system": tuple(SYSTEMS), "--hazards": RESPONSES, "--sums": SUMS}
 _COMMANDS = {
-    "perf": {"--links": ("1", "2"), "--position": ("a number of tokens",)},
+    "perf": {
+        "--links": ("1", "2"),
+        "--position": ("a number of tokens",),
+        "--csv": ("a folder",),
+    },
     "compare": {
         "--below": ("a PCC of 0 to 1",),
         "--what-if": (
@@ -105,6 +111,7 @@ _FREE = {  # options of any fitting value
     "--position": r"[0-9]+",
     "--what-if": "fidelity=(LoFi|HiFi[234])|dest=(float32|bfloat16)|dtype=(float32|bfloat16|bfloat8_b)",
     "--below": r"0?\.[0-9]+|[01]",
+    "--csv": r"[^-].*",
     "--json": r"[^-].*",
     "--html": r"[^-].*",
     "--to": r"[^-].*",
@@ -187,9 +194,10 @@ def environment(choice: Choice, inherited: dict[str, str]) -> dict[str, str]:
 
 
 def _perf_settings(choice: Choice) -> str:
-    """JSON: links and position."""
+    """JSON: the arguments of perf.recorder.start. The folder lies where the command was given."""
     position = None if choice.position is None else int(choice.position)
-    return json.dumps([int(choice.links), position])
+    folder = [str(Path(choice.csv).absolute())] if choice.csv else []
+    return json.dumps([int(choice.links), position, *folder])
 
 
 def _compare_settings(choice: Choice) -> str:

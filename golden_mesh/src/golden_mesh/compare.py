@@ -19,11 +19,12 @@ from typing import Callable, Iterator, NamedTuple, Optional
 import torch
 import ttnn
 
-import golden_mesh
 from golden_mesh import dispatch, steps, transfer
 from golden_mesh.arguments import on_device, substitute, tensors_in
+from golden_mesh.arithmetic import flash
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.plain import plain_float32
+from golden_mesh.buffers import lines, place
 from golden_mesh.differences import Error, each_once, worst
 from golden_mesh.float32_stream import Reader, Scratch, Stream
 from golden_mesh.memory import Slot
@@ -32,8 +33,6 @@ from golden_mesh.sources import Sources
 from golden_mesh.steps import Call, memory, written_in_place
 from golden_mesh.torch_values import FROM_HOST, Reference
 
-# Files whose frames are not the program's.
-_LIBRARIES = ("<", *(f"{Path(module.__file__).parent}/" for module in (golden_mesh, ttnn, torch)))
 current: Optional["Comparison"] = None  # the one under way
 CALLERS = 3  # of a line that are kept
 _NO_ROUNDING = 0.5  # relative errors above are no rounding: the host's memory was used again
@@ -63,26 +62,26 @@ class Site(NamedTuple):
     line: int
     layout: str  # of the result
     callers: tuple[tuple[str, int], ...]  # lines that called it, the innermost first
+    l1: int  # bytes of live buffers on a core after the call
+    dram: int  # in a bank
 
     def __str__(self) -> str:
         return place(self.file, self.line)
 
-
-def place(file: str, line: int) -> str:
-    path = Path(file)
-    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
+    @property
+    def places(self) -> list[str]:
+        """The callers as text."""
+        return [place(*line) for line in self.callers]
 
 
 def site(result) -> Site:
-    """The line of the program that calls ttnn: the innermost frame outside of libraries."""
-    frame, lines = sys._getframe(1), []
-    while frame is not None and len(lines) <= CALLERS:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
-            lines.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    layouts = [t.layout.name for t in tensors_in(result) if on_device(t)]
-    first, *callers = lines or [("?", 0)]
-    return Site(*first, layouts[0] if layouts else "", tuple(callers))
+    """The line of the program that calls ttnn."""
+    tensors = [t for t in tensors_in(result) if on_device(t)]
+    kinds = (ttnn.BufferType.L1, ttnn.BufferType.DRAM) if tensors else ()
+    views = [ttnn.get_memory_view(tensors[0].device(), kind) for kind in kinds]
+    used = [view.total_bytes_allocated_per_bank for view in views] or (0, 0)
+    first, *callers = lines(1 + CALLERS) or [("?", 0)]
+    return Site(*first, tensors[0].layout.name if tensors else "", tuple(callers), *used)
 
 
 class WhatIf:
@@ -189,20 +188,21 @@ class Comparison:
             self.without[step.golden.name] = str(refusal).splitlines()[0]
             return False
 
-    def sent(self, host: ttnn.Tensor, slot: Slot, padding: Optional[float]) -> None:
-        """A host tensor was written to the slot: its values before they were rounded go into the stream."""
-        found = self.sources.find(host)
+    def sent(self, host: ttnn.Tensor, tensor: ttnn.Tensor, padding: Optional[float]) -> None:
+        """A host tensor was written to the device: its values before they were rounded go into the stream."""
+        slot, found = dispatch.slot_of(tensor), self.sources.find(host)
         if found is None:
             return
         exact, where = found
-        here = site(None)
+        here = site(tensor)
+        where = where._replace(l1=here.l1, dram=here.dram)
         if here[:2] != where[:2]:  # a tensor from elsewhere: the lines that send it say more
             where = where._replace(callers=(here[:2], *here.callers))
         values = memory.read(slot)
         exact = exact if len(exact) == len(values) else exact * len(values)
         if any(tuple(each.shape) != slot.shape for each in exact):
             return
-        rounding = worst(values, exact)
+        rounding = worst(values, exact, channels=_shared(slot.dtype))
         if rounding.relative > _NO_ROUNDING:
             return
         self.stream.write(slot, exact, padding=padding)
@@ -240,15 +240,13 @@ class Comparison:
                     for x in (own, far, values, tried)
                 )
             values = each_once(torch.Tensor.float, values)
-            judge = partial(worst, shape=slot.shape, places=places)
+            judge = partial(worst, shape=slot.shape, places=places, channels=_shared(slot.dtype))
             errors = judge(values, own), judge(values, far), tried and judge(tried, own)
             found.append((*errors, slot, far))
         if not found:
             return
-        own, far, other, slot, _ = max(
-            found, key=lambda each: (each[0].nonfinite, each[0].relative)
-        )
-        kernel = kernels[0] if kernels else None
+        own, far, other, slot, _ = max(found, key=lambda each: each[0].badness)
+        kernel = kernels[-1] if kernels else None
         row = Row(0, where, op, slot, kernel, own, far, other, inputs=inputs)
         row.found, row.in_place = (False,) * len(found), bool(scratch.step.golden.writes)
         self.add(row, [values for *_, values in found])
@@ -263,25 +261,37 @@ class Comparison:
             self.reference.look_up(row, streams)
 
 
+def _shared(dtype: ttnn.DataType) -> bool:
+    """Whether neighbors share an exponent, so that a large channel takes the bits of the others."""
+    return dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b)
+
+
 def _address(slot: Slot) -> tuple:
     return slot.devices, slot.buffer_type, slot.address
 
 
 @contextlib.contextmanager
 def _kernels(note: Callable, change: Callable = lambda kernel: kernel) -> Iterator[None]:
-    """Call `note` with each kernel that a golden makes inside the block. `change` replaces it."""
-    real = Kernel.of
+    """Call `note` with each kernel that a golden makes inside the block, and again if it takes another exp.
+
+    `change` replaces the kernel.
+    """
+    real, weights = Kernel.of, flash.weights
 
     def of(*config, **defaults) -> Kernel:
         kernel = change(real(*config, **defaults))
         note(kernel)
         return kernel
 
-    Kernel.of = staticmethod(of)
+    def noting_exp(scores, largest, scale, kernel, approximate):
+        note(replace(kernel, approximate=approximate))
+        return weights(scores, largest, scale, kernel, approximate)
+
+    Kernel.of, flash.weights = staticmethod(of), noting_exp
     try:
         yield
     finally:
-        Kernel.of = staticmethod(real)
+        Kernel.of, flash.weights = staticmethod(real), weights
 
 
 def report_at_exit(
@@ -347,7 +357,7 @@ def _replacements(comparison: Comparison) -> Iterator[tuple[object, str, Callabl
             stream.write(*what, **how)
 
     def sent(_, host, tensor, padding=None):
-        comparison.sent(host, dispatch.slot_of(tensor), padding)
+        comparison.sent(host, tensor, padding)
 
     yield after(dispatch, "REAL_CALL", lambda result, *_, **__: comparison.called(result))
     yield after(memory, "write", write)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
-from golden_mesh.compare import Comparison, Row, place
+from golden_mesh.compare import Comparison, Row
 from golden_mesh.torch_values import FROM_HOST
 
 BELOW = 0.99  # PCC so far, by default
@@ -37,6 +37,7 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
         *comparison.bracket(),
         f"Worst first; pcc, error and gain of the operation alone, then of the program so far.{left}",
         *_aligned(table),
+        _memory(rows),
     ]
     for op, why in comparison.without.items():
         lines.append(f"not compared: {op}: {why}")
@@ -45,12 +46,12 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
 
 def _line(row: Row) -> str:
     """The row's line. A line that makes host tensors is often a helper's: its caller is shown, too."""
-    callers = row.site.callers[:2] if row.op == FROM_HOST else ()
-    return " < ".join((f"{row.site}", *(place(*line) for line in callers)))
+    callers = row.site.places[:2] if row.op == FROM_HOST else ()
+    return " < ".join((f"{row.site}", *callers))
 
 
 def badness(row: Row) -> tuple:
-    return row.own.nonfinite, row.own.relative
+    return row.own.badness
 
 
 def _first_below(rows: list[Row], below: float) -> str:
@@ -62,6 +63,18 @@ def _first_below(rows: list[Row], below: float) -> str:
         f"First below PCC {below}: {first.site} {first.op}, operation {first.number}: "
         f"{first.far.pcc:.6f} so far, {first.own.pcc:.6f} alone."
     )
+
+
+def _memory(rows: list[Row]) -> str:
+    """The high-water marks of the live buffers."""
+    marks = []
+    for name, unit, used in (
+        ("L1", "a core", lambda row: row.site.l1),
+        ("DRAM", "a bank", lambda row: row.site.dram),
+    ):
+        row = max(rows, key=used)
+        marks.append(f"{used(row):,} bytes {unit} in {name} ({row.site} {row.op})")
+    return f"Most in live buffers: {', '.join(marks)}."
 
 
 def kernel(row: Row) -> str:
@@ -77,6 +90,8 @@ def kernel(row: Row) -> str:
 def figures(row: Row) -> tuple[str, ...]:
     own, far = row.own, row.far
     error = f"{own.nonfinite} not finite" if own.nonfinite else f"{own.relative:.1e}"
+    if own.channels > 2 * own.relative:  # small channels beside large ones
+        error += f", {own.channels:.1e} by channel"
     return f"{own.pcc:.6f}", error, f"{own.gain:.4f}", f"{far.pcc:.6f}", f"{far.relative:.1e}"
 
 
@@ -92,9 +107,10 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 def record(row: Row) -> dict:
     """The row for JSON."""
     return {
-        "number": row.number, "line": f"{row.site}", "callers": [place(*line) for line in row.site.callers], "op": row.op,
+        "number": row.number, "line": f"{row.site}", "callers": row.site.places, "op": row.op,
         "shape": list(row.slot.shape), "dtype": row.slot.dtype.name, "layout": row.site.layout,
-        "memory": row.slot.buffer_type.name, "kernel": kernel(row), "this_op": asdict(row.own),
+        "memory": row.slot.buffer_type.name, "kernel": kernel(row),
+        "l1_a_core": row.site.l1, "dram_a_bank": row.site.dram, "this_op": asdict(row.own),
         "so_far": asdict(row.far), "equals": row.equals, "what_if": row.what_if and asdict(row.what_if),
     }  # fmt: skip
 

@@ -17,14 +17,25 @@ class Error:
     place: tuple[int, ...]  # of the largest difference
     nonfinite: int  # values that are infinite or NaN, and finite in float32
     chip: int
+    channels: float = 0.0  # the relative error where each channel counts alike; 0: not computed
+
+    @property
+    def badness(self) -> tuple:
+        return self.nonfinite, max(self.relative, self.channels)
 
 
 def error(
-    value: torch.Tensor, exact: torch.Tensor, chip: int, shape: tuple[int, ...] = (), places=None
+    value: torch.Tensor,
+    exact: torch.Tensor,
+    chip: int,
+    shape: tuple[int, ...] = (),
+    places=None,
+    channels: bool = False,
 ) -> Error:
     """Compare a chip's values with float32.
 
     places: the elements' places in a flat tensor of `shape`, if they are some of its elements.
+    channels: also compute the error by channel (of the last dim).
     """
     shape = shape or tuple(exact.shape)
     a, b = value.flatten().float(), exact.flatten().float()
@@ -51,22 +62,37 @@ def error(
     else:
         pcc = 1 - lost / (a_spread * b_spread) if a_spread > 0 and b_spread > 0 else 0.0
         pcc = (1 if b_spread + common > 0 else -1) * max(pcc, 0) ** 0.5
+    by_channel = _by_channel(difference, b, shape[-1]) if channels and shape else 0.0
     at = int(difference.abs_().argmax())
     largest = difference[at].item()
     at = at if places is None else int(places[at])
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), shape))
     relative = (dd / bb) ** 0.5 if bb else float(dd > 0)
-    return Error(pcc, relative, 1 + bd / bb if bb else 1.0, largest, place, nonfinite, chip)
+    return Error(pcc, relative, 1 + bd / bb if bb else 1.0, largest, place, nonfinite, chip, by_channel)
 
 
-def worst(values: list, exact: list, shape: tuple[int, ...] = (), places: list | None = None):
+def _by_channel(difference: torch.Tensor, b: torch.Tensor, count: int) -> float:
+    """Root mean square of the channels' relative errors. Channels of zeros do not count."""
+    if len(b) % count:  # some of the elements
+        return 0.0
+    dd, bb = (each.view(-1, count).square().sum(0) for each in (difference, b))
+    return (dd[bb > 0] / bb[bb > 0]).mean().sqrt().item() if bb.any() else 0.0
+
+
+def worst(
+    values: list,
+    exact: list,
+    shape: tuple[int, ...] = (),
+    places: list | None = None,
+    channels: bool = False,
+) -> Error:
     """The Error on the chip with the largest one. Replicas are compared once."""
     pairs = {(id(a), id(b)): (a, b, chip) for chip, (a, b) in enumerate(zip(values, exact))}
     errors = [
-        error(a, b, chip, shape, None if places is None else places[chip])
+        error(a, b, chip, shape, None if places is None else places[chip], channels)
         for a, b, chip in pairs.values()
     ]
-    return max(errors, key=lambda each: (each.nonfinite, each.relative))
+    return max(errors, key=lambda each: each.badness)
 
 
 def each_once(function: Callable, *lists: list) -> list:

@@ -7,12 +7,11 @@ without a golden is an error on device tensors. The error names the operation.
 """
 
 import threading
-from math import ceil
 from typing import Callable
 
 import ttnn
 
-from golden_mesh import config_fields, hazard_checks, meshes
+from golden_mesh import buffers, config_fields, hazard_checks, meshes
 from golden_mesh.arguments import (
     ON_HOST,
     host_tensor_refused,
@@ -20,6 +19,7 @@ from golden_mesh.arguments import (
     substitute,
     tensors_in,
 )
+from golden_mesh.buffers import bank_bytes
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.memory import Slot
 from golden_mesh.registry import GOLDENS
@@ -49,21 +49,6 @@ def slot_of(tensor: ttnn.Tensor) -> Slot:
     return views.look(slot, config)
 
 
-def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
-    """Return the bytes of the tensor's buffer in each bank. Pages are spread evenly over banks (interleaved)
-    or shards.
-    """
-    if config.shard_spec is not None:
-        banks = config.shard_spec.grid.num_cores()
-    elif config.buffer_type == ttnn.BufferType.DRAM:
-        grid = mesh.dram_grid_size()
-        banks = grid.x * grid.y
-    else:
-        grid = mesh.compute_with_storage_grid_size()
-        banks = grid.x * grid.y
-    return ceil(tensor.buffer_num_pages() / banks) * tensor.buffer_aligned_page_size()
-
-
 def _chips_of(
     tensor: ttnn.Tensor, mesh: ttnn.MeshDevice
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -86,6 +71,7 @@ def forget_mesh(devices: list[int]) -> None:
     views.clear()
     _chips.clear()
     memory.forget_devices(devices)
+    buffers.forget()
 
 
 sub_devices_loaded = False  # then a SubDeviceId means all cores
@@ -206,4 +192,4 @@ def _place(slot: Slot) -> tuple:
 
 # FastOperation, or Operation if ttnn was imported with enable_fast_runtime_mode off.
 OPERATION = type(ttnn.add)
-REAL_CALL = OPERATION.__call__
+REAL_CALL = buffers.watching(OPERATION.__call__)

@@ -1,7 +1,7 @@
 """The values of a torch module, and which of them the operations of a ttnn program give (golden-mesh compare).
 
 Values are compared by themselves, as sets of numbers: a ttnn program has them in other shapes, orders, paddings and
-shards. Zeros do not count, since padding is zeros.
+shards. Zeros do not count, since padding is zeros. Nor do the large numbers of masks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 TOLERANCE = 0.01  # relative; of a bfloat16 reference, or weights that were rounded before the program got them
 COUNTS = 0.005  # relative difference of the numbers of values: a bfloat16 sum is zero more often
 FROM_HOST = "ttnn.from_torch"
+MASK = 1e9  # larger numbers are masks
 FEWEST = 64  # values that tell a tensor from another
 SUSPECTS = 3  # rows that are named
 EXTREMES, QUANTILES = 16, 64  # samples of the sorted values: from both ends, and between
@@ -27,7 +28,7 @@ class Fingerprint:
 
     def __init__(self, x: torch.Tensor):
         x = x.detach().flatten()
-        self.x: Optional[torch.Tensor] = x[(x != 0) & x.isfinite()].float()
+        self.x: Optional[torch.Tensor] = x[(x != 0) & (x.abs() < MASK)].float()
         self.count = len(self.x)
 
     def keep(self) -> "Fingerprint":
@@ -141,10 +142,12 @@ class Reference:
         """The last equal row before the suspects, and these.
 
         A result is good if it is a value of the reference, or if a good result is computed of it. A row with other
-        results is a suspect if all its inputs are good. So is the row before, if it is itself no value.
+        results is a suspect if all its inputs are good. So is the row before, if it is itself no value. Rows of host
+        tensors alone (tables, masks) and results that no row reads are suspects only if there are no others.
         """
         equal = {(row.number, i) for row in rows for i, found in enumerate(row.found) if found}
-        good = equal | {(row.number, 0) for row in rows if row.op == FROM_HOST}
+        sources = {(row.number, 0) for row in rows if row.op == FROM_HOST}
+        good = equal | sources
         read: set[tuple[int, int]] = set()
         suspects = set()
         for row in reversed(rows):
@@ -155,8 +158,9 @@ class Reference:
                 suspects.add(row.number)
             read |= row.inputs
         first = [r for r in rows if r.number in suspects and good.issuperset(r.inputs)]
-        sources = {r.number for r in rows if r.op == FROM_HOST}
-        before = {n for row in first for n, i in row.inputs - equal if n not in sources}
+        first = [r for r in first if r.inputs - (sources - equal)] or first
+        first = [r for r in first if any((r.number, i) in read for i in range(len(r.found)))] or first
+        before = {n for row in first for n, i in row.inputs - equal - sources}
         first = [row for row in rows if row in first or row.number in before][:SUSPECTS]
         ahead = [r for r in rows if all(r.found) and (not first or r.number < first[0].number)]
         return ahead[-1] if ahead else None, first
@@ -175,12 +179,17 @@ class Reference:
             f"reference: first output that no operation gives: {missing.name} {list(missing.shape)}"
         ]
         if last is not None:
-            lines.append(f"  last equal: {last.site} {last.op} = {last.equals}")
+            lines.append(f"  last equal: {_line(last)} {last.op} = {last.equals}")
         for row in suspects:
             wrong = [i + 1 for i, found in enumerate(row.found) if not found]
             which = f", results {wrong} of {len(row.found)}" if len(row.found) > 1 else ""
-            lines.append(f"  first unequal: {row.site} {row.op} {list(row.slot.shape)}{which}")
+            lines.append(f"  first unequal: {_line(row)} {row.op} {list(row.slot.shape)}{which}")
         return lines
+
+
+def _line(row) -> str:
+    """The row's line. A helper that many lines call is named with its caller."""
+    return " < ".join((f"{row.site}", *row.site.places[:1]))
 
 
 def _readings(chips: list[torch.Tensor]) -> Iterator[torch.Tensor]:

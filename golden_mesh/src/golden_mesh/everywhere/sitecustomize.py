@@ -42,8 +42,8 @@ class _BeforeTtnn(MetaPathFinder, Loader):
             if "GOLDEN_MESH_PROFILE" in os.environ:
                 importlib.import_module("golden_mesh.profile").start()
             if "GOLDEN_MESH_PERF" in os.environ:
-                links, position = json.loads(os.environ["GOLDEN_MESH_PERF"])
-                importlib.import_module("golden_mesh.perf.recorder").start(links, position)
+                settings = json.loads(os.environ["GOLDEN_MESH_PERF"])
+                importlib.import_module("golden_mesh.perf.recorder").start(*settings)
             if "GOLDEN_MESH_COMPARE" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_COMPARE"])
                 importlib.import_module("golden_mesh.compare").report_at_exit(*settings)

@@ -8,13 +8,14 @@ import functools
 import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional
 
 import ttnn
 
 from golden_mesh import dispatch
 from golden_mesh.arguments import on_device, tensors_in
-from golden_mesh.perf import sections
+from golden_mesh.perf import ops_csv, sections
 from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.device_ops import Op, operations
 from golden_mesh.perf.op_costs import chips_of
@@ -37,11 +38,13 @@ class Recorder:
     """The launches of a program: all of them, those of each trace, and those of each golden_mesh.captured block."""
 
     whole: Counter[Launch] = field(default_factory=Counter)
+    in_order: list[Launch] = field(default_factory=list)
     traces: dict[str, Counter[Launch]] = field(default_factory=dict)
     blocks: dict[str, Counter[Launch]] = field(default_factory=dict)
 
     def add(self, launch: Launch) -> None:
         self.whole[launch] += 1
+        self.in_order.append(launch)
         if dispatch.traces.active is not None:
             name = f"trace {dispatch.traces.active}"
             self.traces.setdefault(name, Counter())[launch] += 1
@@ -94,21 +97,21 @@ def section(
     name: str, runs: int, launches: Counter[Launch], links: int, position: Optional[int]
 ) -> Section:
     """The priced operations of a captured part."""
-    rates = calibrate().rates
-    rows = [
-        Row.make(
-            op, count, rates,
-            links=links, chips=chips_of(op, devices), grid_cores=cores, position=position,
-        )
-        for (op, devices, cores), count in launches.items()
-    ]  # fmt: skip
+    rows = [priced(launch, count, links, position) for launch, count in launches.items()]
     return Section(name, runs, max((launch.devices for launch in launches), default=1), tuple(rows))
 
 
-def start(links: int, position: Optional[int]) -> None:
+def priced(launch: Launch, count: int, links: int, position: Optional[int]) -> Row:
+    op, devices, cores = launch
+    where = dict(links=links, chips=chips_of(op, devices), grid_cores=cores)
+    return Row.make(op, count, calibrate().rates, position=position, **where)
+
+
+def start(links: int, position: Optional[int], folder: Optional[str] = None) -> None:
     """Record this process's operations from now on. Call it after the golden mesh was activated.
 
     links: ethernet links between two chips. position: tokens in the caches of decode attention; None: full caches.
+    folder: of the table for tt-perf-report (ops_csv.py).
     """
     recorder = Recorder()
     dispatch.REAL_CALL = recording(dispatch.REAL_CALL, recorder)
@@ -116,5 +119,8 @@ def start(links: int, position: Optional[int]) -> None:
     def show() -> None:
         parts = [section(*part, links, position) for part in recorder.captured()]
         print(report(parts, calibrate(), links=links, position=position))
+        if folder:
+            launches = ((priced(each, 1, links, position), each.cores) for each in recorder.in_order)
+            print(f"\nwritten: {ops_csv.write(Path(folder), launches)} (modeled times)")
 
     atexit.register(show)

@@ -1,0 +1,173 @@
+"""golden-mesh compare beside what hides a fault: outlier channels, masks, tables, rows of a constructor; and full memory."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import golden_mesh
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+ROWS, WIDTH = 64, 256
+
+
+@pytest.fixture
+def comparison(golden):
+    from golden_mesh.compare import comparing
+
+    with comparing() as comparison:
+        yield comparison
+
+
+def noise(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def kernel(golden):
+    import ttnn
+
+    arch, fidelity = golden.device.arch(), ttnn.MathFidelity.HiFi3
+    return ttnn.init_device_compute_kernel_config(
+        arch, math_fidelity=fidelity, fp32_dest_acc_en=True, math_approx_mode=False
+    )
+
+
+def outlier_cache(golden):
+    """an 8-bit cache with outlier channels, read by an attention with a larger error"""
+    import ttnn
+
+    keys = noise(1, 2, ROWS, 64)
+    keys[..., 5::32] *= 50
+    wide = kernel(golden)
+    stored = ttnn.typecast(golden.put(keys), ttnn.bfloat8_b)
+    q, v = golden.put(noise(1, 2, ROWS, 64, seed=1)), golden.put(noise(1, 2, ROWS, 64, seed=2))
+    v = ttnn.typecast(v, ttnn.bfloat8_b)
+    ttnn.transformer.scaled_dot_product_attention(q, stored, v, compute_kernel_config=wide)
+
+
+def attention_exp(golden):
+    """an approximate exp in a program config"""
+    import ttnn
+
+    x = golden.put(noise(1, 2, ROWS, 64))
+    grid = golden.device.compute_with_storage_grid_size()
+    program = ttnn.SDPAProgramConfig(
+        compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32, exp_approx_mode=True
+    )
+    ttnn.transformer.scaled_dot_product_attention(
+        x, x, x, program_config=program, compute_kernel_config=kernel(golden)
+    )
+
+
+@pytest.mark.parametrize(
+    "program, op, shown",
+    (
+        (outlier_cache, "ttnn.typecast", "by channel"),
+        (attention_exp, "ttnn.transformer.scaled_dot_product_attention", "approx"),
+    ),
+)
+def test_the_first_row_shows_the_fault(comparison, golden, program, op, shown):
+    from golden_mesh import compare_report
+
+    program(golden)
+    first = compare_report.text(comparison, 0.99).splitlines()[3]
+    assert op in first and shown in first
+    assert comparison.rows[-1].site.dram > 0
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        return self.down(nn.functional.silu(self.up(x)))
+
+
+def run_mlp(golden, mlp: Mlp, x, fault: bool) -> None:
+    """The MLP with a table that is looked up and not used, and a result with columns of a mask."""
+    import ttnn
+
+    table = golden.put(noise(128, WIDTH, seed=5), layout=ttnn.ROW_MAJOR_LAYOUT)
+    rows = golden.put(torch.arange(32)[None], dtype=ttnn.uint32, layout=ttnn.ROW_MAJOR_LAYOUT)
+    ttnn.embedding(rows, table, layout=ttnn.TILE_LAYOUT)
+    bias = golden.put(mlp.up.bias.detach().reshape(1, 1, 1, -1))
+    up, down = (golden.put(part.weight.detach().T[None, None]) for part in (mlp.up, mlp.down))
+    h = ttnn.silu(ttnn.linear(golden.put(x[None]), up, bias=bias))
+    y = ttnn.linear(h, ttnn.transpose(down, -2, -1) if fault else down)
+    ttnn.concat([y, golden.full(-1e30, 1, 1, ROWS, 32)], dim=-1)
+
+
+@pytest.mark.parametrize("fault", (False, True))
+def test_tables_and_masks_hide_nothing(comparison, golden, fault):
+    torch.manual_seed(0)
+    mlp, x = Mlp(), torch.randn(1, ROWS, WIDTH)
+    with golden_mesh.reference(mlp), torch.no_grad():
+        mlp(x)
+    run_mlp(golden, mlp, x, fault)
+    found = comparison.reference.bracket(comparison.rows)
+    if not fault:
+        assert found is None
+        assert comparison.rows[-1].equals == "down"
+        return
+    assert found.missing.name == "down"
+    assert found.last_equal.op == "ttnn.silu"
+    assert found.suspects[0].op in ("ttnn.linear", "ttnn.transpose")
+    assert "run_mlp" not in comparison.bracket()[0]
+    assert all("ttnn.embedding" not in line for line in comparison.bracket())
+    (line,) = [each for each in comparison.bracket() if "last equal" in each]
+    assert line.count("test_compare_faults.py:") == 2  # the operation's line, and its caller
+
+
+def test_an_error_of_full_memory_lists_the_live_buffers(golden):
+    import ttnn
+
+    x = golden.put(torch.ones(1, 1, 1024, 8192), memory_config=ttnn.L1_MEMORY_CONFIG)
+    mine = [each for each in golden_mesh.live_buffers() if each.memory == "L1"]
+    assert mine[0].shape == (1, 1, 1024, 8192) and f"{Path(__file__).name}:" in mine[0].line
+    kept = []
+    with pytest.raises(RuntimeError, match="(?s)Out of Memory.*live buffers in L1") as error:
+        for _ in range(16):
+            kept.append(ttnn.add(x, x, memory_config=ttnn.L1_MEMORY_CONFIG))
+    rows = [line for line in str(error.value).splitlines() if " ttnn.add " in line]
+    assert len(rows) == len(kept)
+    assert all(f"{mine[0].bytes:,} " in row and f" {mine[0].cores} " in row for row in rows)
+    kept.clear()
+    assert sum(each.bytes for each in golden_mesh.live_buffers()) > 0
+    ttnn.deallocate(x)
+    assert mine[0] not in golden_mesh.live_buffers()
+
+
+def test_a_clash_lists_the_circular_buffers(golden):
+    import ttnn
+
+    x, kept = golden.put(torch.ones(1, 1, 2048, 2048)), []
+    for tiles in (4096, 512, 64):  # until L1 is full
+        for _ in range(64):
+            values = torch.ones(1, 1, 32, 32 * tiles)
+            try:
+                kept.append(golden.put(values, memory_config=ttnn.L1_MEMORY_CONFIG))
+            except RuntimeError:
+                break
+    golden.device.clear_program_cache()  # a program of the cache reports no circular buffers again
+    with pytest.raises(RuntimeError, match="circular buffers of the operation on cores .* bytes ="):
+        ttnn.add(x, x)
+
+
+def test_the_table_for_tt_perf_report(tmp_path):
+    program = SOURCE.parent / "examples/perceptron.py"
+    command = [sys.executable, f"{SOURCE}/golden_mesh", "perf", "--system", "N150"]
+    command += ["--csv", "out", str(program)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with (tmp_path / "out/ops_perf_results_modeled.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["OP CODE"] for row in rows][::2] == 2 * ["MatmulDeviceOperation"]
+    assert rows[0]["INPUT_1_X_PAD[LOGICAL]"] == "2048[2048]"
+    total = sum(int(r["DEVICE FW DURATION [ns]"]) + int(r["OP TO OP LATENCY [ns]"]) for r in rows)
+    assert f"{total / 1e6:.3f}" == "0.051"
