@@ -92,17 +92,6 @@ def test_a_write_in_place_changes_only_tensors_at_the_same_address(memory):
     assert seen == [[7, 7], [1, 1], [1, 8]]
 
 
-def test_host_bytes_count_a_shared_tensor_once_and_forget_what_is_gone(memory):
-    shared = torch.ones(4, 8)
-    memory.write(slot(0), [shared, shared])
-    memory.write(slot(64), [shared.view(8, 4), torch.ones(4, 8)])
-    assert memory.host_bytes() == 2 * 4 * 32
-    memory.free(slot(64))
-    assert memory.host_bytes() == 4 * 32
-    memory.forget_devices([0, 1])
-    assert memory.host_bytes() == 0
-
-
 def test_a_freed_tensor_is_refused_and_its_memory_belongs_to_the_next(golden):
     x = golden.put([torch.rand(1, 1, 256, 256) for _ in range(golden.chips)])
     address, before = x.buffer_address(), golden_mesh.host_bytes()

@@ -33,9 +33,9 @@ a, b, c = host().to(whole), host().to(left), host().to(right)
 ttnn.close_mesh_device(left)
 refused(left, b)
 assert ttnn.to_torch(ttnn.add(c, c)).unique().tolist() == [2]
-ttnn.close_mesh_device(whole)  # and with it the part
+ttnn.close_mesh_device(right)
+ttnn.close_mesh_device(whole)
 refused(whole, a)
-refused(right, c)
 
 again = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))  # the same chips
 x = host().to(again)
@@ -45,6 +45,24 @@ assert ttnn.get_device_tensors(ttnn.add(x, x))[1].to_torch().unique().tolist() =
 ttnn.close_mesh_device(again)
 ttnn.deallocate(a)  # as in the library: nothing is left to free
 b.deallocate()
+print("seen")
+"""
+# A mesh whose parent is closed is closed.
+PARENT = """
+import torch, ttnn
+from golden_mesh import GoldenError
+
+whole = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
+part, _ = whole.create_submeshes(ttnn.MeshShape(1, 1))
+x = ttnn.from_torch(torch.ones(2, 2), device=part)
+ttnn.close_mesh_device(whole)
+for _ in range(2):
+    try:
+        ttnn.to_torch(x)
+        raise SystemExit("a tensor of a closed mesh was read")
+    except GoldenError as error:
+        assert "is closed" in str(error), error
+    again = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))  # of the same chips, which is no parent of it
 print("seen")
 """
 # Each function opens a chip that computes. Closing forgets the chip's values. Worker dispatch leaves the expected grid.
@@ -76,6 +94,8 @@ print("seen")
 """
 
 
-@pytest.mark.parametrize("program", [CLOSED, OPENED], ids=["closed", "opened"])
+@pytest.mark.parametrize(
+    "program", [CLOSED, PARENT, OPENED], ids=["closed", "closed with their parent", "opened"]
+)
 def test_meshes_that_are(run_as, program):
     assert run_as("N300", program).endswith("seen\n")

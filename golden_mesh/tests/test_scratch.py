@@ -57,14 +57,6 @@ def test_the_next_start_removes_what_a_killed_process_left_and_no_other(temporar
     assert alive.returncode == 0 and not in_use.exists()
 
 
-def test_a_forked_child_keeps_its_parents_directory(temporary):
-    fork = "import os; os.fork() or exit(); os.wait(); " + ALONE.split("; ")[2]
-    process, directory = start("; ".join([*ALONE.split("; ")[:2], fork]), temporary)
-    assert directory.is_dir()
-    process.communicate("\n")
-    assert not directory.exists()
-
-
 def refuse(number: int):
     def mkdtemp(**options):
         raise OSError(number, os.strerror(number), "/there/golden-mesh-x")
