@@ -98,4 +98,4 @@ print("seen")
     "program", [CLOSED, PARENT, OPENED], ids=["closed", "closed with their parent", "opened"]
 )
 def test_meshes_that_are(run_as, program):
-    assert run_as("N300", program).endswith("seen\n")
+    assert "seen\n" in run_as("N300", program)  # the library prints at the end of some
