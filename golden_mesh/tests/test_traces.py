@@ -160,6 +160,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_capture_refuses(golden, what):
     """The refusal names the call and ends the capture, and the program can go on."""
+    golden.device.clear_program_cache()  # drops the programs of other tests
     x = golden.full(1)
     ttnn.reshape(x, (1, 1, 16, 64))
     ttnn.begin_trace_capture(golden.device, cq_id=0)
