@@ -1,4 +1,4 @@
-"""Values on a golden mesh and back, for the tests of the golden mesh itself."""
+"""Values on a golden mesh and back, and other processes, for the tests of the golden mesh itself."""
 
 import os
 import subprocess
@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import golden_mesh
 from golden_mesh.systems import SYSTEMS, named
 from golden_mesh.versions import NEWEST
 from older_versions import FAILS, OF_THE_NEWEST
 
 TESTS = Path(__file__).resolve().parent
-SOURCE = TESTS.parent / "src"
+SOURCE = Path(golden_mesh.__file__).resolve().parents[1]  # of this repository, or installed
 
 
 def pytest_collection_modifyitems(config, items):
@@ -48,23 +49,25 @@ class Golden:
         """A host tensor of one value for all chips (replicas), or of a list with one for each."""
         import ttnn
 
-        split = isinstance(values, list)
-        mapper = (
-            ttnn.ShardTensorToMesh(self.device, dim=0)
-            if split
-            else ttnn.ReplicateTensorToMesh(self.device)
-        )
+        if isinstance(values, list):
+            values, mapper = torch.cat(values), ttnn.ShardTensorToMesh(self.device, dim=0)
+        else:
+            mapper = ttnn.ReplicateTensorToMesh(self.device)
         options = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT} | options
-        return ttnn.from_torch(
-            torch.cat(values) if split else values, mesh_mapper=mapper, **options
-        )
+        return ttnn.from_torch(values, mesh_mapper=mapper, **options)
 
     def put(self, values, *, memory_config=None, **options):
         import ttnn
 
-        return ttnn.to_device(
-            self.host(values, **options), self.device, memory_config or ttnn.DRAM_MEMORY_CONFIG
-        )
+        where = memory_config or ttnn.DRAM_MEMORY_CONFIG
+        return ttnn.to_device(self.host(values, **options), self.device, where)
+
+    def put_ints(self, values, **options):
+        """Positions or page tables: int32, row-major."""
+        import ttnn
+
+        options = {"dtype": ttnn.int32, "layout": ttnn.ROW_MAJOR_LAYOUT} | options
+        return self.put(torch.as_tensor(values, dtype=torch.int32), **options)
 
     def full(self, value: float, *shape: int, **options):
         return self.put(torch.full(shape or (1, 1, 32, 32), value), **options)
@@ -74,9 +77,16 @@ class Golden:
 
         return [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(tensor)]
 
-    def holds(self, tensor, value: float) -> bool:
-        """Whether every element on every chip is `value`."""
-        return all(bool((shard == value).all()) for shard in self.get(tensor))
+    def holds(self, tensor, want) -> bool:
+        """Whether every chip holds `want`: a number in each element, a tensor, or a list with one for each chip."""
+        got = self.get(tensor)
+        if not isinstance(want, (list, torch.Tensor)):
+            return all(bool((shard == want).all()) for shard in got)
+        wants = want if isinstance(want, list) else [want] * self.chips
+        return all(
+            g.shape == w.shape and g.double().equal(w.double())
+            for g, w in zip(got, wants, strict=True)
+        )
 
 
 @pytest.fixture(scope="session")
@@ -102,16 +112,37 @@ def golden(mesh_device):
 
 
 @pytest.fixture
-def run_as(tmp_path):
-    """Run a program as another golden machine: a process can be one machine only. Returns what it prints."""
+def python(tmp_path):
+    """python(*words, **variables): run Python in tmp_path with this package on its path. Returns the process.
 
-    def run(system: str, program: str) -> str:
-        activate = f"from golden_mesh import activate; activate({system!r})\n"
-        done = subprocess.run(
-            [sys.executable, "-c", activate + program],
-            cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{SOURCE}", "TT_LOGGER_LEVEL": "fatal"},
+    Its environment has nothing that this process's golden mesh has set.
+    """
+    ours = ("TT_", "OMP_WAIT", "OMPI", "TORCHINDUCTOR", "LOGURU", "PYTEST")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+    def run(*words, cwd=tmp_path, **variables) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, *map(str, words)],
+            cwd=cwd, env=clean | {"PYTHONPATH": f"{SOURCE}"} | variables,
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def launch(python):
+    """launch(*words, options=()): run golden-mesh with these words, under Python's own options."""
+    return lambda *words, options=(), **how: python(*options, SOURCE / "golden_mesh", *words, **how)
+
+
+@pytest.fixture
+def run_as(python):
+    """Run a program as another golden machine: a process can be one machine only. Returns what it prints."""
+
+    def run(system: str, program: str, **variables) -> str:
+        activate = f"from golden_mesh import activate; activate({system!r})\n"
+        done = python("-c", activate + program, TT_LOGGER_LEVEL="fatal", **variables)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 

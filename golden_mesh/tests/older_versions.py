@@ -5,6 +5,7 @@ fails the run: the golden mesh then serves more of that version than this table 
 """
 
 _NEWER = "the op, or its parameter, is newer"
+_UNPRINTED = "it cannot print an SDPAProgramConfig"
 
 FAILS = {
     "0.77.0": {
@@ -25,8 +26,9 @@ FAILS = {
         "test_every_door.py::test_every_attribute_of_a_tensor_is_in_one_table": _NEWER,
         "test_every_door.py::test_every_name_in_a_table_is_an_operations": _NEWER,
         "test_every_door.py::test_every_other_function_is_plain_replaced_or_refuses": _NEWER,
-        "test_tensor_operators.py::test_operators_with_a_number_on_the_left[sub]": _NEWER,
-        "test_perf.py::test_prefill_attention_reads": "it cannot print an SDPAProgramConfig",
+        "test_tensor_methods.py::test_operators[6 sub]": _NEWER,
+        "test_perf.py::test_prefill_attention_reads_keys_and_values_for_each_chunk_of_rows[causal": _UNPRINTED,
+        "test_perf.py::test_prefill_attention_reads_keys_and_values_for_each_chunk_of_rows[not": _UNPRINTED,
         "test_traces.py::test_ttnn_is_told_of_a_capture": _NEWER,
         "test_traces.py::test_ttnns_tracking_of_allocations": "it tracks no allocations",
     }

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+import ttnn
 from torch import nn
 
 import golden_mesh
+from golden_mesh.compare import comparing
+from golden_mesh.torch_values import Fingerprint
 
 ROWS, WIDTH, HEADS, KV_HEADS, DIM, INNER = 64, 256, 4, 2, 64, 512
 
@@ -17,11 +20,12 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(WIDTH, KV_HEADS * DIM)
         self.o_proj = nn.Linear(HEADS * DIM, WIDTH, bias=False)
 
+    @property
+    def parts(self):
+        return self.q_proj, self.k_proj, self.v_proj
+
     def forward(self, x, cos, sin):
-        q, k, v = (
-            part(x).unflatten(-1, (-1, DIM)).transpose(1, 2)
-            for part in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        q, k, v = (part(x).unflatten(-1, (-1, DIM)).transpose(1, 2) for part in self.parts)
         q, k = (y * cos + rotate_half(y) * sin for y in (q, k))
         k, v = (y.repeat_interleave(HEADS // KV_HEADS, 1) for y in (k, v))
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -33,10 +37,9 @@ class Mlp(nn.Module):
         super().__init__()
         self.gate_proj, self.up_proj = (nn.Linear(WIDTH, INNER, bias=False) for _ in range(2))
         self.down_proj = nn.Linear(INNER, WIDTH, bias=False)
-        self.act_fn = nn.SiLU()
 
     def forward(self, x):
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Layer(nn.Module):
@@ -58,12 +61,11 @@ def rotate_half(x):
 @pytest.fixture(scope="module")
 def layer():
     torch.manual_seed(0)
-    layer = Layer()
-    with torch.no_grad():
-        for norm in (layer.norm, layer.mlp_norm):
-            norm.weight.uniform_(0.5, 1.5)
-        for projection in (layer.attention.q_proj, layer.attention.k_proj, layer.attention.v_proj):
-            projection.bias.normal_()
+    layer = Layer().requires_grad_(False)
+    for norm in (layer.norm, layer.mlp_norm):
+        norm.weight.uniform_(0.5, 1.5)
+    for projection in layer.attention.parts:
+        projection.bias.normal_()
     return layer
 
 
@@ -74,92 +76,65 @@ def inputs():
     return torch.randn(1, ROWS, WIDTH), angles.cos()[None, None], angles.sin()[None, None]
 
 
-def shards(weight: torch.Tensor, chips: int, dim: int) -> list[torch.Tensor]:
-    return [part[None, None] for part in weight.chunk(chips, dim)]
-
-
 def run(golden, layer: Layer, inputs, fault: str) -> None:
     """The layer in ttnn, its heads and its MLP split over the chips."""
-    import ttnn
+    chips, attention, mlp = golden.chips, layer.attention, layer.mlp
 
-    chips = golden.chips
+    def put(weight, dim=None):
+        """A weight [out, in] as ttnn has it, [1, 1, in, out], split along dim; or a vector on all chips."""
+        if dim is None:
+            return golden.put(weight.reshape(1, 1, 1, -1))
+        return golden.put([part[None, None] for part in weight.T.chunk(chips, dim)])
+
+    def all_reduce(y):
+        return ttnn.all_reduce(y) if chips > 1 else y
+
     x, cos, sin = (golden.put(each.reshape(1, 1, -1, each.shape[-1])) for each in inputs)
-    attention, mlp = layer.attention, layer.mlp
     norms = [layer.norm.weight, layer.mlp_norm.weight]
-    if fault == "norm":
-        norms.reverse()
-    norm, mlp_norm = (golden.put(weight.detach().reshape(1, 1, 1, -1)) for weight in norms)
-
-    parts = [attention.q_proj, attention.k_proj, attention.v_proj]
-    weights, biases = (
-        [part.weight.detach() for part in parts],
-        [part.bias.detach() for part in parts],
-    )
+    norm, mlp_norm = map(put, norms[::-1] if fault == "norm" else norms)
+    weights, biases = zip(*[(part.weight, part.bias) for part in attention.parts])
     if fault == "rotary":  # neighbors as pairs, for an op that has halves as pairs
         order = torch.arange(DIM).view(2, -1).T.flatten()
-        for i in range(2):
-            weights[i] = weights[i].unflatten(0, (-1, DIM))[:, order].flatten(0, 1)
-            biases[i] = biases[i].unflatten(0, (-1, DIM))[:, order].flatten()
+        pair = lambda w: w.unflatten(0, (-1, DIM))[:, order].flatten(0, 1)  # noqa: E731
+        weights, biases = ([*map(pair, each[:2]), each[2]] for each in (weights, biases))
     columns = [torch.cat([w.chunk(chips)[chip] for w in weights]).T for chip in range(chips)]
     rows = [torch.cat([b.chunk(chips)[chip] for b in biases]) for chip in range(chips)]
     if fault == "bias":  # of keys and values, on the last chip
         rows[-1] = torch.where(torch.arange(len(rows[-1])) < len(rows[-1]) // 2, rows[-1], 0)
     qkv = golden.put([w[None, None] for w in columns])
     bias = golden.put([b.reshape(1, 1, 1, -1) for b in rows])
-    out = attention.o_proj.weight.detach().T
+    out = attention.o_proj.weight
     if fault == "transpose":
         out = out.T
     if fault == "order":
-        out = torch.cat(out.chunk(2)[::-1])
-    out = golden.put(shards(out, chips, 0))
-    gate, up = (
-        golden.put(shards(p.weight.detach().T, chips, 1)) for p in (mlp.gate_proj, mlp.up_proj)
-    )
-    down = golden.put(shards(mlp.down_proj.weight.detach().T, chips, 0))
+        out = torch.cat(out.chunk(2, 1)[::-1], 1)
     caches = [golden.put(torch.zeros(1, KV_HEADS // chips, ROWS, DIM)) for _ in range(2)]
 
     y = ttnn.rms_norm(x, weight=norm, epsilon=1e-5)
     y = ttnn.linear(y, qkv, bias=bias)
     heads = dict(num_heads=HEADS // chips, num_kv_heads=KV_HEADS // chips, transpose_k_heads=False)
     q, k, v = ttnn.experimental.nlp_create_qkv_heads(y, **heads)
-    q = ttnn.experimental.rotary_embedding(q, cos, sin)
-    k = ttnn.experimental.rotary_embedding(k, cos, sin)
+    q, k = (ttnn.experimental.rotary_embedding(each, cos, sin) for each in (q, k))
     if fault == "cache":  # each key a row further on
         k = ttnn.roll(k, 1, 2)
     for cache, values in zip(caches, (k, v)):
         ttnn.fill_cache(cache, values, 0)
-    k, v = caches
-    y = ttnn.transformer.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y = ttnn.transformer.scaled_dot_product_attention(q, *caches, is_causal=True)
     y = ttnn.experimental.nlp_concat_heads(y)
-    y = ttnn.linear(y, out)
-    y = ttnn.all_reduce(y) if chips > 1 else y
-    x = ttnn.add(x, y)
+    x = ttnn.add(x, all_reduce(ttnn.linear(y, put(out, 0))))
     y = ttnn.rms_norm(x, weight=mlp_norm, epsilon=1e-5)
-    y = ttnn.multiply(ttnn.linear(y, gate, activation="silu"), ttnn.linear(y, up))
-    y = ttnn.linear(y, down)
-    y = ttnn.all_reduce(y) if chips > 1 else y
-    ttnn.add(x, y)
-
-
-# The fault, the first output of a module that is missing, the operation that is unequal from equal inputs.
-FAULTS = {
-    "norm": ("norm", "ttnn.rms_norm"),
-    "bias": ("attention.k_proj", "ttnn.linear"),
-    "rotary": ("attention.o_proj", "ttnn.experimental.rotary_embedding"),
-    "cache": ("attention.o_proj", "ttnn.transformer.scaled_dot_product_attention"),
-    "transpose": ("attention.o_proj", "ttnn.linear"),
-    "order": ("attention.o_proj", "ttnn.linear"),
-}
+    gate = ttnn.linear(y, put(mlp.gate_proj.weight, 1), activation="silu")
+    y = ttnn.multiply(gate, ttnn.linear(y, put(mlp.up_proj.weight, 1)))
+    ttnn.add(x, all_reduce(ttnn.linear(y, put(mlp.down_proj.weight, 0))))
 
 
 @pytest.fixture
 def compared(golden, layer, inputs):
     """compared(fault): the comparison of a run."""
-    from golden_mesh.compare import comparing
 
     def run_with(fault: str):
         with comparing() as comparison:
-            with golden_mesh.reference(layer), torch.no_grad():
+            with golden_mesh.reference(layer):
                 layer(*inputs)
             run(golden, layer, inputs, fault)
         return comparison
@@ -171,16 +146,21 @@ def test_a_right_program_gives_every_output(compared):
     comparison = compared("")
     assert comparison.reference.bracket(comparison.rows) is None
     assert "every output" in comparison.bracket()[0]
-    names = [row.equals for row in comparison.rows]
-    for name in (
-        "norm",
-        "attention.q_proj",
-        "attention.o_proj",
-        "mlp.up_proj",
-        "mlp",
-        "the module",
-    ):
-        assert any(name in each for each in names), name
+    names = " ".join(row.equals for row in comparison.rows)
+    for name in "norm attention.q_proj attention.o_proj mlp.up_proj mlp".split():
+        assert name in names
+    assert "the module" in names
+
+
+# The fault, the first output of a module that is missing, the operation that is unequal from equal inputs.
+FAULTS = {
+    "norm": ("norm", "ttnn.rms_norm"),
+    "bias": ("attention.k_proj", "ttnn.linear"),
+    "rotary": ("attention.o_proj", "ttnn.experimental.rotary_embedding"),
+    "cache": ("attention.o_proj", "ttnn.transformer.scaled_dot_product_attention"),
+    "transpose": ("attention.o_proj", "ttnn.linear"),
+    "order": ("attention.o_proj", "ttnn.linear"),
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -195,20 +175,15 @@ def test_a_fault_is_bracketed(compared, fault):
 
 
 def test_numbers_are_recognized_in_any_order_and_no_others():
-    from golden_mesh.torch_values import Fingerprint
-
     torch.manual_seed(2)
     x = torch.randn(64, 512)
-    mine = Fingerprint(x)
-    other = torch.nn.functional.pad(x[torch.randperm(64)].T, (0, 7)) * (
-        1 + 1e-3 * torch.randn(512, 71)
-    )
+    mine, rounding = Fingerprint(x), 1 + 1e-3 * torch.randn(512, 71)
+    other = nn.functional.pad(x[torch.randperm(64)].T, (0, 7)) * rounding
     assert Fingerprint(other).equals(mine)
-    assert not any(Fingerprint(torch.randn(64, 512)).equals(mine) for _ in range(200))
-    assert not Fingerprint(x[:60]).equals(mine)
-    assert not Fingerprint(x + 0.1 * torch.randn(64, 512)).equals(mine)
+    for wrong in (x[:60], x + 0.1 * torch.randn(64, 512), *torch.randn(200, 64, 512)):
+        assert not Fingerprint(wrong).equals(mine)
 
 
 def test_without_compare_a_reference_block_does_nothing(layer, inputs):
-    with golden_mesh.reference(layer), torch.no_grad():
+    with golden_mesh.reference(layer):
         assert layer(*inputs).shape == (1, ROWS, WIDTH)

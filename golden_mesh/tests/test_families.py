@@ -6,6 +6,7 @@ other cases and their errors. A listed case must differ by what the page says.
 """
 
 import json
+from contextlib import nullcontext
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import ttnn
 from golden_mesh import exact_sums
 from safetensors import safe_open
 
+pytestmark = pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 TESTS = Path(__file__).parent
 RECORD = safe_open(TESTS / "vectors" / "families.safetensors", "pt")
 CASES = {name: json.loads(text) for name, text in sorted(RECORD.metadata().items())}
@@ -61,10 +63,7 @@ def difference(device, name: str, exact: bool = False) -> tuple[float, float]:
     """Return (error, gain) of the first chip's result of a case."""
     case = CASES[name]
     inputs = {key: put(device, *where) for key, where in case["inputs"].items()}
-    if exact:
-        with exact_sums():
-            result = eval(case["expression"], {"ttnn": ttnn, "kc": kc}, inputs)
-    else:
+    with exact_sums() if exact else nullcontext():
         result = eval(case["expression"], {"ttnn": ttnn, "kc": kc}, inputs)
     got = ttnn.to_torch(ttnn.get_device_tensors(result)[0]).double()
     want = RECORD.get_tensor(f"{name}/out").double().reshape(got.shape)
@@ -73,10 +72,7 @@ def difference(device, name: str, exact: bool = False) -> tuple[float, float]:
     got, want = got[finite], want[finite]
     if torch.equal(got, want):
         return 0.0, 1.0
-    got, want = (
-        got / want.abs().max(),
-        want / want.abs().max(),
-    )  # squares of large values are finite
+    got, want = (x / want.abs().max() for x in (got, want))  # squares of large values are finite
     size = want @ want
     return ((got - want).norm() / size.sqrt()).item(), (got @ want / size).item()
 
@@ -92,7 +88,6 @@ def put(device, tensor: str, dtype: str, layout: str):
     )
 
 
-@pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 @pytest.mark.parametrize(
     "name", [name for name in CASES if not matches(name, [row[0] for row in LISTED])]
 )
@@ -101,7 +96,6 @@ def test_a_case_is_the_chips(mesh_device, name):
     assert error <= (0 if matches(name, TO_THE_BIT) else ERROR) and abs(gain - 1) < GAIN
 
 
-@pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 @pytest.mark.parametrize("pattern, error, gain", LISTED, ids=[row[0] for row in LISTED])
 def test_a_listed_case_differs_by_what_the_page_says(mesh_device, pattern, error, gain):
     """Of several cases the page has the largest error, and the gain that is furthest from 1."""
@@ -110,7 +104,6 @@ def test_a_listed_case_differs_by_what_the_page_says(mesh_device, pattern, error
     assert max(abs(each - 1) for _, each in found) == pytest.approx(abs(gain - 1), abs=3e-4)
 
 
-@pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 @pytest.mark.parametrize("name", named("matmul.*") + named("linear.*") + named("sdpa.*"))
 def test_with_exact_sums_a_product_is_the_chips(mesh_device, name):
     error, gain = difference(mesh_device, name, exact=True)

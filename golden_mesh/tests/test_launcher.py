@@ -9,85 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from golden_mesh.__main__ import Choice, environment, interpreter_options, split
+import golden_mesh
+from golden_mesh.__main__ import environment, split
 from golden_mesh.errors import GoldenMeshError
 
 ROOT = Path(__file__).resolve().parents[1]
-GOLDEN_MESH = ROOT / "src/golden_mesh"
-
-
-@pytest.fixture
-def launch(tmp_path):
-    """launch(*words): run python .../golden_mesh words in tmp_path and return the finished process.
-
-    TMPDIR is a separate folder.
-    """
-
-    def launch(*words, python=(), **variables):
-        (tmp_path / "temporary").mkdir(exist_ok=True)
-        return subprocess.run(
-            [sys.executable, *python, GOLDEN_MESH, *words],
-            cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path / "temporary")} | variables,
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
-
-    return launch
 
 
 def test_the_example_runs_without_mentioning_the_golden_mesh(launch):
-    example = ROOT / "examples/perceptron.py"
-    done = launch("--system", "N150", "--profile", example)
+    done = launch("--system", "N150", "--profile", ROOT / "examples/perceptron.py")
     assert done.returncode == 0, done.stderr
     assert "golden functions" in done.stderr and "2 calls  ttnn.linear" in done.stderr
     chips, correlation = done.stdout.splitlines()
-    assert chips == "1 chips"
-    assert float(correlation.split(": ")[1]) > 0.999
+    assert chips == "1 chips" and float(correlation.split(": ")[1]) > 0.999
 
 
 def test_looking_for_ttnn_before_its_import_changes_nothing(launch):
     look = "importlib.util.find_spec('ttnn').origin"
-    done = launch(
-        "-c",
-        f"import importlib.util; print({look}); import ttnn; print({look}, ttnn.GetNumAvailableDevices())",
-    )
-    assert done.returncode == 0, done.stderr
+    code = f"import importlib.util; print({look}); import ttnn; print({look}, ttnn.GetNumAvailableDevices())"
+    done = launch("-c", code)
     before, after = done.stdout.splitlines()
     assert after == f"{before} 2"
 
 
-def test_help_explains_every_option(launch):
-    done = launch("--help")
-    assert done.returncode == 0, done.stderr
-    for option in (
-        "--system",
-        "--hazards",
-        "--sums",
-        "--profile",
-        "--doctor",
-        "--links",
-        "--position",
-        "--to",
-    ):
-        assert f"  {option} " in done.stdout
-
-
-def test_a_program_is_main_as_under_python(launch, tmp_path):
-    """Arguments, sys.path, __main__ and the interpreter's options equal those of `python script.py`. ttnn is
-    not loaded.
-    """
+def test_a_program_is_main_as_under_python(launch, python, tmp_path):
+    """Arguments, sys.path, __main__ and the interpreter's options are those of `python script.py`; ttnn is not loaded."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/script.py").write_text(
         "import sys\nprint(sys.argv, sys.path[0], __name__, __file__, __spec__, sys.flags.optimize, sys.warnoptions)\n"
         "print([name for name in ('torch', 'ttnn', 'models') if name in sys.modules])\n"
     )
-    words = ["elsewhere/script.py", "--system", "-m", "a b"]
-    options = ["-O", "-W", "error"]
-    plain = subprocess.run(
-        [sys.executable, *options, *words], cwd=tmp_path, capture_output=True, text=True, check=True
-    )  # fmt: skip
-    done = launch(*words, python=options)
+    words, options = ["elsewhere/script.py", "--system", "-m", "a b"], ["-O", "-W", "error"]
+    plain, done = python(*options, *words), launch(*words, options=options)
     assert (done.stdout, done.stderr, done.returncode) == (plain.stdout, plain.stderr, 0)
     assert done.stdout.endswith("[]\n")
+    combined = python("-W", "error", "-Om", "golden_mesh", *words)
+    assert combined.stdout == plain.stdout
 
 
 def test_a_module_is_run_from_the_current_directory(launch, tmp_path):
@@ -98,20 +55,16 @@ def test_a_module_is_run_from_the_current_directory(launch, tmp_path):
 
 
 @pytest.mark.parametrize("ending, status", [("raise KeyError('k')", 1), ("raise SystemExit(7)", 7)])
-def test_tracebacks_and_exit_status_are_pythons(launch, tmp_path, ending, status):
+def test_tracebacks_and_exit_status_are_pythons(launch, python, tmp_path, ending, status):
     (tmp_path / "script.py").write_text(f"def f():\n    {ending}\n\nf()\n")
-    plain = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True
-    )
     done = launch("script.py")
-    assert (done.returncode, done.stderr) == (status, plain.stderr)
+    assert (done.returncode, done.stderr) == (status, python("script.py").stderr)
 
 
 def test_signals_go_to_the_program(tmp_path):
     (tmp_path / "script.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)")
-    process = subprocess.Popen(
-        [sys.executable, GOLDEN_MESH, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )  # fmt: skip
+    command = [sys.executable, Path(golden_mesh.__file__).parent, "script.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"here\n"
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
@@ -150,7 +103,8 @@ elif __name__ == "__main__":
 def test_processes_that_a_program_starts_are_on_the_same_mesh(launch, tmp_path):
     """No temporary directory is left, not even that of the process that os.exec replaced."""
     (tmp_path / "script.py").write_text(CHILDREN)
-    done = launch("--system=t3k", "script.py")
+    (tmp_path / "temporary").mkdir()
+    done = launch("--system=t3k", "script.py", TMPDIR=f"{tmp_path / 'temporary'}")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == ["subprocess 8 6.0", "8 6.0", "8 6.0", "exec 8 6.0"]
     assert not list((tmp_path / "temporary").glob("golden-mesh-*"))
@@ -158,19 +112,10 @@ def test_processes_that_a_program_starts_are_on_the_same_mesh(launch, tmp_path):
 
 def test_the_program_may_have_a_package_named_models(launch, tmp_path):
     """tt-metal has such a package."""
-    (tmp_path / "models/common").mkdir(parents=True)
-    (tmp_path / "models/__init__.py").touch()
-    (tmp_path / "models/common/__init__.py").write_text("whose = 'theirs'")
-    (tmp_path / "models/common/errors.py").write_text("late = 'theirs'")
-    (tmp_path / "early.py").write_text(
-        "import models.common\nimport ttnn, models.common.errors\nprint(models.common.whose, models.common.errors.late)\n"
-    )
-    (tmp_path / "late.py").write_text(
-        "import ttnn, models.common.errors\nprint(models.common.whose, models.common.errors.late)\n"
-    )
-    for script in ("early.py", "late.py"):
-        done = launch(script)
-        assert (done.stdout, done.returncode) == ("theirs theirs\n", 0), done.stderr
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/__init__.py").write_text("whose = 'theirs'")
+    done = launch("-c", "import ttnn, models; print(models.whose)")
+    assert done.stdout == "theirs\n", done.stderr
 
 
 def test_a_program_may_activate_the_same_golden_mesh_itself(launch):
@@ -183,72 +128,58 @@ def test_a_program_may_activate_the_same_golden_mesh_itself(launch):
 
 
 def test_the_sitecustomize_that_ours_hides_runs_too(launch, tmp_path):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/sitecustomize.py").write_text("import sys\nsys.seen = 1\nwhose = 'theirs'")
-    path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
-    done = launch(
-        "-c", "import sys, sitecustomize; print(sys.seen, sitecustomize.whose)", PYTHONPATH=path
-    )
-    assert (done.stdout, done.returncode) == ("1 theirs\n", 0), done.stderr
+    (tmp_path / "sitecustomize.py").write_text("whose = 'theirs'")
+    done = launch("-c", "import sitecustomize as s; print(s.whose)", PYTHONPATH=f"{tmp_path}")
+    assert done.stdout == "theirs\n", done.stderr
 
 
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        ([], "nothing to run"),
-        (["--system"], "--system wants one of N150, N300"),
-        (["--system", "n151", "x.py"], "got 'n151'"),
-        (["--mesh", "N150", "x.py"], "--mesh is no option"),
-        (["--hazards", "maybe", "x.py"], "got 'maybe'"),
-        (["--sums", "rough", "x.py"], "got 'rough'"),
-        (["-m"], "-m wants"),
-        (["-q", "x.py"], "-q is no option"),
-        (["nowhere.py"], "no script 'nowhere.py'"),
-    ],
-)
-def test_a_bad_command_line_is_refused(words, said):
-    with pytest.raises(GoldenMeshError, match=said):
-        split(words)
+REFUSED = {
+    "": "nothing to run",
+    "--system": "--system wants one of N150, N300",
+    "--system n151 x.py": "got 'n151'",
+    "--mesh N150 x.py": "--mesh is no option",
+    "--hazards maybe x.py": "got 'maybe'",
+    "--sums rough x.py": "got 'rough'",
+    "-m": "-m wants",
+    "-q x.py": "-q is no option",
+    "nowhere.py": "no script 'nowhere.py'",
+    "perf": "nothing to run",
+    "perf --system P150 -c 0": "there are none of a P150's",
+    "perf --position -1 -c 0": "--position knows a number of tokens; got '-1'",
+    "perf --links 3 -c 0": "--links knows 1, 2; got '3'",
+    "--links 1 -c 0": "--links is no option",
+    "compare --below 2 -c 0": "--below knows",
+    "compare --what-if fidelity=HiFi5 -c 0": "--what-if knows",
+    "compare --json": "--json wants",
+    "compare --links 1 -c 0": "--links is no option",
+    "record --to": "--to wants",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_bad_command_line_is_refused(words):
+    with pytest.raises(GoldenMeshError, match=REFUSED[words]):
+        split(words.split())
 
 
 def test_a_refusal_is_one_line_and_status_2(launch):
-    done = launch("nowhere.py")
-    assert done.returncode == 2 and done.stdout == ""
-    assert (
-        done.stderr.startswith("error: there is no script 'nowhere.py'")
-        and done.stderr.count("\n") == 1
-    )
-    isolated = launch("-c", "0", python=["-E"])
-    assert isolated.returncode == 2 and isolated.stderr.count("\n") == 1
+    for done in (launch("nowhere.py"), launch("-c", "0", options=["-E"])):
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith("error: ")
 
 
-@pytest.mark.parametrize(
-    "command, kept",
-    [
-        (["python", "-m", "golden_mesh", "x.py"], []),
-        (["python", "-X", "dev", "-u", "golden_mesh", "x.py"], ["-X", "dev", "-u"]),
-        (
-            ["python", "-W", "error", "-um", "golden_mesh", "x.py"],
-            ["-W", "error", "-u"],
-        ),
-        (["python", "-mgolden_mesh", "x.py"], []),
-    ],
-)
-def test_options_of_the_interpreter_are_passed_on(command, kept):
-    assert interpreter_options(command, 1) == kept
-
-
-def test_the_users_settings_are_kept(monkeypatch):
-    given = {"TT_LOGGER_LEVEL": "info", "PYTHONPATH": "/a:/b", "OTHER": "1"}
-    made = environment(Choice("N150"), given)
+def test_the_users_settings_are_kept():
+    choice, program = split("perf --links 2 --position 1024 -c 0".split())
+    given = {"TT_LOGGER_LEVEL": "info", "PYTHONPATH": os.pathsep.join(["/a", "/b"]), "OTHER": "1"}
+    made = environment(choice, given)
+    assert program == ["-c", "0"] and made["GOLDEN_MESH_PERF"] == "[2, 1024]"
     assert made["TT_LOGGER_LEVEL"] == "info" and made["OTHER"] == "1"
-    assert made["PYTHONPATH"].split(":")[1:] == ["/a", "/b"]
-    assert environment(Choice("N300"), made) == made | {"GOLDEN_MESH": "N300"}, (
-        "a launcher in a launcher adds nothing"
-    )
+    assert made["PYTHONPATH"].split(os.pathsep)[1:] == ["/a", "/b"]
+    assert environment(choice, made) == made, "a launcher in a launcher adds nothing"
 
 
-def test_the_doctor_prints_versions_and_unsupported_functions(launch):
-    done = launch("--doctor")
-    assert done.returncode == 0, done.stderr
-    assert f"ttnn {version('ttnn')}" in done.stdout and "operations without a golden" in done.stdout
+def test_help_and_doctor_explain(launch):
+    usage, report = launch("--help").stdout, launch("--doctor").stdout
+    for option in "--system --hazards --sums --profile --doctor --links --position --to".split():
+        assert f"  {option} " in usage
+    assert f"ttnn {version('ttnn')}" in report and "operations without a golden" in report

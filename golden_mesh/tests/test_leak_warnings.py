@@ -1,40 +1,29 @@
 """nanobind's list of leaked objects does not appear at exit. All else on stderr does, and the exit status stays."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
+import pytest
 
 # A reference too many keeps an object of ttnn for good.
 HOLDS = """
 import ctypes, sys, ttnn
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(ttnn.CoreCoord(1, 2)))
 """
+EXITS = "print('nanobind: my own line', file=sys.stderr)\nsys.exit(5)\n"
+CRASHES = "import faulthandler; faulthandler.enable(); faulthandler._sigabrt()"
 
 
-def run(*words, place) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=place, env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}"},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    "ending, status, line",
+    [(EXITS, 5, "nanobind: my own line"), (CRASHES, -6, "Fatal Python error: Aborted")],
+)
+def test_a_program_that_holds_objects_ends_with_its_own_stderr_and_status(
+    launch, ending, status, line
+):
+    done = launch("--system", "N150", "-c", HOLDS + ending)
+    assert done.returncode == status and done.stderr.startswith(f"{line}\n")
+    assert "leaked" not in done.stderr
 
 
-def test_a_program_that_holds_objects_ends_with_its_own_stderr_and_status(tmp_path):
-    ending = "print('nanobind: my own line', file=sys.stderr)\nsys.exit(5)\n"
-    done = run("-m", "golden_mesh", "--system", "N150", "-c", HOLDS + ending, place=tmp_path)
-    assert (done.returncode, done.stderr) == (5, "nanobind: my own line\n")
-
-
-def test_a_crash_keeps_its_message_and_its_signal(tmp_path):
-    crash = "import faulthandler; faulthandler.enable(); faulthandler._sigabrt()"
-    done = run("-m", "golden_mesh", "--system", "N150", "-c", HOLDS + crash, place=tmp_path)
-    assert done.returncode == -6 and "Fatal Python error: Aborted" in done.stderr
-
-
-def test_pytest_ends_without_leak_reports(tmp_path):
+def test_pytest_ends_without_leak_reports(python, tmp_path):
     """pytest keeps tests and fixtures longest. Here they hold objects of ttnn, also in tests that do not run."""
     (tmp_path / "test_parameters.py").write_text(
         "import pytest, ttnn\n"
@@ -45,9 +34,7 @@ def test_pytest_ends_without_leak_reports(tmp_path):
         "@pytest.fixture\n"
         "def place(config=ttnn.DRAM_MEMORY_CONFIG): return config\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--golden", "N150", "-k", "one"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}"}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    options = ("-q", "-p", "no:cacheprovider", "--golden", "N150", "-k", "one")
+    done = python("-m", "pytest", *options)
     assert "2 passed, 1 deselected" in done.stdout
     assert done.stderr == "" and "leaked" not in done.stdout

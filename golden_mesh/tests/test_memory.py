@@ -1,6 +1,4 @@
-"""Golden memory behaves as a chip's. A read depends on the address. A read of a lost value is an error that
-names it.
-"""
+"""Golden memory behaves as a chip's: a read depends on the address, and the read of a lost value is an error that names it."""
 
 from collections import namedtuple
 
@@ -17,140 +15,109 @@ BFLOAT16, DRAM, L1 = map(Named, ("BFLOAT16", "DRAM", "L1"))
 
 
 def slot(address, size=64, shape=(4, 8), devices=(0, 1), buffer_type=DRAM) -> Slot:
-    return Slot(
-        devices, tuple((0, d) for d in devices), buffer_type, address, size, shape, BFLOAT16
-    )
+    places = tuple((0, d) for d in devices)
+    return Slot(devices, places, buffer_type, address, size, shape, BFLOAT16)
 
 
-def ones(*shape, times=1.0):
-    return torch.full(shape or (4, 8), times)
+def both(value: float) -> list[torch.Tensor]:
+    """A value on each of two chips."""
+    return [torch.full((4, 8), value), torch.full((4, 8), value)]
 
 
-class TestAddresses:
+@pytest.fixture
+def memory():
     """GoldenMemory alone."""
-
-    @pytest.mark.parametrize(
-        "address, extent, evicts",
-        [(0, 64, False), (36, 64, False), (0, 101, True), (37, 64, True), (101, 8, True), (120, 1, True), (128, 64, True),
-         (191, 64, True), (192, 64, False), (0, 1024, True)],
-    )  # fmt: skip
-    def test_an_allocation_evicts_what_it_overlaps_and_nothing_else(self, address, extent, evicts):
-        memory, old, new = GoldenMemory(), slot(100, 92), slot(address, extent)
-        memory.write(old, [ones(), ones()])
-        memory.write(new, [ones(times=2), ones(times=2)])
-        assert memory.read(new)[1].equal(ones(times=2))
-        if evicts:
-            with pytest.raises(GoldenError, match="chip 0.*DRAM address 0x64"):
-                memory.read(old)
-        else:
-            assert memory.read(old)[1].equal(ones())
-
-    def test_one_allocation_evicts_all_that_it_overlaps(self):
-        memory = GoldenMemory()
-        many = [slot(64 * i) for i in range(8)]
-        for each in many:
-            memory.write(each, [ones(), ones()])
-        memory.write(slot(96, 192), [ones(), ones()])
-        gone = []
-        for i, each in enumerate(many):
-            try:
-                memory.read(each)
-            except GoldenError:
-                gone.append(i)
-        assert gone == [1, 2, 3, 4]
-
-    def test_chips_and_buffer_types_are_apart(self):
-        memory = GoldenMemory()
-        for times, place in enumerate(
-            [slot(0, devices=(0,)), slot(0, devices=(1,)), slot(0, devices=(0,), buffer_type=L1)]
-        ):
-            memory.write(place, [ones(times=times)])
-        assert memory.read(slot(0))[1].equal(ones(times=1)) and memory.read(slot(0))[0].equal(
-            ones(times=0)
-        )
-
-    def test_a_view_may_cut_off_rows_of_every_tile(self):
-        memory, value = GoldenMemory(), torch.arange(2 * 64 * 8.0).view(2, 64, 8)
-        memory.write(slot(0, shape=(2, 64, 8)), [value, value])
-        assert memory.read(slot(0, shape=(4, 7, 8)))[0].equal(value.view(4, 32, 8)[:, :7])
-
-    def test_a_view_must_keep_its_elements_or_cut_off_rows(self):
-        memory, value = GoldenMemory(), torch.arange(64.0).view(2, 4, 8)
-        memory.write(slot(0, shape=(2, 4, 8)), [value, value])
-        assert memory.read(slot(0, shape=(8, 8)))[0].equal(value.view(8, 8))
-        assert memory.read(slot(0, shape=(2, 3, 8)))[0].equal(value[:, :3])
-        for shape in ((2, 5, 8), (2, 4, 7), (3, 3, 8)):
-            with pytest.raises(GoldenError, match="0x0"):
-                memory.read(slot(0, shape=shape))
-
-    def test_a_write_in_place_changes_only_tensors_at_the_same_address(self):
-        memory, shared = GoldenMemory(), ones()
-        memory.write(slot(0), [shared, shared])  # replicas
-        memory.write(
-            slot(64), [shared, shared]
-        )  # an op moved the data: one torch tensor in two places
-        memory.exclusive(slot(0), [0, 1]).fill_(7)
-        assert memory.read(slot(0))[0] is memory.read(slot(0))[1], "replicas stay one tensor"
-        assert memory.read(slot(0))[1].equal(ones(times=7)) and memory.read(slot(64))[0].equal(
-            ones()
-        )
-
-    def test_a_write_in_place_on_one_chip_leaves_its_replica(self):
-        memory, shared = GoldenMemory(), ones()
-        memory.write(slot(0), [shared, shared])
-        memory.exclusive(slot(0), [1]).fill_(7)
-        assert memory.read(slot(0))[0].equal(ones()) and memory.read(slot(0))[1].equal(
-            ones(times=7)
-        )
-
-    def test_host_bytes_count_a_shared_tensor_once_and_forget_what_is_gone(self):
-        memory, shared = GoldenMemory(), ones()
-        memory.write(slot(0), [shared, shared])
-        memory.write(slot(64), [shared.view(8, 4), ones()])
-        assert memory.host_bytes() == 2 * 4 * 32
-        memory.free(slot(64))
-        assert memory.host_bytes() == 4 * 32
-        memory.forget_devices([0, 1])
-        assert memory.host_bytes() == 0
+    return GoldenMemory()
 
 
-def test_a_freed_tensor_is_refused(golden):
-    x = golden.full(1)
+@pytest.mark.parametrize(
+    "address, extent, evicts",
+    [(0, 64, False), (36, 64, False), (0, 101, True), (37, 64, True), (101, 8, True), (120, 1, True), (128, 64, True),
+     (191, 64, True), (192, 64, False), (0, 1024, True)],
+)  # fmt: skip
+def test_an_allocation_evicts_what_it_overlaps_and_nothing_else(memory, address, extent, evicts):
+    old, new = slot(100, 92), slot(address, extent)
+    beside = [slot(2048 + 64 * i) for i in range(4)]
+    for place in (old, *beside):
+        memory.write(place, both(1))
+    memory.write(new, both(2))
+    memory.write(slot(2048 + 32, 128), both(3))
+    assert memory.read(new)[1].equal(both(2)[1]) and memory.read(beside[3])[0].equal(both(1)[0])
+    for place in beside[:3]:
+        with pytest.raises(GoldenError, match="overwritten"):
+            memory.read(place)
+    if evicts:
+        with pytest.raises(GoldenError, match="chip 0.*DRAM address 0x64"):
+            memory.read(old)
+    else:
+        assert memory.read(old)[1].equal(both(1)[1])
+
+
+def test_chips_and_buffer_types_are_apart(memory):
+    places = [slot(0, devices=(0,)), slot(0, devices=(1,)), slot(0, devices=(0,), buffer_type=L1)]
+    for value, place in enumerate(places):
+        memory.write(place, both(value)[:1])
+    assert [read[0, 0].item() for read in memory.read(slot(0))] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "base, view, seen",
+    [
+        ((2, 64, 8), (4, 7, 8), lambda x: x.view(4, 32, 8)[:, :7]),  # cuts off rows of every tile
+        ((2, 4, 8), (8, 8), lambda x: x.view(8, 8)),
+        ((2, 4, 8), (2, 3, 8), lambda x: x[:, :3]),
+        ((2, 4, 8), (2, 5, 8), None),
+        ((2, 4, 8), (2, 4, 7), None),
+        ((2, 4, 8), (3, 3, 8), None),
+    ],
+)
+def test_a_view_must_keep_its_elements_or_cut_off_rows(memory, base, view, seen):
+    value = torch.randn(base)
+    memory.write(slot(0, shape=base), [value, value])
+    if seen is not None:
+        assert memory.read(slot(0, shape=view))[0].equal(seen(value))
+    else:
+        with pytest.raises(GoldenError, match="0x0"):
+            memory.read(slot(0, shape=view))
+
+
+def test_a_write_in_place_changes_only_tensors_at_the_same_address(memory):
+    shared = torch.ones(4, 8)
+    for address in (0, 64, 128):  # an op moved the data: one torch tensor in three places
+        memory.write(slot(address), [shared, shared])
+    memory.exclusive(slot(0), [0, 1]).fill_(7)
+    assert memory.read(slot(0))[0] is memory.read(slot(0))[1], "replicas stay one tensor"
+    memory.exclusive(slot(128), [1]).fill_(8)
+    seen = [[value[0, 0].item() for value in memory.read(slot(at))] for at in (0, 64, 128)]
+    assert seen == [[7, 7], [1, 1], [1, 8]]
+
+
+def test_a_freed_tensor_is_refused_and_its_memory_belongs_to_the_next(golden):
+    x = golden.put([torch.rand(1, 1, 256, 256) for _ in range(golden.chips)])
+    address, before = x.buffer_address(), golden_mesh.host_bytes()
     ttnn.deallocate(x)
+    assert before - golden_mesh.host_bytes() == golden.chips * 256 * 256 * 2
     for use in (golden.get, ttnn.relu):
         with pytest.raises(RuntimeError, match="not allocated"):
             use(x)
-
-
-def test_reused_memory_belongs_to_the_new_tensor(golden):
-    x = golden.full(1)
-    address = x.buffer_address()
-    ttnn.deallocate(x)
-    y = golden.full(2)
+    y = golden.full(2, 1, 1, 256, 256)
     assert y.buffer_address() == address and golden.holds(y, 2)
 
 
 def test_views_read_the_memory_of_their_base(golden):
-    base = torch.arange(64 * 32).view(1, 1, 64, 32) % 256
-    x = golden.put(base.float())
+    base = (torch.arange(64 * 32).view(1, 1, 64, 32) % 128).bfloat16()
+    x = golden.put(base)
     halves, rows = ttnn.reshape(x, (1, 2, 32, 32)), ttnn.reshape(x, (1, 1, 60, 32), (1, 1, 64, 32))
     assert x.buffer_address() == halves.buffer_address() == rows.buffer_address()
     for factor in (1, 2):
-        ttnn.copy_host_to_device_tensor(golden.host(factor * base.float()), x)
-        for got in golden.get(halves):
-            assert got.equal((factor * base).view(1, 2, 32, 32).bfloat16())
-        for got in golden.get(rows):
-            assert got.equal((factor * base)[:, :, :60].bfloat16())
+        ttnn.copy_host_to_device_tensor(golden.host(factor * base), x)
+        assert golden.holds(halves, (factor * base).view(1, 2, 32, 32))
+        assert golden.holds(rows, (factor * base)[:, :, :60])
 
 
 def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):
-    ints = dict(dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
-    x = golden.full(5, 1, 32, **ints)
-    copies = [
-        ttnn.clone(x),
-        ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG),
-        golden.full(5, 1, 32, **ints),
-    ]
+    x = golden.put_ints([[5] * 32])
+    copies = [ttnn.clone(x), ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG)]
     view = ttnn.reshape(x, (1, 1, 1, 32))
     assert view.buffer_address() == x.buffer_address()
     ttnn.plus_one(x)
@@ -158,43 +125,20 @@ def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):
     assert all(golden.holds(copy, 5) for copy in copies)
 
 
-def test_replicas_stay_one_tensor_through_ops(golden):
-    from golden_mesh.dispatch import slot_of
-    from golden_mesh.steps import memory
-
-    replicas, shards = (
-        golden.full(1),
-        golden.put([torch.rand(1, 1, 32, 32) for _ in range(golden.chips)]),
-    )
-    for tensor, different in (
-        (ttnn.add(replicas, replicas), 1),
-        (ttnn.add(shards, replicas), golden.chips),
-    ):
-        assert len({id(value) for value in memory.read(slot_of(tensor))}) == different
-
-
-def test_a_deallocation_frees_the_hosts_memory_too(golden):
-    x = golden.put([torch.rand(1, 1, 256, 256) for _ in range(golden.chips)])
-    before = golden_mesh.host_bytes()
-    ttnn.deallocate(x)
-    assert before - golden_mesh.host_bytes() == golden.chips * 256 * 256 * 2
-
-
 def test_memory_stays_bounded_over_a_long_loop(golden):
-    x = golden.put([torch.zeros(1, 1, 128, 128)] * golden.chips)
-    before = golden_mesh.host_bytes()
-    most = 0
-    for _ in range(200):
-        x = ttnn.add(x, 1.0)  # the test deallocates nothing
-        most = max(most, golden_mesh.host_bytes())
-    assert golden.holds(x, 200)
-    assert most - before <= 4 * golden.chips * 128 * 128 * 2
+    """And replicas are one tensor on the host, also after an op."""
+    shards = golden.put([torch.zeros(1, 1, 128, 128)] * golden.chips)
+    replicas = golden.put(torch.zeros(1, 1, 128, 128))
+    for x, values in ((shards, golden.chips), (replicas, 1)):
+        before = most = golden_mesh.host_bytes()
+        for _ in range(100):
+            x = ttnn.add(x, 1.0)  # the test deallocates nothing
+            most = max(most, golden_mesh.host_bytes())
+        assert golden.holds(x, 100)
+        assert most - before <= 4 * values * 128 * 128 * 2
 
 
-def test_a_mesh_that_was_closed_is_forgotten(run_as):
-    printed = run_as(
-        "N300",
-        """
+CLOSED = """
 import torch, ttnn
 from golden_mesh import host_bytes
 
@@ -209,17 +153,9 @@ for number in range(3):
             assert "never written" in str(error), error
         x = ttnn.from_torch(torch.ones(1, 1, 32, 32), dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
         assert host_bytes() == 2048, "replicas are one tensor"
-assert host_bytes() == 0
-print("seen")
-""",
-    )
-    assert printed.endswith("seen\n")
-
-
-def test_submeshes_compute_and_allocate_independently(run_as):
-    printed = run_as(
-        "N300",
-        """
+print(host_bytes())
+"""
+SUBMESHES = """
 import torch, ttnn
 
 def put(value, mesh):
@@ -230,11 +166,15 @@ with ttnn.create_mesh_device(ttnn.MeshShape(1, 2)) as whole:
     a, b = put(1.0, left), put(2.0, right)
     assert a.buffer_address() == b.buffer_address()
     c, d = ttnn.add(a, a), ttnn.add(b, b)
-    print([float(ttnn.to_torch(x).mean()) for x in (a, b, c, d)])
     ttnn.deallocate(a)
-    print(float(ttnn.to_torch(b).mean()))
+    print([float(ttnn.to_torch(x).mean()) for x in (b, c, d)])
     ttnn.close_mesh_device(left)
     ttnn.close_mesh_device(right)
-""",
-    )
-    assert printed.splitlines()[-2:] == ["[1.0, 2.0, 2.0, 4.0]", "2.0"]
+"""
+
+
+@pytest.mark.parametrize(
+    "program, printed", [(CLOSED, "0"), (SUBMESHES, "[2.0, 2.0, 4.0]")], ids=["closed", "submeshes"]
+)
+def test_each_mesh_has_its_own_memory(run_as, program, printed):
+    assert run_as("N300", program).splitlines()[-1] == printed

@@ -1,15 +1,12 @@
 """golden-mesh record keeps each distinct operation once, and replay finds its values again."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+import ttnn
 
-TESTS = Path(__file__).resolve().parent
-SOURCE = TESTS.parent / "src"
+from golden_mesh.kinds import fields_of, from_plain, to_plain
 
 # Per chip, between chips, in place, a repeated call, a program config and a semaphore.
 PROGRAM = """
@@ -35,94 +32,89 @@ softmax = ttnn.softmax(whole, dim=-1)
 OPS = ["linear", "all_gather", "plus_one", "softmax"]
 
 
-def run(*words, cwd):
-    command = [sys.executable, SOURCE / "golden_mesh", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
-
-
-@pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    file = tmp_path_factory.mktemp("record") / "ops.pt"
-    done = run("record", "--system", "N300", "--to", f"{file}", "-c", PROGRAM, cwd=file.parent)
+@pytest.fixture
+def record(launch, tmp_path):
+    """The file of a recorded PROGRAM."""
+    done = launch("record", "--system", "N300", "--to", "ops.pt", "-c", PROGRAM)
     assert "4 distinct operations in" in done.stdout and "not recorded" not in done.stdout, done
-    return file
+    return tmp_path / "ops.pt"
 
 
-def replay(file, *options):
-    """The rows of a replay on the golden mesh."""
-    rows = file.with_suffix(".json")
-    done = run("replay", "--system", "N300", f"{file}", "--json", f"{rows}", *options, cwd=TESTS)
-    assert done.returncode in (0, 1), done.stderr
-    return [json.loads(line) for line in rows.read_text().splitlines()]
+@pytest.fixture
+def replay(launch, tmp_path):
+    """replay(calls): the rows of a replay on the golden mesh."""
+
+    def replay(calls: int):
+        options = ("--json", "rows.json", "--calls", calls)
+        done = launch("replay", "--system", "N300", "ops.pt", *options)
+        assert done.returncode in (0, 1), done.stderr
+        return [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
+
+    return replay
 
 
-def test_values_and_times_of_each_operation_are_found_again(record):
-    rows = replay(record, "--calls", "1")
+def test_values_and_times_of_each_operation_are_found_again(record, replay):
+    """Wrong values and refused calls are in their rows alone."""
+    rows = replay(calls=1)
     assert [row["op"].split(".")[-1] for row in rows] == OPS
     for row in rows:
         assert not row["failed"] and row["us"] is not None and row["modeled_us"] > 3, row
         assert (row["error"], row["gain"], row["equal"]) == (0, pytest.approx(1), 1), row
     # The product and its activation are two device operations.
-    assert [(row["device_op"] or "").split()[0:1] for row in rows] == [
-        [],
-        ["AllGather"],
-        ["PlusOne"],
-        ["Softmax"],
-    ]
+    names = [(row["device_op"] or "").split(" ")[0] for row in rows]
+    assert names == ["", "AllGather", "PlusOne", "Softmax"]
 
-
-def test_wrong_values_and_refused_calls_are_in_their_rows_alone(record, tmp_path):
     kept = torch.load(record, weights_only=True)
     returned = kept["ops"][0]["returned"][0]
     returned["values"] = [2 * values for values in returned["values"]]
     kept["ops"][2]["written"][0][3] += 1  # of eight positions that are all 1
     kept["ops"][3]["arguments"][1]["dim"] = 7
-    torch.save(kept, tmp_path / "changed.pt")
-    linear, gather, plus_one, softmax = replay(tmp_path / "changed.pt", "--calls", "0")
+    torch.save(kept, record)
+    linear, gather, plus_one, softmax = replay(calls=0)
     assert (linear["error"], linear["gain"]) == (pytest.approx(0.5), pytest.approx(0.5))
     assert gather["error"] == 0 and gather["us"] is None
     assert plus_one["equal"] == pytest.approx(7 / 8)
     assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
 
 
-def test_a_file_that_is_no_record_is_one_line(tmp_path):
+def test_a_file_that_is_no_record_is_one_line(launch, tmp_path):
     (tmp_path / "other.pt").write_text("no record")
-    done = run("replay", "--system", "N300", f"{tmp_path / 'other.pt'}", cwd=TESTS)
-    assert (
-        done.returncode == 2 and "is no file of golden-mesh record" in done.stderr.splitlines()[-1]
-    )
+    done = launch("replay", "--system", "N300", "other.pt")
+    assert done.returncode == 2
+    assert "is no file of golden-mesh record" in done.stderr.splitlines()[-1]
 
 
-def test_every_kind_of_argument_comes_back(golden):
-    import ttnn
+CORES = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 0))
+SET = ttnn.CoreRangeSet([CORES])
+SHARD = ttnn.ShardSpec(SET, (32, 64), ttnn.ShardOrientation.ROW_MAJOR)
+MEMORY = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.L1, SHARD)
+MATMUL = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
+    in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
+)
+KERNEL = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, packer_l1_acc=True)
+ATTENTION = ttnn.SDPAProgramConfig(
+    compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64
+)
 
-    from golden_mesh.kinds import fields_of, from_plain, to_plain
 
-    core, cores = ttnn.CoreCoord(3, 2), ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 0))
-    shard = ttnn.ShardSpec(ttnn.CoreRangeSet([cores]), (32, 64), ttnn.ShardOrientation.ROW_MAJOR)
-    memory = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.L1, shard)
-    matmul = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
-        in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
-    )
-    for value in (
-        None, True, 3, 0.5, "silu", [1, (2.0, "x")], core, cores, ttnn.CoreRangeSet([cores]), ttnn.Topology.Ring, memory, matmul,
-    ):  # fmt: skip
-        back = from_plain(to_plain(value, lambda _: None))
-        assert type(back) is type(value) and (back == value or repr(back) == repr(value)), value
-    for config in (
-        ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, packer_l1_acc=True),
-        ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64
-        ),
-    ):
-        back = from_plain(to_plain(config, lambda _: None))
-        assert repr(fields_of(back)) == repr(fields_of(config)) and fields_of(config)
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 0.5, "silu", [1, (2.0, "x")], ttnn.CoreCoord(3, 2), CORES, SET, ttnn.Topology.Ring, MEMORY, MATMUL],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_every_kind_of_argument_comes_back(value):
+    back = from_plain(to_plain(value, lambda _: None))
+    assert type(back) is type(value) and (back == value or repr(back) == repr(value))
+
+
+@pytest.mark.parametrize("config", [KERNEL, ATTENTION], ids=lambda value: type(value).__name__)
+def test_every_field_of_a_config_comes_back(config):
+    back = from_plain(to_plain(config, lambda _: None))
+    assert repr(fields_of(back)) == repr(fields_of(config)) and fields_of(config)
+
+
+def test_what_is_of_no_kind_is_refused():
     with pytest.raises(TypeError, match="no kind for builtins.object"):
         to_plain(object(), lambda _: None)
-
-
-def test_a_record_names_no_class_outside_of_ttnn():
-    from golden_mesh.kinds import from_plain
-
     with pytest.raises(ValueError, match="ttnn's classes only, got one of os.system"):
         from_plain(("enum", ["os.system", "x"]))

@@ -20,10 +20,10 @@ ttnn.close_device(device)
 """
 
 
-def test_a_report_has_operations_tensors_and_buffers(run_as, tmp_path, monkeypatch):
+def test_a_report_has_operations_tensors_and_buffers(run_as, tmp_path):
     config = {"enable_fast_runtime_mode": False, "enable_logging": True, "report_name": "three"}
-    monkeypatch.setenv("TTNN_CONFIG_OVERRIDES", json.dumps(config))
-    assert run_as("N150", PROGRAM).splitlines()[-1] == "63.0"
+    printed = run_as("N150", PROGRAM, TTNN_CONFIG_OVERRIDES=json.dumps(config))
+    assert printed.splitlines()[-1] == "63.0"
     database = sqlite3.connect(tmp_path / "report/db.sqlite")
     names = [name for (name,) in database.execute("select name from operations")]
     assert [n for n in names if n in ("ttnn.linear", "ttnn.add", "ttnn.relu")] == [

@@ -5,74 +5,48 @@ import sys
 
 import pytest
 import torch
+import ttnn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golden_mesh.rounding import BLOCK, round_to
 
-BLOCK_FLOATS = ("bfloat8_b", "bfloat4_b")
-FLOATS = ("bfloat16", *BLOCK_FLOATS)
-few = settings(max_examples=40, deadline=None, database=None)  # database: leave no files behind
+FLOATS = ("bfloat16", "bfloat8_b", "bfloat4_b")
 INF, NAN = float("inf"), float("nan")
 
 
-@pytest.fixture(scope="module")
-def ttnn(tmp_path_factory):
-    """ttnn with a mock cluster below it. Without a cluster, ttnn refuses even tensors on the host."""
-    import os
-
-    from golden_mesh.overlay import make_environment
-    from golden_mesh.systems import SYSTEMS
-
-    if "TT_METAL_MOCK_CLUSTER_DESC_PATH" not in os.environ:
-        os.environ.update(make_environment(SYSTEMS["N300"], tmp_path_factory.mktemp("mock")))
-    return pytest.importorskip("ttnn")
-
-
 def bits(values: torch.Tensor) -> torch.Tensor:
-    """Return the values as integers that differ wherever a bit differs. Floats give the bits of float32,
-    which holds them all.
-    """
-    values = values.contiguous()
-    if values.dtype == torch.bfloat16:
-        return values.view(torch.int16).to(torch.int32) << 16
-    if values.dtype == torch.float32:
-        return values.view(torch.int32)
+    """The values as integers that differ wherever a bit differs. Floats give float32's bits."""
+    if values.is_floating_point():
+        return values.float().contiguous().view(torch.int32)
     return values.to(torch.int64)
 
 
-def floats(codes: list[int] | torch.Tensor) -> torch.Tensor:
-    """Return float32 values with these bits (unsigned 32-bit integers)."""
+def floats(codes) -> torch.Tensor:
+    """float32 values with these bits (unsigned 32-bit integers)."""
     codes = torch.as_tensor(codes, dtype=torch.int64)
-    return (
-        torch.where(codes >= 1 << 31, codes - (1 << 32), codes).to(torch.int32).view(torch.float32)
-    )
+    codes = torch.where(codes >= 1 << 31, codes - (1 << 32), codes)
+    return codes.to(torch.int32).view(torch.float32)
 
 
-def random_floats(seed: int, shape, lowest: int, highest: int) -> torch.Tensor:
-    """Return float32 of both signs with biased exponents from `lowest` to `highest`. Many are ties or just
-    beside one.
-    """
+def random_floats(seed: int, shape, ends: tuple[int, int]) -> torch.Tensor:
+    """float32 of both signs with biased exponents between the ends. Many are ties or beside one."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(low, high):
         return torch.randint(low, high, shape, generator=generator)
 
-    fraction = draw(0, 1 << 23)
-    kept = draw(8, 24)  # cut some fractions short, so that ties are met...
-    fraction = (fraction >> kept << kept) + draw(-1, 2) * draw(
-        0, 2
-    )  # ...and move some off the tie by one bit
-    return floats(
-        draw(0, 2) << 31 | draw(lowest, highest + 1) << 23 | fraction.clamp(0, (1 << 23) - 1)
-    )
+    kept = draw(8, 24)  # cuts some fractions short, so that ties are met
+    fraction = draw(0, 1 << 23) >> kept << kept
+    fraction = fraction + draw(-1, 2) * draw(0, 2)  # moves some off the tie by one bit
+    exponent = draw(min(ends), max(ends) + 1)
+    return floats(draw(0, 2) << 31 | exponent << 23 | fraction.clamp(0, (1 << 23) - 1))
 
 
-def assert_same(ttnn, values: torch.Tensor, dtype: str) -> None:
-    dtype = getattr(ttnn, dtype)
+def assert_same(values: torch.Tensor, dtype: str) -> None:
     before = bits(values).clone()
-    ours = round_to(values, dtype)
-    theirs = ttnn.from_torch(values, dtype=dtype, layout=ttnn.TILE_LAYOUT).to_torch()
+    ours = round_to(values, getattr(ttnn, dtype))
+    theirs = ttnn.from_torch(values, getattr(ttnn, dtype), layout=ttnn.TILE_LAYOUT).to_torch()
     assert ours.shape == values.shape
     wrong = (bits(ours) != bits(theirs)).flatten().nonzero().flatten()[:5]
     assert not len(wrong), (
@@ -80,78 +54,41 @@ def assert_same(ttnn, values: torch.Tensor, dtype: str) -> None:
         f"round_to {ours.flatten()[wrong].tolist()} (places {wrong.tolist()})"
     )
     assert torch.equal(bits(values), before), "the input was changed"
+    assert torch.equal(bits(round_to(ours, getattr(ttnn, dtype))), bits(ours)), "rounded twice"
 
 
+NOISE = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
+MIXED = NOISE.clone()  # a special block does not change its neighbors
+MIXED[3, 20], MIXED[7, 0], MIXED[9, 16:32], MIXED[11, 32:48] = INF, NAN, 0.0, 1e-37
+NANS = [0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF, 0xFF810000, 0xFFA00000, 0x7F880000]
+VALUES = {
+    "transposed": NOISE.T,
+    "every second column": NOISE[:, ::2],
+    "from the second column on": NOISE[:, 1:],
+    "one row, expanded": NOISE[:1].expand(8, -1),
+    "special blocks": MIXED,
+    "several chunks": torch.randn(32, 8224) * torch.logspace(-6, 3, 32)[:, None],
+    "NaNs with payloads": torch.stack([floats(NANS), torch.zeros(7)], 1),
+}
 # Biased exponents: around one; of attention scores to activations; near the ends of float32; all of them.
-RANGES = (
+for ends in (
     (120, 130), (100, 140), (0, 0), (0, 1), (0, 8), (1, 30), (22, 26), (240, 254), (240, 255), (0, 255),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("lowest, highest", RANGES)
-def test_random_values(ttnn, dtype, lowest, highest):
-    values = random_floats(1, (256, 96), lowest, highest)
-    assert_same(ttnn, values, dtype)
-    assert_same(ttnn, values.to(torch.bfloat16), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@given(
-    seed=st.integers(0, 1 << 32),
-    shape=st.lists(st.integers(1, 40), min_size=0, max_size=4).map(tuple),
-    ends=st.tuples(st.integers(0, 255), st.integers(0, 255)),
-    bfloat16=st.booleans(),
-)
-@few
-def test_any_shape_and_range(ttnn, dtype, seed, shape, ends, bfloat16):
-    values = random_floats(seed, shape, min(ends), max(ends))
-    assert_same(ttnn, values.to(torch.bfloat16) if bfloat16 else values, dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@given(block=st.lists(st.integers(0, (1 << 32) - 1), min_size=BLOCK, max_size=BLOCK))
-@few
-def test_any_block_of_bits(ttnn, dtype, block):
-    assert_same(ttnn, floats(block), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@given(block=st.lists(st.floats(width=32), min_size=1, max_size=2 * BLOCK + 1))
-@few
-def test_values_that_hypothesis_finds_nasty(ttnn, dtype, block):
-    assert_same(ttnn, torch.tensor(block), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(
-    "block",
-    [
+):  # fmt: skip
+    VALUES[f"exponents {ends}"] = random_floats(1, (256, 96), ends)
+for shape in ((), (1,), (5,), (0,), (3, 0), (2, 3, 17), (1, 1, 32, 100), (33, 47)):
+    VALUES[f"shape {shape}"] = torch.randn(shape)
+for integers in (torch.int32, torch.uint8, torch.int8, torch.bool):
+    VALUES[f"{integers}"] = torch.randint(-(1 << 31), 1 << 31, (32, 64)).to(integers)
+for i, block in enumerate(
+    (
         [0.0] * 16,
         [-0.0] * 16,
         [1.0] + [-0.0] * 15,
         [-1e-30, 1.0],
-        [
-            1.0,
-            2.0**-6,
-            2.0**-7,
-            3 * 2.0**-7,
-            2.0**-8,
-            -(2.0**-7),
-            -3 * 2.0**-7,
-        ],  # the last code of bfloat8_b; ties
-        [1.0, 0.25, 0.125, 0.375, 0.0625, -0.125, -0.375],  # the last code of bfloat4_b; ties
-        [
-            1.0,
-            2.0**-7 * (1 + 2.0**-23),
-            0.125 * (1 + 2.0**-23),
-        ],  # beyond a tie by bits that are cut off before
-        [
-            1.0,
-            1.0 + 2.0**-7,
-            1.0 + 2.0**-7 + 2.0**-23,
-            1.0 + 3 * 2.0**-7,
-        ],  # through bfloat16 the third would differ
+        [1.0, 2.0**-6, 2.0**-7, 3 * 2.0**-7, 2.0**-8, -(2.0**-7)],  # last code of bfloat8_b; ties
+        [1.0, 0.25, 0.125, 0.375, 0.0625, -0.125, -0.375],  # last code of bfloat4_b; ties
+        [1.0, 2.0**-7 * (1 + 2.0**-23), 0.125 * (1 + 2.0**-23)],  # above a tie by bits that are cut
+        [1.0, 1.0 + 2.0**-7, 1.0 + 2.0**-7 + 2.0**-23],  # through bfloat16 the third would differ
         [255 / 128, 1.999999, 1.0, -1.999999],  # would carry into the next exponent: saturates
         [1.75, 1.875, 1.9375, -1.875],
         [3.4028234663852886e38, -3.4e38, 1e38, 1.0],  # the largest float32
@@ -165,125 +102,73 @@ def test_values_that_hypothesis_finds_nasty(ttnn, dtype, block):
         [171.0, 0.5, -0.3, 0.01, 1e-4] * 3,  # Qwen2.5's K with its bias: the small channels lose
         [float(2**k) for k in range(16)],
         [-(2.0**-k) for k in range(16)],
-    ],
-)
-def test_hand_made_blocks(ttnn, dtype, block):
-    assert_same(ttnn, torch.tensor(block), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_nans_with_payloads(ttnn, dtype):
-    codes = [0x7F800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF]
-    codes += [0xFF810000, 0xFFA00000, 0x7F880000, 0x7F80FFFF]
-    values = torch.zeros(len(codes), 32)
-    values[:, 0] = floats(codes)
-    assert_same(ttnn, values, dtype)
-    assert_same(ttnn, values.to(torch.bfloat16), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_a_special_block_does_not_change_its_neighbors(ttnn, dtype):
-    values = torch.randn(64, 64)
-    values[3, 20], values[7, 0], values[9, 16:32], values[11, 32:48] = INF, NAN, 0.0, 1e-37
-    assert_same(ttnn, values, dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_more_than_one_chunk(ttnn, dtype):
-    """Large tensors are rounded in pieces. The last piece is shorter."""
-    values = torch.randn(32, 8224) * torch.logspace(-6, 3, 32)[:, None]
-    assert_same(ttnn, values, dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(
-    "shape", [(), (1,), (5,), (0,), (3, 0), (2, 3, 17), (1, 1, 32, 100), (33, 47)]
-)
-def test_shapes(ttnn, dtype, shape):
-    assert_same(ttnn, torch.randn(shape), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(
-    "view", [lambda t: t.T, lambda t: t[:, ::2], lambda t: t[:, 1:], lambda t: t[:1].expand(8, -1)]
-)
-def test_views(ttnn, dtype, view):
-    assert_same(ttnn, view(torch.randn(48, 64)), dtype)
-    assert_same(ttnn, view(torch.randn(48, 64).to(torch.bfloat16)).contiguous(), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("source", [torch.int32, torch.uint8, torch.int8, torch.bool])
-def test_integers_into_floats(ttnn, dtype, source):
-    generator = torch.Generator().manual_seed(2)
-    info = torch.iinfo(source) if source != torch.bool else torch.iinfo(torch.uint8)
-    values = torch.randint(info.min, info.max + 1, (32, 64), generator=generator).to(source)
-    assert_same(ttnn, values, dtype)
-
-
-@pytest.mark.parametrize("dtype", BLOCK_FLOATS)
-@given(seed=st.integers(0, 1 << 32))
-@few
-def test_rounding_twice_changes_nothing(ttnn, dtype, seed):
-    once = round_to(random_floats(seed, (8, 64), 1, 254), getattr(ttnn, dtype))
-    assert torch.equal(bits(round_to(once, getattr(ttnn, dtype))), bits(once))
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_float64_is_taken_as_float32(ttnn, dtype):
-    values = torch.randn(32, 64, dtype=torch.float64)
-    dtype = getattr(ttnn, dtype)
-    assert torch.equal(
-        bits(round_to(values, dtype)), bits(round_to(values.to(torch.float32), dtype))
     )
+):
+    VALUES[f"block {i}"] = torch.tensor(block)
 
 
-@pytest.mark.parametrize(
-    "source", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8, torch.uint32]
+@pytest.mark.parametrize("source", [None, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_values(dtype, name, source):
+    values = VALUES[name]
+    assert_same(values if source is None else values.to(source).contiguous(), dtype)
+
+
+SHAPES = st.lists(st.integers(1, 40), max_size=4).map(tuple)
+EXPONENTS = st.tuples(st.integers(0, 255), st.integers(0, 255))
+CODES = st.lists(st.integers(0, (1 << 32) - 1), min_size=BLOCK, max_size=BLOCK)
+NUMBERS = st.lists(st.floats(width=32), min_size=1, max_size=2 * BLOCK + 1)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@given(
+    values=st.builds(random_floats, st.integers(0, 1 << 32), SHAPES, EXPONENTS)
+    | CODES.map(floats)
+    | NUMBERS.map(torch.tensor),
+    source=st.sampled_from([torch.float32, torch.bfloat16]),
 )
+@settings(max_examples=120, deadline=None, database=None)  # database: leave no files behind
+def test_any_values(dtype, values, source):
+    assert_same(values.to(source), dtype)
+
+
+WHOLE = [0, 1, -1, 7, 70000, -(2**31), *(2**n for n in (7, 8, 15, 16, 31))]
+WHOLE += [2**n - 1 for n in (7, 8, 15, 16, 31, 32)]
+FRACTIONS = [0.0, 0.5, 1.5, 2.5, 3.99, 200.7, 255.5, 256.0, 65535.0, 1e6, -0.5, -1.0, -300.5]
+
+
+@pytest.mark.parametrize("source", "int64 int32 int16 uint8 int8 uint32 float32 bfloat16".split())
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "uint16", "uint8", "float32"])
-def test_integers(ttnn, dtype, source):
-    """Integers in range stay. Integers out of range wrap round."""
-    info = torch.iinfo(source)
-    whole = [0, 1, -1, 7, *(2**n - 1 for n in (7, 8, 15, 16, 31, 32)), 70000, -(2**31)]
-    whole += [2**n for n in (7, 8, 15, 16, 31)]
-    assert_same(
-        ttnn, torch.tensor([v for v in whole if info.min <= v <= info.max], dtype=source), dtype
-    )
+def test_integers(dtype, source):
+    """Integers out of range wrap round. Floats are cut towards zero; beyond the range uint16 and uint8 saturate."""
+    source = getattr(torch, source)
+    if source.is_floating_point:
+        values = FRACTIONS
+    else:
+        values = [v for v in WHOLE if torch.iinfo(source).min <= v <= torch.iinfo(source).max]
+    assert_same(torch.tensor(values, dtype=source), dtype)
 
 
-@pytest.mark.parametrize("source", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("dtype", ["int32", "uint32", "uint16", "uint8"])
-def test_floats_into_integers(ttnn, dtype, source):
-    """Floats are cut towards zero. Beyond the range uint16 and uint8 saturate and uint32 wraps round."""
-    values = [0.0, 0.5, 1.5, 2.5, 3.99, 200.7, 255.5, 256.0, 65535.0, 1e6, -0.5, -1.0, -300.5]
-    assert_same(ttnn, torch.tensor(values, dtype=source), dtype)
-
-
-def test_holders(ttnn):
-    """The narrowest torch dtype that holds each dtype (uint32 wider: torch can do little with its own uint32)."""
-    values = torch.tensor([[0, 1, 2, 3]])
-    holders = {
-        dtype: round_to(values, getattr(ttnn, dtype)).dtype
-        for dtype in (*FLOATS, "float32", "int32", "uint8")
-    }
-    assert holders == dict.fromkeys(FLOATS, torch.bfloat16) | {
-        "float32": torch.float32,
-        "int32": torch.int32,
-        "uint8": torch.uint8,
-    }
-    assert round_to(values, ttnn.uint16).dtype == torch.int32
-    assert round_to(values, ttnn.uint32).dtype == torch.int64
-    torch.arange(4)[round_to(values, ttnn.uint32)]  # a tensor of indices indexes
+def test_float64_is_taken_as_float32():
+    for dtype in FLOATS:
+        ours = round_to(NOISE.double() * 1.1, getattr(ttnn, dtype))
+        assert torch.equal(ours, round_to((NOISE.double() * 1.1).float(), getattr(ttnn, dtype)))
 
 
 @pytest.mark.parametrize(
-    "dtype, holder",
-    [("bfloat16", torch.bfloat16), ("float32", torch.float32), ("int32", torch.int32)],
-)
-def test_a_conversion_to_the_same_form_copies_nothing(ttnn, dtype, holder):
-    values = torch.ones(4, 4, dtype=holder)
-    assert round_to(values, getattr(ttnn, dtype)) is values
+    "holder, dtypes",
+    [("bfloat16", FLOATS), ("float32", ["float32"]), ("int32", ["int32", "uint16"]),
+     ("int64", ["uint32"]), ("uint8", ["uint8"])],
+)  # fmt: skip
+def test_the_narrowest_torch_dtype_holds_each_dtype(holder, dtypes):
+    """uint32 has a wider one: torch can do little with its own uint32."""
+    holder = getattr(torch, holder)
+    for dtype in dtypes:
+        assert round_to(torch.tensor([[0, 1, 2, 3]]), getattr(ttnn, dtype)).dtype == holder
+    if dtypes[0] in ("bfloat16", "float32", "int32"):
+        values = torch.ones(4, 4, dtype=holder)
+        assert round_to(values, getattr(ttnn, dtypes[0])) is values, "nothing is copied"
 
 
 def test_the_number_formats_are_a_library_that_needs_no_ttnn():

@@ -19,24 +19,26 @@ def empty(golden):
     return empty
 
 
+def refused(golden, tensor, why: str, read=None) -> None:
+    with pytest.raises(GoldenError, match=why):
+        (read or golden.get)(tensor)
+
+
 READS = {
-    "to_torch": lambda ttnn, golden, x: golden.get(x),
-    "cpu": lambda ttnn, golden, x: x.cpu(),
-    "repr": lambda ttnn, golden, x: repr(x),
-    "copy_device_to_host_tensor": lambda ttnn, golden, x: ttnn.copy_device_to_host_tensor(x, golden.host(torch.zeros(SHAPE))),
+    "to_torch": lambda golden: golden.get,
+    "cpu": lambda golden: lambda x: x.cpu(),
+    "repr": lambda golden: repr,
+    "copy": lambda golden: lambda x: ttnn.copy_device_to_host_tensor(x, golden.host(torch.zeros(SHAPE))),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("how", READS)
 def test_the_host_cannot_read_memory_before_it_is_written(golden, empty, how):
-    x = empty()
-    with pytest.raises(
-        GoldenError,
-        match=rf"\[1, 1, 32, 64\].*{x.buffer_address():#x}, which was allocated and never",
-    ):
-        READS[how](ttnn, golden, x)
+    x, read = empty(), READS[how](golden)
+    why = rf"\[1, 1, 32, 64\].*{x.buffer_address():#x}, which was allocated and never"
+    refused(golden, x, why, read)
     ttnn.copy_host_to_device_tensor(golden.host(torch.ones(SHAPE)), x)
-    READS[how](ttnn, golden, x)
+    read(x)
     assert golden.holds(x, 1)
 
 
@@ -44,23 +46,13 @@ def test_results_of_unknown_memory_are_unknown_and_the_error_names_the_first_op(
     x = empty()
     first = ttnn.relu(x)
     later = ttnn.concat([ttnn.reshape(first, (1, 1, 64, 32)), golden.full(2, 1, 1, 64, 32)], 3)
-    ttnn.copy_host_to_device_tensor(
-        golden.host(torch.ones(SHAPE)), x
-    )  # too late for `first` and `later`
+    ttnn.copy_host_to_device_tensor(golden.host(torch.ones(SHAPE)), x)  # too late for both
+    why = rf"ttnn.relu read .*{x.buffer_address():#x}, which was allocated and never"
     for unknown in (first, ttnn.add(golden.full(1, 1, 1, 64, 64), later)):
-        with pytest.raises(
-            GoldenError,
-            match=rf"ttnn.relu read .*{x.buffer_address():#x}, which was allocated and never",
-        ):
-            golden.get(unknown)
+        refused(golden, unknown, why)
     assert golden.holds(ttnn.relu(x), 1)
-
-
-def test_a_collective_of_unknown_memory_is_unknown_on_every_chip(golden, empty):
-    if golden.chips == 1:
-        return
-    with pytest.raises(GoldenError, match="ttnn.all_gather read"):
-        golden.get(ttnn.all_gather(empty(), 3))
+    if golden.chips > 1:
+        refused(golden, ttnn.all_gather(empty(), 3), "ttnn.all_gather read")
 
 
 def test_a_compile_run_before_the_input_is_written_leaves_a_trace_that_works(golden, empty):
@@ -73,9 +65,8 @@ def test_a_compile_run_before_the_input_is_written_leaves_a_trace_that_works(gol
     y = step()
     ttnn.end_trace_capture(golden.device, trace, cq_id=0)
     ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
-    for nobody_knows in (unknown, y):
-        with pytest.raises(GoldenError, match="ttnn.mul.* read"):
-            golden.get(nobody_knows)
+    for result in (unknown, y):
+        refused(golden, result, "ttnn.mul.* read")
     ttnn.copy_host_to_device_tensor(golden.host(torch.ones(SHAPE)), x)
     ttnn.execute_trace(golden.device, trace, cq_id=0, blocking=True)
     assert golden.holds(y, 4)
@@ -85,12 +76,10 @@ def test_a_compile_run_before_the_input_is_written_leaves_a_trace_that_works(gol
 def test_an_op_in_place_that_reads_its_tensor_leaves_it_unknown(golden, empty):
     counter = empty(1, 32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.plus_one(counter)
-    with pytest.raises(GoldenError, match="ttnn.plus_one read"):
-        golden.get(counter)
+    refused(golden, counter, "ttnn.plus_one read")
     known = golden.full(1, *SHAPE)
     ttnn.add_(known, empty())
-    with pytest.raises(GoldenError, match="ttnn.add_ read"):
-        golden.get(known)
+    refused(golden, known, "ttnn.add_ read")
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float32", "int32", "uint32", "bfloat8_b"])
@@ -100,24 +89,16 @@ def test_a_copy_of_the_whole_tensor_makes_it_known(golden, empty, kind):
     ttnn.copy(x, y)
     assert golden.holds(y, 3)
     ttnn.copy(empty(dtype=dtype), y)
-    with pytest.raises(GoldenError, match="ttnn.copy read"):
-        golden.get(y)
+    refused(golden, y, "ttnn.copy read")
     ttnn.copy(x, y)
     assert golden.holds(y, 3)
 
 
-def fill(golden, cache, user, value):
-    ttnn.fill_cache(
-        cache, golden.full(value, 1, 2, 64, 32) if isinstance(value, int) else value, user
-    )
-
-
 def test_a_cache_is_known_when_all_of_it_is_written(golden, empty):
-    cache = empty(2, 2, 64, 32)
-    fill(golden, cache, 0, 5)
-    with pytest.raises(GoldenError, match="which was allocated and is written only in part"):
-        golden.get(cache)
-    fill(golden, cache, 1, 5)
+    cache, prompt = empty(2, 2, 64, 32), golden.full(5, 1, 2, 64, 32)
+    ttnn.fill_cache(cache, prompt, 0)
+    refused(golden, cache, "which was allocated and is written only in part")
+    ttnn.fill_cache(cache, prompt, 1)
     assert golden.holds(cache, 5)
 
 
@@ -126,28 +107,19 @@ def test_unknown_rows_in_a_known_cache_are_known_again_when_they_are_written(gol
     """A compile run of a decode step writes one row of a cache that holds a prompt. The first real step writes it again."""
     dtype = getattr(ttnn, kind)
     cache = golden.full(5, 2, 2, 64, 32, dtype=dtype)
-    fill(golden, cache, 1, empty(1, 2, 64, 32, dtype=dtype))
-    with pytest.raises(GoldenError, match="ttnn.fill_cache read"):
-        golden.get(cache)
-    with pytest.raises(GoldenError, match="ttnn.fill_cache read"):
-        golden.get(ttnn.clone(cache))
-    fill(golden, cache, 1, golden.full(5, 1, 2, 64, 32, dtype=dtype))
+    ttnn.fill_cache(cache, empty(1, 2, 64, 32, dtype=dtype), 1)
+    for unknown in (cache, ttnn.clone(cache)):
+        refused(golden, unknown, "ttnn.fill_cache read")
+    ttnn.fill_cache(cache, golden.full(5, 1, 2, 64, 32, dtype=dtype), 1)
     assert golden.holds(cache, 5)
 
 
 def test_rows_written_at_unknown_positions_leave_the_cache_unknown(golden, empty):
+    from goldens.support import sharded
+
     cache, rows = golden.full(5, 32, 1, 64, 32), golden.full(6, 1, 32, 1, 32)
-    rows = ttnn.to_memory_config(rows, height_sharded(golden))
+    rows = ttnn.to_memory_config(rows, sharded("HEIGHT", (32, 32), 32))
     positions = empty(32, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.experimental.paged_update_cache(cache, rows, update_idxs_tensor=positions)
-    fill(golden, cache, 0, golden.full(5, 1, 1, 64, 32))
-    with pytest.raises(GoldenError, match="ttnn.experimental.paged_update_cache read .*INT32"):
-        golden.get(cache)
-
-
-def height_sharded(golden):
-    grid = ttnn.num_cores_to_corerangeset(
-        32, golden.device.compute_with_storage_grid_size(), row_wise=True
-    )
-    spec = ttnn.ShardSpec(grid, (32, 32), ttnn.ShardOrientation.ROW_MAJOR)
-    return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.BufferType.L1, spec)
+    ttnn.fill_cache(cache, golden.full(5, 1, 1, 64, 32), 0)
+    refused(golden, cache, "ttnn.experimental.paged_update_cache read .*INT32")
