@@ -7,7 +7,8 @@ import pytest
 
 from tests.unit.program import start
 
-SLEEP = "say('ready'); time.sleep(60)"
+# Short sleeps: Python handles a signal that arrives just before a sleep at the sleep's end.
+SLEEP = "say('ready')\nfor _ in range(600): time.sleep(0.1)"
 COMPILE = "os.system('echo ready; sleep 0.5; echo compiled')\nsay('went on')"
 CLOSE = """
 try:
