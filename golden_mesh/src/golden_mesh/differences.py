@@ -68,7 +68,9 @@ def error(
     at = at if places is None else int(places[at])
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), shape))
     relative = (dd / bb) ** 0.5 if bb else float(dd > 0)
-    return Error(pcc, relative, 1 + bd / bb if bb else 1.0, largest, place, nonfinite, chip, by_channel)
+    return Error(
+        pcc, relative, 1 + bd / bb if bb else 1.0, largest, place, nonfinite, chip, by_channel
+    )
 
 
 def _by_channel(difference: torch.Tensor, b: torch.Tensor, count: int) -> float:

@@ -235,9 +235,7 @@ SYSTEMS: dict[str, System] = {
         System(
             name="N150x4",
             coordinates=(None,) * 4,
-            links=tuple(
-                link for a in range(4) for link in _cables(a, (a + 1) % 4, first=0, to=8)
-            ),
+            links=tuple(link for a in range(4) for link in _cables(a, (a + 1) % 4, first=0, to=8)),
             boards=tuple(Board("n150", (chip,)) for chip in range(4)),
             harvested_rows=(0b00_0100_0000,) * 4,
         ),

@@ -159,7 +159,9 @@ class Reference:
             read |= row.inputs
         first = [r for r in rows if r.number in suspects and good.issuperset(r.inputs)]
         first = [r for r in first if r.inputs - (sources - equal)] or first
-        first = [r for r in first if any((r.number, i) in read for i in range(len(r.found)))] or first
+        first = [
+            r for r in first if any((r.number, i) in read for i in range(len(r.found)))
+        ] or first
         before = {n for row in first for n, i in row.inputs - equal - sources}
         first = [row for row in rows if row in first or row.number in before][:SUSPECTS]
         ahead = [r for r in rows if all(r.found) and (not first or r.number < first[0].number)]

@@ -180,7 +180,12 @@ for _name, _function in _SEVERAL.items():
 
 @golden("ttnn.where_bw")
 def where_bw(
-    grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, *, are_required_outputs=(True, True)
+    grad_tensor,
+    input_tensor_a,
+    input_tensor_b,
+    input_tensor_c,
+    *,
+    are_required_outputs=(True, True),
 ):
     """The gradients of b and c in where(a, b, c)."""
     where = lambda b, c: torch.where(input_tensor_a != 0, b, c)  # noqa: E731

@@ -120,7 +120,9 @@ def start(links: int, position: Optional[int], folder: Optional[str] = None) -> 
         parts = [section(*part, links, position) for part in recorder.captured()]
         print(report(parts, calibrate(), links=links, position=position))
         if folder:
-            launches = ((priced(each, 1, links, position), each.cores) for each in recorder.in_order)
+            launches = (
+                (priced(each, 1, links, position), each.cores) for each in recorder.in_order
+            )
             print(f"\nwritten: {ops_csv.write(Path(folder), launches)} (modeled times)")
 
     atexit.register(show)
