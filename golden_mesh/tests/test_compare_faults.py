@@ -1,9 +1,6 @@
 """golden-mesh compare beside what hides a fault: outlier channels, masks, tables, rows of a constructor; and full memory."""
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ from torch import nn
 
 import golden_mesh
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROWS, WIDTH = 64, 256
 
 
@@ -159,11 +156,8 @@ def test_a_clash_lists_the_circular_buffers(golden):
         ttnn.add(x, x)
 
 
-def test_the_table_for_tt_perf_report(tmp_path):
-    program = SOURCE.parent / "examples/perceptron.py"
-    command = [sys.executable, f"{SOURCE}/golden_mesh", "perf", "--system", "N150"]
-    command += ["--csv", "out", str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ)
+def test_the_table_for_tt_perf_report(tmp_path, launch):
+    done = launch("perf", "--system", "N150", "--csv", "out", EXAMPLES / "perceptron.py")
     assert done.returncode == 0, done.stderr[-2000:]
     with (tmp_path / "out/ops_perf_results_modeled.csv").open() as file:
         rows = list(csv.DictReader(file))
