@@ -65,9 +65,11 @@ def live_buffers() -> list[Buffer]:
 
 
 def forget() -> None:
-    """Drop the meshes that were closed."""
-    for mesh in [mesh for mesh in _meshes.values() if not meshes.is_open(mesh)]:
-        del _meshes[mesh.id()]
+    """Drop the meshes that were closed, and what was made on them."""
+    for id in [id for id, mesh in _meshes.items() if not meshes.is_open(mesh)]:
+        del _meshes[id]
+        for key in [key for key in _made if key[0] == id]:
+            del _made[key]
 
 
 def watching(real: Callable) -> Callable:
