@@ -93,11 +93,9 @@ class Scratch(Reader):
 
     def exclusive(self, slot: Slot, members: list[int]) -> torch.Tensor:
         """A copy of the value to write in place. Elements that the op never reads are NaN."""
-        if self.step.golden.unread:
-            value = unwritten(slot).contiguous()
-        else:
-            value = self.source.read(slot)[members[0]].clone()
-        value = value.float() if self.in_float32 and is_float(value) else value
+        value = unwritten(slot) if self.step.golden.unread else self.source.read(slot)[members[0]]
+        dtype = torch.float32 if self.in_float32 and is_float(value) else value.dtype
+        value = torch.empty(slot.shape, dtype=dtype).copy_(value)
         results = self.results.setdefault(slot, [None] * len(slot.devices))
         for chip in members:
             results[chip] = value

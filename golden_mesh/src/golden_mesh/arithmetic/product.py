@@ -17,6 +17,9 @@ own sum are missing:
 Inside `golden_mesh.exact_sums` a float32 dest has these parts, too (aligned.py).
 """
 
+from contextlib import contextmanager
+from typing import Iterator, Optional
+
 import torch
 import torch.nn.functional as F
 
@@ -34,12 +37,14 @@ from golden_mesh.arithmetic.engine import (
     source_b,
 )
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.plain import in_float32
+from golden_mesh.arithmetic.plain import in_float32, is_plain
 
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a weight widened at a time: they stay in the processor's cache
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
 DEST = 1 << 18  # elements of a bfloat16 dest at a time: a core's second cache holds them
+# Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
+_known: Optional[dict[tuple, tuple]] = None
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 
 
@@ -137,6 +142,29 @@ def _weighted(
         return torch.cat(
             [_batched(rows[None], part[None], kernel, block, biased)[0] for part in parts], 1
         )
+    nothing_cut = kernel.phases >= 3 and rows.dtype == weight.dtype == torch.bfloat16
+    if _known is None or not (nothing_cut or is_plain()):
+        return _float32_dest_of_weight(rows, weight, kernel)
+    key = tuple((x.data_ptr(), x.shape, x.stride()) for x in (rows, weight))
+    if key not in _known:
+        _known[key] = rows, weight, _float32_dest_of_weight(rows, weight, kernel)
+    return _known[key][-1].clone()
+
+
+@contextmanager
+def known_products() -> Iterator[None]:
+    """Compute a product of the same tensors once inside the block, if no operand is cut. Nothing may write to them."""
+    global _known
+    _known = {}
+    try:
+        yield
+    finally:
+        _known = None
+
+
+def _float32_dest_of_weight(
+    rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel
+) -> torch.Tensor:
     count, (inner, columns) = len(rows), weight.shape
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     widened = torch.zeros(min(inner, STEP), columns + -columns % COLUMNS)
