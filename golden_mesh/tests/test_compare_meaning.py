@@ -174,6 +174,73 @@ def test_a_fault_is_bracketed(compared, fault):
     assert found.last_equal.number < found.suspects[0].number
 
 
+USERS, PAST = 8, 63
+
+
+class Step(nn.Module):
+    """Attention of one token a user to a past."""
+
+    def __init__(self, attention: Attention, past):
+        super().__init__()
+        self.attention, self.past = attention, list(past)
+
+    def forward(self, x):
+        parts = self.attention.parts
+        q, k, v = (part(x).unflatten(-1, (-1, DIM)).transpose(1, 2) for part in parts)
+        k, v = (torch.cat(each, 2).repeat_interleave(2, 1) for each in zip(self.past, (k, v)))
+        y = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.attention.o_proj(y.transpose(1, 2).flatten(2))
+
+
+def on_cores(x: ttnn.Tensor, row: int) -> ttnn.Tensor:
+    """[1, USERS, heads, DIM], a core a user."""
+    cores = ttnn.CoreRangeSet(
+        {ttnn.CoreRange(ttnn.CoreCoord(0, row), ttnn.CoreCoord(USERS - 1, row))}
+    )
+    spec = ttnn.ShardSpec(cores, (32, DIM), ttnn.ShardOrientation.ROW_MAJOR)
+    height = ttnn.TensorMemoryLayout.HEIGHT_SHARDED
+    return ttnn.to_memory_config(x, ttnn.MemoryConfig(height, ttnn.BufferType.L1, spec))
+
+
+@pytest.mark.parametrize("position", (PAST, PAST - 1))
+def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, position):
+    """What ran before the reference's first value counts as right, and the fault has the first place. Keys are scaled."""
+    torch.manual_seed(3)
+    x, past = torch.randn(USERS, 1, WIDTH), torch.randn(3, USERS, KV_HEADS, PAST, DIM)
+    step, put = Step(layer.attention, past[:2]), golden.put
+    with comparing() as comparison:
+        with golden_mesh.reference(step):
+            step(x)
+        past = past * torch.tensor([2, 1, 1])[:, None, None, None, None]
+        prompt = put(nn.functional.pad(-past.flatten(0, 1), (0, 0, 0, 1)))
+        *caches, other = ttnn.split(ttnn.neg(prompt), USERS, dim=0)
+        caches = [ttnn.neg(ttnn.neg(cache)) for cache in caches]
+        ttnn.neg(other)
+        y = put(x[None, :, 0][None])
+        q, k, v = (
+            ttnn.linear(y, put(part.weight.T[None, None]), bias=put(part.bias[None, None, None]))
+            for part in layer.attention.parts
+        )
+        q, k, v = (ttnn.reshape(each, (1, USERS, -1, DIM)) for each in (q, k, v))
+        k, v = on_cores(ttnn.multiply(k, 2.0), 0), on_cores(v, 1)
+        at = golden.put_ints([position] * USERS)
+        ttnn.experimental.paged_fused_update_cache(
+            caches[0], k, caches[1], v, update_idxs_tensor=at
+        )
+        y = ttnn.transformer.scaled_dot_product_attention_decode(
+            q, *caches, cur_pos=[PAST] * USERS, scale=DIM**-0.5 / 2
+        )
+        y = ttnn.reshape(y, (1, 1, USERS, -1))
+        ttnn.linear(y, put(layer.attention.o_proj.weight.T[None, None]))
+    found = comparison.reference.bracket(comparison.rows)
+    if position == PAST:
+        assert found is None
+    else:
+        update = "ttnn.experimental.paged_fused_update_cache"
+        assert update in [row.op for row in found.suspects]
+        assert found.last_equal.op == "ttnn.to_memory_config"
+
+
 def test_numbers_are_recognized_in_any_order_and_no_others():
     torch.manual_seed(2)
     x = torch.randn(64, 512)

@@ -142,12 +142,15 @@ class Reference:
         """The last equal row before the suspects, and these.
 
         A result is good if it is a value of the reference, or if a good result is computed of it. A row with other
-        results is a suspect if all its inputs are good. So is the row before, if it is itself no value. Rows of host
-        tensors alone (tables, masks) and results that no row reads are suspects only if there are no others.
+        results is a suspect if all its inputs are good. So is the row before, if it is itself no value and there is
+        room. Rows before the first equal one (a prompt, where the reference has a step alone) count as good. Rows of
+        host tensors alone (tables, masks) and results that no row reads are suspects only if there are no others.
         """
         equal = {(row.number, i) for row in rows for i, found in enumerate(row.found) if found}
         sources = {(row.number, 0) for row in rows if row.op == FROM_HOST}
-        good = equal | sources
+        first_equal = min((number for number, _ in equal), default=0)
+        earlier = {(r.number, i) for r in rows[: first_equal - 1] for i in range(len(r.found))}
+        good = equal | sources | earlier
         read: set[tuple[int, int]] = set()
         suspects = set()
         for row in reversed(rows):
@@ -162,10 +165,12 @@ class Reference:
         first = [
             r for r in first if any((r.number, i) in read for i in range(len(r.found)))
         ] or first
-        before = {n for row in first for n, i in row.inputs - equal - sources}
-        first = [row for row in rows if row in first or row.number in before][:SUSPECTS]
+        first = first[:SUSPECTS]
         ahead = [r for r in rows if all(r.found) and (not first or r.number < first[0].number)]
-        return ahead[-1] if ahead else None, first
+        before = {n for row in first for n, i in row.inputs - equal - sources}
+        named = {row.number for row in first}
+        named.update(sorted(before - named, reverse=True)[: SUSPECTS - len(first)])
+        return ahead[-1] if ahead else None, [row for row in rows if row.number in named]
 
     def lines(self, rows: list) -> list[str]:
         """The bracket as text."""
