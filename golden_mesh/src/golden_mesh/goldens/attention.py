@@ -183,29 +183,37 @@ class _Attention:
             )  # earlier rows see no key
             if first >= rows:
                 break
-            scores = self._scores(q[..., first:, :], k[..., at : at + self.keys, :])
+            end = rows  # later rows, of later windows, see no key either
+            if windows is not None:
+                end = int((windows <= windows[min(at + self.keys, length) - 1]).sum())
+            scores = self._scores(q[..., first:end, :], k[..., at : at + self.keys, :])
             if mask is not None:
-                part = masks[..., first:, at : at + self.keys]
+                part = masks[..., first:end, at : at + self.keys]
                 scores[..., : part.shape[-1]] = self._add(scores[..., : part.shape[-1]], part)
-            hidden = self._hidden(rows, first, at, length, start)
+            hidden = self._hidden(end, first, at, length, start)
             if sliding is not None:
-                hidden = _either(hidden, self._outside(rows, first, at, length, start, sliding))
+                outside = self._outside(rows, first, at, length, start, sliding)
+                hidden = _either(hidden, outside[: end - first])
             if windows is not None:
                 of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
-                hidden = _either(hidden, of_keys != windows[first:, None])
+                hidden = _either(hidden, of_keys != windows[first:end, None])
             if hidden is not None:
                 scores.masked_fill_(hidden, flash.HIDDEN)
             chunk = self._chunk(
                 scores,
                 hidden,
                 v[..., at : at + self.keys, :],
-                state and [x[..., first:, :] for x in state],
+                state and [x[..., first:end, :] for x in state],
             )
-            if state is not None and first:
-                chunk = [
-                    torch.cat((old[..., :first, :], new), -2) for old, new in zip(state, chunk)
+            if state is None:
+                nothing = engine.keep(torch.tensor(flash.HIDDEN), 8).item(), 0.0, 0.0
+                state = [
+                    x.new_full((*x.shape[:-2], rows, x.shape[-1]), value)
+                    for x, value in zip(chunk, nothing)
                 ]
-            state = chunk
+            after = self._without_keys([x[..., end:, :] for x in state]) if end < rows else ()
+            before = [x[..., :first, :] for x in state]
+            state = [torch.cat(parts, -2) for parts in zip(*filter(len, (before, chunk, after)))]
         largest, total, result = state
         total = sums_of_rows(total, self.kernel)
         if sink is not None:
@@ -248,6 +256,13 @@ class _Attention:
             return keys <= torch.arange(start + first, start + rows)[:, None] - window
         queries = torch.arange(length - rows + first, length)[:, None]
         return (keys - queries).abs() > window // 2
+
+    def _without_keys(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The state after a chunk of which the rows see no key: times 1, plus 0."""
+        largest, sums, result = state
+        one = torch.ones_like(largest)
+        sums = self._add(torch.zeros_like(sums), multiply(sums, one, self.kernel))
+        return [largest, sums, engine.to_nearest_even(flash.times(result, one, self.kernel))]
 
     def _chunk(self, scores, hidden, v, state):
         """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before."""
