@@ -25,13 +25,13 @@ def test_two_steps_in_flight(served, prompts, expected, tokenizer):
 
 
 @pytest.mark.parametrize(
-    "options", [{"device": False}, {"trace": False}, {"device": False, "trace": False, "ahead": 2}]
+    "options", [{"trace": False}, {"device": False, "trace": False, "ahead": 2}]
 )
 def test_logits_for_vllms_sampler_and_no_traces(served, prompts, expected, tokenizer, options):
     assert engine(served, **options).serve(requests(prompts[:34], tokenizer)) == expected[:34]
 
 
-@pytest.mark.parametrize("options", [{"ahead": 2}, {"device": False}, {"trace": False}])
+@pytest.mark.parametrize("options", [{"ahead": 2}, {"device": False}])
 def test_decode_commands_of_later_plugins(served, prompts, expected, tokenizer, options):
     """A stand-in of their calls: no such plugin runs here as a whole."""
     assert QwenForCausalLM.decode_input_update_contract == 1

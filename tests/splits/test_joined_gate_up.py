@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.demos.qwen25_7b.config import BFP8, PERFORMANCE
+from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
@@ -22,11 +22,9 @@ def reference() -> Reference:
 
 
 @pytest.mark.chips(8)  # tests/pcc tests separate gate and up
-@pytest.mark.parametrize("recipe", (BFP8, PERFORMANCE), ids=lambda recipe: recipe.name)
 @torch.no_grad()
-def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(
-    mesh_device, reference, recipe
-):
+def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_device, reference):
+    recipe = PERFORMANCE  # formats of 4 and 8 bits
     bench, layer = Bench(mesh_device, reference), reference.layer(0)
     assert GateUpLayout.make(CONFIG, bench.plan, recipe).joined
     ours = TtQwenMLP(

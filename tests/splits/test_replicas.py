@@ -3,7 +3,7 @@
 import pytest
 
 from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.config import BF16, PERFORMANCE
+from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.serving.generator import Generator
 from models.demos.qwen25_7b.serving.replica import Replica
 from tests.generation import generate, greedy
@@ -27,8 +27,8 @@ def prompts(tokenizer) -> list[list[int]]:
     return [tokenizer.encode(prompt) for prompt in PROMPTS]
 
 
-@pytest.fixture(scope="module", params=(BF16, PERFORMANCE), ids=lambda recipe: recipe.name)
-def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
+@pytest.fixture(scope="module")
+def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
     config, made = checkpoint.config, []
     count = len(replica_devices)
     for i, device in enumerate(replica_devices):
@@ -38,7 +38,7 @@ def replicas(request, replica_devices, checkpoint, queues) -> list[Replica]:
                 device,
                 checkpoint,
                 config,
-                request.param,
+                PERFORMANCE,
                 users=users,
                 max_seq_len=96,
                 traced=traces_available(),

@@ -12,7 +12,7 @@ import atexit
 import contextlib
 import math
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional
@@ -21,9 +21,8 @@ import torch
 import ttnn
 
 from golden_mesh import dispatch, steps, transfer
-from golden_mesh.arguments import on_device, substitute, tensors_in
-from golden_mesh.arithmetic import flash
-from golden_mesh.arithmetic.kernel import PHASES, Kernel
+from golden_mesh.arguments import on_device, tensors_in
+from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.arithmetic.product import known_products
 from golden_mesh.buffers import lines, place
@@ -34,6 +33,7 @@ from golden_mesh.rounding import round_to
 from golden_mesh.sources import Sources
 from golden_mesh.steps import Call, memory, written_in_place
 from golden_mesh.torch_values import FROM_HOST, Reference
+from golden_mesh.what_if import WhatIf, kernels_of
 
 current: Optional["Comparison"] = None  # the one under way
 CALLERS = 3  # of a line that are kept
@@ -86,37 +86,6 @@ def site(result) -> Site:
     return Site(*first, tensors[0].layout.name if tensors else "", tuple(callers), *used)
 
 
-class WhatIf:
-    """Another setting of the operations, such as fidelity=HiFi4, dest=float32 or dtype=bfloat16 (of their results)."""
-
-    def __init__(self, text: str):
-        self.text = text
-        self.name, _, self.value = text.partition("=")
-
-    def kernel(self, kernel: Kernel) -> Kernel:
-        if self.name == "fidelity":
-            return replace(kernel, phases=PHASES[self.value])
-        return replace(kernel, wide=self.value == "float32") if self.name == "dest" else kernel
-
-    def step(self, step: Call) -> Call:
-        """The step with results of another dtype."""
-        if self.name != "dtype":
-            return step
-        targets = {*written_in_place(step), *step.outputs}
-
-        def other(slot: Slot) -> Slot:
-            changes = slot in targets and "INT" not in slot.dtype.name
-            return slot._replace(dtype=self.dtype) if changes else slot
-
-        slots = (step.args, step.kwargs, step.inputs, step.outputs)
-        args, kwargs, inputs, outputs = (substitute(each, Slot, other) for each in slots)
-        return replace(step, args=args, kwargs=kwargs, inputs=inputs, outputs=outputs)
-
-    @property
-    def dtype(self) -> ttnn.DataType:
-        return getattr(ttnn, self.value)
-
-
 @dataclass
 class Comparison:
     """The calls of a program, each with its errors."""
@@ -159,7 +128,7 @@ class Comparison:
                 scratch = None
             trial = self._try(step) if scratch is not None and self.what_if else None
             kernels: list[Kernel] = []
-            with _kernels(kernels.append):
+            with kernels_of(kernels.append):
                 steps.run(step)
             for slot in written:
                 if scratch is None or "INT" in slot.dtype.name:
@@ -176,7 +145,7 @@ class Comparison:
         """The results of the step under `what_if`, by the slots of the real ones."""
         other = self.what_if.step(step)
         trial = Scratch(memory, other, in_float32=False)
-        with _kernels(lambda kernel: None, self.what_if.kernel):
+        with kernels_of(lambda kernel: None, self.what_if.kernel):
             steps.run(other, trial)
         return {slot._replace(dtype=None): values for slot, values in trial.results.items()}
 
@@ -278,30 +247,6 @@ def _shared(dtype: ttnn.DataType) -> bool:
 
 def _address(slot: Slot) -> tuple:
     return slot.devices, slot.buffer_type, slot.address
-
-
-@contextlib.contextmanager
-def _kernels(note: Callable, change: Callable = lambda kernel: kernel) -> Iterator[None]:
-    """Call `note` with each kernel that a golden makes inside the block, and again if it takes another exp.
-
-    `change` replaces the kernel.
-    """
-    real, weights = Kernel.of, flash.weights
-
-    def of(*config, **defaults) -> Kernel:
-        kernel = change(real(*config, **defaults))
-        note(kernel)
-        return kernel
-
-    def noting_exp(scores, largest, scale, kernel, approximate):
-        note(replace(kernel, approximate=approximate))
-        return weights(scores, largest, scale, kernel, approximate)
-
-    Kernel.of, flash.weights = staticmethod(of), noting_exp
-    try:
-        yield
-    finally:
-        Kernel.of, flash.weights = staticmethod(real), weights
 
 
 def report_at_exit(
