@@ -149,6 +149,8 @@ REFUSED = {
     "perf --links 3 -c 0": "--links knows 1, 2; got '3'",
     "--links 1 -c 0": "--links is no option",
     "compare --below 2 -c 0": "--below knows",
+    "compare --html none/page.html -c 0": "none/page.html cannot be written",
+    "record --to . -c 0": ". cannot be written",
     "compare --what-if fidelity=HiFi5 -c 0": "--what-if knows",
     "compare --json": "--json wants",
     "compare --links 1 -c 0": "--links is no option",

@@ -146,6 +146,10 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
             fitting = [value]
         if not fitting:
             raise GoldenMeshError(f"{name} knows {', '.join(values)}; got {value!r}")
+        if values == ("a file",) and (Path(value).is_dir() or not Path(value).parent.is_dir()):
+            raise GoldenMeshError(
+                f"{name}: {value} cannot be written: name a file in a folder that exists"
+            )
         options[name.removeprefix("--").replace("-", "_")] = fitting[0]
     _check_program(rest)
     choice = Choice(**options)
