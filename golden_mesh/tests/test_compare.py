@@ -240,3 +240,13 @@ def test_the_stream_is_float32(comparison, golden, op):
     assert stream.dtype == torch.float32
     torch.testing.assert_close(stream.reshape(expected.shape), expected, rtol=1e-4, atol=2e-5)
     assert not comparison.without
+
+
+def test_the_operation_that_makes_infinities_is_named(golden, comparison):
+    """A mask of -inf is none."""
+    x, mask = golden.put(noise(1, 1, 32, 64)), golden.put(torch.full((1, 1, 32, 64), -torch.inf))
+    ttnn.add(x, mask)
+    assert "infinite" not in compare_report.text(comparison, 0.9)
+    ttnn.add(ttnn.reciprocal(ttnn.multiply(x, 0.0)), x)
+    named = compare_report.text(comparison, 0.9).splitlines()[1]
+    assert "ttnn.reciprocal" in named and "2,048 values" in named

@@ -55,6 +55,7 @@ class Row:
     equals: str = ""  # the value of the reference that the float32 stream gives
     found: tuple[bool, ...] = (False,)  # whether each result is a value of the reference
     in_place: bool = False
+    makes_wild: bool = False  # infinities or NaN of finite inputs
     # The rows that made its inputs, and which of their results.
     inputs: frozenset[tuple[int, int]] = frozenset()
 
@@ -221,9 +222,14 @@ class Comparison:
         kernel = kernels[-1] if kernels else None
         row = Row(0, where, op, slot, kernel, own, far, other, inputs=inputs)
         row.found, row.in_place = (False,) * len(found), bool(scratch.step.golden.writes)
+        row.makes_wild = own.wild > 0 and self._reads_finite(scratch.step)
         self.add(row, [values for *_, values in found])
         for i, (*_, slot, _) in enumerate(found):
             self._makers[_address(slot)] = row.number, i
+
+    def _reads_finite(self, step: Call) -> bool:
+        reads = set(step.inputs) - set(written_in_place(step))
+        return all(bool(x.isfinite().all()) for slot in reads for x in memory.read(slot))
 
     def add(self, row: Row, streams: list[list[torch.Tensor]]) -> None:
         """Keep the row. streams: float32 values of each result, by chip."""

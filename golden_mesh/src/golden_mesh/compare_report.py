@@ -34,6 +34,7 @@ def text(comparison: Comparison, below: float, shown: int = SHOWN) -> str:
     left = f" Worst {shown} of {len(worst)} lines:" if len(worst) > shown else " By line:"
     lines = [
         f"compare: {len(rows)} operations against float32. {_first_below(rows, below)}",
+        *_first_wild(rows),
         *comparison.bracket(),
         f"Worst first; pcc, error and gain of the operation alone, then of the program so far.{left}",
         *_aligned(table),
@@ -63,6 +64,15 @@ def _first_below(rows: list[Row], below: float) -> str:
         f"First below PCC {below}: {first.site} {first.op}, operation {first.number}: "
         f"{first.far.pcc:.6f} so far, {first.own.pcc:.6f} alone."
     )
+
+
+def _first_wild(rows: list[Row]) -> list[str]:
+    """The first operation that makes infinities or NaN of finite inputs. Masks of -inf come from elsewhere."""
+    first = next((row for row in rows if row.makes_wild), None)
+    if first is None:
+        return []
+    count, where = first.own.wild, f"{first.site} {first.op}, operation {first.number}"
+    return [f"First infinite or NaN of finite inputs: {where}: {count:,} values."]
 
 
 def _memory(rows: list[Row]) -> str:

@@ -1,6 +1,6 @@
 """The difference of a tensor from float32, in numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable
 
 import torch
@@ -17,6 +17,7 @@ class Error:
     place: tuple[int, ...]  # of the largest difference
     nonfinite: int  # values that are infinite or NaN, and finite in float32
     chip: int
+    wild: int = 0  # values that are infinite or NaN, also where float32 is; replicas count once
     channels: float = 0.0  # the relative error where each channel counts alike; 0: not computed
 
     @property
@@ -40,8 +41,9 @@ def error(
     shape = shape or tuple(exact.shape)
     a, b = value.flatten().float(), exact.flatten().float()
     difference = a - b
-    nonfinite = 0
+    nonfinite = wild = 0
     if not (difference @ difference).isfinite():  # infinite or NaN in float32: no part of the error
+        wild = int((~a.isfinite()).sum())
         finite = b.isfinite().nonzero().flatten()
         places = finite if places is None else places[finite]
         b, difference = b[finite], difference[finite]
@@ -49,7 +51,7 @@ def error(
         nonfinite = int(wrong.sum())
         difference[wrong] = -b[wrong]
     if not len(b):
-        return Error(1.0, 0.0, 1.0, 0.0, (), 0, chip)
+        return Error(1.0, 0.0, 1.0, 0.0, (), 0, chip, wild)
     sums = b.sum(), difference.sum(), b @ b, difference @ difference, b @ difference
     b_sum, d_sum, bb, dd, bd = (each.item() for each in sums)
     count = len(b)
@@ -68,9 +70,8 @@ def error(
     at = at if places is None else int(places[at])
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), shape))
     relative = (dd / bb) ** 0.5 if bb else float(dd > 0)
-    return Error(
-        pcc, relative, 1 + bd / bb if bb else 1.0, largest, place, nonfinite, chip, by_channel
-    )
+    gain = 1 + bd / bb if bb else 1.0
+    return Error(pcc, relative, gain, largest, place, nonfinite, chip, wild, by_channel)
 
 
 def _by_channel(difference: torch.Tensor, b: torch.Tensor, count: int) -> float:
@@ -94,7 +95,8 @@ def worst(
         error(a, b, chip, shape, None if places is None else places[chip], channels)
         for a, b, chip in pairs.values()
     ]
-    return max(errors, key=lambda each: each.badness)
+    largest = max(errors, key=lambda each: each.badness)
+    return replace(largest, wild=sum(each.wild for each in errors))
 
 
 def each_once(function: Callable, *lists: list) -> list:
