@@ -81,9 +81,12 @@ test-serving:
 test-golden:
 	$(PYTHON) -m pytest golden_mesh --golden N300
 
+# The 7B's modules that N150 runs inside a decoder layer and the LM head. N300 also runs each alone.
+ALONE = attention mlp embedding transformer
+
 test-7b:
 	$(PYTHON) -m pytest --mesh N300 -m seven_b
-	$(PYTHON) -m pytest --mesh N150 -m "seven_b and not repeat" tests/pcc tests/splits tests/perf
+	$(PYTHON) -m pytest --mesh N150 -m "seven_b and not repeat" $(ALONE:%=--ignore tests/pcc/test_%.py) tests/pcc tests/splits tests/perf
 
 test-n150:
 	$(PYTHON) -m pytest --mesh N150 -m "not (seven_b or repeat)" tests/pcc tests/accuracy tests/splits tests/perf
@@ -91,9 +94,12 @@ test-n150:
 test-t3k-splits:
 	$(PYTHON) -m pytest --mesh T3K --size tiny --queues 2 -m "not repeat" tests/splits
 
+# Rows of four chips without a ring. N150x4 runs every module on a ring of four.
+LINE = tests/pcc/test_decoder_layer.py tests/pcc/test_lm_head.py tests/pcc/test_sampler.py
+
 test-t3k:
 	$(PYTHON) -m pytest --mesh T3K --tp 8 --size tiny --queues 2 -m "not repeat" tests/pcc tests/perf
-	$(PYTHON) -m pytest --mesh T3K --tp 4 --size tiny --queues 2 -m "not repeat" tests/pcc tests/perf
+	$(PYTHON) -m pytest --mesh T3K --tp 4 --size tiny --queues 2 -m "not repeat" $(LINE) tests/perf
 
 # Text from each of four replicas, the 7B's DRAM and the modeled step.
 test-galaxy:
