@@ -7,6 +7,7 @@ import contextlib
 import functools
 import re
 import sys
+import threading
 from math import ceil
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -18,7 +19,11 @@ from golden_mesh import meshes
 from golden_mesh.arguments import on_device, tensors_in
 
 # Files whose frames are not the program's.
-_LIBRARIES = ("<", *(f"{Path(p).parent}/" for p in (__file__, ttnn.__file__, torch.__file__)))
+_LIBRARIES = (
+    "<",
+    *(f"{Path(p).parent}/" for p in (__file__, ttnn.__file__, torch.__file__)),
+    *(module.__file__ for module in (contextlib, functools, threading)),
+)
 _FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
 SHOWN = 12  # buffers of an error
 # Mesh id, ttnn.BufferType, address -> what was made there last. Its line is the result of `lines`.
