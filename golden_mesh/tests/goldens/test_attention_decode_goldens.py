@@ -109,13 +109,15 @@ def test_paged_decode_sees_each_user_up_to_its_position(chips, heads, kv_heads, 
 @pytest.mark.parametrize(
     "positions", ([0, 31, 12, 27, -1, 5, 30, 9], [0, 31, 32, 95, -1, 50, 64, 64]), ids=str
 )
-def test_blocks_longer_than_a_chunk_of_keys(chips, positions):
-    """The last block holds chunks after all users' positions."""
-    how, blocks = dict(program_config=program(max_cores_per_head_batch=1)), (16, 1, 64, DIM)
+@pytest.mark.parametrize("size, chunk", ((64, 32), (32, 64)))
+def test_blocks_of_another_size_than_the_chunks_of_keys(chips, positions, size, chunk):
+    """The last block holds chunks after all users' positions, or the last chunk blocks."""
+    config = program(max_cores_per_head_batch=1, k_chunk_size=chunk)
+    how, blocks = dict(program_config=config), (1024 // size, 2, size, DIM)
     chips.check(
         lambda *tensors: paged(*tensors, **how),
         lambda q, k, v, table, at: decoded(q, lines(k, table), lines(v, table), at),
-        q(20), blocks, blocks, ints(pages(USERS, 2, 0)), ints(positions), error=ROUNDED,
+        q(18), blocks, blocks, ints(pages(USERS, 128 // size, 0)), ints(positions), error=ROUNDED,
     )  # fmt: skip
 
 

@@ -40,6 +40,12 @@ def within(window: int, rows: int, keys: int, start: int = 0) -> torch.Tensor:
     return (ago(rows, keys, start) >= 0) & (ago(rows, keys, start) < window)
 
 
+def together(bounds: list[int]) -> torch.Tensor:
+    """Whether query and key are of one window, [rows, rows]."""
+    window = torch.bucketize(torch.arange(bounds[-1]), torch.tensor(bounds), right=True)
+    return window[:, None] == window
+
+
 def line(cache: torch.Tensor, table: torch.Tensor, length: int) -> torch.Tensor:
     """The first positions of one user's blocks: [1, kv heads, length, dim]"""
     return cache[table[0]].transpose(0, 1).flatten(1, 2)[None, :, :length]
@@ -102,6 +108,12 @@ for window in (1, 20, 32, 70, 500):
     call, want = f"sliding_window_size={window})", f"within({window}, 128, 128))"
     inputs = heads(4, 2, 2, rows=128)
     EXAMPLES[f"prefill(x, y, z, {call}"] = f"attention(x, y, z, {want}", *inputs
+for causal in (True, False):  # prompts side by side
+    bounds = [0, 40, 64, 64, 100, 128] if causal else [0, 20, 128]
+    seen = f"together({bounds})" + " & within(128, 128, 128)" * causal
+    call = f"prefill(x, y, z, cu_window_seqlens=u, is_causal={causal}, scale=1)"
+    inputs = *heads(4, 2, 2, rows=128), ints(bounds)
+    EXAMPLES[call] = f"attention(x, y, z, {seen}, scale=1)", *inputs
 for window in (None, 40):
     for scale in (None, 0.3):
         call = f"prefill(x, y, z, attention_sink=u, sliding_window_size={window}, scale={scale})"

@@ -47,7 +47,7 @@ def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) ->
 
 def correction(old: torch.Tensor, new: torch.Tensor, scale: float) -> torch.Tensor:
     """Return exp((old - new) * scale). The kernels have this scale in bfloat16, cut."""
-    return torch.exp((old - new) * engine.keep(torch.tensor(scale), 8).item())
+    return torch.exp((old - new) * engine.keep(torch.tensor(float(scale)), 8).item())
 
 
 def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.Tensor:
