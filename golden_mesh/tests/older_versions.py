@@ -11,6 +11,9 @@ FAILS = {
     "0.77.0": {
         "goldens/test_calls_of_others.py::test_a_router_chooses_experts": "its result had another shape",
         "goldens/test_attention_goldens.py::test_examples[chunked(x, y, z, u, 64, sliding": _NEWER,
+        "goldens/test_attention_goldens.py::test_examples[prefill(x, y, z, cu_window_seqlens=u, is_causal=True": (
+            "its windows are not causal"
+        ),
         "goldens/test_attention_decode_goldens.py::test_tokens_of_a_user_each_see_the_cache_up_to": _NEWER,
         "goldens/test_eltwise_goldens.py::test_examples[ttnn.subtract(2.5, x)]": _NEWER,
         "goldens/test_eltwise_goldens.py::test_examples[ttnn.mac(x, 2.0, y)]": _NEWER,
