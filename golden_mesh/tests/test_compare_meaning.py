@@ -8,6 +8,7 @@ from torch import nn
 import golden_mesh
 from golden_mesh.compare import comparing
 from golden_mesh.torch_values import Fingerprint
+from goldens.support import sharded
 
 ROWS, WIDTH, HEADS, KV_HEADS, DIM, INNER = 64, 256, 4, 2, 64, 512
 
@@ -192,16 +193,6 @@ class Step(nn.Module):
         return self.attention.o_proj(y.transpose(1, 2).flatten(2))
 
 
-def on_cores(x: ttnn.Tensor, row: int) -> ttnn.Tensor:
-    """[1, USERS, heads, DIM], a core a user."""
-    cores = ttnn.CoreRangeSet(
-        {ttnn.CoreRange(ttnn.CoreCoord(0, row), ttnn.CoreCoord(USERS - 1, row))}
-    )
-    spec = ttnn.ShardSpec(cores, (32, DIM), ttnn.ShardOrientation.ROW_MAJOR)
-    height = ttnn.TensorMemoryLayout.HEIGHT_SHARDED
-    return ttnn.to_memory_config(x, ttnn.MemoryConfig(height, ttnn.BufferType.L1, spec))
-
-
 @pytest.mark.parametrize("position", (PAST, PAST - 1))
 def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, position):
     """What ran before the reference's first value counts as right, and the fault has the first place. Keys are scaled."""
@@ -222,7 +213,8 @@ def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, position)
             for part in layer.attention.parts
         )
         q, k, v = (ttnn.reshape(each, (1, USERS, -1, DIM)) for each in (q, k, v))
-        k, v = on_cores(ttnn.multiply(k, 2.0), 0), on_cores(v, 1)
+        places = [sharded("HEIGHT", (32, DIM), USERS, start) for start in (0, USERS)]
+        k, v = map(ttnn.to_memory_config, (ttnn.multiply(k, 2.0), v), places)
         at = golden.put_ints([position] * USERS)
         ttnn.experimental.paged_fused_update_cache(
             caches[0], k, caches[1], v, update_idxs_tensor=at

@@ -222,12 +222,15 @@ class Comparison:
         kernel = kernels[-1] if kernels else None
         row = Row(0, where, op, slot, kernel, own, far, other, inputs=inputs)
         row.found, row.in_place = (False,) * len(found), bool(scratch.step.golden.writes)
-        row.makes_wild = own.wild > 0 and self._reads_finite(scratch.step)
+        row.makes_wild = own.wild > 0 and self._reads_finite(scratch.step, inputs)
         self.add(row, [values for *_, values in found])
         for i, (*_, slot, _) in enumerate(found):
             self._makers[_address(slot)] = row.number, i
 
-    def _reads_finite(self, step: Call) -> bool:
+    def _reads_finite(self, step: Call, inputs: frozenset[tuple[int, int]]) -> bool:
+        """Whether the inputs are finite. What the step has written over is known by the row that made it."""
+        if any(self.rows[number - 1].own.wild for number, _ in inputs):
+            return False
         reads = set(step.inputs) - set(written_in_place(step))
         return all(bool(x.isfinite().all()) for slot in reads for x in memory.read(slot))
 

@@ -148,7 +148,7 @@ class Reference:
         """
         equal = {(row.number, i) for row in rows for i, found in enumerate(row.found) if found}
         sources = {(row.number, 0) for row in rows if row.op == FROM_HOST}
-        first_equal = min((number for number, _ in equal), default=0)
+        first_equal = min((number for number, _ in equal), default=1)
         earlier = {(r.number, i) for r in rows[: first_equal - 1] for i in range(len(r.found))}
         good = equal | sources | earlier
         read: set[tuple[int, int]] = set()

@@ -205,15 +205,8 @@ class _Attention:
                 v[..., at : at + self.keys, :],
                 state and [x[..., first:end, :] for x in state],
             )
-            if state is None:
-                nothing = engine.keep(torch.tensor(flash.HIDDEN), 8).item(), 0.0, 0.0
-                state = [
-                    x.new_full((*x.shape[:-2], rows, x.shape[-1]), value)
-                    for x, value in zip(chunk, nothing)
-                ]
-            after = self._without_keys([x[..., end:, :] for x in state]) if end < rows else ()
-            before = [x[..., :first, :] for x in state]
-            state = [torch.cat(parts, -2) for parts in zip(*filter(len, (before, chunk, after)))]
+            whole = first == 0 and end == rows
+            state = chunk if whole else self._of_all_rows(rows, state, chunk, first)
         largest, total, result = state
         total = sums_of_rows(total, self.kernel)
         if sink is not None:
@@ -257,12 +250,22 @@ class _Attention:
         queries = torch.arange(length - rows + first, length)[:, None]
         return (keys - queries).abs() > window // 2
 
-    def _without_keys(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The state after a chunk of which the rows see no key: times 1, plus 0."""
-        largest, sums, result = state
+    def _of_all_rows(self, rows: int, state, chunk, first: int) -> list[torch.Tensor]:
+        """The state after a chunk of keys that only the rows of `chunk` see, from row `first` on.
+
+        Later rows take the step without a key: times 1, plus 0.
+        """
+        if state is None:
+            nothing = engine.keep(torch.tensor(flash.HIDDEN), 8).item(), 0.0, 0.0
+            shapes = [(*x.shape[:-2], rows, x.shape[-1]) for x in chunk]
+            state = [torch.full(shape, value) for shape, value in zip(shapes, nothing)]
+        end = first + chunk[0].shape[-2]
+        largest, sums, result = (x[..., end:, :] for x in state)
         one = torch.ones_like(largest)
         sums = self._add(torch.zeros_like(sums), multiply(sums, one, self.kernel))
-        return [largest, sums, engine.to_nearest_even(flash.times(result, one, self.kernel))]
+        later = largest, sums, engine.to_nearest_even(flash.times(result, one, self.kernel))
+        parts = zip((x[..., :first, :] for x in state), chunk, later)
+        return [torch.cat(each, -2) for each in parts]
 
     def _chunk(self, scores, hidden, v, state):
         """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before."""

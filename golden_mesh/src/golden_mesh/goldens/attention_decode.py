@@ -119,7 +119,7 @@ def paged_scaled_dot_product_attention_decode(
         blocks = blocks_of(tables[users], read[users], input_tensor_k)
         _check_last_chunks(tables[users], read[users], chunk, input_tensor_k, users)
         caches = (input_tensor_k, input_tensor_v)
-        return (_gathered(cache, blocks, chunk, order) for cache in caches)
+        return (_chunks_of_blocks(cache, blocks, chunk, order) for cache in caches)
 
     if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
         grid = ttnn.CoreCoord(8, 8)
@@ -141,7 +141,7 @@ def paged_scaled_dot_product_attention_decode(
     return way.attend(q, keys_and_values, shown, 0, out).reshape(out.shape)
 
 
-def _gathered(
+def _chunks_of_blocks(
     cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: torch.Tensor
 ) -> torch.Tensor:
     """The cache's blocks [B, blocks] in chunks, [B, chunks in that order, kv heads, chunk, dim]. Block 0 fills the last one."""
