@@ -43,9 +43,9 @@ ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a weight widened at a time: they stay in the processor's cache
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
 DEST = 1 << 18  # elements of a bfloat16 dest at a time: a core's second cache holds them
+TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 # Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
 _known: Optional[dict[tuple, tuple]] = None
-TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 
 
 def product(
