@@ -12,7 +12,7 @@ from vllm_requests import BLOCK, MAX_LEN, NEW_TOKENS, TTSamplingParams, greedy, 
 from models.demos.qwen25_7b.serving import generator_vllm
 from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
 
-ROWS, DRAFTS, WIDTH = 4, 3, MAX_LEN // BLOCK
+ROWS, DRAFTS, WIDTH = 4, 2, MAX_LEN // BLOCK  # 12 of a model's 16 slots
 PLAN = (
     "effective_k lanes_per_request extra_bytes_per_seq extra_bytes_per_token accept_modes "
     "drafter_state supports_narrow_decode"

@@ -53,6 +53,18 @@ def test_a_cache_of_fewer_blocks_than_a_whole_table(
     assert engine.serve(requests(some, tokenizer)) == expected
 
 
+@pytest.mark.parametrize("sequences", [1, 9, 17, 25, 31])
+def test_a_full_batch_of_any_size(mesh_device, checkpoint, hf, prompts, tokenizer, sequences):
+    """The model's slots are whole rows of cores: 8, 16, 24 or 32. The plugin's calls have a row for each sequence."""
+    size = dict(slots=sequences, max_len=256)
+    served = start(QwenForCausalLM, mesh_device, checkpoint, block=64, trace=False, **size)
+    some = [prompts[0], *(prompts[i % 30] for i in range(sequences))]
+    expected = [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some]
+    for how in ({"ahead": 2}, {"device": False}):
+        engine = Engine(*served, 64, trace=False, **size, **how)
+        assert engine.serve(requests(some, tokenizer)) == expected
+
+
 def options(**changes) -> SimpleNamespace:
     """Return the part of vLLM's VllmConfig that the class reads, with defaults and changes."""
     defaults = dict(quantization=None, dtype=torch.bfloat16, revision=None, cache_dtype="auto")

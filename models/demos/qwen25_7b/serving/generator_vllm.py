@@ -88,11 +88,14 @@ class QwenForCausalLM:
     _recipe: Recipe = recipe_of(None)
     _revision: Optional[str] = None
 
-    def __init__(self, model: TtTransformer, speculate: int = 1):
-        """speculate: tokens of a sequence in a verify step. They have a slot each."""
+    def __init__(self, model: TtTransformer, sequences: int, speculate: int = 1):
+        """sequences: rows of the plugin's decode calls; the model may have more slots, see DecodePlan.make.
+
+        speculate: tokens of a sequence in a verify step. They have a slot each.
+        """
         self.model = model
+        self.sequences = sequences
         self.speculate = speculate
-        self.batch = model.config.decode.batch // speculate  # sequences
         self.replica: Optional[Replica] = None  # until the caches are allocated
         self._prompt_lengths = PromptLengths()
 
@@ -123,7 +126,7 @@ class QwenForCausalLM:
         speculate = verified_tokens(vllm_config)
         size = dict(batch=max_batch_size * speculate, max_seq_len=max_seq_len)
         model = TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size)
-        return cls(model, speculate)
+        return cls(model, max_batch_size, speculate)
 
     @classmethod
     def spec_plan(cls, _vllm_config: Any, max_num_seqs: int, requested_k: int) -> Any:
@@ -261,7 +264,7 @@ class QwenForCausalLM:
         if spec_mode is not None:
             self._state.invalidate()
             block = tokens, start_pos, page_table, num_valid_drafts
-            return verify(self.replica, self.batch, *block, spec_mode)
+            return verify(self.replica, self.sequences, *block, spec_mode)
         on_device = sampling_params is not None
         legacy = reload_inputs is None
         if legacy:
@@ -274,12 +277,12 @@ class QwenForCausalLM:
             self.replica.launch_decode()
             self.replica.read_tokens()
             self._state.invalidate()
-            return self.replica.read_logits()[: self.batch].float()[:, None]
-        params = self._slot_params(sampling_params, self.batch)
-        counts = [TokenCounts()] * self.batch
+            return self.replica.read_logits()[: self.sequences].float()[:, None]
+        params = self._slot_params(sampling_params, self.sequences)
+        counts = [TokenCounts()] * self.sequences
         # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
         if new_counts or any(p.on_host and p.sampling.penalized for p in params):
-            counts = token_counts(prompt_tokens, output_tokens, self.batch)
+            counts = token_counts(prompt_tokens, output_tokens, self.sequences)
         next_tokens = [
             NextToken(slot, params[slot], counts[slot], position + 1)
             for slot, position in enumerate(positions)
@@ -292,7 +295,7 @@ class QwenForCausalLM:
             for next_token in next_tokens
         ):
             return self.replica.pop_pending()
-        ids, log_probs = torch.zeros(self.batch, dtype=torch.int32), torch.zeros(self.batch)
+        ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
         self._read_sampled(next_tokens, ids, log_probs)
         if any(next_token.params.on_host for next_token in next_tokens):
             self._state.set_tokens(ids.tolist())
@@ -309,7 +312,7 @@ class QwenForCausalLM:
         """Wait for tt_out; return it as a torch tensor. The plugin may call this from another thread."""
         if not isinstance(tt_out, PendingRead):
             return tt_out
-        return torch.tensor(token_ids(tt_out)[: self.batch], dtype=torch.int32)
+        return torch.tensor(token_ids(tt_out)[: self.sequences], dtype=torch.int32)
 
     def close(self) -> None:
         """Release the traces, which must not outlive the mesh."""
@@ -335,7 +338,7 @@ class QwenForCausalLM:
         """
         on_chips = [next_token for next_token in next_tokens if not next_token.params.on_host]
         penalized = {d.slot: d.counts for d in on_chips if d.params.sampling.penalized}
-        params = [GREEDY] * self.batch
+        params = [GREEDY] * self.sequences
         for next_token in on_chips:
             params[next_token.slot] = next_token.params.sampling
         inputs = self.replica.inputs
