@@ -1,15 +1,18 @@
 """Hazards that show in a call's arguments: dtypes, memory configs and op configs."""
 
+import math
 from typing import Callable
 
 import ttnn
 
 from golden_mesh.hazards import meet
+from golden_mesh.registry import GOLDENS
 
 Arguments = dict[str, object]  # parameter -> argument, for the arguments of the call
 
 # Its topology is the fabric's, whatever the call says.
 BY_THE_FABRIC = {"ttnn.all_gather"}
+WIDEST_GATHER = 1920  # elements of a row that one core gathers
 WIDE_ROW = 2048  # columns from which a sum of squares in bfloat16 is off by a per cent and more
 LINES = {ttnn.FabricConfig.FABRIC_1D, ttnn.FabricConfig.FABRIC_1D_NEIGHBOR_EXCHANGE}
 
@@ -36,6 +39,8 @@ def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
     if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
         if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
             _ring(op)
+    if GOLDENS[op].function.__module__.rpartition(".")[2].startswith("eltwise"):
+        _outer_dims(op, given)
     for function in CHECKS.get(op, ()):
         function(op, given)
 
@@ -63,6 +68,28 @@ def _ring(op: str) -> None:
     fabric = ttnn.get_fabric_config()
     if fabric in LINES:
         meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
+
+
+def _outer_dims(op: str, given: Arguments) -> None:
+    """The kernels count the dims from -6 outward as one, which they can repeat as a whole only."""
+    shapes = [list(v.shape) for v in given.values() if isinstance(v, ttnn.Tensor)]
+    sizes = [math.prod(shape[:-5]) for shape in shapes]
+    if len({size for size in sizes if size > 1}) > 1:
+        meet("broadcast at dim -6 beyond rank 6", op, f"shapes {shapes}")
+
+
+@checks("ttnn.gather")
+def _wide_rows(op: str, given: Arguments) -> None:
+    tensor, index = given["input"], given["index"]
+    if tensor.layout == ttnn.ROW_MAJOR_LAYOUT and index.shape[given["dim"]] > WIDEST_GATHER:
+        meet("gather of wide rows", op, f"index {list(index.shape)} along dim {given['dim']}")
+
+
+@checks("ttnn.floor_div")
+def _integers(op: str, given: Arguments) -> None:
+    dtypes = [v.dtype for v in given.values() if isinstance(v, ttnn.Tensor)]
+    if dtypes == [ttnn.int32] * 2:
+        meet("floor_div of integers", op, "two INT32 tensors")
 
 
 @checks("ttnn.linear")

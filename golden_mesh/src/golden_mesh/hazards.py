@@ -65,6 +65,22 @@ HAZARDS = {
         f"{SIMULATED}: PCC 0.91 to 0.985; the form with a number refuses it, the form with a tensor does not",
         "let the start be a multiple of q_chunk_size",
     ),
+    "chunk start between chunks of keys": Hazard(
+        "some results were wrong on cards, not in every run",
+        "tt-metal issue 35225; the form with a number refuses it since; right on a simulated Wormhole and here",
+        "let the start be a multiple of k_chunk_size",
+        refused=False,
+    ),
+    "padding of an attention mask": Hazard(
+        "the kernel adds whole tiles of the mask to the scores, and attends to the keys in their padding",
+        f"tt-metal issue 54833, and {SOURCE}",
+        "ttnn.from_torch(mask, pad_value=-math.inf), or ttnn.fill_implicit_tile_padding(mask, -math.inf)",
+    ),
+    "mask of another length than the page table": Hazard(
+        "the kernel takes a row of the mask for as long as the page table's tokens, and reads other rows",
+        SOURCE,
+        "let the mask's last dimension be the page table's width times the block size",
+    ),
     "chunk of keys beyond the page table": Hazard(
         "the reader fetches whole chunks, and takes what lies behind the table for block numbers",
         f"{SIMULATED}: reads outside of DRAM",
@@ -84,6 +100,26 @@ HAZARDS = {
         "the packer cuts to 3 bits what it rounded to 7: everything comes out 14 % too small",
         f"{SIMULATED}: gain 0.86, error 0.21, where the host's packing has 0.995 and 0.117",
         "convert to bfloat4_b on the host (ttnn.from_torch)",
+    ),
+    "gather of wide rows": Hazard(
+        "several cores write parts of one row-major row, and overwrite each other's: half of the elements are wrong",
+        "tt-metal issue 55450",
+        "take tiles (ttnn.to_layout), or at most 1920 indices a row",
+    ),
+    "floor_div of integers": Hazard(
+        "the result is a FLOAT32 tensor that holds the bits of int32 quotients",
+        "tt-metal issue 53765",
+        'ttnn.div(a, b, rounding_mode="floor")',
+    ),
+    "tosa_scatter beyond 65535": Hazard(
+        "the index becomes a UINT16, so the row 65536 lower is written",
+        "tt-metal issue 56398, and in the source of ttnn 0.81.1",
+        "ttnn.scatter, with the index expanded to the shape of src",
+    ),
+    "broadcast at dim -6 beyond rank 6": Hazard(
+        "the kernels count dim -6 and all dims before it as one, and read other tiles, or beyond the buffer",
+        "tt-metal issue 55351",
+        "reshape to rank 6 or less, or repeat the smaller tensor (ttnn.repeat)",
     ),
     "narrowed shards in another order": Hazard(
         "the library sorts a view's cores anew, and ops that go by that list take the wrong columns",

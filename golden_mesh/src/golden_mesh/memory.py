@@ -139,9 +139,7 @@ class GoldenMemory:
         if slot.part is not None:  # it may begin inside of its tensor's memory
             return None
         found = {
-            entry.padding
-            if entry.value is not None and tuple(entry.value.shape) == slot.shape
-            else None
+            entry.padding if entry.value is not None and _same_tiles(entry.value, slot) else None
             for entry in (self._entry(device, slot) for device in slot.devices)
         }
         return found.pop() if len(found) == 1 else None
@@ -317,6 +315,11 @@ def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
     raise GoldenError(
         f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, or cut off or add rows of a tile"
     )
+
+
+def _same_tiles(value: torch.Tensor, slot: Slot) -> bool:
+    """Whether the slot differs from `value` at most in its outer dimensions."""
+    return tuple(value.shape[-2:]) == slot.shape[-2:] and value.numel() == _volume(slot.shape)
 
 
 def _storage(value: torch.Tensor) -> int:

@@ -106,6 +106,11 @@ def _extras(step: Call) -> dict:
         extras["dtypes"] = {
             name: _computed(value.dtype) for name, value in bound.items() if isinstance(value, Slot)
         }
+    if "paddings" in step.golden.wants:
+        bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+        extras["paddings"] = {
+            name: memory.padding(value) for name, value in bound.items() if isinstance(value, Slot)
+        }
     return extras
 
 

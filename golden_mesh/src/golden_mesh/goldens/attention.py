@@ -15,6 +15,7 @@ from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
 CHUNK = 32  # queries and keys of a chunk without a program config
+HIDES = -1e4  # a score that hides its key, whatever the scale
 TILE = 32
 
 
@@ -33,6 +34,7 @@ def scaled_dot_product_attention(
     attention_sink=None,
     cu_window_seqlens=None,
     output_concat_heads=False,
+    paddings=None,
 ):
     """Attention of q [B, heads, S, dim] to k and v [B, kv heads, S, dim] -> [B, heads, S, dim].
 
@@ -42,6 +44,7 @@ def scaled_dot_product_attention(
     - sliding_window_size W: causal, a row sees the last W keys up to its own. Else it sees W // 2 keys on each side.
     - attention_sink [1, heads, 1, 1]: a score without a value, which takes part of the weight. `scale` multiplies it.
     """
+    attn_mask = whole_mask("scaled_dot_product_attention", attn_mask, paddings)
     attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
     windows = (
         None
@@ -60,6 +63,27 @@ def scaled_dot_product_attention(
         sink=attention_sink,
     )
     return y.transpose(1, 2).flatten(2).unsqueeze(1) if output_concat_heads else y
+
+
+def whole_mask(
+    op: str, mask: torch.Tensor | None, paddings: dict | None, columns: int | None = None
+) -> torch.Tensor | None:
+    """The mask as the kernels read it: whole tiles, whose padding is added to scores.
+
+    paddings: the values in the padding of the op's tensors; None: the op has checked the mask. columns: of the keys.
+    HazardError: the padding does not hide the keys that lie there.
+    """
+    if mask is None or paddings is None:
+        return mask
+    op, value = f"ttnn.transformer.{op}", paddings["attn_mask"]
+    tiles = -(-mask.shape[-1] // TILE) * TILE
+    if columns is not None and tiles != columns:
+        what = f"attn_mask {list(mask.shape)}, the page table has {columns} tokens"
+        meet("mask of another length than the page table", op, what)
+    if tiles != mask.shape[-1] and (value is None or value > HIDES):
+        what = f"attn_mask {list(mask.shape)}, padding {'unknown' if value is None else value}"
+        meet("padding of an attention mask", op, what)
+    return F.pad(mask, (0, tiles - mask.shape[-1]), value=value or 0)
 
 
 def _windows(bounds: list[int], rows: int) -> torch.Tensor:
@@ -95,14 +119,12 @@ def chunked_scaled_dot_product_attention(
     start = (
         int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
     )
-    chunk = CHUNK if program_config is None else program_config.q_chunk_size
-    if start % chunk:
-        op = "ttnn.transformer.chunked_scaled_dot_product_attention"
-        meet(
-            "chunk start between chunks of queries",
-            op,
-            f"chunk_start_idx_tensor holds {start}, q_chunk_size is {chunk}",
-        )
+    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    for of, chunk in (("queries", attend.queries), ("keys", attend.keys)):
+        if start % chunk:
+            what = f"chunk_start_idx_tensor holds {start}, {of[0]}_chunk_size is {chunk}"
+            op = "ttnn.transformer.chunked_scaled_dot_product_attention"
+            meet(f"chunk start between chunks of {of}", op, what)
     length = start + input_tensor_q.shape[2]
     blocks = blocks_of(
         page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k
@@ -111,7 +133,6 @@ def chunked_scaled_dot_product_attention(
     k, v = (
         gathered(cache, blocks).transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches
     )
-    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
     return attend(
         input_tensor_q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink
     )

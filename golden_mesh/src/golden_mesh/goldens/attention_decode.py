@@ -22,7 +22,7 @@ from golden_mesh.arithmetic.decode_schedule import (
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.attention import blocks_of
+from golden_mesh.goldens.attention import blocks_of, whole_mask
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
@@ -49,8 +49,10 @@ def scaled_dot_product_attention_decode(
     compute_kernel_config=None,
     dtypes,
     out,
+    paddings=None,
 ):
     """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]"""
+    attn_mask = whole_mask("scaled_dot_product_attention_decode", attn_mask, paddings)
     capacity = input_tensor_k.shape[2]
     positions = (
         torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
@@ -100,6 +102,7 @@ def paged_scaled_dot_product_attention_decode(
     spec_multi_pos_tiles=0,
     dtypes,
     out,
+    paddings=None,
 ):
     """q [1, B, heads, dim], k and v [blocks, kv heads, size, dim], page table [B, pages] -> [1, B, heads, dim].
 
@@ -107,6 +110,8 @@ def paged_scaled_dot_product_attention_decode(
     positions [B x tokens]. A user's positions do not decrease. All its tokens read the chunks of its last one.
     """
     capacity = page_table_tensor.shape[-1] * input_tensor_k.shape[2]
+    op = "paged_scaled_dot_product_attention_decode"
+    attn_mask = whole_mask(op, attn_mask, paddings, capacity)
     positions = None if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
     tokens, q, tables = spec_multi_pos_tiles or 1, input_tensor_q, page_table_tensor
     if spec_multi_pos_tiles:  # from here on each token is a user

@@ -37,6 +37,7 @@ def flash_mla_prefill(
     scale=None,
     program_config=None,
     compute_kernel_config=None,
+    paddings=None,
 ):
     """q [B, heads, S, dim], k [B, kv heads, S, dim] -> [B, heads, S, head_dim_v].
 
@@ -47,7 +48,7 @@ def flash_mla_prefill(
     )
     return scaled_dot_product_attention(
         input_tensor_q, input_tensor_k, values, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
-        program_config=program_config, compute_kernel_config=compute_kernel_config,
+        program_config=program_config, compute_kernel_config=compute_kernel_config, paddings=paddings,
     )  # fmt: skip
 
 
@@ -86,12 +87,13 @@ def flash_multi_latent_attention_decode(
     compute_kernel_config=None,
     dtypes,
     out,
+    paddings=None,
 ):
     """q [1, B, heads, dim], cache [B, 1, length, dim] -> [1, B, heads, head_dim_v]"""
     return scaled_dot_product_attention_decode(
         input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), is_causal=is_causal,
         attn_mask=attn_mask, cur_pos=cur_pos, cur_pos_tensor=cur_pos_tensor, scale=scale, program_config=program_config,
-        compute_kernel_config=compute_kernel_config, dtypes=dtypes, out=out,
+        compute_kernel_config=compute_kernel_config, dtypes=dtypes, out=out, paddings=paddings,
     )  # fmt: skip
 
 
@@ -111,12 +113,14 @@ def paged_flash_multi_latent_attention_decode(
     compute_kernel_config=None,
     dtypes,
     out,
+    paddings=None,
 ):
     """q [1, B, heads, dim], cache [blocks, 1, size, dim] -> [1, B, heads, head_dim_v]"""
     return paged_scaled_dot_product_attention_decode(
         input_tensor_q, input_tensor_k, _values(input_tensor_k, head_dim_v, input_tensor_v), page_table_tensor,
         is_causal=is_causal, attn_mask=attn_mask, cur_pos_tensor=cur_pos_tensor, scale=scale,
         program_config=program_config, compute_kernel_config=compute_kernel_config, dtypes=dtypes, out=out,
+        paddings=paddings,
     )  # fmt: skip
 
 

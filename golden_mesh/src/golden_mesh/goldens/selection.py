@@ -5,6 +5,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
+from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
 
 
@@ -54,6 +55,8 @@ def tosa_gather(input, index):
 @golden("ttnn.tosa_scatter")
 def tosa_scatter(input, index, src):
     """input [N, K, C] with src [N, W, C] at index [N, W]"""
+    if (largest := int(index.max())) >= 1 << 16:
+        meet("tosa_scatter beyond 65535", "ttnn.tosa_scatter", f"index {largest}")
     return input.scatter(1, _channels(index, input), src)
 
 
