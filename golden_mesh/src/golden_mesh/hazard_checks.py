@@ -13,6 +13,7 @@ Arguments = dict[str, object]  # parameter -> argument, for the arguments of the
 # Its topology is the fabric's, whatever the call says.
 BY_THE_FABRIC = {"ttnn.all_gather"}
 WIDEST_GATHER = 1920  # elements of a row that one core gathers
+SLICED_AT_ONCE = 4096  # bytes of rows that a slice reads together
 WIDE_ROW = 2048  # columns from which a sum of squares in bfloat16 is off by a per cent and more
 LINES = {ttnn.FabricConfig.FABRIC_1D, ttnn.FabricConfig.FABRIC_1D_NEIGHBOR_EXCHANGE}
 
@@ -81,8 +82,52 @@ def _outer_dims(op: str, given: Arguments) -> None:
 @checks("ttnn.gather")
 def _wide_rows(op: str, given: Arguments) -> None:
     tensor, index = given["input"], given["index"]
-    if tensor.layout == ttnn.ROW_MAJOR_LAYOUT and index.shape[given["dim"]] > WIDEST_GATHER:
+    if _in_rows(tensor) and index.shape[given["dim"]] > WIDEST_GATHER:
         meet("gather of wide rows", op, f"index {list(index.shape)} along dim {given['dim']}")
+
+
+@checks("ttnn.pad")
+def _padded_with_a_float32(op: str, given: Arguments) -> None:
+    tensor, value = given["input_tensor"], [v for v in given.values() if type(v) in (int, float)]
+    one_core = given.get("use_multicore") is False
+    if tensor.dtype == ttnn.float32 and any(value) and (_in_rows(tensor) or one_core):
+        meet("pad of float32", op, f"{list(tensor.shape)} with {value[0]}")
+
+
+@checks("ttnn.slice")
+def _unaligned_column(op: str, given: Arguments) -> None:
+    """A row that begins at an unaligned column is read with the bytes before it. In the last of the places that are read
+    together, its end lies over the kernel's counters, which say when rows are to be left out.
+    """
+    names = ("slice_start", "starts"), ("slice_end", "ends"), ("slice_step", "steps")
+    start, end, step = (next((given[n] for n in pair if n in given), None) for pair in names)
+    tensor = given["input_tensor"]
+    memory, whole = tensor.memory_config(), list(tensor.shape)
+    if isinstance(start, ttnn.Tensor) or None in (start, end) or set(step or [1]) != {1}:
+        return
+    if memory.is_sharded():
+        return
+    ranges = [range(n)[slice(*at)] for n, *at in zip(whole, start, end)]
+    shape, column = list(map(len, ranges)), ranges[-1].start
+    aligned = 32 if memory.buffer_type == ttnn.BufferType.DRAM else 16
+    size = 2 if tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else tensor.element_size()
+    grid = tensor.device().compute_with_storage_grid_size()
+    row, before = shape[-1] * size, column * size % aligned
+    rows = -(-math.prod(shape[:-1]) // (grid.x * grid.y))  # of a core
+    stride, place = (-(-row // unit) * unit for unit in (aligned, 2 * aligned))
+    places = -(-rows // 32) * 32
+    together = [n for n in range(1, SLICED_AT_ONCE // max(stride, 1) + 1) if places % n == 0]
+    count = max(together, default=1)
+    over = (count - 1) * stride + row + before > count * place
+    if before and over and rows >= 2 * count and shape[1:-1] != whole[1:-1]:
+        meet("slice from an unaligned column", op, f"{whole} to {shape} from column {column}")
+
+
+@checks("ttnn.broadcast")
+def _to_other_memory(op: str, given: Arguments) -> None:
+    tensor, memory = given["input_tensor"], given.get("memory_config")
+    if memory is not None and memory != tensor.memory_config():
+        meet("broadcast to other memory", op, f"{_placed(tensor)}, the result in {memory}")
 
 
 @checks("ttnn.floor_div")
@@ -175,6 +220,10 @@ def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
 
 def _cores(spec: ttnn.ShardSpec) -> list[tuple[int, int]]:
     return [(core.x, core.y) for core in ttnn.corerange_to_cores(spec.grid, row_wise=True)]
+
+
+def _in_rows(tensor: ttnn.Tensor) -> bool:
+    return tensor.layout == ttnn.ROW_MAJOR_LAYOUT
 
 
 def _placed(tensor: ttnn.Tensor) -> str:

@@ -106,6 +106,22 @@ HAZARDS = {
         "tt-metal issue 55450",
         "take tiles (ttnn.to_layout), or at most 1920 indices a row",
     ),
+    "pad of float32": Hazard(
+        "the value becomes two bfloat16 halves of one float32: 7 is 7.0079, infinity is NaN",
+        "tt-metal issue 54223, and in the source of ttnn 0.81.1",
+        "pad tiles with use_multicore=True (ttnn.to_layout), or with 0",
+    ),
+    "slice from an unaligned column": Hazard(
+        "the kernel reads over its own counters, and may return rows that it should leave out",
+        "tt-metal issue 57382, and in the source of ttnn 0.81.1",
+        "slice the last dimension alone, then the others",
+        refused=False,
+    ),
+    "broadcast to other memory": Hazard(
+        "the kernel writes the result with the input's layout of pages, over other memory",
+        "tt-metal issue 57352, and in the source of ttnn 0.81.1",
+        "leave memory_config out, then ttnn.to_memory_config",
+    ),
     "floor_div of integers": Hazard(
         "the result is a FLOAT32 tensor that holds the bits of int32 quotients",
         "tt-metal issue 53765",

@@ -31,6 +31,7 @@ SEEN = {
     "buffer where a live trace writes": 2,
     WIDE_ROW: 0.9447,
     "chunk start between chunks of keys": 0.9968,
+    "slice from an unaligned column": 0,
 }
 
 
@@ -96,6 +97,16 @@ def gather(*shape, dim=-1, layout=ttnn.ROW_MAJOR_LAYOUT):
     index = put(torch.zeros(shape, dtype=torch.int32), ttnn.uint32, layout)
     ttnn.gather(put(torch.randn(shape), layout=layout), dim, index)
 
+def pad(value, layout=ttnn.ROW_MAJOR_LAYOUT, dtype=ttnn.float32, **how):
+    ttnn.pad(put(torch.ones(1, 1, 32, 32), dtype, layout), [(0, 0), (0, 0), (0, 0), (0, 32)], value, **how)
+
+def slice_rows(shape, start, end, layout=ttnn.ROW_MAJOR_LAYOUT, dtype=ttnn.float32):
+    ttnn.slice(put(torch.randn(shape), dtype, layout), start, end)
+
+def broadcast(**memory):
+    if mesh.get_num_devices() > 1:
+        ttnn.broadcast(put(torch.randn(1, 1, 32, 64)), ttnn.MeshCoordinate(0, 0), **memory)
+
 def whole(value, dtype=ttnn.int32):
     return put(torch.full((32, 32), value), dtype)
 
@@ -104,7 +115,11 @@ def binary(op, *dims, shape=(32, 32), dtype=ttnn.bfloat16):
 """
 PADDING, LENGTH = "padding of an attention mask", "mask of another length than the page table"
 QUERIES, KEYS = (f"chunk start between chunks of {of}" for of in ("queries", "keys"))
-OUTER = "broadcast at dim -6 beyond rank 6"
+OUTER, PAD, SLICE = (
+    "broadcast at dim -6 beyond rank 6",
+    "pad of float32",
+    "slice from an unaligned column",
+)
 MEETS = {  # call -> the hazard that it meets
     "prefill(50)": PADDING,
     "prefill(64, 50)": PADDING,
@@ -143,6 +158,22 @@ MEETS = {  # call -> the hazard that it meets
     "gather(1, 2048, layout=ttnn.TILE_LAYOUT)": None,
     "gather(2048, 2)": None,
     "gather(2048, 2, dim=0)": "gather of wide rows",
+    "pad(7.0)": PAD,
+    "pad(7.0, ttnn.TILE_LAYOUT)": None,
+    "pad(7.0, ttnn.TILE_LAYOUT, use_multicore=False)": PAD,
+    "pad(0.0)": None,
+    "pad(7.0, dtype=ttnn.bfloat16)": None,
+    "ttnn.pad(put(torch.ones(1, 1, 32, 32), ttnn.float32, ttnn.ROW_MAJOR_LAYOUT), (1, 1, 32, 64), (0, 0, 0, 0), value=-1)": PAD,
+    "slice_rows((5, 65, 1025), (0, 0, 1), (5, 64, 1025))": SLICE,
+    "slice_rows((5, 65, 1025), (0, 0, 1), (5, 65, 1025))": None,
+    "slice_rows((5, 65, 1032), (0, 0, 8), (5, 64, 1032))": None,
+    "slice_rows((5, 65, 1025), (0, 0, 1), (4, 65, 1025))": None,
+    "slice_rows((5, 65, 33), (0, 0, 1), (5, 64, 33))": None,
+    "slice_rows((5, 65, 1025), (0, 0, 1), (5, 64, 1025), ttnn.TILE_LAYOUT)": SLICE,
+    "slice_rows((5, 65, 1025), (0, 0, 1), (5, 64, 1025), ttnn.TILE_LAYOUT, ttnn.bfloat8_b)": SLICE,
+    "slice_rows((5, 65, 1020), (0, 0, 1), (5, 64, 1020))": None,
+    "broadcast()": None,
+    "broadcast(memory_config=ttnn.DRAM_MEMORY_CONFIG)": None,
     "ttnn.floor_div(whole(7), whole(2))": "floor_div of integers",
     "ttnn.floor_div(whole(7.0, ttnn.float32), whole(2.0, ttnn.float32))": None,
     "ttnn.floor_div(whole(7), 2)": None,
