@@ -8,7 +8,7 @@ import ttnn
 
 from golden_mesh.kinds import fields_of, from_plain, to_plain
 
-# Per chip, between chips, in place, a repeated call, a program config and a semaphore.
+# Per chip, between chips, in place, a repeated call, and a mask whose padding counts.
 PROGRAM = """
 import torch, ttnn
 ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
@@ -28,15 +28,18 @@ whole = ttnn.all_gather(y, dim=3, topology=ttnn.Topology.Linear)
 position = put(8, dtype=ttnn.int32, layout=ttnn.ROW_MAJOR_LAYOUT, split=False)
 ttnn.plus_one(position)
 softmax = ttnn.softmax(whole, dim=-1)
+q = put(2, 1, 50, 64)
+mask = ttnn.from_torch(torch.zeros(1, 1, 50, 50), ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh, pad_value=-1e9)
+ttnn.transformer.scaled_dot_product_attention(q, q, q, attn_mask=mask, is_causal=False)
 """
-OPS = ["linear", "all_gather", "plus_one", "softmax"]
+OPS = ["linear", "all_gather", "plus_one", "softmax", "scaled_dot_product_attention"]
 
 
 @pytest.fixture
 def record(launch, tmp_path):
     """The file of a recorded PROGRAM."""
     done = launch("record", "--system", "N300", "--to", "ops.pt", "-c", PROGRAM)
-    assert "4 distinct operations in" in done.stdout and "not recorded" not in done.stdout, done
+    assert "5 distinct operations in" in done.stdout and "not recorded" not in done.stdout, done
     return tmp_path / "ops.pt"
 
 
@@ -62,7 +65,7 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
         assert (row["error"], row["gain"], row["equal"]) == (0, pytest.approx(1), 1), row
     # The product and its activation are two device operations.
     names = [(row["device_op"] or "").split(" ")[0] for row in rows]
-    assert names == ["", "AllGather", "PlusOne", "Softmax"]
+    assert names[:4] == ["", "AllGather", "PlusOne", "Softmax"]
 
     kept = torch.load(record, weights_only=True)
     returned = kept["ops"][0]["returned"][0]
@@ -70,7 +73,7 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     kept["ops"][2]["written"][0][3] += 1  # of eight positions that are all 1
     kept["ops"][3]["arguments"][1]["dim"] = 7
     torch.save(kept, record)
-    linear, gather, plus_one, softmax = replay(calls=0)
+    linear, gather, plus_one, softmax, _ = replay(calls=0)
     assert (linear["error"], linear["gain"]) == (pytest.approx(0.5), pytest.approx(0.5))
     assert gather["error"] == 0 and gather["us"] is None
     assert plus_one["equal"] == pytest.approx(7 / 8)

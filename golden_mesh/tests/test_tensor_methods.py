@@ -54,10 +54,13 @@ def test_every_way_to_read_gives_what_the_chips_hold(golden, parts, dim):
     assert ttnn.get_device_tensors(golden.full(7, 1, 1, 1, 1))[-1].item() == 7
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("padding", [None, -3.0])
-def test_padding_from_the_host_can_be_read_and_that_of_a_result_cannot(golden, padding):
+def test_padding_from_the_host_can_be_read_and_that_of_a_result_cannot(golden, padding, at_once):
     ones = torch.ones(1, 1, 5, 7)
-    sent = ttnn.from_torch(ones, BF16, layout=TILES, device=golden.device, pad_value=padding)
+    device = golden.device if at_once else None
+    sent = ttnn.from_torch(ones, BF16, layout=TILES, device=device, pad_value=padding)
+    sent = ttnn.to_device(sent, golden.device)
     want = torch.nn.functional.pad(ones, (0, 25, 0, 27), value=padding or 0.0)
     for shard in ttnn.get_device_tensors(sent):
         assert shard.to_torch_with_padded_shape().float().equal(want)

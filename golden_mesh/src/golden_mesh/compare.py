@@ -161,7 +161,7 @@ class Comparison:
             self.without[step.golden.name] = str(refusal).splitlines()[0]
             return False
 
-    def sent(self, host: ttnn.Tensor, tensor: ttnn.Tensor, padding: Optional[float]) -> None:
+    def sent(self, host: ttnn.Tensor, tensor: ttnn.Tensor) -> None:
         """A host tensor was written to the device: its values before they were rounded go into the stream."""
         slot, found = dispatch.slot_of(tensor), self.sources.find(host)
         if found is None:
@@ -178,7 +178,7 @@ class Comparison:
         rounding = worst(values, exact, channels=_shared(slot.dtype))
         if rounding.relative > _NO_ROUNDING:
             return
-        self.stream.write(slot, exact, padding=padding)
+        self.stream.write(slot, exact, padding=memory.padding(slot))
         self._makers.pop(_address(slot), None)
         other = None
         if self.what_if and self.what_if.name == "dtype":
@@ -320,15 +320,12 @@ def _replacements(comparison: Comparison) -> Iterator[tuple[object, str, Callabl
         if comparison.mirrors:
             stream.write(*what, **how)
 
-    def sent(_, host, tensor, padding=None):
-        comparison.sent(host, tensor, padding)
-
     yield after(dispatch, "REAL_CALL", lambda result, *_, **__: comparison.called(result))
     yield after(memory, "write", write)
     yield after(memory, "free", lambda _, slot: stream.free(slot))
     yield after(memory, "forget_devices", lambda _, devices: stream.forget_devices(devices))
     yield after(traces, "record", lambda _, step: comparison.record(step))
-    yield after(transfer, "send", sent)
+    yield after(transfer, "send", lambda _, host, tensor: comparison.sent(host, tensor))
     yield dispatch, "run", comparison.run
     yield traces, "run", comparison.run
 

@@ -36,6 +36,14 @@ def values_of(tensor: ttnn.Tensor) -> Values:
     return shards[0] if same else shards
 
 
+def padding_of(tensor: ttnn.Tensor) -> Optional[float]:
+    """The value in the padding of its tiles, if it is known."""
+    try:
+        return memory.padding(dispatch.slot_of(tensor))
+    except GoldenError:
+        return None
+
+
 def describe(tensor: ttnn.Tensor) -> dict[str, Any]:
     plain = lambda value: to_plain(value, lambda _: None)  # noqa: E731
     return {
@@ -43,6 +51,7 @@ def describe(tensor: ttnn.Tensor) -> dict[str, Any]:
         "dtype": plain(tensor.dtype),
         "layout": plain(tensor.layout),
         "memory_config": plain(tensor.memory_config()),
+        "padding": padding_of(tensor),
     }
 
 

@@ -88,8 +88,11 @@ class Replay:
             return empty(ttnn.Shape(tensor["shape"]), dtype, layout, self.device, memory_config)
         shards = {
             id(v): ttnn.from_torch(
-                v if dtype != ttnn.uint32 else v.to(torch.int64), dtype=dtype, layout=layout
-            )
+                v if dtype != ttnn.uint32 else v.to(torch.int64),
+                dtype=dtype,
+                layout=layout,
+                pad_value=tensor.get("padding"),
+            )  # fmt: skip
             for v in _on_all(values, self.chips)
         }
         host = [shards[id(v)] for v in _on_all(values, self.chips)]

@@ -56,19 +56,28 @@ def _holder(dtype: ttnn.DataType) -> ttnn.DataType:
     return ttnn.bfloat16 if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else dtype
 
 
-def send(host: ttnn.Tensor, tensor: ttnn.Tensor, padding: float | None = None) -> ttnn.Tensor:
-    """Write the values of `host` to `tensor` on the device. A host tensor of one shard goes to every chip.
-
-    padding: the value in the padding of the tiles of `host`, if it is known.
-    """
+def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
+    """Write the values of `host` to `tensor` on the device. A host tensor of one shard goes to every chip."""
     slot = slot_of(tensor)
     values = shard_values(host)
     memory.write(
         slot,
         values if len(values) == len(slot.devices) else values * len(slot.devices),
-        padding=padding,
+        padding=_padding(host),
     )
     return tensor
+
+
+def _padding(host: ttnn.Tensor) -> float | None:
+    """The value in the padding of the tiles of a host tensor. None: there are several, or no tiles are padded."""
+    if host.layout != ttnn.TILE_LAYOUT or tuple(host.padded_shape) == tuple(host.shape):
+        return None
+    whole = ttnn.get_device_tensors(host)[0].to_torch_with_padded_shape()
+    inside = torch.zeros(whole.shape, dtype=torch.bool)
+    lead = [1] * (whole.dim() - len(host.shape))  # a vector lies in the first row of its tiles
+    inside[tuple(map(slice, [*lead, *host.shape]))] = True
+    beyond = whole[~inside]
+    return beyond[0].item() if len(beyond) and (beyond == beyond[0]).all() else None
 
 
 def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
@@ -128,8 +137,6 @@ def move(
     tensor: ttnn.Tensor,
     device: ttnn.MeshDevice,
     memory_config,
-    *,
-    padding=None,
     **options,
 ) -> ttnn.Tensor:
     """Move `tensor` to the device.
@@ -139,7 +146,7 @@ def move(
     if on_device(tensor):
         return real(tensor, device, memory_config, **options)
     traces.outside("writing to a device")
-    return send(tensor, real(tensor, device, memory_config, **options), padding)
+    return send(tensor, real(tensor, device, memory_config, **options))
 
 
 @handles("ttnn.from_torch")
@@ -149,9 +156,8 @@ def from_torch(
     if device is None or tensor is None:
         return real(tensor, dtype, memory_config=memory_config, spec=spec, **options)
     host = real(tensor, dtype, spec=spec, memory_config=memory_config, **options)
-    padding = options.get("pad_value") or 0.0  # ttnn's own
     where = memory_config or (spec.memory_config if spec else None)
-    return move(ttnn.to_device, host, device, where, padding=padding)
+    return move(ttnn.to_device, host, device, where)
 
 
 @handles("ttnn.to_device")
