@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from models.demos.qwen25_7b.tt import mesh
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, check_tp, machine
+from models.demos.qwen25_7b.tt import mesh
 from models.demos.qwen25_7b.tt.mesh import describe_backend, select_backend
 
 SIZES = ("tiny", "7b")

@@ -19,13 +19,9 @@ sys.path.insert(0, str(HERE))
 from models.demos.qwen25_7b.cli.terminal import complain  # noqa: E402
 from models.demos.qwen25_7b.errors import UserError  # noqa: E402
 from models.demos.qwen25_7b.plans.machines import BY_NAME  # noqa: E402
-from models.demos.qwen25_7b.serving.vllm_options import (  # noqa: E402
-    REPLICAS_OPTIONS,
-    checked_options,
-    option_value,
-)
-from models.demos.qwen25_7b.serving.vllm_process import run  # noqa: E402
 from models.demos.qwen25_7b.tt.mesh import TRACE_REGION_BYTES  # noqa: E402
+from models.demos.qwen25_7b.vllm.options import REPLICAS_OPTIONS, checked_options, option_value  # noqa: E402
+from models.demos.qwen25_7b.vllm.process import run  # noqa: E402
 
 DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
 # Refuses requests that would end the engine. EXTRA_MODELS_DIR makes the module importable.
@@ -137,7 +133,7 @@ def serve(model: str, options: list[str]) -> int:
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     environment = os.environ | {
         "MESH_DEVICE": kind.mesh_device if kind else mesh,
-        "EXTRA_MODELS_DIR": str(HERE / "models/demos/qwen25_7b/serving/extra_models"),
+        "EXTRA_MODELS_DIR": str(HERE / "models/demos/qwen25_7b/vllm/extra_models"),
     }
     if any(option.partition("=")[0] in ASKING for option in options):
         arguments = command(model, options, mesh)

@@ -5,7 +5,7 @@ import torch
 
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
@@ -34,7 +34,7 @@ def replica_of(mesh_device, checkpoint, queues):
 
     The default recipe is bf16.
     """
-    from models.demos.qwen25_7b.serving.replica import Replica
+    from models.demos.qwen25_7b.engine.replica import Replica
 
     def replica_of(users, max_seq_len, recipe=BF16, **options):
         options = dict(traced=traces_available(), queues=queues) | options

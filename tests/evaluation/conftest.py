@@ -2,10 +2,10 @@
 
 import pytest
 
-from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import BF16
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 ROWS, CONTEXT = 3, 96  # few slots, so that sequences wait for one
@@ -19,7 +19,7 @@ def hugging_face() -> HuggingFace:
 @pytest.fixture(scope="module")
 def replica(mesh_device, queues):
     """A replica in bf16. Its logits differ from Hugging Face's only by rounding."""
-    from models.demos.qwen25_7b.serving.replica import Replica
+    from models.demos.qwen25_7b.engine.replica import Replica
 
     checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
     how = dict(users=ROWS, max_seq_len=CONTEXT, traced=traces_available(), queues=queues)

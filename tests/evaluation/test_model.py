@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.machines import machine
 from models.demos.qwen25_7b.config import QWEN25_7B
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.model import Split
+from models.demos.qwen25_7b.plans.machines import machine
 
 
 @pytest.mark.parametrize(

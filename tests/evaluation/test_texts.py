@@ -4,8 +4,7 @@ import pytest
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, sample
-from models.demos.qwen25_7b.reference.small import small_questions
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, small_questions
 
 
 def test_a_file_is_cut_evenly_and_each_token_but_the_last_is_scored(tokenizer, tmp_path):

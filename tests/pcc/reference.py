@@ -18,9 +18,8 @@ from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.reference import rounded as in_recipe
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors
-from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
 
 # The 7B's dims in two layers, the first with its K bias.
 # Making the full vocabulary would take five times as long as making these layers.

@@ -6,9 +6,9 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.tt.transformer import TtEmbedding
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 

@@ -5,8 +5,8 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.grids import height_sharded, row_major_cores
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved

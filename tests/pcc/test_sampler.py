@@ -7,17 +7,15 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED
-from models.demos.qwen25_7b.serving.sampling import gumbel, penalize, sample
-from models.demos.qwen25_7b.serving.token_tables import TokenTables
-from models.demos.qwen25_7b.tt.inputs import SamplingControls
-from models.demos.qwen25_7b.tt.transformer import PADDING_LOGIT
+from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel, penalize, sample
+from models.demos.qwen25_7b.engine.token_tables import TokenTables
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, SamplingControls
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, shard
 from models.demos.qwen25_7b.tt.sampler import TtPenalties, TtSampler
+from models.demos.qwen25_7b.tt.transformer import PADDING_LOGIT
 
 VOCABULARIES = {"tiny": 1056, "7b": QWEN25_7B.vocab_size}
 OPTIONS = [

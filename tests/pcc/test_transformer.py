@@ -10,9 +10,9 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.engine.prefill_batch import Prompt, plan_prefill, prefill_inputs
 from models.demos.qwen25_7b.plans.blocks import BLOCK, attention_tables, blocks_for, table_width
 from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill, prefill_inputs
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.inputs import DecodeInputs
 from models.demos.qwen25_7b.tt.transformer import TtTransformer

@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 
-import golden_mesh
 import pytest
 from golden_mesh.perf import sections
 from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.prices import cells, total
 
+import golden_mesh
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
 from models.demos.qwen25_7b.perf.step_model import model_step
-from models.demos.qwen25_7b.tt.placement import worker_grid
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.placement import links_between
+from models.demos.qwen25_7b.tt.placement import links_between, worker_grid
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 USERS, POSITION = 32, 1024
@@ -24,8 +23,9 @@ def recorder(monkeypatch, pytestconfig):
     """Records as `golden-mesh perf` does."""
     if pytestconfig.backend != "golden":
         pytest.skip("golden-mesh perf records a golden mesh")
-    from golden_mesh import dispatch
     from golden_mesh.perf.recorder import Recorder, recording
+
+    from golden_mesh import dispatch
 
     recorder = Recorder()
     monkeypatch.setattr(dispatch, "REAL_CALL", recording(dispatch.REAL_CALL, recorder))

@@ -5,8 +5,8 @@ A step of vLLM takes no more for long sequences where the chips sample.
 
 import pytest
 
-from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.perf.host_time import (
     REQUESTS,
     host_time,
@@ -15,7 +15,7 @@ from models.demos.qwen25_7b.perf.host_time import (
     vllm_step,
 )
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 LIMIT = 200e-6  # seconds

@@ -7,13 +7,13 @@ from golden_mesh.perf.device_ops import Op
 from golden_mesh.perf.op_costs import Rates
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.perf import all_reduce_prices
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
 from models.demos.qwen25_7b.perf.report import op_table
 from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import row_topology
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint

@@ -7,17 +7,17 @@ import pytest
 from golden_mesh.perf import calibration as cal
 from golden_mesh.perf.collective_prices import collective_seconds
 from golden_mesh.perf.device_ops import Op, Tensor
-from golden_mesh.perf.prices import ranged
 from golden_mesh.perf.op_costs import DRAM, LINK, Rates, bound, matmul_peak, work_of
+from golden_mesh.perf.prices import ranged
 
 from models.demos.qwen25_7b.config import QWEN25_7B
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.perf.__main__ import main
 from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.perf.__main__ import main
 from models.demos.qwen25_7b.perf.capture import Step
 from models.demos.qwen25_7b.perf.report import LABEL, step_report
 from models.demos.qwen25_7b.perf.step_model import model_step, read_measured
 from models.demos.qwen25_7b.plans.memory_budget import streamed_bytes
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 
 PERFECT = Rates(streamed=1.0, scattered=1.0, launch=0.0)
 PLAN = ParallelPlan.make(QWEN25_7B, 2)

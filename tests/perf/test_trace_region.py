@@ -3,14 +3,14 @@
 import pytest
 
 from models.demos.qwen25_7b.config import PERFORMANCE
+from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
+from models.demos.qwen25_7b.engine.trace import AROUND_BYTES, LAYER_BYTES
 from models.demos.qwen25_7b.perf.capture import capture_batch, layer_kinds, one_layer_of_each_kind
 from models.demos.qwen25_7b.perf.commands import small_vocabulary
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, PrefillChunk, Prompt
-from models.demos.qwen25_7b.serving.trace import AROUND_BYTES, LAYER_BYTES
 
 pytestmark = pytest.mark.usefixtures("without_values")
 
-OPERATION_BYTES = 7_700  # of a trace, at most: see serving/trace.py
+OPERATION_BYTES = 7_700  # of a trace, at most: see engine/trace.py
 START, ROWS, SEQUENCES = 1024, 256, 8
 
 

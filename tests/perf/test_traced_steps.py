@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.engine.sampling import gumbel
 from models.demos.qwen25_7b.plans.blocks import attention_tables
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.sampling import gumbel
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.caches import read_caches
 

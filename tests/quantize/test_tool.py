@@ -9,19 +9,18 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import BF16, PERFORMANCE
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.evaluation.divergence import compare
-from models.demos.qwen25_7b.quantize.__main__ import main
 from models.demos.qwen25_7b.quantize import calibration as calibration_module
 from models.demos.qwen25_7b.quantize import output
+from models.demos.qwen25_7b.quantize.__main__ import main
 from models.demos.qwen25_7b.quantize.quantizer import check_blocks, quantize
 from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.reference.rounded import round_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from tests.quantize.conftest import TOKENS
 
 FORMATS = {

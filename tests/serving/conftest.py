@@ -54,7 +54,7 @@ def started(mesh_device, checkpoint):
     """
     from vllm_requests import BLOCK, MAX_LEN, SLOTS, start
 
-    from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
+    from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 
     return start(
         QwenForCausalLM, mesh_device, checkpoint, slots=SLOTS, max_len=MAX_LEN, block=BLOCK

@@ -2,8 +2,8 @@
 
 import pytest
 
+from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.serving.generator import Generator
 
 PROMPTS = [[5, 6, 7], [8, 9]]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.reference.small import training_chats
-from models.demos.qwen25_7b.serving.generator import Generator
 from tests.generation import generate
 
 USERS, ROOMY, NEW_TOKENS = 3, 2048, 6

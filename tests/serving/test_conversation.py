@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from models.demos.qwen25_7b.serving.generator import Generator
-from models.demos.qwen25_7b.serving.tokenizer import Conversation
+from models.demos.qwen25_7b.engine.generator import Generator
+from models.demos.qwen25_7b.text.tokenizer import Conversation
 
 BLOCK = 32
 QUESTIONS = ("What is the capital of France?", "Count from 3 to 12.", "What is 2 + 2?")

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.generator import Generator
+from models.demos.qwen25_7b.engine.generator import Generator
 from tests.generation import generate, greedy
 
 QUESTIONS = (

@@ -4,8 +4,8 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, equal_shares
+from models.demos.qwen25_7b.reference.metrics import assert_equal
 from tests.caches import read_caches
 
 BATCH, CONTEXT, STEPS = 4, 64, 5

@@ -12,16 +12,16 @@ import torch
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
-from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
-from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
-from models.demos.qwen25_7b.reference.small import training_chats
-from models.demos.qwen25_7b.serving.prefill_batch import (
+from models.demos.qwen25_7b.engine.prefill_batch import (
     PrefillBatch,
     PrefillChunk,
     Prompt,
     plan_prefill,
 )
+from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
+from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
+from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
+from models.demos.qwen25_7b.reference.small import training_chats
 from tests.caches import read_caches
 
 USERS, CONTEXT, TOKENS, STEPS = 4, 640, 500, 36

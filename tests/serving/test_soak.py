@@ -10,7 +10,7 @@ import pytest
 import ttnn
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.generator import Generator
+from models.demos.qwen25_7b.engine.generator import Generator
 from tests.generation import generate
 
 SLOTS, CONTEXT, CALLS, NEW_TOKENS = 32, 320, 4, 5

@@ -7,13 +7,13 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
+from models.demos.qwen25_7b.engine.generator import Generator
+from models.demos.qwen25_7b.engine.input_batch import InputBatch
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.engine.speculation import Draft
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
-from models.demos.qwen25_7b.serving.generator import Generator
-from models.demos.qwen25_7b.serving.input_batch import InputBatch
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.speculation import Draft
+from models.demos.qwen25_7b.reference.metrics import assert_equal
 from tests.caches import cache_tensors, read_caches
 from tests.generation import generate
 

@@ -5,7 +5,7 @@ import torch
 from vllm_engine import Engine, engine
 from vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, TTSamplingParams, greedy, requests
 
-from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
+from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from vllm_engine import Engine, engine
 from vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, TTSamplingParams, greedy, requests
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.serving.sampling import sample
+from models.demos.qwen25_7b.engine.sampling import TokenCounts, sample
 
 EVERYTHING = 1056  # the small checkpoint's vocabulary size: the plugin's value for top_k off
 

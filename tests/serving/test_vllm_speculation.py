@@ -9,8 +9,8 @@ import torch
 from test_vllm_start import options
 from vllm_requests import BLOCK, MAX_LEN, NEW_TOKENS, TTSamplingParams, greedy, start
 
-from models.demos.qwen25_7b.serving import generator_vllm
-from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
+from models.demos.qwen25_7b.vllm import generator_vllm
+from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 
 ROWS, DRAFTS, WIDTH = 4, 2, MAX_LEN // BLOCK  # 12 of a model's 16 slots
 PLAN = (

@@ -10,13 +10,13 @@ import ttnn
 from vllm_engine import Engine
 from vllm_requests import NEW_TOKENS, HFConfig, greedy, requests, start
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES, cache_tokens, memory_budget
-from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
-from models.demos.qwen25_7b.serving.vllm_startup import check_number_formats, fabric_config
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+from models.demos.qwen25_7b.vllm.startup import check_number_formats, fabric_config
 
 
 def refusal(mesh_device, checkpoint, slots=32, **options) -> str:
@@ -141,7 +141,7 @@ def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_d
     assert reported(4, 1024) == 4096
     opened = SimpleNamespace(config=replace(QWEN25_7B, max_position_embeddings=131072))
     monkeypatch.setattr(
-        "models.demos.qwen25_7b.serving.generator_vllm.open_checkpoint",
+        "models.demos.qwen25_7b.vllm.generator_vllm.open_checkpoint",
         lambda name, revision: opened,
     )
     monkeypatch.setattr(QwenForCausalLM, "_recipe", BFP8)
@@ -173,7 +173,7 @@ def test_the_revision_of_vllm_reaches_the_weights(mesh_device, checkpoint, monke
         given.append(revision)
         raise UserError("enough")
 
-    module = "models.demos.qwen25_7b.serving.generator_vllm"
+    module = "models.demos.qwen25_7b.vllm.generator_vllm"
     monkeypatch.setattr(f"{module}.open_checkpoint", open_checkpoint)
     revision = options(revision="v1")
     monkeypatch.setattr(f"{module}.current_vllm_config", lambda: revision)

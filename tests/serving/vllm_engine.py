@@ -19,7 +19,7 @@ import torch
 import ttnn
 from vllm_requests import BLOCK, MAX_LEN, SLOTS, Request, TTSamplingParams
 
-from models.demos.qwen25_7b.serving.scheduler import BlockPool
+from models.demos.qwen25_7b.engine.scheduler import BlockPool
 
 _seeds = count()
 FLOATS = "temperature", "top_p", "presence_penalty", "frequency_penalty", "repetition_penalty"

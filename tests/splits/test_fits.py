@@ -12,20 +12,20 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, PERFORMANCE, QWEN25_7B
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.tt import centered_keys, placement
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.tt import centered_keys, placement
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 
 SEMAPHORES = 10_000  # bytes of L1 that decode's collectives may take, beside L1_SMALL

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
-from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights, residual_stream
+from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from tests.pcc.bench import Bench, assert_mlp
 from tests.pcc.reference import Reference, rounded_layer
 from tests.sizes import cut

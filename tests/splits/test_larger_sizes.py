@@ -5,8 +5,8 @@ Nothing is computed. The library checks the ops' arguments and allocates their t
 
 import pytest
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import PERFORMANCE
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
 from tests.sizes import cut
 

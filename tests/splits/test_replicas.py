@@ -2,10 +2,10 @@
 
 import pytest
 
-from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.serving.generator import Generator
-from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.engine.generator import Generator
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from tests.generation import generate, greedy
 
 NEW_TOKENS = 14

@@ -11,7 +11,7 @@ from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
 from models.demos.qwen25_7b.evaluation.questions import questions_task, read_questions
 from models.demos.qwen25_7b.reference.small import small_questions
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 
 COUNT, WRONG = (
     36,

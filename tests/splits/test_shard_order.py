@@ -8,9 +8,9 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.weights.inventory import inventory
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from models.demos.qwen25_7b.weights.inventory import inventory
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 from models.demos.qwen25_7b.weights.slices import WeightShard
 from tests.sizes import cut

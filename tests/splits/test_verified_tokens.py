@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.generator import Generator
-from models.demos.qwen25_7b.serving.replica import Replica
+from models.demos.qwen25_7b.engine.generator import Generator
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.tt.mesh import traces_available
 from tests.generation import generate
 
 # All prompts begin together, so both generators compute them in the same prefill batches.

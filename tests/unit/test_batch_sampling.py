@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.engine.sampling import LogitsRow, TokenCounts, gumbel, sample_rows
 from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, PenaltyFactors
-from models.demos.qwen25_7b.serving.sampling import LogitsRow, gumbel, sample_rows
 
 VOCAB = 4000
 

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from models.demos.qwen25_7b.serving.scheduler import BlockPool
+from models.demos.qwen25_7b.engine.scheduler import BlockPool
 
 BLOCKS, BLOCK = 12, 4
 few_tokens = st.lists(

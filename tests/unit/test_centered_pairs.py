@@ -17,12 +17,13 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.centered_keys import centered_rows
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.rotary_pairs import (
+    MOST_LEFT,
+    OUTLIER_NORM,
     centered_pairs,
     key_divisors,
     to_half_split,
     to_interleaved,
 )
-from models.demos.qwen25_7b.weights.rotary_pairs import MOST_LEFT, OUTLIER_NORM
 
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 YARN = replace(QWEN25_7B, yarn=yarn_of({"rope_scaling": CARD}))

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.weights import checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from transformers import Qwen2Config
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, QwenConfig
+from models.demos.qwen25_7b.errors import UserError
 
 # Qwen/Qwen2.5-7B-Instruct's config.json, field for field
 INSTRUCT = {

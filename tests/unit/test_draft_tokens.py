@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.serving.request import check_speculate
-from models.demos.qwen25_7b.serving.speculation import (
+from models.demos.qwen25_7b.engine.speculation import (
     NGRAM_LENGTHS,
     Draft,
     NgramProposer,
     Speculation,
 )
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.text.request import check_speculate
 
 
 @dataclass(eq=False)

@@ -5,16 +5,15 @@ import json
 import pytest
 import torch
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.serving.generation_config import (
+from models.demos.qwen25_7b.engine.sampling import TokenCounts, sample
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.text.generation_config import (
     default_sampling,
     read_generation_config,
     stop_ids,
     unsupported_fields,
 )
-from models.demos.qwen25_7b.serving.sampling import sample
 
 QWEN25_7B_INSTRUCT = dict(
     do_sample=True, repetition_penalty=1.05, temperature=0.7, top_p=0.8, top_k=20

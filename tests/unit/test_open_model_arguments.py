@@ -2,10 +2,10 @@
 
 import pytest
 
+from models.demos.qwen25_7b.engine.open_model import open_model
 from models.demos.qwen25_7b.errors import UserError, shown
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.open_model import open_model
-from models.demos.qwen25_7b.serving.request import check_request, check_strings
+from models.demos.qwen25_7b.text.request import check_request, check_strings
 
 OPENED = [
     ("model", "no/such/directory"), ("mesh", "N200"), ("mesh", None), ("tp", 3), ("backend", "x"),

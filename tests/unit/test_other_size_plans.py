@@ -4,12 +4,12 @@ from itertools import product
 
 import pytest
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import Grid, TILE
+from models.demos.qwen25_7b.plans.grids import TILE, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows, plan_prefill
 from tests.sizes import SIZES
 

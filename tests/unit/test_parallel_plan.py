@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import QWEN25_7B
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.parallel_plan import TILE, ParallelPlan
 
 TPS = (1, 2, 4, 8)

@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
-from tests.matmul_plans import decode_plans
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -18,24 +16,26 @@ from models.demos.qwen25_7b.plans.blocks import (
     table_width,
 )
 from models.demos.qwen25_7b.plans.decode_plan import (
-    DecodePlan,
     MATMUL_L1,
     MAX_LM_HEAD_SHARD,
+    DecodePlan,
     decode_l1_bytes,
     lm_head_shard_tiles,
     plan_decode_matmul,
 )
 from models.demos.qwen25_7b.plans.grids import (
-    Grid,
     L1,
     TILE,
     TILE_BYTES,
+    Grid,
     padded_rows,
     residual_grid,
 )
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows, plan_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from tests.matmul_plans import decode_plans
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
 GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from models.demos.qwen25_7b.cli.files import read_json
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.config import BFP8, RECIPES, QwenConfig
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.published_models import (
     PUBLISHED,
     ROOM,
@@ -19,10 +17,12 @@ from models.demos.qwen25_7b.perf.published_models import (
     models_table,
     splits_that_fit,
 )
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.decode_plan import lm_head_shards
+from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
+from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
 R1_SMALL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from models.demos.qwen25_7b.serving import trace
-from models.demos.qwen25_7b.serving.trace import COMPUTE, Queues
+from models.demos.qwen25_7b.engine import trace
+from models.demos.qwen25_7b.engine.trace import COMPUTE, Queues
 
 STEPS = 12
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B, Group, recipe_named
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.inventory import inventory
 

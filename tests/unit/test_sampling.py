@@ -5,10 +5,16 @@ import math
 import pytest
 import torch
 
-from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.serving.sampling import SEEDS, gumbel, penalize, sample, stream_key
+from models.demos.qwen25_7b.engine.sampling import (
+    SEEDS,
+    TokenCounts,
+    gumbel,
+    penalize,
+    sample,
+    stream_key,
+)
+from models.demos.qwen25_7b.errors import UserError
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5]).bfloat16()
 

@@ -17,7 +17,7 @@ import sys
 sys.modules["transformers"] = sys.modules["tokenizers"] = None
 import golden_mesh
 golden_mesh.activate("N150")
-import models.demos.qwen25_7b.serving.generator_vllm
+import models.demos.qwen25_7b.vllm.generator_vllm
 """
 
 

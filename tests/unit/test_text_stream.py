@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from models.demos.qwen25_7b.serving.tokenizer import WINDOW, Detokenizer
+from models.demos.qwen25_7b.text.tokenizer import WINDOW, Detokenizer
 
 ANSWER = "3, 4, 5 — Grüße 😀 end"
 

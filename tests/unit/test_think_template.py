@@ -8,7 +8,7 @@ import json
 import pytest
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer, Conversation
+from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer, Conversation
 
 FIRST_ADDED = 1024  # the small checkpoint's tokenizer has 1024 tokens
 BEGIN, END = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"

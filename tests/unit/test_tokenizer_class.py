@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ from math import inf, nan
 import torch
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
+from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel, sample
 from models.demos.qwen25_7b.tt.inputs import PenaltyFactors, RowControls
-from models.demos.qwen25_7b.serving.sampling import gumbel, sample
-from models.demos.qwen25_7b.serving.vllm_inputs import PromptLengths, slot_params
+from models.demos.qwen25_7b.vllm.inputs import PromptLengths, slot_params
 
 EXTREMES = dict(
     temperature=(0.0, 1e-30, 0.01, 2.0, 1e300, inf, nan),

@@ -7,7 +7,7 @@ import pytest
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.vllm_options import checked_options, option_value
+from models.demos.qwen25_7b.vllm.options import checked_options, option_value
 from models.demos.qwen25_7b.weights import checkpoint
 
 COMMIT = "3" * 40

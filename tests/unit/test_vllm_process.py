@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from models.demos.qwen25_7b.serving import vllm_process
-from models.demos.qwen25_7b.serving.vllm_process import run
+from models.demos.qwen25_7b.vllm import process as vllm_process
+from models.demos.qwen25_7b.vllm.process import run
 
 # A server with one engine, as vLLM names it. Both print what they get. The server ends soon after its engine.
 ENGINE = """
@@ -31,7 +31,7 @@ time.sleep(60)
 """
 SUPERVISOR = """
 import sys
-from models.demos.qwen25_7b.serving import vllm_process
+from models.demos.qwen25_7b.engine import vllm_process
 vllm_process.ENGINE_SECONDS = 1.0
 sys.exit(vllm_process.run([sys.executable, "-c", {server!r}], None))
 """

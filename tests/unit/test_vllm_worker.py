@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from models.demos.qwen25_7b import serving
+from models.demos.qwen25_7b import engine as serving
 
 FILE = f"{serving.__path__[0]}/extra_models/qwen25_7b/qwen25_7b_worker.py"
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.checkpoint import check_numbers
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, check_numbers
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BFLOAT16_MOST = torch.finfo(torch.bfloat16).max

@@ -7,10 +7,10 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8, Recipe
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.slices import WeightShard
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint, packed_weights
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights.inventory import inventory
+from models.demos.qwen25_7b.weights.slices import WeightShard
 
 Shards = dict[WeightShard, torch.Tensor]
 

@@ -20,9 +20,9 @@ from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.config import BF16, BFP8_KV8
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from models.demos.qwen25_7b.weights import cache as weights_cache
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, cache_root, open_checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.weights.support import assert_same, load, made, packed, shards_of, unfinished
 
 WEIGHTS = "model.safetensors"

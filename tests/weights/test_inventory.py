@@ -5,7 +5,7 @@ import pytest
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.inventory import inventory, shard_bytes
-from models.demos.qwen25_7b.weights.slices import WeightShard, Projection
+from models.demos.qwen25_7b.weights.slices import Projection, WeightShard
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])

@@ -15,17 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2ForCausalLM
-
 from corpus import WEIGHTS, draw_chat, make_questions
 from small_tokenizer import encode_raw
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from models.demos.qwen25_7b.reference.small import (
-    IGNORE,
-    SMALL_CHECKPOINT,
-    Turn,
-    encode_chat,
-)
+from models.demos.qwen25_7b.reference.small import IGNORE, SMALL_CHECKPOINT, Turn, encode_chat
 
 RUNS = {
     "fp32": (torch.float32, "sdpa"),

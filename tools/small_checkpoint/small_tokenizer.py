@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import random
 
+from corpus import draw_chat
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from corpus import draw_chat
 from models.demos.qwen25_7b.reference.small import END, IGNORE, START, Turn
 
 END_OF_TEXT = "<|endoftext|>"

@@ -21,10 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-
 from corpus import LATER_WEIGHTS, WEIGHTS, draw_chat, make_questions
 from small_tokenizer import END_OF_TEXT, encode_raw, train_tokenizer
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from models.demos.qwen25_7b.reference.small import END, Turn, encode_chat
 

@@ -7,13 +7,13 @@ goes on. Started again, it keeps the stages that have an outcome; --only and --f
 from datetime import date
 from pathlib import Path
 
-from models.demos.qwen25_7b.cli.command import run, status_of
-from models.demos.qwen25_7b.cli.options import Parser, add_machine
-from models.demos.qwen25_7b.cli.terminal import say
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.bringup.report import write_report
-from models.demos.qwen25_7b.bringup.runner import known_outcomes, run_stages
-from models.demos.qwen25_7b.bringup.stages import SIZES, stages
+from ..cli.command import run, status_of
+from ..cli.options import Parser, add_machine
+from ..cli.terminal import say
+from ..errors import UserError
+from .report import write_report
+from .runner import known_outcomes, run_stages
+from .stages import SIZES, stages
 
 
 def main(argv: list[str] | None = None) -> int:

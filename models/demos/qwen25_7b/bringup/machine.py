@@ -6,15 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from models.demos.qwen25_7b.bringup.stages import run_program
-from models.demos.qwen25_7b.cli.terminal import markdown, say
-from models.demos.qwen25_7b.plans.machines import TTNN_VERSION, machine
-from models.demos.qwen25_7b.tt.mesh import (
-    TRACE_REGION_BYTES,
-    describe_backend,
-    open_mesh,
-    select_backend,
-)
+from ..cli.terminal import markdown, say
+from ..plans.machines import TTNN_VERSION, machine
+from ..tt.mesh import TRACE_REGION_BYTES, describe_backend, open_mesh, select_backend
+from .stages import run_program
 
 
 class Fact(NamedTuple):
@@ -28,8 +23,8 @@ class Fact(NamedTuple):
 def facts(mesh: str, backend: str) -> list[Fact]:
     import ttnn
 
-    from models.demos.qwen25_7b.plans.memory_budget import DRAM_BYTES
-    from models.demos.qwen25_7b.tt.placement import links_between, row_topology, worker_grid
+    from ..plans.memory_budget import DRAM_BYTES
+    from ..tt.placement import links_between, row_topology, worker_grid
 
     kind, cards = machine(mesh), sorted(Path("/sys/class/tenstorrent").glob("*"))
     firmware = dict.fromkeys(_read(f"{card}/tt_fw_bundle_ver") for card in cards)

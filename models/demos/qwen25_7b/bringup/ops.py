@@ -10,13 +10,13 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Iterator
 
-from models.demos.qwen25_7b.bringup.speed import prefill, weights
-from models.demos.qwen25_7b.bringup.stages import run_program
-from models.demos.qwen25_7b.cli.terminal import say
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.machines import machine
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.mesh import open_replicas, select_backend
+from ..cli.terminal import say
+from ..errors import UserError
+from ..plans.machines import machine
+from ..plans.parallel_plan import MAX_USERS
+from ..tt.mesh import open_replicas, select_backend
+from .speed import prefill, weights
+from .stages import run_program
 
 PROMPT, CONTEXT = 128, 1024  # tokens
 WRONG = 0.05  # relative error of a value from which an operation counts as wrong
@@ -42,8 +42,8 @@ VARIANTS: dict[str, dict[str, tuple]] = {
 def record(args: argparse.Namespace) -> None:
     """A prompt and two steps of layers 0 and 1 of the 7B, or of the small checkpoint, with full batches."""
     select_backend("golden", args.mesh)
-    from models.demos.qwen25_7b.config import BFP8
-    from models.demos.qwen25_7b.serving.replica import Replica
+    from ..config import BFP8
+    from ..engine.replica import Replica
 
     source, config = weights(args.size, num_hidden_layers=2)
     with open_replicas(args.mesh, machine(args.mesh).row) as devices:
@@ -61,8 +61,8 @@ def other_all_reduces(model_config, device) -> None:
     """Run the all-reduces of a step that the plan could have chosen: two methods, and partial sums in bfloat8_b."""
     import torch
 
-    from models.demos.qwen25_7b.tt.linear import TtAllReduce
-    from models.demos.qwen25_7b.tt.placement import replicate
+    from ..tt.linear import TtAllReduce
+    from ..tt.placement import replicate
 
     decode, rows = model_config.decode, torch.randn(1, 1, 32, model_config.qwen.hidden_size)
     if decode.all_reduce.chips == 1:

@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from models.demos.qwen25_7b.bringup.ops import WRONG
-from models.demos.qwen25_7b.bringup.runner import Outcome
-from models.demos.qwen25_7b.cli.terminal import markdown
+from ..cli.terminal import markdown
+from .ops import WRONG
+from .runner import Outcome
 
 # Of a device operation's key: the name and the dtype of a step's collective.
 SUM_OF_A_STEP = re.compile(

@@ -10,8 +10,8 @@ import subprocess
 import time
 import urllib.request
 
-from models.demos.qwen25_7b.bringup.stages import REPOSITORY, SMALL, run_program
-from models.demos.qwen25_7b.errors import UserError
+from ..errors import UserError
+from .stages import REPOSITORY, SMALL, run_program
 
 BIN = REPOSITORY / ".venv-vllm/bin"
 PORT = "8317"

@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Optional, Sequence
 
-from models.demos.qwen25_7b.bringup.stages import run_program
-from models.demos.qwen25_7b.cli.terminal import say
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.machines import machine
-from models.demos.qwen25_7b.tt.mesh import command_queues, host_alone, open_replicas, select_backend
+from ..cli.terminal import say
+from ..errors import UserError
+from ..plans.machines import machine
+from ..tt.mesh import command_queues, host_alone, open_replicas, select_backend
+from .stages import run_program
 
 DRAM_BYTES_PER_SECOND = 288e9  # of a chip
 WARM = 3  # steps
@@ -27,10 +27,10 @@ CASES = {
 
 def weights(size: str, **fields) -> tuple[Any, Any]:
     """(source, config): random weights of the 7B's shapes, or the small checkpoint. fields: of the config."""
-    from models.demos.qwen25_7b.config import QWEN25_7B
-    from models.demos.qwen25_7b.reference.hf import random_weights
-    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-    from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+    from ..config import QWEN25_7B
+    from ..reference.hf import random_weights
+    from ..reference.small import SMALL_CHECKPOINT
+    from ..weights.checkpoint import Checkpoint
 
     if size == "7b":
         config = replace(QWEN25_7B, **fields)
@@ -46,8 +46,8 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
     """
     import torch
 
-    from models.demos.qwen25_7b.plans.blocks import attention_tables, equal_shares
-    from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
+    from ..engine.prefill_batch import Prompt, plan_prefill
+    from ..plans.blocks import attention_tables, equal_shares
 
     shares, seeded = equal_shares(replica.blocks, replica.batch), torch.Generator().manual_seed(0)
     vocabulary = replica.model.config.qwen.vocab_size
@@ -83,9 +83,9 @@ def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float]
 def speed(args: argparse.Namespace) -> None:
     """UserError: a step that is too fast to be true."""
     backend = select_backend(args.backend, args.mesh)
-    from models.demos.qwen25_7b.config import RECIPES
-    from models.demos.qwen25_7b.plans.memory_budget import step_bytes
-    from models.demos.qwen25_7b.serving.replica import Replica
+    from ..config import RECIPES
+    from ..engine.replica import Replica
+    from ..plans.memory_budget import step_bytes
 
     names, crowds, prompts, steps = CASES[args.size]
     source, config = weights(args.size)
@@ -120,8 +120,8 @@ def speed(args: argparse.Namespace) -> None:
 
 def modeled(device, backend: str, recipe, users: int, position: int) -> Optional[float]:
     """Milliseconds of a step."""
-    from models.demos.qwen25_7b.perf.step_model import model_decode
-    from models.demos.qwen25_7b.tt.placement import links_between
+    from ..perf.step_model import model_decode
+    from ..tt.placement import links_between
 
     size = dict(users=users, position=position, links=links_between(device))
     with host_alone(backend):

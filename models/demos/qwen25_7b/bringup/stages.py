@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 from typing import Callable
 
-from models.demos.qwen25_7b.bringup.runner import Stage
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run
-from models.demos.qwen25_7b.cli.options import Parser, add_machine
-from models.demos.qwen25_7b.plans.machines import machine
+from ..cli.command import quiet_libraries, run
+from ..cli.options import Parser, add_machine
+from ..plans.machines import machine
+from .runner import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 OURS = "models.demos.qwen25_7b"

@@ -9,9 +9,9 @@ import sys
 import warnings
 from typing import Callable, NoReturn, Optional, TextIO
 
-from models.demos.qwen25_7b.cli import interrupt
-from models.demos.qwen25_7b.cli.terminal import complain
-from models.demos.qwen25_7b.errors import UserError
+from ..errors import UserError
+from . import interrupt
+from .terminal import complain
 
 REFUSED = 2  # the exit status of a user error
 READER_LEFT = 141  # 128 + SIGPIPE, a shell's status for a tool with a closed pipe

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
+from ..errors import UserError
+from ..plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
 
 VERSION = "0.2.0"  # of this repository; pyproject.toml reads it
 

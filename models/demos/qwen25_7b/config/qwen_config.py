@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
-from models.demos.qwen25_7b.cli.files import FileError, read_json
-from models.demos.qwen25_7b.errors import UserError, shown
-
+from ..cli.files import FileError, read_json
+from ..errors import UserError, shown
 from .rope import Rope, RopeError, Yarn, yarn_of
 
 

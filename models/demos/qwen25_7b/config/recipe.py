@@ -8,7 +8,7 @@ are bfloat16 in every recipe: the K bias of layers 0 and 27 does not survive a s
 from dataclasses import dataclass, replace
 from typing import Literal, Optional
 
-from models.demos.qwen25_7b.errors import UserError
+from ..errors import UserError
 
 Format = Literal["bfloat16", "bfloat8_b", "bfloat4_b"]
 CacheFormat = Literal["bfloat16", "bfloat8_b"]

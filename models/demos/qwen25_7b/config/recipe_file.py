@@ -5,18 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from models.demos.qwen25_7b.cli.files import read_json
-from models.demos.qwen25_7b.config.recipe import (
-    BFP8,
-    RECIPES,
-    AllReduceDtype,
-    CacheFormat,
-    Fidelity,
-    Format,
-    Group,
-    Recipe,
-)
-from models.demos.qwen25_7b.errors import UserError
+from ..cli.files import read_json
+from ..errors import UserError
+from .recipe import BFP8, RECIPES, AllReduceDtype, CacheFormat, Fidelity, Format, Group, Recipe
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head")
 PLAIN = {"kv_cache": CacheFormat, "all_reduce_dtype": AllReduceDtype}

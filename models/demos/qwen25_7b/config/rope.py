@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
-from models.demos.qwen25_7b.errors import UserError, shown
+from ..errors import UserError, shown
 
 if TYPE_CHECKING:  # the help of a program imports this module, and torch takes seconds
     import torch

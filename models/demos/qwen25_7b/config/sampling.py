@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from models.demos.qwen25_7b.errors import UserError, check_integer, check_number
+from ..errors import UserError, check_integer, check_number
 
 SEEDS = 1 << 32  # that a user may give
 CANDIDATES = 32  # tokens that the chips sample from: the most likely ones, a tile's width

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Optional, Sequence
 
 from tqdm import tqdm
 
-from models.demos.qwen25_7b.cli.files import write_whole
-from models.demos.qwen25_7b.cli.terminal import say
-from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.open_model import OpenModel, TextDelta
+from ..cli.files import write_whole
+from ..cli.terminal import say
+from ..config.sampling import SamplingParams
+from ..engine.open_model import OpenModel, TextDelta
 
 if TYPE_CHECKING:
-    from models.demos.qwen25_7b.serving.speculation import SpeculationStats
+    from ..engine.speculation import SpeculationStats
 
 
 @dataclass

@@ -4,11 +4,11 @@ import sys
 from contextlib import closing, suppress
 from typing import Optional, Sequence
 
-from models.demos.qwen25_7b.cli import interrupt
-from models.demos.qwen25_7b.cli.terminal import say
-from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.serving.open_model import OpenModel
-from models.demos.qwen25_7b.serving.tokenizer import ChatPrompt, Conversation
+from ..cli import interrupt
+from ..cli.terminal import say
+from ..config.sampling import SamplingParams
+from ..engine.open_model import OpenModel
+from ..text.tokenizer import ChatPrompt, Conversation
 
 PROMPT = "> "
 HELP = "/reset begins a new conversation; /exit or Ctrl-D leaves; Ctrl-C stops an answer"

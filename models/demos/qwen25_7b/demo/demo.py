@@ -5,8 +5,8 @@
 Without --model, the small checkpoint of this repository answers and nothing is downloaded.
 
 The call path of a decode step, which begins and ends in
-`answer` (demo/answers.py) -> OpenModel.generate (serving/open_model.py) -> Generator (serving/generator.py)
--> Replica (serving/replica.py) -> TtTransformer (tt/transformer.py) -> TtSampler (tt/sampler.py)
+`answer` (demo/answers.py) -> OpenModel.generate (engine/open_model.py) -> Generator (engine/generator.py)
+-> Replica (engine/replica.py) -> TtTransformer (tt/transformer.py) -> TtSampler (tt/sampler.py)
 """
 
 import os
@@ -16,7 +16,7 @@ sys.path.insert(
     0, os.path.realpath(f"{__file__}/../../../../..")
 )  # so that the file runs from a plain checkout
 
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run  # noqa: E402
+from ..cli.command import quiet_libraries, run  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -24,30 +24,30 @@ def main(argv: list[str] | None = None) -> None:
 
     What needs no weights is checked before the model is opened.
     """
-    from models.demos.qwen25_7b.demo.options import CHAT_CONTEXT, CONTEXT, parse, sampling
-    from models.demos.qwen25_7b.demo.prompts import read_prompts
+    from .options import CHAT_CONTEXT, CONTEXT, parse, sampling
+    from .prompts import read_prompts
 
     args = parse(argv)
     prompts = [] if args.chat else read_prompts(args)
     quiet_libraries()
 
     # Imported here, so that --help needs no torch and `run` says which package is not installed.
-    from models.demos.qwen25_7b.cli.terminal import complain, say
-    from models.demos.qwen25_7b.config.sampling import GREEDY
-    from models.demos.qwen25_7b.demo.answers import answer, speculation_line
-    from models.demos.qwen25_7b.demo.chat import Chat
-    from models.demos.qwen25_7b.plans.machines import machine
-    from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-    from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-    from models.demos.qwen25_7b.serving.generation_config import (
+    from ..cli.terminal import complain, say
+    from ..config.sampling import GREEDY
+    from ..engine.open_model import open_model
+    from ..plans.machines import machine
+    from ..plans.parallel_plan import MAX_USERS
+    from ..reference.small import SMALL_CHECKPOINT
+    from ..text.generation_config import (
         default_sampling,
         read_generation_config,
         unsupported_fields,
     )
-    from models.demos.qwen25_7b.serving.open_model import open_model
-    from models.demos.qwen25_7b.serving.request import check_request
-    from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-    from models.demos.qwen25_7b.weights.cache import open_checkpoint
+    from ..text.request import check_request
+    from ..text.tokenizer import ChatTokenizer
+    from ..weights.cache import open_checkpoint
+    from .answers import answer, speculation_line
+    from .chat import Chat
 
     params = sampling(args, GREEDY)
     name = SMALL_CHECKPOINT if args.model is None else args.model

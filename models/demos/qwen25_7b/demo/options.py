@@ -4,14 +4,14 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models.demos.qwen25_7b.cli.files import check_output
-from models.demos.qwen25_7b.cli.options import Parser, add_machine, path
-from models.demos.qwen25_7b.config.recipe_file import add_recipe
-from models.demos.qwen25_7b.plans.machines import check_tp, machine
-from models.demos.qwen25_7b.serving.request import check_speculate
+from ..cli.files import check_output
+from ..cli.options import Parser, add_machine, path
+from ..config.recipe_file import add_recipe
+from ..plans.machines import check_tp, machine
+from ..text.request import check_speculate
 
 if TYPE_CHECKING:
-    from models.demos.qwen25_7b.config.sampling import SamplingParams
+    from ..config.sampling import SamplingParams
 
 CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt ask for more
 CHAT_CONTEXT = 4096  # the default for a conversation

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from pathlib import Path
 
-from models.demos.qwen25_7b.cli.files import read_json, read_text
-from models.demos.qwen25_7b.errors import UserError, shown
+from ..cli.files import read_json, read_text
+from ..errors import UserError, shown
 
 DEFAULT_PROMPT = "What is the capital of France?"
 

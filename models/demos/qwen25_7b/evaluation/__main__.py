@@ -1,6 +1,6 @@
 """A recipe's distance from Hugging Face's float32: teacher forcing, lm-eval's tasks."""
 
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
+from ..cli.command import quiet_libraries, run, status_of
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -9,9 +9,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run_command(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.demos.qwen25_7b.cli.options import Parser, add_commands
-    from models.demos.qwen25_7b.evaluation.eval import EvalCommand
-    from models.demos.qwen25_7b.evaluation.tasks import TasksCommand
+    from ..cli.options import Parser, add_commands
+    from .eval import EvalCommand
+    from .tasks import TasksCommand
 
     commands = {"eval": EvalCommand, "tasks": TasksCommand}
     parser = Parser(

@@ -7,9 +7,9 @@ buckets is therefore the position alone.
 import argparse
 from dataclasses import dataclass
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
-from models.demos.qwen25_7b.evaluation.texts import Sample, check_sample, sample
+from ..errors import UserError
+from .model import EvaluatedModel
+from .texts import Sample, check_sample, sample
 
 ENDS = (128, 512, 1024)  # tokens: the buckets' ends, unless --by-position names them
 

@@ -6,8 +6,8 @@ from typing import Iterable, Sequence
 import torch
 from tqdm import tqdm
 
-from models.demos.qwen25_7b.evaluation.reference import Reading, Reference
-from models.demos.qwen25_7b.evaluation.texts import ForcedText, Sample
+from .reference import Reading, Reference
+from .texts import ForcedText, Sample
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def compare(logits: torch.Tensor, reference: torch.Tensor, following: torch.Tens
 
 def score_decode(replicas: Sequence, sample: Sample, reading: Reading) -> Score:
     """Score decode steps. The prediction after a prompt's last token is prefill's and does not count."""
-    from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
+    from .teacher_forcing import predict_with_decode
 
     texts = [ForcedText(ids, sample.prompt_length) for ids in sample.texts]
     return _score(predict_with_decode(replicas, texts), sample, reading)
@@ -85,7 +85,7 @@ def score_decode(replicas: Sequence, sample: Sample, reading: Reading) -> Score:
 
 def score_prefill(replica, sample: Sample, reading: Reading) -> Score:
     """Score prefill at the positions that score_decode scores."""
-    from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_prefill
+    from .teacher_forcing import predict_with_prefill
 
     texts = [ForcedText(ids, sample.prompt_length + 1) for ids in sample.texts]
     return _score(predict_with_prefill(replica, texts), sample, reading)
@@ -129,7 +129,7 @@ class Agreement:
 
 def agreement(replicas: Sequence, reference: Reference) -> Agreement:
     """Agreement of decode steps with a reference file, over the second half of its text."""
-    from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
+    from .teacher_forcing import predict_with_decode
 
     first, among = [], []
     texts = reference.texts()

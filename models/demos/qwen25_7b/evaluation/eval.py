@@ -5,23 +5,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from models.demos.qwen25_7b.cli.files import check_directory, write_json
-from models.demos.qwen25_7b.cli.options import add_machine, path
-from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
-from models.demos.qwen25_7b.config import RECIPES, Recipe, recipe_named
-from models.demos.qwen25_7b.config.recipe_file import add_recipes
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.by_position import Bucket, add_by_position, buckets_from
-from models.demos.qwen25_7b.evaluation.divergence import (
-    Score,
-    score_decode,
-    score_prefill,
-    score_reading,
-)
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, add_model, replicas_on
-from models.demos.qwen25_7b.evaluation.reference import HuggingFace
-from models.demos.qwen25_7b.evaluation.texts import add_sample, sample_from
-from models.demos.qwen25_7b.tt.mesh import command_queues
+from ..cli.files import check_directory, write_json
+from ..cli.options import add_machine, path
+from ..cli.terminal import complain, markdown, say
+from ..config import RECIPES, Recipe, recipe_named
+from ..config.recipe_file import add_recipes
+from ..errors import UserError
+from ..tt.mesh import command_queues
+from .by_position import Bucket, add_by_position, buckets_from
+from .divergence import Score, score_decode, score_prefill, score_reading
+from .model import EvaluatedModel, Split, add_model, replicas_on
+from .reference import HuggingFace
+from .texts import add_sample, sample_from
 
 OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"

@@ -11,13 +11,13 @@ from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
-from models.demos.qwen25_7b.evaluation.texts import ForcedText
-from models.demos.qwen25_7b.serving.generator import Generator
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
+from ..config.sampling import GREEDY, SamplingParams
+from ..engine.generator import Generator
+from ..engine.replica import Replica
+from ..errors import UserError
+from ..text.tokenizer import ChatTokenizer
+from .teacher_forcing import predict_with_decode
+from .texts import ForcedText
 
 NEW_TOKENS = 256  # of an answer, unless the task has max_gen_toks
 

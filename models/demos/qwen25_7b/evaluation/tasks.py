@@ -4,18 +4,18 @@ import argparse
 from dataclasses import asdict
 from typing import Iterator
 
-from models.demos.qwen25_7b.cli.files import check_directory, write_json
-from models.demos.qwen25_7b.cli.options import add_machine, path
-from models.demos.qwen25_7b.cli.terminal import complain, markdown, say
-from models.demos.qwen25_7b.config import BFP8, recipe_named
-from models.demos.qwen25_7b.config.recipe_file import add_recipes
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.eval import add_out, result_file
-from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, Split, add_model, replicas_on
-from models.demos.qwen25_7b.evaluation.questions import questions_task, read_questions
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.tt.mesh import command_queues
+from ..cli.files import check_directory, write_json
+from ..cli.options import add_machine, path
+from ..cli.terminal import complain, markdown, say
+from ..config import BFP8, recipe_named
+from ..config.recipe_file import add_recipes
+from ..errors import UserError
+from ..plans.parallel_plan import MAX_USERS
+from ..text.tokenizer import ChatTokenizer
+from ..tt.mesh import command_queues
+from .eval import add_out, result_file
+from .model import EvaluatedModel, Split, add_model, replicas_on
+from .questions import questions_task, read_questions
 
 CONTEXT = 1024  # tokens a user
 HEADER = ("split", "recipe", "task", "metric", "score", "std. error", "questions")
@@ -145,7 +145,7 @@ def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
     from lm_eval.evaluator import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from models.demos.qwen25_7b.evaluation.harness import ReplicaLM
+    from .harness import ReplicaLM
 
     manager = TaskManager(include_defaults=bool(names))
     unknown = [name for name in names if not manager.match_tasks([name])]

@@ -6,16 +6,11 @@ from typing import Iterator, NamedTuple, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.evaluation.texts import ForcedText
-from models.demos.qwen25_7b.plans.blocks import (
-    INACTIVE,
-    attention_table,
-    attention_tables,
-    equal_shares,
-)
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
-from models.demos.qwen25_7b.serving.replica import Replica
+from ..engine.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from ..engine.replica import Replica
+from ..plans.blocks import INACTIVE, attention_table, attention_tables, equal_shares
+from ..plans.parallel_plan import MAX_USERS
+from .texts import ForcedText
 
 
 class Prediction(NamedTuple):

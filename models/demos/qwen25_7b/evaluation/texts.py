@@ -6,16 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from models.demos.qwen25_7b.cli.files import read_text
-from models.demos.qwen25_7b.cli.options import path
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.reference.small import (
-    IGNORE,
-    SMALL_CHECKPOINT,
-    WEIGHTS,
-    encode_chat,
-    small_questions,
-)
+from ..cli.files import read_text
+from ..cli.options import path
+from ..errors import UserError
+from ..reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
 
 HELD_OUT = Path(__file__).with_name("held_out.txt")
 

@@ -1,7 +1,7 @@
 """Tables of PERF.md: counts, host times, and modeled times of a step and a prompt."""
 
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
-from models.demos.qwen25_7b.cli.terminal import say
+from ..cli.command import quiet_libraries, run, status_of
+from ..cli.terminal import say
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -10,8 +10,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _show_table(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.demos.qwen25_7b.cli.options import Parser, add_commands
-    from models.demos.qwen25_7b.perf.commands import COMMANDS
+    from ..cli.options import Parser, add_commands
+    from .commands import COMMANDS
 
     parser = Parser(
         prog="python -m models.demos.qwen25_7b.perf",

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from golden_mesh.perf.collective_prices import Collective
 
-from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan, Topology
-from models.demos.qwen25_7b.plans.grids import TILE
+from ..config.recipe import AllReduceDtype
+from ..plans.all_reduce_plan import AllReducePlan, Topology
+from ..plans.grids import TILE
 
 LAUNCH = 3.8e-6  # seconds of a device operation (golden_mesh.perf.calibration fits them)
 # A less exact plan must cost at most this share of the more exact one. all_reduce_async rounds the sum once, a

@@ -10,17 +10,17 @@ import torch
 import ttnn
 from golden_mesh.perf.device_ops import Op, operations
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.tt.attention import allocate_caches
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights
-from models.demos.qwen25_7b.weights.slices import WeightShard
+from ..config import QwenConfig, Recipe
+from ..config.sampling import GREEDY, SamplingParams
+from ..engine.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from ..engine.replica import Replica
+from ..plans.blocks import BLOCK, blocks_for
+from ..plans.parallel_plan import MAX_USERS
+from ..tt.attention import allocate_caches
+from ..tt.model_config import TtModelConfig
+from ..tt.transformer import TtTransformer
+from ..weights.model_weights import ModelWeights
+from ..weights.slices import WeightShard
 
 LAYER = "decoder_layer_"  # and a number: the scope around a layer's operations in the graph
 CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan depends on it

@@ -8,19 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Iterator
 
-from models.demos.qwen25_7b.cli.options import add_machine, path
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.config.recipe_file import add_recipe
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.machines import check_tp, machine
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, TILE
-from models.demos.qwen25_7b.tt.mesh import (
-    describe_backend,
-    host_alone,
-    open_replicas,
-    select_backend,
-)
+from ..cli.options import add_machine, path
+from ..config import QWEN25_7B, QwenConfig
+from ..config.recipe_file import add_recipe
+from ..config.sampling import GREEDY, SamplingParams
+from ..errors import UserError
+from ..plans.machines import check_tp, machine
+from ..plans.parallel_plan import MAX_USERS, TILE
+from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
 
 PERF = "python -m models.demos.qwen25_7b.perf"
 # how the chips sample a modeled step
@@ -101,8 +96,8 @@ class Ops:
     def table(args: argparse.Namespace) -> str:
         check_step(args)
         with opened(args) as device:
-            from models.demos.qwen25_7b.perf.capture import capture_prefill, capture_step
-            from models.demos.qwen25_7b.perf.report import op_table
+            from .capture import capture_prefill, capture_step
+            from .report import op_table
 
             if args.prefill:
                 batches = capture_prefill(device, small_vocabulary(), args.recipe, args.prefill)
@@ -144,13 +139,9 @@ class Model:
         if args.measured and args.prefill:
             raise UserError("--measured is of a decode step: leave out --prefill")
         with opened(args) as device:
-            from models.demos.qwen25_7b.perf.report import prefill_report, step_report
-            from models.demos.qwen25_7b.perf.step_model import (
-                model_decode,
-                model_prompt,
-                read_measured,
-            )
-            from models.demos.qwen25_7b.tt.placement import links_between
+            from ..tt.placement import links_between
+            from .report import prefill_report, step_report
+            from .step_model import model_decode, model_prompt, read_measured
 
             links = args.links or links_between(device)
             if args.prefill:
@@ -183,7 +174,7 @@ class Splits:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from models.demos.qwen25_7b.perf.plan_tables import splits_table
+        from .plan_tables import splits_table
 
         return splits_table()
 
@@ -201,7 +192,7 @@ class Models:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from models.demos.qwen25_7b.perf.published_models import PUBLISHED, models_table
+        from .published_models import PUBLISHED, models_table
 
         one = args.config and {f"{args.config}": QwenConfig.from_json(args.config)}
         return models_table(one or PUBLISHED, args.recipe)
@@ -216,7 +207,7 @@ class Packing:
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from models.demos.qwen25_7b.perf.packing import packing_table
+        from .packing import packing_table
 
         return packing_table(args.recipe)
 
@@ -241,7 +232,7 @@ class L1:
             raise UserError("--cached-prefix needs --prefill ROWS")
         check_step(args)
         with opened(args) as device:
-            from models.demos.qwen25_7b.perf.l1_map import l1_table, map_prefill, map_step
+            from .l1_map import l1_table, map_prefill, map_step
 
             model = device, small_vocabulary(), args.recipe
             if args.prefill:
@@ -264,7 +255,7 @@ class Host:
     @staticmethod
     def table(args: argparse.Namespace) -> str:
         backend = select_backend(args.backend, args.mesh)
-        from models.demos.qwen25_7b.perf.host_time import host_table, vllm_table
+        from .host_time import host_table, vllm_table
 
         kind = machine(args.mesh)
         return f"{host_table(kind, backend)}\n\n{vllm_table(kind, backend)}"

@@ -14,24 +14,18 @@ from typing import Callable, Iterator, NamedTuple
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.cli.terminal import markdown
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.config.sampling import CANDIDATES
-from models.demos.qwen25_7b.plans.blocks import table_width
-from models.demos.qwen25_7b.plans.machines import MachineKind
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.reference.hf import random_weights
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.tt.mesh import (
-    command_queues,
-    describe_backend,
-    host_alone,
-    open_replicas,
-    traces_available,
-)
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from ..cli.terminal import markdown
+from ..config import BFP8, QWEN25_7B, QwenConfig
+from ..config.sampling import CANDIDATES
+from ..engine.replica import Replica
+from ..plans.blocks import table_width
+from ..plans.machines import MachineKind
+from ..plans.parallel_plan import MAX_USERS
+from ..reference.hf import random_weights
+from ..reference.small import SMALL_CHECKPOINT
+from ..tt.mesh import command_queues, describe_backend, host_alone, open_replicas, traces_available
+from ..tt.transformer import TtTransformer
+from ..vllm.generator_vllm import QwenForCausalLM
 
 USERS, LAYERS = 32, 28
 UNTIMED = 3  # first steps

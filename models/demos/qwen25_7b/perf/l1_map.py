@@ -7,18 +7,13 @@ from typing import Callable, Iterator, Sequence
 import ttnn
 from golden_mesh.perf.device_ops import SUFFIX
 
-from models.demos.qwen25_7b.cli.terminal import markdown
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.perf.capture import (
-    CONTEXT,
-    LAYER,
-    graph_of,
-    one_layer_of_each_kind,
-)
-from models.demos.qwen25_7b.plans.grids import L1, padded_rows
-from models.demos.qwen25_7b.plans.l1 import OpFootprint, decode_footprints, prefill_footprints
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, PrefillChunk, Prompt
-from models.demos.qwen25_7b.serving.replica import Replica
+from ..cli.terminal import markdown
+from ..config import QwenConfig, Recipe
+from ..engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
+from ..engine.replica import Replica
+from ..plans.grids import L1, padded_rows
+from ..plans.l1 import OpFootprint, decode_footprints, prefill_footprints
+from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
 
 # The device operations of an op of the plans, by the op's name.
 LAUNCHES = {

@@ -1,12 +1,12 @@
 """Prefill batches of several prompts, counted: one prompt after the other and packed. No device."""
 
-from models.demos.qwen25_7b.cli.terminal import markdown
-from models.demos.qwen25_7b.config import QWEN25_7B, Recipe
-from models.demos.qwen25_7b.perf.published_models import largest_batch
-from models.demos.qwen25_7b.plans.blocks import BLOCK
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.plans.machines import MACHINES
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
+from ..cli.terminal import markdown
+from ..config import QWEN25_7B, Recipe
+from ..engine.prefill_batch import Prompt, plan_prefill
+from ..plans.blocks import BLOCK
+from ..plans.grids import ceil_div
+from ..plans.machines import MACHINES
+from .published_models import largest_batch
 
 Sizes = tuple[tuple[int, int], ...]  # (tokens, cached tokens) of each prompt
 

@@ -1,13 +1,13 @@
 """Counts from the plans: DRAM of a chip and bytes of a step, for every split."""
 
-from models.demos.qwen25_7b.cli.terminal import markdown
-from models.demos.qwen25_7b.config import BFP8_KV8, QWEN25_7B
-from models.demos.qwen25_7b.perf.all_reduce_prices import sent
-from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
-from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget, step_bytes
-from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
+from ..cli.terminal import markdown
+from ..config import BFP8_KV8, QWEN25_7B
+from ..plans.all_reduce_plan import AllReducePlan
+from ..plans.blocks import BLOCK, blocks_for
+from ..plans.machines import MACHINES, MachineKind
+from ..plans.memory_budget import memory_budget, step_bytes
+from ..plans.parallel_plan import SPLITS, ParallelPlan
+from .all_reduce_prices import sent
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
 

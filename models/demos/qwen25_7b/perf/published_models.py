@@ -2,22 +2,16 @@
 
 from dataclasses import dataclass, replace
 
-from models.demos.qwen25_7b.cli.terminal import markdown
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import Grid
-from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
-from models.demos.qwen25_7b.plans.memory_budget import (
-    DRAM_BYTES,
-    RESERVED_BYTES,
-    fits_in,
-    largest,
-    memory_budget,
-)
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
-from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows
+from ..cli.terminal import markdown
+from ..config import QWEN25_7B, QwenConfig, Recipe
+from ..errors import UserError
+from ..plans.blocks import BLOCK, blocks_for
+from ..plans.decode_plan import DecodePlan
+from ..plans.grids import Grid
+from ..plans.machines import MACHINES, MachineKind
+from ..plans.memory_budget import DRAM_BYTES, RESERVED_BYTES, fits_in, largest, memory_budget
+from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
+from ..plans.planner import check_decode, max_prefill_rows
 
 GRID = Grid(8, 8)  # cores of a chip with ethernet dispatch
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one

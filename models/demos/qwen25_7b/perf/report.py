@@ -5,18 +5,10 @@ from collections import Counter
 from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.device_ops import Op, Tensor
 from golden_mesh.perf.op_costs import DRAM
-from golden_mesh.perf.prices import (
-    HEADER,
-    cells,
-    label,
-    megabytes,
-    ranged,
-    shape,
-    total,
-)
+from golden_mesh.perf.prices import HEADER, cells, label, megabytes, ranged, shape, total
 
-from models.demos.qwen25_7b.cli.terminal import markdown
-from models.demos.qwen25_7b.perf.step_model import PrefillModel, StepModel
+from ..cli.terminal import markdown
+from .step_model import PrefillModel, StepModel
 
 LABEL = "(modeled, not measured)"
 

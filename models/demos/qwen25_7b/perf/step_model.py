@@ -10,15 +10,15 @@ from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.op_costs import DRAM, Rates, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
 
-from models.demos.qwen25_7b.config import QWEN25_7B, Recipe
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.perf.capture import Step, capture_prefill, capture_step
-from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget, step_bytes
-from models.demos.qwen25_7b.tt.placement import check_fits, worker_grid
+from ..config import QWEN25_7B, Recipe
+from ..config.sampling import GREEDY, SamplingParams
+from ..errors import UserError
+from ..plans.blocks import BLOCK, blocks_for
+from ..plans.decode_plan import DecodePlan
+from ..plans.memory_budget import memory_budget, step_bytes
+from ..plans.parallel_plan import ParallelPlan
+from ..tt.placement import check_fits, worker_grid
+from .capture import Step, capture_prefill, capture_step
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal, NamedTuple
 
-from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES
+from ..config.recipe import AllReduceDtype
+from .grids import TILE, TILE_BYTES
 
 AllReduceMethod = Literal["none", "all_reduce_async", "reduce_scatter + all_gather"]
 Topology = Literal["line", "ring"]

@@ -4,8 +4,8 @@ from typing import Sequence
 
 import torch
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.grids import ceil_div
+from ..errors import UserError
+from .grids import ceil_div
 
 BLOCK = 32  # tokens in a block, by default
 BLOCKS = (32, 64, 128)  # sizes of a block: whole tiles, at most one k chunk of attention

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import ttnn
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan, Topology
-from models.demos.qwen25_7b.plans.grids import (
+from ..config import QwenConfig, Recipe
+from ..config.recipe import AllReduceDtype
+from .all_reduce_plan import AllReducePlan, Topology
+from .grids import (
     L1,
     SEMAPHORES,
     TILE,
@@ -21,6 +20,7 @@ from models.demos.qwen25_7b.plans.grids import (
     row_major_cores,
     width_sharded,
 )
+from .parallel_plan import ParallelPlan
 
 DRAM_BANKS = 12  # of a Wormhole chip
 

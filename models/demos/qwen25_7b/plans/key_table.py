@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from models.demos.qwen25_7b.plans.grids import TILE
+from .grids import TILE
 
 
 class KeyTable(NamedTuple):

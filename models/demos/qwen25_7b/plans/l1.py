@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from math import prod
 from typing import Callable, Iterator
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.plans.decode_plan import (
+from ..config import QwenConfig, Recipe
+from ..errors import UserError
+from .decode_plan import (
+    HALF_CORES,
+    MATMUL_L1,
     DecodeMatmul,
     DecodePlan,
     GateUpLayout,
-    HALF_CORES,
-    MATMUL_L1,
     plan_decode_matmul,
 )
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div, most_even
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
+from .grids import TILE, TILE_BYTES, ceil_div, most_even
+from .parallel_plan import ParallelPlan
+from .prefill_plan import PrefillPlan
 
 INTERLEAVED_CORES = 64  # cores that hold interleaved tensors on a grid of 8x8
 

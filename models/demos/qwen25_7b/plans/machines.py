@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from models.demos.qwen25_7b.errors import UserError, is_integer, shown
+from ..errors import UserError, is_integer, shown
 
 TTNN_VERSION = "0.81.1"  # what this port was tested with
 BACKENDS = ("auto", "device", "golden")  # below ttnn; see tt/mesh.py

@@ -5,11 +5,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Callable
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
-from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, lm_head_shards, streamed_tiles
-from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, ceil_div
+from ..config import QwenConfig, Recipe
+from .blocks import BLOCK, blocks_for
+from .decode_plan import GateUpLayout, lm_head_shards, streamed_tiles
+from .grids import TILE, TILE_BYTES, ceil_div
+from .parallel_plan import ParallelPlan
 
 BF16, FLOAT32 = 2, 4  # bytes
 # A Wormhole chip's DRAM as ttnn.get_memory_view reports it: 12 banks, on N150, N300 and T3K alike.

@@ -4,15 +4,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Iterable
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.plans.blocks import MAX_K_CHUNK
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan, GateUpLayout
-from models.demos.qwen25_7b.plans.grids import Grid, TILE, ceil_div, divisors
-from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
-from models.demos.qwen25_7b.plans.memory_budget import layer_recipes
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillMatmul, PrefillPlan, prefill_matmuls
+from ..config import QwenConfig, Recipe
+from ..errors import UserError
+from .blocks import MAX_K_CHUNK
+from .decode_plan import DecodePlan, GateUpLayout
+from .grids import TILE, Grid, ceil_div, divisors
+from .l1 import decode_footprints, prefill_footprints
+from .memory_budget import layer_recipes
+from .parallel_plan import ParallelPlan
+from .prefill_plan import PrefillMatmul, PrefillPlan, prefill_matmuls
 
 MAX_PREFILL_ROWS = 1024
 MAX_Q_HEADS = TILE  # of a user on a chip: nlp_create_qkv_heads_decode puts them into one tile row

@@ -9,15 +9,8 @@ from typing import Iterator, Optional
 
 import ttnn
 
-from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.plans.grids import (
-    Grid,
-    TILE,
-    TILE_BYTES,
-    block_sharded,
-    ceil_div,
-    divisors,
-)
+from ..config.recipe import AllReduceDtype
+from .grids import TILE, TILE_BYTES, Grid, block_sharded, ceil_div, divisors
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
 # Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x 2560

@@ -9,7 +9,7 @@ The same command resumes a run that was stopped.
 import argparse
 from pathlib import Path
 
-from models.demos.qwen25_7b.cli.command import quiet_libraries, run, status_of
+from ..cli.command import quiet_libraries, run, status_of
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,9 +18,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _quantize(argv: list[str] | None) -> None:
     quiet_libraries()
-    from models.demos.qwen25_7b.cli.options import Parser
-    from models.demos.qwen25_7b.cli.terminal import say
-    from models.demos.qwen25_7b.errors import UserError
+    from ..cli.options import Parser
+    from ..cli.terminal import say
+    from ..errors import UserError
 
     parser = Parser(
         prog="python -m models.demos.qwen25_7b.quantize",
@@ -36,8 +36,8 @@ def _quantize(argv: list[str] | None) -> None:
     for name, least in ("tokens", 1), ("steps", 0):
         if getattr(args, name) < least:
             raise UserError(f"--{name} must be {least} or more, got {getattr(args, name)}")
-    from models.demos.qwen25_7b.evaluation.model import EvaluatedModel
-    from models.demos.qwen25_7b.quantize.quantizer import quantize
+    from ..evaluation.model import EvaluatedModel
+    from .quantizer import quantize
 
     checkpoint = EvaluatedModel.open(args.model).checkpoint
     calibration = args.calibration or _own_text(checkpoint.directory, args.out)
@@ -46,9 +46,9 @@ def _quantize(argv: list[str] | None) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from models.demos.qwen25_7b.cli.options import path
-    from models.demos.qwen25_7b.config.recipe import PERFORMANCE
-    from models.demos.qwen25_7b.config.recipe_file import add_recipe
+    from ..cli.options import path
+    from ..config.recipe import PERFORMANCE
+    from ..config.recipe_file import add_recipe
 
     option = parser.add_argument
     option("--model", required=True, help='directory, hub id or "smollm2"')
@@ -78,9 +78,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _own_text(model: Path, out: Path) -> Path:
     """The text that the model wrote beside `out`. A resumed run finds it again."""
-    from models.demos.qwen25_7b.cli.files import check_output, write_whole
-    from models.demos.qwen25_7b.cli.terminal import complain
-    from models.demos.qwen25_7b.quantize.calibration import calibration_text
+    from ..cli.files import check_output, write_whole
+    from ..cli.terminal import complain
+    from .calibration import calibration_text
 
     file = out.with_name(f"{out.name}.txt")
     if not file.is_file():

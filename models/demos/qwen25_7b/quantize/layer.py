@@ -11,14 +11,8 @@ import torch
 from torch.nn.functional import silu
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from models.demos.qwen25_7b.quantize.learned import learned_inputs
-from models.demos.qwen25_7b.quantize.rounding import (
-    compensated,
-    hessian,
-    nearest_codes,
-    refitted,
-    rounded,
-)
+from .learned import learned_inputs
+from .rounding import compensated, hessian, nearest_codes, refitted, rounded
 
 FOUR_BITS = "bfloat4_b"
 FULL_TRUST = 6144  # tokens of text. More of them may move down further, in proportion (`refitted`)

@@ -10,7 +10,7 @@ from golden_mesh.rounding import BLOCK
 from torch.nn.functional import silu
 from tqdm import trange
 
-from models.demos.qwen25_7b.quantize.rounding import at_step, best_step
+from .rounding import at_step, best_step
 
 BATCH = 1024  # tokens of a step
 CODE_RATE = 0.006  # of Adam at first, in codes a step

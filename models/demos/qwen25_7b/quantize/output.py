@@ -14,9 +14,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.quantize.layer import Streams
-from models.demos.qwen25_7b.weights.checkpoint import INDEX_FILE
+from ..errors import UserError
+from ..weights.checkpoint import INDEX_FILE
+from .layer import Streams
 
 UNFINISHED = "unfinished"
 SETTINGS = "settings.json"

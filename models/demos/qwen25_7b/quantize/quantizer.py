@@ -9,17 +9,16 @@ from golden_mesh.rounding import BLOCK
 from tqdm import trange
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
-from models.demos.qwen25_7b.cli.files import read_text
-from models.demos.qwen25_7b.cli.terminal import say
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.quantize.layer import Formats, Mlp, Streams, rounded_layer
-from models.demos.qwen25_7b.quantize.output import Output
-from models.demos.qwen25_7b.quantize.rounding import rounded
-from models.demos.qwen25_7b.reference.hf import hf_config
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.checkpoint import EMBEDDING, tensor_shapes
+from ..cli.files import read_text
+from ..cli.terminal import say
+from ..config import QwenConfig, Recipe
+from ..errors import UserError
+from ..reference.hf import hf_config
+from ..text.tokenizer import ChatTokenizer
+from ..weights.checkpoint import EMBEDDING, Checkpoint, tensor_shapes
+from .layer import Formats, Mlp, Streams, rounded_layer
+from .output import Output
+from .rounding import rounded
 
 METHOD = 3  # raise it with every change of the results: a run of another method is not resumed
 SEQUENCE = 512  # tokens of a sequence

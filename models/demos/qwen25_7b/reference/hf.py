@@ -5,7 +5,7 @@ from typing import Optional
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from models.demos.qwen25_7b.config import QwenConfig
+from ..config import QwenConfig
 
 K_BIAS_PEAK = 171.0  # the largest K bias of Qwen2.5-7B's layer 0
 

@@ -8,10 +8,10 @@ from golden_mesh.rounding import round_to
 from transformers import Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.config.recipe import Format
-from models.demos.qwen25_7b.config.rope import Rope
-from models.demos.qwen25_7b.weights.rotary_pairs import key_divisors, to_half_split, to_interleaved
+from ..config import QwenConfig, Recipe
+from ..config.recipe import Format
+from ..config.rope import Rope
+from ..weights.rotary_pairs import key_divisors, to_half_split, to_interleaved
 
 
 def round_model(model: Qwen2ForCausalLM, recipe: Recipe) -> None:

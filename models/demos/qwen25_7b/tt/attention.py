@@ -4,21 +4,16 @@ from typing import Optional
 
 import ttnn
 
-from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.centered_keys import TtCenteredKeys
-from models.demos.qwen25_7b.tt.inputs import (
-    ChunkedPrefillInputs,
-    DecodeInputs,
-    GroupedInputs,
-    PrefillInputs,
-)
-from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_config
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import dtype_of
-from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
-from models.demos.qwen25_7b.weights.model_weights import AttentionWeights
+from ..plans.blocks import decode_k_chunk
+from ..plans.grids import TILE
+from ..plans.prefill_plan import PrefillPlan
+from ..weights.model_weights import AttentionWeights
+from .centered_keys import TtCenteredKeys
+from .inputs import ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
+from .linear import TtAllReduce, TtLinear, compute_config
+from .model_config import TtModelConfig
+from .placement import dtype_of
+from .rotary import Rotation, TtRotary
 
 # Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each join
 # makes the sum 0.13 % too large; four cores already read the cache as fast as DRAM gives it.

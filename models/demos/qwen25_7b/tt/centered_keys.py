@@ -8,12 +8,12 @@ from typing import Optional
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import QwenConfig
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import to_mesh_rows
-from models.demos.qwen25_7b.tt.rotary import rotary_angles
-from models.demos.qwen25_7b.weights.model_weights import Weight
+from ..config import QwenConfig
+from ..plans.grids import TILE
+from ..weights.model_weights import Weight
+from .model_config import TtModelConfig
+from .placement import to_mesh_rows
+from .rotary import rotary_angles
 
 
 class TtCenteredKeys:

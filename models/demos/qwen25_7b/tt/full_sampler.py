@@ -5,11 +5,11 @@ from typing import NamedTuple
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.inputs import UNIFORMS
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import replicate, shard
+from ..plans.grids import TILE, ceil_div
+from ..plans.parallel_plan import MAX_USERS
+from .inputs import UNIFORMS
+from .model_config import TtModelConfig
+from .placement import replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
 MOST_PIECES = 18  # 2376 tiles of columns are then cut three times: into 18, 12 and 11 pieces

@@ -15,12 +15,12 @@ from typing import ClassVar, Iterator, NamedTuple, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, SamplingParams
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.key_table import KeyTable
-from models.demos.qwen25_7b.tt.placement import host_replicated
+from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
+from ..plans.decode_plan import DecodePlan
+from ..plans.grids import TILE
+from ..plans.key_table import KeyTable
+from ..plans.parallel_plan import MAX_USERS
+from .placement import host_replicated
 
 Tensor = torch.Tensor | ttnn.Tensor  # torch until `to_host`
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN

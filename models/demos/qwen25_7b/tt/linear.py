@@ -9,25 +9,14 @@ from typing import Optional
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config.recipe import Fidelity, Group
-from models.demos.qwen25_7b.plans.all_reduce_plan import Topology
-from models.demos.qwen25_7b.plans.decode_plan import plan_decode_matmul
-from models.demos.qwen25_7b.plans.grids import (
-    TILE,
-    ceil_div,
-    rectangle,
-    width_sharded,
-)
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillMatmul, PrefillPlan
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import (
-    dram_width_sharded,
-    dtype_of,
-    links_between,
-    place,
-    replicate,
-)
-from models.demos.qwen25_7b.weights.model_weights import Weight
+from ..config.recipe import Fidelity, Group
+from ..plans.all_reduce_plan import Topology
+from ..plans.decode_plan import plan_decode_matmul
+from ..plans.grids import TILE, ceil_div, rectangle, width_sharded
+from ..plans.prefill_plan import PrefillMatmul, PrefillPlan
+from ..weights.model_weights import Weight
+from .model_config import TtModelConfig
+from .placement import dram_width_sharded, dtype_of, links_between, place, replicate
 
 
 def compute_config(fidelity: Fidelity = "HiFi3") -> ttnn.WormholeComputeKernelConfig:

@@ -11,17 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Optional
 
-from models.demos.qwen25_7b.cli.interrupt import shielded
-from models.demos.qwen25_7b.cli.terminal import complain
-from models.demos.qwen25_7b.errors import shown
-from models.demos.qwen25_7b.plans.machines import (
-    BACKENDS,
-    TTNN_VERSION,
-    MachineKind,
-    MeshError,
-    check_tp,
-    machine,
-)
+from ..cli.interrupt import shielded
+from ..cli.terminal import complain
+from ..errors import shown
+from ..plans.machines import BACKENDS, TTNN_VERSION, MachineKind, MeshError, check_tp, machine
 
 if TYPE_CHECKING:
     import ttnn

@@ -2,12 +2,12 @@
 
 import ttnn
 
-from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout, HALF_CORES
-from models.demos.qwen25_7b.plans.grids import TILE, most_even, row_major_cores, width_sharded_over
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.weights.model_weights import MlpWeights, Weight
+from ..plans.decode_plan import HALF_CORES, GateUpLayout
+from ..plans.grids import TILE, most_even, row_major_cores, width_sharded_over
+from ..plans.prefill_plan import PrefillPlan
+from ..weights.model_weights import MlpWeights, Weight
+from .linear import TtAllReduce, TtLinear
+from .model_config import TtModelConfig
 
 SILU = [ttnn.UnaryOpType.SILU]
 

@@ -4,20 +4,15 @@ from dataclasses import dataclass, replace
 
 import ttnn
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan, lm_head_shards
-from models.demos.qwen25_7b.plans.key_table import KeyTable
-from models.demos.qwen25_7b.plans.memory_budget import MemoryBudget, memory_budget
-from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows, plan_prefill_layers
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.placement import (
-    chips_in_row,
-    links_between,
-    row_topology,
-    worker_grid,
-)
+from ..config import QwenConfig, Recipe
+from ..errors import UserError
+from ..plans.decode_plan import DecodePlan, lm_head_shards
+from ..plans.key_table import KeyTable
+from ..plans.memory_budget import MemoryBudget, memory_budget
+from ..plans.parallel_plan import MAX_USERS, ParallelPlan
+from ..plans.planner import check_decode, max_prefill_rows, plan_prefill_layers
+from ..plans.prefill_plan import PrefillPlan
+from .placement import chips_in_row, links_between, row_topology, worker_grid
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from typing import Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.all_reduce_plan import Topology
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, ceil_div, rectangle
-from models.demos.qwen25_7b.plans.memory_budget import MemoryBudget
-from models.demos.qwen25_7b.weights.model_weights import Weight
-from models.demos.qwen25_7b.weights.slices import Projection
+from ..errors import UserError
+from ..plans.all_reduce_plan import Topology
+from ..plans.grids import TILE, Grid, ceil_div, rectangle
+from ..plans.memory_budget import MemoryBudget
+from ..weights.model_weights import Weight
+from ..weights.slices import Projection
 
 
 def dtype_of(name: str) -> ttnn.DataType:

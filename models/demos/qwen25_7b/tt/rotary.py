@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import QwenConfig
-from models.demos.qwen25_7b.config.rope import inverse_frequencies
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.tt.linear import compute_config
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import replicate
+from ..config import QwenConfig
+from ..config.rope import inverse_frequencies
+from ..plans.grids import TILE
+from .linear import compute_config
+from .model_config import TtModelConfig
+from .placement import replicate
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from typing import Iterable, Iterator, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import CANDIDATES
-from models.demos.qwen25_7b.tt.inputs import NEVER
-from models.demos.qwen25_7b.tt.full_sampler import TtFullSampler
-from models.demos.qwen25_7b.tt.inputs import SamplingControls
-from models.demos.qwen25_7b.tt.linear import compute_config
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import host_sharded, replicate, shard
+from ..config.sampling import CANDIDATES
+from ..plans.parallel_plan import MAX_USERS
+from .full_sampler import TtFullSampler
+from .inputs import NEVER, SamplingControls
+from .linear import compute_config
+from .model_config import TtModelConfig
+from .placement import host_sharded, replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
 
@@ -55,7 +54,7 @@ class TtPenalties:
         ttnn.deallocate(tiles)
 
     def forward(self, logits: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
-        """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host (serving/sampling.py).
+        """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host (engine/sampling.py).
 
         Every op here is exact on a chip. A sum of float32 and bfloat16 cuts the float32 to ten mantissa bits. A product
         with a column of ones therefore converts the logits to float32 first.
@@ -272,7 +271,7 @@ class TtSampler:
         return whole
 
     def _scores(self, best: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
-        """[1, 1, 32, CANDIDATES] float32, of which the largest is sampled; op for op serving/sampling.py. Frees best."""
+        """[1, 1, 32, CANDIDATES] float32, of which the largest is sampled; op for op engine/sampling.py. Frees best."""
         values = ttnn.typecast(best, ttnn.float32)
         scaled = ttnn.mul(values, controls.inverse_temperature)
         masked = ttnn.add(scaled, controls.allowed)

@@ -9,26 +9,21 @@ import torch
 import ttnn
 from tqdm import tqdm
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.tt.attention import TtKVCache, TtQwenAttention
-from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
-from models.demos.qwen25_7b.tt.linear import TtAllReduce, TtLinear, compute_config
-from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
-from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import check_fits, place
-from models.demos.qwen25_7b.tt.rotary import Rotation, TtRotary
-from models.demos.qwen25_7b.tt.sampler import TtPenalties, TtSampler
-from models.demos.qwen25_7b.weights.model_weights import (
-    LayerWeights,
-    ModelWeights,
-    TensorSource,
-    Weight,
-)
-from models.demos.qwen25_7b.weights.slices import Constant, Projection, TensorRange
-from models.demos.qwen25_7b.weights.cache import packed_weights
+from ..config import QwenConfig, Recipe
+from ..errors import UserError
+from ..plans.grids import TILE
+from ..plans.prefill_plan import PrefillPlan
+from ..weights.cache import packed_weights
+from ..weights.model_weights import LayerWeights, ModelWeights, TensorSource, Weight
+from ..weights.slices import Constant, Projection, TensorRange
+from .attention import TtKVCache, TtQwenAttention
+from .inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
+from .linear import TtAllReduce, TtLinear, compute_config
+from .mlp import TtQwenMLP
+from .model_config import TtModelConfig
+from .placement import check_fits, place
+from .rotary import Rotation, TtRotary
+from .sampler import TtPenalties, TtSampler
 
 PADDING_LOGIT = -1e30
 

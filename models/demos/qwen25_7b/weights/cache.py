@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional, Sequenc
 import torch
 from tqdm import tqdm
 
-from models.demos.qwen25_7b.cli import terminal
-from models.demos.qwen25_7b.errors import UserError
-
+from ..cli import terminal
 from ..config import QwenConfig, Recipe
+from ..errors import UserError
 from ..plans.parallel_plan import ParallelPlan
 from .checkpoint import SMALL_FILES, Checkpoint, CheckpointError, local_directory, snapshot_commit
 from .model_weights import ModelWeights, TensorSource, build_shard

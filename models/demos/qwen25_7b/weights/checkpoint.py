@@ -15,10 +15,9 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
-from models.demos.qwen25_7b.cli.files import read_json
-from models.demos.qwen25_7b.errors import UserError
-
+from ..cli.files import read_json
 from ..config import QwenConfig
+from ..errors import UserError
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

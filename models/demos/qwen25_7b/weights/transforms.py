@@ -6,8 +6,8 @@ A result has one slice a chip, in the order of the chips. `layer` is a layer's p
 from typing import Optional
 
 from ..config import QwenConfig
-from ..plans.parallel_plan import ParallelPlan
 from ..config.rope import Rope
+from ..plans.parallel_plan import ParallelPlan
 from .slices import Constant, KeyScaling, Projection, TensorRange
 
 Slices = tuple[Projection, ...]

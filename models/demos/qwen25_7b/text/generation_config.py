@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.errors import UserError
+from ..config.sampling import SamplingParams
+from ..errors import UserError
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig

@@ -11,34 +11,22 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.config.sampling import GREEDY
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.weights.cache import open_checkpoint
-from models.demos.qwen25_7b.plans.blocks import BLOCKS, table_width
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.plans.memory_budget import cache_tokens
-from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.serving.prefill_batch import Prompt, plan_prefill
-from models.demos.qwen25_7b.serving.replica import Replica, token_ids
-from models.demos.qwen25_7b.serving.sampling import LogitsRow, log_prob, sample_rows
-from models.demos.qwen25_7b.serving.trace import PendingRead
-from models.demos.qwen25_7b.serving.vllm_inputs import (
-    DecodeState,
-    PromptLengths,
-    SlotParams,
-    own_tokens,
-    slot_params,
-    token_counts,
-)
-from models.demos.qwen25_7b.serving.vllm_speculation import (
-    speculation_plan,
-    verified_tokens,
-    verify,
-)
-from models.demos.qwen25_7b.serving.vllm_startup import (
+from ..config import QwenConfig, Recipe
+from ..config.sampling import GREEDY
+from ..engine.prefill_batch import Prompt, plan_prefill
+from ..engine.replica import Replica, token_ids
+from ..engine.sampling import LogitsRow, TokenCounts, log_prob, sample_rows
+from ..engine.trace import PendingRead
+from ..plans.blocks import BLOCKS, table_width
+from ..plans.grids import ceil_div
+from ..plans.memory_budget import cache_tokens
+from ..plans.parallel_plan import ParallelPlan
+from ..tt.attention import TtKVCache, allocate_caches
+from ..tt.transformer import TtTransformer
+from ..weights.cache import open_checkpoint
+from .inputs import DecodeState, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
+from .speculation import speculation_plan, verified_tokens, verify
+from .startup import (
     can_trace,
     check_caches,
     check_number_formats,

@@ -13,17 +13,12 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import torch
 
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.blocks import (
-    NO_BLOCK,
-    attention_table,
-    chunked_table_width,
-    fill_table,
-)
-from models.demos.qwen25_7b.plans.grids import TILE, ceil_div, padded_rows
-from models.demos.qwen25_7b.plans.key_table import KeyTable
-from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
-from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs
+from ..plans.blocks import NO_BLOCK, attention_table, chunked_table_width, fill_table
+from ..plans.grids import TILE, ceil_div, padded_rows
+from ..plans.key_table import KeyTable
+from ..plans.parallel_plan import MAX_USERS
+from ..plans.prefill_plan import q_chunk_size
+from ..tt.inputs import ChunkedPrefillInputs, PrefillInputs
 
 # What reading all weights costs, in rows to compute. Modeled: 260 rows on T3K, 370 on N300, thousands on N150.
 WEIGHTS = 256

@@ -8,7 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from models.demos.qwen25_7b.config.sampling import (
+from ..config.sampling import (
     COLDEST,
     GREEDY,
     LARGEST_PENALTY,
@@ -16,10 +16,9 @@ from models.demos.qwen25_7b.config.sampling import (
     SMALLEST_FACTOR,
     SamplingParams,
 )
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.sampling import stream_key
+from ..engine.replica import Replica
+from ..engine.sampling import TokenCounts, stream_key
+from ..plans.grids import ceil_div
 
 NO_SEED = -1  # the plugin's tensor form of None
 _FIELDS = (

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
-from models.demos.qwen25_7b.config import BFP8, Recipe, recipe_named
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.errors import UserError, check_integer
-from models.demos.qwen25_7b.plans.machines import check_tp, machine
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.serving.request import check_speculate, check_strings
-from models.demos.qwen25_7b.serving.tokenizer import ChatTokenizer
-from models.demos.qwen25_7b.tt.mesh import (
+from ..config import BFP8, Recipe, recipe_named
+from ..config.sampling import GREEDY, SamplingParams
+from ..errors import UserError, check_integer
+from ..plans.machines import check_tp, machine
+from ..plans.parallel_plan import MAX_USERS
+from ..text.request import check_speculate, check_strings
+from ..text.tokenizer import ChatTokenizer
+from ..tt.mesh import (
     command_queues,
     describe_backend,
     open_replicas,
     select_backend,
     traces_available,
 )
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.cache import CachedCheckpoint, open_checkpoint
+from ..weights.cache import CachedCheckpoint, open_checkpoint
+from ..weights.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from models.demos.qwen25_7b.serving.generator import Generator
+    from .generator import Generator
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def open_model(
     tokenizer = tokenizer or ChatTokenizer(checkpoint.directory, instruct=instruct)
     below = describe_backend(select_backend(backend, kind.name))
 
-    from models.demos.qwen25_7b.serving.generator import Generator
-    from models.demos.qwen25_7b.serving.replica import Replica
+    from .generator import Generator
+    from .replica import Replica
 
     queues, dp = command_queues(), kind.chips // tp
     with ExitStack() as resources:

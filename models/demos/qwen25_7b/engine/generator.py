@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Collection, Iterator, Optional
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.plans.blocks import decode_k_chunk
-from models.demos.qwen25_7b.serving.input_batch import InputBatch
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.request import check_request
-from models.demos.qwen25_7b.serving.sampling import LogitsRow, TokenCounts, sample_rows
-from models.demos.qwen25_7b.serving.scheduler import BlockPool, Scheduler, Sequence
-from models.demos.qwen25_7b.serving.speculation import Draft, Speculation, SpeculationStats
+from ..config.sampling import GREEDY, SamplingParams
+from ..errors import UserError
+from ..plans.blocks import decode_k_chunk
+from ..text.request import check_request
+from .input_batch import InputBatch
+from .prefill_batch import PrefillBatch
+from .replica import Replica
+from .sampling import LogitsRow, TokenCounts, sample_rows
+from .scheduler import BlockPool, Scheduler, Sequence
+from .speculation import Draft, Speculation, SpeculationStats
 
 STEPS_AHEAD = 2  # decode steps in flight where the chips sample: one computes, one waits
 

@@ -11,10 +11,10 @@ from typing import Collection, Iterable, Optional
 
 import numpy as np
 
-from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.serving.prefill_batch import PrefillBatch, Prompt, plan_prefill
-from models.demos.qwen25_7b.serving.sampling import TokenCounts, stream_key
+from ..config.sampling import SamplingParams
+from ..plans.grids import ceil_div
+from .prefill_batch import PrefillBatch, Prompt, plan_prefill
+from .sampling import TokenCounts, stream_key
 
 
 class Sequence:

@@ -5,9 +5,9 @@ from typing import Mapping
 import numpy as np
 import torch
 
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED
+from ..plans.parallel_plan import MAX_USERS
+from ..tt.inputs import MOST_COUNTED
+from .sampling import TokenCounts
 
 
 class TokenTables:

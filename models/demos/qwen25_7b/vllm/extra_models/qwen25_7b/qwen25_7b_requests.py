@@ -12,7 +12,9 @@ from typing import Any, Awaitable, Callable, Iterator, Optional
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-STOP_FILE = "QWEN25_7B_STOP_FILE"  # names a file that exists once the server stops (serving/vllm_process.py)
+STOP_FILE = (
+    "QWEN25_7B_STOP_FILE"  # names a file that exists once the server stops (vllm/process.py)
+)
 SEEDS = 1 << 31  # the plugin's tensor of seeds is int32
 LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 INTEGERS = 1 << 63  # what vLLM can send to the engine

@@ -2,7 +2,7 @@
 
 from typing import Optional, Sequence
 
-from models.demos.qwen25_7b.errors import UserError, check_integer, shown
+from ..errors import UserError, check_integer, shown
 
 MAX_SPECULATE = 8  # tokens of a sequence in a step: each adds a cache update to every layer
 

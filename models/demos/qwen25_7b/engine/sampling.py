@@ -14,8 +14,8 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, SEEDS, SamplingParams
-from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, PenaltyFactors
+from ..config.sampling import CANDIDATES, SEEDS, SamplingParams
+from ..tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, PenaltyFactors
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
 _STEP, _FIRST, _SECOND = (

@@ -6,22 +6,11 @@ from typing import Iterable, Mapping, NamedTuple
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import CANDIDATES, GREEDY, SamplingParams
-from models.demos.qwen25_7b.serving.sampling import TokenCounts
-from models.demos.qwen25_7b.tt.inputs import UNIFORMS
-from models.demos.qwen25_7b.plans.blocks import (
-    INACTIVE,
-    attention_table,
-    attention_tables,
-    decode_k_chunk,
-)
-from models.demos.qwen25_7b.serving.sampling import SamplingMode, gumbel, uniform
-from models.demos.qwen25_7b.serving.scheduler import Sequence
-from models.demos.qwen25_7b.serving.speculation import Draft
-from models.demos.qwen25_7b.serving.token_tables import TokenTables
-from models.demos.qwen25_7b.serving.trace import Queues
-from models.demos.qwen25_7b.tt.inputs import (
+from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
+from ..plans.blocks import INACTIVE, attention_table, attention_tables, decode_k_chunk
+from ..plans.parallel_plan import MAX_USERS
+from ..tt.inputs import (
+    UNIFORMS,
     DecodeInputs,
     GroupedInputs,
     SamplingControls,
@@ -29,9 +18,13 @@ from models.demos.qwen25_7b.tt.inputs import (
     host_noise,
     token_row,
 )
-from models.demos.qwen25_7b.tt.placement import host_replicated
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
-
+from ..tt.placement import host_replicated
+from ..tt.transformer import TtTransformer
+from .sampling import SamplingMode, TokenCounts, gumbel, uniform
+from .scheduler import Sequence
+from .speculation import Draft
+from .token_tables import TokenTables
+from .trace import Queues
 
 # Tokens of a sequence that one attention reads the cache for: sizes that were seen right on simulated chips.
 GROUP_SIZES = (8, 4, 2)

@@ -4,7 +4,7 @@ from typing import Callable, Hashable, NamedTuple
 
 import ttnn
 
-from models.demos.qwen25_7b.tt.mesh import TRACE_REGION_BYTES
+from ..tt.mesh import TRACE_REGION_BYTES
 
 try:
     from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible

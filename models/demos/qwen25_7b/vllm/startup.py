@@ -8,26 +8,20 @@ from typing import Any, Mapping, Optional
 
 import ttnn
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.config import ACCURACY, BFP8, PERFORMANCE, Recipe
-from models.demos.qwen25_7b.plans.machines import BY_NAME
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.plans.blocks import BLOCKS, INACTIVE, attention_tables
-from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.plans.memory_budget import block_bytes
-from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
-from models.demos.qwen25_7b.tt.placement import free_dram
-from models.demos.qwen25_7b.serving.prefill_batch import (
-    PrefillBatch,
-    PrefillChunk,
-    PrefillKind,
-    Prompt,
-    prefill_kinds,
-)
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
+from ..config import ACCURACY, BFP8, PERFORMANCE, Recipe
+from ..config.sampling import GREEDY, SamplingParams
+from ..engine.prefill_batch import PrefillBatch, PrefillChunk, PrefillKind, Prompt, prefill_kinds
+from ..engine.replica import Replica
+from ..errors import UserError
+from ..plans.blocks import BLOCKS, INACTIVE, attention_tables
+from ..plans.grids import TILE
+from ..plans.machines import BY_NAME
+from ..plans.memory_budget import block_bytes
+from ..plans.parallel_plan import MAX_USERS
+from ..plans.prefill_plan import q_chunk_size
+from ..tt.mesh import traces_available
+from ..tt.placement import free_dram
+from ..tt.transformer import TtTransformer
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
 TRACED = {False: "", True: ", into traces"}

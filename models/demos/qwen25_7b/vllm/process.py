@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
 
-from models.demos.qwen25_7b.cli.terminal import complain
+from ..cli.terminal import complain
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENGINE_SECONDS = 5.0  # for a step in flight and the closing of the mesh

@@ -12,7 +12,7 @@ for folder in Path(__file__).resolve().parents:
         break
 
 try:
-    from models.demos.qwen25_7b.serving.generator_vllm import QwenForCausalLM
+    from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 except ModuleNotFoundError as missing:
     if not f"{PACKAGE}.".startswith(f"{missing.name}."):
         raise

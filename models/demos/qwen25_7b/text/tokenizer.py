@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Collection, Optional, Sequence
 
-from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.serving.generation_config import read_generation_config, stop_ids
+from ..errors import UserError
+from .generation_config import read_generation_config, stop_ids
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a character's first bytes
 WINDOW = 64  # tokens that each new token decodes again, about; all tokens of an answer of 16,000 take 6 ms

@@ -17,7 +17,7 @@ from collections import abc
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from models.demos.qwen25_7b.serving.scheduler import Sequence
+from .scheduler import Sequence
 
 NGRAM_LENGTHS = (4, 3, 2)  # the longest first
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Optional, Sequence
 
-from models.demos.qwen25_7b.plans.machines import BY_NAME, MachineKind
+from ..plans.machines import BY_NAME, MachineKind
 
 REPLICAS_OPTIONS = ("--data-parallel-size", "-dp")
 
@@ -27,13 +27,9 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
 
     mesh: as in MESH_DEVICE. UserError: a checkpoint that cannot be served on this machine.
     """
-    from models.demos.qwen25_7b.config import QwenConfig
-    from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-    from models.demos.qwen25_7b.weights.checkpoint import (
-        SMALL_FILES,
-        local_directory,
-        snapshot_commit,
-    )
+    from ..config import QwenConfig
+    from ..plans.parallel_plan import ParallelPlan
+    from ..weights.checkpoint import SMALL_FILES, local_directory, snapshot_commit
 
     directory = local_directory(model, SMALL_FILES, option_value(options, "--revision"))
     config = QwenConfig.from_json(directory / "config.json")

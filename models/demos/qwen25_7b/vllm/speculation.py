@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from models.demos.qwen25_7b.plans.grids import ceil_div
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.serving.input_batch import VerifyRow
-from models.demos.qwen25_7b.serving.replica import Replica
-from models.demos.qwen25_7b.serving.request import MAX_SPECULATE
+from ..engine.input_batch import VerifyRow
+from ..engine.replica import Replica
+from ..plans.grids import ceil_div
+from ..plans.parallel_plan import MAX_USERS
+from ..text.request import MAX_SPECULATE
 
 
 def speculation_plan(max_num_seqs: int, requested: int) -> Any:

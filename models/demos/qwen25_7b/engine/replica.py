@@ -7,30 +7,19 @@ from typing import Mapping, Optional, Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import QwenConfig, Recipe
-from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.plans.blocks import (
-    BLOCK,
-    blocks_for,
-    check_block,
-    table_width,
-)
-from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
-from models.demos.qwen25_7b.tt.attention import TtKVCache, allocate_caches
-from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, PrefillInputs, VerifyInputs
-from models.demos.qwen25_7b.tt.placement import check_fits, chips_in_row, free_dram
-from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.serving.input_batch import DeviceInputs
-from models.demos.qwen25_7b.serving.prefill_batch import (
-    PrefillBatch,
-    PrefillKind,
-    blank_inputs,
-    prefill_inputs,
-    prefill_kinds,
-)
-from models.demos.qwen25_7b.serving.sampling import SamplingMode
-from models.demos.qwen25_7b.serving.trace import PendingRead, Queues, Traces, traces_that_fit
-from models.demos.qwen25_7b.weights.model_weights import TensorSource
+from ..config import QwenConfig, Recipe
+from ..plans.blocks import BLOCK, blocks_for, check_block, table_width
+from ..plans.memory_budget import memory_budget, smaller_sizes
+from ..plans.parallel_plan import MAX_USERS, ParallelPlan
+from ..tt.attention import TtKVCache, allocate_caches
+from ..tt.inputs import ChunkedPrefillInputs, PrefillInputs, VerifyInputs
+from ..tt.placement import check_fits, chips_in_row, free_dram
+from ..tt.transformer import TtTransformer
+from ..weights.model_weights import TensorSource
+from .input_batch import DeviceInputs
+from .prefill_batch import PrefillBatch, PrefillKind, blank_inputs, prefill_inputs, prefill_kinds
+from .sampling import SamplingMode
+from .trace import PendingRead, Queues, Traces, traces_that_fit
 
 # modes that sample a prefill's logits once more, after its trace
 SAMPLED_AGAIN = SamplingMode.PENALIZED, SamplingMode.FULL
