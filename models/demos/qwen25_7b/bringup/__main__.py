@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str] | None) -> int:
-    prog = "python -m models.demos.qwen25_7b.bringup"
+    prog = f"python -m {__package__}"
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
     folder = lambda name: Path(name).resolve()

@@ -11,7 +11,8 @@ import time
 import urllib.request
 
 from ..errors import UserError
-from .stages import REPOSITORY, SMALL, run_program
+from ..reference.small import SMALL_CHECKPOINT
+from .stages import REPOSITORY, run_program
 
 BIN = REPOSITORY / ".venv-vllm/bin"
 PORT = "8317"
@@ -32,7 +33,7 @@ def wait(server: subprocess.Popen) -> None:
 
 
 def benchmark(args: argparse.Namespace) -> None:
-    longest = SMALL_CONTEXT if args.model == SMALL else max(map(sum, SIZES))
+    longest = SMALL_CONTEXT if args.model == f"{SMALL_CHECKPOINT}" else max(map(sum, SIZES))
     sizes = [size for size in SIZES if sum(size) <= longest]
     requests = 4  # of a user
     if args.size == "tiny":

@@ -8,11 +8,11 @@ from typing import Callable
 from ..cli.command import quiet_libraries, run
 from ..cli.options import Parser, add_machine
 from ..plans.machines import machine
+from ..reference.small import SMALL_CHECKPOINT
 from .runner import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[4]
-OURS = "models.demos.qwen25_7b"
-SMALL = f"{REPOSITORY}/models/demos/qwen25_7b/reference/small"
+OURS = __package__.rpartition(".")[0]
 SIZES = ("tiny", "7b")
 
 
@@ -41,7 +41,7 @@ def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
     ours = lambda name: (*python, f"{OURS}.bringup.{name}")
     pytest = (*python, *"pytest -v -p no:cacheprovider -o addopts=".split(), *here)
     record = (*python, "golden_mesh", "record", "--system", r.mesh, "--to", f"{r.out}/ops.pt", "-m")
-    out, model = ("--out", f"{r.out}"), ("--model", f"{r.model or SMALL}")
+    out, model = ("--out", f"{r.out}"), ("--model", f"{r.model or SMALL_CHECKPOINT}")
     sized = ("--size", r.size, *out)
     text = ["tests/accuracy/test_small_checkpoint.py", "tests/perf/test_traced_steps.py"]
     tiny = ()

@@ -19,8 +19,6 @@ AGAIN = 0.1  # seconds; a signal just before the main thread begins to wait does
 
 class _State:
     number: Optional[int] = None  # the signal that interrupts the program
-    shields = 0  # nesting depth of `shielded`
-    is_pending = False  # a signal arrived inside `shielded`
     is_over = False  # the program only exits now
     is_pressed = False  # Ctrl-C is on its way to the main thread
     ctrl_c: Callable[[], None] = staticmethod(lambda: _interrupt(signal.SIGINT))
@@ -57,19 +55,6 @@ def is_interrupted() -> bool:
 
 
 @contextmanager
-def shielded() -> Iterator[None]:
-    """The block runs to its end. A signal that arrives meanwhile interrupts after it."""
-    _state.shields += 1
-    try:
-        yield
-    finally:
-        _state.shields -= 1
-    if _state.is_pending and not _state.shields:
-        _state.is_pending = False
-        raise KeyboardInterrupt
-
-
-@contextmanager
 def ctrl_c_calls(pressed: Callable[[], None]) -> Iterator[None]:
     """Inside, Ctrl-C calls `pressed` in the main thread instead of interrupting. `pressed` may raise.
 
@@ -100,10 +85,7 @@ def _interrupt(number: int) -> None:
     if _state.is_over:
         return
     _state.number = _state.number or number
-    if _state.shields:
-        _state.is_pending = True
-    else:
-        raise KeyboardInterrupt
+    raise KeyboardInterrupt
 
 
 def _interrupt_again(unraisable) -> None:

@@ -9,12 +9,16 @@ The call path of a decode step, which begins and ends in
 -> Replica (engine/replica.py) -> TtTransformer (tt/transformer.py) -> TtSampler (tt/sampler.py)
 """
 
-import os
+import importlib
 import sys
+from pathlib import Path
 
-sys.path.insert(
-    0, os.path.realpath(f"{__file__}/../../../../..")
-)  # so that the file runs from a plain checkout
+if not __package__:  # run as a file: the packages that this file lies in are found from here, whatever they are called
+    here = Path(__file__).resolve().parent
+    root = here.parents[3]
+    sys.path.insert(0, str(root))
+    __package__ = ".".join(here.relative_to(root).parts)
+    importlib.import_module(__package__)
 
 from ..cli.command import quiet_libraries, run  # noqa: E402
 

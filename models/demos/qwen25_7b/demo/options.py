@@ -17,7 +17,7 @@ CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt as
 CHAT_CONTEXT = 4096  # the default for a conversation
 NEW_TOKENS = 64  # of an answer to a prompt
 
-DEMO = "python models/demos/qwen25_7b/demo/demo.py"
+DEMO = f"python {__package__.replace('.', '/')}/demo.py"
 EXAMPLES = (
     f'{DEMO} --prompt "What is the capital of Japan?"',
     f"{DEMO} --mesh T3K --tp 4 --prompts prompts.json --out answers.jsonl",

@@ -15,7 +15,7 @@ def _run_command(argv: list[str] | None) -> None:
 
     commands = {"eval": EvalCommand, "tasks": TasksCommand}
     parser = Parser(
-        prog="python -m models.demos.qwen25_7b.evaluation",
+        prog=f"python -m {__package__}",
         description=__doc__,
         examples=(*EvalCommand.EXAMPLES[:1], *TasksCommand.EXAMPLES[:1]),
     )

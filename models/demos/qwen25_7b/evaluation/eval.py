@@ -166,10 +166,10 @@ class EvalCommand:
     """The divergence of each recipe from Hugging Face's float32 on held-out text: KL, top-1, top-5, NLL."""
 
     EXAMPLES = (
-        "python -m models.demos.qwen25_7b.evaluation eval --recipes bf16,bfp8",
-        "python -m models.demos.qwen25_7b.evaluation eval --model smollm2 --quantized smollm2-4bit",
-        "python -m models.demos.qwen25_7b.evaluation eval --by-position 128,512,1024 --texts 8 --steps 32",
-        "python -m models.demos.qwen25_7b.evaluation eval --model Qwen/Qwen2.5-7B-Instruct --mesh T3K --recipes bfp8,mine.json",
+        f"python -m {__package__} eval --recipes bf16,bfp8",
+        f"python -m {__package__} eval --model smollm2 --quantized smollm2-4bit",
+        f"python -m {__package__} eval --by-position 128,512,1024 --texts 8 --steps 32",
+        f"python -m {__package__} eval --model Qwen/Qwen2.5-7B-Instruct --mesh T3K --recipes bfp8,mine.json",
     )
 
     @staticmethod

@@ -26,9 +26,9 @@ class TasksCommand:
     """The scores of lm-eval's tasks, or of a file of questions with one number for an answer each (GSM8K's form)."""
 
     EXAMPLES = (
-        "python -m models.demos.qwen25_7b.evaluation tasks --questions sums.jsonl --limit 50",
-        "python -m models.demos.qwen25_7b.evaluation tasks --model DIR --tasks gsm8k,hellaswag --fewshot 5",
-        "python -m models.demos.qwen25_7b.evaluation tasks --questions sums.jsonl --mesh T3K --tp 8,4,2,1 --recipes bf16,bfp8",
+        f"python -m {__package__} tasks --questions sums.jsonl --limit 50",
+        f"python -m {__package__} tasks --model DIR --tasks gsm8k,hellaswag --fewshot 5",
+        f"python -m {__package__} tasks --questions sums.jsonl --mesh T3K --tp 8,4,2,1 --recipes bf16,bfp8",
     )
 
     @staticmethod

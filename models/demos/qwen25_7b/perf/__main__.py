@@ -14,7 +14,7 @@ def _show_table(argv: list[str] | None) -> None:
     from .commands import COMMANDS
 
     parser = Parser(
-        prog="python -m models.demos.qwen25_7b.perf",
+        prog=f"python -m {__package__}",
         description=__doc__,
         examples=(*COMMANDS["model"].EXAMPLES[:1], *COMMANDS["splits"].EXAMPLES[:1]),
     )

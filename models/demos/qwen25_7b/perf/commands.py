@@ -17,7 +17,7 @@ from ..plans.machines import check_tp, machine
 from ..plans.parallel_plan import MAX_USERS, TILE
 from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
 
-PERF = "python -m models.demos.qwen25_7b.perf"
+PERF = f"python -m {__package__}"
 # how the chips sample a modeled step
 SAMPLING = {
     "greedy": GREEDY,

@@ -23,12 +23,12 @@ def _quantize(argv: list[str] | None) -> None:
     from ..errors import UserError
 
     parser = Parser(
-        prog="python -m models.demos.qwen25_7b.quantize",
+        prog=f"python -m {__package__}",
         description=__doc__.splitlines()[0],
         examples=(
-            "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --out DIR-4bit",
-            "python -m models.demos.qwen25_7b.quantize --model DIR --calibration text.txt --recipe mine.json --out DIR-mine",
-            "python -m models.demos.qwen25_7b.quantize --model smollm2 --out smollm2-4bit",
+            f"python -m {__package__} --model DIR --calibration text.txt --out DIR-4bit",
+            f"python -m {__package__} --model DIR --calibration text.txt --recipe mine.json --out DIR-mine",
+            f"python -m {__package__} --model smollm2 --out smollm2-4bit",
         ),
     )
     _add_options(parser)

@@ -4,15 +4,17 @@
 """
 
 import os
+import signal
 import tempfile
+import threading
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Optional
 
-from ..cli.interrupt import shielded
-from ..cli.terminal import complain
+from loguru import logger
+
 from ..errors import shown
 from ..plans.machines import BACKENDS, TTNN_VERSION, MachineKind, MeshError, check_tp, machine
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     import ttnn
 
 SIMULATOR = "TT_METAL_SIMULATOR"  # the environment variable that names a simulator to ttnn
+# With handlers of Python they end a program that has a mesh. SIGUSR1 is the Ctrl-C of cli/interrupt.py.
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 TEMPORARY_BYTES = 1 << 20  # that a run must be able to write to the temporary directory
 L1_SMALL_BYTES = 16 << 10  # of each core, for collectives' semaphores: 128 bytes a reduce-scatter
 TRACE_REGION_BYTES = 128 << 20  # of each chip's DRAM, for captured command streams
@@ -171,6 +175,24 @@ def open_replicas(
                     ttnn.close_mesh_device(row)
 
 
+@contextmanager
+def shielded() -> Iterator[None]:
+    """The block runs to its end. The first signal that arrives meanwhile is raised again after it."""
+    arrived: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {n: signal.getsignal(n) for n in SIGNALS if callable(signal.getsignal(n))}
+        for number in before:
+            signal.signal(number, lambda number, _frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if arrived:
+        signal.raise_signal(arrived[0])
+
+
 def _set_fabric(kind: MachineKind, tp: int) -> None:
     """Set the fabric before the mesh is opened: a ring where a replica is one, else a line.
 
@@ -253,6 +275,6 @@ def _check_ttnn() -> None:
     except PackageNotFoundError:  # a tt-metal checkout on PYTHONPATH
         found = "of unknown version"
     if found != TTNN_VERSION:
-        complain(
-            f"warning: ttnn {found} is installed, this port was tested with {TTNN_VERSION}; prefill needs 0.80 or later"
+        logger.warning(
+            f"ttnn {found} is installed, this port was tested with {TTNN_VERSION}; prefill needs 0.80 or later"
         )

@@ -9,12 +9,11 @@ streams, and close their meshes (qwen25_7b_worker.py). The API server gets the s
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
-
-from ..cli.terminal import complain
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENGINE_SECONDS = 5.0  # for a step in flight and the closing of the mesh
@@ -49,13 +48,13 @@ def run(
         stop_file.touch()
         killed = _stop(server, ENGINE_SECONDS + drain_seconds)
     if killed:
-        complain(f"error: killed what did not stop: {', '.join(killed)}")
+        print(f"error: killed what did not stop: {', '.join(killed)}", file=sys.stderr, flush=True)
     if reason:
         name = signal.Signals(reason[0]).name
-        complain(f"stopped by {name} after {time.monotonic() - began:.1f} s")
+        print(f"stopped by {name} after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         return 0
     if server.returncode == 0:
-        complain("error: the server ended by itself: its engine died (see above)")
+        print("error: the server ended by itself: its engine died (see above)", file=sys.stderr, flush=True)
     return abs(server.returncode) or 1
 
 

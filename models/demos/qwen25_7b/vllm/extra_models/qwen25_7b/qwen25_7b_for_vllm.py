@@ -1,23 +1,23 @@
 """What vllm_metadata.json names. The plugin puts this folder on sys.path, and not the repository that it is part of."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
-PACKAGE = "models.demos.qwen25_7b"
-
-# In its own repository, this file finds the repository. A copy elsewhere needs it on PYTHONPATH.
+# A copy of this folder alone finds the model on PYTHONPATH.
+package = "models.demos.qwen25_7b"
 for folder in Path(__file__).resolve().parents:
-    if (folder / PACKAGE.replace(".", "/") / "serving").is_dir():
-        sys.path.append(str(folder))  # after the user's own paths
+    if (folder / "vllm/generator_vllm.py").is_file():
+        root = folder.parents[2]
+        sys.path.append(str(root))  # after the user's own paths
+        package = ".".join(folder.relative_to(root).parts)
         break
 
 try:
-    from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+    QwenForCausalLM = import_module(f"{package}.vllm.generator_vllm").QwenForCausalLM
 except ModuleNotFoundError as missing:
-    if not f"{PACKAGE}.".startswith(f"{missing.name}."):
+    if not f"{package}.".startswith(f"{missing.name}."):
         raise
     raise ModuleNotFoundError(
-        f"{__file__}: {PACKAGE} was not found: put the root of its repository first on PYTHONPATH"
+        f"{__file__}: {package} was not found: put the root of its repository first on PYTHONPATH"
     ) from missing
-
-__all__ = ["QwenForCausalLM"]
