@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from models.demos.qwen25_7b.cli.files import (
+from models.demos.qwen25_7b.cli.options import Parser, path
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.files import (
     FileError,
     check_directory,
     check_output,
@@ -12,8 +14,6 @@ from models.demos.qwen25_7b.cli.files import (
     read_text,
     write_whole,
 )
-from models.demos.qwen25_7b.cli.options import Parser, path
-from models.demos.qwen25_7b.errors import UserError
 
 UNREADABLE = {
     "absent": (lambda path: None, "not found"),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from models.demos.qwen25_7b.cli.files import read_json
 from models.demos.qwen25_7b.config import BFP8, RECIPES, QwenConfig
 from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.perf.published_models import (
     PUBLISHED,
     ROOM,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
-from ..cli.files import FileError, read_json
 from ..errors import UserError, shown
+from ..files import FileError, read_json
 from .rope import Rope, RopeError, Yarn, yarn_of
 
 

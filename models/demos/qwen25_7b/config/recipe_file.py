@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from ..cli.files import read_json
 from ..errors import UserError
+from ..files import read_json
 from .recipe import BFP8, RECIPES, AllReduceDtype, CacheFormat, Fidelity, Format, Group, Recipe
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Optional, Sequence
 
 from tqdm import tqdm
 
-from ..cli.files import write_whole
 from ..cli.terminal import say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel, TextDelta
+from ..files import write_whole
 
 if TYPE_CHECKING:
     from ..engine.speculation import SpeculationStats

@@ -4,9 +4,9 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..cli.files import check_output
 from ..cli.options import Parser, add_machine, path
 from ..config.recipe_file import add_recipe
+from ..files import check_output
 from ..plans.machines import check_tp, machine
 from ..text.request import check_speculate
 

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from pathlib import Path
 
-from ..cli.files import read_json, read_text
 from ..errors import UserError, shown
+from ..files import read_json, read_text
 
 DEFAULT_PROMPT = "What is the capital of France?"
 

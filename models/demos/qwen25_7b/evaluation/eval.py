@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from ..cli.files import check_directory, write_json
 from ..cli.options import add_machine, path
 from ..cli.terminal import complain, markdown, say
 from ..config import RECIPES, Recipe, recipe_named
 from ..config.recipe_file import add_recipes
 from ..errors import UserError
+from ..files import check_directory, write_json
 from ..tt.mesh import command_queues
 from .by_position import Bucket, add_by_position, buckets_from
 from .divergence import Score, score_decode, score_prefill, score_reading

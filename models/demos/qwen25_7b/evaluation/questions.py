@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from ..cli.files import read_text
 from ..errors import UserError
+from ..files import read_text
 
 MARK = "####"  # before the number
 NUMBER = r"-?\d[\d,]*(?:\.\d+)?"

@@ -4,12 +4,12 @@ import argparse
 from dataclasses import asdict
 from typing import Iterator
 
-from ..cli.files import check_directory, write_json
 from ..cli.options import add_machine, path
 from ..cli.terminal import complain, markdown, say
 from ..config import BFP8, recipe_named
 from ..config.recipe_file import add_recipes
 from ..errors import UserError
+from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
 from ..text.tokenizer import ChatTokenizer
 from ..tt.mesh import command_queues

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from ..cli.files import read_text
 from ..cli.options import path
 from ..errors import UserError
+from ..files import read_text
 from ..reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
 
 HELD_OUT = Path(__file__).with_name("held_out.txt")

@@ -78,8 +78,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _own_text(model: Path, out: Path) -> Path:
     """The text that the model wrote beside `out`. A resumed run finds it again."""
-    from ..cli.files import check_output, write_whole
     from ..cli.terminal import complain
+    from ..files import check_output, write_whole
     from .calibration import calibration_text
 
     file = out.with_name(f"{out.name}.txt")

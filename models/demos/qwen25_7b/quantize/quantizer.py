@@ -9,10 +9,10 @@ from golden_mesh.rounding import BLOCK
 from tqdm import trange
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
-from ..cli.files import read_text
 from ..cli.terminal import say
 from ..config import QwenConfig, Recipe
 from ..errors import UserError
+from ..files import read_text
 from ..reference.hf import hf_config
 from ..text.tokenizer import ChatTokenizer
 from ..weights.checkpoint import EMBEDDING, Checkpoint, tensor_shapes

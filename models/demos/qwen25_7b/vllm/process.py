@@ -51,10 +51,16 @@ def run(
         print(f"error: killed what did not stop: {', '.join(killed)}", file=sys.stderr, flush=True)
     if reason:
         name = signal.Signals(reason[0]).name
-        print(f"stopped by {name} after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+        print(
+            f"stopped by {name} after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True
+        )
         return 0
     if server.returncode == 0:
-        print("error: the server ended by itself: its engine died (see above)", file=sys.stderr, flush=True)
+        print(
+            "error: the server ended by itself: its engine died (see above)",
+            file=sys.stderr,
+            flush=True,
+        )
     return abs(server.returncode) or 1
 
 

@@ -15,9 +15,9 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 
-from ..cli.files import read_json
 from ..config import QwenConfig
 from ..errors import UserError
+from ..files import read_json
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

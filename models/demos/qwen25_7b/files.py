@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable
 
-from ..errors import UserError
+from .errors import UserError
 
 
 class FileError(UserError):
