@@ -34,6 +34,7 @@ from models.demos.qwen25_7b.tt.inputs import (
     PrefillInputs,
     expand_rotary_positions,
 )
+from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, row_topology, worker_grid
@@ -116,11 +117,11 @@ class Bench:
 
     def put_users(self, rows: torch.Tensor) -> ttnn.Tensor:
         """Send rows [users, hidden] as [1, 1, 32, hidden] to the residual cores."""
-        return self._put_rows(rows, MAX_USERS, self.decode.residual_memory)
+        return self._put_rows(rows, MAX_USERS, memory_config(self.decode.residual_memory))
 
     def put_tokens(self, rows: torch.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """Send rows [tokens, hidden] as [1, 1, plan.rows, hidden], block-sharded in L1."""
-        return self._put_rows(rows, plan.rows, plan.residual_memory)
+        return self._put_rows(rows, plan.rows, memory_config(plan.residual_memory))
 
     def _put_rows(self, rows: torch.Tensor, count: int, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
         """Rows after those of users or tokens hold large noise."""
@@ -213,7 +214,7 @@ class AttentionBench(Bench):
         )
         rotation = self.rotary.rotation_decode(rotary_positions)
         y = module.forward_decode(self.put_users(x), rotation, inputs, self.cache.on_chips)
-        assert y.memory_config() == self.decode.residual_memory
+        assert y.memory_config() == memory_config(self.decode.residual_memory)
         return self.take_rows(y, len(x))
 
     def run_prompts(
@@ -287,7 +288,7 @@ class AttentionBench(Bench):
         self, y: ttnn.Tensor, plan: PrefillPlan, parts: list[tuple[int, int]]
     ) -> list[list[torch.Tensor]]:
         """parts: (first row, rows) of each sequence."""
-        assert y.memory_config() == plan.residual_memory
+        assert y.memory_config() == memory_config(plan.residual_memory)
         chips = self.take_rows(y, plan.rows)
         return [[chip[start : start + count] for chip in chips] for start, count in parts]
 

@@ -5,8 +5,8 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.grids import height_sharded, row_major_cores
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.tt.layouts import rectangle
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
@@ -42,11 +42,16 @@ def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch,
     k_first_core = batch if bench.decode.fused_qk else 0
 
     def put(x, first_core):
-        cores = row_major_cores(batch, bench.decode.grid, first_core)
-        users = to_interleaved(x).transpose(0, 1)[None]  # [1, batch, heads, head_dim]
-        return replicate(
-            users, mesh_device, memory_config=height_sharded(bench.config.head_dim, cores)
+        grid = bench.decode.grid
+        start = ttnn.CoreCoord(first_core % grid.x, first_core // grid.x)
+        cores = ttnn.num_cores_to_corerangeset_in_subcoregrids(
+            start, batch, rectangle(grid), row_wise=True
         )
+        layout = ttnn.TensorMemoryLayout.HEIGHT_SHARDED
+        spec = ttnn.ShardSpec(cores, (32, bench.config.head_dim), ttnn.ShardOrientation.ROW_MAJOR)
+        memory = ttnn.MemoryConfig(layout, ttnn.BufferType.L1, spec)
+        users = to_interleaved(x).transpose(0, 1)[None]  # [1, batch, heads, head_dim]
+        return replicate(users, mesh_device, memory_config=memory)
 
     rotation = rotary.rotation_decode(
         bench.put_ints(bench.rotary_positions(positions), ttnn.uint32)

@@ -14,6 +14,7 @@ from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
@@ -65,7 +66,11 @@ def layer_operations(replica) -> list[str]:
     hidden = torch.randn(1, 1, 32, model.config.qwen.hidden_size)
 
     def step():
-        x = replicate(hidden, model.mesh_device, memory_config=model.config.decode.residual_memory)
+        x = replicate(
+            hidden,
+            model.mesh_device,
+            memory_config=memory_config(model.config.decode.residual_memory),
+        )
         model.layers[0].forward_decode(x, rotation, replica.inputs.decode, replica.caches[0])
 
     return device_operations(step)

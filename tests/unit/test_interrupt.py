@@ -11,10 +11,11 @@ from tests.unit.program import start
 SLEEP = "say('ready')\nfor _ in range(600): time.sleep(0.1)"
 COMPILE = "os.system('echo ready; sleep 0.5; echo compiled')\nsay('went on')"
 CLOSE = """
+from models.demos.qwen25_7b.tt.mesh import shielded
 try:
     say('ready'); time.sleep(60)
 finally:
-    with interrupt.shielded():
+    with shielded():
         time.sleep(0.5); say('closed')
 say('went on')
 """

@@ -181,20 +181,13 @@ def test_every_number_of_users_has_its_cores(config, grid, users):
         "q and k of all users on cores of their own"
     )
     assert plan.rotary_users == (2 * batch if plan.fused_qk else batch) <= grid.cores
-    for memory, cores, shard in (
-        (plan.user_memory(config.head_dim), batch, [TILE, config.head_dim]),
-        (plan.rotary_memory(config.head_dim), plan.rotary_users, [TILE, config.head_dim]),
-        (
-            plan.residual_memory,
-            plan.residual.cores,
-            [TILE, config.hidden_size // plan.residual.cores],
-        ),
+    for memory, cores, width in (
+        (plan.user_memory(config.head_dim), batch, config.head_dim),
+        (plan.rotary_memory(config.head_dim), plan.rotary_users, config.head_dim),
+        (plan.residual_memory, plan.residual.cores, config.hidden_size // plan.residual.cores),
     ):
-        assert (
-            memory.shard_spec.grid.num_cores() == cores and list(memory.shard_spec.shape) == shard
-        )
-        end = memory.shard_spec.grid.bounding_box().end
-        assert end.x < grid.x and end.y < grid.y
+        assert (memory.cores, memory.shape) == (cores, (TILE, width))
+        assert memory.grid.x <= grid.x and memory.grid.y <= grid.y and cores <= memory.grid.cores
 
 
 @pytest.mark.parametrize("block", BLOCKS)

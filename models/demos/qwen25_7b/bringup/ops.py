@@ -61,6 +61,7 @@ def other_all_reduces(model_config, device) -> None:
     """Run the all-reduces of a step that the plan could have chosen: two methods, and partial sums in bfloat8_b."""
     import torch
 
+    from ..tt.layouts import memory_config
     from ..tt.linear import TtAllReduce
     from ..tt.placement import replicate
 
@@ -70,7 +71,7 @@ def other_all_reduces(model_config, device) -> None:
     for method, dtype in ALL_REDUCES:
         plan = replace(decode.all_reduce, method=method, dtype=dtype)
         total = TtAllReduce(device, replace(model_config, decode=replace(decode, all_reduce=plan)))
-        how = dict(memory_config=decode.residual_memory)
+        how = dict(memory_config=memory_config(decode.residual_memory))
         total.forward_decode(replicate(rows, device, total.partial_sum_dtype, **how))
 
 

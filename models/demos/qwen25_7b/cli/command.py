@@ -24,9 +24,17 @@ QUIET = {
 
 
 def quiet_libraries() -> None:
-    """Keep the libraries from logging, unless the environment asks for it; before they are imported."""
+    """Keep the libraries from logging, unless the environment asks for it; before they are imported.
+
+    What this folder logs is a line on stderr.
+    """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    from loguru import logger
+
+    levels = {"": os.environ["LOGURU_LEVEL"], __package__.rpartition(".")[0]: "INFO"}
+    sink = lambda message: complain(message.record["message"])
+    logger.configure(handlers=[dict(sink=sink, level=0, filter=levels)])
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
 

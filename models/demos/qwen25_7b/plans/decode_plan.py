@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import ttnn
-
 from ..config import QwenConfig, Recipe
 from ..config.recipe import AllReduceDtype
 from .all_reduce_plan import AllReducePlan, Topology
@@ -13,11 +11,11 @@ from .grids import (
     TILE,
     TILE_BYTES,
     Grid,
+    Shards,
     ceil_div,
     divisors,
     height_sharded,
     residual_grid,
-    row_major_cores,
     width_sharded,
 )
 from .parallel_plan import ParallelPlan
@@ -90,17 +88,17 @@ class DecodePlan:
         return L1 - tiles * TILE_BYTES["bfloat16"] - SEMAPHORES
 
     @property
-    def residual_memory(self) -> ttnn.MemoryConfig:
+    def residual_memory(self) -> Shards:
         """[1, 1, 32, hidden]"""
         return width_sharded(self.hidden, self.residual)
 
-    def user_memory(self, width: int) -> ttnn.MemoryConfig:
+    def user_memory(self, width: int) -> Shards:
         """[1, batch, 32, width]: the heads of each slot on its core."""
-        return height_sharded(width, row_major_cores(self.batch, self.grid))
+        return height_sharded(width, self.grid, self.batch)
 
-    def rotary_memory(self, width: int) -> ttnn.MemoryConfig:
+    def rotary_memory(self, width: int) -> Shards:
         """[1, rotary_users, 32, width]: rotary factors on the cores of q, then of k."""
-        return height_sharded(width, row_major_cores(self.rotary_users, self.grid))
+        return height_sharded(width, self.grid, self.rotary_users)
 
 
 # ---- matmuls
@@ -144,14 +142,6 @@ class DecodeMatmul:
             f"K {self.k_tiles} tiles on {self.in_cores} cores, {self.in0_block_w} at a time; N {self.n_tiles} tiles from "
             f"{DRAM_BANKS} banks, {self.tiles_a_bank} each ({self.padding:.1%} padding), to {self.out_cores} cores, "
             f"{self.per_core_n} each; {self.l1_bytes:,} of {MATMUL_L1:,} bytes of L1"
-        )
-
-    def program_config(self) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
-        return ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
-            in0_block_w=self.in0_block_w,
-            per_core_M=1,
-            per_core_N=self.per_core_n,
-            fused_activation=None,
         )
 
 

@@ -1,11 +1,10 @@
-"""Grids of cores, and memory configs over them: pure functions of numbers.
+"""Grids of cores, and tensors cut over them: pure functions of numbers.
 
 Every L1 shard of a decode step is one tile row high, because a step has one tile row of slots.
 """
 
 from dataclasses import dataclass
-
-import ttnn
+from typing import Literal
 
 TILE = 32  # rows and columns of a tile
 TILE_BYTES = {"float32": 4096, "bfloat16": 2048, "bfloat8_b": 1088, "bfloat4_b": 576}
@@ -23,6 +22,32 @@ class Grid:
     @property
     def cores(self) -> int:
         return self.x * self.y
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A tensor in L1: `shape` (rows, columns) of it on each of the grid's first `cores` cores, row by row."""
+
+    layout: Literal["width", "height", "block"]
+    grid: Grid
+    cores: int
+    shape: tuple[int, int]
+
+
+def width_sharded(width: int, grid: Grid, cores: int = 0) -> Shards:
+    """[1, 1, 32, width] cut into blocks of columns over the first cores of the grid; 0: over all."""
+    cores = cores or grid.cores
+    return Shards("width", grid, cores, (TILE, width // cores))
+
+
+def height_sharded(width: int, grid: Grid, cores: int) -> Shards:
+    """[1, cores, 32, width]: one tile row, a slot's heads, on each core."""
+    return Shards("height", grid, cores, (TILE, width))
+
+
+def block_sharded(rows: int, width: int, grid: Grid) -> Shards:
+    """[1, 1, rows, columns]: rows over the grid's rows, `width` columns on each column of cores."""
+    return Shards("block", grid, grid.cores, (rows // grid.y, width))
 
 
 def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:
@@ -59,47 +84,3 @@ def most_even(tiles: int, cores: int) -> int:
 def padded_rows(tokens: int) -> int:
     """Rows of the prefill batch for `tokens` tokens: a power of two, at least 32. Few lengths mean few programs."""
     return max(TILE, 1 << (tokens - 1).bit_length())
-
-
-# ---- memory configs
-
-
-def rectangle(grid: Grid) -> ttnn.CoreRangeSet:
-    """All cores of the grid."""
-    end = ttnn.CoreCoord(grid.x - 1, grid.y - 1)
-    return ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), end)})
-
-
-def row_major_cores(count: int, grid: Grid, first: int = 0) -> ttnn.CoreRangeSet:
-    """`count` cores of the grid, row by row from core number `first`."""
-    start = ttnn.CoreCoord(first % grid.x, first // grid.x)
-    return ttnn.num_cores_to_corerangeset_in_subcoregrids(
-        start, count, rectangle(grid), row_wise=True
-    )
-
-
-def width_sharded(width: int, grid: Grid) -> ttnn.MemoryConfig:
-    """[1, 1, 32, width] in L1, cut into blocks of columns over all cores of the grid."""
-    return width_sharded_over(width, rectangle(grid))
-
-
-def width_sharded_over(width: int, cores: ttnn.CoreRangeSet) -> ttnn.MemoryConfig:
-    """[1, 1, 32, width] in L1, cut into blocks of columns over the cores in their order."""
-    return _l1(ttnn.TensorMemoryLayout.WIDTH_SHARDED, cores, TILE, width // cores.num_cores())
-
-
-def height_sharded(width: int, cores: ttnn.CoreRangeSet) -> ttnn.MemoryConfig:
-    """[1, n, 32, width] in L1: one tile row, a slot's heads, on each of n cores."""
-    return _l1(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, cores, TILE, width)
-
-
-def block_sharded(rows: int, width: int, grid: Grid) -> ttnn.MemoryConfig:
-    """[1, 1, rows, columns] in L1: rows over the grid's rows, `width` columns on each column of cores."""
-    return _l1(ttnn.TensorMemoryLayout.BLOCK_SHARDED, rectangle(grid), rows // grid.y, width)
-
-
-def _l1(
-    layout: ttnn.TensorMemoryLayout, cores: ttnn.CoreRangeSet, height: int, width: int
-) -> ttnn.MemoryConfig:
-    spec = ttnn.ShardSpec(cores, (height, width), ttnn.ShardOrientation.ROW_MAJOR)
-    return ttnn.MemoryConfig(layout, ttnn.BufferType.L1, spec)

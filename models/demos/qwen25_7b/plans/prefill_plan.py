@@ -7,10 +7,8 @@ its width, rows of cores the tokens. DRAM holds weights, caches, positions and t
 from dataclasses import dataclass
 from typing import Iterator, Optional
 
-import ttnn
-
 from ..config.recipe import AllReduceDtype
-from .grids import TILE, TILE_BYTES, Grid, block_sharded, ceil_div, divisors
+from .grids import TILE, TILE_BYTES, Grid, Shards, block_sharded, ceil_div, divisors
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
 # Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x 2560
@@ -65,19 +63,6 @@ class PrefillMatmul:
     def cost(self) -> float:
         """A core's tiles of results times SUBBLOCK_COST: compares plans of one matmul."""
         return self.per_core_m * self.per_core_n * SUBBLOCK_COST[self.subblock_h * self.subblock_w]
-
-    def program_config(self) -> ttnn.MatmulMultiCoreReuseMultiCastProgramConfig:
-        return ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
-            compute_with_storage_grid_size=(self.grid.x, self.grid.y),
-            in0_block_w=self.in0_block_w,
-            out_subblock_h=self.subblock_h,
-            out_subblock_w=self.subblock_w,
-            per_core_M=self.per_core_m,
-            per_core_N=self.per_core_n,
-            transpose_mcast=False,
-            fused_activation=None,
-            fuse_batch=True,
-        )
 
 
 def prefill_matmuls(
@@ -151,67 +136,35 @@ class PrefillPlan:
         return q_chunk_size(self.rows)
 
     @property
-    def residual_memory(self) -> ttnn.MemoryConfig:
+    def residual_memory(self) -> Shards:
         """[1, 1, rows, hidden]"""
         return block_sharded(self.rows, self.hidden // self.cores.x, self.cores)
 
     @property
-    def heads_memory(self) -> ttnn.MemoryConfig:
+    def heads_memory(self) -> Optional[Shards]:
         """[1, 1, rows, q_heads * head_dim]: attention's result as the O projection reads it."""
         if not self.o.in_sharded:
-            return ttnn.L1_MEMORY_CONFIG
+            return None
         return block_sharded(self.rows, self.q_heads * self.head_dim // self.cores.x, self.cores)
 
     @property
-    def wide_memory(self) -> ttnn.MemoryConfig:
+    def wide_memory(self) -> Optional[Shards]:
         """[1, 1, rows, mlp]: gate, up and their product; joined: [gate | up], interleaved so that it can be cut."""
         if not self.gate_up.out_sharded:
-            return ttnn.L1_MEMORY_CONFIG
+            return None
         return block_sharded(self.rows, self.gate_up.per_core_n * TILE, self.cores)
 
     @property
-    def partial_sum_memory(self) -> ttnn.MemoryConfig:
+    def partial_sum_memory(self) -> Optional[Shards]:
         """[1, 1, rows, hidden]: the results of O and down, a partial sum on each chip."""
-        return self.residual_memory if self.o.out_sharded else ttnn.L1_MEMORY_CONFIG
+        return self.residual_memory if self.o.out_sharded else None
 
     @property
-    def scattered_memory(self) -> ttnn.MemoryConfig:
+    def scattered_memory(self) -> Optional[Shards]:
         """[1, 1, rows, hidden / chips]: a chip's columns of the sum."""
         if not self.o.out_sharded:
-            return ttnn.L1_MEMORY_CONFIG
+            return None
         return block_sharded(self.rows, self.hidden // self.cores.x // self.chips, self.cores)
-
-    def norm_program(self) -> ttnn.LayerNormShardedMultiCoreProgramConfig:
-        width = self.hidden // TILE // self.cores.x
-        return ttnn.LayerNormShardedMultiCoreProgramConfig(
-            compute_with_storage_grid_size=(self.cores.x, self.cores.y),
-            subblock_w=max(
-                w for w in (1, 2, 3, 4) if width % w == 0
-            ),  # dest holds 4 tiles with fp32 accumulation
-            block_h=self.rows // TILE // self.cores.y,
-            block_w=width,
-            inplace=False,
-        )
-
-    def attention_program(self, grid: Grid) -> ttnn.SDPAProgramConfig:
-        """Attention over whole prompts."""
-        return _attention_program(grid, self.q_chunk_size, self.q_chunk_size)
-
-    def chunked_program(self, grid: Grid, rows_each: int) -> ttnn.SDPAProgramConfig:
-        """Attention of chunks to the cache. rows_each: rows of a sequence, `rows` or fewer.
-
-        k_chunk_size fits L1 beside the q chunk of `rows` rows, which is the largest.
-        """
-        return _attention_program(grid, q_chunk_size(rows_each), self.k_chunk_size)
-
-
-def _attention_program(grid: Grid, q_chunk: int, k_chunk: int) -> ttnn.SDPAProgramConfig:
-    return ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(grid.x, grid.y),
-        q_chunk_size=q_chunk,
-        k_chunk_size=k_chunk,
-        exp_approx_mode=False,
-    )
 
 
 def q_chunk_size(rows: int) -> int:

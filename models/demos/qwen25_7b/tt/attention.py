@@ -6,10 +6,11 @@ import ttnn
 
 from ..plans.blocks import decode_k_chunk
 from ..plans.grids import TILE
-from ..plans.prefill_plan import PrefillPlan
+from ..plans.prefill_plan import PrefillPlan, q_chunk_size
 from ..weights.model_weights import AttentionWeights
 from .centered_keys import TtCenteredKeys
 from .inputs import ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
+from .layouts import attention_program, memory_config
 from .linear import TtAllReduce, TtLinear, compute_config
 from .model_config import TtModelConfig
 from .placement import dtype_of
@@ -175,7 +176,7 @@ class TtQwenAttention:
         heads = ttnn.reshape(
             heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim)
         )  # a view
-        heads = ttnn.to_memory_config(heads, self.decode.user_memory(head_dim))
+        heads = ttnn.to_memory_config(heads, memory_config(self.decode.user_memory(head_dim)))
         rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.q_heads)
         # [1, 1, 32, q_width]
         ttnn.deallocate(heads)
@@ -276,10 +277,12 @@ class TtQwenAttention:
             is_causal=True,
             scale=self.scale,
             cu_window_seqlens=inputs.window_starts,
-            program_config=plan.attention_program(self.decode.grid),
+            program_config=attention_program(
+                self.decode.grid, plan.q_chunk_size, plan.q_chunk_size
+            ),
             compute_kernel_config=self.kernel,
             output_concat_heads=True,
-            memory_config=plan.heads_memory,
+            memory_config=memory_config(plan.heads_memory),
         )  # [1, 1, S, q_width]
         ttnn.deallocate(q)
         ttnn.deallocate(k)
@@ -310,7 +313,9 @@ class TtQwenAttention:
             cache.values,
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
-            program_config=plan.chunked_program(self.decode.grid, rows_each),
+            program_config=attention_program(
+                self.decode.grid, q_chunk_size(rows_each), plan.k_chunk_size
+            ),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
         )  # [B, q_heads, S / B, head_dim]; its default scale is head_dim**-0.5
@@ -333,7 +338,7 @@ class TtQwenAttention:
 
         sequences: B. All sequences have the positions of `rotation`.
         """
-        qkv = self.qkv.forward_prefill(x, plan.qkv, ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, qkv_width]
+        qkv = self.qkv.forward_prefill(x, plan.qkv, None)  # [1, 1, S, qkv_width]
         ttnn.deallocate(x)
         qkv = ttnn.reshape(qkv, (sequences, 1, plan.rows // sequences, qkv.shape[-1]))  # a view
         q, k, v = ttnn.experimental.nlp_create_qkv_heads(

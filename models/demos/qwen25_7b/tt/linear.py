@@ -12,9 +12,10 @@ import ttnn
 from ..config.recipe import Fidelity, Group
 from ..plans.all_reduce_plan import Topology
 from ..plans.decode_plan import plan_decode_matmul
-from ..plans.grids import TILE, ceil_div, rectangle, width_sharded
+from ..plans.grids import TILE, Shards, ceil_div, width_sharded
 from ..plans.prefill_plan import PrefillMatmul, PrefillPlan
 from ..weights.model_weights import Weight
+from .layouts import decode_program, memory_config, prefill_program, rectangle
 from .model_config import TtModelConfig
 from .placement import dram_width_sharded, dtype_of, links_between, place, replicate
 
@@ -63,7 +64,7 @@ class TtLinear:
             out_cores=out_cores,
             divides=head_dim // TILE,
         )
-        self.decode_program = self.decode_matmul.program_config()
+        self.decode_program = decode_program(self.decode_matmul)
         banks = dram_width_sharded(mesh_device, rows, columns)
         self.weight = place(weight, mesh_device, group.format, banks)
         # The kernels of both modes read the bias bank by bank; an interleaved bias gives wrong values.
@@ -85,15 +86,15 @@ class TtLinear:
         )
 
     def forward_prefill(
-        self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: ttnn.MemoryConfig
+        self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]
     ) -> ttnn.Tensor:
-        """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in `memory`. matmul: the plan for x and `memory`."""
+        """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan for both."""
         return ttnn.linear(
             x,
             self.weight,
             bias=self.bias,
-            program_config=matmul.program_config(),
-            memory_config=memory,
+            program_config=prefill_program(matmul),
+            memory_config=memory_config(memory),
             dtype=ttnn.bfloat16,
             compute_kernel_config=self.kernel,
         )
@@ -116,7 +117,7 @@ class TtAllReduce:
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         plan = model_config.decode.all_reduce
         self.partial_sum_dtype = dtype_of(plan.dtype)
-        self.memory = model_config.decode.residual_memory
+        self.memory = memory_config(model_config.decode.residual_memory)
         self.decode_sum = METHODS[plan.method](mesh_device, model_config)
         self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(
             mesh_device, model_config
@@ -135,7 +136,8 @@ class TtAllReduce:
         Frees x.
         """
         gathered = dtype_of(plan.gathered)
-        return self.prefill_sum.forward(x, plan.scattered_memory, plan.residual_memory, gathered)
+        scattered = memory_config(plan.scattered_memory)
+        return self.prefill_sum.forward(x, scattered, memory_config(plan.residual_memory), gathered)
 
 
 class TtNoSum:
@@ -172,7 +174,7 @@ class TtAllReduceAsync:
             torch.zeros(1, 1, 32, width),
             mesh_device,
             dtype_of(plan.dtype),
-            memory_config=width_sharded(width, model_config.decode.residual),
+            memory_config=memory_config(width_sharded(width, model_config.decode.residual)),
         )
         cores = rectangle(model_config.decode.grid)
         self.semaphore = ttnn.create_global_semaphore(mesh_device, cores, 0)

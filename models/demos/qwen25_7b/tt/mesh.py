@@ -189,8 +189,8 @@ def shielded() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if arrived:
-        signal.raise_signal(arrived[0])
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def _set_fabric(kind: MachineKind, tp: int) -> None:

@@ -3,9 +3,10 @@
 import ttnn
 
 from ..plans.decode_plan import HALF_CORES, GateUpLayout
-from ..plans.grids import TILE, most_even, row_major_cores, width_sharded_over
+from ..plans.grids import TILE, most_even, width_sharded
 from ..plans.prefill_plan import PrefillPlan
 from ..weights.model_weights import MlpWeights, Weight
+from .layouts import memory_config
 from .linear import TtAllReduce, TtLinear
 from .model_config import TtModelConfig
 
@@ -113,7 +114,7 @@ class TtJoinedGateUp:
         )
         grid = model_config.decode.grid
         self.out_cores = most_even(self.mlp // TILE, grid.cores)
-        self.memory = width_sharded_over(self.mlp, row_major_cores(self.out_cores, grid))
+        self.memory = memory_config(width_sharded(self.mlp, grid, self.out_cores))
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on out_cores."""

@@ -7,10 +7,11 @@ import ttnn
 
 from ..errors import UserError
 from ..plans.all_reduce_plan import Topology
-from ..plans.grids import TILE, Grid, ceil_div, rectangle
+from ..plans.grids import TILE, Grid, ceil_div
 from ..plans.memory_budget import MemoryBudget
 from ..weights.model_weights import Weight
 from ..weights.slices import Projection
+from .layouts import rectangle
 
 
 def dtype_of(name: str) -> ttnn.DataType:

@@ -12,6 +12,7 @@ import ttnn
 from ..config import QwenConfig
 from ..config.rope import inverse_frequencies
 from ..plans.grids import TILE
+from .layouts import memory_config
 from .linear import compute_config
 from .model_config import TtModelConfig
 from .placement import replicate
@@ -47,7 +48,7 @@ class TtRotary:
         self.trans_mat_decode = replicate(
             matrix.repeat(1, 1, self.decode.rotary_users, 1),
             mesh_device,
-            memory_config=self.decode.rotary_memory(TILE),
+            memory_config=memory_config(self.decode.rotary_memory(TILE)),
         )
 
     def rotation_decode(self, positions: ttnn.Tensor) -> Rotation:
@@ -57,7 +58,8 @@ class TtRotary:
         )
 
     def _decode_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
-        memory = self.decode.rotary_memory(self.head_dim)  # a slot's tile row on its core
+        # a slot's tile row on its core
+        memory = memory_config(self.decode.rotary_memory(self.head_dim))
         rows = ttnn.embedding(
             positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory
         )  # [1, 32 * rotary_users, head_dim]

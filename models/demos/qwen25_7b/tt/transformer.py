@@ -18,6 +18,7 @@ from ..weights.model_weights import LayerWeights, ModelWeights, TensorSource, We
 from ..weights.slices import Constant, Projection, TensorRange
 from .attention import TtKVCache, TtQwenAttention
 from .inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
+from .layouts import memory_config, norm_program
 from .linear import TtAllReduce, TtLinear, compute_config
 from .mlp import TtQwenMLP
 from .model_config import TtModelConfig
@@ -149,7 +150,7 @@ class TtTransformer:
         """
         table = ttnn.untilize(x, memory_config=ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, hidden]
         ttnn.deallocate(x)
-        memory = self.config.decode.residual_memory
+        memory = memory_config(self.config.decode.residual_memory)
         rows = ttnn.embedding(indices, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
         ttnn.deallocate(table)
         return ttnn.unsqueeze_to_4D(rows)
@@ -182,7 +183,7 @@ class TtEmbedding:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
-        self.memory = model_config.decode.residual_memory
+        self.memory = memory_config(model_config.decode.residual_memory)
         self.weight = place(weight, mesh_device, tiled=False)
 
     def forward_decode(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
@@ -192,7 +193,7 @@ class TtEmbedding:
 
     def forward_prefill(self, tokens: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, 1, S] uint32 -> [1, 1, S, hidden] block-sharded in L1."""
-        memory = plan.residual_memory
+        memory = memory_config(plan.residual_memory)
         x = ttnn.embedding(tokens, self.weight, layout=ttnn.TILE_LAYOUT, memory_config=memory)
         return ttnn.unsqueeze_to_4D(x)
 
@@ -216,7 +217,7 @@ class TtDecoderLayer:
         )
         self.post_attention_norm = TtRMSNorm(mesh_device, weights.post_attention_norm, model_config)
         self.mlp = TtQwenMLP(mesh_device, weights.mlp, model_config, all_reduce=mlp_sum)
-        self.memory = model_config.decode.residual_memory
+        self.memory = memory_config(model_config.decode.residual_memory)
 
     def forward_decode(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache
@@ -239,7 +240,7 @@ class TtDecoderLayer:
         """Whole prompts: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)
         y = self.attention.forward_prefill(normed, rotation, inputs, cache, plan)
-        return self._mlp_prefill(_add(x, y, plan.residual_memory), plan)
+        return self._mlp_prefill(_add(x, y, memory_config(plan.residual_memory)), plan)
 
     def forward_chunked_prefill(
         self,
@@ -252,11 +253,11 @@ class TtDecoderLayer:
         """Chunks of sequences: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)
         y = self.attention.forward_chunked_prefill(normed, rotation, inputs, cache, plan)
-        return self._mlp_prefill(_add(x, y, plan.residual_memory), plan)
+        return self._mlp_prefill(_add(x, y, memory_config(plan.residual_memory)), plan)
 
     def _mlp_prefill(self, h: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(h, plan), plan)
-        return _add(h, y, plan.residual_memory)
+        return _add(h, y, memory_config(plan.residual_memory))
 
 
 class TtRMSNorm:
@@ -269,17 +270,10 @@ class TtRMSNorm:
         self.epsilon = model_config.qwen.rms_norm_eps
         self.kernel = compute_config()
         self.weight = place(weight, mesh_device, tiled=False)
-        self.memory = model_config.decode.residual_memory
+        self.memory = memory_config(model_config.decode.residual_memory)
         cores = model_config.decode.residual
         tiles = model_config.qwen.hidden_size // TILE // cores.cores
-        self.program = ttnn.LayerNormShardedMultiCoreProgramConfig(
-            compute_with_storage_grid_size=(cores.x, cores.y),
-            # dest holds 4 tiles with fp32 accumulation
-            subblock_w=max(w for w in (1, 2, 3, 4) if tiles % w == 0),
-            block_h=1,
-            block_w=tiles,
-            inplace=False,
-        )
+        self.program = norm_program(cores, 1, tiles)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores."""
@@ -294,12 +288,13 @@ class TtRMSNorm:
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1."""
+        cores, tiles = plan.cores, plan.hidden // TILE
         return ttnn.rms_norm(
             x,
             weight=self.weight,
             epsilon=self.epsilon,
-            program_config=plan.norm_program(),
-            memory_config=plan.residual_memory,
+            program_config=norm_program(cores, plan.rows // TILE // cores.y, tiles // cores.x),
+            memory_config=memory_config(plan.residual_memory),
             compute_kernel_config=self.kernel,
         )
 
