@@ -1,9 +1,12 @@
 """Loads without a device: every shard of a model as sent to the chips."""
 
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Iterator
 
 import torch
 import ttnn
+from loguru import logger
 
 from models.demos.qwen25_7b.config import BFP8, Recipe
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
@@ -25,8 +28,18 @@ def load(
     revision: str | None = None,
 ) -> Shards:
     """Load all shards through the cache. lines: gets what is said about it."""
-    say = ([] if lines is None else lines).append
-    return shards_of(open_checkpoint(model, cache=cache, revision=revision, say=say), tp, recipe)
+    with logged([] if lines is None else lines):
+        return shards_of(open_checkpoint(model, cache=cache, revision=revision), tp, recipe)
+
+
+@contextmanager
+def logged(lines: list[str]) -> Iterator[list[str]]:
+    """lines: gets the messages that the block logs."""
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    try:
+        yield lines
+    finally:
+        logger.remove(sink)
 
 
 def shards_of(source, tp: int = 2, recipe: Recipe = BFP8) -> Shards:

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 import ttnn
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from models.demos.qwen25_7b.config import BF16, BFP8_KV8
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.weights import cache as weights_cache
+from models.demos.qwen25_7b.weights import cache_folder
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, cache_root, open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.weights.support import assert_same, load, made, packed, shards_of, unfinished
@@ -94,26 +95,16 @@ def test_a_checkpoint_that_moved_keeps_its_folder(model, cache, right, packing_r
     assert_same(load(moved, cache), right)
 
 
-def test_a_checkpoint_that_changed_gets_a_new_folder(model, cache, right):
-    load(model, cache)
-    tensors = load_file(model / WEIGHTS)
-    tensors["model.norm.weight"] *= 2
-    save_file(tensors, model / WEIGHTS)
-    expected = made(model)
-    assert_same(load(model, cache), expected)
-    assert len({file.parent for file in packed(cache)}) == 2
-
-
 @pytest.mark.parametrize("changed", ["VERSION", "version"])
 def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(
     model, cache, right, monkeypatch, changed
 ):
     load(model, cache)
-    monkeypatch.setattr(weights_cache, changed, {"VERSION": -1, "version": lambda _: "9"}[changed])
+    monkeypatch.setattr(cache_folder, changed, {"VERSION": -1, "version": lambda _: "9"}[changed])
     assert_same(load(model, cache), right)
     assert len(packed(cache)) == 2 * len(right)
     (model / WEIGHTS).unlink()
-    monkeypatch.setattr(weights_cache, changed, {"VERSION": -2, "version": lambda _: "8"}[changed])
+    monkeypatch.setattr(cache_folder, changed, {"VERSION": -2, "version": lambda _: "8"}[changed])
     with pytest.raises(UserError, match="holds neither"):
         load(model, cache)
 
@@ -215,7 +206,8 @@ def test_only_old_temporary_folders_of_the_cache_are_removed(model, cache, right
     os.utime(cache / "tmp-old", (0, 0))
     (cache / "notes.txt").write_text("mine")
     assert_same(load(model, cache), right)
-    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"tmp-new", "mine"}
+    assert {path.name for path in folder.iterdir() if path.is_dir()} >= {"tmp-new", "mine"}
+    assert not (folder / "tmp-old").exists()
     assert {path.name for path in cache.iterdir()} == {CACHE_NAME, "notes.txt", *names}
 
 
@@ -291,7 +283,8 @@ def test_shards_of_an_interrupted_load_are_used(model, cache, right):
     kept = packed(cache)[::2]
     for file in set(packed(cache)) - set(kept):
         file.unlink()
-    (kept[0].parent / "checkpoint.json").unlink()
+    (record,) = kept[0].parent.glob("*/checkpoint.json")
+    record.unlink()
     before = {file: file.stat().st_ino for file in kept}
     assert_same(load(model, cache), right)
     assert {file: file.stat().st_ino for file in kept} == before

@@ -1,5 +1,6 @@
 """A model named by a hub id: small files come first, weights only if the cache lacks them."""
 
+import hashlib
 import shutil
 
 import pytest
@@ -19,8 +20,14 @@ class Hub:
     def __init__(self, model, snapshots):
         self.snapshots = snapshots
         self.requested = []
-        shutil.copytree(model, snapshots / OLD)
-        shutil.copytree(model, snapshots / NEW, ignore=shutil.ignore_patterns("*.safetensors"))
+        blobs = snapshots.parent / "blobs"
+        blobs.mkdir(parents=True)
+        for file in model.iterdir():
+            blob = blobs / hashlib.sha256(file.read_bytes()).hexdigest()
+            shutil.copy(file, blob)
+            for commit in [OLD, NEW][: 1 if file.suffix == ".safetensors" else 2]:
+                (snapshots / commit).mkdir(parents=True, exist_ok=True)
+                (snapshots / commit / file.name).symlink_to(f"../../blobs/{blob.name}")
 
     def download(self, name, revision, allow_patterns):
         assert name == NAME

@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
 
     params = sampling(args, GREEDY)
     name = SMALL_CHECKPOINT if args.model is None else args.model
-    checkpoint = open_checkpoint(name, cache=args.cache, use_cache=not args.no_cache, say=say)
+    checkpoint = open_checkpoint(name, cache=args.cache, use_cache=not args.no_cache)
     if args.model is None:
         say("model: the small checkpoint of this repository (--model for another)")
     config = checkpoint.config

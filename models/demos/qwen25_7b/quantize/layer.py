@@ -67,18 +67,18 @@ def rounded_layer(
     """
     exact, x = (_after_attention(layer, stream, rotation) for stream in streams)  # [tokens, hidden]
     # Errors count relative to the stream: a text's first token is a thousand times larger than the others.
-    counts = exact.pow(2).mean(1, keepdim=True).rsqrt()
+    token_weights = exact.pow(2).mean(1, keepdim=True).rsqrt()
     mlp = arranged(Mlp.of(layer))
     inputs_exact, inputs = (layer.post_attention_layernorm(stream) for stream in (exact, x))
     exact = exact + hidden(inputs_exact, mlp) @ mlp.down
     mlp, before = rounded_inputs(mlp, inputs, formats.mlp_in)
     if steps and formats.mlp_in == FOUR_BITS:
-        fitted, _ = fitted_down(mlp, inputs, exact - x, counts)
-        joined = learned_inputs(before, fitted, inputs, exact - x, counts, steps)
+        fitted, _ = fitted_down(mlp, inputs, exact - x, token_weights)
+        joined = learned_inputs(before, fitted, inputs, exact - x, token_weights, steps)
         mlp = with_inputs(mlp, joined)
-    fitted, given = fitted_down(mlp, inputs, exact - x, counts)
-    mlp = mlp._replace(down=rounded_down(fitted, given * counts, formats.mlp_out))
-    x = x + given @ mlp.down
+    fitted, down_inputs = fitted_down(mlp, inputs, exact - x, token_weights)
+    mlp = mlp._replace(down=rounded_down(fitted, down_inputs * token_weights, formats.mlp_out))
+    x = x + down_inputs @ mlp.down
     return mlp, Streams(*(stream.view(streams.exact.shape) for stream in (exact, x)))
 
 
@@ -120,22 +120,22 @@ def with_inputs(mlp: Mlp, joined: torch.Tensor) -> Mlp:
 
 
 def fitted_down(
-    mlp: Mlp, inputs: torch.Tensor, wanted: torch.Tensor, counts: torch.Tensor
+    mlp: Mlp, inputs: torch.Tensor, target: torch.Tensor, token_weights: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Down [mlp, hidden], fitted so that the MLP gives `wanted` [tokens, hidden], and its inputs [tokens, mlp].
+    """Down [mlp, hidden], fitted so that the MLP gives `target` [tokens, hidden], and its inputs [tokens, mlp].
 
-    inputs: [tokens, hidden], of gate and up. counts: [tokens, 1], a factor on a token's error.
+    inputs: [tokens, hidden], of gate and up. token_weights: [tokens, 1], a factor on a token's error.
     """
-    given = hidden(inputs, mlp)
-    missing = (wanted - given @ mlp.down).mul_(counts)
+    down_inputs = hidden(inputs, mlp)
+    missing = (target - down_inputs @ mlp.down).mul_(token_weights)
     trust = max(1, len(inputs) / FULL_TRUST)
-    return refitted(mlp.down, given * counts, missing, trust), given
+    return refitted(mlp.down, down_inputs * token_weights, missing, trust), down_inputs
 
 
-def rounded_down(fitted: torch.Tensor, given: torch.Tensor, format: str) -> torch.Tensor:
-    """fitted: down [mlp, hidden]. given: [tokens, mlp], its inputs."""
+def rounded_down(fitted: torch.Tensor, down_inputs: torch.Tensor, format: str) -> torch.Tensor:
+    """fitted: down [mlp, hidden]. down_inputs: [tokens, mlp], its inputs."""
     if format == FOUR_BITS:
-        return compensated(fitted, hessian(given), nearest_codes).values
+        return compensated(fitted, hessian(down_inputs), nearest_codes).values
     return rounded(fitted, format)
 
 

@@ -1,6 +1,6 @@
 """Learned rounding: gate's and up's 4-bit codes by gradient descent (AdaRound, arXiv 2004.10568; AutoRound, arXiv 2309.05516).
 
-Compensated rounding makes each column of gate and up right for itself. Only the layer's output counts, and there the errors of
+Compensated rounding makes each column of gate and up right for itself. Only the layer's output token_weights, and there the errors of
 columns can cancel. Descent starts at the compensated codes. It moves codes and down together, to make the output's squared
 error smaller. Its down is not kept: the fit on all tokens, which comes after, is better.
 """
@@ -23,15 +23,15 @@ def learned_inputs(
     before: torch.Tensor,
     down: torch.Tensor,
     inputs: torch.Tensor,
-    wanted: torch.Tensor,
-    counts: torch.Tensor,
+    target: torch.Tensor,
+    token_weights: torch.Tensor,
     steps: int,
 ) -> torch.Tensor:
     """Gate and up side by side, [hidden, 2 * mlp], in values of bfloat4_b.
 
     before: gate and up just before rounding, see `compensated`. down: [mlp, hidden].
-    inputs: [tokens, hidden], of gate and up. wanted: [tokens, hidden], what the MLP should give.
-    counts: [tokens, 1], a factor on a token's error. steps: of descent, 1 or more.
+    inputs: [tokens, hidden], of gate and up. target: [tokens, hidden], what the MLP should give.
+    token_weights: [tokens, 1], a factor on a token's error. steps: of descent, 1 or more.
     """
     step = best_step(before)  # of a code, the same for a block. It does not change
     position = (before.unflatten(-1, (-1, BLOCK)) / step).clamp_(-REACH, REACH).requires_grad_()
@@ -44,7 +44,7 @@ def learned_inputs(
     random = torch.Generator().manual_seed(0)
     for _ in trange(steps, desc="learned rounding", leave=False, disable=None):
         tokens = torch.randint(len(inputs), (BATCH,), generator=random)
-        _set_gradients(position, step, down, inputs[tokens], wanted[tokens], counts[tokens])
+        _set_gradients(position, step, down, inputs[tokens], target[tokens], token_weights[tokens])
         optimizer.step()
         schedule.step()
         position.data.clamp_(-REACH, REACH)
@@ -60,15 +60,15 @@ def _set_gradients(
     step: torch.Tensor,
     down: torch.Tensor,
     inputs: torch.Tensor,
-    wanted: torch.Tensor,
-    counts: torch.Tensor,
+    target: torch.Tensor,
+    token_weights: torch.Tensor,
 ) -> None:
     """The gradients of the squared error on a batch. Position's is straight-through: that of the rounded values."""
     values = _values(position.detach(), step).requires_grad_()
     down.grad = None
     with torch.enable_grad():
         gate, up = (inputs @ values).chunk(2, dim=1)
-        error = ((silu(gate) * up) @ down - wanted) * counts
+        error = ((silu(gate) * up) @ down - target) * token_weights
         # The sum, not the mean, whose gradients would be smaller than Adam's epsilon.
         error.pow(2).sum().backward()
     position.grad = values.grad.unflatten(-1, (-1, BLOCK)) * step

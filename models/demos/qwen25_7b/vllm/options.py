@@ -29,7 +29,7 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
     """
     from ..config import QwenConfig
     from ..plans.parallel_plan import ParallelPlan
-    from ..weights.checkpoint import SMALL_FILES, local_directory, snapshot_commit
+    from ..weights.checkpoint import SMALL_FILES, local_directory
 
     directory = local_directory(model, SMALL_FILES, option_value(options, "--revision"))
     config = QwenConfig.from_json(directory / "config.json")
@@ -37,9 +37,8 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
     if kind is not None:
         ParallelPlan.make(config, _chips_of_replica(options, kind))
     added = []
-    commit = None if os.path.isdir(model) else snapshot_commit(directory)
-    if commit:
-        added += ["--revision", commit]
+    if not os.path.isdir(model):
+        added += ["--revision", directory.name]  # the hub's directories are named by commits
     if option_value(options, "--served-model-name") is None:
         # Both names are answered; answers bear the first.
         added += ["--served-model-name", Path(os.path.abspath(model)).name, model]

@@ -1,47 +1,49 @@
-"""A cache of packed weights: a folder for each checkpoint, a file for each weight shard, mapped by ttnn.
+"""A cache of packed weights: a folder for each state of a checkpoint, a file for each weight shard, mapped by ttnn.
 
     qwen25-7b-ttnn/Qwen2.5-7B-Instruct-0123456789ab/
         model.norm.weight.0123456789abcdef.tensorbin    a shard
-        config.json, tokenizer.json, ...                copies of the checkpoint's small files
-        checkpoint.json                                 the name and the place of the checkpoint
+        89abcdef0123/                                   for each path, or hub id and revision, that it was opened by:
+            config.json, tokenizer.json, ...            copies of the small files
+            checkpoint.json                             the name
 
-A folder is of one state of the checkpoint's files, one version of ttnn and one of this code. It has the shards of all
+A folder is of one content of the weight files, one version of ttnn and one of this code. It has the shards of all
 splits and recipes that were loaded, so a start does not need the checkpoint. It may be deleted at any time.
 """
 
 import ctypes
 import hashlib
-import json
 import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence
 
 import torch
+from loguru import logger
 from tqdm import tqdm
 
-from ..cli import terminal
 from ..config import QwenConfig, Recipe
 from ..errors import UserError
 from ..plans.parallel_plan import ParallelPlan
-from .checkpoint import SMALL_FILES, Checkpoint, CheckpointError, local_directory, snapshot_commit
+from .cache_folder import Copies, folder_of, has_weights
+from .checkpoint import SMALL_FILES, Checkpoint, CheckpointError, local_directory
 from .model_weights import ModelWeights, TensorSource, build_shard
-from .slices import VERSION, WeightShard
+from .slices import WeightShard
 
 if TYPE_CHECKING:
     import ttnn
 
 CACHE_NAME = "qwen25-7b-ttnn"
-RECORD = "checkpoint.json"
 SUFFIX = ".tensorbin"  # ttnn loads and dumps no other
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"  # of a CACHEDIR.TAG: backup programs skip it
 TEMPORARY = "tmp-"  # begins the name of a folder of unfinished files
+MEND = "make room, choose another place with --cache DIR, or use --no-cache"
+NOT_KEPT = "weights are packed anew at each start; name another place with XDG_CACHE_HOME"
 LEFTOVER_SECONDS = 3600  # after which a killed process's temporary folder is removed
 # Host memory of the shards that are packed at one time. The 7B's embedding alone takes 1.09 GB.
 PACKING_BYTES = 1_150_000_000
@@ -52,9 +54,12 @@ class CacheError(UserError):
 
 
 def cache_root(name: str = CACHE_NAME) -> Path:
-    """Return $XDG_CACHE_HOME/name if that variable is absolute, else ~/.cache/name."""
+    """Return $XDG_CACHE_HOME/name if that variable is absolute, else ~/.cache/name. CacheError: there is no home."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    return (caches if caches.is_absolute() else Path("~/.cache").expanduser()) / name
+    try:
+        return (caches if caches.is_absolute() else Path("~/.cache").expanduser()) / name
+    except RuntimeError as error:  # no HOME, and no entry in passwd
+        raise CacheError(f"cache: no home directory is known ({error})") from error
 
 
 def open_checkpoint(
@@ -63,19 +68,22 @@ def open_checkpoint(
     cache: Optional[str | Path] = None,
     use_cache: bool = True,
     revision: Optional[str] = None,
-    say: Callable[[str], None] = terminal.complain,
 ) -> "CachedCheckpoint | Checkpoint":
     """Open a checkpoint by its directory or hub id. Reads no weights and does not need ttnn.
 
-    cache: a directory that gets a folder for packed weights; default: the user's cache directory.
+    cache: a directory that gets a folder for packed weights; default: the user's cache directory, where it can be written.
     revision: a commit, branch or tag of a hub id; default: its main branch.
-    say: takes a line about the cache; default: stderr.
     CheckpointError: there is no such model, or its files are damaged.
     """
     if not use_cache:
         return Checkpoint.open(model, revision)
-    root = cache_root() if cache is None else Path(cache).expanduser().absolute() / CACHE_NAME
-    return CachedCheckpoint(model, root, revision, say)
+    if cache is not None:
+        return CachedCheckpoint(model, Path(cache).expanduser().absolute() / CACHE_NAME, revision)
+    try:
+        return CachedCheckpoint(model, cache_root(), revision, optional=True)
+    except CacheError as error:
+        logger.warning(f"{error}: {NOT_KEPT}")
+        return Checkpoint.open(model, revision)
 
 
 def packed_weights(
@@ -103,23 +111,49 @@ class CachedCheckpoint:
     """
 
     def __init__(
-        self, model: str | Path, root: Path, revision: Optional[str], say: Callable[[str], None]
+        self, model: str | Path, root: Path, revision: Optional[str], *, optional: bool = False
     ):
+        """optional: where nothing can be written, the weights are used without the cache."""
         self._model = model
-        self._requested = self._revision = revision
+        self._revision = revision
         self._root = root
-        self._say = say
+        self._optional = optional
+        self._is_written = True
         self._checkpoint: Optional[Checkpoint] = None
         self._opening = Lock()
-        self.directory, folder = self._find()
-        # The weights are of this commit, even if the branch moves before they are fetched.
-        self._revision = snapshot_commit(self.directory) or revision
-        if folder is None or not (folder / RECORD).exists():
-            self.config = self._opened().config
-            folder = folder or _folder_of(root, self._opened().directory)
+        is_path = os.path.isdir(model)
+        self._names = [f"{model}@{revision or 'main'}", os.path.abspath(model)][is_path:]
+        copies = None
+        try:
+            self.directory = local_directory(model, SMALL_FILES, revision)
+        except CheckpointError:  # it was deleted, or the hub cannot be reached
+            copies = Copies.find(root, self._names)
+            if copies is None:
+                raise
+            self.directory = copies.directory
         else:
-            self.config = QwenConfig.from_json(self.directory / "config.json")
-        self.folder = folder
+            if not is_path:
+                # The weights are of this commit, even if the branch moves before they are fetched.
+                self._revision = self.directory.name
+                self._names = [f"{model}@{self._revision}", f"{model}@{revision or 'main'}"]
+            if not has_weights(self.directory, whole=not is_path):
+                copies = Copies.find(root, self._names[:1])
+        if copies is None:
+            present = has_weights(self.directory, whole=not is_path)
+            weights = self.directory if present else self._opened().directory
+            self.folder = folder_of(root, model, weights)
+            copies = Copies.of(self.folder, self._names[0])
+        else:
+            logger.warning(f"{model}: its weights are not there; used are those of {copies}")
+            self.folder = copies.directory.parent
+            if not (self.directory / "config.json").exists():
+                self.directory = copies.directory
+        record = copies.record()
+        if record:  # whether the head is tied is known once the weights were opened
+            config = QwenConfig.from_json(self.directory / "config.json")
+            self.config = replace(config, tie_word_embeddings=record["tie_word_embeddings"])
+        else:
+            self.config = self._opened().config
 
     def tensor(self, name: str) -> torch.Tensor:
         return self._opened().tensor(name)
@@ -128,29 +162,44 @@ class CachedCheckpoint:
         """Return [1, 1, rows, columns] on the host, mapped from the folder."""
         import ttnn  # here, since a checkpoint is opened before the backend of ttnn is chosen
 
-        if not shard.slice.tensors:  # padding alone has no file
+        # Padding alone has no file.
+        if not shard.slice.tensors or not (self._is_written or self._file(shard).exists()):
             return build_shard(shard, self.tensor)
         try:
             return ttnn.load_tensor(self._file(shard))
         except RuntimeError as error:
-            self._say(f"cache: {self._file(shard)}: damaged ({_reason(error)}); it is packed again")
+            logger.warning(
+                f"cache: {self._file(shard)}: damaged ({_reason(error)}); it is packed again"
+            )
             self._file(shard).unlink(missing_ok=True)
             self.pack([shard])
-            return ttnn.load_tensor(self._file(shard))
+            return self.build(shard)
 
     def pack(self, shards: Sequence[WeightShard]) -> None:
         """Pack the shards that the folder lacks. CacheError: they cannot be written; nothing unfinished stays."""
         from .inventory import shard_bytes
 
         missing = [shard for shard in shards if not self._file(shard).exists()]
-        if not missing:
-            return
-        self._opened()  # before a folder is made for a checkpoint that cannot be read
-        with self._temporary_folder() as temporary:
-            self._pack(missing, temporary)
-            with self._writing():
-                self._write_record(temporary)
-        self._say(f"cache: {_amount(sum(map(shard_bytes, missing)))} written to {self._root}")
+        try:
+            if missing:
+                # Opened before a folder is made for a checkpoint that cannot be read.
+                if folder_of(self._root, self._model, self._opened().directory) != self.folder:
+                    raise CheckpointError(f"{self._model}: its weights have changed: start again")
+                with self._temporary_folder() as temporary:
+                    self._pack(missing, temporary)
+                written = _amount(sum(map(shard_bytes, missing)))
+                logger.info(f"cache: {written} written to {self._root}")
+        except CacheError as error:
+            if not self._optional:
+                raise CacheError(f"{error}; {MEND}") from error
+            logger.warning(f"{error}: {NOT_KEPT}")
+            self._is_written = False
+        if self.directory.parent != self.folder:
+            with suppress(OSError):  # a cache that can only be read is enough
+                for name in self._names:
+                    Copies.of(self.folder, name).write(
+                        self.directory, self.config.tie_word_embeddings
+                    )
 
     def _pack(self, missing: Sequence[WeightShard], temporary: Path) -> None:
         import ttnn
@@ -165,6 +214,7 @@ class CachedCheckpoint:
                 tensor = build_shard(shard, self.tensor)
                 with self._writing():
                     ttnn.dump_tensor(temporary / file.name, tensor)
+                    _sync(temporary / file.name)  # a loss of power leaves no file of zeros
                     os.replace(temporary / file.name, file)
             return shard_bytes(shard)
 
@@ -172,8 +222,7 @@ class CachedCheckpoint:
         free = shutil.disk_usage(self.folder).free
         if total > free:
             raise CacheError(
-                f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free; make room, choose another "
-                "place with --cache DIR, or use --no-cache"
+                f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free"
             )
         threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         bar = dict(unit="B", unit_scale=True, leave=False, disable=None)
@@ -195,56 +244,7 @@ class CachedCheckpoint:
         digest = hashlib.sha256(repr(shard).encode()).hexdigest()[:16]
         return self.folder / f"{shard.slice.tensors[0]}.{digest}{SUFFIX}"
 
-    # ---- the folder
-
-    def _find(self) -> tuple[Path, Optional[Path]]:
-        """Return the directory with config and tokenizer, and the folder; None if the weights are to be opened first."""
-        try:
-            directory = local_directory(self._model, SMALL_FILES, self._revision)
-        except CheckpointError:  # it was deleted, or the hub cannot be reached
-            folder = self._find_by_name()
-            if folder is None:
-                raise
-            return folder, folder
-        folder = _folder_of(self._root, directory) or self._find_by_name()
-        if folder is not None and not (directory / "config.json").exists():
-            directory = folder
-        return directory, folder
-
-    def _find_by_name(self) -> Optional[Path]:
-        """Return the newest folder of a checkpoint of this name, for one whose weights were deleted."""
-        names = {f"{self._model}", os.path.abspath(self._model)}
-        records = sorted(self._root.glob(f"*/{RECORD}"), key=os.path.getmtime, reverse=True)
-        for file in records:
-            try:
-                record = json.loads(file.read_text())
-                found = names & {record["model"], record["directory"]}
-                fits = self._revision in (None, record["revision"], record["requested"])
-            except (OSError, ValueError, LookupError, TypeError):
-                continue
-            if found and fits and record.get("packing") == _packing():
-                return file.parent
-        return None
-
-    def _record(self) -> str:
-        model = self._model
-        record = {
-            "model": os.path.abspath(model) if os.path.isdir(model) else f"{model}",
-            "directory": os.path.abspath(self.directory),
-            "requested": self._requested,
-            "revision": self._revision,
-            "packing": _packing(),
-        }
-        return json.dumps(record, indent=1)
-
-    def _write_record(self, temporary: Path) -> None:
-        if self.directory == self.folder:
-            return
-        for file in _small_files(self.directory):
-            shutil.copy2(file, temporary / file.name)
-            os.replace(temporary / file.name, self.folder / file.name)
-        (temporary / RECORD).write_text(self._record())
-        os.replace(temporary / RECORD, self.folder / RECORD)
+    # ---- writing
 
     @contextmanager
     def _temporary_folder(self) -> Iterator[Path]:
@@ -263,10 +263,7 @@ class CachedCheckpoint:
         try:
             yield
         except (OSError, RuntimeError) as error:  # RuntimeError: ttnn's, for every failed write
-            raise CacheError(
-                f"{self._root}: cannot be written ({_reason(error)}); make room, choose another place with --cache DIR, "
-                "or use --no-cache"
-            ) from error
+            raise CacheError(f"{self._root}: cannot be written ({_reason(error)})") from error
 
 
 class _Memory:
@@ -292,33 +289,13 @@ class _Memory:
                 self._changed.notify_all()
 
 
-def _folder_of(root: Path, directory: Path) -> Optional[Path]:
-    """Return the folder for a checkpoint's files; None if it has no weights."""
-    commit = snapshot_commit(directory)
-    stats = [(f.name, f.stat()) for f in sorted(directory.glob("*.safetensors")) if f.exists()]
-    if not commit and not stats:
-        return None
-    state = commit or [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-    digest = hashlib.sha256(json.dumps([state, _packing()]).encode()).hexdigest()[:12]
-    name = directory.parent.parent.name.rpartition("--")[2] if commit else directory.absolute().name
-    return root / f"{name}-{digest}"
-
-
-def _packing() -> str:
-    """The versions that determine a shard's bytes."""
-    try:
-        ttnn_version = version("ttnn")
-    except PackageNotFoundError:  # a build that is not installed
-        ttnn_version = "unknown"
-    return f"ttnn {ttnn_version}, slices {VERSION}"
+def _sync(file: Path) -> None:
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
 
 
 def _amount(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
-
-
-def _small_files(directory: Path) -> list[Path]:
-    return [file for pattern in SMALL_FILES for file in directory.glob(pattern) if file.is_file()]
 
 
 def _reason(error: Exception) -> str:

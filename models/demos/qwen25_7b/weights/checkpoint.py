@@ -137,15 +137,10 @@ def local_directory(
         ) from error
 
 
-def snapshot_commit(directory: Path) -> Optional[str]:
-    """Return the commit of a directory in the hub's cache, <repository>/snapshots/<commit>; None for other directories."""
-    return directory.name if directory.parent.name == "snapshots" else None
-
-
 def _read_headers(directory: Path) -> dict[str, TensorHeader]:
     """Headers of all tensors in a directory. Data is not read."""
     headers = {}
-    for file in _weight_files(directory):
+    for file in weight_files(directory):
         try:
             with safe_open(file, framework="pt") as tensors:
                 for name in tensors.keys():
@@ -161,7 +156,7 @@ def _read_headers(directory: Path) -> dict[str, TensorHeader]:
     return headers
 
 
-def _weight_files(directory: Path) -> list[Path]:
+def weight_files(directory: Path) -> list[Path]:
     """The single file, which Hugging Face prefers too, or those that the index names."""
     if (directory / SINGLE_FILE).exists():
         return [directory / SINGLE_FILE]

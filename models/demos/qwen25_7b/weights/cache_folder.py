@@ -1,0 +1,142 @@
+"""Which folder of the cache a checkpoint has, and the copies of its small files for a start without it."""
+
+import filecmp
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import BinaryIO, Iterator, Optional, Sequence
+
+from ..config import QwenConfig
+from .checkpoint import SMALL_FILES, CheckpointError, weight_files
+from .slices import VERSION
+
+RECORD = "checkpoint.json"
+SAMPLE = 1024  # bytes
+MOST_HEADER = 100_000_000  # bytes, safetensors' own limit
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The small files of a checkpoint that was opened by a name: its path, or ID@REVISION."""
+
+    name: str
+    directory: Path
+
+    @classmethod
+    def of(cls, folder: Path, name: str) -> "Copies":
+        return cls(name, folder / _digest(name))
+
+    @classmethod
+    def find(cls, root: Path, names: Sequence[str]) -> Optional["Copies"]:
+        """The copies of a checkpoint that was opened by the first of these names, else by the next."""
+        for name in names:
+            for record in root.glob(f"*/{_digest(name)}/{RECORD}"):
+                copies = cls(name, record.parent)
+                if copies.record().get("packing") == packing():
+                    return copies
+        return None
+
+    def record(self) -> dict:
+        """name, packing, tie_word_embeddings; empty if there are no copies."""
+        with suppress(OSError, ValueError):
+            return dict(json.loads((self.directory / RECORD).read_text()))
+        return {}
+
+    def __str__(self) -> str:
+        date = datetime.fromtimestamp((self.directory / RECORD).stat().st_mtime)
+        return f"{self.name}, packed on {date:%Y-%m-%d %H:%M}"
+
+    def write(self, directory: Path, tie_word_embeddings: bool) -> None:
+        """Copy the small files, unless they are here. A name is in one folder: that of its last start."""
+        small = [file for kind in SMALL_FILES for file in directory.glob(kind) if file.is_file()]
+        same, *_ = filecmp.cmpfiles(directory, self.directory, [file.name for file in small])
+        if len(same) == len(small) and self.record():
+            return
+        folder = self.directory.parent
+        for former in folder.parent.glob(f"*/{self.directory.name}"):
+            shutil.rmtree(former, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="tmp-", dir=folder) as temporary:
+            whole = Path(temporary) / "copies"
+            whole.mkdir()
+            for file in small:
+                shutil.copy2(file, whole / file.name)
+            record = dict(
+                name=self.name, packing=packing(), tie_word_embeddings=tie_word_embeddings
+            )
+            (whole / RECORD).write_text(json.dumps(record, indent=1))
+            os.replace(whole, self.directory)
+
+
+def folder_of(root: Path, model: str | Path, directory: Path) -> Path:
+    """The folder for the weights in `directory`, by their contents and by what config.json changes in the packed bytes."""
+    tied = QwenConfig.from_json(directory / "config.json").tie_word_embeddings
+    state = json.dumps([weights_digest(directory), tied, packing()])
+    return root / f"{Path(os.path.abspath(model)).name}-{_digest(state)}"
+
+
+def has_weights(directory: Path, *, whole: bool) -> bool:
+    """Whether a directory has weight files. whole: all of them, because a download may be under way."""
+    if not whole:
+        return any(file for kind in ("*.safetensors", "*.bin") for file in directory.glob(kind))
+    with suppress(CheckpointError):
+        return all(file.exists() for file in weight_files(directory))
+    return False
+
+
+def weights_digest(directory: Path) -> str:
+    """A digest of the contents of the files that a checkpoint's tensors are read from.
+
+    The hub's cache links to files that are named by their contents. Of other files it is: name, size, time, header, and
+    the first, the middle and the last SAMPLE bytes of each tensor. That takes 20 ms for the 7B's 339 tensors.
+    """
+    digest = hashlib.sha256()
+    for file in weight_files(directory):
+        blob = Path(os.readlink(file)) if file.is_symlink() else file
+        state = [file.name, blob.name]
+        if blob.parent.name != "blobs":
+            try:
+                stat = file.stat()
+                state = [file.name, stat.st_size, stat.st_mtime_ns]
+                with file.open("rb") as opened:
+                    for first, count in _sampled(opened):
+                        opened.seek(first)
+                        digest.update(opened.read(count))
+            except (OSError, ValueError, LookupError, TypeError, OverflowError):
+                pass  # opening the checkpoint says what is wrong
+        digest.update(json.dumps(state).encode())
+    return digest.hexdigest()
+
+
+def _sampled(file: BinaryIO) -> Iterator[tuple[int, int]]:
+    """Yield (first byte, bytes) of a safetensors file's header, then of the samples of its tensors."""
+    start = 8 + int.from_bytes(file.read(8), "little")
+    yield 0, min(start, MOST_HEADER)
+    file.seek(8)
+    header = json.loads(file.read(min(start, MOST_HEADER) - 8))
+    for name, entry in header.items():
+        if name != "__metadata__":
+            first, end = entry["data_offsets"]
+            count = min(SAMPLE, end - first)
+            yield from (
+                (start + at, count) for at in {first, (first + end - count) // 2, end - count}
+            )
+
+
+def packing() -> str:
+    """The versions that determine a shard's bytes."""
+    try:
+        ttnn_version = version("ttnn")
+    except PackageNotFoundError:  # a build that is not installed
+        ttnn_version = "unknown"
+    return f"ttnn {ttnn_version}, slices {VERSION}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,278 @@
+"""A start answers with the weights of the checkpoint that it names, wherever that lies and whatever happened to it."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from safetensors.torch import load_file, save_file
+
+from models.demos.qwen25_7b.config import BFP8, QwenConfig
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.weights.cache import open_checkpoint
+from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
+from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from tests.weights.support import logged
+
+WEIGHTS = "model.safetensors"
+CONFIG = dict(
+    model_type="qwen2", vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=1, max_position_embeddings=64, rms_norm_eps=1e-6, rope_theta=1e6, hidden_act="silu",
+    tie_word_embeddings=False,
+)  # fmt: skip
+
+
+def write(directory: Path, seed: int, tied: bool = False) -> None:
+    """Write a checkpoint whose files have the size and the time of every other one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fields = CONFIG | {"tie_word_embeddings": tied}
+    generator = torch.Generator().manual_seed(seed)
+    shapes = tensor_shapes(QwenConfig.from_dict(CONFIG))
+    tensors = {
+        name: torch.randn(shape, generator=generator).bfloat16() for name, shape in shapes.items()
+    }
+    (directory / "config.json").write_text(json.dumps(fields))
+    save_file(tensors, directory / WEIGHTS)
+    for file in directory.iterdir():
+        os.utime(file, (0, 0))
+
+
+def answer(directory: Path, cache: Path) -> list[torch.Tensor]:
+    """What the cache gives as final norm and LM head."""
+    checkpoint = open_checkpoint(directory, cache=cache)
+    weights = ModelWeights(checkpoint, checkpoint.config, ParallelPlan.make(checkpoint.config, 1))
+    shards = [*weights.final_norm.shards("bfloat16", tiled=False)]
+    shards += weights.lm_head.shards(BFP8.lm_head.format, tiled=True)
+    checkpoint.pack(shards)
+    return [checkpoint.build(shard).to_torch().clone() for shard in shards]
+
+
+def right(seed: int, tied: bool = False) -> list[torch.Tensor]:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "model", seed, tied)
+        return answer(Path(folder) / "model", Path(folder))
+
+
+def assert_same(got: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    assert all(a.equal(b) for a, b in zip(got, expected, strict=True))
+
+
+def plain(folder: Path) -> Path:
+    write(folder / "model", 1)
+    return folder / "model"
+
+
+def in_snapshots(folder: Path) -> Path:
+    write(folder / "run/snapshots/best", 1)
+    return folder / "run/snapshots/best"
+
+
+def behind_a_link(folder: Path) -> Path:
+    write(folder / "run1", 1)
+    (folder / "current").symlink_to(folder / "run1")
+    return folder / "current"
+
+
+def in_the_hubs_cache(folder: Path) -> Path:
+    snapshot, blobs = folder / "snapshots" / ("1" * 40), folder / "blobs"
+    write(snapshot, 1)
+    blobs.mkdir()
+    for file in snapshot.iterdir():
+        file.rename(blobs / f"digest of {file.name}")
+        file.symlink_to(f"../../blobs/digest of {file.name}")
+    return snapshot
+
+
+def train(model: Path) -> None:
+    target = model.resolve()
+    if (model / WEIGHTS).is_symlink():  # the hub gives other contents another name
+        for file in model.iterdir():
+            file.unlink()
+    write(target, 2)
+
+
+def tie(model: Path) -> None:
+    (model / "config.json").unlink()
+    (model / "config.json").write_text(json.dumps(CONFIG | {"tie_word_embeddings": True}))
+    tensors = load_file(model / WEIGHTS)
+    del tensors["lm_head.weight"]
+    (model / WEIGHTS).unlink()
+    save_file(tensors, model / WEIGHTS)
+
+
+def to_bin(model: Path) -> None:
+    (model / WEIGHTS).rename(model / "pytorch_model.bin")
+
+
+def empty(model: Path) -> None:
+    for file in model.iterdir():
+        file.unlink()
+
+
+def exchange(model: Path) -> None:
+    """As cp -p, rsync -t and mv do."""
+    other = model.with_name("other")
+    write(other, 2)
+    model.unlink() if model.is_symlink() else shutil.rmtree(model)
+    other.rename(model)
+
+
+PLACES = plain, in_snapshots, behind_a_link, in_the_hubs_cache
+# what a start gives then: seed and tied; a UserError; or the weights of the last start, with a line
+CHANGES = [(train, (2, False)), (tie, (1, True)), (to_bin, "holds pytorch_model.bin"), (empty, None), (exchange, (2, False))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change, expected", CHANGES, ids=lambda value: getattr(value, "__name__", "")
+)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_a_checkpoint_that_changed(place, change, expected, tmp_path):
+    cache = tmp_path / "cache"
+    model = place(tmp_path / "models")
+    assert_same(answer(model, cache), right(1))
+    change(model)
+    with logged([]) as lines:
+        if isinstance(expected, str):
+            with pytest.raises(UserError, match=expected):
+                answer(model, cache)
+            return
+        assert_same(answer(model, cache), right(*expected or (1,)))
+    told = [line for line in lines if "its weights are not there" in line]
+    assert len(told) == (expected is None) and all(
+        f"those of {model}, packed on 2" in line for line in told
+    )
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_two_checkpoints_of_one_name_size_and_time(place, tmp_path):
+    first, second = (place(tmp_path / user) for user in "ab")
+    train(second)
+    for _ in range(2):
+        assert_same(answer(first, tmp_path / "cache"), right(1))
+        assert_same(answer(second, tmp_path / "cache"), right(2))
+
+
+@pytest.mark.parametrize("name", ["norm", "embed_tokens", "0.mlp.up_proj"])
+def test_one_tensor_that_changed(name, tmp_path):
+    """At its first element, in the middle or at its last: the time of the file stays."""
+    model = plain(tmp_path)
+    for at in (0, 0.5, -1):
+        answer(model, tmp_path / "cache")
+        before = {folder.name for folder in tmp_path.glob("cache/*/model-*")}
+        tensors = load_file(model / WEIGHTS)
+        tensor = next(tensors[key] for key in tensors if name in key).view(-1)
+        tensor[int(at * (len(tensor) - 1)) if at > 0 else at] += 1
+        save_file(tensors, model / WEIGHTS)
+        os.utime(model / WEIGHTS, (0, 0))
+        answer(model, tmp_path / "cache")
+        assert {folder.name for folder in tmp_path.glob("cache/*/model-*")} > before
+
+
+@pytest.mark.parametrize("home", ["gone", "unknown", "read-only"])
+def test_a_home_that_cannot_be_used_means_no_cache_and_one_line(home, tmp_path, monkeypatch):
+    model = plain(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    if home == "unknown":
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setenv("HOME", {"gone": f"{blocked}/home"}.get(home, f"{tmp_path}"))
+    if home == "read-only":
+        (tmp_path / ".cache").write_text("")  # root may write to every directory
+    expected = right(1)[:1]
+    with logged([]) as lines:
+        checkpoint = open_checkpoint(model)
+        weights = ModelWeights(
+            checkpoint, checkpoint.config, ParallelPlan.make(checkpoint.config, 1)
+        )
+        shards = weights.final_norm.shards("bfloat16", tiled=False)
+        if home != "unknown":
+            checkpoint.pack(shards)
+            assert_same([checkpoint.build(shards[0]).to_torch()], expected)
+    assert len(lines) == 1 and "XDG_CACHE_HOME" in lines[0] and "\n" not in lines[0]
+
+
+PATHS = st.sampled_from(["a/model", "b/model", "run/snapshots/best"])
+
+
+class CacheAndCheckpoints(RuleBasedStateMachine):
+    """Checkpoints come, change, move and go; each start is right, or says what it uses, or is refused."""
+
+    def __init__(self):
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp())
+        self.present: dict[
+            str, int | None
+        ] = {}  # path -> seed of the weights; None: they were deleted
+        self.opened: dict[str, int] = {}  # path -> seed of its last start
+
+    def teardown(self):
+        shutil.rmtree(self.root)
+
+    @rule(path=PATHS, seed=st.integers(1, 3))
+    def write(self, path, seed):
+        write(self.root / path, seed)
+        self.present[path] = seed
+
+    @rule(source=PATHS, path=PATHS)
+    def copy(self, source, path):
+        if source != path and source in self.present:
+            shutil.rmtree(self.root / path, ignore_errors=True)
+            shutil.copytree(self.root / source, self.root / path)
+            self.present[path] = self.present[source]
+
+    @rule(source=PATHS, path=PATHS)
+    def move(self, source, path):
+        if source != path and source in self.present:
+            shutil.rmtree(self.root / path, ignore_errors=True)
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / source).rename(self.root / path)
+            self.present[path] = self.present.pop(source)
+
+    @rule(path=PATHS)
+    def delete_weights(self, path):
+        if self.present.get(path):
+            (self.root / path / WEIGHTS).unlink()
+            self.present[path] = None
+
+    @rule(path=PATHS)
+    def delete(self, path):
+        shutil.rmtree(self.root / path, ignore_errors=True)
+        self.present.pop(path, None)
+
+    @rule(path=PATHS)
+    def start(self, path):
+        seed = self.present.get(path)
+        with logged([]) as lines:
+            try:
+                got = answer(self.root / path, self.root / "cache")
+            except UserError:
+                assert seed is None and path not in self.opened
+                return
+        told = [line for line in lines if "its weights are not there" in line]
+        assert len(told) == (seed is None)
+        self.opened[path] = seed or self.opened[path]
+        assert_same(got, EXPECTED[self.opened[path]])
+
+    @invariant()
+    def nothing_unfinished_stays(self):
+        assert not list(self.root.glob("cache/*/*/tmp-*"))
+
+
+EXPECTED: dict[int, list[torch.Tensor]] = {}
+
+
+def test_checkpoints_come_change_move_and_go(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    EXPECTED.update({seed: right(seed) for seed in (1, 2, 3)})
+    run_state_machine_as_test(
+        CacheAndCheckpoints,
+        settings=settings(max_examples=30, stateful_step_count=20, deadline=None, database=None),
+    )
