@@ -54,7 +54,9 @@ def test_an_option_that_cannot_be(refused, argv, named):
 
 @pytest.mark.parametrize(
     "contents, named",
-    [("[", "not JSON"), ("{}", "list of prompts"), ("[]", "list of prompts"), ('["a", {"text": "b"}]', "item 1"),
+    [("[", "not JSON"), ("{}", "item 0"), ("[]", "JSON list or JSON lines"), ("\n", "JSON list or JSON lines"), ('["a", {"text": "b"}]', "item 1"),
+     ('{"prompt": "a"}\n\n{"prompt": ', "line 3: not JSON"), ('{"question": "a"}\n{"question": "b"}', 'an object with a "prompt"'),
+     ('{"messages": [{"role": "user", "content": "a"}]}', 'an object with a "prompt"'), ("What is 2 + 3?", "line 1: not JSON"),
      ('["a", "  "]', "prompt 1"), ("\xff", "not UTF-8")],
 )  # fmt: skip
 def test_a_file_of_prompts_that_is_none(refused, tmp_path, contents, named):

@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from golden_mesh.replay import difference
 
 from models.demos.qwen25_7b.bringup import runner
 from models.demos.qwen25_7b.bringup.__main__ import main
@@ -63,8 +64,9 @@ os.kill(os.getpid(), 9)
 BROKEN = {
     "hang": (f"print('running linear [32, 64]')\n{FOREVER}", "hang", "no end within", "linear [32, 64]"),
     "hang between operations": (FOREVER, "hang", "no end within", "{file}:4: time.sleep(1000)  # ttnn.linear"),
+    "out of time": ("import time\nfor i in range(10**4):\n    print(f'running op\\nop 0.0\\n{i} of 10000 operations', flush=True)\n    time.sleep(0.05)", "time", " of 10000 operations", "{file}:4: time.sleep"),
     "crash": ("import os\nprint('running matmul [32, 64]')\nos.abort()", "crash", "SIGABRT", "matmul [32, 64]"),
-    "wrong value": (PYTEST, "wrong value", "1 tests, the first: tests/pcc/test_mlp.py::test_mlp[N300]", ""),
+    "wrong value": (PYTEST, "wrong value", "1 test, the first: tests/pcc/test_mlp.py::test_mlp[N300]", ""),
     "wrong operation": (OPS, "wrong value", "the first: add: wrong values", ""),
     "memory": (FULL, "out of memory", "Out of Memory", "{file}:3: raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')  # ttnn.linear"),
     "memory in a test": (FULL_IN_PYTEST, "out of memory", "Out of Memory", "{file}:8:"),
@@ -81,6 +83,16 @@ def stop(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
 open({file!r}, "w").write(str(engine.pid))
+time.sleep(1000)
+"""
+SLOW = """
+import signal, sys, time
+def stop(*_):
+    time.sleep(1)
+    open({file!r}, "w")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+print("started", flush=True)
 time.sleep(1000)
 """
 OTHER_MACHINE = """
@@ -104,7 +116,7 @@ def stage(tmp_path, name, program, minutes=0.5, **options) -> Stage:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_stage_is_named(tmp_path, name):
     program, verdict, words, last = BROKEN[name]
-    minutes = 0.03 if verdict == "hang" else 0.5
+    minutes = 0.04 if verdict in ("hang", "time") else 0.5
     outcome = run_stage(stage(tmp_path, name, program, minutes), tmp_path / "log")
     assert (outcome.verdict, words in outcome.words) == (verdict, True), outcome
     file = tmp_path / f"{name}.py".replace(" ", "-")
@@ -137,24 +149,84 @@ def test_the_next_stage_runs_and_a_second_run_keeps_outcomes(tmp_path):
     assert known_outcomes(tmp_path)["answers"].verdict == "green"
 
 
-def test_an_interrupt_ends_the_stage_and_keeps_the_others(tmp_path):
+@pytest.mark.parametrize("verdict, on, again, kept", [
+    ("green", "a", [], "keep"), ("failed", "a", [], "keep"), ("hang", "a", [], "keep"), ("green", "b", [], "new"), ("time", "a", [], "go on"),
+    ("stopped", "a", [], "go on"), ("stopped", "b", [], "new"), ("time", "a", ["ops"], "new"), ("green", "a", ["ops"], "new"),
+])  # fmt: skip
+def test_what_a_stage_ran_on_decides_what_is_kept(tmp_path, verdict, on, again, kept):
+    (tmp_path / "ops.json").write_text("x")
+    before = asdict(Outcome(verdict, 1, on={"commit": on}))
+    (tmp_path / "outcomes.json").write_text(json.dumps({"ops": before}))
+    appends = f"open({str(tmp_path / 'ops.json')!r}, 'a').write('y')"
+    ops = stage(tmp_path, "ops", appends, on={"commit": "a"}, results=("ops.json",))
+    run_stages([ops], tmp_path, print, again)
+    assert (tmp_path / "ops.json").read_text() == {"keep": "x", "new": "y", "go on": "xy"}[kept]
+    assert known_outcomes(tmp_path)["ops"].on["commit"] == ("a" if kept != "keep" else on)
+
+
+REFUSED = {
+    "another size": ([], {"size": "7b"}, "give another --out"),
+    "another mesh": ([], {"mesh": "N150"}, "(N150)"),
+    "another backend": ([], {"backend": "silicon"}, "(silicon)"),
+    "damaged": ([], '{"ops": {"verd', "outcomes.json: damaged"),
+    "of another version": ([], '{"ops": {"verdict": "green", "seconds": 1}}', "outcomes.json: damaged"),
+    "no reference": (["--reference", "/nonexistent"], "{}", "--reference /nonexistent"),
+    "no questions": (["--questions", "/nonexistent"], "{}", "--questions /nonexistent"),
+    "no model": (["--model", "."], "{}", "config.json"),
+    "no stage": (["--only", "dance"], "{}", "'dance' is no stage: there are machine, ops, modules"),
+    "no limit": (["--slower", "0"], "{}", "--slower"),
+    "a file": (["--out", __file__], "{}", "--out"),
+    "below a file": (["--out", f"{__file__}/x"], "{}", "--out"),
+    "no place": (["--out", "/proc/x"], "{}", "--out /proc/x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_one_line_at_the_start(tmp_path, capsys, name):
+    options, kept, words = REFUSED[name]
+    argv = ["--mesh", "N300", "--backend", "golden", "--size", "tiny", "--out", f"{tmp_path}"]
+    if isinstance(kept, dict):
+        on = {"mesh": "N300", "backend": "golden mesh", "size": "tiny", "cards": []} | kept
+        kept = json.dumps({"ops": asdict(Outcome("green", 1, on=on))})
+    (tmp_path / "outcomes.json").write_text(kept)
+    assert main([*argv, *options]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_no_time_where_the_traces_do_not_differ():
+    assert difference([30.0, 31.0, 90.0], [20.0, 21.0, 22.0], 2) == 5.0
+    assert difference([20.0, 23.0, 90.0], [19.0, 20.0, 22.0], 2) is None
+    assert difference([19.0, 20.0, 21.0], [20.0, 20.0, 20.0], 2) is None
+
+
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+def test_a_signal_ends_the_stage_and_keeps_the_others(tmp_path, number):
+    """Twice, as a terminal that closes sends it. The stage has a process that takes its time to end."""
+    slow = SLOW.format(file=f"{tmp_path}/ended")
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {slow!r}])"
     program = f"""
 import sys
 sys.path.insert(0, {str(runner.__file__.split("/models/")[0])!r})
 from pathlib import Path
 from models.demos.qwen25_7b.bringup.runner import Stage, run_stages
+from models.demos.qwen25_7b.cli.command import run
 command = lambda code: ((sys.executable, "-c", code),)
-stages = [Stage("a", command("pass"), 1), Stage("b", command("print('started', flush=True); import time; time.sleep(1000)"), 1)]
-run_stages(stages, Path({str(tmp_path)!r}), print)
+stages = [Stage("a", command("pass"), 1), Stage("b", command({code!r}), 1)]
+run(lambda: run_stages(stages, Path({str(tmp_path)!r}), print))
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     log = tmp_path / "b.log"
     deadline = time.monotonic() + 60
     while not (log.exists() and "\nstarted" in log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) != 0
-    assert list(known_outcomes(tmp_path)) == ["a"]
+    process.send_signal(number)
+    time.sleep(0.3)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    verdicts = {name: outcome.verdict for name, outcome in known_outcomes(tmp_path).items()}
+    assert verdicts == {"a": "green", "b": "stopped"}
+    assert (tmp_path / "ended").exists()
 
 
 def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
@@ -193,16 +265,20 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     for name, rows in stages:
         (tmp_path / f"{name}.json").write_text(json.dumps(rows))
     outcomes = {
-        "machine": Outcome("green", 1),
+        **{name: Outcome("green", 1) for name in ("machine", "ops", "speed", "answers", "server")},
         "modules": Outcome("hang", 60, "no end within 1 minutes", "mlp.py:9: ttnn.linear("),
-        "server": Outcome("skipped", 0, "needs .venv-vllm: make serve once"),
+        "memory": Outcome("skipped", 0, "no room"),
     }
+    other = write_report(tmp_path, "", "N300", "7b", {"machine": Outcome("green", 1)})
+    assert other["machine"] and not any(
+        other[name] for name in ("ops", "speed", "answers", "server")
+    )
     report = write_report(tmp_path, "Bring-up", "N300", "7b", outcomes)
     text = (tmp_path / "report.md").read_text()
     assert json.loads((tmp_path / "report.json").read_text()) == report
     head = text.split("## What failed")[0]
     for line in (
-        "**1 stages did not end well: modules.** Green: machine; skipped: server (needs .venv-vllm: make serve once).",
+        "**1 stage did not end well: modules.** Green: machine, ops, speed, answers, server; skipped: memory (no room).",
         "- ttnn: found 0.80.0, plans assume 0.81.1",
         "- compute grid: found 8x7, plans assume 8x8",
         "- links between neighbors: found 1, plans assume 4",
@@ -254,8 +330,3 @@ def test_one_link_is_timed_where_the_plan_has_more(links, timed):
     op = {"op": "ttnn.reduce_scatter", "arguments": [[], {"dim": 3, "num_links": links}]}
     assert [other["setting"] for other in variants([op])] == timed
     assert op["arguments"][1]["num_links"] == links
-
-
-def test_an_unknown_stage_is_one_line(tmp_path, capsys):
-    assert main(["--out", f"{tmp_path}", "--only", "dance"]) == 2
-    assert "'dance' is no stage: there are machine, ops, modules" in capsys.readouterr().err

@@ -24,6 +24,28 @@ def test_prompts_are_repeated_or_cut_to_the_batch_size(tmp_path, users, expected
     assert read_prompts(args) == expected
 
 
+FILES = {
+    "list": '["a", {"prompt": "b"}]',
+    "list over lines": '[\n "a",\n {"prompt": "b", "id": 1}\n]\n',
+    "lines": '{"prompt": "a"}\n{"prompt": "b"}',
+    "lines of strings": '"a"\n"b"\n',
+    "empty lines": '\n{"prompt": "a"}\n\n{"prompt": "b"}\n\n',
+}
+
+
+@pytest.mark.parametrize("mark", (b"", b"\xef\xbb\xbf"))
+@pytest.mark.parametrize("end", ("\n", "\r\n"))
+@pytest.mark.parametrize("name", ("p.json", "p.jsonl", "p"))
+@pytest.mark.parametrize("form", FILES)
+def test_a_file_of_prompts_in_every_form(tmp_path, form, name, end, mark):
+    file = tmp_path / name
+    file.write_bytes(mark + FILES[form].replace("\n", end).encode())
+    args = Namespace(prompts=file, prompt_file=None, prompt=None, batch_size=None)
+    assert read_prompts(args) == ["a", "b"]
+    file.write_bytes(mark + "Hi\u2028you".encode())
+    assert read_prompts(Namespace(prompts=None, prompt_file=file, batch_size=1)) == ["Hi\u2028you"]
+
+
 def test_answers_are_complete_without_control_characters_and_a_cut_one_says_so(capsys):
     show(ANSWERS)
     out = capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
 through the origin; 1 is right), and the share of equal values. A time is that of one call, from a trace of n calls and one of
-2n. `replay` takes a mesh that is open already.
+2n. An operation without a device operation has no time, and one where the traces' difference is inside their spread. `replay` takes a mesh that is open already.
 """
 
 import argparse
@@ -123,7 +123,7 @@ class Replay:
         ]
         return max(found, key=lambda v: v.error, default=None)
 
-    def seconds(self, calls: int) -> float:
+    def seconds(self, calls: int) -> Optional[float]:
         """Of one call: a trace of twice the calls less one of the calls.
 
         Calls with a semaphore alternate between two sets of tensors: a chip may be one such call ahead of its neighbor.
@@ -132,10 +132,10 @@ class Replay:
             "'semaphore'" in repr(self.op["arguments"])
         )
         self.turns[-1].run()  # compiles
-        return (self._traced(2 * calls) - self._traced(calls)) / calls
+        return difference(self._traced(2 * calls), self._traced(calls), calls)
 
-    def _traced(self, calls: int) -> float:
-        """The shortest of three executions of a trace."""
+    def _traced(self, calls: int) -> list[float]:
+        """Seconds of three executions of a trace."""
         trace = ttnn.begin_trace_capture(self.device, cq_id=0)
         for i in range(calls):
             self.turns[i % len(self.turns)].run()
@@ -147,7 +147,14 @@ class Replay:
             ttnn.execute_trace(self.device, trace, cq_id=0, blocking=True)
             spent.append(time.perf_counter() - begin)
         ttnn.release_trace(self.device, trace)
-        return min(spent)
+        return spent
+
+
+def difference(double: list[float], single: list[float], calls: int) -> Optional[float]:
+    """Seconds of a call. None: the traces differ by no more than the two shortest executions of each do."""
+    spread = sum(sorted(times)[1] - min(times) for times in (double, single))
+    found = min(double) - min(single)
+    return found / calls if found > spread else None
 
 
 def eval_name(name: str) -> Callable:
@@ -182,7 +189,8 @@ def replay(
             here = Replay(device, op)
             if value := here.value():
                 row |= value._asdict()
-            row["us"] = 1e6 * here.seconds(calls) if calls else None
+            seconds = here.seconds(calls) if calls and op["device_op"] else None
+            row["us"] = 1e6 * seconds if seconds else None
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         say(line(row))

@@ -14,14 +14,14 @@ class FileError(UserError):
 
 
 def read_text(file: str | Path, option: str = "") -> str:
-    """The content of a UTF-8 text file.
+    """The content of a UTF-8 text file, without a byte-order mark.
 
     option: the command line's name for the file, for messages.
     FileError: the file is absent, unreadable or not UTF-8.
     """
     label = f"{option} {file}".strip()
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise FileError(f"{label}: not found") from error
     except OSError as error:
@@ -43,6 +43,20 @@ def read_json(file: str | Path, option: str = "") -> Any:
         return json.loads(text)
     except ValueError as error:
         raise FileError(f"{option} {file}: not JSON ({error})".lstrip()) from error
+
+
+def read_json_lines(text: str, label: str) -> list[tuple[int, Any]]:
+    """(number, value) of each line of JSON. Empty lines are left out.
+
+    label: names the file in messages. FileError: a line is not JSON.
+    """
+    values = []
+    for number, line in enumerate(text.split("\n"), 1):  # a string of JSON may hold U+2028
+        try:
+            values += [(number, json.loads(line))] if line.strip() else []
+        except ValueError as error:
+            raise FileError(f"{label}, line {number}: not JSON ({error})") from error
+    return values
 
 
 def check_output(option: str, file: Path, *, new: bool = False) -> None:
@@ -87,7 +101,7 @@ def write_whole(file: Path, write: Callable[[Path], None]) -> None:
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def write_json(file: Path, contents: dict) -> None:
-    """Write an object as indented JSON, as write_whole does."""
+def write_json(file: Path, contents: dict | list) -> None:
+    """Write an object or a list as indented JSON, as write_whole does."""
     text = json.dumps(contents, indent=2) + "\n"
     write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))

@@ -4,16 +4,25 @@ Stages are processes of their own with a time limit and a log. A hang, a crash o
 goes on. Started again, it keeps the stages that have an outcome; --only and --from run stages again.
 """
 
+import argparse
+import subprocess
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from ..cli.command import run, status_of
-from ..cli.options import Parser, add_machine
+from ..cli.options import VERSION, Parser, add_machine
 from ..cli.terminal import say
 from ..errors import UserError
+from ..evaluation.questions import read_questions
+from ..files import check_directory
+from ..tt.mesh import describe_backend, device_present
 from .report import write_report
-from .runner import known_outcomes, run_stages
+from .runner import REPOSITORY, known_outcomes, run_stages
 from .stages import SIZES, stages
+
+PLACE = "mesh", "backend", "size", "cards"  # of all stages of a folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,12 +56,30 @@ def _main(argv: list[str] | None) -> int:
         default="7b",
         help="dims; tiny: minutes on a golden mesh (default: %(default)s)",
     )
+    parser.add_argument(
+        "--slower",
+        type=float,
+        default=1,
+        metavar="N",
+        help="time limits of N times the usual, for a simulator or a slow host",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", metavar="STAGE,...", help="run these stages alone, again")
     which.add_argument(
         "--from", dest="first", metavar="STAGE", help="run this stage and those after it, again"
     )
     args = parser.parse_args(argv)
+    if not args.slower > 0:
+        raise UserError(f"--slower must be above 0, got {args.slower:g}")
+    _check_inputs(args)
+    args.on = _ran_on(args)
+    for name, outcome in known_outcomes(args.out).items():
+        other = [outcome.on.get(key) for key in PLACE if outcome.on.get(key) != args.on[key]]
+        if other:
+            raise UserError(
+                f"--out {args.out}: its stage {name} ran on another machine, backend or size ({', '.join(map(str, other))}); "
+                "give another --out"
+            )
     args.out.mkdir(parents=True, exist_ok=True)
     every = stages(args)
     names = [stage.name for stage in every]
@@ -65,11 +92,62 @@ def _main(argv: list[str] | None) -> int:
     try:
         run_stages(chosen, args.out, say, again)
     finally:
-        outcomes = known_outcomes(args.out)
+        current = {stage.name: stage.on for stage in every}
+        outcomes = {n: o for n, o in known_outcomes(args.out).items() if o.on == current.get(n)}
         title = f"Bring-up of Qwen2.5-7B on {args.mesh}, {args.size} dims, {date.today()}"
         write_report(args.out, title, args.mesh, args.size, outcomes)
         say(f"report: {args.out / 'report.md'}")
     return int(any(outcome.verdict not in ("green", "skipped") for outcome in outcomes.values()))
+
+
+def _ran_on(args: argparse.Namespace) -> dict[str, Any]:
+    """What every stage runs on. A card has a serial number, where the driver shows one."""
+    backend = args.backend
+    if backend == "auto":
+        backend = "device" if device_present() else "golden"
+    serials = (
+        sorted(Path("/sys/class/tenstorrent").glob("*/tt_serial")) if backend == "device" else []
+    )
+    git = (
+        "git",
+        "-C",
+        f"{REPOSITORY}",
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    )
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    return {
+        "mesh": args.mesh,
+        "backend": describe_backend(backend).split(" (")[0],
+        "size": args.size,
+        "cards": [file.read_text().strip() for file in serials],
+        "commit": commit or VERSION,
+        "ttnn": version("ttnn"),
+    }
+
+
+def _check_inputs(args: argparse.Namespace) -> None:
+    """UserError: an option that a stage would refuse an hour later. Stages run elsewhere, so paths become absolute."""
+    check_directory("--out", args.out)
+    if args.reference and not Path(args.reference).is_file():
+        raise UserError(f"--reference {args.reference}: no such file")
+    if args.questions:
+        read_questions(Path(args.questions))
+    if args.model:
+        from ..config import QwenConfig
+        from ..weights.checkpoint import Checkpoint, local_directory
+
+        if Path(args.model).is_dir():
+            args.model = f"{Path(args.model).resolve()}"
+            Checkpoint.open(args.model)
+        else:
+            QwenConfig.from_json(local_directory(args.model, ("config.json",)) / "config.json")
+    for name in ("reference", "questions"):
+        value = getattr(args, name)
+        setattr(args, name, value and f"{Path(value).resolve()}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """What the machine has beside what the plans assume: python -m models.demos.qwen25_7b.bringup.machine --mesh N300 --out DIR"""
 
 import argparse
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from ..cli.terminal import markdown, say
+from ..files import write_json
 from ..plans.machines import TTNN_VERSION, machine
 from ..tt.mesh import TRACE_REGION_BYTES, describe_backend, open_mesh, select_backend
 from .stages import run_program
@@ -58,7 +58,7 @@ def _read(path: str) -> str:
 
 def compare(args: argparse.Namespace) -> None:
     found = facts(args.mesh, select_backend(args.backend, args.mesh))
-    (args.out / "machine.json").write_text(json.dumps([fact._asdict() for fact in found], indent=1))
+    write_json(args.out / "machine.json", [fact._asdict() for fact in found])
     say(markdown(("what", "found", "assumed"), [(f.what, f.found, f.assumed or "") for f in found]))
 
 

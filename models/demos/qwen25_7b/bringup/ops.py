@@ -12,6 +12,7 @@ from typing import Any, Iterator
 
 from ..cli.terminal import say
 from ..errors import UserError
+from ..files import write_json
 from ..plans.machines import machine
 from ..plans.parallel_plan import MAX_USERS
 from ..tt.mesh import open_replicas, select_backend
@@ -102,11 +103,16 @@ def replay(args: argparse.Namespace) -> None:
     from golden_mesh import replay as replays
 
     kept, calls = replays.load(args.out / "ops.pt"), 20 if args.size == "7b" else 1
-    ops, rows = [*kept["ops"], *variants(kept["ops"])], []
+    ops = [*kept["ops"], *variants(kept["ops"])]
+    file = args.out / "ops.json"
+    rows = json.loads(file.read_text()) if file.exists() else []  # of a run that was stopped
+    left = ops[len(rows) :]
+    say(replays.HEADER)
     with open_replicas(args.mesh, machine(args.mesh).row) as devices:
-        for op, row in zip(ops, replays.replay(devices[0], kept | {"ops": ops}, calls, say)):
+        for op, row in zip(left, replays.replay(devices[0], kept | {"ops": left}, calls, say)):
             rows.append(row | {key: op[key] for key in ("setting", "of") if key in op})
-            (args.out / "ops.json").write_text(json.dumps(rows, indent=1))
+            write_json(file, rows)
+            say(f"{len(rows)} of {len(ops)} operations")
     bad = [row for row in rows[: len(kept["ops"])] if row["failed"] or (row["error"] or 0) > WRONG]
     if bad:
         how = bad[0]["failed"] or f"wrong values, error {bad[0]['error']:.2g}"

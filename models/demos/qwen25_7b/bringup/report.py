@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Iterator, Optional
 
 from ..cli.terminal import markdown
+from ..files import write_json, write_whole
 from .ops import WRONG
-from .runner import Outcome
+from .runner import Outcome, count
 
 # Of a device operation's key: the name and the dtype of a step's collective.
 SUM_OF_A_STEP = re.compile(
@@ -31,23 +32,27 @@ def write_report(
     out: Path, title: str, mesh: str, size: str, outcomes: dict[str, Outcome]
 ) -> dict[str, Any]:
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
-    read = lambda pattern: [json.loads(file.read_text()) for file in sorted(out.glob(pattern))]
+    ran = {name for name, outcome in outcomes.items() if outcome.verdict != "skipped"}
+    read = lambda stage, pattern: [
+        json.loads(file.read_text()) for file in sorted(out.glob(pattern)) if stage in ran
+    ]
     report = {
         "title": title,
         "mesh": mesh,
         "size": size,
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
-        **{name: sum(read(f"{name}.json"), []) for name in ("machine", "ops", "speed")},
-        "answers": [row for each in read("*-decode.json") for row in each["results"]],
+        **{name: sum(read(name, f"{name}.json"), []) for name in ("machine", "ops", "speed")},
+        "answers": [row for each in read("answers", "*-decode.json") for row in each["results"]],
         "questions": [
             {key: run[key] for key in ("split", "recipe", "results")}
-            for each in read("*-tasks.json")
+            for each in read("answers", "*-tasks.json")
             for run in each["runs"]
         ],
-        "server": read("server-*.json"),
+        "server": read("server", "server-*.json"),
     }
-    (out / "report.json").write_text(json.dumps(report, indent=1))
-    (out / "report.md").write_text("\n\n".join(_blocks(report, outcomes)) + "\n")
+    text = "\n\n".join(_blocks(report, outcomes)) + "\n"
+    write_json(out / "report.json", report)
+    write_whole(out / "report.md", lambda part: part.write_text(text))
     return report
 
 
@@ -57,7 +62,7 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
     skipped = [f"{name} ({o.words})" for name, o in outcomes.items() if o.verdict == "skipped"]
     yield f"# {report['title']}"
     ended = (
-        f"{len(bad)} stages did not end well: {', '.join(bad)}"
+        f"{count(len(bad), 'stage')} did not end well: {', '.join(bad)}"
         if bad
         else "Every stage that ran is green"
     )
@@ -102,8 +107,8 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         yield _chart("us of these operations", longest, "us", "modeled_us")
         sums = _sums(report["ops"])
         if sums:
-            fastest = min(sums, key=sums.get)
-            yield f"All-reduces of a step, the plan's first; the fastest is {fastest}:"
+            fastest = f"; the fastest is {min(sums, key=sums.get)}" if len(sums) > 1 else ""
+            yield f"All-reduces of a step that have a time, the plan's first{fastest}:"
             yield "\n".join(f"- {name}: {us:.1f} us" for name, us in sums.items())
         yield "Other settings that were faster than the plan's by 5 % or more (error: of their values beside the plan's):"
         yield "\n".join(f"- {each}" for each in _faster(report["ops"])) or "none"
@@ -195,15 +200,16 @@ def _sums(rows: list[dict[str, Any]]) -> dict[str, float]:
     ops = []
     for row in rows:
         match = SUM_OF_A_STEP.match(row["device_op"] or "")
-        if match and row["us"] and "setting" not in row:
+        if match and "setting" not in row:
             ops.append((match[1], match[2], row["us"]))
     found = {}
     for i, (name, dtype, us) in enumerate(ops):
-        if name == "AllReduceAsync":
+        if name == "AllReduceAsync" and us:
             found[f"all_reduce_async of {dtype}"] = us
         elif name == "ReduceScatter":
-            gather = next((us for name, _, us in ops[i:] if name == "AllGather"), math.inf)
-            found["reduce_scatter + all_gather"] = us + gather
+            gather = next((us for name, _, us in ops[i:] if name == "AllGather"), None)
+            if us and gather:
+                found["reduce_scatter + all_gather"] = us + gather
     return found
 
 

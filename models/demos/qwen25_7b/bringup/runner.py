@@ -1,6 +1,6 @@
 """Runs stages one after the other, each in processes of its own with a time limit and a log. Knows nothing of ttnn.
 
-A stage's outcome is kept in OUT/outcomes.json as soon as it is known, so a run that was interrupted goes on where it stopped.
+OUT/outcomes.json keeps the outcome of each stage, and what the stage ran on. So a run that was interrupted goes on where it stopped.
 """
 
 import json
@@ -10,11 +10,20 @@ import re
 import signal
 import subprocess
 import time
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Literal, Optional, Sequence
+from typing import Any, Callable, Literal, Optional, Sequence
 
-Verdict = Literal["green", "failed", "hang", "crash", "wrong value", "out of memory", "skipped"]
+from ..cli.interrupt import shielded
+from ..errors import UserError
+from ..files import write_json
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+Verdict = Literal[
+    "green", "failed", "hang", "time", "stopped", "crash", "wrong value", "out of memory", "skipped"
+]
 PATIENCE = 20  # seconds that a stopped process has to say where it was, and to close its devices
 OUT_OF_MEMORY = re.compile(
     r".*(Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size|clash with L1 buffers).*"
@@ -22,6 +31,7 @@ OUT_OF_MEMORY = re.compile(
 WRONG_VALUE = re.compile(r" - (AssertionError|assert)\b|wrong values")  # pytest's, the stage ops'
 # A line of a traceback: of faulthandler or Python, or of pytest.
 FRAME = re.compile(r'File "(.+?)", line (\d+),? in |^(\S+\.py):(\d+): (?:\w*Error.*)?$', re.M)
+PROGRESS = re.compile(r"^\d+ of \d+ \w+$", re.M)  # a line of a stage that counts what it does
 LIBRARIES = ("/lib/python", "/site-packages/", "<frozen", "/golden_mesh/")
 
 
@@ -33,6 +43,10 @@ class Stage:
     commands: tuple[tuple[str, ...], ...]
     minutes: float  # for all commands
     skip: str = ""
+    on: dict[str, Any] = field(
+        default_factory=dict
+    )  # machine, model, commit: other ones, other results
+    results: tuple[str, ...] = ()  # patterns of its files in OUT
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,7 @@ class Outcome:
     seconds: float
     words: str = ""  # what went wrong, in one line
     last: str = ""  # the operation, line or test that ran last
+    on: dict[str, Any] = field(default_factory=dict)  # as Stage's
 
     def __str__(self) -> str:
         after = f", last ran: {self.last}" if self.last else ""
@@ -48,27 +63,44 @@ class Outcome:
 
 
 def known_outcomes(out: Path) -> dict[str, Outcome]:
-    """Of this run and of earlier ones with the same folder."""
+    """Of this run and of earlier ones with the same folder. UserError: a damaged file."""
     file = out / "outcomes.json"
     if not file.exists():
         return {}
-    return {name: Outcome(**fields) for name, fields in json.loads(file.read_text()).items()}
+    try:
+        kept = json.loads(file.read_text()).items()
+        return {name: Outcome(**(fields | {"on": fields["on"]})) for name, fields in kept}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise UserError(
+            f"{file}: damaged, or of another version; delete it, or give another --out"
+        ) from error
 
 
 def run_stages(
     stages: Sequence[Stage], out: Path, say: Callable[[str], None], again: Sequence[str] = ()
 ) -> None:
-    """Run the stages that have no outcome yet or were skipped, and those in `again`. Ctrl-C ends the run; what is known is kept."""
+    """Run the stages that have no outcome yet or ran on something else, and those in `again`.
+
+    A stage that was stopped, or was out of time, goes on. A signal ends the run; what is known is kept.
+    """
     known = known_outcomes(out)
+
+    def keep(stage: Stage, outcome: Outcome) -> None:
+        known[stage.name] = replace(outcome, on=stage.on)
+        write_json(out / "outcomes.json", {name: asdict(each) for name, each in known.items()})
+
     for stage in stages:
-        done = stage.name in known and known[stage.name].verdict != "skipped"
-        if done and stage.name not in again:
-            say(f"{stage.name:8} {known[stage.name]} (kept from an earlier run)")
+        before = known.get(stage.name)
+        is_current = before and before.on == stage.on and stage.name not in again
+        if is_current and before.verdict not in ("skipped", "stopped", "time"):
+            say(f"{stage.name:8} {before} (kept from an earlier run)")
             continue
-        known[stage.name] = run_stage(stage, out / f"{stage.name}.log")
+        if not is_current:
+            for file in (file for pattern in stage.results for file in out.glob(pattern)):
+                file.unlink()
+        keep(stage, Outcome("stopped", 0, "the run was interrupted"))
+        keep(stage, run_stage(stage, out / f"{stage.name}.log"))
         say(f"{stage.name:8} {known[stage.name]}")
-        kept = {name: asdict(outcome) for name, outcome in known.items()}
-        (out / "outcomes.json").write_text(json.dumps(kept, indent=1))
 
 
 def run_stage(stage: Stage, log: Path) -> Outcome:
@@ -80,49 +112,54 @@ def run_stage(stage: Stage, log: Path) -> Outcome:
         left = 60 * stage.minutes - (time.monotonic() - begin)
         with log.open("a") as lines:
             print(f"$ {' '.join(command)}", file=lines, flush=True)
-            status = _run(command, lines, max(left, 1))
+            status, grew = _run(command, lines, max(left, 1))
         spent = time.monotonic() - begin
         text = log.read_text(errors="replace").split("\n$ ")[-1]
         if status is None:
-            words = f"no end within {stage.minutes:g} minutes"
-            return Outcome("hang", spent, words, last_operation(text))
+            words = ", ".join(
+                (f"no end within {stage.minutes:g} minutes", *PROGRESS.findall(text)[-1:])
+            )
+            return Outcome("time" if grew else "hang", spent, words, last_operation(text))
         if status:
             return _failure(status, spent, text)
     return Outcome("green", time.monotonic() - begin)
 
 
-def _run(command: Sequence[str], log, seconds: float) -> Optional[int]:
-    """The exit status, or None for a hang. Python writes where it is to the log when it crashes or is stopped."""
+def _run(command: Sequence[str], log, seconds: float) -> tuple[Optional[int], bool]:
+    """(exit status or None for no end in time, whether the log grew in the last quarter of the time).
+
+    Python writes where it is to the log when it crashes or is stopped.
+    """
+    grew = False
     process = subprocess.Popen(
-        command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+        command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True, cwd=REPOSITORY,
         env=os.environ | {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     try:
-        return process.wait(seconds)
+        return process.wait(seconds), grew
     except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if process.poll() is None:
+        grew = time.time() - os.fstat(log.fileno()).st_mtime < seconds / 4
+        with shielded(), suppress(subprocess.TimeoutExpired):
             process.send_signal(signal.SIGABRT)  # faulthandler answers
-            try:
-                process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        process.wait()
-        _end_group(process.pid)
+            process.wait(PATIENCE)
+        return None, grew
+    finally:
+        with shielded():  # a terminal that closes sends SIGHUP twice
+            _end_group(process)
 
 
-def _end_group(group: int) -> None:
-    """End what a stage started: SIGTERM, upon which scripts/serve.py ends its engines in their session, then SIGKILL."""
-    try:
-        os.killpg(group, signal.SIGTERM)
+def _end_group(process: subprocess.Popen) -> None:
+    """End a stage and what it started: SIGTERM, upon which programs close their devices and scripts/serve.py ends its
+    engines in their session, then SIGKILL."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            os.killpg(group, 0)  # ProcessLookupError: all have ended
+            process.poll()
+            os.killpg(process.pid, 0)  # ProcessLookupError: all have ended
             time.sleep(0.1)
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _failure(status: int, seconds: float, text: str) -> Outcome:
@@ -137,6 +174,10 @@ def _failure(status: int, seconds: float, text: str) -> Outcome:
     return Outcome(verdict, seconds, words, _running(text))
 
 
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
 def what_failed(text: str) -> str:
     """pytest's failures, else the last error, else the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -146,7 +187,7 @@ def what_failed(text: str) -> str:
         if line.startswith(("FAILED ", "ERROR "))
     ]
     if failed:
-        return f"{len(failed)} tests, the first: {failed[0]}"[:300]
+        return f"{count(len(failed), 'test')}, the first: {failed[0]}"[:300]
     errors = [line for line in lines if re.match(r"error: |[\w.]*(Error|Exception)\b.*:", line)]
     return (errors or lines or [""])[-1][:300]
 

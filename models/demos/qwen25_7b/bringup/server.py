@@ -18,18 +18,17 @@ BIN = REPOSITORY / ".venv-vllm/bin"
 PORT = "8317"
 SIZES = ((128, 128), (128, 1024), (1024, 128), (2048, 128), (8192, 128))  # tokens in, tokens out
 SMALL_CONTEXT = 4096  # tokens of the small checkpoint
-START = 1800  # seconds until the server answers: a first start compiles
 
 
 def wait(server: subprocess.Popen) -> None:
-    deadline = time.monotonic() + START
-    while time.monotonic() < deadline and server.poll() is None:
+    """Until the server answers. A first start compiles; the stage has a time limit."""
+    while server.poll() is None:
         try:
             urllib.request.urlopen(f"http://localhost:{PORT}/health", timeout=5)
             return
         except OSError:
             time.sleep(1)
-    raise UserError(f"the server did not answer within {START} s, or ended")
+    raise UserError("the server ended before it answered")
 
 
 def benchmark(args: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ Writes OUT/speed.json, a row a case, beside the modeled step. Weights are random
 """
 
 import argparse
-import json
 import time
 from dataclasses import replace
 from itertools import product
@@ -12,6 +11,7 @@ from typing import Any, Optional, Sequence
 
 from ..cli.terminal import say
 from ..errors import UserError
+from ..files import write_json
 from ..plans.machines import machine
 from ..tt.mesh import command_queues, host_alone, open_replicas, select_backend
 from .stages import run_program
@@ -110,7 +110,7 @@ def speed(args: argparse.Namespace) -> None:
                 replica.close()
                 del replica
             found.append(row)
-            (args.out / "speed.json").write_text(json.dumps(found, indent=1))
+            write_json(args.out / "speed.json", found)
             say(f"{row}")
             if row.get("share_of_dram", 0) > 1:
                 raise UserError(

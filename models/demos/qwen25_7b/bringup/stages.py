@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
@@ -9,9 +10,8 @@ from ..cli.command import quiet_libraries, run
 from ..cli.options import Parser, add_machine
 from ..plans.machines import machine
 from ..reference.small import SMALL_CHECKPOINT
-from .runner import Stage
+from .runner import REPOSITORY, Stage
 
-REPOSITORY = Path(__file__).resolve().parents[4]
 OURS = __package__.rpartition(".")[0]
 SIZES = ("tiny", "7b")
 
@@ -36,7 +36,7 @@ def run_program(doc: str, *programs: Callable[[argparse.Namespace], None]) -> No
 
 
 def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
-    """r: mesh, backend, size, out; model, reference and questions, or None."""
+    """r: mesh, backend, size, out, slower, on; model, reference and questions, or None."""
     python, here = (sys.executable, "-m"), ("--mesh", r.mesh, "--backend", r.backend)
     ours = lambda name: (*python, f"{OURS}.bringup.{name}")
     pytest = (*python, *"pytest -v -p no:cacheprovider -o addopts=".split(), *here)
@@ -58,16 +58,20 @@ def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
         splits = "8,4,2,1" if r.mesh == "T3K" else f"{machine(r.mesh).row}"
         answers.append((*evaluate("tasks"), "--questions", r.questions, "--tp", splits))
     venv = REPOSITORY / ".venv-vllm/bin/python"
-    return (
-        Stage("machine", ((*ours("machine"), *here, *sized),), 5),
+    with_model = r.on | dict(model=r.model, reference=r.reference, questions=r.questions)
+    every = (
+        Stage("machine", ((*ours("machine"), *here, *sized),), 5, results=("machine.json",)),
         Stage("ops", (
             (*record, f"{OURS}.bringup.ops", "record", *here, *sized),
             (*ours("ops"), "replay", *here, *sized),
-        ), 20),
+        ), 20, results=("ops.json",)),
         Stage("modules", ((*pytest, *tiny, "tests/pcc"),), 20),
         Stage("text", ((*pytest, *tiny, "--queues", "2", *text),), 20),
         Stage("memory", ((*pytest, *tiny, "tests/splits/test_fits.py"),), 20),
-        Stage("speed", ((*ours("speed"), *here, *sized),), 20),
-        Stage("answers", tuple(answers), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights"),
-        Stage("server", ((*ours("server"), *here, *sized, *model),), 60, skip="" if venv.exists() else "needs .venv-vllm: make serve once"),
+        Stage("speed", ((*ours("speed"), *here, *sized),), 20, results=("speed.json",)),
+        Stage("answers", tuple(answers), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights", on=with_model, results=("*-decode.json", "*-tasks.json")),
+        Stage("server", ((*ours("server"), *here, *sized, *model),), 60, skip="" if venv.exists() else "needs .venv-vllm: make serve once", on=r.on | dict(model=r.model), results=("server-*.json",)),
     )  # fmt: skip
+    return tuple(
+        replace(each, minutes=r.slower * each.minutes, on=each.on or r.on) for each in every
+    )

@@ -88,7 +88,7 @@ def _add_prompts(group: argparse._ArgumentGroup) -> None:
         "--prompts",
         type=path("--prompts"),
         metavar="FILE",
-        help='JSON list of strings, or of objects with a "prompt"; a replica runs 32 at once',
+        help='JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once',
     )
     one.add_argument(
         "--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it"
@@ -143,7 +143,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
         "--top-k",
         type=int,
         metavar="K",
-        help="0 keeps all tokens; the host samples where K is 0 or above 32 (default: 32)",
+        help="0 keeps all tokens; the host samples where K is above 32, or 0 with --top-p below 1 (default: 32)",
     )
     option("--top-p", type=float, metavar="P", help="1 keeps all tokens (default: 1)")
     option(

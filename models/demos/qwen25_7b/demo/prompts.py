@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from ..errors import UserError, shown
-from ..files import read_json, read_text
+from ..files import read_json, read_json_lines, read_text
 
 DEFAULT_PROMPT = "What is the capital of France?"
 
@@ -29,9 +29,14 @@ def read_prompts(args: Namespace) -> list[str]:
 
 
 def _from_json(file: Path) -> list[str]:
-    items = read_json(file, "--prompts")
-    if not isinstance(items, list) or not items:
-        raise UserError(f"--prompts {file}: expected a list of prompts, got {shown(items)}")
+    """The prompts of a JSON list or of JSON lines."""
+    text = read_text(file, "--prompts")
+    if text.lstrip().startswith("["):
+        items = read_json(file, "--prompts")
+    else:
+        items = [item for _, item in read_json_lines(text, f"--prompts {file}")]
+    if not items:
+        raise UserError(f"--prompts {file}: no prompts; expected a JSON list or JSON lines")
     prompts = [item.get("prompt") if isinstance(item, dict) else item for item in items]
     for i, prompt in enumerate(prompts):
         if not isinstance(prompt, str):

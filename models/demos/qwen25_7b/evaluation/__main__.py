@@ -9,7 +9,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run_command(argv: list[str] | None) -> None:
     quiet_libraries()
-    from ..cli.options import Parser, add_commands
+    from ..cli.options import Parser, add_commands, add_machine
+    from ..config.recipe_file import add_recipes, recipe_named
+
+    # The commands import torch and transformers, which takes seconds. A wrong name is refused before.
+    names = Parser(add_help=False, allow_abbrev=False)
+    add_machine(names)
+    add_recipes(names, default="bfp8")
+    for name in names.parse_known_args(argv)[0].recipes.split(","):
+        recipe_named(name, "--recipes")
+
     from .eval import EvalCommand
     from .tasks import TasksCommand
 

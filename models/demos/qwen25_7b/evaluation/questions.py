@@ -1,10 +1,9 @@
 """Questions with one number for an answer, in the form of GSM8K, as a task of lm-eval."""
 
-import json
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import read_text
+from ..files import read_json_lines, read_text
 
 MARK = "####"  # before the number
 NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
@@ -14,15 +13,13 @@ UNTIL = ("Question:",)  # ends an answer, as in GSM8K
 def read_questions(file: Path) -> list[dict[str, str]]:
     """The questions of a file of JSON lines. UserError: names the line that is no question."""
     questions = []
-    for number, line in enumerate(read_text(file, "--questions").splitlines(), 1):
-        if not line.strip():
-            continue
+    text = read_text(file, "--questions")
+    for number, item in read_json_lines(text, f"--questions {file}"):
         try:
-            item = json.loads(line)
             question, answer = item["question"], item["answer"]
             if not isinstance(question, str) or MARK not in answer:
                 raise TypeError
-        except (ValueError, LookupError, TypeError) as error:
+        except (LookupError, TypeError) as error:
             raise UserError(
                 f'--questions {file}, line {number}: must be {{"question": "...", "answer": "... {MARK} 12"}}'
             ) from error

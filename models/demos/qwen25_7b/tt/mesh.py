@@ -47,7 +47,7 @@ def select_backend(choice: str, mesh: str) -> str:
     if choice == "golden" or simulator() is None:
         os.environ.pop(SIMULATOR, None)  # ttnn opens what it names, and takes an empty name for one
     if choice == "auto":
-        choice = "device" if _device_present() else "golden"
+        choice = "device" if device_present() else "golden"
     if choice == "device":
         _check_device()
     _check_temporary_directory()
@@ -234,13 +234,13 @@ def _reason(error: RuntimeError) -> str:
     return f"{error}".split("\ninfo:\n")[-1].split("\nbacktrace:")[0].strip()
 
 
-def _device_present() -> bool:
+def device_present() -> bool:
     return simulator() is not None or any(Path("/dev/tenstorrent").glob("*"))
 
 
 def _check_device() -> None:
     """MeshError if there is nothing that ttnn could open. ttnn itself says so on a page, or crashes."""
-    if not _device_present():
+    if not device_present():
         raise MeshError(
             f"--backend device: there is no card (nothing in /dev/tenstorrent) and {SIMULATOR} names no simulator: "
             f"take --backend golden"

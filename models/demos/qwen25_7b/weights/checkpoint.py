@@ -13,6 +13,13 @@ from typing import Mapping, Optional, Sequence
 
 import torch
 from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from safetensors import SafetensorError, safe_open
 
 from ..config import QwenConfig
@@ -27,6 +34,15 @@ DTYPES = "BF16", "F16", "F32"
 SMALL_FILES = ("*.json", "merges.txt", "*.jinja")  # config, index, tokenizer, chat template
 WEIGHT_FILES = ("*.safetensors",)
 DOWNLOAD_AGAIN = "download the checkpoint again"
+
+
+HUB_ERRORS = {  # the first that fits
+    HFValidationError: "no hub id",
+    GatedRepoError: "the hub gives it only to users that accepted its terms",
+    RepositoryNotFoundError: "the hub has no such repository, or not for your token",
+    RevisionNotFoundError: "the hub has no such revision",
+    (LocalEntryNotFoundError, ConnectionError): "the hub cannot be reached",
+}
 
 
 class CheckpointError(UserError):
@@ -130,10 +146,10 @@ def local_directory(
         return Path(snapshot_download(str(model), revision=revision, allow_patterns=list(files)))
     except Exception as error:  # bad id, no such repository, no network, no token, full disk
         at = f" at revision {revision}" if revision else ""
-        reason = next(iter(f"{error}".splitlines()), "")
+        kinds = (why for kind, why in HUB_ERRORS.items() if isinstance(error, kind))
+        reason = next(kinds, f"{error}".partition("\n")[0][:100])
         raise CheckpointError(
-            f"{model}{at}: neither a directory here nor a Hugging Face repository that could be had "
-            f"({type(error).__name__}: {reason}); check the name and the network, or give a directory"
+            f"{model}{at}: no directory here, and {reason}; check the name and the network, or give a directory"
         ) from error
 
 
