@@ -3,6 +3,7 @@
 from collections import abc, deque
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from traceback import clear_frames
 from typing import Collection, Iterator, Optional
 
 from ..config.sampling import GREEDY, SamplingParams
@@ -262,8 +263,8 @@ class Generator:
         except GeneratorExit:
             self._end()
             raise
-        except BaseException:
-            self._reset()
+        except BaseException as error:
+            self._reset(error)
             raise
         self._end()
 
@@ -311,15 +312,20 @@ class Generator:
                 yield token
 
     def _end(self) -> None:
-        for engine in self._engines:
-            engine.drain()
-            for sequence in engine.running:
-                engine.finish(sequence)
+        try:
+            for engine in self._engines:
+                engine.drain()
+                for sequence in engine.running:
+                    engine.finish(sequence)
+        except BaseException as error:
+            self._reset(error)
+            raise
         self._call = None
 
-    def _reset(self) -> None:
+    def _reset(self, error: BaseException) -> None:
         """After an error the contents of the caches and the launches in flight are unknown."""
-        for replica in self.replicas:
-            replica.reset()
+        clear_frames(error.__traceback__)  # they hold activations in L1 as long as the error lives
         self._engines = [ReplicaEngine(replica, on_host=self._on_host) for replica in self.replicas]
         self._call = None
+        for replica in self.replicas:
+            replica.reset()

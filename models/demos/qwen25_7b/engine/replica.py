@@ -125,7 +125,7 @@ class Replica:
         kind, mode = batch.kind, self.inputs.mode
         sampled_again = kind.samples and mode in SAMPLED_AGAIN
         if sampled_again:
-            self.traces.release_before_compiling(("prefill", mode))
+            self.traces.release_unless_compiled(("prefill", mode))
         values = prefill_inputs(batch, self.block, self.width, self._key_table)
         if self.traces.enabled and kind in self._prefill_inputs:
             inputs = self._prefill_inputs[kind]
@@ -138,6 +138,7 @@ class Replica:
         if sampled_again:
             # Slots outside the prefill get a token too, so the token counts stay as they are.
             self._sample(mode, logits, record=False)
+            self.traces.mark_compiled(("prefill", mode))
         if kind.samples:
             self._start_read(logits)
 
@@ -239,7 +240,8 @@ class Replica:
         self.traces.release()
 
     def reset(self) -> None:
-        """After an error: forget the launches in flight, and capture traces again."""
+        """After an error: wait for what the chips still run, forget it, and capture traces again."""
+        ttnn.synchronize_device(self.mesh_device)  # reads in flight write to host memory
         self._pending.clear()
         self.inputs.reset()
         self.close()

@@ -55,13 +55,14 @@ class Traces:
             trace = self._captured[kind]
             ttnn.execute_trace(self.mesh_device, trace.trace_id, cq_id=COMPUTE, blocking=False)
             return trace.results
-        self.release_before_compiling(kind)
+        self.release_unless_compiled(kind)
         self._results = step()
+        self.mark_compiled(kind)
         if traced:
             self.capture(kind, step)
         return self._results
 
-    def release_before_compiling(self, kind: Hashable) -> None:
+    def release_unless_compiled(self, kind: Hashable) -> None:
         """Release all traces before a kind of work compiles; they are captured again when used.
 
         A compiled program keeps semaphores in L1 and kernels, in memory that a trace may use for
@@ -69,15 +70,18 @@ class Traces:
         """
         if kind not in self._compiled:
             self.release()
-            self._compiled.add(kind)
+
+    def mark_compiled(self, kind: Hashable) -> None:
+        """After a kind of work has run to its end, all its programs are compiled."""
+        self._compiled.add(kind)
 
     def release(self) -> None:
         """Free all traces and their results."""
-        for trace in self._captured.values():
+        while self._captured:
+            _, trace = self._captured.popitem()
             ttnn.release_trace(self.mesh_device, trace.trace_id)
             for tensor in trace.results:
                 ttnn.deallocate(tensor)
-        self._captured.clear()
         self._free_results()
 
     def capture(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]]) -> None:
@@ -85,16 +89,21 @@ class Traces:
         if kind in self._captured or kind not in self._compiled:
             return
         trace_id = ttnn.begin_trace_capture(self.mesh_device, cq_id=COMPUTE)
-        results = step()
-        ttnn.end_trace_capture(self.mesh_device, trace_id, cq_id=COMPUTE)
+        try:
+            try:
+                results = step()
+            finally:  # the queue records until here, and release_trace does not end that
+                ttnn.end_trace_capture(self.mesh_device, trace_id, cq_id=COMPUTE)
+        except BaseException:
+            ttnn.release_trace(self.mesh_device, trace_id)
+            raise
         for tensor in results:
             acknowledge_corruptible(tensor)  # by traces that were captured before this one
         self._captured[kind] = Trace(trace_id, results)
 
     def _free_results(self) -> None:
-        for tensor in self._results:
-            ttnn.deallocate(tensor)
-        self._results = []
+        while self._results:
+            ttnn.deallocate(self._results.pop())
 
 
 # Bytes of a chip's trace region for a layer of a trace, and for what surrounds the layers. Upper bounds, not measured here:
