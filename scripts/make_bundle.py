@@ -15,7 +15,7 @@ from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
 
 HERE = Path(__file__).resolve().parents[1]
 PACKAGE = Path("models/demos/qwen25_7b")
-EXTRA = PACKAGE / "serving/extra_models/qwen25_7b"
+EXTRA = PACKAGE / "vllm/extra_models/qwen25_7b"
 SCRIPTS = "serve.py", "vllm_venv.sh", "find_python.sh"
 OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scripts/vllm_venv.sh
 

@@ -8,6 +8,7 @@ import pytest
 import ttnn
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
+from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.engine.trace import PendingRead, Queues
 from tests.generation import generate, greedy
 
@@ -115,3 +116,16 @@ def test_a_fault_ends_its_call_only(
     sampling, place = FAULTS[fault]
     if replica.speculate > 1 and sampling not in (None, RANDOM):
         pytest.skip("drafts are verified without penalties")
+    # Another test has compiled this kind of step and captured it. Here it runs op by op first, as in a new process.
+    replica.traces.release()
+    replica.traces._compiled.clear()
+    generator = Generator([replica])
+    owner, name, call = place(replica)
+    with monkeypatch.context() as patched:
+        raised = fail_at(patched, owner, name, call, error)
+        with pytest.raises(type(error)):
+            answers(generator, prompts, tokenizer, sampling)
+        assert raised, "the step has no such call"
+    assert answers(generator, prompts, tokenizer) == expected
+    (engine,) = generator._engines
+    assert not engine.running and not replica.in_flight

@@ -21,7 +21,7 @@ import models.demos.qwen25_7b.vllm.generator_vllm
 """
 
 
-EXTRA_MODELS = REPOSITORY / "models/demos/qwen25_7b/serving/extra_models/qwen25_7b"
+EXTRA_MODELS = REPOSITORY / "models/demos/qwen25_7b/vllm/extra_models/qwen25_7b"
 FOUND = "import golden_mesh; golden_mesh.activate('N150')"
 ABSENT = "sys.modules['models'] = None"
 

@@ -31,7 +31,7 @@ time.sleep(60)
 """
 SUPERVISOR = """
 import sys
-from models.demos.qwen25_7b.engine import vllm_process
+from models.demos.qwen25_7b.vllm import process as vllm_process
 vllm_process.ENGINE_SECONDS = 1.0
 sys.exit(vllm_process.run([sys.executable, "-c", {server!r}], None))
 """

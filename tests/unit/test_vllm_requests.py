@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from models.demos.qwen25_7b import engine as serving
+from models.demos.qwen25_7b import vllm
 
-FILE = f"{serving.__path__[0]}/extra_models/qwen25_7b/qwen25_7b_requests.py"
+FILE = f"{vllm.__path__[0]}/extra_models/qwen25_7b/qwen25_7b_requests.py"
 spec = importlib.util.spec_from_file_location("qwen25_7b_requests", FILE)
 requests = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(requests)

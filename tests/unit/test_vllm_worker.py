@@ -6,9 +6,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from models.demos.qwen25_7b import engine as serving
+from models.demos.qwen25_7b import vllm
 
-FILE = f"{serving.__path__[0]}/extra_models/qwen25_7b/qwen25_7b_worker.py"
+FILE = f"{vllm.__path__[0]}/extra_models/qwen25_7b/qwen25_7b_worker.py"
 
 
 class BatchUpdateBuilder:

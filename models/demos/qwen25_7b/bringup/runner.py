@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Literal, Optional, Sequence
 
-from ..cli.interrupt import shielded
 from ..errors import UserError
 from ..files import write_json
+from ..tt.mesh import shielded
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 

@@ -1,1 +1,1 @@
-"""Serving: prompts in, tokens out, over the modules of tt/."""
+"""The engine: tokens of prompts in, tokens out. Slots, cache blocks, traces and sampling."""

@@ -1,0 +1,1 @@
+"""What only vLLM and its plugin need."""
