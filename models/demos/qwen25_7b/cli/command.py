@@ -7,11 +7,11 @@ import errno
 import os
 import sys
 import warnings
-from typing import Callable, NoReturn, Optional, TextIO
+from typing import Any, Callable, NoReturn, Optional, TextIO
 
 from ..errors import UserError
 from . import interrupt
-from .terminal import complain
+from .terminal import complain, say
 
 REFUSED = 2  # the exit status of a user error
 READER_LEFT = 141  # 128 + SIGPIPE, a shell's status for a tool with a closed pipe
@@ -26,17 +26,21 @@ QUIET = {
 def quiet_libraries() -> None:
     """Keep the libraries from logging, unless the environment asks for it; before they are imported.
 
-    What this folder logs is a line on stderr.
+    What this folder logs is a line on stdout, a warning one on stderr.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
     from loguru import logger
 
     levels = {"": os.environ["LOGURU_LEVEL"], __package__.rpartition(".")[0]: "INFO"}
-    sink = lambda message: complain(message.record["message"])
-    logger.configure(handlers=[dict(sink=sink, level=0, filter=levels)])
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
+    logger.configure(handlers=[dict(sink=_show, level=0, filter=levels)])
+
+
+def _show(message: Any) -> None:
+    show = say if message.record["level"].name == "INFO" else complain
+    show(message.record["message"])
 
 
 def run(main: Callable[[], Optional[int]]) -> NoReturn:

@@ -154,7 +154,7 @@ def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
     )
     size = dict(batch=USERS, max_seq_len=MAX_LEN)
     loaded = TtTransformer.load(device, random_weights(config), config, BFP8, **size)
-    model = QwenForCausalLM(loaded)
+    model = QwenForCausalLM(loaded, USERS)
     blocks = table_width(MAX_LEN, VLLM_BLOCK) + 1
     shape = blocks, model.model.config.parallel.kv_heads, VLLM_BLOCK, config.head_dim
     model.allocate_kv_cache(shape, torch.bfloat16, config.num_hidden_layers)
