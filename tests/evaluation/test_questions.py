@@ -25,7 +25,7 @@ def test_a_file_has_one_question_a_line(tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("{", "line 2: must be"),
+        ("{", "line 2: not JSON"),
         ('{"question": "What is 1 + 1?", "answer": "2"}', "line 2: must be"),
         (None, "has no questions"),
     ],

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..config.sampling import SamplingParams
 from ..plans.grids import ceil_div
-from .prefill_batch import PrefillBatch, Prompt, plan_prefill
+from .prefill_batch import WEIGHTS, PrefillBatch, Prompt, plan_prefill
 from .sampling import TokenCounts, stream_key
 
 
@@ -162,6 +162,9 @@ class Scheduler:
         self.pool = pool
         self.slots: list[Optional[Sequence]] = [None] * slots
         self.running: list[Sequence] = []  # in the order of their admission
+        self._unwritten: set[int] = (
+            set()
+        )  # blocks of the sequences that `prefill_batches` computes next
         self._max_sequences = max_sequences
         self._max_prefill_rows = max_prefill_rows
 
@@ -176,9 +179,15 @@ class Scheduler:
         logits are needed.
         """
         prefix = self.pool.lookup_prefix(sequence.tokens[:-1])
+        written = [block for block in prefix if block not in self._unwritten]
+        # A sequence that reads what another writes now is in a later batch, which reads all weights once more.
+        if (len(prefix) - len(written)) * self.pool.block < WEIGHTS:
+            prefix = written
         self.pool.reference(prefix)
         needed = ceil_div(len(sequence.tokens) + sequence.remaining, self.pool.block)
         sequence.blocks = prefix + self.pool.allocate(needed - len(prefix))
+        self.pool.register_prefix(sequence.tokens, sequence.blocks)
+        self._unwritten.update(sequence.blocks[len(prefix) :])
         sequence.prefix_length = len(prefix) * self.pool.block
         sequence.num_cached = sequence.prefix_length
         sequence.slot = self.slots.index(None)
@@ -191,6 +200,7 @@ class Scheduler:
             Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks)
             for sequence in sequences
         ]
+        self._unwritten.clear()
         return plan_prefill(prompts, self._max_prefill_rows, self.pool.block)
 
     def finish(self, sequence: Sequence) -> None:
