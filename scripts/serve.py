@@ -9,8 +9,10 @@ Exit status: 0 after SIGINT, SIGTERM or SIGHUP; 2 for a model or option that is 
 
 import json
 import os
+import signal
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from ctypes import CDLL
 from glob import glob
 from pathlib import Path
 
@@ -26,6 +28,9 @@ from models.demos.qwen25_7b.vllm.process import run  # noqa: E402
 DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
 # Refuses requests that would end the engine. EXTRA_MODELS_DIR makes the module importable.
 DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
+# With "auto", vLLM checks a request by one backend and compiles it by the first that was used (vLLM issue 43920). A failed
+# compilation ends the engine.
+DEFAULTS += ["--structured-outputs-config.backend", "xgrammar"]
 DEFAULTS += ["--worker-cls", "qwen25_7b_worker.MeshWorker"]  # closes the mesh at the end
 # l1_small_size: where collectives keep semaphores, which otherwise split the L1 that the matmuls need.
 # trace_region_size: the plugin's default of 50 MB holds the traces of a few sizes of prompts only.
@@ -39,6 +44,7 @@ RING = {"fabric_config": "FABRIC_1D_RING"}
 CONFIG_OPTION = "--additional-config"
 ASKING = {"-h", "--help", "--version", "-v"}  # vLLM answers these and ends
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def merged_options(options: list[str], mesh: str) -> list[str]:
@@ -140,11 +146,16 @@ def serve(model: str, options: list[str]) -> int:
         os.execvpe(arguments[0], arguments, environment)
     options = expanded_options(options)
     # In another process: the supervisor is small and ends quickly without torch.
-    with ProcessPoolExecutor(1) as pool:
+    with ProcessPoolExecutor(1, initializer=end_with_parent) as pool:
         options = pool.submit(checked_options, model, options, mesh).result()
     drain = option_value(options, "--shutdown-timeout") or ""
     drain_seconds = int(drain) if drain.isdecimal() else 0  # vLLM refuses what is no number
     return run(command(model, options, mesh), environment, drain_seconds)
+
+
+def end_with_parent() -> None:
+    """Let the kernel end this process once its parent has ended, which SIGTERM does without a word."""
+    CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> int:

@@ -69,11 +69,12 @@ class Keys:
         await self._inner(scope, receive, send)
 
 
-def test_a_request_without_the_key_is_left_to_vllm():
-    """It answers 401, not 400, and reads no body."""
-    body = json.dumps(dict(best_of=4)).encode()
-    assert post(body, key="another") == (body, None)
-    assert post(body, key="right")[1]["code"] == 400
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/invocations", "/tokenize"])
+def test_a_request_without_the_key_gets_401_on_every_path(path):
+    """vLLM guards paths below /v1 only, and a seed of 41 bits ends the engine."""
+    body = json.dumps(dict(seed=1 << 40)).encode()
+    assert post(body, path=path, key="another")[1]["code"] == 401
+    assert post(body, path=path, key="right")[1]["code"] == 400
 
 
 @pytest.mark.parametrize("method, path", [("GET", "/health"), ("POST", CHAT)])

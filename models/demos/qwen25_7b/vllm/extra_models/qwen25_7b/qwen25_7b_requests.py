@@ -19,6 +19,7 @@ SEEDS = 1 << 31  # the plugin's tensor of seeds is int32
 LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 INTEGERS = 1 << 63  # what vLLM can send to the engine
 COMPLETIONS = "/v1/completions"
+KINDS = {400: "BadRequestError", 401: "AuthenticationError", 503: "ServiceUnavailableError"}
 OLD_NAMES = "guided_json", "guided_regex", "guided_choice", "guided_grammar"  # before vLLM 0.12
 
 
@@ -33,8 +34,12 @@ class RequestCheck:
             return await _refuse(
                 send, 503, "the server is stopping: send the request to another one"
             )
-        if scope["type"] != "http" or scope["method"] != "POST" or not self._has_key(scope):
+        if scope["type"] != "http" or scope["method"] != "POST":
             return await self._app(scope, receive, send)
+        if not self._has_key(scope):  # vLLM itself guards paths below /v1 only
+            return await _refuse(
+                send, 401, "this server asks for its --api-key: Authorization: Bearer KEY"
+            )
         messages = [await receive()]
         while messages[-1].get("more_body"):
             messages.append(await receive())
@@ -51,7 +56,7 @@ class RequestCheck:
         await self._app(scope, replay, send)
 
     def _has_key(self, scope: Message) -> bool:
-        """Whether the request has an --api-key. vLLM puts its own check inside this one, and answers 401 there."""
+        """Whether the request has the --api-key, by vLLM's own check, which vLLM puts inside this one."""
         layer: Any = self._app
         while layer is not None and not hasattr(layer, "verify_token"):
             layer = getattr(layer, "app", None)
@@ -129,8 +134,7 @@ def _integer(value: Any) -> Optional[int]:
 
 
 async def _refuse(send: Send, status: int, problem: str) -> None:
-    kind = "BadRequestError" if status == 400 else "ServiceUnavailableError"
-    error = {"message": problem, "type": kind, "param": None, "code": status}
+    error = {"message": problem, "type": KINDS[status], "param": None, "code": status}
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
