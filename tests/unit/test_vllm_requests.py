@@ -149,3 +149,20 @@ def test_other_requests_arrive_unchanged(params):
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_a_body_that_is_no_json_object_is_left_to_vllm(body):
     assert post(body) == (body, None)
+
+
+@pytest.mark.parametrize("schema, refused", [
+    ({"not": {"type": "integer"}}, "not"),
+    ({"type": "array", "items": {"if": {"type": "integer"}, "then": {"minimum": 3}}}, "if"),
+    ({"properties": {"not": {"type": "integer"}, "if": {"type": "string"}}}, None),
+    ({"$defs": {"not": {"properties": {"a": {"anyOf": [{"dependentRequired": {}}]}}}}}, "dependentRequired"),
+])  # fmt: skip
+@pytest.mark.parametrize("place", [
+    lambda schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}},
+    lambda schema: {"structured_outputs": {"json": schema}},
+    lambda schema: {"tools": [{"type": "function", "function": {"name": "not", "parameters": schema}}]},
+], ids=["response_format", "structured_outputs", "tools"])  # fmt: skip
+def test_a_schema_whose_keyword_xgrammar_reads_over(place, schema, refused):
+    _, error = post(json.dumps(place(schema)).encode())
+    assert (error is None) == (refused is None)
+    assert refused is None or f"the keyword {refused} " in error["message"]

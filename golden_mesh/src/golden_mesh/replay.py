@@ -189,7 +189,7 @@ def replay(
             here = Replay(device, op)
             if value := here.value():
                 row |= value._asdict()
-            seconds = here.seconds(calls) if calls and op["device_op"] else None
+            seconds = here.seconds(calls) if calls and op["modeled"] else None
             row["us"] = 1e6 * seconds if seconds else None
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]

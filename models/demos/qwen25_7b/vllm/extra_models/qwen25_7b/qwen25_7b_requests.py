@@ -20,6 +20,16 @@ LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 INTEGERS = 1 << 63  # what vLLM can send to the engine
 COMPLETIONS = "/v1/completions"
 KINDS = {400: "BadRequestError", 401: "AuthenticationError", 503: "ServiceUnavailableError"}
+# Keywords of a JSON schema that xgrammar reads over, and keywords below which keys are names.
+UNREAD = {
+    "not",
+    "if",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+}
+NAMED = {"properties", "patternProperties", "$defs", "definitions"}
 OLD_NAMES = "guided_json", "guided_regex", "guided_choice", "guided_grammar"  # before vLLM 0.12
 
 
@@ -102,6 +112,10 @@ def _fatal(params: dict, vocab_size: int) -> Iterator[str]:
 
 def _ignored(params: dict, path: str) -> Iterator[str]:
     """Parameters that vLLM 0.25.1 or the plugin reads over."""
+    for name in ("response_format", "structured_outputs", "tools"):
+        for key in _schema_keys(params.get(name)):
+            if key in UNREAD:
+                yield f"{name}: the keyword {key} of a JSON schema is not kept; express it otherwise"
     for name in OLD_NAMES:
         if params.get(name) is not None:
             yield f"vLLM ignores {name}: use structured_outputs, got {params[name]!r}"
@@ -116,6 +130,16 @@ def _ignored(params: dict, path: str) -> Iterator[str]:
         yield f"the plugin ignores thinking_token_budget: leave it out, got {budget!r}"
     if params.get("logprob_token_ids"):
         yield f"the plugin ignores logprob_token_ids: use logprobs, got {params['logprob_token_ids']!r}"
+
+
+def _schema_keys(value: Any, names: bool = False) -> Iterator[str]:
+    """Yield the keywords of a JSON schema, or of what holds one. names: keys of `value` are names of the user's."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if not names:
+            yield key
+        yield from _schema_keys(inner, key in NAMED and not names)
+    for inner in value if isinstance(value, list) else ():
+        yield from _schema_keys(inner)
 
 
 def _number(value: Any) -> Optional[float]:
