@@ -154,13 +154,15 @@ def test_a_body_that_is_no_json_object_is_left_to_vllm(body):
 @pytest.mark.parametrize("schema, refused", [
     ({"not": {"type": "integer"}}, "not"),
     ({"type": "array", "items": {"if": {"type": "integer"}, "then": {"minimum": 3}}}, "if"),
+    ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "allOf"),
+    ({"allOf": [{"type": "integer"}]}, None),
     ({"properties": {"not": {"type": "integer"}, "if": {"type": "string"}}}, None),
     ({"$defs": {"not": {"properties": {"a": {"anyOf": [{"dependentRequired": {}}]}}}}}, "dependentRequired"),
 ])  # fmt: skip
 @pytest.mark.parametrize("place", [
     lambda schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}},
     lambda schema: {"structured_outputs": {"json": schema}},
-    lambda schema: {"tools": [{"type": "function", "function": {"name": "not", "parameters": schema}}]},
+    lambda schema: {"tools": [{"type": "function", "function": {"name": "not", "parameters": schema}}], "tool_choice": "required"},
 ], ids=["response_format", "structured_outputs", "tools"])  # fmt: skip
 def test_a_schema_whose_keyword_xgrammar_reads_over(place, schema, refused):
     _, error = post(json.dumps(place(schema)).encode())

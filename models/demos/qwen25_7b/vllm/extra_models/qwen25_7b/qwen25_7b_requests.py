@@ -22,6 +22,7 @@ COMPLETIONS = "/v1/completions"
 KINDS = {400: "BadRequestError", 401: "AuthenticationError", 503: "ServiceUnavailableError"}
 # Keywords of a JSON schema that xgrammar reads over, and keywords below which keys are names.
 UNREAD = {
+    "allOf",  # of several schemas
     "not",
     "if",
     "dependentRequired",
@@ -112,7 +113,8 @@ def _fatal(params: dict, vocab_size: int) -> Iterator[str]:
 
 def _ignored(params: dict, path: str) -> Iterator[str]:
     """Parameters that vLLM 0.25.1 or the plugin reads over."""
-    for name in ("response_format", "structured_outputs", "tools"):
+    free = params.get("tool_choice") in (None, "auto", "none")  # a call may have any form
+    for name in ("response_format", "structured_outputs", *(() if free else ("tools",))):
         for key in _schema_keys(params.get(name)):
             if key in UNREAD:
                 yield f"{name}: the keyword {key} of a JSON schema is not kept; express it otherwise"
@@ -135,7 +137,8 @@ def _ignored(params: dict, path: str) -> Iterator[str]:
 def _schema_keys(value: Any, names: bool = False) -> Iterator[str]:
     """Yield the keywords of a JSON schema, or of what holds one. names: keys of `value` are names of the user's."""
     for key, inner in value.items() if isinstance(value, dict) else ():
-        if not names:
+        alone = key == "allOf" and isinstance(inner, list) and len(inner) == 1
+        if not names and not alone:
             yield key
         yield from _schema_keys(inner, key in NAMED and not names)
     for inner in value if isinstance(value, list) else ():
