@@ -135,14 +135,6 @@ class PrefillPlan:
         """Tokens of q at a time, and of k where whole prompts attend."""
         return q_chunk_size(self.rows)
 
-    def chunked_k_size(self, rows_each: int, block: int) -> int:
-        """Tokens of k at a time in chunked attention of `rows_each` rows of a sequence, with blocks of `block` tokens.
-
-        It divides every start of such a chunk (`chunk_start` in engine/prefill_batch.py). With other starts cards now
-        and then give mangled values (tt-metal issue 35225). k_chunk_size is what fits L1.
-        """
-        return min(self.k_chunk_size, max(block, q_chunk_size(rows_each)))
-
     @property
     def residual_memory(self) -> Shards:
         """[1, 1, rows, hidden]"""

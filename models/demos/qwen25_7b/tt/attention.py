@@ -314,9 +314,7 @@ class TtQwenAttention:
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
             program_config=attention_program(
-                self.decode.grid,
-                q_chunk_size(rows_each),
-                plan.chunked_k_size(rows_each, cache.block),
+                self.decode.grid, q_chunk_size(rows_each), plan.k_chunk_size
             ),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
