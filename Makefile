@@ -7,7 +7,7 @@
 #               QUESTIONS=FILE.jsonl; SIZE=tiny on a golden mesh
 # make serve    an OpenAI-compatible server: vLLM with Tenstorrent's plugin, in a separate environment (.venv-vllm);
 #               PLUGIN=DIR: the plugin's source, where GitHub cannot be reached
-# make bundle   a folder with the model's code, install.sh and run.sh for tt-model-manager's `tt serve`: MESH=N150, N300 or T3K
+# make bundle   a folder with the model's code, install.sh and run.sh for tt-model-manager's `tt-model serve`: MESH=N150, N300 or T3K
 # Each target makes its environment first, from a CPython 3.10 or 3.12 on this machine. CPYTHON=/path names one.
 
 MESH ?= N300

@@ -1,4 +1,4 @@
-"""Write a bundle that `tt serve` runs: the model's code, and scripts that install and start vLLM. Needs no card.
+"""Write a bundle that `tt-model serve` runs: the model's code, and scripts that install and start vLLM. Needs no card.
 
 The layout is a thin package of tt-model-manager (docs/thin_packages.md there, schema 6). install.sh and run.sh also work
 without tt-model-manager. Weights are not in it: the server loads them from the hub.
@@ -21,20 +21,34 @@ OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scr
 
 INSTALL = """\
 #!/bin/sh
-# Makes the environment ./venv with ttnn, vLLM and Tenstorrent's plugin. A second call goes on where the first one stopped.
+# Makes the environment with ttnn, vLLM and Tenstorrent's plugin, ./venv or the directory that is named. A second call goes on
+# where the first one stopped.
 set -eu
 cd "$(dirname "$0")"
-exec sh scripts/vllm_venv.sh "${VENV:-venv}" scripts/find_python.sh
+exec sh scripts/vllm_venv.sh "${1:-${VENV:-venv}}" scripts/find_python.sh
 """
 RUN = """\
 #!/bin/sh
-# Starts the server. Arguments are options of vllm serve. MODEL and MESH_DEVICE replace the bundle's own.
+# Starts the server. Arguments are options of vllm serve. MODEL and MESH_DEVICE replace the bundle's own. With TT_MODEL_PRINT=1
+# it prints the command instead, as `tt-model serve ID --print` asks.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 export MESH_DEVICE="${MESH_DEVICE:-@MESH@}"
-exec "${VENV:-$here/venv}/bin/python" "$here/scripts/serve.py" "${MODEL:-@MODEL@}" "$@"
+set -- "${VENV:-$here/venv}/bin/python" "$here/scripts/serve.py" "${MODEL:-@MODEL@}" "$@"
+if [ "${TT_MODEL_PRINT:-}" = 1 ]; then
+    echo "MESH_DEVICE=$MESH_DEVICE $*"
+    exit 0
+fi
+exec "$@"
 """
 CARD = """\
+---
+license: apache-2.0
+base_model: @MODEL@
+pipeline_tag: text-generation
+tags: [tenstorrent, ttnn, vllm]
+---
+
 # @MODEL@ on @MESH@
 
 A port of Qwen2.5 to TT-NN, served by vLLM with Tenstorrent's plugin.

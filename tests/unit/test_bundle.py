@@ -57,7 +57,16 @@ def test_run_sh_starts_the_server_script(bundle):
 
     script = f"{bundle}/scripts/serve.py"
     assert run() == ["N300", script, MODEL, "--port", "1"]
+    printed = run(TT_MODEL_PRINT="1")
+    assert printed == ["MESH_DEVICE=N300", f"{python}", script, MODEL, "--port", "1"]
     assert run(MODEL="/m", MESH_DEVICE="T3K") == ["T3K", script, "/m", "--port", "1"]
+
+
+def test_its_class_finds_the_bundles_package(bundle):
+    program = "import sys, runpy, golden_mesh; golden_mesh.activate('N150'); runpy.run_path(sys.argv[1]); print(sys.path[-1])"
+    command = [sys.executable, "-c", program, f"{bundle}/model.py"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True)
+    assert done.stdout.strip() == f"{bundle}", done.stderr
 
 
 def test_the_servers_script_finds_its_modules_in_the_bundle(bundle):

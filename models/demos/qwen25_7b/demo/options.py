@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt ask for more
 CHAT_CONTEXT = 4096  # the default for a conversation
+MOST_USERS = 100_000  # whose prompts are in memory; a replica runs 32 at once
 NEW_TOKENS = 64  # of an answer to a prompt
 
 DEMO = f"python {__package__.replace('.', '/')}/demo.py"
@@ -60,6 +61,8 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
         value = getattr(args, option)
         if value is not None and value < 1:
             parser.error(f"--{option.replace('_', '-')} must be 1 or more, got {value}")
+    if (args.batch_size or 0) > MOST_USERS:
+        parser.error(f"--batch-size must be 1 to {MOST_USERS}, got {args.batch_size}")
     if args.chat and not args.instruct:
         parser.error("--chat needs the chat template, which --no-instruct leaves out")
     if args.chat and (args.batch_size is not None or args.out is not None):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 # A copy of this folder alone finds the model on PYTHONPATH.
 package = "models.demos.qwen25_7b"
-for folder in Path(__file__).resolve().parents:
+above = Path(__file__).resolve().parents
+for folder in (*above, *(root / package.replace(".", "/") for root in above)):  # a bundle's root
     if (folder / "vllm/generator_vllm.py").is_file():
         root = folder.parents[2]
         sys.path.append(str(root))  # after the user's own paths
