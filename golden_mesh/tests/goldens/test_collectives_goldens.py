@@ -53,6 +53,8 @@ for dim in (0, 1, 2, 3, -1):
 SUMS = {
     "ttnn.all_reduce(x, cluster_axis=None)": (sum, (1, 1, 32, 96)),
     "ttnn.all_reduce(x, cluster_axis=1)": (sum, (1, 1, 32, 96)),
+    "ttnn.all_reduce(x)": (sum, (1, 1, 5, 1)),  # narrower than the line of chips: row statistics
+    "ttnn.all_reduce(input_tensor=x)": (sum, (2, 3, 35)),  # no multiple of their number
     "ttnn.reduce_scatter(x, 2, cluster_axis=1)": (lambda x: parts(x, 2), SQUARE),
     "ttnn.reduce_scatter(x, 3, cluster_axis=1)": (parts, SQUARE),
     "ttnn.all_gather(ttnn.reduce_scatter(x, 3), 3)": (sum, SQUARE),
