@@ -99,3 +99,20 @@ print("seen")
 )
 def test_meshes_that_are(run_as, program):
     assert "seen\n" in run_as("N300", program)  # the library prints at the end of some
+
+
+POINT_TO_POINT = """
+import torch, ttnn
+ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+device = ttnn.open_mesh_device(ttnn.MeshShape(*{shape}))
+x = torch.arange(32 * 32 * {shape}[1]).reshape({shape}[1], 1, 32, 32).bfloat16()
+t = ttnn.from_torch(x, layout=ttnn.TILE_LAYOUT, device=device, mesh_mapper=ttnn.ShardTensorToMesh(device, dim=0))
+got = ttnn.point_to_point(t, ttnn.MeshCoordinate(0, 0), ttnn.MeshCoordinate(0, 3), topology=ttnn.Topology.Linear)
+print(ttnn.to_torch(ttnn.get_device_tensors(got)[3]).equal(x[:1]))
+"""
+
+
+@pytest.mark.parametrize("system, shape", [("N150x4", (1, 4)), ("T3K", (1, 8))])
+def test_a_program_on_two_of_many_chips(run_as, system, shape):
+    """A mock of more chips than the program's ends in a segmentation fault."""
+    assert "True\n" in run_as(system, POINT_TO_POINT.format(shape=shape))

@@ -38,7 +38,9 @@ def parts_of_sum(
     - at_once: every chip sends its shard to the chip of the part, which adds all of them.
     """
     count = len(shards)
-    cut = [shard.tensor_split(count, dim) for shard in shards]  # [chip][part], also of less than count
+    cut = [
+        shard.tensor_split(count, dim) for shard in shards
+    ]  # [chip][part], also of less than count
     if shards[0].dtype != torch.bfloat16:
         return [sum(pieces[part].float() for pieces in cut) for part in range(count)]
     add_up = _sum_at_once if at_once else _sum_in_ring if ring else _sum_in_line
