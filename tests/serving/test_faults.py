@@ -129,3 +129,23 @@ def test_a_fault_ends_its_call_only(
     assert answers(generator, prompts, tokenizer) == expected
     (engine,) = generator._engines
     assert not engine.running and not replica.in_flight
+
+
+def test_a_call_closed_before_all_prompts_are_computed(replica_of, hf, tokenizer):
+    """Their blocks are known by their tokens from the start. The next call must not read blocks that nothing wrote."""
+    beginning = (tokenizer.encode("Name the planets.") * 30)[:320]
+    ends = (
+        "What is 7 + 5?",
+        "Spell the word banana.",
+        "Count from 3 to 30. Name the months of the year. Why?",
+    )
+    prompts = [beginning + 2 * tokenizer.encode(end) for end in ends]
+    replica = replica_of(3, 512)
+    generator = Generator([replica])
+    call = generator.generate(prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids)
+    next(call)  # of the first prompt: the others read its beginning in a later batch
+    call.close()
+    for prompt in reversed(prompts):
+        (text,) = generate(generator, [prompt], NEW_TOKENS, stop_ids=tokenizer.stop_ids)
+        assert text == greedy(hf, prompt, NEW_TOKENS, tokenizer.stop_ids)
+    replica.close()

@@ -1,8 +1,11 @@
 """Prompts of one call share a long beginning: it is computed once."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.sampling import GREEDY
+from models.demos.qwen25_7b.engine import scheduler as scheduler_module
 from models.demos.qwen25_7b.engine.prefill_batch import WEIGHTS
 from models.demos.qwen25_7b.engine.scheduler import BlockPool, Scheduler, Sequence
 
@@ -11,12 +14,20 @@ def prefill(prompts: list[list[int]], *, apart: bool) -> tuple[int, int]:
     """(rows that are computed, batches). apart: each prompt is computed before the next one is admitted."""
     scheduler = Scheduler(BlockPool(2048, 32), slots=32, max_sequences=32, max_prefill_rows=512)
     batches, waiting = [], []
+
+    def compute() -> None:
+        new = scheduler.prefill_batches(waiting)
+        for chunk in (chunk for batch in new for chunk in batch.chunks):
+            scheduler.launched(scheduler.slots[chunk.prompt.slot], chunk.end)
+        batches.extend(new)
+        waiting.clear()
+
     for user, prompt in enumerate(prompts):
         waiting.append(Sequence(user, prompt, 8, GREEDY, ()))
         scheduler.admit(waiting[-1])
         if apart:
-            batches += scheduler.prefill_batches([waiting.pop()])
-    batches += scheduler.prefill_batches(waiting) if waiting else []
+            compute()
+    compute()
     return sum(batch.rows for batch in batches), len(batches)
 
 
@@ -35,3 +46,41 @@ def test_a_beginning_is_computed_once(users, shared, rest):
 def test_a_short_beginning_makes_no_further_batch():
     prompts = [[*range(64), user, user] for user in range(4)]
     assert prefill(prompts, apart=False) == (512, 1)
+
+
+BLOCK = 4
+TOKENS = st.lists(
+    st.integers(0, 1), min_size=1, max_size=6 * BLOCK
+)  # two tokens, so that prompts share beginnings
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(TOKENS, min_size=1, max_size=4), st.integers(0, 9)), max_size=4),
+    st.randoms(),
+)
+def test_a_known_block_was_written(calls, random):
+    """Calls are closed after any number of batches, and their sequences leave in any order."""
+    scheduler = Scheduler(BlockPool(64, BLOCK), slots=4, max_sequences=4, max_prefill_rows=32)
+    written: dict[int, tuple[int, ...]] = {}  # block -> all tokens up to its end
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scheduler_module, "WEIGHTS", BLOCK)
+        for prompts, launches in calls:
+            sequences = [
+                Sequence(user, prompt, 3, GREEDY, ()) for user, prompt in enumerate(prompts)
+            ]
+            for sequence in sequences:
+                scheduler.admit(sequence)
+            for batch in scheduler.prefill_batches(sequences)[:launches]:
+                for chunk in batch.chunks:
+                    sequence = scheduler.slots[chunk.prompt.slot]
+                    for i in range(chunk.write_start // BLOCK, chunk.end // BLOCK):
+                        written[sequence.blocks[i]] = tuple(sequence.tokens[: (i + 1) * BLOCK])
+                    scheduler.launched(sequence, chunk.end)
+            random.shuffle(sequences)
+            for sequence in sequences:
+                scheduler.finish(sequence)
+            for prompt in prompts:
+                for i, block in enumerate(scheduler.pool.lookup_prefix(prompt)):
+                    assert written.get(block) == tuple(prompt[: (i + 1) * BLOCK])
+    assert scheduler.pool.num_free == 64

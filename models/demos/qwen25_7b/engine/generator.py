@@ -88,7 +88,7 @@ class ReplicaEngine:
         self.batch.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
         self.replica.prefill(batch)
         for chunk in batch.chunks:
-            slots[chunk.prompt.slot].num_cached = chunk.end
+            self.scheduler.launched(slots[chunk.prompt.slot], chunk.end)
 
     def read_prefill(self, batch: PrefillBatch) -> list[Sequence]:
         """Append first tokens. Return the sequences with prompts that end in the batch."""

@@ -112,7 +112,7 @@ class BlockPool:
         """Return `number` blocks to write. So many must be free."""
         blocks = [self._free.popitem(last=False)[0] for _ in range(number)]
         for block in blocks:
-            self._forget(block)
+            self.forget(block)
             self._ref_counts[block] = 1
         return blocks
 
@@ -126,7 +126,7 @@ class BlockPool:
             key = prefix, tuple(tokens[start : start + self.block])
             known = self._by_key.get(key)
             if known is None:
-                self._forget(block)  # it may be known by earlier contents
+                self.forget(block)  # it may be known by earlier contents
                 self._by_key[key] = block
                 self._keys[block] = key
                 self._prefix_ids[block] = next(self._new_ids)
@@ -144,7 +144,8 @@ class BlockPool:
             if not self._ref_counts[block]:
                 self._free[block] = None
 
-    def _forget(self, block: int) -> None:
+    def forget(self, block: int) -> None:
+        """Make the block known by no prefix."""
         key = self._keys.pop(block, None)
         if key is not None:
             del self._by_key[key], self._prefix_ids[block]
@@ -162,9 +163,8 @@ class Scheduler:
         self.pool = pool
         self.slots: list[Optional[Sequence]] = [None] * slots
         self.running: list[Sequence] = []  # in the order of their admission
-        self._unwritten: set[int] = (
-            set()
-        )  # blocks of the sequences that `prefill_batches` computes next
+        # Full blocks of prompts whose prefill was not launched yet.
+        self._unwritten: set[int] = set()
         self._max_sequences = max_sequences
         self._max_prefill_rows = max_prefill_rows
 
@@ -187,7 +187,9 @@ class Scheduler:
         needed = ceil_div(len(sequence.tokens) + sequence.remaining, self.pool.block)
         sequence.blocks = prefix + self.pool.allocate(needed - len(prefix))
         self.pool.register_prefix(sequence.tokens, sequence.blocks)
-        self._unwritten.update(sequence.blocks[len(prefix) :])
+        self._unwritten.difference_update(sequence.blocks[len(prefix) :])
+        full = len(sequence.tokens) // self.pool.block
+        self._unwritten.update(sequence.blocks[len(prefix) : full])
         sequence.prefix_length = len(prefix) * self.pool.block
         sequence.num_cached = sequence.prefix_length
         sequence.slot = self.slots.index(None)
@@ -200,14 +202,23 @@ class Scheduler:
             Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks)
             for sequence in sequences
         ]
-        self._unwritten.clear()
         return plan_prefill(prompts, self._max_prefill_rows, self.pool.block)
+
+    def launched(self, sequence: Sequence, end: int) -> None:
+        """The prefill of the sequence's tokens before position `end` was launched."""
+        sequence.num_cached = end
+        self._unwritten.difference_update(sequence.blocks[: end // self.pool.block])
 
     def finish(self, sequence: Sequence) -> None:
         """Free the sequence's slot and blocks. The computed part of its tokens becomes a known prefix."""
         self.slots[sequence.slot] = None
         self.running.remove(sequence)
-        self.pool.register_prefix(sequence.tokens[: sequence.num_cached], sequence.blocks)
+        # A call that is closed early leaves prompts without a prefill, and prompts that share their blocks.
+        unwritten = [i for i, block in enumerate(sequence.blocks) if block in self._unwritten]
+        for i in unwritten:
+            self.pool.forget(sequence.blocks[i])
+        computed = min([sequence.num_cached, *(i * self.pool.block for i in unwritten)])
+        self.pool.register_prefix(sequence.tokens[:computed], sequence.blocks)
         self.pool.free(sequence.blocks)
         sequence.blocks = []
         sequence.slot = None
