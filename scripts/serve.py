@@ -30,8 +30,10 @@ DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "20
 DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
 # With "auto", vLLM checks a request by one backend and compiles it by the first that was used (vLLM issue 43920). A failed
 # compilation ends the engine.
-DEFAULTS += ["--structured-outputs-config.backend", "xgrammar"]
+STRUCTURED = "--structured-outputs-config"
+BACKEND = [f"{STRUCTURED}.backend", "xgrammar"]
 DEFAULTS += ["--worker-cls", "qwen25_7b_worker.MeshWorker"]  # closes the mesh at the end
+DEFAULTS += BACKEND
 # l1_small_size: where collectives keep semaphores, which otherwise split the L1 that the matmuls need.
 # trace_region_size: the plugin's default of 50 MB holds the traces of a few sizes of prompts only.
 TT_CONFIG = {
@@ -76,7 +78,10 @@ def merged_options(options: list[str], mesh: str) -> list[str]:
             )
         else:
             kept.append(option)
-    return [*DEFAULTS, *added, *kept, CONFIG_OPTION, json.dumps(config)]
+    # Beside a JSON object vLLM would take the dotted option alone.
+    is_given = option_value(options, STRUCTURED) is not None
+    defaults = DEFAULTS[: -len(BACKEND)] if is_given else DEFAULTS
+    return [*defaults, *added, *kept, CONFIG_OPTION, json.dumps(config)]
 
 
 def expanded_options(options: list[str]) -> list[str]:

@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,44 @@ def test_the_supervisor_is_small():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize("options, kept", [
+    ([], True),
+    (["--structured-outputs-config.disable_any_whitespace", "true"], True),
+    (["--structured-outputs-config", '{"backend": "guidance"}'], False),
+    (['--structured_outputs_config={"disable_fallback": true}'], False),
+])  # fmt: skip
+def test_a_users_structured_outputs_config_is_not_replaced(options, kept):
+    """Beside a dotted option vLLM drops a JSON object."""
+    assert (serve.BACKEND[0] in serve.merged_options(options, "N300")) == kept
+
+
+SLOW_CHECK = """
+import importlib.util, os, sys, time
+spec = importlib.util.spec_from_file_location("serve", sys.argv[1])
+serve = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(serve)
+
+def checked_options(*_):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+serve.checked_options = checked_options
+serve.serve("model", [])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_process_that_checks_a_model_ends_with_the_script(number):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_CHECK, SCRIPT], stdout=subprocess.PIPE, text=True
+    )
+    checking = Path(f"/proc/{process.stdout.readline().strip()}")
+    assert checking.exists()
+    process.send_signal(number)
+    process.wait(10)
+    deadline = time.monotonic() + 10
+    while checking.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not checking.exists()

@@ -156,14 +156,17 @@ def test_a_body_that_is_no_json_object_is_left_to_vllm(body):
     ({"type": "array", "items": {"if": {"type": "integer"}, "then": {"minimum": 3}}}, "if"),
     ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "allOf"),
     ({"allOf": [{"type": "integer"}]}, None),
+    ({"enum": [{"not": 1}], "default": {"if": 2}}, None),
     ({"properties": {"not": {"type": "integer"}, "if": {"type": "string"}}}, None),
     ({"$defs": {"not": {"properties": {"a": {"anyOf": [{"dependentRequired": {}}]}}}}}, "dependentRequired"),
 ])  # fmt: skip
 @pytest.mark.parametrize("place", [
     lambda schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}},
     lambda schema: {"structured_outputs": {"json": schema}},
+    lambda schema: {"structured_outputs": {"json": json.dumps(schema)}},
+    lambda schema: {"text": {"format": {"type": "json_schema", "schema": schema}}},
     lambda schema: {"tools": [{"type": "function", "function": {"name": "not", "parameters": schema}}], "tool_choice": "required"},
-], ids=["response_format", "structured_outputs", "tools"])  # fmt: skip
+], ids=["response_format", "structured_outputs", "as text", "responses", "tools"])  # fmt: skip
 def test_a_schema_whose_keyword_xgrammar_reads_over(place, schema, refused):
     _, error = post(json.dumps(place(schema)).encode())
     assert (error is None) == (refused is None)

@@ -2,7 +2,8 @@
 
 A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
 through the origin; 1 is right), and the share of equal values. A time is that of one call, from a trace of n calls and one of
-2n. An operation without a device operation has no time, and one where the traces' difference is inside their spread. `replay` takes a mesh that is open already.
+2n. There is none without a device operation, or where the traces differ by no more than their spread. `replay` takes a mesh
+that is open already.
 """
 
 import argparse

@@ -108,17 +108,8 @@ def _ran_on(args: argparse.Namespace) -> dict[str, Any]:
     serials = (
         sorted(Path("/sys/class/tenstorrent").glob("*/tt_serial")) if backend == "device" else []
     )
-    git = (
-        "git",
-        "-C",
-        f"{REPOSITORY}",
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-        "--exclude=*",
-    )
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    describe = "git describe --always --dirty --abbrev=12 --exclude=*".split()
+    commit = subprocess.run(describe, cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
     return {
         "mesh": args.mesh,
         "backend": describe_backend(backend).split(" (")[0],

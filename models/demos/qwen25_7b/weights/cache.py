@@ -136,11 +136,11 @@ class CachedCheckpoint:
                 # The weights are of this commit, even if the branch moves before they are fetched.
                 self._revision = self.directory.name
                 self._names = [f"{model}@{self._revision}", f"{model}@{revision or 'main'}"]
-            if not has_weights(self.directory, whole=not is_path):
+            is_present = has_weights(self.directory, whole=not is_path)
+            if not is_present:
                 copies = Copies.find(root, self._names[:1])
         if copies is None:
-            present = has_weights(self.directory, whole=not is_path)
-            weights = self.directory if present else self._opened().directory
+            weights = self.directory if is_present else self._opened().directory
             self.folder = folder_of(root, model, weights)
             copies = Copies.of(self.folder, self._names[0])
         else:

@@ -31,6 +31,7 @@ UNREAD = {
     "unevaluatedItems",
 }
 NAMED = {"properties", "patternProperties", "$defs", "definitions"}
+DATA = {"const", "enum", "default", "examples"}
 OLD_NAMES = "guided_json", "guided_regex", "guided_choice", "guided_grammar"  # before vLLM 0.12
 
 
@@ -113,11 +114,9 @@ def _fatal(params: dict, vocab_size: int) -> Iterator[str]:
 
 def _ignored(params: dict, path: str) -> Iterator[str]:
     """Parameters that vLLM 0.25.1 or the plugin reads over."""
-    free = params.get("tool_choice") in (None, "auto", "none")  # a call may have any form
-    for name in ("response_format", "structured_outputs", *(() if free else ("tools",))):
-        for key in _schema_keys(params.get(name)):
-            if key in UNREAD:
-                yield f"{name}: the keyword {key} of a JSON schema is not kept; express it otherwise"
+    for name, schema in _schemas(params):
+        for key in UNREAD.intersection(_schema_keys(schema)):
+            yield f"{name}: the keyword {key} of a JSON schema is not kept; express it otherwise"
     for name in OLD_NAMES:
         if params.get(name) is not None:
             yield f"vLLM ignores {name}: use structured_outputs, got {params[name]!r}"
@@ -134,13 +133,29 @@ def _ignored(params: dict, path: str) -> Iterator[str]:
         yield f"the plugin ignores logprob_token_ids: use logprobs, got {params['logprob_token_ids']!r}"
 
 
+def _schemas(params: dict) -> Iterator[tuple[str, Any]]:
+    """Yield (parameter, its value) of what is or holds a JSON schema that the answer must keep."""
+    yield "response_format", params.get("response_format")
+    yield "text", params.get("text")  # of /v1/responses
+    if params.get("tool_choice") not in (None, "auto", "none"):  # else a call may have any form
+        yield "tools", params.get("tools")
+    outputs = params.get("structured_outputs")
+    for name in ("json", "structural_tag"):
+        value = outputs.get(name) if isinstance(outputs, dict) else None
+        try:
+            yield "structured_outputs", json.loads(value) if isinstance(value, str) else value
+        except (ValueError, RecursionError):
+            pass  # vLLM refuses it
+
+
 def _schema_keys(value: Any, names: bool = False) -> Iterator[str]:
     """Yield the keywords of a JSON schema, or of what holds one. names: keys of `value` are names of the user's."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         alone = key == "allOf" and isinstance(inner, list) and len(inner) == 1
         if not names and not alone:
             yield key
-        yield from _schema_keys(inner, key in NAMED and not names)
+        if names or key not in DATA:
+            yield from _schema_keys(inner, key in NAMED and not names)
     for inner in value if isinstance(value, list) else ():
         yield from _schema_keys(inner)
 
