@@ -249,14 +249,19 @@ class AttentionBench(Bench):
         return self._take_parts(y, plan, [(start, len(x)) for x, start in zip(prompts, starts)])
 
     def run_chunks(
-        self, module, chunks: Sequence[torch.Tensor], users: Sequence[int], start: int
+        self,
+        module,
+        chunks: Sequence[torch.Tensor],
+        users: Sequence[int],
+        start: int,
+        rows_each: int = 0,
     ) -> list[list[torch.Tensor]]:
         """Prefill chunks [tokens, hidden] of several users' sequences in one prefill batch.
 
         Returns [tokens, hidden] of each chip, for each chunk. All chunks begin at position `start`, and the cache
-        holds the tokens before it. The batch has a power of two of equal shares of rows.
+        holds the tokens before it. The batch has a power of two of equal shares of rows: `rows_each`, or the fewest.
         """
-        rows_each = padded_rows(max(map(len, chunks)))
+        rows_each = rows_each or padded_rows(max(map(len, chunks)))
         sequences = 1 << (len(chunks) - 1).bit_length()
         plan = self.prefill_plan(sequences * rows_each, self.recipe)
         rows = torch.zeros(plan.rows, chunks[0].shape[1])

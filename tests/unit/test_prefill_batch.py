@@ -20,7 +20,7 @@ from models.demos.qwen25_7b.plans.blocks import BLOCKS, NO_BLOCK, chunked_table_
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.plans.prefill_plan import q_chunk_size
+from models.demos.qwen25_7b.plans.prefill_plan import MAX_K_CHUNKS, chunk_step
 
 LARGEST = {1: 256, 2: 512, 8: 1024}  # rows of a batch of the 7B by tp
 PREFIX = 2000  # the longest cached prefix
@@ -111,7 +111,7 @@ def test_every_token_is_computed_once_and_cached_blocks_are_not_written(call):
 def check_chunks(batch, values, block, width, cache):
     """Attention begins at one multiple of its chunk size, and finds the sequence's tokens in the cache."""
     each = batch.rows // batch.sequences
-    step = max(block, q_chunk_size(each))
+    step = chunk_step(each, block)
     table_width = chunked_table_width(width, each, block)
     assert values.page_table.shape == (batch.sequences, table_width)
     assert values.sequences.tolist() == list(range(batch.sequences))
@@ -162,8 +162,9 @@ LONG_AND_SHORT_CACHED = [(104, 64)] * 15 + [(1100, 64)] + [(104, 64)] * 16
         (SHARED_PREFIX, 1, [(256, 4)] * 4),
         (SHARED_PREFIX, 2, [(512, 8)] * 2),
         (SHARED_PREFIX, 8, [(1024, 16)]),
-        (FOUR_PREFIXES, 2, [(512, 8)] * 4),
-        (FOUR_PREFIXES, 8, [(512, 8)] * 4),
+        # A prefix of 96 starts at 64, and 72 tokens fit in no share of 64 rows.
+        (FOUR_PREFIXES, 2, [(512, 0)] * 5 + [(512, 8)] * 2),
+        (FOUR_PREFIXES, 8, [(1024, 0)] * 3 + [(256, 4)] * 2 + [(128, 2)]),
         ([(104, 64)] * 32, 8, [(1024, 16)] * 2),  # four prefixes of one length
         (LONG_AND_SHORT, 2, [(512, 0), (512, 0), (512, 1), (128, 1), (512, 0)]),
         (LONG_AND_SHORT, 8, [(1024, 0), (1024, 0), (128, 1)]),
@@ -185,6 +186,22 @@ def test_batches_of(sizes, tp, rows_and_sequences):
     batches = plan_prefill(prompts_of(*sizes), LARGEST[tp], 32)
     planned = [(batch.rows, batch.sequences if batch.chunked else 0) for batch in batches]
     assert sorted(planned) == sorted(rows_and_sequences)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    cached=st.integers(1, 4096),
+    more=st.integers(1, 1500),
+    block=st.sampled_from(BLOCKS),
+    tp=st.sampled_from(list(LARGEST)),
+)
+def test_far_from_the_beginning_a_prompt_has_few_chunks_of_keys(cached, more, block, tp):
+    """Each rounds attention's sums. The largest batch takes as few as a start of its allows."""
+    (prompt,) = prompts_of((cached * 32 + more, cached * 32), block=block)
+    for batch in plan_prefill([prompt], LARGEST[tp], block):
+        (chunk,) = batch.chunks
+        chunks_of_keys = ceil_div(chunk.end, chunk_step(batch.rows, block))
+        assert chunks_of_keys <= MAX_K_CHUNKS or batch.rows == LARGEST[tp]
 
 
 def test_a_prefix_written_in_the_same_call_is_read_by_a_later_batch():

@@ -17,7 +17,7 @@ from ..plans.blocks import NO_BLOCK, attention_table, chunked_table_width, fill_
 from ..plans.grids import TILE, ceil_div, padded_rows
 from ..plans.key_table import KeyTable
 from ..plans.parallel_plan import MAX_USERS
-from ..plans.prefill_plan import q_chunk_size
+from ..plans.prefill_plan import MAX_K_CHUNKS, chunk_step
 from ..tt.inputs import ChunkedPrefillInputs, PrefillInputs
 
 # What reading all weights costs, in rows to compute. Modeled: 260 rows on T3K, 370 on N300, thousands on N150.
@@ -143,15 +143,6 @@ def plan_prefill(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[P
     return batches
 
 
-def chunk_start(at: int, rows: int, block: int) -> int:
-    """Return the first position of the chunk of `rows` rows that computes position `at`.
-
-    Attention starts at multiples of its chunk size, and the cache is written in whole blocks.
-    """
-    step = max(block, q_chunk_size(rows))
-    return at // step * step
-
-
 def _waves(prompts: Sequence[Prompt], block: int) -> list[list[Prompt]]:
     """Divide the prompts, so that each reads cached blocks of earlier waves only.
 
@@ -177,7 +168,8 @@ def _cut(prompt: Prompt, max_rows: int, block: int) -> Iterator[PrefillBatch]:
         if rest is not None:
             yield rest
             return
-        start = chunk_start(at, max_rows, block)
+        step = chunk_step(max_rows, block)
+        start = at // step * step
         at = start + max_rows
         chunk = PrefillChunk(prompt, start, write_start, at)
         yield PrefillBatch(max_rows, (chunk,), chunked=start > 0)
@@ -259,12 +251,18 @@ def _side_by_side(
 def _after_prefixes(
     chunks: Sequence[PrefillChunk], max_rows: int, block: int
 ) -> Optional[PrefillBatch]:
-    """The smallest batch of chunks with one start above 0; None if they do not fit."""
+    """The smallest batch of chunks with one start above 0; None if they do not fit.
+
+    Far from the beginning it is larger, so that attention has no more than MAX_K_CHUNKS chunks of keys.
+    """
     sequences = 1 << (len(chunks) - 1).bit_length()
     at, end = min(chunk.write_start for chunk in chunks), max(chunk.end for chunk in chunks)
     for rows in _sizes(max_rows):
-        start = chunk_start(at, rows // sequences, block)
-        if start > 0 and end - start <= rows // sequences and rows // sequences >= TILE:
+        each = rows // sequences
+        step = chunk_step(each, block)
+        start = at // step * step
+        near = end <= MAX_K_CHUNKS * step or rows == max_rows
+        if start > 0 and near and end - start <= each and each >= TILE:
             moved = tuple(replace(chunk, start=start) for chunk in chunks)
             return PrefillBatch(rows, moved, chunked=True, sequences=sequences)
     return None

@@ -6,19 +6,17 @@ from typing import Iterable
 
 from ..config import QwenConfig, Recipe
 from ..errors import UserError
-from .blocks import MAX_K_CHUNK
+from .blocks import BLOCKS
 from .decode_plan import DecodePlan, GateUpLayout
 from .grids import TILE, Grid, ceil_div, divisors
 from .l1 import decode_footprints, prefill_footprints
 from .memory_budget import layer_recipes
 from .parallel_plan import ParallelPlan
-from .prefill_plan import PrefillMatmul, PrefillPlan, prefill_matmuls
+from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
 MAX_PREFILL_ROWS = 1024
 MAX_Q_HEADS = TILE  # of a user on a chip: nlp_create_qkv_heads_decode puts them into one tile row
-# Tokens of k at a time in chunked attention: the most that fit. The running sum of weights loses up to
-# 2**-10 of itself with every chunk: over 32768 tokens 4 % with chunks of 128, 1 % with 512.
-K_CHUNKS = (MAX_K_CHUNK, 256, 128, 64, TILE)
+K_CHUNKS = (256, 128, 64, TILE)  # tokens of k at a time in chunked attention: the most that fit
 
 
 class PrefillDoesNotFit(UserError):
@@ -135,9 +133,9 @@ def plan_prefill(
         whole(best.qkv, best.o, wide_plan, d) for wide_plan in choices[2] for d in downs(wide_plan)
     )
     best = fitting(("gate", "up", "cut", "product", "down"), pairs)
-    best = fitting(
-        ("attention to the cache",), (replace(best, k_chunk_size=size) for size in K_CHUNKS)
-    )
+    longest = chunk_step(rows, max(BLOCKS))
+    chunks = (replace(best, k_chunk_size=size) for size in K_CHUNKS if size <= longest)
+    best = fitting(("attention to the cache",), chunks)
     return fitting(tuple({m.op for m in prefill_footprints(best, recipe.kv_cache)}), (best,))
 
 

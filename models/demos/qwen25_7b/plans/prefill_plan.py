@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import Iterator, Optional
 
 from ..config.recipe import AllReduceDtype
+from .blocks import MAX_K_CHUNK
 from .grids import TILE, TILE_BYTES, Grid, Shards, block_sharded, ceil_div, divisors
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
 # Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x 2560
 # on 8x8 cores). The values for three and four are estimates.
 SUBBLOCK_COST = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.9}
+# Chunks of keys that a row attends to, where a larger batch would have fewer. A core's sum of weights loses up to 2e-4
+# of itself with a chunk: 2 % here, 4 % over 32768 tokens with chunks of 128.
+MAX_K_CHUNKS = 128
 LONGEST_BLOCK = 16  # tiles of K at a time: longer blocks gain nothing
 
 
@@ -128,7 +132,8 @@ class PrefillPlan:
     gathered: AllReduceDtype = (
         "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
     )
-    k_chunk_size: int = TILE  # tokens of k at a time in chunked attention
+    # Tokens of k at a time in a chunked prefill of one sequence, at most. Several sequences take fewer: chunk_step.
+    k_chunk_size: int = TILE
 
     @property
     def q_chunk_size(self) -> int:
@@ -170,9 +175,17 @@ class PrefillPlan:
 def q_chunk_size(rows: int) -> int:
     """Tokens of q that a core takes at a time, of a batch's `rows` rows or of a sequence's in a chunked prefill.
 
-    A chunked prefill starts at a multiple of it.
-
     Small batches take 32, so that few tokens are computed again. Large batches take 128, so that keys are
     read less often.
     """
     return 128 if rows >= 128 else TILE
+
+
+def chunk_step(rows: int, block: int) -> int:
+    """Tokens between the starts of chunks of `rows` rows in a chunked prefill. block: tokens in a block of the cache.
+
+    A start is a multiple of the cache's block, of q_chunk_size, and of the k chunk: at other starts ttnn's chunked attention
+    gave wrong values now and then on a T3K (tt-metal issue 35225). A long step computes more tokens again, short chunks
+    of keys lose more of the result, see MAX_K_CHUNKS.
+    """
+    return min(max(rows, block), MAX_K_CHUNK)

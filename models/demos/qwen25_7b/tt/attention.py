@@ -6,7 +6,7 @@ import ttnn
 
 from ..plans.blocks import decode_k_chunk
 from ..plans.grids import TILE
-from ..plans.prefill_plan import PrefillPlan, q_chunk_size
+from ..plans.prefill_plan import PrefillPlan, chunk_step, q_chunk_size
 from ..weights.model_weights import AttentionWeights
 from .centered_keys import TtCenteredKeys
 from .inputs import ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
@@ -314,7 +314,9 @@ class TtQwenAttention:
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
             program_config=attention_program(
-                self.decode.grid, q_chunk_size(rows_each), plan.k_chunk_size
+                self.decode.grid,
+                q_chunk_size(rows_each),
+                min(plan.k_chunk_size, chunk_step(rows_each, cache.block)),
             ),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,

@@ -192,7 +192,7 @@ class ChunkedPrefillInputs(Inputs):
     key_rows: Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
     fill_table: Tensor  # [B, S / B / block]: as in PrefillInputs
     logits_indices: Tensor  # [1, 32]: as in PrefillInputs
-    start: Tensor  # [1]: position of each chunk's row 0, a multiple of q_chunk_size(S / B)
+    start: Tensor  # [1]: position of each chunk's row 0, a multiple of chunk_step(S / B, block)
     # [B, W]: each sequence's blocks, then any existing block; W is a multiple of 8
     page_table: Tensor
     sequences: Tensor  # [B]: 0, 1, ... B - 1, the rows of fill_table

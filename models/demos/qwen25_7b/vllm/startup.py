@@ -18,7 +18,7 @@ from ..plans.grids import TILE
 from ..plans.machines import BY_NAME
 from ..plans.memory_budget import block_bytes
 from ..plans.parallel_plan import MAX_USERS
-from ..plans.prefill_plan import q_chunk_size
+from ..plans.prefill_plan import chunk_step
 from ..tt.mesh import traces_available
 from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
@@ -162,8 +162,7 @@ def warm_up_decode(replica: Replica) -> None:
 
 def _warm_up_batch(replica: Replica, kind: PrefillKind) -> PrefillBatch | None:
     """Return a batch of this kind with one token, or None if no sequence is long enough for it."""
-    # the earliest start of a chunk after a prefix
-    earliest = max(replica.block, q_chunk_size(kind.rows // kind.sequences))
+    earliest = chunk_step(kind.rows // kind.sequences, replica.block)  # after a prefix
     start = earliest if kind.chunked else 0
     if start >= replica.model.config.max_seq_len:
         return None
