@@ -17,6 +17,8 @@ HERE = Path(__file__).resolve().parents[1]
 PACKAGE = Path("models/demos/qwen25_7b")
 EXTRA = PACKAGE / "vllm/extra_models/qwen25_7b"
 SCRIPTS = "serve.py", "vllm_venv.sh", "find_python.sh"
+RESOURCES = {"max_model_len": 2048, "max_num_seqs": 32, "block_size": 64}  # of manifest and run.sh
+PORT = 20000  # tt-model's
 OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scripts/vllm_venv.sh
 
 INSTALL = """\
@@ -30,11 +32,20 @@ exec sh scripts/vllm_venv.sh "${1:-${VENV:-venv}}" scripts/find_python.sh
 RUN = """\
 #!/bin/sh
 # Starts the server. Arguments are options of vllm serve. MODEL and MESH_DEVICE replace the bundle's own. With TT_MODEL_PRINT=1
-# it prints the command instead, as `tt-model serve ID --print` asks.
+# it prints the command instead, as `tt-model serve ID --print` asks. Without --port it listens where `tt-model curl` asks.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 export MESH_DEVICE="${MESH_DEVICE:-@MESH@}"
-set -- "${VENV:-$here/venv}/bin/python" "$here/scripts/serve.py" "${MODEL:-@MODEL@}" "$@"
+# Where `tt-model pull --with-weights` puts them, by its version: a folder, or a cache of the hub.
+model=@MODEL@
+if [ -z "${MODEL:-}" ] && [ -e "$here/weights/config.json" ]; then
+    model=$here/weights
+    set -- --served-model-name @NAME@ @MODEL@ "$@"
+elif [ -d "$here/.hf" ]; then
+    export HF_HOME="${HF_HOME:-$here/.hf}"
+fi
+set -- --port @PORT@ @LENGTHS@ "$@"
+set -- "${VENV:-$here/venv}/bin/python" "$here/scripts/serve.py" "${MODEL:-$model}" "$@"
 if [ "${TT_MODEL_PRINT:-}" = 1 ]; then
     echo "MESH_DEVICE=$MESH_DEVICE $*"
     exit 0
@@ -54,7 +65,9 @@ tags: [tenstorrent, ttnn, vllm]
 A port of Qwen2.5 to TT-NN, served by vLLM with Tenstorrent's plugin.
 
     sh install.sh
-    sh run.sh --port 8000
+    sh run.sh
+
+The server listens on port @PORT@, or on another one by `--port`.
 
 Not measured: nothing here has run on silicon. Texts and logits were compared with Hugging Face's on a model of the chips
 in software. Speed on @MESH@, start time and power are unknown.
@@ -75,7 +88,7 @@ def manifest(kind: MachineKind, model: str, ttnn: str) -> dict:
         "weights": {"repo": model},
         "mesh": {"devices": kind.chips, "topology": "x".join(map(str, kind.shape))},
         "entrypoint": {"class": "model:QwenForCausalLM", "arch_name": "Qwen2ForCausalLM"},
-        "resources": {"max_model_len": 2048, "max_num_seqs": 32, "block_size": 64},
+        "resources": RESOURCES,
         "deps": {
             "python": "3.12",
             "requirements": "requirements.txt",
@@ -96,6 +109,14 @@ def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
     pins = re.findall(r"^(?:ttnn|torch)==.*$", (HERE / "requirements.txt").read_text(), re.M)
     metadata = {"arch": "Qwen2ForCausalLM", "main_class": "model:QwenForCausalLM"}
     ttnn = pins[0].partition("==")[2]
+    lengths = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in RESOURCES.items())
+    values = {
+        "MESH": kind.name,
+        "MODEL": model,
+        "NAME": model.rpartition("/")[2],
+        "PORT": f"{PORT}",
+        "LENGTHS": lengths,
+    }
     for name, text in {
         "tt_kernel_manifest.json": json.dumps(manifest(kind, model, ttnn), indent=2),
         "vllm_models/qwen25_7b/vllm_metadata.json": json.dumps(metadata, indent=2),
@@ -106,7 +127,8 @@ def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
         "README.md": CARD,
     }.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
-        text = text.replace("@MESH@", kind.name).replace("@MODEL@", model)
+        for key, value in values.items():
+            text = text.replace(f"@{key}@", value)
         (out / name).write_text(text)
 
 

@@ -48,7 +48,9 @@ def test_run_sh_starts_the_server_script(bundle):
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$MESH_DEVICE" "$@"\n')
     python.chmod(0o755)
-    environment = {k: v for k, v in os.environ.items() if k not in ("MESH_DEVICE", "MODEL", "VENV")}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("MESH_DEVICE", "MODEL", "VENV", "HF_HOME")
+    }
 
     def run(**changes) -> list[str]:
         command = ["bash", f"{bundle}/run.sh", "--port", "1"]
@@ -56,10 +58,23 @@ def test_run_sh_starts_the_server_script(bundle):
         return done.stdout.split()
 
     script = f"{bundle}/scripts/serve.py"
-    assert run() == ["N300", script, MODEL, "--port", "1"]
+    manifest = json.loads((bundle / "tt_kernel_manifest.json").read_text())
+    options = ["--port", "20000"]
+    for key, value in manifest["resources"].items():
+        options += [f"--{key.replace('_', '-')}", str(value)]
+    options += ["--port", "1"]  # vLLM takes the last one
+    assert run() == ["N300", script, MODEL, *options]
     printed = run(TT_MODEL_PRINT="1")
-    assert printed == ["MESH_DEVICE=N300", f"{python}", script, MODEL, "--port", "1"]
-    assert run(MODEL="/m", MESH_DEVICE="T3K") == ["T3K", script, "/m", "--port", "1"]
+    assert printed == ["MESH_DEVICE=N300", f"{python}", script, MODEL, *options]
+    assert run(MODEL="/m", MESH_DEVICE="T3K") == ["T3K", script, "/m", *options]
+    python.write_text('#!/bin/sh\necho "$2" "${HF_HOME:-}"\n')
+    (bundle / ".hf").mkdir()
+    assert run() == [MODEL, f"{bundle}/.hf"], "the cache that tt-model pull --with-weights filled"
+    (bundle / "weights").mkdir()
+    (bundle / "weights/config.json").write_text("{}")
+    assert run(HF_HOME="/h") == [f"{bundle}/weights", "/h"]
+    named = f"--served-model-name {MODEL.partition('/')[2]} {MODEL} --port 1"
+    assert " ".join(run(TT_MODEL_PRINT="1")).endswith(named)
 
 
 def test_its_class_finds_the_bundles_package(bundle):
