@@ -22,15 +22,10 @@ from functools import partial
 from typing import Any, Callable, Iterator
 
 import httpx
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from check_structures import SHORT, json_schema, structures
+from checked_server import CHAT, LONG, TEXT, Fault, Server, expect, messages
 
-NEAR_TIE = 0.25  # between Hugging Face's logits of two tokens: 8-bit weights may exchange them
 CLOSE = 0.25  # mean distance of log-probabilities from Hugging Face's, nats; of 8-bit weights, too
-PATIENCE = 900  # seconds for an answer; a golden mesh is slow
-TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
-SHORT = "What is the capital of France?"
-LONG = "Tell a story about teacher Tom, doctor Anna and a fox."
 HOT = 2.0  # temperature
 BESIDE, AFTER = "beside two streams", "after an abort"  # the company of a request
 LOAD, AT_ONCE = 60, 16  # cases of the random load
@@ -44,7 +39,6 @@ CITY = {
 JSON = r'\{\s*"city":\s*"(Paris|Oslo)",\s*"days":\s*[27]\s*\}'  # what CITY allows
 REGEX = "[A-Z][a-z]{2,6}, [0-9]{2,4}"
 GRAMMAR = 'root ::= "SELECT " column " FROM users"\ncolumn ::= "name" | "age"\n'
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": CITY}}
 # structured output that is asked for, and the pattern that the text must match
 SHAPES = (
@@ -52,8 +46,13 @@ SHAPES = (
     ({"structured_outputs": {"regex": REGEX}}, REGEX),
     ({"structured_outputs": {"json": CITY}}, JSON),
     ({"structured_outputs": {"grammar": GRAMMAR}}, "SELECT (name|age) FROM users"),
-    ({"response_format": SCHEMA}, JSON),
+    (
+        {"response_format": json_schema(CITY)},
+        JSON,
+    ),
 )
+CROWD = 40  # requests at once, more than any --max-num-seqs
+GUARDED = (TEXT, CHAT, "/v1/responses", "/v1/messages", "/invocations", "/tokenize", "/detokenize")
 NUMBERS = (1e300, 1e-300, -1, 2**31, 2**100, math.nan)
 EXTREMES = [
     *(
@@ -66,127 +65,6 @@ EXTREMES = [
     {"logit_bias": {"5": math.nan}},
 ]
 Check = Callable[["Server"], str]  # returns the table's words, or raises Fault
-
-
-class Fault(Exception):
-    """An answer is not what the option asks for."""
-
-
-def expect(right: object, fault: str) -> None:
-    if not right:
-        raise Fault(fault[:600])
-
-
-# ---- the server, and what its answers must be
-
-
-class Server:
-    """Sends requests to a server; holds Hugging Face's model of its checkpoint."""
-
-    def __init__(self, url: str):
-        # vLLM closes the connection after some refusals, so each request has its own.
-        alone = httpx.Limits(max_keepalive_connections=0)
-        self.http = httpx.Client(base_url=url, timeout=PATIENCE, limits=alone)
-        try:
-            served = self.http.get("/v1/models").json()["data"][0]
-        except httpx.HTTPError as error:
-            sys.exit(f"error: no server at {url} ({error}): start one with make serve")
-        self.model = served["id"]
-        self.aborts = False  # whether an aborted request precedes each request
-        self.tokenizer = AutoTokenizer.from_pretrained(served["root"])
-        torch.set_num_threads(1)  # the server has the other processors
-        self.hf = AutoModelForCausalLM.from_pretrained(served["root"], dtype=torch.float32).eval()
-        stops = self.hf.generation_config.eos_token_id
-        self.stop_ids = stops if isinstance(stops, list) else [stops]
-
-    def post(self, path: str, body: dict) -> httpx.Response:
-        if self.aborts:
-            next(self.stream(CHAT, messages=messages(LONG), max_tokens=99), None)
-        content = json.dumps({"model": self.model} | body)  # with NaN, which httpx refuses to send
-        return self.http.post(path, content=content, headers={"Content-Type": "application/json"})
-
-    def answer(self, path: str, **body: Any) -> dict:
-        response = self.post(path, body)
-        expect(response.is_success, f"status {response.status_code}: {response.text}")
-        return response.json()
-
-    def body(self, question: str, path: str = TEXT, **body: Any) -> dict:
-        """Return a greedy request of 16 tokens, with changes."""
-        asked = dict(temperature=0, max_tokens=16, return_token_ids=True)
-        if path == TEXT:
-            return {"prompt": self.prompt(question)} | asked | body
-        return {"messages": messages(question)} | asked | body
-
-    def choices(self, question: str, path: str = TEXT, **body: Any) -> list[dict]:
-        return self.answer(path, **self.body(question, path, **body))["choices"]
-
-    def ask(self, question: str, path: str = TEXT, **body: Any) -> list[int]:
-        """Return the token ids of the answer."""
-        return self.choices(question, path, **body)[0]["token_ids"]
-
-    def stream(self, path: str, **body: Any) -> Iterator[dict]:
-        """Yield the events of a streamed answer."""
-        content = {"model": self.model, "stream": True} | body
-        with self.http.stream("POST", path, json=content) as response:
-            for line in response.iter_lines():
-                name, _, data = line.partition(": ")
-                if name == "data" and data != "[DONE]":
-                    yield json.loads(data)
-
-    def metric(self, name: str) -> float:
-        """Return a metric of vLLM, summed over its labels."""
-        pattern = rf"^{re.escape(name)}(?:{{.*}})? (\S+)$"
-        return sum(map(float, re.findall(pattern, self.http.get("/metrics").text, re.M)))
-
-    def prompt(self, question: str) -> list[int]:
-        text = self.tokenizer.apply_chat_template(
-            messages(question), tokenize=False, add_generation_prompt=True
-        )
-        return self.ids(text)
-
-    def ids(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    @torch.no_grad()
-    def logits(self, prompt: list[int], answer: list[int]) -> torch.Tensor:
-        """Return Hugging Face's logits of each token of the answer, [tokens, vocab] float32."""
-        return self.hf(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
-
-    def expect_greedy(self, prompt: list[int], answer: list[int], option: dict = {}) -> None:
-        """Each token is the first choice of Hugging Face's logits after the option's formula."""
-        expect(answer, "an empty answer")
-        for i, logits in enumerate(self.logits(prompt, answer)):
-            logits = self.changed(logits.clone(), prompt, answer[:i], option)
-            gap = float(logits.max() - logits[answer[i]])
-            expect(gap <= NEAR_TIE, f"token {i} of {answer} is {gap:.2f} below the first choice")
-
-    def changed(
-        self, logits: torch.Tensor, prompt: list[int], answer: list[int], option: dict
-    ) -> torch.Tensor:
-        """Return logits [vocab] after the formulas of a request's options. answer: the tokens so far."""
-        factor = option.get("repetition_penalty", 1.0)
-        presence, frequency = option.get("presence_penalty", 0), option.get("frequency_penalty", 0)
-        seen = list({*prompt, *answer})
-        logits[seen] = torch.where(logits[seen] > 0, logits[seen] / factor, logits[seen] * factor)
-        for token, times in Counter(answer).items():
-            logits[token] -= presence + frequency * times
-        for token, bias in option.get("logit_bias", {}).items():
-            logits[int(token)] += bias
-        if "allowed_token_ids" in option:
-            banned = torch.ones(len(logits), dtype=torch.bool)
-            banned[option["allowed_token_ids"]] = False
-            logits[banned] = -math.inf
-        for word in option.get("bad_words", ()):
-            for *first, last in (self.ids(word), self.ids(" " + word)):
-                if answer[len(answer) - len(first) :] == first:
-                    logits[last] = -math.inf
-        if len(answer) < option.get("min_tokens", 0):
-            logits[self.stop_ids] = -math.inf
-        return logits
-
-
-def messages(question: str) -> list[dict]:
-    return [{"role": "user", "content": question}]
 
 
 # ---- checks
@@ -252,6 +130,24 @@ def shaped(server: Server, option: dict, pattern: str) -> str:
         found = choice["text"] if path == TEXT else choice["message"]["content"]
         expect(re.fullmatch(pattern, found), f"not as asked: {found!r}")
     return "works: the text matches"
+
+
+def crowd(server: Server) -> str:
+    with ThreadPoolExecutor(CROWD) as pool:
+        answers = list(pool.map(lambda _: server.ask(SHORT), range(CROWD)))
+    for answer in answers:
+        server.expect_greedy(server.prompt(SHORT), answer)
+    return f"work: {CROWD}, whatever --max-num-seqs is"
+
+
+def guarded(server: Server) -> str:
+    """With --api-key, every path that takes a request wants the key."""
+    expect(server.key, "give --api-key here and to the server")
+    for path in GUARDED:
+        for wrong in ({}, {"Authorization": "Bearer wrong"}):
+            status = httpx.post(server.http.base_url.join(path), json={}, headers=wrong).status_code
+            expect(status == 401, f"{path} without the key: status {status}")
+    return "works: 401 without it"
 
 
 def tool_call(server: Server) -> str:
@@ -383,6 +279,10 @@ def cases(server: Server) -> Iterator[tuple[str, Check]]:
     yield "seed, n", seed
     yield "stop, stop_token_ids", stop
     yield "logprobs", log_probs
+    yield "structured outputs of every kind", structures
+    yield "requests at once", crowd
+    if server.key:
+        yield "--api-key", guarded
     yield "tools", tool_call
     yield TEXT, completions
     yield "stream", stream
@@ -442,8 +342,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="(default: %(default)s)")
     parser.add_argument("--only", default="", metavar="WORDS", help="only cases with these words")
+    parser.add_argument("--api-key", default="", help="the server's")
     args = parser.parse_args()
-    server, began = Server(args.url), time.perf_counter()
+    server, began = Server(args.url, args.api_key), time.perf_counter()
     lines = [case for case in cases(server) if args.only in case[0]]
     faults = table(server, lines)
     if not args.only:

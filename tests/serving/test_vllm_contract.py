@@ -71,7 +71,7 @@ def test_cached_prefixes_are_reused(served, prompts, expected, tokenizer):
         and known.hits > before + 5
     )
     long = prompts[-1]
-    twins = [long, long, long[:-2] + prompts[0], long[:129]]
+    twins = [long, long, long[:-2] + prompts[0], long[:137]]
     alone = [engine(served).serve(requests([prompt], tokenizer))[0] for prompt in twins]
     assert engine(served, prefix_caching=True, ahead=2).serve(requests(twins, tokenizer)) == alone
 

@@ -162,9 +162,8 @@ LONG_AND_SHORT_CACHED = [(104, 64)] * 15 + [(1100, 64)] + [(104, 64)] * 16
         (SHARED_PREFIX, 1, [(256, 4)] * 4),
         (SHARED_PREFIX, 2, [(512, 8)] * 2),
         (SHARED_PREFIX, 8, [(1024, 16)]),
-        # A prefix of 96 starts at 64, and 72 tokens fit in no share of 64 rows.
-        (FOUR_PREFIXES, 2, [(512, 0)] * 5 + [(512, 8)] * 2),
-        (FOUR_PREFIXES, 8, [(1024, 0)] * 3 + [(256, 4)] * 2 + [(128, 2)]),
+        (FOUR_PREFIXES, 2, [(512, 8)] * 4),
+        (FOUR_PREFIXES, 8, [(512, 8)] * 4),
         ([(104, 64)] * 32, 8, [(1024, 16)] * 2),  # four prefixes of one length
         (LONG_AND_SHORT, 2, [(512, 0), (512, 0), (512, 1), (128, 1), (512, 0)]),
         (LONG_AND_SHORT, 8, [(1024, 0), (1024, 0), (128, 1)]),

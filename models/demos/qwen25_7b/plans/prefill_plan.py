@@ -188,4 +188,4 @@ def chunk_step(rows: int, block: int) -> int:
     gave wrong values now and then on a T3K (tt-metal issue 35225). A long step computes more tokens again, short chunks
     of keys lose more of the result, see MAX_K_CHUNKS.
     """
-    return min(max(rows, block), MAX_K_CHUNK)
+    return max(block, q_chunk_size(rows) if rows < MAX_K_CHUNK else MAX_K_CHUNK)
