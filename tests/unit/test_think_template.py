@@ -6,6 +6,7 @@ The tokenizer here has the form of DeepSeek-R1-Distill-Qwen's. Its vocabulary is
 import json
 
 import pytest
+from transformers import AutoTokenizer
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer, Conversation
@@ -43,13 +44,17 @@ def test_a_prompt_has_one_begin_token_and_ends_with_the_opened_reasoning(checkpo
     tokenizer = ChatTokenizer(checkpoint, instruct=True)
     ids = tokenizer.encode("What is 2 + 2?")
     assert ids == tokenizer.hf.apply_chat_template(
-        [{"role": "user", "content": "What is 2 + 2?"}], add_generation_prompt=True
+        [{"role": "user", "content": "What is 2 + 2?"}],
+        add_generation_prompt=True,
+        return_dict=False,
     )
     think = tokenizer.hf.convert_tokens_to_ids("<think>")
     assert tokenizer.hf.decode(ids).endswith("<think>\n") and ids.count(think) == 1
     plain = ChatTokenizer(checkpoint, instruct=False).encode("What is 2 + 2?")
     begin = tokenizer.hf.bos_token_id
-    assert ids[0] == plain[0] == begin and ids.count(begin) == plain.count(begin) == 1
+    assert ids[0] == begin and ids.count(begin) == 1
+    # transformers 5 begins no plain text of this class.
+    assert plain == AutoTokenizer.from_pretrained(checkpoint).encode("What is 2 + 2?")
 
 
 def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
@@ -68,4 +73,6 @@ def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
     following = conversation.prompt("And 5?")
     assert "Two and two" not in following.chat and "It is 4." in following.chat
     turns = [*conversation.turns, {"role": "user", "content": "And 5?"}]
-    assert following.ids == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True)
+    assert following.ids == tokenizer.hf.apply_chat_template(
+        turns, add_generation_prompt=True, return_dict=False
+    )

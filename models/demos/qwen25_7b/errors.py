@@ -1,6 +1,7 @@
 """UserError, the one kind of error that a user is meant to read, and the checks that raise it."""
 
 import sys
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, Optional
 
@@ -38,6 +39,19 @@ def check_number(name: str, value: Any) -> None:
 def is_integer(value: Any) -> bool:
     """Whether `value` is an integer of Python or NumPy. True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_positive(value: Any) -> bool:
+    """Whether `value` is a number of Python above 0, neither infinite nor NaN. True is none."""
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max
+
+
+@cache
+def warn_once(line: str) -> None:
+    """Log a line, once in a process: a config.json is read several times at a start."""
+    from loguru import logger  # here, since --help needs no library
+
+    logger.warning(line)
 
 
 def shown(value: Any) -> str:

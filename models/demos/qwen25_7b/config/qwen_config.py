@@ -7,17 +7,42 @@ A model that ignored such a feature would still produce fluent and wrong text.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional
 
-from ..errors import UserError, shown
+from ..errors import UserError, is_integer, is_positive, shown, warn_once
 from ..files import FileError, read_json
-from .rope import Rope, RopeError, Yarn, yarn_of
+from .quantized import quantization
+from .rope import Rope, RopeError, Yarn, theta_of, yarn_of
 
 
 class ConfigError(UserError):
     """A config.json, or a number that belongs in one, that this port cannot run."""
 
 
+# Of transformers' Qwen2Config, for fields that config.json lacks.
+DEFAULTS = dict(
+    vocab_size=151936,
+    hidden_size=4096,
+    intermediate_size=22016,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=32,
+    hidden_act="silu",
+    max_position_embeddings=32768,
+    rms_norm_eps=1e-6,
+    sliding_window=4096,
+    max_window_layers=28,
+)
+_KINDS = {
+    "architectures": list,
+    "layer_types": list,
+    "rope_scaling": Mapping,
+    "rope_parameters": Mapping,
+    "dual_chunk_attention_config": Mapping,
+    "tie_word_embeddings": bool,
+    "use_sliding_window": bool,
+}
+_WORDS = {list: "a list", Mapping: "an object", bool: "true or false"}
 _COUNTS = (
     "vocab_size",
     "hidden_size",
@@ -56,7 +81,18 @@ class QwenConfig:
             raise ConfigError(
                 f"num_attention_heads must be a multiple of num_key_value_heads, got {heads} and {kv_heads}"
             )
-        if self.head_dim is None:
+        if not is_positive(self.rms_norm_eps):
+            raise ConfigError(
+                f"rms_norm_eps must be a positive number, got {shown(self.rms_norm_eps)}"
+            )
+        for token in (self.bos_token_id, *self.eos_token_ids):
+            if token is not None and not is_integer(token):
+                raise ConfigError(
+                    f"bos_token_id and eos_token_id must be token ids, got {shown(token)}"
+                )
+        if self.head_dim is not None:
+            _check_count("head_dim", self.head_dim)
+        else:
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
 
     @property
@@ -96,56 +132,80 @@ class QwenConfig:
         """
         if not isinstance(fields, Mapping):
             raise ConfigError(f"{source}: must hold a JSON object, got {type(fields).__name__}")
+        given, fields = fields, DEFAULTS | dict(fields)
         try:
-            _refuse_what_is_not_computed(fields)
-            required = [*_COUNTS, "rms_norm_eps"]
-            missing = [name for name in required if fields.get(name) is None]
-            if missing:
-                raise ConfigError(
-                    f"{', '.join(missing)} missing; use the config.json of the original checkpoint"
-                )
+            _refuse_what_is_not_computed(fields, source)
             eos = fields.get("eos_token_id")
-            sizes = {name: fields[name] for name in required}
+            ends = eos if isinstance(eos, list) else [eos]
+            sizes = {name: fields[name] for name in _COUNTS}
             sizes["max_position_embeddings"] = _plain_positions(fields)
-            return cls(
+            if sizes["num_key_value_heads"] is None:
+                sizes["num_key_value_heads"] = sizes["num_attention_heads"]
+            config = cls(
                 **sizes,
                 head_dim=fields.get("head_dim"),
-                rope_theta=_rope_theta(fields),
+                rms_norm_eps=fields["rms_norm_eps"],
+                rope_theta=theta_of(fields),
                 yarn=yarn_of(fields),
-                tie_word_embeddings=fields.get("tie_word_embeddings", False),
+                tie_word_embeddings=bool(fields.get("tie_word_embeddings")),
                 bos_token_id=fields.get("bos_token_id"),
-                eos_token_ids=tuple(eos) if isinstance(eos, list) else (eos,) if eos else (),
+                eos_token_ids=tuple(token for token in ends if token is not None),
             )
         except (ConfigError, RopeError) as error:
             raise ConfigError(f"{source}: {error}") from error
+        for line in _unused(given):
+            warn_once(f"{source}: {line}")
+        return config
 
 
-def _refuse_what_is_not_computed(fields: Mapping[str, Any]) -> None:
+def _refuse_what_is_not_computed(fields: Mapping[str, Any], source: str) -> None:
     if fields.get("model_type") != "qwen2":
         raise ConfigError(
             f"model_type must be 'qwen2', got {fields.get('model_type')!r}; use a Qwen2 or Qwen2.5 text checkpoint"
         )
+    for name, kind in _KINDS.items():
+        if fields.get(name) is not None and not isinstance(fields[name], kind):
+            raise ConfigError(f"{name} must be {_WORDS[kind]} or null, got {shown(fields[name])}")
     # A reward model has a score head in place of the LM head. vLLM's plugin writes TTQwen2ForCausalLM.
     architectures = fields.get("architectures") or ["Qwen2ForCausalLM"]
-    if not {"Qwen2ForCausalLM", "TTQwen2ForCausalLM"} & set(architectures):
+    if not any(name in architectures for name in ("Qwen2ForCausalLM", "TTQwen2ForCausalLM")):
         raise ConfigError(
             f"architectures must be ['Qwen2ForCausalLM'], got {architectures!r}; use a checkpoint that generates text"
         )
-    if fields.get("hidden_act") != "silu":
-        raise ConfigError(f"hidden_act must be 'silu', got {fields.get('hidden_act')!r}")
-    for name in ("rope_scaling", "rope_parameters"):
-        if not isinstance(fields.get(name) or {}, Mapping):
-            raise ConfigError(f"{name} must be an object or null, got {shown(fields[name])}")
-    # Qwen2.5 sets sliding_window and leaves it unused; only the switch, or a layer that asks for it, counts.
-    sliding = [kind for kind in fields.get("layer_types") or () if kind != "full_attention"]
-    if fields.get("use_sliding_window") or sliding:
+    if fields["hidden_act"] not in ("silu", "swish"):  # two names of one function
+        raise ConfigError(f"hidden_act must be 'silu', got {shown(fields['hidden_act'])}")
+    sliding = _sliding_layers(fields)
+    if sliding:
         raise ConfigError(
-            "use_sliding_window must be false: sliding-window attention is not supported"
+            f"use_sliding_window must be false: sliding-window attention is not supported, got {sliding}"
         )
-    if fields.get("quantization_config") is not None:
-        raise ConfigError(
-            "quantization_config is present; use the unquantized checkpoint, this port quantizes itself"
-        )
+    quantized = quantization(fields, Path(source))
+    if quantized:
+        raise ConfigError(quantized)
+
+
+def _sliding_layers(fields: Mapping[str, Any]) -> str:
+    """Which layers do not have full attention, in words; "" if all do. Qwen2.5 sets sliding_window and leaves it unused."""
+    kinds = fields.get("layer_types")
+    if kinds is not None:
+        others = sorted({f"{kind}" for kind in kinds if kind != "full_attention"})
+        return f"layer_types {', '.join(others)}" if others else ""
+    if not fields.get("use_sliding_window") or fields["sliding_window"] is None:
+        return ""
+    first, layers = fields["max_window_layers"], fields["num_hidden_layers"]
+    for name in ("max_window_layers", "num_hidden_layers"):
+        if not is_integer(fields[name]):
+            raise ConfigError(f"{name} must be an integer, got {shown(fields[name])}")
+    return f"layers {first} to {layers - 1}" if first < layers else ""
+
+
+def _unused(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each field that promises something which Hugging Face's Qwen2 does not compute either."""
+    window = fields.get("sliding_window")
+    if "use_sliding_window" not in fields and window is not None:
+        yield f"sliding_window {shown(window)} is not used, because use_sliding_window is absent"
+    if fields.get("auto_map"):
+        yield "the model code that auto_map names is not run; the checkpoint is read as a plain Qwen2"
 
 
 def _plain_positions(fields: Mapping[str, Any]) -> int:
@@ -153,17 +213,11 @@ def _plain_positions(fields: Mapping[str, Any]) -> int:
 
     Qwen2.5-1M models compute longer texts with dual chunk attention. Within a chunk it equals full attention.
     """
-    dual = fields.get("dual_chunk_attention_config") or {}
     positions = fields["max_position_embeddings"]
-    return min(positions, dual.get("chunk_size", positions))
-
-
-def _rope_theta(fields: Mapping[str, Any]) -> float:
-    """The rotary base: at top level in transformers 4.x, in rope_parameters in 5.x."""
-    theta = (fields.get("rope_parameters") or fields).get("rope_theta")
-    if theta is None:
-        raise ConfigError("rope_theta missing; use the config.json of the original checkpoint")
-    return theta
+    _check_count("max_position_embeddings", positions)
+    chunk = (fields.get("dual_chunk_attention_config") or {}).get("chunk_size", positions)
+    _check_count("dual_chunk_attention_config's chunk_size", chunk)
+    return min(positions, chunk)
 
 
 def _check_count(name: str, value: Any) -> None:

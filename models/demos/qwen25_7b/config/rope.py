@@ -4,10 +4,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
-from ..errors import UserError, shown
+from ..errors import UserError, is_positive, shown
 
 if TYPE_CHECKING:  # the help of a program imports this module, and torch takes seconds
     import torch
+
+
+PLAIN_KEYS = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+YARN_KEYS = {*PLAIN_KEYS, "factor", "original_max_position_embeddings", "attention_factor"}
+YARN_KEYS |= {"beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
 
 
 class RopeError(UserError):
@@ -30,11 +35,12 @@ class Yarn:
     attention_factor: float
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    truncate: bool = True  # whether the ramp begins and ends at whole pairs
 
     def __post_init__(self):
         for name in ("factor", "original_context", "attention_factor", "beta_fast", "beta_slow"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0 < value < 2**31:
+            if not is_positive(value) or value >= 2**31:
                 raise RopeError(f"YaRN's {name} must be a positive number, got {shown(value)}")
 
     @property
@@ -57,34 +63,91 @@ class Rope:
         return frequencies.double() * (self.context - 1)
 
 
-def yarn_of(fields: Mapping[str, Any]) -> Optional[Yarn]:
-    """From config.json's rope_scaling (transformers 4.x) or rope_parameters (5.x); None for plain rotary embedding.
+def scaling_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """config.json's rope_scaling (transformers 4.x) or rope_parameters (5.x); empty if it has none.
 
-    RopeError for any other kind, by its name.
+    RopeError where transformers 4.x and 5.x read other numbers, or one that is not computed here.
     """
     scaling = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
-        return None
-    if kind != "yarn":
+    if fields.get("rope_parameters") not in (None, {}, scaling):
+        raise RopeError("rope_scaling and rope_parameters differ: remove one of them")
+    top, beside = fields.get("rope_theta"), scaling.get("rope_theta")
+    if None not in (top, beside) and top != beside:
         raise RopeError(
-            f"rope_type must be 'default' or 'yarn', got {kind!r}: no other scaling is computed here"
+            f"rope_theta is {shown(top)} at top level, {shown(beside)} beside rope_type: remove one of them"
         )
+    for place in (fields, scaling):
+        if place.get("partial_rotary_factor") not in (None, 1):
+            raise RopeError(
+                f"partial_rotary_factor must be 1, got {shown(place['partial_rotary_factor'])}: heads are rotated whole"
+            )
+    return scaling
+
+
+def theta_of(fields: Mapping[str, Any]) -> float:
+    """The rotary base: in rope_parameters, else at top level, else transformers' default."""
+    theta = scaling_of(fields).get("rope_theta", fields.get("rope_theta", 10000.0))
+    if not is_positive(theta):
+        raise RopeError(f"rope_theta must be a positive number, got {shown(theta)}")
+    return theta
+
+
+def yarn_of(fields: Mapping[str, Any]) -> Optional[Yarn]:
+    """YaRN's numbers; None for plain rotary embedding. RopeError names any other kind, and a key that is not read."""
+    scaling = scaling_of(fields)
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
     factor = scaling.get("factor")
-    if not isinstance(factor, (int, float)) or factor < 1:
+    plain = kind == "default" or (kind == "linear" and factor == 1)
+    if scaling.get("type") not in (None, kind):
+        raise RopeError(
+            f"rope_type is {shown(kind)} and type {shown(scaling['type'])}: remove type"
+        )
+    if not plain and kind != "yarn":
+        raise RopeError(
+            f"rope_type must be 'default' or 'yarn', got {shown(kind)}: no other scaling is computed here"
+        )
+    read = {"default": PLAIN_KEYS, "linear": {*PLAIN_KEYS, "factor"}, "yarn": YARN_KEYS}[kind]
+    unread = [name for name, value in scaling.items() if name not in read and value is not None]
+    if unread:
+        raise RopeError(
+            f"{', '.join(unread)} beside rope_type {kind!r} would not be read: remove it, if the model was trained without"
+        )
+    if plain:
+        return None
+    if not is_positive(factor) or factor < 1:
         raise RopeError(
             f"rope_scaling of type 'yarn' needs a factor of 1 or more, got {shown(factor)}; "
             "the model card gives 4.0 for 131072 tokens"
         )
-    trained = fields.get("max_position_embeddings")
+    trained = scaling.get("original_max_position_embeddings") or fields.get(
+        "max_position_embeddings"
+    )
+    if fields.get("original_max_position_embeddings") not in (None, trained):
+        raise RopeError(
+            f"original_max_position_embeddings is {shown(fields['original_max_position_embeddings'])} at top level, where "
+            f"it is not read, and {shown(trained)} for YaRN: remove one of them"
+        )
     given = {name: scaling[name] for name in ("beta_fast", "beta_slow") if scaling.get(name)}
     return Yarn(
         factor=factor,
-        original_context=scaling.get("original_max_position_embeddings") or trained,
-        # the paper's default
-        attention_factor=scaling.get("attention_factor") or 0.1 * math.log(factor) + 1,
+        original_context=trained,
+        attention_factor=_attention_factor(scaling),
+        truncate=bool(scaling.get("truncate", True)),
         **given,
     )
+
+
+def _attention_factor(scaling: Mapping[str, Any]) -> float:
+    """What cos and sin are multiplied by: given, or the paper's, or a quotient of two as DeepSeek's models have it."""
+    if scaling.get("attention_factor") is not None:
+        return scaling["attention_factor"]
+    numerator, denominator = scales = [scaling.get(name) for name in ("mscale", "mscale_all_dim")]
+    if not all(scale is None or is_positive(scale) for scale in scales):
+        raise RopeError(f"mscale and mscale_all_dim must be positive numbers, got {shown(scales)}")
+    growth = 0.1 * math.log(scaling["factor"])
+    if numerator is None or denominator is None:
+        return growth + 1
+    return (growth * numerator + 1) / (growth * denominator + 1)
 
 
 def inverse_frequencies(head_dim: int, theta: float, yarn: Optional[Yarn]) -> "torch.Tensor":
@@ -111,7 +174,9 @@ def _ramp(head_dim: int, theta: float, yarn: Yarn) -> "torch.Tensor":
         )
 
     low, high = pair_that_turns(yarn.beta_fast), pair_that_turns(yarn.beta_slow)
-    low, high = max(math.floor(low), 0), min(math.ceil(high), head_dim - 1)
+    if yarn.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
     if low == high:
         high += 0.001
     return ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)

@@ -38,6 +38,7 @@ def _rope_scaling(config: QwenConfig) -> Optional[dict]:
         "attention_factor": yarn.attention_factor,
         "beta_fast": yarn.beta_fast,
         "beta_slow": yarn.beta_slow,
+        "truncate": yarn.truncate,
     }
 
 

@@ -14,7 +14,7 @@ from .rotary_pairs import centered_pairs, key_divisors, scale_key, scale_query, 
 
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
-VERSION = 3
+VERSION = 4
 
 ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
 
