@@ -114,7 +114,7 @@ class Reference:
         rope = self.config.centering_rope(i)
         divisors = torch.stack([key_divisors(head, rope) for head in k_bias])
         centered = torch.stack([centered_pairs(head, rope) for head in k_bias])
-        factor = self.config.yarn.attention_factor if self.config.yarn else 1.0
+        factor = self.config.rope_scaling.attention_factor if self.config.rope_scaling else 1.0
         return (factor * k_bias * centered)[:, None], divisors[:, None]
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -208,7 +208,7 @@ class Reference:
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:
     """Return the reference with a rotary embedding stretched by YaRN."""
-    config = replace(reference.config, yarn=yarn)
+    config = replace(reference.config, rope_scaling=yarn)
     parameters = {id(parameter): parameter for parameter in reference.model.parameters()}
     model = deepcopy(reference.model, parameters)  # shares them
     model.model.rotary_emb = Qwen2RotaryEmbedding(hf_config(config))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import BF16, QWEN25_7B, Recipe
-from models.demos.qwen25_7b.config.rope import yarn_of
+from models.demos.qwen25_7b.config.rope import rope_scaling_of
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
 from models.demos.qwen25_7b.reference.metrics import compare
 from tests.pcc.bench import AttentionBench
@@ -105,7 +105,7 @@ def test_chunks_after_cached_prefixes(world, start=384):
 
 def test_a_step_with_yarn(mesh_device):
     """The table has YaRN's frequencies and attention factor."""
-    yarn = stretched(outlier_reference(), yarn_of({"rope_scaling": CARD}))
+    yarn = stretched(outlier_reference(), rope_scaling_of({"rope_scaling": CARD}))
     world = AttentionBench(mesh_device, yarn, BF16, batch=2)
     positions = (1023, 300)
     case = world.reference.attention_step(0, positions)

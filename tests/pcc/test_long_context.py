@@ -4,7 +4,7 @@ Tested: a decode step, and a chunked prefill with a cached prefix.
 """
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.config.rope import yarn_of
+from models.demos.qwen25_7b.config.rope import rope_scaling_of
 from models.demos.qwen25_7b.plans.blocks import MAX_K_CHUNK, decode_k_chunk
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD
 from tests.pcc.bench import AttentionBench, assert_module
@@ -23,7 +23,7 @@ GAIN = 0.0015 + -(-(START + TOKENS) // MAX_K_CHUNK) * LOSS_OF_A_CHUNK
 def test_a_prefill_and_a_step_beyond_32768_tokens(mesh_device, reference):
     world = AttentionBench(
         mesh_device,
-        stretched(reference, yarn_of({"rope_scaling": CARD})),
+        stretched(reference, rope_scaling_of({"rope_scaling": CARD})),
         BFP8,
         batch=1,
         context=CONTEXT,

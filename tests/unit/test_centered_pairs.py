@@ -10,7 +10,7 @@ import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
 from models.demos.qwen25_7b.config import QWEN25_7B
-from models.demos.qwen25_7b.config.rope import yarn_of
+from models.demos.qwen25_7b.config.rope import rope_scaling_of
 from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -26,7 +26,7 @@ from models.demos.qwen25_7b.weights.rotary_pairs import (
 )
 
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-YARN = replace(QWEN25_7B, yarn=yarn_of({"rope_scaling": CARD}))
+YARN = replace(QWEN25_7B, rope_scaling=rope_scaling_of({"rope_scaling": CARD}))
 LONG = replace(QWEN25_7B, max_position_embeddings=131072)  # the base model, without YaRN
 PEAK = 228.0  # the longest pair of the 7B's K bias
 
@@ -99,7 +99,7 @@ def test_the_table_is_the_rotated_bias_less_the_bias_at_position_0(config):
     rotary = Qwen2RotaryEmbedding(hf_config(config)).double()
     at = torch.arange(positions)
     angles = (rotary.inv_freq.float() * at[:, None].float()).double().repeat(1, 2)
-    factor = config.yarn.attention_factor if config.yarn else 1.0
+    factor = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
     wide = bias.double()[None, :, None].expand(-1, -1, positions, -1)
     rotated, _ = apply_rotary_pos_emb(
         wide, wide, *(factor * f(angles)[None] for f in (torch.cos, torch.sin))

@@ -1,26 +1,26 @@
 """The model's dimensions, read from Hugging Face's config.json.
 
 A field keeps its name in config.json. This module refuses features that the port does not compute:
-sliding windows, scalings other than YaRN, quantized weights, another architecture. It does so before a weight is read.
+sliding windows, other rotary scalings than YaRN and Llama 3's, quantized weights, another architecture. It does so before a weight is read.
 A model that ignored such a feature would still produce fluent and wrong text.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from ..errors import UserError, is_integer, is_positive, shown, warn_once
 from ..files import FileError, read_json
 from .quantized import quantization
-from .rope import Rope, RopeError, Yarn, theta_of, yarn_of
+from .rope import Rope, RopeError, RopeScaling, rope_scaling_of, theta_of
 
 
 class ConfigError(UserError):
     """A config.json, or a number that belongs in one, that this port cannot run."""
 
 
-# Of transformers' Qwen2Config, for fields that config.json lacks.
-DEFAULTS = dict(
+# Of transformers' configs, for fields that config.json lacks.
+_QWEN = dict(
     vocab_size=151936,
     hidden_size=4096,
     intermediate_size=22016,
@@ -33,6 +33,36 @@ DEFAULTS = dict(
     sliding_window=4096,
     max_window_layers=28,
 )
+_LLAMA = _QWEN | dict(
+    vocab_size=32000,
+    intermediate_size=11008,
+    num_key_value_heads=None,
+    max_position_embeddings=2048,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+_MISTRAL = _LLAMA | dict(
+    intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072
+)
+
+
+class _Family(NamedTuple):
+    """What a model_type means. Nothing after this reader asks for its name."""
+
+    architecture: str
+    defaults: Mapping[str, Any]
+    qkv_bias: bool = False
+    head_norms: bool = False
+    # A sliding_window is active without use_sliding_window.
+    window_is_active: bool = False
+
+
+FAMILIES = {
+    "qwen2": _Family("Qwen2ForCausalLM", _QWEN, qkv_bias=True),
+    "qwen3": _Family("Qwen3ForCausalLM", _QWEN | dict(head_dim=128), head_norms=True),
+    "llama": _Family("LlamaForCausalLM", _LLAMA),
+    "mistral": _Family("MistralForCausalLM", _MISTRAL, window_is_active=True),
+}
 _KINDS = {
     "architectures": list,
     "layer_types": list,
@@ -56,7 +86,7 @@ _COUNTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class QwenConfig:
-    """Dimensions of a Qwen2 or Qwen2.5 model; checks itself when made."""
+    """Dimensions of a Qwen2, Qwen3, Llama or Mistral model; checks itself when made."""
 
     vocab_size: int
     hidden_size: int
@@ -67,8 +97,10 @@ class QwenConfig:
     head_dim: Optional[int] = None  # None: hidden_size // num_attention_heads is set instead
     rms_norm_eps: float
     rope_theta: float
-    yarn: Optional[Yarn] = None  # rope_scaling, where the context is stretched
+    rope_scaling: Optional[RopeScaling] = None  # where the context is stretched
     max_position_embeddings: int
+    qkv_bias: bool = True
+    head_norms: bool = False  # whether each head of q and k is normalized before its rotation
     tie_word_embeddings: bool = False
     bos_token_id: Optional[int] = None
     eos_token_ids: tuple[int, ...] = ()  # eos_token_id, which may be a number or a list
@@ -98,7 +130,9 @@ class QwenConfig:
     @property
     def context(self) -> int:
         """Tokens of the longest text: the trained context, or its length with YaRN."""
-        return max(self.max_position_embeddings, self.yarn.context if self.yarn else 0)
+        return max(
+            self.max_position_embeddings, self.rope_scaling.context if self.rope_scaling else 0
+        )
 
     @property
     def centered_layers(self) -> tuple[int, ...]:
@@ -107,12 +141,12 @@ class QwenConfig:
         Qwen2 and Qwen2.5 have outliers there (docs/numerics.md). A memory budget is made before a bias is read, so the
         layers that may need a table are known without one.
         """
-        return tuple(dict.fromkeys((0, self.num_hidden_layers - 1)))
+        return tuple(dict.fromkeys((0, self.num_hidden_layers - 1))) if self.qkv_bias else ()
 
     def centering_rope(self, layer: int) -> Optional[Rope]:
         """The rotary embedding by which the layer's keys are centered; None for a layer that is not one of
         centered_layers."""
-        rope = Rope(self.rope_theta, self.yarn, self.context)
+        rope = Rope(self.rope_theta, self.rope_scaling, self.context)
         return rope if layer in self.centered_layers else None
 
     @classmethod
@@ -132,9 +166,10 @@ class QwenConfig:
         """
         if not isinstance(fields, Mapping):
             raise ConfigError(f"{source}: must hold a JSON object, got {type(fields).__name__}")
-        given, fields = fields, DEFAULTS | dict(fields)
         try:
-            _refuse_what_is_not_computed(fields, source)
+            family = _family_of(fields)
+            given, fields = fields, family.defaults | dict(fields)
+            _refuse_what_is_not_computed(fields, family, source)
             eos = fields.get("eos_token_id")
             ends = eos if isinstance(eos, list) else [eos]
             sizes = {name: fields[name] for name in _COUNTS}
@@ -146,51 +181,72 @@ class QwenConfig:
                 head_dim=fields.get("head_dim"),
                 rms_norm_eps=fields["rms_norm_eps"],
                 rope_theta=theta_of(fields),
-                yarn=yarn_of(fields),
+                rope_scaling=rope_scaling_of(fields),
+                qkv_bias=family.qkv_bias,
+                head_norms=family.head_norms,
                 tie_word_embeddings=bool(fields.get("tie_word_embeddings")),
                 bos_token_id=fields.get("bos_token_id"),
                 eos_token_ids=tuple(token for token in ends if token is not None),
             )
         except (ConfigError, RopeError) as error:
             raise ConfigError(f"{source}: {error}") from error
-        for line in _unused(given):
+        for line in _unused(given, family):
             warn_once(f"{source}: {line}")
         return config
 
 
-def _refuse_what_is_not_computed(fields: Mapping[str, Any], source: str) -> None:
-    if fields.get("model_type") != "qwen2":
+def _family_of(fields: Mapping[str, Any]) -> _Family:
+    kind = fields.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise ConfigError(
-            f"model_type must be 'qwen2', got {fields.get('model_type')!r}; use a Qwen2 or Qwen2.5 text checkpoint"
+            f"model_type must be {', '.join(map(repr, FAMILIES))}, got {shown(kind)}; use a text checkpoint of Qwen2, Qwen2.5, "
+            "Qwen3 (dense), Llama 2 or 3, or Mistral"
         )
+    return FAMILIES[kind]
+
+
+def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, source: str) -> None:
     for name, kind in _KINDS.items():
         if fields.get(name) is not None and not isinstance(fields[name], kind):
             raise ConfigError(f"{name} must be {_WORDS[kind]} or null, got {shown(fields[name])}")
     # A reward model has a score head in place of the LM head. vLLM's plugin writes TTQwen2ForCausalLM.
-    architectures = fields.get("architectures") or ["Qwen2ForCausalLM"]
-    if not any(name in architectures for name in ("Qwen2ForCausalLM", "TTQwen2ForCausalLM")):
+    expected = family.architecture
+    architectures = fields.get("architectures") or [expected]
+    if not any(name in architectures for name in (expected, f"TT{expected}")):
         raise ConfigError(
-            f"architectures must be ['Qwen2ForCausalLM'], got {architectures!r}; use a checkpoint that generates text"
+            f"architectures must be [{expected!r}], got {architectures!r}; use a checkpoint that generates text"
         )
+    for name in ("attention_bias", "mlp_bias"):
+        if fields.get(name):
+            raise ConfigError(f"{name} must be false: a checkpoint of this kind has no biases here")
     if fields["hidden_act"] not in ("silu", "swish"):  # two names of one function
         raise ConfigError(f"hidden_act must be 'silu', got {shown(fields['hidden_act'])}")
-    sliding = _sliding_layers(fields)
+    sliding = _sliding_layers(fields, family)
     if sliding:
         raise ConfigError(
-            f"use_sliding_window must be false: sliding-window attention is not supported, got {sliding}"
+            f"{'sliding_window must be null' if family.window_is_active else 'use_sliding_window must be false'}: "
+            f"sliding-window attention is not supported, got {sliding}"
         )
     quantized = quantization(fields, Path(source))
     if quantized:
         raise ConfigError(quantized)
 
 
-def _sliding_layers(fields: Mapping[str, Any]) -> str:
+def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:
     """Which layers do not have full attention, in words; "" if all do. Qwen2.5 sets sliding_window and leaves it unused."""
     kinds = fields.get("layer_types")
     if kinds is not None:
         others = sorted({f"{kind}" for kind in kinds if kind != "full_attention"})
         return f"layer_types {', '.join(others)}" if others else ""
-    if not fields.get("use_sliding_window") or fields["sliding_window"] is None:
+    window = fields["sliding_window"]
+    if family.window_is_active:
+        longest = fields["max_position_embeddings"]
+        active = window is not None and not (is_integer(window) and window >= longest)
+        return (
+            f"sliding_window {shown(window)}, which a text of {shown(longest)} tokens exceeds"
+            * active
+        )
+    if not fields.get("use_sliding_window") or window is None:
         return ""
     first, layers = fields["max_window_layers"], fields["num_hidden_layers"]
     for name in ("max_window_layers", "num_hidden_layers"):
@@ -199,13 +255,13 @@ def _sliding_layers(fields: Mapping[str, Any]) -> str:
     return f"layers {first} to {layers - 1}" if first < layers else ""
 
 
-def _unused(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each field that promises something which Hugging Face's Qwen2 does not compute either."""
+def _unused(fields: Mapping[str, Any], family: _Family) -> Iterator[str]:
+    """Yield a line for each field that promises something which Hugging Face's model does not compute either."""
     window = fields.get("sliding_window")
-    if "use_sliding_window" not in fields and window is not None:
+    if not family.window_is_active and "use_sliding_window" not in fields and window is not None:
         yield f"sliding_window {shown(window)} is not used, because use_sliding_window is absent"
     if fields.get("auto_map"):
-        yield "the model code that auto_map names is not run; the checkpoint is read as a plain Qwen2"
+        yield f"the model code that auto_map names is not run; the checkpoint is read as a plain {family.architecture}"
 
 
 def _plain_positions(fields: Mapping[str, Any]) -> int:

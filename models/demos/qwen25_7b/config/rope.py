@@ -1,4 +1,7 @@
-"""Rotary embedding's frequencies: plain, or stretched by YaRN (arXiv 2309.00071) for contexts beyond the trained one."""
+"""Rotary embedding's frequencies: plain, or stretched for contexts beyond the trained one.
+
+YaRN (arXiv 2309.00071) and Llama 3.1's rule leave fast pairs as they are, and slow down the others.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,6 +16,7 @@ if TYPE_CHECKING:  # the help of a program imports this module, and torch takes 
 PLAIN_KEYS = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 YARN_KEYS = {*PLAIN_KEYS, "factor", "original_max_position_embeddings", "attention_factor"}
 YARN_KEYS |= {"beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
+LLAMA3_NUMBERS = "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"
 
 
 class RopeError(UserError):
@@ -49,12 +53,44 @@ class Yarn:
         return int(self.factor * self.original_context)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Llama3:
+    """Llama 3.1's numbers in config.json. A pair's turns in the trained context decide its frequency.
+
+    - More than high_freq_factor turns: unchanged.
+    - Less than low_freq_factor turns: divided by `factor`.
+    - Between them: a ramp.
+
+    max_position_embeddings counts the stretched context already.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+    attention_factor = 1.0
+    context = 0
+
+    def __post_init__(self):
+        for name in LLAMA3_NUMBERS:
+            if not is_positive(getattr(self, name)):
+                raise RopeError(
+                    f"rope_scaling of type 'llama3' needs a positive {name}, got {shown(getattr(self, name))}"
+                )
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise RopeError("rope_scaling's low_freq_factor must be less than its high_freq_factor")
+
+
+RopeScaling = Yarn | Llama3
+
+
 @dataclass(frozen=True)
 class Rope:
     """A model's rotary embedding, and the positions that it is used for."""
 
     theta: float
-    yarn: Optional[Yarn]
+    yarn: Optional[RopeScaling]  # the name is part of the cache's file names
     context: int  # positions
 
     def turns(self, head_dim: int) -> "torch.Tensor":
@@ -92,8 +128,8 @@ def theta_of(fields: Mapping[str, Any]) -> float:
     return theta
 
 
-def yarn_of(fields: Mapping[str, Any]) -> Optional[Yarn]:
-    """YaRN's numbers; None for plain rotary embedding. RopeError names any other kind, and a key that is not read."""
+def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
+    """The scaling's numbers; None for plain rotary embedding. RopeError names any other kind, and a key that is not read."""
     scaling = scaling_of(fields)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     factor = scaling.get("factor")
@@ -102,11 +138,16 @@ def yarn_of(fields: Mapping[str, Any]) -> Optional[Yarn]:
         raise RopeError(
             f"rope_type is {shown(kind)} and type {shown(scaling['type'])}: remove type"
         )
-    if not plain and kind != "yarn":
+    if not plain and kind not in ("yarn", "llama3"):
         raise RopeError(
-            f"rope_type must be 'default' or 'yarn', got {shown(kind)}: no other scaling is computed here"
+            f"rope_type must be 'default', 'yarn' or 'llama3', got {shown(kind)}: no other scaling is computed here"
         )
-    read = {"default": PLAIN_KEYS, "linear": {*PLAIN_KEYS, "factor"}, "yarn": YARN_KEYS}[kind]
+    read = {
+        "default": PLAIN_KEYS,
+        "linear": {*PLAIN_KEYS, "factor"},
+        "yarn": YARN_KEYS,
+        "llama3": {*PLAIN_KEYS, *LLAMA3_NUMBERS},
+    }[kind]
     unread = [name for name, value in scaling.items() if name not in read and value is not None]
     if unread:
         raise RopeError(
@@ -114,6 +155,8 @@ def yarn_of(fields: Mapping[str, Any]) -> Optional[Yarn]:
         )
     if plain:
         return None
+    if kind == "llama3":
+        return Llama3(**{name: scaling.get(name) for name in LLAMA3_NUMBERS})
     if not is_positive(factor) or factor < 1:
         raise RopeError(
             f"rope_scaling of type 'yarn' needs a factor of 1 or more, got {shown(factor)}; "
@@ -150,16 +193,30 @@ def _attention_factor(scaling: Mapping[str, Any]) -> float:
     return (growth * numerator + 1) / (growth * denominator + 1)
 
 
-def inverse_frequencies(head_dim: int, theta: float, yarn: Optional[Yarn]) -> "torch.Tensor":
+def inverse_frequencies(
+    head_dim: int, theta: float, scaling: Optional[RopeScaling]
+) -> "torch.Tensor":
     """[head_dim / 2] float32: radians a position for each rotary pair, in the arithmetic that the model was trained with."""
     import torch
 
     slowest = theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim)
     plain = 1.0 / slowest
-    if yarn is None:
+    if scaling is None:
         return plain
-    kept = 1 - _ramp(head_dim, theta, yarn)
-    return 1.0 / (yarn.factor * slowest) * (1 - kept) + plain * kept
+    if isinstance(scaling, Llama3):
+        return _llama3_frequencies(plain, scaling)
+    kept = 1 - _ramp(head_dim, theta, scaling)
+    return 1.0 / (scaling.factor * slowest) * (1 - kept) + plain * kept
+
+
+def _llama3_frequencies(plain: "torch.Tensor", scaling: Llama3) -> "torch.Tensor":
+    """The operations are in transformers' order, so that every frequency is equal to the last bit."""
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    wavelength, trained = 2 * math.pi / plain, scaling.original_max_position_embeddings
+    kept = (trained / wavelength - low) / (high - low)
+    ramp = (1 - kept) * plain / scaling.factor + kept * plain
+    frequencies = ramp.where(wavelength >= trained / high, plain)
+    return frequencies.where(wavelength <= trained / low, plain / scaling.factor)
 
 
 def _ramp(head_dim: int, theta: float, yarn: Yarn) -> "torch.Tensor":

@@ -107,6 +107,8 @@ def decode_footprints(
     yield footprint("norm", x)
     yield footprint("qkv", x, qkv_rows, buffers=qkv.l1_bytes)
     yield footprint("heads", qkv_rows, q, k, v)
+    if config.head_norms:
+        yield footprint("head norms", q, k, v, ("q normed", q[1]), ("q, interleaved", q[1]))
     yield footprint("rotary", q, k, v, ("q rotated", q[1]), ("k rotated", k[1]))
     yield footprint("center keys", q, k, v, ("rows of the table", k[1]), ("k centered", k[1]))
     yield footprint("cache", q, k, v)
@@ -173,6 +175,8 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     yield footprint("norm", _norm_buffers(plan), h, x)
     yield footprint("qkv", plan.qkv.buffers, h, x, qkv)
     yield footprint("heads", 0, h, qkv, q, k, v)
+    if plan.head_norms:
+        yield footprint("head norms", 0, h, q, k, v, ("q normed", q[1]))
     rotary_buffers = 25_088 * ceil_div(plan.head_dim, TILE)
     yield footprint("rotary", rotary_buffers, h, q, ("q rotated", q[1]), k, v)
     rows = ("rows of the table", k[1])

@@ -85,9 +85,8 @@ def weight_bytes(
     config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int
 ) -> int:
     hidden, head_dim = config.hidden_size, config.head_dim
-    bias_and_norms = (
-        streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16") + 2 * hidden * BF16
-    )
+    bias = config.qkv_bias * streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16")
+    bias_and_norms = bias + 2 * (hidden + config.head_norms * head_dim) * BF16
     return (
         sum(matmul.times * matmul.read for matmul in decode_matmuls(config, parallel, recipe))
         + config.num_hidden_layers * bias_and_norms

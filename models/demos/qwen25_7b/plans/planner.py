@@ -78,7 +78,7 @@ def plan_prefill(
             recipe.attention.format,
             in_shard=hidden // across,
             out_sharded=False,
-            bias=True,
+            bias=config.qkv_bias,
         ),
         matmuls(
             q,
@@ -101,7 +101,7 @@ def plan_prefill(
     def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
         return PrefillPlan(
             rows, cores, grid.cores, config.hidden_size, parallel.q_heads, parallel.kv_heads, head, parallel.tp,
-            qkv_plan, o_plan, gate_up, down, product.joined, gathered,
+            qkv_plan, o_plan, gate_up, down, product.joined, config.head_norms, gathered,
         )  # fmt: skip
 
     def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:

@@ -129,6 +129,7 @@ class PrefillPlan:
     gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
     down: PrefillMatmul
     joined: bool  # gate and up are one matmul
+    head_norms: bool = False  # q and k are normalized head by head
     gathered: AllReduceDtype = (
         "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
     )

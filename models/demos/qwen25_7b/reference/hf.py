@@ -30,7 +30,7 @@ def hf_config(config: QwenConfig) -> Qwen2Config:
 
 
 def _rope_scaling(config: QwenConfig) -> Optional[dict]:
-    yarn = config.yarn
+    yarn = config.rope_scaling
     return yarn and {
         "rope_type": "yarn",
         "factor": yarn.factor,

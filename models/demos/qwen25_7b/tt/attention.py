@@ -9,6 +9,7 @@ from ..plans.grids import TILE
 from ..plans.prefill_plan import PrefillPlan, chunk_step, q_chunk_size
 from ..weights.model_weights import AttentionWeights
 from .centered_keys import TtCenteredKeys
+from .head_norms import TtHeadNorms
 from .inputs import ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
 from .layouts import attention_program, memory_config
 from .linear import TtAllReduce, TtLinear, compute_config
@@ -134,6 +135,7 @@ class TtQwenAttention:
             out_cores=self.decode.grid.cores,
             head_dim=self.head_dim,
         )
+        self.head_norms = TtHeadNorms.make(mesh_device, weights, model_config)
         self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, model_config)
         self.o = TtLinear(
             mesh_device,
@@ -163,6 +165,8 @@ class TtQwenAttention:
             memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
         )  # [1, batch, heads, head_dim]
         ttnn.deallocate(qkv)
+        if self.head_norms:
+            q, k = self.head_norms.forward_decode(q, k)
         q, k = self.rotary.forward_decode(q, k, rotation)
         if self.centered_keys:
             k = self.centered_keys.forward_decode(k, inputs.key_rows)
@@ -351,6 +355,8 @@ class TtQwenAttention:
             memory_config=ttnn.L1_MEMORY_CONFIG,
         )
         ttnn.deallocate(qkv)
+        if self.head_norms:
+            q, k = self.head_norms.forward_prefill(q, k)
         q, k = self.rotary.forward_prefill(q, k, rotation)
         if self.centered_keys:
             k = self.centered_keys.forward_prefill(k, inputs.key_rows)

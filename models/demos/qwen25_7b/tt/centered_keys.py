@@ -91,7 +91,7 @@ def centered_rows(config: QwenConfig, bias: torch.Tensor, positions: int) -> tor
     heads, pairs = len(bias), config.head_dim // 2
     bias = bias.double().view(heads, 1, pairs, 2)
     angles = rotary_angles(config, positions).double()
-    size = config.yarn.attention_factor if config.yarn else 1.0
+    size = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
     table = torch.zeros(heads, positions, pairs, 2, dtype=torch.bfloat16)
     for pair in bias.any(dim=-1).any(dim=0).flatten().nonzero().flatten().tolist():
         a, b = bias[..., pair, 0], bias[..., pair, 1]

@@ -96,13 +96,13 @@ def place(
     *,
     tiled: bool = True,
 ) -> ttnn.Tensor:
-    """A weight on the mesh, [1, 1, rows, columns] a chip; chip c of a row holds weight.slices[c].
+    """A weight on the mesh, [1, 1, rows, columns] a chip; chip c of a row holds weight.slices[c], or a single slice.
 
     format: the recipe's name for it. The host tiles and packs the shards, or maps them from the cache.
     """
     host = weight.host_tensors(format, tiled=tiled)
     weight_slice = weight.slices[0]
-    if isinstance(weight_slice, Projection):
+    if len(weight.slices) > 1:
         joined = to_mesh_rows(host, mesh_device, dim=3 - weight_slice.split_dim)
     else:
         joined = host[0]

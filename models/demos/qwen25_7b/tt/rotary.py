@@ -136,7 +136,7 @@ def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, tor
     and in the model's training.
     """
     angles = rotary_angles(config, positions)
-    size = config.yarn.attention_factor if config.yarn else 1.0
+    size = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
     return tuple(
         (f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin)
     )
@@ -144,7 +144,7 @@ def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, tor
 
 def rotary_angles(config: QwenConfig, positions: int) -> torch.Tensor:
     """[positions, head_dim / 2] float32, in radians: position times the pair's frequency."""
-    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.yarn)
+    frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
     return torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
 
 

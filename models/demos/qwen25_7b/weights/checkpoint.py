@@ -94,7 +94,7 @@ class Checkpoint:
             ]
         if unread:
             notes += [
-                f"{directory}: {_first_of(unread)} not read: no part of a Qwen2 model that generates text"
+                f"{directory}: {_first_of(unread)} not read: no part of a model that generates text"
             ]
         for note in notes:
             warn_once(note)
@@ -138,17 +138,19 @@ def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
     layer = {
         "input_layernorm.weight": (hidden,),
         "self_attn.q_proj.weight": (q_width, hidden),
-        "self_attn.q_proj.bias": (q_width,),
         "self_attn.k_proj.weight": (kv_width, hidden),
-        "self_attn.k_proj.bias": (kv_width,),
         "self_attn.v_proj.weight": (kv_width, hidden),
-        "self_attn.v_proj.bias": (kv_width,),
         "self_attn.o_proj.weight": (hidden, q_width),
         "post_attention_layernorm.weight": (hidden,),
         "mlp.gate_proj.weight": (mlp, hidden),
         "mlp.up_proj.weight": (mlp, hidden),
         "mlp.down_proj.weight": (hidden, mlp),
     }
+    if config.qkv_bias:
+        widths = dict(q=q_width, k=kv_width, v=kv_width)
+        layer |= {f"self_attn.{name}_proj.bias": (width,) for name, width in widths.items()}
+    if config.head_norms:
+        layer |= {f"self_attn.{name}_norm.weight": (config.head_dim,) for name in "qk"}
     shapes = {EMBEDDING: (vocab, hidden), "model.norm.weight": (hidden,)}
     if not config.tie_word_embeddings:
         shapes[LM_HEAD] = (vocab, hidden)
@@ -254,7 +256,7 @@ def _with_own_head(headers: Mapping[str, TensorHeader], config: QwenConfig) -> Q
 def _check_against_config(
     headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path
 ) -> list[str]:
-    """Return the names of tensors that no Qwen2 model reads. CheckpointError: the weights are not those of this config."""
+    """Return the names of tensors that the model does not read. CheckpointError: the weights are not those of this config."""
     layers = len({name.split(".")[2] for name in headers if name.startswith("model.layers.")})
     # Layers of a checkpoint that is not whole are looked for first, before a billion names are made.
     count = min(config.num_hidden_layers, max(layers, 1))
@@ -299,7 +301,7 @@ def _why_missing(missing: list[str], surplus: list[str], layers: int, directory:
     found = next((other for other in surplus if f".{other}".endswith(end)), None)
     if found:
         return (
-            f"{name} is named {found} here; write the checkpoint again with save_pretrained of its Qwen2ForCausalLM, for "
+            f"{name} is named {found} here; write the checkpoint again with save_pretrained of its ...ForCausalLM, for "
             "a LoRA adapter after peft's merge_and_unload"
         )
     kind = _kind_of(surplus, directory)
@@ -311,13 +313,13 @@ def _why_missing(missing: list[str], surplus: list[str], layers: int, directory:
         surplus = [other for other in surplus if other.startswith("model.")]
     if surplus:
         return (
-            f"{_first_of(missing)} missing, {_first_of(surplus)} found, which no Qwen2 model that generates text has; "
-            "use a Qwen2 or Qwen2.5 checkpoint with its own config.json"
+            f"{_first_of(missing)} missing, {_first_of(surplus)} found, which no model of this config.json has; "
+            "use a text checkpoint with its own config.json"
         )
     part = name.split(".", 3)[-1]
     if layers > 1 and sum(other.endswith(f".{part}") for other in missing) == layers:
         return (
-            f"no layer has {part}, which every Qwen2 model has; use a Qwen2 or Qwen2.5 checkpoint"
+            f"no layer has {part}, which every model of this model_type has; use the checkpoint's own config.json"
         )
     return f"{_first_of(missing)} missing, which config.json asks for; {DOWNLOAD_AGAIN}, with its own config.json"
 

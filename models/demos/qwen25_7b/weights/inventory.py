@@ -36,7 +36,10 @@ def _shards_of_weights(weights: ModelWeights, recipe: Recipe) -> Iterator[list[W
         layout = GateUpLayout.make(config, parallel, layer_recipe)
         yield layer.input_norm.shards(BF16, tiled=False)
         yield layer.attention.qkv.shards(layer_recipe.attention.format, tiled=True)
-        yield layer.attention.qkv_bias.shards(BF16, tiled=True)
+        if layer.attention.qkv_bias:
+            yield layer.attention.qkv_bias.shards(BF16, tiled=True)
+        for norm in filter(None, (layer.attention.q_norm, layer.attention.k_norm)):
+            yield norm.shards(BF16, tiled=False)
         if layer.attention.centered_bias:
             yield layer.attention.centered_bias.shards(BF16, tiled=False)
         yield layer.attention.o.shards(layer_recipe.attention.format, tiled=True)

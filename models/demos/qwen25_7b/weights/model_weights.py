@@ -84,7 +84,9 @@ class AttentionWeights:
     """self_attn of one layer; shapes are one chip's."""
 
     qkv: Weight  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
-    qkv_bias: Weight  # [1, (q_heads + 2 * kv_heads) * head_dim]
+    qkv_bias: Optional[Weight]  # [1, (q_heads + 2 * kv_heads) * head_dim]
+    q_norm: Optional[Weight]  # [head_dim / 32, 32], on every chip
+    k_norm: Optional[Weight]  # [head_dim / 32, 32], on every chip
     # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv_bias; only of config.centered_layers
     centered_bias: Optional[Weight]
     o: Weight  # [q_heads * head_dim, hidden]
@@ -161,9 +163,14 @@ class ModelWeights:
     def attention(self, i: int) -> AttentionWeights:
         common = (_layer(i), self.config, self.parallel)
         rope = self.config.centering_rope(i)
+        biases = transforms.qkv_biases(*common, rope) if self.config.qkv_bias else ()
+        norms = [transforms.head_norm(_layer(i), name, self.config) for name in "qk"]
+        q_norm, k_norm = map(self._weight, norms) if self.config.head_norms else (None, None)
         return AttentionWeights(
             qkv=self._weight(*transforms.qkv_weights(*common, rope)),
-            qkv_bias=self._weight(*transforms.qkv_biases(*common, rope)),
+            qkv_bias=self._weight(*biases) if biases else None,
+            q_norm=q_norm,
+            k_norm=k_norm,
             centered_bias=rope and self._weight(*transforms.centered_biases(*common, rope)),
             o=self._weight(*transforms.o_weights(*common)),
         )

@@ -12,6 +12,8 @@ Equalized keys: rotary embedding acts inside a pair. A pair of K divided by s, a
 give the same scores at every position. The factors are folded into weights and biases at load time and cost nothing on a
 chip. Pairs that are too fast to center are equalized.
 
+Keys that are normalized head by head (Qwen3) have no bias: there the norm weight's outliers are equalized, in both norms.
+
 The bias alone decides, because the products of the weights are alike in all layers. A pair with a bias longer than
 OUTLIER_NORM is centered where that makes it less than half as long. What is left is scaled to OUTLIER_NORM where it is
 longer. All other pairs keep their bits.
@@ -62,6 +64,17 @@ def key_divisors(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
     centered = centered_pairs(k_bias, rope).view(2, -1)[0]
     norms = torch.where(centered, _left(k_bias, rope), _norms(k_bias))
     return (norms / OUTLIER_NORM).clamp_min(1).repeat(2)
+
+
+def norm_divisors(k_norm: torch.Tensor) -> torch.Tensor:
+    """Return the divisors of K's norm weight: [head_dim] -> [head_dim], powers of two, alike in both elements of a pair.
+
+    A normalized key is as large as its norm weight, so these bring all pairs to about one length. A power of two changes
+    no bit of a weight.
+    """
+    norms = _norms(k_norm)
+    middle = norms.median().clamp_min(torch.finfo(norms.dtype).tiny)
+    return (norms / middle).clamp(2.0**-8, 2.0**8).log2().round().exp2().repeat(2)
 
 
 def _norms(k_bias: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,14 @@ from typing import Callable, Iterator, Literal, Optional
 import torch
 
 from ..config.rope import Rope
-from .rotary_pairs import centered_pairs, key_divisors, scale_key, scale_query, to_interleaved
+from .rotary_pairs import (
+    centered_pairs,
+    key_divisors,
+    norm_divisors,
+    scale_key,
+    scale_query,
+    to_interleaved,
+)
 
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
@@ -140,7 +147,30 @@ class Table:
         return tensor(self.tensor).reshape(self.shape)
 
 
-WeightSlice = Projection | Table
+@dataclass(frozen=True)
+class HeadNorm:
+    """The norm weight of a head of q or k, in rotary pairs and rows of a tile: [head_dim / 32, 32].
+
+    K's pairs are equalized by powers of two, and Q's by their inverses (rotary_pairs.py).
+    """
+
+    tensor: str
+    k_norm: str
+    head_dim: int
+
+    shape = property(lambda self: (self.head_dim // 32, 32))
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.tensor, self.k_norm)))
+
+    def read(self, tensor: ReadTensor) -> torch.Tensor:
+        divisors = norm_divisors(tensor(self.k_norm))
+        scale = scale_key if self.tensor == self.k_norm else scale_query
+        return to_interleaved(scale(tensor(self.tensor), divisors)).reshape(self.shape)
+
+
+WeightSlice = Projection | Table | HeadNorm
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Optional
 from ..config import QwenConfig
 from ..config.rope import Rope
 from ..plans.parallel_plan import ParallelPlan
-from .slices import Constant, KeyScaling, Projection, TensorRange
+from .slices import Constant, HeadNorm, KeyScaling, Projection, TensorRange
 
 Slices = tuple[Projection, ...]
 
@@ -51,16 +51,16 @@ def _qkv(
 ) -> Slices:
     size = config.head_dim
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
-    k_bias = f"{layer}self_attn.k_proj.bias"
+    k_bias = f"{layer}self_attn.k_proj.bias" if config.qkv_bias else None
     group = config.num_attention_heads // config.num_key_value_heads
 
     def query(h: int) -> TensorRange:
-        scaling = KeyScaling(k_bias, h // group * size, queries=True, rope=rope)
+        scaling = k_bias and KeyScaling(k_bias, h // group * size, queries=True, rope=rope)
         return TensorRange(q, h * size, size, pairs=True, scaling=scaling)
 
     def key(h: int) -> TensorRange:
         part = "plain" if kind == "bias" and rope else None
-        scaling = KeyScaling(k_bias, h * size, rope=rope, part=part)
+        scaling = k_bias and KeyScaling(k_bias, h * size, rope=rope, part=part)
         return TensorRange(k, h * size, size, pairs=True, scaling=scaling)
 
     def heads_of(chip: int) -> tuple[TensorRange | Constant, ...]:
@@ -72,6 +72,12 @@ def _qkv(
         )
 
     return tuple(Projection(0, heads_of(chip), other) for chip in range(parallel.tp))
+
+
+def head_norm(layer: str, name: str, config: QwenConfig) -> HeadNorm:
+    """[head_dim / 32, 32], for every head on every chip. name: q or k."""
+    q_or_k, k = (f"{layer}self_attn.{n}_norm.weight" for n in (name, "k"))
+    return HeadNorm(q_or_k, k, config.head_dim)
 
 
 def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:

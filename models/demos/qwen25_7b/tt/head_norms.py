@@ -1,0 +1,59 @@
+"""TtHeadNorms: RMSNorm of each head of q and k, before the rotation. HF: self_attn.q_norm, self_attn.k_norm of Qwen3."""
+
+from typing import Optional
+
+import ttnn
+
+from ..weights.model_weights import AttentionWeights, Weight
+from .linear import compute_config
+from .model_config import TtModelConfig
+from .placement import place
+
+
+class TtHeadNorms:
+    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q and of k. weights: [head_dim / 32, 32], in rotary pairs."""
+
+    def __init__(
+        self, mesh_device: ttnn.MeshDevice, q_norm: Weight, k_norm: Weight, model_config: TtModelConfig
+    ):
+        self.epsilon = model_config.qwen.rms_norm_eps
+        self.kernel = compute_config()
+        self.weights = [place(norm, mesh_device, tiled=False) for norm in (q_norm, k_norm)]
+
+    @classmethod
+    def make(
+        cls, mesh_device: ttnn.MeshDevice, weights: AttentionWeights, model_config: TtModelConfig
+    ) -> "Optional[TtHeadNorms]":
+        """None for a model without these norms."""
+        if weights.q_norm is None:
+            return None
+        return cls(mesh_device, weights.q_norm, weights.k_norm, model_config)
+
+    def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """q and k [1, batch, heads, head_dim], height-sharded -> normalized, on the same cores. Frees q and k.
+
+        rms_norm takes no height-sharded tensor, so that each is interleaved meanwhile.
+        """
+        normed = []
+        for x, weight in zip((q, k), self.weights):
+            memory = x.memory_config()
+            interleaved = ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG)
+            ttnn.deallocate(x)
+            normed.append(ttnn.to_memory_config(self._norm(interleaved, weight), memory))
+        return normed
+
+    def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """q and k [B, heads, S / B, head_dim], interleaved in L1 -> normalized, interleaved in L1. Frees q and k."""
+        return [self._norm(x, weight) for x, weight in zip((q, k), self.weights)]
+
+    def _norm(self, x: ttnn.Tensor, weight: ttnn.Tensor) -> ttnn.Tensor:
+        """Frees x."""
+        y = ttnn.rms_norm(
+            x,
+            weight=weight,
+            epsilon=self.epsilon,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
+            compute_kernel_config=self.kernel,
+        )
+        ttnn.deallocate(x)
+        return y
