@@ -44,6 +44,12 @@ def pytest_addoption(parser):
         help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32",
     )
     group.addoption(
+        "--family",
+        default="qwen2",
+        choices=("qwen2", "qwen3", "llama"),
+        help="the modules of tests/pcc: Qwen2's (default), Qwen3's or Llama 3's",
+    )
+    group.addoption(
         "--size",
         default=None,
         choices=SIZES,

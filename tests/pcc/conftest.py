@@ -9,8 +9,8 @@ from tests.pcc.reference import reference as reference_of
 
 
 @pytest.fixture(scope="session")
-def reference(size) -> Reference:
-    return reference_of(size)
+def reference(size, pytestconfig) -> Reference:
+    return reference_of(size, pytestconfig.getoption("--family"))
 
 
 @pytest.fixture(scope="module")

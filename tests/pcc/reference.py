@@ -6,20 +6,18 @@ from functools import lru_cache
 from typing import Callable, Mapping, NamedTuple, Optional
 
 import torch
-from transformers import DynamicCache, Qwen2ForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import (
-    Qwen2DecoderLayer,
-    Qwen2RotaryEmbedding,
-    apply_rotary_pos_emb,
-)
+from torch.nn import Module
+from transformers import DynamicCache, PreTrainedModel
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
-from models.demos.qwen25_7b.config.rope import Yarn
+from models.demos.qwen25_7b.config.rope import Llama3, Yarn
 from models.demos.qwen25_7b.reference import rounded as in_recipe
 from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
-from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors
+from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors, norm_divisors
+from tests.sizes import cut
 
 # The 7B's dims in two layers, the first with its K bias.
 # Making the full vocabulary would take five times as long as making these layers.
@@ -66,9 +64,9 @@ class Reference:
 
     config: QwenConfig
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
-    model: Qwen2ForCausalLM  # in float32
+    model: PreTrainedModel  # in float32
     layers: range  # layers with module tests
-    rounded: Mapping[int, Qwen2DecoderLayer] = field(
+    rounded: Mapping[int, Module] = field(
         default_factory=dict
     )  # layers in a recipe's formats, if not as given
 
@@ -84,7 +82,7 @@ class Reference:
             },
         )
 
-    def layer(self, i: int) -> Qwen2DecoderLayer:
+    def layer(self, i: int) -> Module:
         return self.model.model.layers[i]
 
     def normed(self, i: int, *shape: int, seed: int = 0) -> torch.Tensor:
@@ -99,10 +97,12 @@ class Reference:
         attention, config = self.layer(i).self_attn, self.config
         shape = config.num_key_value_heads, tokens, config.head_dim
         generator = torch.Generator().manual_seed(seed)
-        keys, values = (
-            torch.randn(shape, generator=generator) + projection.bias.view(-1, 1, config.head_dim)
-            for projection in (attention.k_proj, attention.v_proj)
-        )
+        keys, values = (torch.randn(shape, generator=generator) for _ in "kv")
+        if config.head_norms:
+            keys = attention.k_norm(keys)
+        if config.qkv_bias:
+            keys = keys + attention.k_proj.bias.view(-1, 1, config.head_dim)
+            values = values + attention.v_proj.bias.view(-1, 1, config.head_dim)
         rotated = self.rotate(keys, torch.arange(tokens))
         center, divisors = self.of_chips(i)
         stored = bf16((rotated - center) / divisors)
@@ -110,7 +110,12 @@ class Reference:
 
     def of_chips(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return center and divisors of KeysValues for layer i."""
-        k_bias = self.layer(i).self_attn.k_proj.bias.view(-1, self.config.head_dim)
+        attention, heads = self.layer(i).self_attn, self.config.num_key_value_heads
+        if not self.config.qkv_bias:
+            size = self.config.head_dim
+            norm = attention.k_norm.weight if self.config.head_norms else torch.ones(size)
+            return torch.zeros(heads, 1, size), norm_divisors(norm).expand(heads, 1, size)
+        k_bias = attention.k_proj.bias.view(-1, self.config.head_dim)
         rope = self.config.centering_rope(i)
         divisors = torch.stack([key_divisors(head, rope) for head in k_bias])
         centered = torch.stack([centered_pairs(head, rope) for head in k_bias])
@@ -151,7 +156,7 @@ class Reference:
         """Run a prompt of one user through the whole layer i."""
         return self._prompt(self.both(i), residual_stream(self.config, tokens), i)
 
-    def both(self, i: int) -> list[Qwen2DecoderLayer]:
+    def both(self, i: int) -> list[Module]:
         """Return layer i with the given weights, and with weights in the recipe's formats."""
         return [self.layer(i), self.rounded.get(i, self.layer(i))]
 
@@ -215,22 +220,38 @@ def stretched(reference: Reference, yarn: Yarn) -> Reference:
     return replace(reference, config=config, model=model)
 
 
+# Like the small checkpoint, with what differs in other families.
+LLAMA3 = Llama3(
+    factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
+)
+FAMILIES = {
+    "qwen2": {},
+    "qwen3": dict(qkv_bias=False, head_norms=True, head_dim=64),
+    "llama": dict(qkv_bias=False, rope_scaling=LLAMA3),
+}
+EIGHT_B = {"qwen3": "Qwen3-8B", "llama": "Llama-3.1-8B"}
+
+
 @lru_cache(maxsize=None)  # for the whole session: 3 GB for the 7B's dims
-def reference(size: str) -> Reference:
+def reference(size: str, family: str = "qwen2") -> Reference:
     """Return the reference of a size, with queries PEAK times as large.
 
-    - "tiny": All layers of the trained small checkpoint.
-    - "7b": The 7B's dims with random weights.
+    - "tiny": All layers of the trained small checkpoint; of another family two layers of its dims with random weights.
+    - "7b": The dims of the family's 7B or 8B with random weights.
     """
-    if size == "7b":
-        config, weights, layers = TWO_LAYERS, random_weights(TWO_LAYERS), range(1)
+    if size == "7b" or family != "qwen2":
+        small = Checkpoint.open(SMALL_CHECKPOINT).config
+        config = replace(small, num_hidden_layers=2, tie_word_embeddings=False, **FAMILIES[family])
+        if size == "7b":
+            config = cut(EIGHT_B[family], layers=2) if family in EIGHT_B else TWO_LAYERS
+        weights, layers = random_weights(config), range(1)
     else:
         checkpoint = Checkpoint.open(SMALL_CHECKPOINT)
         config, layers = checkpoint.config, range(checkpoint.config.num_hidden_layers)
         # Copies: the checkpoint's tensors are views of a file that may change while tests run.
         weights = {name: checkpoint.tensor(name).clone() for name in tensor_shapes(config)}
     for name in weights:
-        if ".q_proj." in name:
+        if (".q_norm." if config.head_norms else ".q_proj.") in name:
             weights[name] *= PEAK
     return Reference(config, weights, hf_model(config, weights).requires_grad_(False), layers)
 

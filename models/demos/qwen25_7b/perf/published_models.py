@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from ..cli.terminal import markdown
 from ..config import QWEN25_7B, QwenConfig, Recipe
+from ..config.rope import Llama3
 from ..errors import UserError
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.decode_plan import DecodePlan
@@ -43,6 +44,32 @@ SIZES = {
     "14B": _size(48, 5120, 40, 8, 13824, 152064),
     "32B": _size(64, 5120, 40, 8, 27648, 152064),
     "72B": _size(80, 8192, 64, 8, 29568, 152064),
+}
+
+
+# Other families that are published for these machines, from their config.json.
+FAMILIES = {
+    "Qwen3-8B": replace(
+        _size(36, 4096, 32, 8, 12288, 151936),
+        qkv_bias=False,
+        head_norms=True,
+        max_position_embeddings=40960,
+    ),
+    "Llama-3.1-8B": replace(
+        _size(32, 4096, 32, 8, 14336, 128256),
+        qkv_bias=False,
+        rms_norm_eps=1e-5,
+        rope_theta=5e5,
+        rope_scaling=Llama3(
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=8192,
+        ),
+        max_position_embeddings=131072,
+        bos_token_id=128000,
+        eos_token_ids=(128001, 128008, 128009),
+    ),
 }
 
 

@@ -1,18 +1,29 @@
-"""Hugging Face's Qwen2 in float32 as the reference, and random weights with the 7B's outliers."""
+"""Hugging Face's model in float32 as the reference, and random weights with the 7B's outliers."""
 
+from dataclasses import asdict
 from typing import Optional
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+import transformers
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..config import QwenConfig
+from ..config.rope import Llama3
 
 K_BIAS_PEAK = 171.0  # the largest K bias of Qwen2.5-7B's layer 0
 
 
-def hf_config(config: QwenConfig) -> Qwen2Config:
+K_NORM_PEAK = 12.0  # an outlier of a head norm's weight, as Qwen3 has some
+
+
+def family(config: QwenConfig) -> str:
+    """The first part of the names of transformers' classes that compute the model."""
+    return "Qwen3" if config.head_norms else "Qwen2" if config.qkv_bias else "Llama"
+
+
+def hf_config(config: QwenConfig) -> PretrainedConfig:
     """transformers' config of the model. sdpa: eager attention in low precision is no reference."""
-    return Qwen2Config(
+    return getattr(transformers, f"{family(config)}Config")(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         intermediate_size=config.intermediate_size,
@@ -31,6 +42,8 @@ def hf_config(config: QwenConfig) -> Qwen2Config:
 
 def _rope_scaling(config: QwenConfig) -> Optional[dict]:
     yarn = config.rope_scaling
+    if isinstance(yarn, Llama3):
+        return {"rope_type": "llama3"} | asdict(yarn)
     return yarn and {
         "rope_type": "yarn",
         "factor": yarn.factor,
@@ -46,7 +59,7 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
     """A state dict in bfloat16 with Hugging Face's names and the 7B's scales.
 
     Projections keep the variance of their inputs. Norm weights vary around 1. The K bias of layer 0 has outliers of 171 in four
-    slow rotary pairs of each head and values around 1 elsewhere. Other layers have no outliers.
+    slow rotary pairs of each head and values around 1 elsewhere. Other layers have no outliers. Norms of K's heads have three.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -79,8 +92,15 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
         for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
             rows = count * config.head_dim
             layer[f"self_attn.{name}_proj.weight"] = normal(rows, hidden, std=hidden**-0.5)
-            layer[f"self_attn.{name}_proj.bias"] = normal(rows, std=1.0)
-        if i == 0:
+            if config.qkv_bias:
+                layer[f"self_attn.{name}_proj.bias"] = normal(rows, std=1.0)
+        if config.head_norms:
+            layer["self_attn.q_norm.weight"] = 1 + normal(config.head_dim, std=0.1)
+            layer["self_attn.k_norm.weight"] = norm = 1 + normal(config.head_dim, std=0.1)
+            outliers = torch.randperm(config.head_dim, generator=generator)[:3]
+            norm[outliers] = K_NORM_PEAK
+            layer["self_attn.q_norm.weight"][outliers] /= K_NORM_PEAK
+        if i == 0 and config.qkv_bias:
             layer["self_attn.k_proj.bias"] = _peaked_bias(
                 config, layer["self_attn.k_proj.bias"], generator
             )
@@ -109,10 +129,10 @@ def residual_stream(config: QwenConfig, *shape: int, seed: int = 0) -> torch.Ten
     return x.bfloat16().float()
 
 
-def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> Qwen2ForCausalLM:
-    """Qwen2ForCausalLM in float32 with these weights."""
+def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
+    """The family's ...ForCausalLM in float32 with these weights."""
     with torch.device("meta"):
-        model = Qwen2ForCausalLM(hf_config(config))
+        model = getattr(transformers, f"{family(config)}ForCausalLM")(hf_config(config))
     model.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, assign=True)
     # The rotary embedding's buffers are not in a state dict.
     model.model.rotary_emb = type(model.model.rotary_emb)(hf_config(config))

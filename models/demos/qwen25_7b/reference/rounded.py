@@ -5,8 +5,8 @@ from typing import Optional
 
 import torch
 from golden_mesh.rounding import round_to
-from transformers import Qwen2ForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
+from torch.nn import Module
+from transformers import PreTrainedModel
 
 from ..config import QwenConfig, Recipe
 from ..config.recipe import Format
@@ -14,7 +14,7 @@ from ..config.rope import Rope
 from ..weights.rotary_pairs import key_divisors, to_half_split, to_interleaved
 
 
-def round_model(model: Qwen2ForCausalLM, recipe: Recipe) -> None:
+def round_model(model: PreTrainedModel, recipe: Recipe) -> None:
     """Round the weights of layers and LM head in place. The embedding is bfloat16 in every recipe."""
     layers, config = model.model.layers, QwenConfig.from_dict(model.config.to_dict())
     for i, layer in enumerate(layers):
@@ -27,12 +27,12 @@ def round_model(model: Qwen2ForCausalLM, recipe: Recipe) -> None:
 
 
 def rounded_layer(
-    layer: Qwen2DecoderLayer,
+    layer: Module,
     rope: Optional[Rope],
     attention_format: Format,
     mlp_in: Format,
     mlp_out: Format,
-) -> Qwen2DecoderLayer:
+) -> Module:
     """Return the layer with weights as the chips hold them.
 
     A block of 16 values lies along the outputs. q and k are in rotary pairs, with outliers scaled.
@@ -41,8 +41,11 @@ def rounded_layer(
     """
     layer = deepcopy(layer, {id(parameter): parameter for parameter in layer.parameters()})
     attention, mlp = layer.self_attn, layer.mlp
-    biases = attention.k_proj.bias.split(attention.head_dim)
-    divisors = [key_divisors(bias, rope) for bias in biases]
+    heads = attention.config.num_key_value_heads
+    divisors = [torch.ones(attention.head_dim)] * heads
+    if attention.k_proj.bias is not None:
+        biases = attention.k_proj.bias.split(attention.head_dim)
+        divisors = [key_divisors(bias, rope) for bias in biases]
     group = attention.num_key_value_groups
     _round_heads(attention.k_proj, [1 / of_head for of_head in divisors], attention_format)
     _round_heads(
@@ -72,8 +75,10 @@ def _round_heads(projection: torch.nn.Linear, factors: list[torch.Tensor], forma
         / f[:, None]
         for head, f in zip(projection.weight.split(size), factors)
     ]
-    bias = [_bf16(head * f) / f for head, f in zip(projection.bias.split(size), factors)]
-    projection.weight, projection.bias = _frozen(torch.cat(rows)), _frozen(torch.cat(bias))
+    projection.weight = _frozen(torch.cat(rows))
+    if projection.bias is not None:
+        bias = [_bf16(head * f) / f for head, f in zip(projection.bias.split(size), factors)]
+        projection.bias = _frozen(torch.cat(bias))
 
 
 def in_format(weight: torch.Tensor, format: Format) -> torch.Tensor:

@@ -14,7 +14,11 @@ class TtHeadNorms:
     """y = x / sqrt(mean(x^2) + eps) * weight for each head of q and of k. weights: [head_dim / 32, 32], in rotary pairs."""
 
     def __init__(
-        self, mesh_device: ttnn.MeshDevice, q_norm: Weight, k_norm: Weight, model_config: TtModelConfig
+        self,
+        mesh_device: ttnn.MeshDevice,
+        q_norm: Weight,
+        k_norm: Weight,
+        model_config: TtModelConfig,
     ):
         self.epsilon = model_config.qwen.rms_norm_eps
         self.kernel = compute_config()

@@ -10,7 +10,6 @@ from ..plans.all_reduce_plan import Topology
 from ..plans.grids import TILE, Grid, ceil_div
 from ..plans.memory_budget import MemoryBudget
 from ..weights.model_weights import Weight
-from ..weights.slices import Projection
 from .layouts import rectangle
 
 

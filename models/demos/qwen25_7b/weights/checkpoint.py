@@ -318,9 +318,7 @@ def _why_missing(missing: list[str], surplus: list[str], layers: int, directory:
         )
     part = name.split(".", 3)[-1]
     if layers > 1 and sum(other.endswith(f".{part}") for other in missing) == layers:
-        return (
-            f"no layer has {part}, which every model of this model_type has; use the checkpoint's own config.json"
-        )
+        return f"no layer has {part}, which every model of this model_type has; use the checkpoint's own config.json"
     return f"{_first_of(missing)} missing, which config.json asks for; {DOWNLOAD_AGAIN}, with its own config.json"
 
 
