@@ -1,0 +1,47 @@
+"""Small random checkpoints of the other families, saved by Hugging Face, with the small checkpoint's tokenizer."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.config.rope import Llama3
+from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+
+LLAMA3 = Llama3(
+    factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
+)
+# What differs from the small checkpoint.
+FAMILIES = {
+    "qwen2": {},
+    "qwen3": dict(qkv_bias=False, head_norms=True, head_dim=64),
+    "llama": dict(qkv_bias=False, rope_scaling=LLAMA3),
+}
+
+
+def config_of(family: str, **changes) -> QwenConfig:
+    """The small checkpoint's dims, as the family has them."""
+    small = QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")
+    return replace(small, **FAMILIES[family] | changes)
+
+
+@torch.no_grad()
+def save(family: str, directory: Path, seed: int = 0) -> PreTrainedModel:
+    """Write a checkpoint of three layers with a tied head; return Hugging Face's model of it in float32.
+
+    Its answers do not repeat a token, and its first choices are clear.
+    """
+    config = config_of(family, num_hidden_layers=3, tie_word_embeddings=True)
+    weights = random_weights(config, seed)
+    del weights["lm_head.weight"]
+    model = hf_model(config, weights | {"lm_head.weight": weights["model.embed_tokens.weight"]})
+    model.tie_weights()
+    model.bfloat16().save_pretrained(directory)
+    for file in SMALL_CHECKPOINT.glob("*"):
+        if file.name.startswith(("tokenizer", "chat_template", "generation_config")):
+            shutil.copy(file, directory)
+    return model.float()

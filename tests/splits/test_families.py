@@ -1,0 +1,60 @@
+"""Qwen3 and Llama 3 have Hugging Face's text on every split: traced or not, packed, after a cached prefix, under vLLM's calls."""
+
+import pytest
+import torch
+
+from models.demos.qwen25_7b.config import BF16
+from models.demos.qwen25_7b.engine.generator import Generator
+from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.tt.mesh import traces_available
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
+from tests.families import save
+from tests.generation import generate
+
+NEW_TOKENS = 10
+# A logit of bfloat16 weights and activations is this far from float32's, in standard deviations of the logits.
+NEAR_TIE = 0.03
+TOKENS = 512
+
+
+@pytest.fixture(scope="module", params=["qwen3", "llama"])
+def saved(request, tmp_path_factory):
+    """(checkpoint, Hugging Face's model)."""
+    directory = tmp_path_factory.mktemp(request.param)
+    model = save(request.param, directory)
+    return Checkpoint.open(directory), model
+
+
+@pytest.fixture(scope="module")
+def prompts(saved) -> list[list[int]]:
+    """The last two begin alike, with whole blocks."""
+    checkpoint, _ = saved
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(checkpoint.config.vocab_size, (400,), generator=generator).tolist()
+    return [ids[:1], ids[1:34], ids[40:140], ids[150:350], ids[150:310] + ids[:9]]
+
+
+@torch.no_grad()
+def assert_greedy(model, prompt: list[int], answer: list[int]) -> None:
+    """Each token is Hugging Face's first choice after the tokens before it, or as good as it."""
+    logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+    assert len(answer) == NEW_TOKENS
+    for row, token in zip(logits, answer):
+        assert row.max() - row[token] <= NEAR_TIE * row.std()
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_text_is_hugging_faces(saved, prompts, mesh_device, queues, traced):
+    checkpoint, model = saved
+    if traced and not traces_available():
+        pytest.skip("no traces under slow dispatch")
+    replica = Replica.load(
+        mesh_device, checkpoint, checkpoint.config, BF16,
+        users=3, max_seq_len=TOKENS, traced=traced, queues=queues,
+    )  # fmt: skip
+    generator = Generator([replica])
+    for _ in range(2):  # the second time after cached prefixes
+        answers = generate(generator, prompts, NEW_TOKENS)
+        for prompt, answer in zip(prompts, answers, strict=True):
+            assert_greedy(model, prompt, answer)
+    replica.close()
