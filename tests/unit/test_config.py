@@ -3,10 +3,11 @@
 import json
 
 import pytest
+import transformers
 from transformers import Qwen2Config
 
 from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, QwenConfig
-from models.demos.qwen25_7b.config.qwen_config import DEFAULTS
+from models.demos.qwen25_7b.config.qwen_config import FAMILIES
 from models.demos.qwen25_7b.errors import UserError
 
 # Qwen/Qwen2.5-7B-Instruct's config.json, field for field
@@ -165,9 +166,21 @@ def test_yarns_keys_do_nothing_without_yarn(key):
         QwenConfig.from_dict({**INSTRUCT, "rope_scaling": {"rope_type": "default", key: 2.0}})
 
 
-def test_defaults_are_transformers():
-    theirs = Qwen2Config(use_sliding_window=True)
-    assert DEFAULTS == {name: getattr(theirs, name) for name in DEFAULTS}
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_defaults_are_transformers(model_type):
+    family = FAMILIES[model_type]
+    name = family.architecture.replace("ForCausalLM", "Config")
+    defaults = dict(family.defaults)
+    unread = {} if model_type.startswith("qwen") else dict(sliding_window=0, max_window_layers=0)
+    theirs = getattr(transformers, name)(use_sliding_window=True)
+    for field, value in defaults.items():
+        if field not in unread and value is not None:
+            assert getattr(theirs, field) == value, field
+    config = QwenConfig.from_dict({"model_type": model_type})
+    assert config.num_key_value_heads == theirs.num_key_value_heads
+
+
+def test_defaults_of_the_rest():
     config = QwenConfig.from_dict({"model_type": "qwen2"})
     assert (config.rope_theta, config.head_dim, config.tie_word_embeddings) == (10000.0, 128, False)
     assert QwenConfig.from_dict(INSTRUCT | {"num_key_value_heads": None}).num_key_value_heads == 28

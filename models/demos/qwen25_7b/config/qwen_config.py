@@ -214,7 +214,8 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, sou
     architectures = fields.get("architectures") or [expected]
     if not any(name in architectures for name in (expected, f"TT{expected}")):
         raise ConfigError(
-            f"architectures must be [{expected!r}], got {architectures!r}; use a checkpoint that generates text"
+            f"architectures of model_type {fields['model_type']!r} must be [{expected!r}], got {architectures!r}; use a "
+            "checkpoint that generates text"
         )
     for name in ("attention_bias", "mlp_bias"):
         if fields.get(name):
