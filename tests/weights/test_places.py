@@ -38,6 +38,8 @@ def write(directory: Path, seed: int, tied: bool = False) -> None:
     tensors = {
         name: torch.randn(shape, generator=generator).bfloat16() for name, shape in shapes.items()
     }
+    if tied:
+        del tensors["lm_head.weight"]
     (directory / "config.json").write_text(json.dumps(fields))
     save_file(tensors, directory / WEIGHTS)
     for file in directory.iterdir():

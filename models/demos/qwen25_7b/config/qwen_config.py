@@ -136,6 +136,7 @@ class QwenConfig:
         try:
             _refuse_what_is_not_computed(fields, source)
             eos = fields.get("eos_token_id")
+            ends = eos if isinstance(eos, list) else [eos]
             sizes = {name: fields[name] for name in _COUNTS}
             sizes["max_position_embeddings"] = _plain_positions(fields)
             if sizes["num_key_value_heads"] is None:
@@ -148,11 +149,7 @@ class QwenConfig:
                 yarn=yarn_of(fields),
                 tie_word_embeddings=bool(fields.get("tie_word_embeddings")),
                 bos_token_id=fields.get("bos_token_id"),
-                eos_token_ids=tuple(eos)
-                if isinstance(eos, list)
-                else ()
-                if eos is None
-                else (eos,),
+                eos_token_ids=tuple(token for token in ends if token is not None),
             )
         except (ConfigError, RopeError) as error:
             raise ConfigError(f"{source}: {error}") from error
@@ -192,7 +189,7 @@ def _sliding_layers(fields: Mapping[str, Any]) -> str:
     kinds = fields.get("layer_types")
     if kinds is not None:
         others = sorted({f"{kind}" for kind in kinds if kind != "full_attention"})
-        return others and f"layer_types {', '.join(others)}"
+        return f"layer_types {', '.join(others)}" if others else ""
     if not fields.get("use_sliding_window") or fields["sliding_window"] is None:
         return ""
     first, layers = fields["max_window_layers"], fields["num_hidden_layers"]

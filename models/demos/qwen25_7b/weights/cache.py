@@ -28,7 +28,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from ..config import QwenConfig, Recipe
-from ..errors import UserError
+from ..errors import UserError, warn_once
 from ..plans.parallel_plan import ParallelPlan
 from .cache_folder import Copies, folder_of, has_weights
 from .checkpoint import SMALL_FILES, Checkpoint, CheckpointError, local_directory
@@ -152,8 +152,12 @@ class CachedCheckpoint:
         if record:  # whether the head is tied is known once the weights were opened
             config = QwenConfig.from_json(self.directory / "config.json")
             self.config = replace(config, tie_word_embeddings=record["tie_word_embeddings"])
+            self._notes = record["notes"]
+            for note in self._notes:
+                warn_once(note)
         else:
             self.config = self._opened().config
+            self._notes = self._opened().notes
 
     def tensor(self, name: str) -> torch.Tensor:
         return self._opened().tensor(name)
@@ -198,7 +202,7 @@ class CachedCheckpoint:
             with suppress(OSError):  # a cache that can only be read is enough
                 for name in self._names:
                     Copies.of(self.folder, name).write(
-                        self.directory, self.config.tie_word_embeddings
+                        self.directory, self.config.tie_word_embeddings, self._notes
                     )
 
     def _pack(self, missing: Sequence[WeightShard], temporary: Path) -> None:

@@ -44,7 +44,7 @@ class Copies:
         return None
 
     def record(self) -> dict:
-        """name, packing, tie_word_embeddings; empty if there are no copies."""
+        """name, packing, tie_word_embeddings, notes; empty if there are no copies."""
         with suppress(OSError, ValueError):
             return dict(json.loads((self.directory / RECORD).read_text()))
         return {}
@@ -53,7 +53,7 @@ class Copies:
         date = datetime.fromtimestamp((self.directory / RECORD).stat().st_mtime)
         return f"{self.name}, packed on {date:%Y-%m-%d %H:%M}"
 
-    def write(self, directory: Path, tie_word_embeddings: bool) -> None:
+    def write(self, directory: Path, tie_word_embeddings: bool, notes: Sequence[str]) -> None:
         """Copy the small files, unless they are here. A name is in one folder: that of its last start."""
         small = [file for kind in SMALL_FILES for file in directory.glob(kind) if file.is_file()]
         same, *_ = filecmp.cmpfiles(directory, self.directory, [file.name for file in small])
@@ -68,7 +68,10 @@ class Copies:
             for file in small:
                 shutil.copy2(file, whole / file.name)
             record = dict(
-                name=self.name, packing=packing(), tie_word_embeddings=tie_word_embeddings
+                name=self.name,
+                packing=packing(),
+                tie_word_embeddings=tie_word_embeddings,
+                notes=notes,
             )
             (whole / RECORD).write_text(json.dumps(record, indent=1))
             os.replace(whole, self.directory)

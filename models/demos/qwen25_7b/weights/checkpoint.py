@@ -7,7 +7,8 @@ refused in a second and not after minutes of loading.
 
 import math
 import os
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
@@ -22,9 +23,10 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError, safe_open
 
-from ..config import QwenConfig
-from ..errors import UserError
-from ..files import read_json
+from ..config import ConfigError, QwenConfig
+from ..config.quantized import unquantized
+from ..errors import UserError, warn_once
+from ..files import FileError, read_json
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -34,6 +36,10 @@ DTYPES = "BF16", "F16", "F32"
 SMALL_FILES = ("*.json", "merges.txt", "*.jinja")  # config, index, tokenizer, chat template
 WEIGHT_FILES = ("*.safetensors",)
 DOWNLOAD_AGAIN = "download the checkpoint again"
+MERGE = "merge it with peft's merge_and_unload and write the result with save_pretrained"
+OWN_CONFIG = "use the checkpoint's own config.json"
+# Ends of names in AWQ, GPTQ, fp8, compressed-tensors, MLX and bitsandbytes.
+QUANTIZED = ".qweight", "_packed", ".scales", "_scale", "_scale_inv", ".absmax", ".SCB"
 
 
 HUB_ERRORS = {  # the first that fits
@@ -65,6 +71,9 @@ class Checkpoint:
     directory: Path
     config: QwenConfig
     headers: Mapping[str, TensorHeader] = field(repr=False)
+    notes: tuple[
+        str, ...
+    ] = ()  # lines that were logged: how it is read in another way than its files say
     _checked: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -76,20 +85,36 @@ class Checkpoint:
         directory = local_directory(model, revision=revision)
         config = QwenConfig.from_json(directory / "config.json")
         headers = _read_headers(directory)
-        _check_against_config(headers, config, directory)
-        return cls(directory, config, headers)
+        own = _with_own_head(headers, config)
+        unread = _check_against_config(headers, own, directory)
+        notes = []
+        if own != config:
+            notes += [
+                f"{directory}: {LM_HEAD} differs from the embedding and is used, against tie_word_embeddings"
+            ]
+        if unread:
+            notes += [
+                f"{directory}: {_first_of(unread)} not read: no part of a Qwen2 model that generates text"
+            ]
+        for note in notes:
+            warn_once(note)
+        return cls(directory, own, headers, tuple(notes))
 
     def tensor(self, name: str) -> torch.Tensor:
         """Map one tensor into memory; nothing is kept here. The first read checks that its values are numbers."""
         if name == LM_HEAD and self.config.tie_word_embeddings:
             name = EMBEDDING
         file = self.headers[name].file
-        with safe_open(file, framework="pt") as tensors:
-            tensor = tensors.get_tensor(name)
+        tensor = _read(file, name)
         if name not in self._checked:
             check_numbers(tensor, f"{file}: {name}")
             self._checked.add(name)
         return tensor
+
+
+def _read(file: Path, name: str) -> torch.Tensor:
+    with safe_open(file, framework="pt") as tensors:
+        return tensors.get_tensor(name)
 
 
 def check_numbers(tensor: torch.Tensor, name: str) -> None:
@@ -141,9 +166,9 @@ def local_directory(
     if not str(model):
         raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
     if os.path.isdir(model):  # and not Path's, which fails for a name of 5,000 characters
-        return Path(model)
+        return _not_an_adapter(Path(model))
     try:
-        return Path(snapshot_download(str(model), revision=revision, allow_patterns=list(files)))
+        directory = snapshot_download(str(model), revision=revision, allow_patterns=list(files))
     except Exception as error:  # bad id, no such repository, no network, no token, full disk
         at = f" at revision {revision}" if revision else ""
         kinds = (why for kind, why in HUB_ERRORS.items() if isinstance(error, kind))
@@ -151,6 +176,21 @@ def local_directory(
         raise CheckpointError(
             f"{model}{at}: no directory here, and {reason}; check the name and the network, or give a directory"
         ) from error
+    return _not_an_adapter(Path(directory))
+
+
+def _not_an_adapter(directory: Path) -> Path:
+    """The directory. ConfigError for a LoRA adapter, alone or beside weights: Hugging Face computes both."""
+    file = directory / "adapter_config.json"
+    if not file.exists():
+        return directory
+    base = None
+    with suppress(FileError, AttributeError):
+        base = read_json(file).get("base_model_name_or_path")
+    raise ConfigError(
+        f"{directory}: a LoRA adapter{f' of {base}' if base else ''} (adapter_config.json); {MERGE}. If these weights are "
+        "merged already, remove that file"
+    )
 
 
 def _read_headers(directory: Path) -> dict[str, TensorHeader]:
@@ -173,11 +213,18 @@ def _read_headers(directory: Path) -> dict[str, TensorHeader]:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The single file, which Hugging Face prefers too, or those that the index names."""
+    """The single file, which Hugging Face prefers too, those that the index names, or one of another name."""
     if (directory / SINGLE_FILE).exists():
         return [directory / SINGLE_FILE]
     index = directory / INDEX_FILE
     if not index.exists():
+        files = sorted(directory.glob("*.safetensors"))
+        if len(files) == 1:
+            return files
+        if files:
+            raise CheckpointError(
+                f"{directory}: holds {len(files)} safetensors files and no {INDEX_FILE}; {DOWNLOAD_AGAIN}"
+            )
         if any(directory.glob("pytorch_model*.bin*")):
             raise CheckpointError(
                 f"{directory}: holds pytorch_model.bin but no safetensors; load it with transformers and write it "
@@ -195,40 +242,93 @@ def weight_files(directory: Path) -> list[Path]:
     return [directory / file for file in sorted(set(files.values()))]
 
 
+def _with_own_head(headers: Mapping[str, TensorHeader], config: QwenConfig) -> QwenConfig:
+    """The config, untied if the weights have an LM head that differs from the embedding, as in transformers 5."""
+    if not (config.tie_word_embeddings and {LM_HEAD, EMBEDDING} <= headers.keys()):
+        return config
+    head, embedding = (_read(headers[name].file, name) for name in (LM_HEAD, EMBEDDING))
+    same = head.shape == embedding.shape and head.to(embedding.dtype).equal(embedding)
+    return config if same else replace(config, tie_word_embeddings=False)
+
+
 def _check_against_config(
     headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path
-) -> None:
+) -> list[str]:
+    """Return the names of tensors that no Qwen2 model reads. CheckpointError: the weights are not those of this config."""
     layers = len({name.split(".")[2] for name in headers if name.startswith("model.layers.")})
-    if config.num_hidden_layers > layers:  # before a billion names are made
+    # Layers of a checkpoint that is not whole are looked for first, before a billion names are made.
+    count = min(config.num_hidden_layers, max(layers, 1))
+    expected = tensor_shapes(replace(config, num_hidden_layers=count))
+    surplus = [name for name in headers if name not in expected and not _is_harmless(name)]
+    missing = [name for name in expected if name not in headers]
+    if missing:
+        raise CheckpointError(f"{directory}: {_why_missing(missing, surplus, count, directory)}")
+    if config.num_hidden_layers > layers:
         raise CheckpointError(
             f"{directory}: config.json asks for {config.num_hidden_layers} layers, the weights have {layers}; "
             f"{DOWNLOAD_AGAIN}, with its own config.json"
         )
-    expected = tensor_shapes(config)
-    missing = [name for name in expected if name not in headers]
-    if missing:
+    unknown = [name for name in surplus if name.startswith("model.")]
+    if unknown:
         raise CheckpointError(
-            f"{directory}: {_first_of(missing)} missing, which config.json asks for; {DOWNLOAD_AGAIN}, with its own "
-            f"config.json"
-        )
-    surplus = [name for name in headers if name not in expected and not _is_harmless(name)]
-    if surplus:
-        raise CheckpointError(
-            f"{headers[surplus[0]].file}: {_first_of(surplus)} unknown to a model of this config.json "
-            f"({config.num_hidden_layers} layers); use the checkpoint's own config.json"
+            f"{headers[unknown[0]].file}: {_first_of(unknown)} unknown to a model of this config.json "
+            f"({config.num_hidden_layers} layers); {_kind_of(unknown, directory) or OWN_CONFIG}"
         )
     for name, shape in expected.items():
         header = headers[name]
         if header.shape != shape:
             raise CheckpointError(
                 f"{header.file}: {name} must be {list(shape)} by config.json, got {list(header.shape)}; "
-                f"use the checkpoint's own config.json"
+                f"{OWN_CONFIG}"
             )
         if header.dtype not in DTYPES:
             raise CheckpointError(
                 f"{header.file}: {name} must be one of {', '.join(DTYPES)}, got {header.dtype}; "
                 f"use the unquantized checkpoint"
             )
+    return surplus
+
+
+def _why_missing(missing: list[str], surplus: list[str], layers: int, directory: Path) -> str:
+    """Say why tensors are missing: another name, another kind of checkpoint, another architecture, or a download.
+
+    layers: those that were looked for.
+    """
+    name = missing[0]
+    end = "." + name.removeprefix("model.")
+    found = next((other for other in surplus if f".{other}".endswith(end)), None)
+    if found:
+        return (
+            f"{name} is named {found} here; write the checkpoint again with save_pretrained of its Qwen2ForCausalLM, for "
+            "a LoRA adapter after peft's merge_and_unload"
+        )
+    kind = _kind_of(surplus, directory)
+    if kind:
+        return f"{_first_of(missing)} missing, {_first_of(surplus)} found; {kind}"
+    if not {EMBEDDING, LM_HEAD} & set(
+        missing
+    ):  # a value head beside an incomplete model is not the reason
+        surplus = [other for other in surplus if other.startswith("model.")]
+    if surplus:
+        return (
+            f"{_first_of(missing)} missing, {_first_of(surplus)} found, which no Qwen2 model that generates text has; "
+            "use a Qwen2 or Qwen2.5 checkpoint with its own config.json"
+        )
+    part = name.split(".", 3)[-1]
+    if layers > 1 and sum(other.endswith(f".{part}") for other in missing) == layers:
+        return (
+            f"no layer has {part}, which every Qwen2 model has; use a Qwen2 or Qwen2.5 checkpoint"
+        )
+    return f"{_first_of(missing)} missing, which config.json asks for; {DOWNLOAD_AGAIN}, with its own config.json"
+
+
+def _kind_of(names: list[str], directory: Path) -> Optional[str]:
+    """What to do about tensors of a LoRA adapter or of a quantized checkpoint; None for others."""
+    if any(".lora_" in name for name in names):
+        return f"these are a LoRA adapter's: {MERGE}"
+    if any(name.endswith(QUANTIZED) for name in names):
+        return f"these are a quantized checkpoint's: use the unquantized {unquantized(None, directory) or 'one'}"
+    return None
 
 
 def _is_harmless(name: str) -> bool:
