@@ -33,7 +33,7 @@ def of_hugging_face(fields: dict, logits: torch.Tensor, seen: TokenCounts) -> to
     tiny = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1)
     tiny |= dict(num_attention_heads=1, num_key_value_heads=1)
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, **tiny))
-    config = GenerationConfig(**fields)
+    config = model._prepare_generation_config(GenerationConfig(**fields))[0]
     processors = model._get_logits_processor(config, logits_processor=LogitsProcessorList())
     scores = processors(torch.tensor([[*seen.prompt, *seen.answer]]), logits[None].clone())[0]
     return (

@@ -49,7 +49,7 @@ def truncate(file):
 
 
 DAMAGES = {
-    "no tokenizer": (lambda m: (m / "tokenizer.json").unlink(), "has no tokenizer.json: download"),
+    "no tokenizer": (lambda m: (m / "tokenizer.json").unlink(), "has no tokenizer.json, nor vocab.json and merges.txt: download"),
     "truncated tokenizer": (lambda m: truncate(m / "tokenizer.json"), "cannot be loaded .*download"),
     "truncated config": (lambda m: truncate(m / "tokenizer_config.json"), "cannot be loaded"),
     "no chat template": (lambda m: edit(m, chat_template=None), "no chat template.*--no-instruct"),

@@ -4,53 +4,80 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.sampling import SamplingParams
-from ..errors import UserError
+from ..errors import UserError, is_integer, shown
+from ..files import read_json
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
 SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty"
-# Other fields that change which token is next.
-UNSUPPORTED = (
-    "min_p",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "no_repeat_ngram_size",
-    "encoder_repetition_penalty",
-    "num_beams",
-    "bad_words_ids",
-    "suppress_tokens",
-    "begin_suppress_tokens",
-    "sequence_bias",
-    "guidance_scale",
-)
+# Other fields that change which token is next, with the value of each that changes nothing.
+UNSUPPORTED = {
+    "min_p": 0,
+    "top_h": 0,
+    "typical_p": 1,
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
+    "no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1,
+    "encoder_no_repeat_ngram_size": 0,
+    "exponential_decay_length_penalty": 0,
+    "num_beams": 1,
+    "penalty_alpha": 0,
+    "bad_words_ids": 0,
+    "force_words_ids": 0,
+    "constraints": 0,
+    "suppress_tokens": 0,
+    "begin_suppress_tokens": 0,
+    "forced_bos_token_id": 0,
+    "forced_eos_token_id": 0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "stop_strings": 0,
+    "sequence_bias": 0,
+    "guidance_scale": 1,
+    "dola_layers": 0,
+    "watermarking_config": 0,
+}
 
 
 def read_generation_config(directory: Path) -> "GenerationConfig":
     """Return the checkpoint's generation config: transformers' defaults where the file is absent."""
     from transformers import GenerationConfig
 
-    if not (directory / "generation_config.json").exists():
+    file = directory / "generation_config.json"
+    if not file.exists():
         return GenerationConfig()
     try:
-        return GenerationConfig.from_pretrained(directory, local_files_only=True)
-    except Exception as error:  # OSError, ValueError or TypeError, by the kind of damage
+        # A null means that a field is not set. Of sampling, `default_sampling` knows what it means.
+        fields = read_json(file).items()
+        return GenerationConfig.from_dict(
+            {name: value for name, value in fields if value is not None or name in SAMPLING}
+        )
+    except (
+        Exception
+    ) as error:  # UserError, ValueError, TypeError or AttributeError, by the kind of damage
         raise UserError(
-            f"{directory}/generation_config.json cannot be read ({error}): "
-            "download the checkpoint again, or remove the file"
+            f"{file} cannot be read ({error}): download the checkpoint again, or remove the file"
         ) from error
 
 
 def stop_ids(config: "GenerationConfig") -> set[int]:
     """Return the token ids that end a text; Qwen2.5 lists all of them here."""
     eos = config.eos_token_id
-    return set(eos if isinstance(eos, list) else [] if eos is None else [eos])
+    ids = set(eos if isinstance(eos, list) else [] if eos is None else [eos])
+    if not all(is_integer(token) for token in ids):
+        raise UserError(f"generation_config.json: eos_token_id must be token ids, got {shown(eos)}")
+    return ids
 
 
 def default_sampling(config: "GenerationConfig") -> SamplingParams:
     """Return the sampling of Hugging Face's generate without options. Greedy sampling has penalties, too."""
     values = {name: getattr(config, name) for name in SAMPLING}
+    # transformers 4.57 has no filter where a file says null. 5.x leaves everything null, for `generate` to fill in.
+    unset = dict(temperature=1.0, top_k=0 if type(config)().top_k else 50, top_p=1.0)
+    unset["repetition_penalty"] = 1.0
+    values |= {name: unset[name] for name, value in values.items() if value is None}
     if not config.do_sample:
         values["temperature"] = 0.0
     try:
@@ -61,9 +88,5 @@ def default_sampling(config: "GenerationConfig") -> SamplingParams:
 
 def unsupported_fields(config: "GenerationConfig") -> list[str]:
     """Return the fields that change generated text and are not supported here."""
-    plain = type(config)()
-    return [
-        name
-        for name in UNSUPPORTED
-        if getattr(config, name, None) and getattr(config, name) != getattr(plain, name, None)
-    ]
+    values = {name: getattr(config, name, None) for name in UNSUPPORTED}
+    return [name for name, value in values.items() if value and value != UNSUPPORTED[name]]

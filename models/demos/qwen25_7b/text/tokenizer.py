@@ -1,11 +1,11 @@
 """Text to token ids and back: the chat template, stop strings, and the token ids of a conversation."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Collection, Optional, Sequence
 
 from ..errors import UserError
+from ..files import read_json
 from .generation_config import read_generation_config, stop_ids
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a character's first bytes
@@ -13,18 +13,23 @@ WINDOW = 64  # tokens that each new token decodes again, about; all tokens of an
 
 
 def load_tokenizer(directory: Path):
-    """Return Hugging Face's tokenizer of a checkpoint.
-
-    tokenizer_config.json names its class. AutoTokenizer returns the same class, but its import takes
-    longer than torch's.
-    """
+    """Return Hugging Face's tokenizer of a checkpoint, as AutoTokenizer does."""
     import transformers
 
-    plain = transformers.PreTrainedTokenizerFast
-    file = directory / "tokenizer_config.json"
-    fields = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    name = f"{fields.get('tokenizer_class')}".removesuffix("Fast") + "Fast"
-    return getattr(transformers, name, plain).from_pretrained(directory, local_files_only=True)
+    if int(transformers.__version__.split(".")[0]) >= 5:
+        return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    # AutoTokenizer of 4.57 returns the same class, but its import takes longer than torch's. It refuses two things
+    # that 5.x writes: the class TokenizersBackend, and a list of extra_special_tokens.
+    fields = {}
+    for file in (directory / "config.json", directory / "tokenizer_config.json"):
+        fields |= read_json(file) if file.exists() else {}
+    name = f"{fields.get('tokenizer_class') or 'Qwen2Tokenizer'}".removesuffix("Fast") + "Fast"
+    kind = getattr(transformers, name, transformers.PreTrainedTokenizerFast)
+    extra = fields.get("extra_special_tokens")
+    options = {}
+    if isinstance(extra, list):
+        options = dict(extra_special_tokens={}, additional_special_tokens=extra)
+    return kind.from_pretrained(directory, local_files_only=True, **options)
 
 
 class ChatTokenizer:
@@ -35,8 +40,11 @@ class ChatTokenizer:
 
     def __init__(self, directory: Path, *, instruct: bool):
         self.directory = Path(directory)
-        if not (self.directory / "tokenizer.json").is_file():
-            raise UserError(f"{directory} has no tokenizer.json: download the checkpoint again")
+        files = {file.name for file in self.directory.glob("*")}
+        if "tokenizer.json" not in files and not {"vocab.json", "merges.txt"} <= files:
+            raise UserError(
+                f"{directory} has no tokenizer.json, nor vocab.json and merges.txt: download the checkpoint again"
+            )
         try:
             self.hf = load_tokenizer(self.directory)
         except Exception as error:  # tokenizers raises a bare Exception for a truncated file
