@@ -32,7 +32,7 @@ def checkpoint(tmp_path):
     for name, fields in {
         "config": json.loads((SMALL_CHECKPOINT / "config.json").read_text()),
         "tokenizer": tokenizer,
-        "tokenizer_config": config | dict(tokenizer_class="LlamaTokenizerFast", legacy=True),
+        "tokenizer_config": config | dict(tokenizer_class="LlamaTokenizerFast", add_bos_token=True),
         "generation_config": dict(eos_token_id=1021),
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(fields))

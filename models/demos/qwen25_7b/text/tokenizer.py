@@ -24,6 +24,10 @@ def load_tokenizer(directory: Path):
     for file in (directory / "config.json", directory / "tokenizer_config.json"):
         fields |= read_json(file) if file.exists() else {}
     name = f"{fields.get('tokenizer_class') or 'Qwen2Tokenizer'}".removesuffix("Fast") + "Fast"
+    if not (
+        directory / "tokenizer.json"
+    ).exists():  # vocab.json and merges.txt, which no plain class reads
+        name = "Qwen2TokenizerFast"
     kind = getattr(transformers, name, transformers.PreTrainedTokenizerFast)
     extra = fields.get("extra_special_tokens")
     options = {}
@@ -48,8 +52,13 @@ class ChatTokenizer:
         try:
             self.hf = load_tokenizer(self.directory)
         except Exception as error:  # tokenizers raises a bare Exception for a truncated file
+            cause = error
+            while (
+                cause.__context__
+            ):  # transformers tries another way first, and reports only that one's failure
+                cause = cause.__context__
             raise UserError(
-                f"the tokenizer of {directory} cannot be loaded ({type(error).__name__}: {error}): "
+                f"the tokenizer of {directory} cannot be loaded ({type(cause).__name__}: {cause}): "
                 "download the checkpoint again"
             ) from error
         if instruct and not self.hf.chat_template:
