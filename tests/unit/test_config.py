@@ -6,6 +6,7 @@ import pytest
 from transformers import Qwen2Config
 
 from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, QwenConfig
+from models.demos.qwen25_7b.config.qwen_config import DEFAULTS
 from models.demos.qwen25_7b.errors import UserError
 
 # Qwen/Qwen2.5-7B-Instruct's config.json, field for field
@@ -129,3 +130,82 @@ def test_a_config_that_is_absent_or_unreadable_is_a_user_error(tmp_path):
         QwenConfig.from_json(tmp_path / "config.json")
     with pytest.raises(UserError, match="cannot be read"):
         QwenConfig.from_json(tmp_path)
+
+
+OF_OTHER_SCALINGS = (
+    "low_freq_factor", "high_freq_factor", "short_factor", "long_factor", "mrope_section", "alpha", "finetuned", "attn_factor",
+    "extrapolation_factor", "rope_local_base_freq", "full_attention",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", OF_OTHER_SCALINGS)
+@pytest.mark.parametrize(
+    "scaling", [YARN, {"rope_type": "default"}, {"type": "linear", "factor": 1.0}], ids=str
+)
+@pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
+def test_a_key_that_is_not_read_is_refused(place, scaling, key):
+    with pytest.raises(ConfigError, match=f"{key} beside rope_type .* would not be read"):
+        QwenConfig.from_dict({**INSTRUCT, place: scaling | {key: [2.0]}})
+    QwenConfig.from_dict({**INSTRUCT, place: scaling | {key: None}})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "factor",
+        "original_max_position_embeddings",
+        "beta_fast",
+        "attention_factor",
+        "truncate",
+        "mscale",
+    ],
+)
+def test_yarns_keys_do_nothing_without_yarn(key):
+    with pytest.raises(ConfigError, match=f"{key} beside rope_type 'default' would not be read"):
+        QwenConfig.from_dict({**INSTRUCT, "rope_scaling": {"rope_type": "default", key: 2.0}})
+
+
+def test_defaults_are_transformers():
+    theirs = Qwen2Config(use_sliding_window=True)
+    assert DEFAULTS == {name: getattr(theirs, name) for name in DEFAULTS}
+    config = QwenConfig.from_dict({"model_type": "qwen2"})
+    assert (config.rope_theta, config.head_dim, config.tie_word_embeddings) == (10000.0, 128, False)
+    assert QwenConfig.from_dict(INSTRUCT | {"num_key_value_heads": None}).num_key_value_heads == 28
+
+
+_FIELDS = (
+    "quantization_config",
+    "quantization",
+    "dual_chunk_attention_config",
+    "_name_or_path",
+    "auto_map",
+)
+WRONG = None, True, -1, 0.5, float("nan"), "x", ["x"], {"x": 1}, [{}], {}
+
+
+@pytest.mark.parametrize(
+    "name", [*INSTRUCT, "head_dim", "rope_scaling", "rope_parameters", "layer_types", *_FIELDS]
+)
+def test_no_value_of_a_field_is_a_traceback(name):
+    for value in WRONG:
+        try:
+            QwenConfig.from_dict({**INSTRUCT, name: value})
+        except ConfigError as error:
+            assert len(str(error).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [*YARN, "type", "attention_factor", "beta_fast", "mscale", "truncate", "rope_theta"]
+)
+def test_no_value_of_a_scaling_is_a_traceback(name):
+    for value in WRONG:
+        try:
+            QwenConfig.from_dict(
+                {
+                    **INSTRUCT,
+                    "rope_theta": 1e6,
+                    "rope_scaling": YARN | {"mscale_all_dim": 1.0, name: value},
+                }
+            )
+        except ConfigError as error:
+            assert len(str(error).splitlines()) == 1

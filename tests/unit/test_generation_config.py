@@ -1,14 +1,17 @@
 """A checkpoint's generation_config.json gives the sampling of Hugging Face's generate."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.sampling import TokenCounts, sample
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.text.generation_config import (
+    UNSUPPORTED,
     default_sampling,
     read_generation_config,
     stop_ids,
@@ -51,6 +54,9 @@ def of_hugging_face(fields: dict, logits: torch.Tensor, seen: TokenCounts) -> to
         dict(do_sample=True, top_p=0.5, temperature=1.5),
         dict(do_sample=True, top_k=0, repetition_penalty=2.0),
         dict(do_sample=False, repetition_penalty=3.0),
+        *(QWEN25_7B_INSTRUCT | {name: None} for name in QWEN25_7B_INSTRUCT),
+        dict.fromkeys(QWEN25_7B_INSTRUCT) | dict(do_sample=True),
+        dict.fromkeys(QWEN25_7B_INSTRUCT),
         {},
     ],
     ids=str,
@@ -113,3 +119,24 @@ def test_unsupported_fields_are_named(tmp_path):
 def test_an_invalid_value_is_named(tmp_path, name, value):
     with pytest.raises(UserError, match=f"generation_config.json.*{name}.*{value}"):
         default_sampling(read(tmp_path, do_sample=True, **{name: value}))
+
+
+@pytest.mark.parametrize("name", sorted(vars(GenerationConfig())))
+def test_a_null_means_not_set(tmp_path, name):
+    """Of sampling, test_token_probabilities_equal_hugging_faces tells what that is."""
+    config, without = read(tmp_path, **{name: None}), read(tmp_path)
+    assert (stop_ids(config), unsupported_fields(config)) == (set(), [])
+    assert replace(default_sampling(config), top_k=0) == replace(default_sampling(without), top_k=0)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_each_unsupported_field_is_named_where_it_does_something(tmp_path, name):
+    value = dict(watermarking_config={"bias": 3.0}, suppress_tokens=[1], begin_suppress_tokens=[1])
+    assert unsupported_fields(read(tmp_path, **{name: UNSUPPORTED[name] or None})) == []
+    assert unsupported_fields(read(tmp_path, **{name: value.get(name, 0.7)})) == [name]
+
+
+@pytest.mark.parametrize("value", ["<|im_end|>", ["<|im_end|>"], [151645, None], 1.5])
+def test_a_stop_token_is_an_id(tmp_path, value):
+    with pytest.raises(UserError, match="eos_token_id"):
+        stop_ids(read(tmp_path, eos_token_id=value))

@@ -23,6 +23,11 @@ SCALINGS = {
     "other betas": CARD | {"beta_fast": 16, "beta_slow": 2},
     "no original context": {"rope_type": "yarn", "factor": 2.0},
     "a factor of one": CARD | {"factor": 1.0},
+    "not truncated": CARD | {"truncate": False},
+    "DeepSeek's two scales": CARD | {"mscale": 0.707, "mscale_all_dim": 1.0},
+    "one of the two scales": CARD | {"mscale": 0.707},
+    "scales beside an attention factor": CARD
+    | {"mscale": 2, "mscale_all_dim": 1, "attention_factor": 0.7},
 }
 
 

@@ -71,13 +71,10 @@ def scaling_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     scaling = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     if fields.get("rope_parameters") not in (None, {}, scaling):
         raise RopeError("rope_scaling and rope_parameters differ: remove one of them")
-    if (
-        "rope_theta" in fields
-        and scaling.get("rope_theta", fields["rope_theta"]) != fields["rope_theta"]
-    ):
+    top, beside = fields.get("rope_theta"), scaling.get("rope_theta")
+    if None not in (top, beside) and top != beside:
         raise RopeError(
-            f"rope_theta is {shown(fields['rope_theta'])} at top level, {shown(scaling['rope_theta'])} beside rope_type: "
-            "remove one of them"
+            f"rope_theta is {shown(top)} at top level, {shown(beside)} beside rope_type: remove one of them"
         )
     for place in (fields, scaling):
         if place.get("partial_rotary_factor") not in (None, 1):
