@@ -187,9 +187,10 @@ def _not_an_adapter(directory: Path) -> Path:
     base = None
     with suppress(FileError, AttributeError):
         base = read_json(file).get("base_model_name_or_path")
+    merged = "; if these weights are merged already, remove adapter_config.json"
     raise ConfigError(
-        f"{directory}: a LoRA adapter{f' of {base}' if base else ''} (adapter_config.json); {MERGE}. If these weights are "
-        "merged already, remove that file"
+        f"{directory}: a LoRA adapter{f' of {base}' if base else ''}; {MERGE}"
+        f"{merged if (directory / 'config.json').exists() else ''}"
     )
 
 
