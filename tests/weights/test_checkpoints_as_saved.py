@@ -215,7 +215,7 @@ def test_a_lora_adapter_is_refused_as_one(model, weights, read):
     if not weights:
         (model / CONFIG).unlink()
         (model / WEIGHTS).rename(model / "adapter_model.safetensors")
-    with pytest.raises(UserError, match="a LoRA adapter of Qwen/Qwen2.5-7B .*merge_and_unload"):
+    with pytest.raises(UserError, match="a LoRA adapter of Qwen/Qwen2.5-7B; merge it"):
         read(model)
 
 
