@@ -231,7 +231,7 @@ BY_4BIT, INSTRUCT = "Qwen2.5-7B-Instruct-4bit", "Qwen/Qwen2.5-7B-Instruct"
 QUANTIZED = {
     "AWQ": (dict(quantization_config=dict(quant_method="awq")), "Qwen2.5-7B-Instruct-AWQ", INSTRUCT),
     "GPTQ": (dict(quantization_config=dict(quant_method="gptq")), "Qwen2.5-14B-GPTQ-Int4", "Qwen/Qwen2.5-14B"),
-    "fp8": (dict(quantization_config=dict(quant_method="fp8")), "QwQ-32B-FP8-dynamic", "QwQ-32B"),
+    "fp8": (dict(quantization_config=dict(quant_method="fp8")), "DeepSeek-R1-Distill-Qwen-7B-FP8-dynamic", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"),
     "bitsandbytes": (
         dict(quantization_config=dict(quant_method="bitsandbytes")), "Qwen2.5-Coder-7B-unsloth-bnb-4bit", "Qwen/Qwen2.5-Coder-7B",
     ),

@@ -71,9 +71,7 @@ class Checkpoint:
     directory: Path
     config: QwenConfig
     headers: Mapping[str, TensorHeader] = field(repr=False)
-    notes: tuple[
-        str, ...
-    ] = ()  # lines that were logged: how it is read in another way than its files say
+    notes: tuple[str, ...] = ()  # logged lines: what is read in another way than the files ask for
     _checked: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -89,13 +87,14 @@ class Checkpoint:
         unread = _check_against_config(headers, own, directory)
         notes = []
         if own != config:
-            notes += [
-                f"{directory}: {LM_HEAD} differs from the embedding and is used, against tie_word_embeddings"
-            ]
+            notes.append(
+                f"{LM_HEAD} differs from the embedding and is used, against tie_word_embeddings"
+            )
         if unread:
-            notes += [
-                f"{directory}: {_first_of(unread)} not read: no part of a Qwen2 model that generates text"
-            ]
+            notes.append(
+                f"{_first_of(unread)} not read: no part of a Qwen2 model that generates text"
+            )
+        notes = [f"{directory}: {note}" for note in notes]
         for note in notes:
             warn_once(note)
         return cls(directory, own, headers, tuple(notes))
