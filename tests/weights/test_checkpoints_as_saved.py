@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from models.demos.qwen25_7b.errors import UserError, warn_once
-from models.demos.qwen25_7b.reference.hf import hf_model
+from models.demos.qwen25_7b.reference.hf import hf_checkpoint, hf_model
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
@@ -108,6 +108,8 @@ def test_a_checkpoint_is_read_as_hugging_face_reads_it(model, tmp_path, row):
         weights[HEAD] = checkpoint.tensor(HEAD)
     expected = AutoModelForCausalLM.from_pretrained(theirs, dtype=torch.float32).eval()
     with torch.no_grad():
+        judge = hf_checkpoint(model)(TOKENS).logits  # what `evaluation` and `quantize` compare with
+        assert (judge - expected(TOKENS).logits).abs().max() < 1e-4
         ours = hf_model(checkpoint.config, weights)(TOKENS).logits
         assert (ours - expected(TOKENS).logits).abs().max() < 1e-4
 

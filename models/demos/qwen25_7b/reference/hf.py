@@ -1,11 +1,13 @@
 """Hugging Face's Qwen2 in float32 as the reference, and random weights with the 7B's outliers."""
 
+from pathlib import Path
 from typing import Optional
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ..config import QwenConfig
+from ..weights.checkpoint import Checkpoint
 
 K_BIAS_PEAK = 171.0  # the largest K bias of Qwen2.5-7B's layer 0
 
@@ -25,6 +27,8 @@ def hf_config(config: QwenConfig) -> Qwen2Config:
         rope_scaling=_rope_scaling(config),
         max_position_embeddings=config.max_position_embeddings,
         tie_word_embeddings=config.tie_word_embeddings,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=list(config.eos_token_ids) or None,
         attn_implementation="sdpa",
     )
 
@@ -107,6 +111,17 @@ def residual_stream(config: QwenConfig, *shape: int, seed: int = 0) -> torch.Ten
     outliers = torch.randperm(config.hidden_size, generator=generator)[:4]
     x[..., outliers] *= torch.tensor([300.0, 120.0, 60.0, 30.0])
     return x.bfloat16().float()
+
+
+def hf_checkpoint(directory: Path) -> Qwen2ForCausalLM:
+    """Hugging Face's model of a checkpoint in float32, with sdpa: eager attention rounds more.
+
+    Its config is this port's. transformers 4.57 does not read rope_parameters, and ties a head that differs.
+    """
+    config = hf_config(Checkpoint.open(directory).config)
+    return Qwen2ForCausalLM.from_pretrained(
+        directory, config=config, dtype=torch.float32, local_files_only=True
+    ).eval()
 
 
 def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> Qwen2ForCausalLM:
