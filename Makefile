@@ -136,7 +136,7 @@ SITE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 # compiling every package takes 90 seconds, and Python compiles the modules that it imports.
 .venv/ready: requirements.txt pyproject.toml golden_mesh/pyproject.toml scripts/find_python.sh
 	@sh scripts/make_venv.sh .venv
-	$(if $(TORCH_INDEX),$(PIP) --index-url $(TORCH_INDEX) torch==2.13.0)
+	$(if $(TORCH_INDEX),$(PIP) --index-url $(TORCH_INDEX) torch==2.14.1)
 	$(PIP) --no-compile -r requirements.txt
 	@touch $@
 

@@ -78,8 +78,12 @@ def test_several_end_tokens_are_kept():
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 8192}
 REFUSED = [
-    ({"model_type": "llama"}, ["model_type", "'qwen2'", "'llama'"]),
+    ({"model_type": "gemma2"}, ["model_type", "'qwen2'", "'gemma2'"]),
+    ({"model_type": "qwen3_moe"}, ["model_type", "'qwen3_moe'", "dense"]),
+    ({"model_type": "llama"}, ["architectures", "'llama'", "LlamaForCausalLM"]),
     ({"model_type": None}, ["model_type", "None"]),
     ({"architectures": ["Qwen2ForRewardModel"]}, ["architectures", "Qwen2ForRewardModel"]),
     ({"hidden_act": "gelu"}, ["hidden_act", "'silu'", "'gelu'"]),
@@ -89,7 +93,9 @@ REFUSED = [
     ),
     ({"layer_types": ["full_attention", "sliding_attention"]}, ["sliding-window"]),
     ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, ["rope_type", "linear", "yarn"]),
-    ({"rope_scaling": {"type": "llama3", "factor": 4.0}}, ["rope_type", "llama3"]),
+    ({"rope_scaling": {"type": "llama3", "factor": 4.0}}, ["llama3", "low_freq_factor", "None"]),
+    ({"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}, ["less than its high_freq_factor"]),
+    ({"rope_scaling": LLAMA3 | {"beta_fast": 32}}, ["beta_fast", "would not be read"]),
     ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e6}}, ["rope_type", "dynamic"]),
     ({"rope_scaling": "yarn"}, ["rope_scaling", "an object or null", "'yarn'"]),
     ({"rope_scaling": {"rope_type": "yarn"}}, ["yarn", "factor", "4.0"]),
@@ -176,8 +182,26 @@ def test_defaults_are_transformers(model_type):
     for field, value in defaults.items():
         if field not in unread and value is not None:
             assert getattr(theirs, field) == value, field
-    config = QwenConfig.from_dict({"model_type": model_type})
+    config = QwenConfig.from_dict({"model_type": model_type, "sliding_window": None})
     assert config.num_key_value_heads == theirs.num_key_value_heads
+
+
+def test_a_window_of_mistral_is_refused_where_a_text_exceeds_it():
+    fields = {"model_type": "mistral", "max_position_embeddings": 32768}
+    for window in (4096, 32767):
+        with pytest.raises(ConfigError, match=f"sliding_window {window}, which a text of 32768"):
+            QwenConfig.from_dict(fields | {"sliding_window": window})
+    with pytest.raises(ConfigError, match="sliding_window 4096"):  # transformers' default
+        QwenConfig.from_dict(fields)
+    for window in (32768, None):
+        assert not QwenConfig.from_dict(fields | {"sliding_window": window}).qkv_bias
+
+
+@pytest.mark.parametrize("field", ["attention_bias", "mlp_bias"])
+@pytest.mark.parametrize("model_type", ["qwen3", "llama"])
+def test_biases_that_a_config_adds_are_refused(model_type, field):
+    with pytest.raises(ConfigError, match=f"{field} must be false"):
+        QwenConfig.from_dict({"model_type": model_type, field: True})
 
 
 def test_defaults_of_the_rest():

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from models.demos.qwen25_7b.errors import UserError, warn_once
-from models.demos.qwen25_7b.reference.hf import hf_model
+from models.demos.qwen25_7b.reference.hf import hf_checkpoint, hf_model
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
@@ -108,6 +108,8 @@ def test_a_checkpoint_is_read_as_hugging_face_reads_it(model, tmp_path, row):
         weights[HEAD] = checkpoint.tensor(HEAD)
     expected = AutoModelForCausalLM.from_pretrained(theirs, dtype=torch.float32).eval()
     with torch.no_grad():
+        judge = hf_checkpoint(model)(TOKENS).logits  # what `evaluation` and `quantize` compare with
+        assert (judge - expected(TOKENS).logits).abs().max() < 1e-4
         ours = hf_model(checkpoint.config, weights)(TOKENS).logits
         assert (ours - expected(TOKENS).logits).abs().max() < 1e-4
 
@@ -215,7 +217,7 @@ def test_a_lora_adapter_is_refused_as_one(model, weights, read):
     if not weights:
         (model / CONFIG).unlink()
         (model / WEIGHTS).rename(model / "adapter_model.safetensors")
-    with pytest.raises(UserError, match="a LoRA adapter of Qwen/Qwen2.5-7B .*merge_and_unload"):
+    with pytest.raises(UserError, match="a LoRA adapter of Qwen/Qwen2.5-7B; merge it"):
         read(model)
 
 
@@ -231,7 +233,7 @@ BY_4BIT, INSTRUCT = "Qwen2.5-7B-Instruct-4bit", "Qwen/Qwen2.5-7B-Instruct"
 QUANTIZED = {
     "AWQ": (dict(quantization_config=dict(quant_method="awq")), "Qwen2.5-7B-Instruct-AWQ", INSTRUCT),
     "GPTQ": (dict(quantization_config=dict(quant_method="gptq")), "Qwen2.5-14B-GPTQ-Int4", "Qwen/Qwen2.5-14B"),
-    "fp8": (dict(quantization_config=dict(quant_method="fp8")), "QwQ-32B-FP8-dynamic", "QwQ-32B"),
+    "fp8": (dict(quantization_config=dict(quant_method="fp8")), "DeepSeek-R1-Distill-Qwen-7B-FP8-dynamic", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"),
     "bitsandbytes": (
         dict(quantization_config=dict(quant_method="bitsandbytes")), "Qwen2.5-Coder-7B-unsloth-bnb-4bit", "Qwen/Qwen2.5-Coder-7B",
     ),

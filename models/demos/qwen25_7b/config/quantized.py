@@ -12,7 +12,10 @@ _METHOD = re.compile(
     re.IGNORECASE,
 )
 _HUB_ID = re.compile(r"[\w.-]*\w/[\w.-]+")
-_OF_QWEN = re.compile(r"Qwen2(\.5)?(-Coder|-Math)?-[\d.]+B(-Instruct)?")
+_PUBLISHED = {
+    "Qwen": re.compile(r"Qwen2(\.5)?(-Coder|-Math)?-[\d.]+B(-Instruct)?(-1M)?|QwQ-32B(-Preview)?"),
+    "deepseek-ai": re.compile(r"DeepSeek-R1-Distill-Qwen-[\d.]+B"),
+}
 
 
 def quantization(fields: Mapping[str, Any], source: Path) -> Optional[str]:
@@ -40,6 +43,7 @@ def unquantized(origin: Any, directory: Path) -> Optional[str]:
         return origin
     for name in (origin, folder):
         short, *method = _METHOD.split(Path(name).name, maxsplit=1)
-        if method or _OF_QWEN.fullmatch(short):
-            return f"Qwen/{short}" if _OF_QWEN.fullmatch(short) else short
+        owner = next((owner for owner, names in _PUBLISHED.items() if names.fullmatch(short)), None)
+        if method or owner:
+            return f"{owner}/{short}" if owner else short
     return None

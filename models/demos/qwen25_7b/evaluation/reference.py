@@ -6,10 +6,10 @@ from typing import Optional, Sequence
 
 import torch
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM
 
 from ..config import Recipe
 from ..errors import UserError
+from ..reference.hf import hf_checkpoint
 from ..reference.rounded import round_model
 from .texts import ForcedText
 
@@ -19,15 +19,13 @@ ROWS = 32  # parts of a reference's second half: one for each slot of a batch
 
 
 class HuggingFace:
-    """The model in float32 with sdpa. Eager attention rounds more.
+    """The model in float32.
 
     recipe: round the weights to its formats, as chips hold them. Arithmetic, activations and cache stay float32.
     """
 
     def __init__(self, directory: Path, recipe: Optional[Recipe] = None):
-        self.model = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
-        ).eval()
+        self.model = hf_checkpoint(directory)
         if recipe:
             round_model(self.model, recipe)
 

@@ -6,12 +6,10 @@ from pydoc_data.topics import topics
 from typing import Sequence
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..reference.hf import hf_checkpoint
+from ..text.tokenizer import load_tokenizer
 
 CHARACTERS = 12288  # of the answers, and of the documentation; a token has about four
 START = "<|endoftext|>"  # begins a text in the training data of SmolLM2 and of Qwen2.5
@@ -47,11 +45,9 @@ PROMPTS = (  # for the model's answers
 
 def calibration_text(directory: Path) -> str:
     """Answers, documentation, and free texts, of 37,000 tokens in all. The free texts are most of it."""
-    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    tokenizer = load_tokenizer(directory)
     tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.eos_token
-    model = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, local_files_only=True
-    ).eval()
+    model = hf_checkpoint(directory)
     pages = "\n\n".join(topics[name] for name in sorted(topics))
     parts = answers(model, tokenizer)[:CHARACTERS], pages[:CHARACTERS], free_texts(model, tokenizer)
     return "\n\n".join(parts)

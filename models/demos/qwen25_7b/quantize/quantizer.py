@@ -40,6 +40,10 @@ def quantize(
     config = checkpoint.config
     layers = config.num_hidden_layers
     check_blocks(config)
+    if not config.qkv_bias:
+        raise UserError(
+            f"{checkpoint.directory}: quantize compensates Qwen2's layers only; other families are rounded at load time"
+        )
     recipe.check_layers(layers)
     formats = [formats_of(recipe.of_layer(i)) for i in range(layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)

@@ -1,6 +1,7 @@
 """Hugging Face's model in float32 as the reference, and random weights with the 7B's outliers."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Optional
 
 import torch
@@ -9,6 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ..config import QwenConfig
 from ..config.rope import Llama3
+from ..weights.checkpoint import Checkpoint
 
 K_BIAS_PEAK = 171.0  # the largest K bias of Qwen2.5-7B's layer 0
 
@@ -36,6 +38,8 @@ def hf_config(config: QwenConfig) -> PretrainedConfig:
         rope_scaling=_rope_scaling(config),
         max_position_embeddings=config.max_position_embeddings,
         tie_word_embeddings=config.tie_word_embeddings,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=list(config.eos_token_ids) or None,
         attn_implementation="sdpa",
     )
 
@@ -127,6 +131,18 @@ def residual_stream(config: QwenConfig, *shape: int, seed: int = 0) -> torch.Ten
     outliers = torch.randperm(config.hidden_size, generator=generator)[:4]
     x[..., outliers] *= torch.tensor([300.0, 120.0, 60.0, 30.0])
     return x.bfloat16().float()
+
+
+def hf_checkpoint(directory: Path) -> PreTrainedModel:
+    """Hugging Face's model of a checkpoint in float32, with sdpa: eager attention rounds more.
+
+    Its config is this port's. transformers 4.57 does not read rope_parameters, and ties a head that differs.
+    """
+    config = hf_config(Checkpoint.open(directory).config)
+    model = getattr(transformers, type(config).__name__.replace("Config", "ForCausalLM"))
+    return model.from_pretrained(
+        directory, config=config, dtype=torch.float32, local_files_only=True
+    ).eval()
 
 
 def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:

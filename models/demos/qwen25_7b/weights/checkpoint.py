@@ -71,9 +71,7 @@ class Checkpoint:
     directory: Path
     config: QwenConfig
     headers: Mapping[str, TensorHeader] = field(repr=False)
-    notes: tuple[
-        str, ...
-    ] = ()  # lines that were logged: how it is read in another way than its files say
+    notes: tuple[str, ...] = ()  # logged lines: what is read in another way than the files ask for
     _checked: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -89,13 +87,12 @@ class Checkpoint:
         unread = _check_against_config(headers, own, directory)
         notes = []
         if own != config:
-            notes += [
-                f"{directory}: {LM_HEAD} differs from the embedding and is used, against tie_word_embeddings"
-            ]
+            notes.append(
+                f"{LM_HEAD} differs from the embedding and is used, against tie_word_embeddings"
+            )
         if unread:
-            notes += [
-                f"{directory}: {_first_of(unread)} not read: no part of a model that generates text"
-            ]
+            notes.append(f"{_first_of(unread)} not read: no part of a model that generates text")
+        notes = [f"{directory}: {note}" for note in notes]
         for note in notes:
             warn_once(note)
         return cls(directory, own, headers, tuple(notes))
@@ -189,9 +186,10 @@ def _not_an_adapter(directory: Path) -> Path:
     base = None
     with suppress(FileError, AttributeError):
         base = read_json(file).get("base_model_name_or_path")
+    merged = "; if these weights are merged already, remove adapter_config.json"
     raise ConfigError(
-        f"{directory}: a LoRA adapter{f' of {base}' if base else ''} (adapter_config.json); {MERGE}. If these weights are "
-        "merged already, remove that file"
+        f"{directory}: a LoRA adapter{f' of {base}' if base else ''}; {MERGE}"
+        f"{merged if (directory / 'config.json').exists() else ''}"
     )
 
 
