@@ -42,6 +42,15 @@ _SOFTPLUS = (
     0.6924354434013367, 0.49275708198547363, 0.12142381817102432, 0.0031102809589356184, -0.00330807245336473,
     -0.00028794066747650504, 5.3185409342404455e-05, 7.1853546614875086e-06, 7.4961114648886e-08,
 )  # fmt: skip
+# erf(x) / x of the square of x: numerator and denominator (ckernel_sfpu_erf.h). i0 of the square of x.
+_ERF = (
+    (1.1280932447, 0.27609212279, 0.045400281738, 7.4481184425e-04),
+    (1.0, 0.57439188334, 0.13675764810, 8.2844606784e-03, 2.4813862145e-05),
+)
+_I0 = (
+    1.0, 0.25, 0.015625, 0.0004340277778, 0.000006781684028, 6.78e-08, 4.71e-10, 2.40e-12, 9.39e-15, 2.90e-17,
+    7.24e-20, 1.50e-22,
+)  # fmt: skip
 _EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 
 
@@ -130,10 +139,29 @@ def gelu_by_table(x: torch.Tensor) -> torch.Tensor:
 @in_float32(F.logsigmoid)
 def log_sigmoid(x: torch.Tensor, exp: Callable = torch.exp) -> torch.Tensor:
     """Return -softplus(-x) of float32 x: a polynomial between -4 and 4, within 4e-3."""
-    softplus = torch.full_like(x, _SOFTPLUS[-1])
-    for coefficient in _SOFTPLUS[-2::-1]:
-        softplus = _multiply_add(softplus, -x, coefficient)
+    softplus = _polynomial(-x, _SOFTPLUS)
     return torch.where(x > 4, -exp(-x), torch.where(x > -4, -softplus, x))
+
+
+def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
+    """The polynomial of float32 x; the coefficients begin with the constant."""
+    result = torch.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        result = _multiply_add(result, x, coefficient)
+    return result
+
+
+@in_float32(torch.special.i0)
+def i0(x: torch.Tensor) -> torch.Tensor:
+    """Return i0 of float32 x by the kernel's polynomial, which is 4 % too small at 16."""
+    return _polynomial(x * x, _I0)
+
+
+def _erf(x: torch.Tensor) -> torch.Tensor:
+    """A quotient of polynomials, cut to bfloat16."""
+    x = x.clamp(-10, 10)
+    numerator, denominator = (_polynomial(x * x, c) for c in _ERF)
+    return keep((x * numerator / denominator).clamp(-1, 1), BFLOAT16)
 
 
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
@@ -181,13 +209,14 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ATANH": _atanh,
     "DEG2RAD": _cut(torch.deg2rad),
     "DIGAMMA": _cut(torch.digamma),
+    "ERF": _erf,
     "ERFC": _cut(torch.erfc),
     "ERFINV": _cut(torch.erfinv),
     "EXP": lambda x: _exp(x, _CONSTANT_OF_EXP),
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
     "HARDSWISH": _hardswish,
-    "I0": _cut(torch.i0),
+    "I0": lambda x: keep(i0(x), BFLOAT16),
     "LOGSIGMOID": lambda x: keep(log_sigmoid(x, _exp), BFLOAT16),
     "RAD2DEG": _cut(torch.rad2deg),
     "SIGMOID": _sigmoid,
