@@ -30,6 +30,7 @@ _LEAST, _SMALLEST = -87.33, 1.19e-38  # exp(_LEAST) is a normal float32 and belo
 # 1 / ln 2, and a parabola that is 2**(x / 2**23) for x from 0 to 2**23 (ckernel_sfpu_exp.h).
 _INVERSE_LN2, _SQUARE, _LINEAR = 1.4426950216293334961, 4.791750143340323e-15, 7.839635491371155e-08
 _CONSTANT = 1.0017248
+_PARABOLA = (0.9998487929243953, 1.0150876009852106, 0.5062836705674557)
 _CONSTANT_OF_EXP = 1.001953125  # ttnn.exp loads it as a float16
 _RECIPROCAL = (0.3232325017452239990234375, 1.4545459747314453125, 2.121212482452392578125)
 _RSQRT_SEED, _RSQRT = 0x5F0B3892, 1.89099014875
@@ -89,7 +90,8 @@ def _table(name: str) -> torch.Tensor:
     return torch.where(x.isnan(), torch.nan, _KERNELS[name](x)).bfloat16()
 
 
-def _exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
+@in_float32(lambda x, constant=_CONSTANT: torch.exp(x))
+def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
     """exp_21f: the whole part of x / ln 2 is the exponent, a parabola of the rest the mantissa."""
     power = _multiply_add(x, _INVERSE_LN2, 127.0).clamp(0, 255)
     bits = power.view(torch.int32)
@@ -102,6 +104,13 @@ def _exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
     result = result.view(torch.float32)
     result = torch.where(power < 1, 0, result)  # chips have no denormals
     return torch.where(power == 255, torch.inf, result)
+
+
+def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
+    """exp of float32 x: the nearest power of two, times a parabola of the rest (ckernel_sfpu_sdpa.h)."""
+    whole = (x * _INVERSE_LN2).round().clamp(-127, 127)
+    rest = _multiply_add(whole, -0.6931471805599453, x)
+    return torch.ldexp(_polynomial(rest, _PARABOLA), whole)
 
 
 def _reciprocal(x: torch.Tensor) -> torch.Tensor:
@@ -165,7 +174,7 @@ def _erf(x: torch.Tensor) -> torch.Tensor:
 
 
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
-    return _reciprocal(1 + _exp(-x))
+    return _reciprocal(1 + short_exp(-x))
 
 
 def _cut(function: Callable) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -212,12 +221,12 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERF": _erf,
     "ERFC": _cut(torch.erfc),
     "ERFINV": _cut(torch.erfinv),
-    "EXP": lambda x: _exp(x, _CONSTANT_OF_EXP),
+    "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
     "HARDSWISH": _hardswish,
     "I0": lambda x: keep(i0(x), BFLOAT16),
-    "LOGSIGMOID": lambda x: keep(log_sigmoid(x, _exp), BFLOAT16),
+    "LOGSIGMOID": lambda x: keep(log_sigmoid(x, short_exp), BFLOAT16),
     "RAD2DEG": _cut(torch.rad2deg),
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * _sigmoid(x),

@@ -171,8 +171,9 @@ class _Attention:
 
     def __init__(self, program_config, compute_kernel_config, scale: float | None, dim: int):
         self.kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
+        self.short = flash.exp_is_approximate(program_config)
         # With a bfloat16 dest another kernel computes the weights, always with the approximate exp.
-        self.approximate = not self.kernel.wide or flash.exp_is_approximate(program_config)
+        self.approximate = not self.kernel.wide or self.short
         self.scale = dim**-0.5 if scale is None else scale
         self.queries, self.keys = (CHUNK, CHUNK) if program_config is None else (
             program_config.q_chunk_size, program_config.k_chunk_size
@@ -232,7 +233,9 @@ class _Attention:
         total = sums_of_rows(total, self.kernel)
         if sink is not None:
             sink = sink.float().reshape(1, q.shape[1], q.shape[2], 1, 1)
-            result, total = flash.with_sink(result, total, largest, sink, self.scale, self.kernel)
+            result, total = flash.with_sink(
+                result, total, largest, sink, self.scale, self.kernel, self.short
+            )
         factor = (
             1 / engine.keep(total, engine.SRC_B)
             if self.kernel.wide
@@ -306,7 +309,7 @@ class _Attention:
         result = product(weights.flatten(2, 3), v[:, :, 0], kernel).unflatten(2, (group, rows))
         result = engine.to_bfloat16_(result.contiguous())
         if state is not None:
-            factor = engine.to_bfloat16(flash.correction(state[0], largest, self.scale))
+            factor = flash.correction(state[0], largest, self.scale, kernel, self.short)
             sums = self._add(sums, multiply(state[1], factor, kernel))
             result = engine.to_nearest_even(result + flash.times(state[2], factor, kernel))
         return largest, sums, result
