@@ -246,9 +246,9 @@ class _Attention:
     def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         """[B, kv heads, group, rows, chunk], float32"""
         group, rows = q.shape[2:4]
-        return product(q.flatten(2, 3), k[:, :, 0].transpose(-1, -2), self.kernel).unflatten(
-            2, (group, rows)
-        )
+        k = k[:, :, 0].transpose(-1, -2)
+        scores = product(q.flatten(2, 3), k, self.kernel, block=-(-q.shape[-1] // TILE))
+        return scores.unflatten(2, (group, rows))
 
     def _add(self, a, b) -> torch.Tensor:
         return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
@@ -302,11 +302,12 @@ class _Attention:
         weights = flash.weights(scores, largest, self.scale, kernel, self.approximate)
         if hidden is not None:
             weights.masked_fill_(hidden, 0)
-        sums = weights.unflatten(-1, (-1, TILE)).sum(-2)
-        if not kernel.wide:
-            sums = sums.bfloat16().float()  # in L1, to nearest even
+        sums, *more = weights.split(TILE, -1)
+        for tile in more:  # in L1
+            sums = sums + tile if kernel.wide else engine.to_nearest_even(sums + tile)
         group, rows = weights.shape[2:4]
-        result = product(weights.flatten(2, 3), v[:, :, 0], kernel).unflatten(2, (group, rows))
+        result = product(weights.flatten(2, 3), v[:, :, 0], kernel, block=self.keys // TILE)
+        result = result.unflatten(2, (group, rows))
         result = engine.to_bfloat16_(result.contiguous())
         if state is not None:
             factor = flash.correction(state[0], largest, self.scale, kernel, self.short)
