@@ -108,6 +108,27 @@ def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.
     return bfloat16_dest.sums_of_rows(x, factor, kernel.phases)
 
 
+@in_float32(lambda x, kernel, factors: x.float().sum(-2, keepdim=True) * factors)
+def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | float) -> torch.Tensor:
+    """Return the sums of x * factors over columns, [..., K, W] -> [..., 1, W], as dest holds them. x goes through SrcA.
+
+    factors: of all columns, or [..., 1, 1].
+    """
+    if kernel.wide and isinstance(factors, float):
+        x = x.float().transpose(-1, -2)
+        sums = aligned_sums_of_rows(x, factors, kernel.phases, through_a=True)
+        return sums.transpose(-1, -2)
+    batch = x.reshape(-1, *x.shape[-2:]).float()
+    factors = (
+        torch.as_tensor(factors).expand(*x.shape[:-2], 1, x.shape[-2]).reshape(-1, 1, x.shape[-2])
+    )
+    if kernel.wide:
+        sums = aligned_product(factors, batch, kernel.phases)
+    else:
+        sums = bfloat16_dest.product(factors, batch, kernel.phases, x.shape[-2])
+    return sums.reshape(*x.shape[:-2], 1, x.shape[-1])
+
+
 def _exact_product(
     a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool
 ) -> torch.Tensor:

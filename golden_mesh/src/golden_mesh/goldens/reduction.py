@@ -4,7 +4,7 @@ import torch
 
 from golden_mesh.arithmetic import bfloat16_dest, engine
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
-from golden_mesh.arithmetic.product import sums_of_rows
+from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
 from golden_mesh.registry import golden
 
@@ -57,13 +57,15 @@ def _extreme(function, opposite) -> callable:
 
 
 def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float):
-    """The sum of x * scalar. The matrix engine adds bfloat16 rows, in a float32 dest."""
+    """The sum of x * scalar. The matrix engine adds bfloat16 rows and columns, in a float32 dest."""
     factor = _factor(scalar, x)
-    if x.dtype != torch.bfloat16 or dims not in ((-1,), (x.dim() - 1,)):
+    (dim, *more) = (dim % x.dim() - x.dim() for dim in dims)
+    if x.dtype != torch.bfloat16 or more or dim not in (-1, -2):
         total = wide(x).sum(dims, keepdim)
         return total if factor == 1 else total * factor
-    sums = sums_of_rows(x, Kernel(PHASES["HiFi4"], wide=True), factor)
-    return sums if keepdim else sums.squeeze(-1)
+    add = sums_of_rows if dim == -1 else sums_of_columns
+    sums = add(x, Kernel(PHASES["HiFi4"], wide=True), factor)
+    return sums if keepdim else sums.squeeze(dim)
 
 
 def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float) -> torch.Tensor:
