@@ -141,12 +141,6 @@ def prod(input_tensor, dim=None, keepdim=False, *, out):
     return product.unsqueeze(dim) if keepdim else product
 
 
-@golden("ttnn.moreh_norm")
-def moreh_norm(input, p, dim=None, keepdim=False, *, out):
-    """The last two dims are kept, whatever keepdim says."""
-    return torch.linalg.vector_norm(input.float(), p, _dims(input, dim)).reshape(out.shape)
-
-
 @golden("ttnn.argmax")
 def argmax(input_tensor, dim=None, keepdim=False, *, enable_secondary_dm=None):
     """The place of the largest value: the first of equal values."""
