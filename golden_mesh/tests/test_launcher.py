@@ -155,6 +155,8 @@ REFUSED = {
     "compare --json": "--json wants",
     "compare --links 1 -c 0": "--links is no option",
     "record --to": "--to wants",
+    f"record {__file__} --to ops.pt": "--to goes before the program",
+    f"perf --csv {__file__} -c 0": "is a file: name a folder",
 }
 
 
@@ -165,9 +167,14 @@ def test_a_bad_command_line_is_refused(words):
 
 
 def test_a_refusal_is_one_line_and_status_2(launch):
-    for done in (launch("nowhere.py"), launch("-c", "0", options=["-E"])):
+    for done in (
+        launch("nowhere.py"),
+        launch("-c", "0", options=["-E"]),
+        launch(),
+        launch("--mesh", "1", "x"),
+    ):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert done.stderr.startswith("error: ")
+        assert done.stderr.startswith("error: ") and len(done.stderr) < 200
 
 
 def test_the_users_settings_are_kept():
