@@ -1,4 +1,4 @@
-"""The common op families against a chip's results (vectors/README.md): 461 small cases.
+"""The common op families against a chip's results (vectors/README.md): 464 small cases.
 
 A case is an expression over named inputs. Its result must be within 5e-3 of the record (relative error), within 1e-3 in
 gain (least squares; 1 is the right scale), and finite at the same places. HAZARDS.md, "Not like a chip here", lists the

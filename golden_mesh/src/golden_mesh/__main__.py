@@ -40,7 +40,8 @@ Runs a program on the golden mesh, unchanged: the real ttnn library on a mock ma
   --hazards RESPONSE  to calls that a chip gets wrong: warn, error, or default, which follows HAZARDS.md
   --sums KIND         of matrix products: default sums as torch does, exact as the matrix engine does (30 to 100 times slower)
   --profile           print at exit where the time went
-  --doctor            check ttnn, the machine and the temporary directory, and run nothing
+  --doctor [SCRIPT]   check ttnn, the machine and the temporary directory, and run nothing;
+                      of scripts: name the operations that are not like a chip's here
 
   perf                print at exit the modeled time of each device operation; Wormhole only
     --links 1|2       ethernet links between two chips (default: 1)
@@ -254,16 +255,22 @@ def main(arguments: list[str]) -> NoReturn:
     os.execve(sys.executable, command, environment(choice, dict(os.environ)))
 
 
+def _script(word: str) -> Path:
+    if not Path(word).is_file():
+        raise GoldenMeshError(f"--doctor takes scripts; there is no {word!r} in {Path.cwd()}")
+    return Path(word)
+
+
 def command() -> NoReturn:
     """The command `golden-mesh`."""
     if sys.argv[1:2] in (["-h"], ["--help"]):
         print(HELP, end="")
         sys.exit()
     try:
-        if sys.argv[1:] == ["--doctor"]:
+        if sys.argv[1:2] == ["--doctor"]:
             from golden_mesh.doctor import report
 
-            print("\n".join(report()))
+            print("\n".join(report([_script(word) for word in sys.argv[2:]])))
             sys.exit()
         if sys.argv[1:2] == ["replay"]:
             replay(sys.argv[2:])
