@@ -80,8 +80,8 @@ def linear(
         compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured
     )
     block = getattr(program_config, "in0_block_w", None)
-    in_dram = out.buffer_type == ttnn.BufferType.DRAM and configs
-    if in_dram and not configured and all(map(_in_dram, configs.values())):
+    in_dram = configs and all(map(_in_dram, configs.values()))
+    if in_dram and not configured and out.buffer_type == ttnn.BufferType.DRAM:
         block = block_of_grid(a.shape[-2], a.shape[-1], b.shape[-1])
     result = product(a, b, kernel, block=block, biased=bias is not None)
     result = _biased(result, bias, kernel)
