@@ -10,7 +10,7 @@ from golden_mesh.compare import comparing
 from golden_mesh.torch_values import Fingerprint
 from goldens.support import sharded
 
-ROWS, WIDTH, HEADS, KV_HEADS, DIM, INNER = 64, 256, 4, 2, 64, 512
+ROWS, WIDTH, HEADS, KV_HEADS, DIM, INNER = 64, 512, 16, 8, 32, 512
 
 
 class Attention(nn.Module):
@@ -88,7 +88,9 @@ def run(golden, layer: Layer, inputs, fault: str) -> None:
         return golden.put([part[None, None] for part in weight.T.chunk(chips, dim)])
 
     def all_reduce(y):
-        return ttnn.all_reduce(y) if chips > 1 else y
+        for _ in range({"forgotten": 0, "twice": 2}.get(fault, 1) if chips > 1 else 0):
+            y = ttnn.all_reduce(y)
+        return y
 
     x, cos, sin = (golden.put(each.reshape(1, 1, -1, each.shape[-1])) for each in inputs)
     norms = [layer.norm.weight, layer.mlp_norm.weight]
@@ -109,6 +111,9 @@ def run(golden, layer: Layer, inputs, fault: str) -> None:
         out = out.T
     if fault == "order":
         out = torch.cat(out.chunk(2, 1)[::-1], 1)
+    if fault == "shard":  # of the chip before
+        out = torch.cat(out.chunk(chips, 1)[-1:] + out.chunk(chips, 1)[:-1], 1)
+    others = [golden.put(torch.randn(1, KV_HEADS // chips, ROWS, DIM)) for _ in range(2)]
     caches = [golden.put(torch.zeros(1, KV_HEADS // chips, ROWS, DIM)) for _ in range(2)]
 
     y = ttnn.rms_norm(x, weight=norm, epsilon=1e-5)
@@ -120,6 +125,8 @@ def run(golden, layer: Layer, inputs, fault: str) -> None:
         k = ttnn.roll(k, 1, 2)
     for cache, values in zip(caches, (k, v)):
         ttnn.fill_cache(cache, values, 0)
+    if fault == "layer":
+        caches = others
     y = ttnn.transformer.scaled_dot_product_attention(q, *caches, is_causal=True)
     y = ttnn.experimental.nlp_concat_heads(y)
     x = ttnn.add(x, all_reduce(ttnn.linear(y, put(out, 0))))
@@ -161,18 +168,38 @@ FAULTS = {
     "cache": ("attention.o_proj", "ttnn.transformer.scaled_dot_product_attention"),
     "transpose": ("attention.o_proj", "ttnn.linear"),
     "order": ("attention.o_proj", "ttnn.linear"),
+    "layer": ("attention.o_proj", "ttnn.transformer.scaled_dot_product_attention"),
+}
+ON_SEVERAL_CHIPS = {  # also the operation that is unequal first
+    "forgotten": ("mlp_norm", "ttnn.add"),
+    "twice": ("mlp_norm", "ttnn.all_reduce"),
+    "shard": ("attention.o_proj", "ttnn.linear"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_bracketed(compared, fault):
+@pytest.mark.parametrize("fault", FAULTS | ON_SEVERAL_CHIPS)
+def test_a_fault_is_bracketed(compared, golden, fault):
+    if fault in ON_SEVERAL_CHIPS and golden.chips == 1:
+        pytest.skip("the program has no such place on one chip")
     comparison = compared(fault)
-    missing, op = FAULTS[fault]
+    missing, op = (FAULTS | ON_SEVERAL_CHIPS)[fault]
     found = comparison.reference.bracket(comparison.rows)
     assert found.missing.name == missing
     assert op in [row.op for row in found.suspects]
     assert len(found.suspects) <= 3
     assert found.last_equal.number < found.suspects[0].number
+
+
+def test_another_checkpoint_is_named(golden, layer, inputs):
+    """No operation gives a value of the reference: the report says so, and names the first one that should."""
+    other = Layer().requires_grad_(False)
+    with comparing() as comparison:
+        with golden_mesh.reference(layer):
+            layer(torch.randn(1, ROWS, WIDTH), *inputs[1:])
+        run(golden, other, inputs, "")
+    line, *more = comparison.bracket()
+    assert "no operation gives a value of it: the inputs or the weights may differ" in line
+    assert any("ttnn.rms_norm" in each for each in more)
 
 
 USERS, PAST = 8, 63

@@ -1,6 +1,7 @@
 """The launcher runs programs unchanged, as Python runs them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import golden_mesh
 from golden_mesh.__main__ import environment, split
+from golden_mesh.differs import DIFFERS
 from golden_mesh.errors import GoldenMeshError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -155,6 +157,8 @@ REFUSED = {
     "compare --json": "--json wants",
     "compare --links 1 -c 0": "--links is no option",
     "record --to": "--to wants",
+    f"record {__file__} --to ops.pt": "--to goes before the program",
+    f"perf --csv {__file__} -c 0": "is a file: name a folder",
 }
 
 
@@ -165,9 +169,14 @@ def test_a_bad_command_line_is_refused(words):
 
 
 def test_a_refusal_is_one_line_and_status_2(launch):
-    for done in (launch("nowhere.py"), launch("-c", "0", options=["-E"])):
+    for done in (
+        launch("nowhere.py"),
+        launch("-c", "0", options=["-E"]),
+        launch(),
+        launch("--mesh", "1", "x"),
+    ):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert done.stderr.startswith("error: ")
+        assert done.stderr.startswith("error: ") and len(done.stderr) < 200
 
 
 def test_the_users_settings_are_kept():
@@ -185,3 +194,19 @@ def test_help_and_doctor_explain(launch):
     for option in "--system --hazards --sums --profile --doctor --links --position --to".split():
         assert f"  {option} " in usage
     assert f"ttnn {version('ttnn')}" in report and "operations without a golden" in report
+
+
+def test_doctor_names_what_is_not_like_a_chip_in_a_script(launch, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "ttnn.add(x, y)\nttnn.transformer.scaled_dot_product_attention(q, k, v)\n"
+    )
+    *_, title, line = launch("--doctor", "script.py").stdout.splitlines()
+    assert title.endswith("not like a chip's here: 1") and "scaled_dot_product_attention" in line
+    assert "there is no 'other.py'" in launch("--doctor", "other.py").stderr
+
+
+def test_the_page_names_what_doctor_does():
+    page = (ROOT / "HAZARDS.md").read_text().split("# Not like a chip here")[1]
+    for name in DIFFERS:
+        family = re.sub("(paged_)?scaled_dot_product_attention.*", "sdpa", name)
+        assert re.sub("[12]d|_transpose2d|linear", "", family) in page or name == "linear"

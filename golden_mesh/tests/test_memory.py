@@ -4,6 +4,7 @@ from collections import namedtuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 import ttnn
 
 import golden_mesh
@@ -113,6 +114,15 @@ def test_views_read_the_memory_of_their_base(golden):
         ttnn.copy_host_to_device_tensor(golden.host(factor * base), x)
         assert golden.holds(halves, (factor * base).view(1, 2, 32, 32))
         assert golden.holds(rows, (factor * base)[:, :, :60])
+
+
+@pytest.mark.parametrize("shape", ((2, 2), (1, 2, 40, 32), (3, 70)))
+def test_a_view_of_the_padded_shape_shows_the_padding(golden, shape):
+    x = torch.randn(shape).bfloat16()
+    t = ttnn.fill_implicit_tile_padding(golden.put(x), fill_value=2.0)
+    whole = tuple(t.padded_shape)
+    edges = (0, whole[-1] - shape[-1], 0, whole[-2] - shape[-2])
+    assert golden.holds(ttnn.reshape(t, whole, whole), F.pad(x, edges, value=2.0))
 
 
 def test_an_op_in_place_changes_its_tensor_and_no_copy_of_it(golden):

@@ -6,6 +6,8 @@ import pytest
 import torch
 import ttnn
 
+from golden_mesh import replay as replays
+from golden_mesh import replay_options
 from golden_mesh.kinds import fields_of, from_plain, to_plain
 
 # Per chip, between chips, in place, a repeated call, and a mask whose padding counts.
@@ -81,11 +83,48 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
 
 
-def test_a_file_that_is_no_record_is_one_line(launch, tmp_path):
-    (tmp_path / "other.pt").write_text("no record")
-    done = launch("replay", "--system", "N300", "other.pt")
-    assert done.returncode == 2
-    assert "is no file of golden-mesh record" in done.stderr.splitlines()[-1]
+BROKEN = {
+    "": "the following arguments are required: file",
+    "none.pt": "there is no record none.pt",
+    "ops.pt --calls -1": "--calls is 0 or more, got -1",
+    "ops.pt --json none/rows.json": "none/rows.json cannot be written",
+    "ops.pt --json ./ops.pt": "is the record: name another file",
+}
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_a_bad_command_is_one_line_before_ttnn_is_loaded(tmp_path, monkeypatch, capsys, words):
+    (tmp_path / "ops.pt").write_text("kept")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        replay_options.parse(words.split())
+    assert ended.value.code == 2 and (tmp_path / "ops.pt").read_text() == "kept"
+    line = capsys.readouterr().err
+    assert BROKEN[words] in line and line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "content", ("no record", {"mesh": (1, 2), "ring": False, "ops": [{"op": "ttnn.add"}]})
+)
+def test_a_file_that_is_no_record_is_one_line(tmp_path, content):
+    torch.save(content, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match="other.pt is no file of golden-mesh record: .*") as error:
+        replays.load(tmp_path / "other.pt")
+    assert "\n" not in f"{error.value}"
+
+
+def test_places_of_equal_values_are_equal(mesh_device):
+    """A chip orders equal values otherwise than another one."""
+    x, last = torch.ones(1, 1, 32, 64), torch.arange(63, 31, -1).expand(1, 1, 32, 32)
+    how = dict(dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+    tensor = {name: to_plain(value, lambda _: None) for name, value in how.items()}
+    tensor |= {"shape": [1, 1, 32, 64], "values": x}
+    returned = [{"values": x[..., :32]}, {"values": last}]
+    op = {"op": "ttnn.topk", "arguments": [("list", [("tensor", 0), 32]), {}], "tensors": [tensor]}
+    op |= {"returned": returned, "written": {}, "modeled": None, "device_op": None}
+    assert replays.Replay(mesh_device, op).value().error == 0
+    returned[0]["values"] = x[..., :32] * 2
+    assert replays.Replay(mesh_device, op).value().error == 0.5
 
 
 CORES = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 0))

@@ -21,6 +21,7 @@ from golden_mesh import SETTINGS, SYSTEMS
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.hazards import RESPONSES
 from golden_mesh.overlay import ttnn_package
+from golden_mesh.replay_options import parse
 from golden_mesh.sums import SUMS
 
 USAGE = (
@@ -37,9 +38,10 @@ Runs a program on the golden mesh, unchanged: the real ttnn library on a mock ma
 
   --system NAME       the machine (default: {DEFAULT_SYSTEM})
   --hazards RESPONSE  to calls that a chip gets wrong: warn, error, or default, which follows HAZARDS.md
-  --sums KIND         of matrix products: default sums as torch does, exact as the matrix engine does (27 to 78 times slower)
+  --sums KIND         of matrix products: default sums as torch does, exact as the matrix engine does (30 to 100 times slower)
   --profile           print at exit where the time went
-  --doctor            check ttnn, the machine and the temporary directory, and run nothing
+  --doctor [SCRIPT]   check ttnn, the machine and the temporary directory, and run nothing;
+                      of scripts: name the operations that are not like a chip's here
 
   perf                print at exit the modeled time of each device operation; Wormhole only
     --links 1|2       ethernet links between two chips (default: 1)
@@ -135,11 +137,11 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
             continue
         if name not in known_options:
             raise GoldenMeshError(
-                f"{name} is no option of golden-mesh, which has {', '.join(known_options)} and --profile. {USAGE}"
+                f"{name} is no option of golden-mesh, which has {', '.join(known_options)} and --profile"
             )
         values = known_options[name]
         if not has_value and not rest:
-            raise GoldenMeshError(f"{name} wants one of {', '.join(values)}. {USAGE}")
+            raise GoldenMeshError(f"{name} wants one of {', '.join(values)}")
         value = value if has_value else rest.pop(0)
         fitting = [known for known in values if known.lower() == value.lower()]
         if name in _FREE and re.fullmatch(_FREE[name], value, re.ASCII):
@@ -150,8 +152,12 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
             raise GoldenMeshError(
                 f"{name}: {value} cannot be written: name a file in a folder that exists"
             )
+        if name == "--csv" and Path(value).exists() and not Path(value).is_dir():
+            raise GoldenMeshError(f"{name}: {value} is a file: name a folder")
         options[name.removeprefix("--").replace("-", "_")] = fitting[0]
     _check_program(rest)
+    if "record" in options and "to" not in options and "--to" in rest:
+        raise GoldenMeshError("--to goes before the program: golden-mesh record --to FILE ...")
     choice = Choice(**options)
     if choice.perf and SYSTEMS[choice.system].arch != "wormhole_b0":
         raise GoldenMeshError(
@@ -162,13 +168,13 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
 
 def _check_program(program: list[str]) -> None:
     if not program:
-        raise GoldenMeshError(f"nothing to run. {USAGE}")
+        raise GoldenMeshError("nothing to run: golden-mesh --help shows how")
     first = program[0]
     if first in ("-m", "-c") and len(program) == 1:
-        raise GoldenMeshError(f"{first} wants what to run behind it. {USAGE}")
+        raise GoldenMeshError(f"{first} wants what to run after it")
     if first.startswith("-") and first not in ("-m", "-c", "-"):
         raise GoldenMeshError(
-            f"{first} is no option of golden-mesh: Python's own options go before -m. {USAGE}"
+            f"{first} is no option of golden-mesh: Python's own options go before -m"
         )
     if not first.startswith("-") and not Path(first).exists():
         raise GoldenMeshError(f"there is no script {first!r} in {Path.cwd()}")
@@ -219,7 +225,9 @@ def _record_settings(choice: Choice) -> str:
 def replay(arguments: list[str]) -> NoReturn:
     """Run golden_mesh.replay: on a golden mesh after --system, else on what ttnn opens."""
     program = ["-m", "golden_mesh.replay"]
-    if arguments[:1] == ["--system"]:
+    on_golden_mesh = arguments[:1] == ["--system"]
+    parse(arguments[2:] if on_golden_mesh else arguments)
+    if on_golden_mesh:
         main([*arguments[:2], *program, *arguments[2:]])
     source = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -247,16 +255,22 @@ def main(arguments: list[str]) -> NoReturn:
     os.execve(sys.executable, command, environment(choice, dict(os.environ)))
 
 
+def _script(word: str) -> Path:
+    if not Path(word).is_file():
+        raise GoldenMeshError(f"--doctor takes scripts; there is no {word!r} in {Path.cwd()}")
+    return Path(word)
+
+
 def command() -> NoReturn:
     """The command `golden-mesh`."""
     if sys.argv[1:2] in (["-h"], ["--help"]):
         print(HELP, end="")
         sys.exit()
     try:
-        if sys.argv[1:] == ["--doctor"]:
+        if sys.argv[1:2] == ["--doctor"]:
             from golden_mesh.doctor import report
 
-            print("\n".join(report()))
+            print("\n".join(report([_script(word) for word in sys.argv[2:]])))
             sys.exit()
         if sys.argv[1:2] == ["replay"]:
             replay(sys.argv[2:])

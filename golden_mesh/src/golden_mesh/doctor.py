@@ -3,16 +3,19 @@
 import operator
 import platform
 import textwrap
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import golden_mesh
+from golden_mesh.differs import in_programs
 from golden_mesh.versions import NEWEST, OLDEST, check_version
 
 WIDTH = 100  # columns of the report
 
 
-def report() -> list[str]:
-    """Return lines that describe this installation.
+def report(programs: Sequence[Path] = ()) -> list[str]:
+    """Return lines that describe this installation, and the operations of the programs that differ from a chip's.
 
     Activates a golden N150, so call it in a separate process.
     """
@@ -26,7 +29,14 @@ def report() -> list[str]:
     from golden_mesh.hazards import HAZARDS
 
     known = _listing("calls that a chip gets wrong (HAZARDS.md)", HAZARDS)
-    return lines + _operations() + _doors() + known
+    lines += _operations() + _doors() + known
+    if programs:
+        found = in_programs(list(programs))
+        lines += [
+            f"operations of the programs that are not like a chip's here: {len(found)}",
+            *found,
+        ]
+    return lines
 
 
 def _own_version() -> str:

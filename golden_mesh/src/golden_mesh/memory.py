@@ -28,6 +28,7 @@ import torch.nn.functional as F
 
 from golden_mesh.errors import GoldenError, UnknownMemory
 
+TILE = 32  # rows and columns
 NEVER_WRITTEN = "was allocated and never written"
 PARTLY_WRITTEN = "was allocated and is written only in part"
 
@@ -179,7 +180,7 @@ class GoldenMemory:
             value = value_on(device, slot)
             if tuple(value.shape) != slot.shape:
                 if id(value) not in views:
-                    views[id(value)] = _as_view(value, slot)
+                    views[id(value)] = _as_view(value, slot, self._entry(device, slot).padding)
                 value = views[id(value)]
             values.append(value)
         return values
@@ -284,7 +285,7 @@ def _has_marks(value: torch.Tensor) -> bool:
     return bool(value.isnan().any() if value.is_floating_point() else (value == _MARK).any())
 
 
-def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
+def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Tensor:
     """Return `value` in the slot's shape.
 
     The slot may hold:
@@ -292,7 +293,8 @@ def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
     - all elements of `value`;
     - the first rows of each matrix, or of equal parts of it that are whole tiles: the view's tiles count the other rows
       as padding;
-    - also the rows that pad a tile, which were never written: NaN (0 for integers) here, anything on a chip.
+    - also the rows and columns that pad a tile: `padding`. None: unknown, so NaN (0 for integers) here, anything on
+      a chip.
     """
     if value.numel() == _volume(slot.shape):
         return value.reshape(slot.shape)
@@ -300,20 +302,21 @@ def _as_view(value: torch.Tensor, slot: Slot) -> torch.Tensor:
         matrices = value.reshape(-1, *value.shape[-2:])
         if slot.shape[-2] < matrices.shape[1] and matrices.shape[0] == _volume(slot.shape[:-2]):
             return matrices[:, : slot.shape[-2]].reshape(slot.shape)
-        rows, tile = matrices.shape[1], 32
-        held = -(-slot.shape[-2] // tile) * tile  # rows of the slot's tiles
+        rows = matrices.shape[1]
+        held = -(-slot.shape[-2] // TILE) * TILE  # rows of the slot's tiles
         if rows % held == 0 and matrices.shape[0] * (rows // held) == _volume(slot.shape[:-2]):
             tiles = matrices.reshape(-1, held, matrices.shape[2])
             return tiles[:, : slot.shape[-2]].reshape(slot.shape)
-        if rows < slot.shape[-2] == -(-rows // tile) * tile and matrices.shape[0] == _volume(
-            slot.shape[:-2]
-        ):
+    if value.dim() >= 2 and len(slot.shape) >= 2:
+        matrices, new = value.reshape(-1, *value.shape[-2:]), slot.shape[-2:]
+        fits = (to in (n, -(-n // TILE) * TILE) for n, to in zip(matrices.shape[1:], new))
+        if all(fits) and len(matrices) == _volume(slot.shape[:-2]):
+            below, right = (to - n for n, to in zip(matrices.shape[1:], new))
             unknown = torch.nan if value.is_floating_point() else 0
-            return F.pad(matrices, (0, 0, 0, slot.shape[-2] - rows), value=unknown).reshape(
-                slot.shape
-            )
+            filled = unknown if padding is None else padding
+            return F.pad(matrices, (0, right, 0, below), value=filled).reshape(slot.shape)
     raise GoldenError(
-        f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, or cut off or add rows of a tile"
+        f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, cut off rows or add a tile's padding"
     )
 
 

@@ -6,7 +6,6 @@ through the origin; 1 is right), and the share of equal values. A time is that o
 that is open already.
 """
 
-import argparse
 import json
 import math
 import sys
@@ -19,8 +18,14 @@ import torch
 import ttnn
 
 from golden_mesh.kinds import from_plain
+from golden_mesh.replay_options import parse
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
+KEYS = set(
+    "op arguments tensors returned written modeled device_op".split()
+)  # of a recorded operation
+# Their second result has places in the first tensor: equal values may have places in another order.
+PLACES = {"ttnn.topk", "ttnn.sort"}
 HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'us':>9} {'modeled':>9}"
 
 
@@ -50,9 +55,12 @@ def load(path: str | Path) -> dict[str, Any]:
     """A record's file. ValueError: another file."""
     try:
         kept = torch.load(path, weights_only=True)
-        kept["ops"], kept["mesh"]
+        rows, columns = kept["mesh"]
+        broken = [op for op in kept["ops"] if not KEYS <= op.keys()]
+        if broken or kept.get("ring") is None or not rows * columns:
+            raise ValueError("fields are missing")
     except Exception as error:
-        reason = f"{error}".split("\n")[0]
+        reason = f"{type(error).__name__}: {error}".split("\n")[0]
         raise ValueError(f"{path} is no file of golden-mesh record: {reason}") from None
     return kept
 
@@ -114,15 +122,23 @@ class Replay:
         returned = self.run()
         pairs = [(t, kept["values"]) for t, kept in zip(returned, self.op["returned"])]
         pairs += [(self.tensors[i], values) for i, values in self.op["written"].items()]
-        found = [
-            compare(
-                [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(t)],
-                _on_all(values, self.chips),
-            )
-            for t, values in pairs
-            if values is not None and t is not None and t.is_allocated()
-        ]
+        found = []
+        for i, (t, values) in enumerate(pairs):
+            if values is None or t is None or not t.is_allocated():
+                continue
+            got = [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(t)]
+            recorded = _on_all(values, self.chips)
+            if i == 1 and self.op["op"] in PLACES:
+                got, recorded = (self._values_at(places) for places in (got, recorded))
+            found.append(compare(got, recorded))
         return max(found, key=lambda v: v.error, default=None)
+
+    def _values_at(self, places: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The first tensor's values at the places, on each chip."""
+        before = 2 if self.op["op"] == "ttnn.topk" else 1  # arguments before dim
+        dim = self.kwargs.get("dim", (*self.args[before:], -1)[0])
+        x = _on_all(self.op["tensors"][0]["values"], self.chips)
+        return [v.gather(dim, at.long()) for v, at in zip(x, places)]
 
     def seconds(self, calls: int) -> Optional[float]:
         """Of one call: a trace of twice the calls less one of the calls.
@@ -227,22 +243,12 @@ def opened(kept: dict[str, Any]) -> Iterator[ttnn.MeshDevice]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="golden-mesh replay", description=__doc__.splitlines()[0])
-    parser.add_argument("file", help="of golden-mesh record")
-    parser.add_argument(
-        "--calls",
-        type=int,
-        default=20,
-        help="of the shorter trace; 0: no times (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--json", type=Path, help="a file for the rows, one a line, written as they come"
-    )
-    args = parser.parse_args()
+    args = parse(sys.argv[1:])
     try:
         kept = load(args.file)
     except ValueError as error:
-        parser.error(f"{error}")
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(HEADER)
     failed = 0
     with opened(kept) as device:

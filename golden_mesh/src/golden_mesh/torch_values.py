@@ -176,13 +176,16 @@ class Reference:
         """The bracket as text."""
         if not self.values:
             return []
-        if not self.given:
-            return ["reference: no operation gives a value of it"]
-        found = self.bracket(rows)
+        found, nothing = self.bracket(rows), []
+        if not any(any(row.found) for row in rows if row.op != FROM_HOST):
+            nothing = [
+                "reference: no operation gives a value of it: the inputs or the weights may differ"
+            ]
         if found is None:
-            return ["reference: every output of its modules is given, or something computed of it"]
+            every = ["reference: every output of its modules is given, or something computed of it"]
+            return nothing + self._first_of_a_shape(rows) if nothing else every
         last, missing, suspects = found
-        lines = [
+        lines = nothing + [
             f"reference: first output that no operation gives: {missing.name} {list(missing.shape)}"
         ]
         if last is not None:
@@ -192,6 +195,20 @@ class Reference:
             which = f", results {wrong} of {len(row.found)}" if len(row.found) > 1 else ""
             lines.append(f"  first unequal: {_line(row)} {row.op} {list(row.slot.shape)}{which}")
         return lines
+
+    def _first_of_a_shape(self, rows: list) -> list[str]:
+        """The first operation whose result has the shape of a module's output, as a line of text."""
+        outputs = [value for value in self.values if value.is_output]
+        for row in rows:
+            for value in outputs if row.op != FROM_HOST else ():
+                if _without_ones(value.shape) == _without_ones(row.slot.shape):
+                    what = f"{value.name} {list(value.shape)}"
+                    return [f"  first of a value's shape: {_line(row)} {row.op}, as {what}"]
+        return []
+
+
+def _without_ones(shape) -> list[int]:
+    return [extent for extent in shape if extent > 1]
 
 
 def _line(row) -> str:

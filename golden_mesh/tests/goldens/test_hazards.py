@@ -14,6 +14,9 @@ from golden_mesh.hazards import HAZARDS, HazardError, HazardWarning, noted
 from goldens.support import Put, assert_same, block_sharded, dram_sharded, sharded
 
 PAGE = (Path(__file__).parents[2] / "HAZARDS.md").read_text()
+HIFI4 = ttnn.WormholeComputeKernelConfig(
+    math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True
+)
 WIDE_ROW = "sum of a wide row in a bfloat16 dest"
 
 
@@ -188,6 +191,15 @@ MEETS = {  # call -> the hazard that it meets
     "binary('add', (2, 3, 1, 1, 1), (2, 3, 2, 1, 1))": None,
     "binary('add', (1, 1, 1, 1), (2, 1, 1, 1))": None,
 }  # fmt: skip
+
+
+def test_a_warning_shows_the_programs_line(chips):
+    x, noted_before = chips.put(torch.ones(1, 1, 32, 32)), noted.copy()
+    noted.clear()
+    with pytest.warns(HazardWarning) as warned:
+        ttnn.matmul(x, x, compute_kernel_config=HIFI4)
+    noted.update(noted_before)
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("call", MEETS)

@@ -67,7 +67,7 @@ AVERAGES = {
         ("flat(F.avg_pool2d(first(x), 2, divisor_override=5))", SMALL),
     "pooled('adaptive_avg_pool2d', x, [1, 1])": ("flat(windows(x, 1, 1).mean((3, 5)))", SMALL),
     "pooled('adaptive_avg_pool2d', x, [2, 4])": ("flat(windows(x, 2, 4).mean((3, 5)))", SMALL),
-    "ttnn.global_avg_pool2d(x)": ("x.mean((1, 2), keepdim=True)", Put((2, 7, 7, 32)), {"steps": 2}),
+    "ttnn.global_avg_pool2d(x)": ("x.mean((1, 2), keepdim=True)", Put((2, 7, 7, 32))),
     # Between pixels: each of twice as many lies a quarter of the way to a neighbor.
     "ttnn.upsample(x, 2, mode='bilinear')": ("between(between(x, 1), 2)", (1, 4, 6, 32)),
 }  # fmt: skip
@@ -94,7 +94,7 @@ def between(x, dim: int):
 
 
 test_values_that_move = examples(MAX_POOLS, globals(), layout=ROW_MAJOR, error=0)
-test_averages = examples(AVERAGES, globals(), layout=ROW_MAJOR)
+test_averages = examples(AVERAGES, globals(), layout=ROW_MAJOR, error=1.2e-2)  # a bfloat16 dest
 
 
 @pytest.mark.parametrize("align", (False, True))

@@ -80,8 +80,10 @@ def _start_(exponents: torch.Tensor) -> torch.Tensor:
     return exponents.view(torch.bfloat16)
 
 
-def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
-    """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB.
+def aligned_sums_of_rows(
+    x: torch.Tensor, factor: float, phases: int, through_a: bool = False
+) -> torch.Tensor:
+    """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB, or SrcA.
 
     A row of elements has few products, so this takes a few passes over x only.
     """
@@ -89,7 +91,7 @@ def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.T
     scaler = torch.tensor([factor], dtype=torch.float32)
     largest = power(x).amax(-1, keepdim=True).mul_(power(scaler))
     total = 0
-    for of_x, of_factor, place in _phases(x, scaler, phases):
+    for of_x, of_factor, place in _phases(*((scaler, x) if through_a else (x, scaler)), phases):
         start = largest * (_ROUNDING * place)
         rounded = of_x.mul(of_factor).add_(start).sub_(start)
         total = total + rounded.sum((-2, -1), dtype=torch.float64)

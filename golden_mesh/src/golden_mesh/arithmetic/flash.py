@@ -17,7 +17,7 @@ import ttnn
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply
-from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest
+from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest, parabolic_exp, short_exp
 
 HIDDEN = -3.0e38  # the score of a masked key; finite, so that the difference of two is a number
 
@@ -45,9 +45,34 @@ def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) ->
     return in_bfloat16_dest("EXP")(scaled).float()
 
 
-def correction(old: torch.Tensor, new: torch.Tensor, scale: float) -> torch.Tensor:
-    """Return exp((old - new) * scale). The kernels have this scale in bfloat16, cut."""
-    return torch.exp((old - new) * engine.keep(torch.tensor(float(scale)), 8).item())
+def correction(
+    old: torch.Tensor, new: torch.Tensor, scale: float, kernel: Kernel, approximate: bool
+) -> torch.Tensor:
+    """Return exp((old - new) * scale) packed to bfloat16, as float32. approximate: `exp_is_approximate`."""
+    if kernel.wide:
+        return engine.to_bfloat16(torch.exp(_scaled(old - new, scale)))
+    exp_of_kernel = short_exp if approximate else parabolic_exp
+    return engine.to_nearest_even(exp_of_kernel(_scaled(engine.subtract(old, new), scale)))
+
+
+def _scaled(difference: torch.Tensor, scale: float) -> torch.Tensor:
+    """The kernels have this scale in bfloat16, cut."""
+    return difference * engine.keep(torch.tensor(float(scale)), engine.BFLOAT16).item()
+
+
+def joined(states: list, scale: float, kernel: Kernel) -> tuple[torch.Tensor, torch.Tensor]:
+    """Join the results of two cores: [(weights @ v and the sum of weights as a column more, largest score), ...]."""
+    new = torch.maximum(states[0][1], states[1][1])
+    scaled = [_scaled(largest - new, scale) for _, largest in states]
+    factors = [
+        torch.exp(x) if kernel.wide else engine.to_nearest_even(short_exp(x)) for x in scaled
+    ]
+    values = [
+        times(s[..., :-1], engine.to_bfloat16(f), kernel) for (s, _), f in zip(states, factors)
+    ]
+    held = (lambda x: x) if kernel.wide else (lambda x: engine.keep(x, engine.BFLOAT16))
+    total = sum(held(s[..., -1:] * f) for (s, _), f in zip(states, factors))
+    return torch.cat((engine.add(*values), engine.to_bfloat16(held(total))), -1), new
 
 
 def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.Tensor:
@@ -55,7 +80,7 @@ def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.T
     return engine.to_bfloat16_(multiply(values, factor, kernel, engine.BFLOAT16))
 
 
-def with_sink(result, total, largest, sink, scale: float, kernel: Kernel):
+def with_sink(result, total, largest, sink, scale: float, kernel: Kernel, approximate: bool):
     """Return (weights @ v, sums of weights) with a further score for each head: the sink, which has no value.
 
     Shapes:
@@ -66,6 +91,6 @@ def with_sink(result, total, largest, sink, scale: float, kernel: Kernel):
     The scale multiplies the sink too.
     """
     new = torch.maximum(largest, engine.keep(sink, engine.BFLOAT16))
-    factor = correction(largest, new, scale)
+    factor = correction(largest, new, scale, kernel, approximate)
     total = total * factor + torch.exp((sink - new) * scale)
-    return times(result, engine.to_bfloat16(factor), kernel), total
+    return times(result, factor, kernel), total

@@ -54,15 +54,16 @@ def nan_to_infinity(values: torch.Tensor) -> torch.Tensor:
 
 @in_float32(_unrounded)
 def typecast(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
-    """Return the ttnn.typecast of a bfloat16 or float32 tensor.
+    """Return the ttnn.typecast of a tensor.
 
-    To bfloat8_b, float32 is first cut to bfloat16. The cut makes up for the ties that then go away from zero.
+    To bfloat8_b, float32 is first cut to bfloat16, and an integer is rounded to it. The cut makes up for the ties that then go away from zero.
     To bfloat16 the vector unit rounds, ties to even.
     """
     if "INT" in dtype.name:
         return _to_integer(values.double(), dtype)
     if dtype == ttnn.bfloat8_b:
-        return _block(keep(values.float(), BFLOAT16))
+        first = keep if values.is_floating_point() else round_away
+        return _block(first(values.float(), BFLOAT16))
     return round_to(values, dtype) if dtype == ttnn.bfloat16 else pack(values, dtype)
 
 

@@ -43,6 +43,7 @@ ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
 STEP = 64  # rows of a weight widened at a time: they stay in the processor's cache
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
 DEST = 1 << 18  # elements of a bfloat16 dest at a time: a core's second cache holds them
+GRID = 8  # columns of a Wormhole's cores
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 # Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
 _known: Optional[dict[tuple, tuple]] = None
@@ -105,6 +106,27 @@ def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.
     if kernel.wide:
         return aligned_sums_of_rows(x.float(), factor, kernel.phases)
     return bfloat16_dest.sums_of_rows(x, factor, kernel.phases)
+
+
+@in_float32(lambda x, kernel, factors: x.float().sum(-2, keepdim=True) * factors)
+def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | float) -> torch.Tensor:
+    """Return the sums of x * factors over columns, [..., K, W] -> [..., 1, W], as dest holds them. x goes through SrcA.
+
+    factors: of all columns, or [..., 1, 1].
+    """
+    if kernel.wide and isinstance(factors, float):
+        x = x.float().transpose(-1, -2)
+        sums = aligned_sums_of_rows(x, factors, kernel.phases, through_a=True)
+        return sums.transpose(-1, -2)
+    batch = x.reshape(-1, *x.shape[-2:]).float()
+    factors = (
+        torch.as_tensor(factors).expand(*x.shape[:-2], 1, x.shape[-2]).reshape(-1, 1, x.shape[-2])
+    )
+    if kernel.wide:
+        sums = aligned_product(factors, batch, kernel.phases)
+    else:
+        sums = bfloat16_dest.product(factors, batch, kernel.phases, x.shape[-2])
+    return sums.reshape(*x.shape[:-2], 1, x.shape[-1])
 
 
 def _exact_product(
@@ -241,6 +263,18 @@ def _bfloat16_dest(
 def _default_block(inner: int) -> int:
     """Tiles of the inner dim that ttnn's own program configs sum at a time."""
     return 2 if -(-inner // TILE) % 2 == 0 else 1
+
+
+def block_of_grid(rows: int, inner: int, columns: int) -> int | None:
+    """Tiles of the inner dim that ttnn's default config of a grid of cores sums at a time. None: it takes a row of cores.
+
+    The config is for operands in DRAM that are neither one tile nor eight times as long as wide.
+    """
+    short, long = sorted((-(-rows // TILE), -(-columns // TILE)))
+    if short == 1 or long // short > GRID:
+        return None
+    tiles = -(-inner // TILE)
+    return tiles // GRID if tiles % GRID == 0 else 1
 
 
 def _phases(

@@ -30,6 +30,7 @@ _LEAST, _SMALLEST = -87.33, 1.19e-38  # exp(_LEAST) is a normal float32 and belo
 # 1 / ln 2, and a parabola that is 2**(x / 2**23) for x from 0 to 2**23 (ckernel_sfpu_exp.h).
 _INVERSE_LN2, _SQUARE, _LINEAR = 1.4426950216293334961, 4.791750143340323e-15, 7.839635491371155e-08
 _CONSTANT = 1.0017248
+_PARABOLA = (0.9998487929243953, 1.0150876009852106, 0.5062836705674557)
 _CONSTANT_OF_EXP = 1.001953125  # ttnn.exp loads it as a float16
 _RECIPROCAL = (0.3232325017452239990234375, 1.4545459747314453125, 2.121212482452392578125)
 _RSQRT_SEED, _RSQRT = 0x5F0B3892, 1.89099014875
@@ -41,6 +42,15 @@ _GELU_STARTS = torch.tensor([0.5, 1, 1.5, 2, 3])
 _SOFTPLUS = (
     0.6924354434013367, 0.49275708198547363, 0.12142381817102432, 0.0031102809589356184, -0.00330807245336473,
     -0.00028794066747650504, 5.3185409342404455e-05, 7.1853546614875086e-06, 7.4961114648886e-08,
+)  # fmt: skip
+# erf(x) / x of the square of x: numerator and denominator (ckernel_sfpu_erf.h). i0 of the square of x.
+_ERF = (
+    (1.1280932447, 0.27609212279, 0.045400281738, 7.4481184425e-04),
+    (1.0, 0.57439188334, 0.13675764810, 8.2844606784e-03, 2.4813862145e-05),
+)
+_I0 = (
+    1.0, 0.25, 0.015625, 0.0004340277778, 0.000006781684028, 6.78e-08, 4.71e-10, 2.40e-12, 9.39e-15, 2.90e-17,
+    7.24e-20, 1.50e-22,
 )  # fmt: skip
 _EXPONENT, _FRACTION, _HIDDEN_ONE = 0xFF << 23, 0x7FFFFF, 1 << 23
 
@@ -80,7 +90,8 @@ def _table(name: str) -> torch.Tensor:
     return torch.where(x.isnan(), torch.nan, _KERNELS[name](x)).bfloat16()
 
 
-def _exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
+@in_float32(lambda x, constant=_CONSTANT: torch.exp(x))
+def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
     """exp_21f: the whole part of x / ln 2 is the exponent, a parabola of the rest the mantissa."""
     power = _multiply_add(x, _INVERSE_LN2, 127.0).clamp(0, 255)
     bits = power.view(torch.int32)
@@ -93,6 +104,13 @@ def _exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
     result = result.view(torch.float32)
     result = torch.where(power < 1, 0, result)  # chips have no denormals
     return torch.where(power == 255, torch.inf, result)
+
+
+def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
+    """exp of float32 x: the nearest power of two, times a parabola of the rest (ckernel_sfpu_sdpa.h)."""
+    whole = (x * _INVERSE_LN2).round().clamp(-127, 127)
+    rest = _multiply_add(whole, -0.6931471805599453, x)
+    return torch.ldexp(_polynomial(rest, _PARABOLA), whole)
 
 
 def _reciprocal(x: torch.Tensor) -> torch.Tensor:
@@ -130,14 +148,33 @@ def gelu_by_table(x: torch.Tensor) -> torch.Tensor:
 @in_float32(F.logsigmoid)
 def log_sigmoid(x: torch.Tensor, exp: Callable = torch.exp) -> torch.Tensor:
     """Return -softplus(-x) of float32 x: a polynomial between -4 and 4, within 4e-3."""
-    softplus = torch.full_like(x, _SOFTPLUS[-1])
-    for coefficient in _SOFTPLUS[-2::-1]:
-        softplus = _multiply_add(softplus, -x, coefficient)
+    softplus = _polynomial(-x, _SOFTPLUS)
     return torch.where(x > 4, -exp(-x), torch.where(x > -4, -softplus, x))
 
 
+def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
+    """The polynomial of float32 x; the coefficients begin with the constant."""
+    result = torch.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        result = _multiply_add(result, x, coefficient)
+    return result
+
+
+@in_float32(torch.special.i0)
+def i0(x: torch.Tensor) -> torch.Tensor:
+    """Return i0 of float32 x by the kernel's polynomial, which is 4 % too small at 16."""
+    return _polynomial(x * x, _I0)
+
+
+def _erf(x: torch.Tensor) -> torch.Tensor:
+    """A quotient of polynomials, cut to bfloat16."""
+    x = x.clamp(-10, 10)
+    numerator, denominator = (_polynomial(x * x, c) for c in _ERF)
+    return keep((x * numerator / denominator).clamp(-1, 1), BFLOAT16)
+
+
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
-    return _reciprocal(1 + _exp(-x))
+    return _reciprocal(1 + short_exp(-x))
 
 
 def _cut(function: Callable) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -181,14 +218,15 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ATANH": _atanh,
     "DEG2RAD": _cut(torch.deg2rad),
     "DIGAMMA": _cut(torch.digamma),
+    "ERF": _erf,
     "ERFC": _cut(torch.erfc),
     "ERFINV": _cut(torch.erfinv),
-    "EXP": lambda x: _exp(x, _CONSTANT_OF_EXP),
+    "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
     "HARDSWISH": _hardswish,
-    "I0": _cut(torch.i0),
-    "LOGSIGMOID": lambda x: keep(log_sigmoid(x, _exp), BFLOAT16),
+    "I0": lambda x: keep(i0(x), BFLOAT16),
+    "LOGSIGMOID": lambda x: keep(log_sigmoid(x, short_exp), BFLOAT16),
     "RAD2DEG": _cut(torch.rad2deg),
     "SIGMOID": _sigmoid,
     "SILU": lambda x: x * _sigmoid(x),

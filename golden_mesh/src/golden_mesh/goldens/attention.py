@@ -171,8 +171,9 @@ class _Attention:
 
     def __init__(self, program_config, compute_kernel_config, scale: float | None, dim: int):
         self.kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
+        self.short = flash.exp_is_approximate(program_config)
         # With a bfloat16 dest another kernel computes the weights, always with the approximate exp.
-        self.approximate = not self.kernel.wide or flash.exp_is_approximate(program_config)
+        self.approximate = not self.kernel.wide or self.short
         self.scale = dim**-0.5 if scale is None else scale
         self.queries, self.keys = (CHUNK, CHUNK) if program_config is None else (
             program_config.q_chunk_size, program_config.k_chunk_size
@@ -232,7 +233,9 @@ class _Attention:
         total = sums_of_rows(total, self.kernel)
         if sink is not None:
             sink = sink.float().reshape(1, q.shape[1], q.shape[2], 1, 1)
-            result, total = flash.with_sink(result, total, largest, sink, self.scale, self.kernel)
+            result, total = flash.with_sink(
+                result, total, largest, sink, self.scale, self.kernel, self.short
+            )
         factor = (
             1 / engine.keep(total, engine.SRC_B)
             if self.kernel.wide
@@ -243,9 +246,9 @@ class _Attention:
     def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         """[B, kv heads, group, rows, chunk], float32"""
         group, rows = q.shape[2:4]
-        return product(q.flatten(2, 3), k[:, :, 0].transpose(-1, -2), self.kernel).unflatten(
-            2, (group, rows)
-        )
+        k = k[:, :, 0].transpose(-1, -2)
+        scores = product(q.flatten(2, 3), k, self.kernel, block=-(-q.shape[-1] // TILE))
+        return scores.unflatten(2, (group, rows))
 
     def _add(self, a, b) -> torch.Tensor:
         return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
@@ -299,14 +302,15 @@ class _Attention:
         weights = flash.weights(scores, largest, self.scale, kernel, self.approximate)
         if hidden is not None:
             weights.masked_fill_(hidden, 0)
-        sums = weights.unflatten(-1, (-1, TILE)).sum(-2)
-        if not kernel.wide:
-            sums = sums.bfloat16().float()  # in L1, to nearest even
+        sums, *more = weights.split(TILE, -1)
+        for tile in more:  # in L1
+            sums = sums + tile if kernel.wide else engine.to_nearest_even(sums + tile)
         group, rows = weights.shape[2:4]
-        result = product(weights.flatten(2, 3), v[:, :, 0], kernel).unflatten(2, (group, rows))
+        result = product(weights.flatten(2, 3), v[:, :, 0], kernel, block=self.keys // TILE)
+        result = result.unflatten(2, (group, rows))
         result = engine.to_bfloat16_(result.contiguous())
         if state is not None:
-            factor = engine.to_bfloat16(flash.correction(state[0], largest, self.scale))
+            factor = flash.correction(state[0], largest, self.scale, kernel, self.short)
             sums = self._add(sums, multiply(state[1], factor, kernel))
             result = engine.to_nearest_even(result + flash.times(state[2], factor, kernel))
         return largest, sums, result

@@ -21,6 +21,7 @@ from golden_mesh.arithmetic.decode_schedule import (
 )
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
+from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.attention import blocks_of, whole_mask
 from golden_mesh.hazards import meet
@@ -218,6 +219,7 @@ def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dt
         kernel=kernel,
         scale=dim**-0.5 if scale is None else scale,
         approximate=half_tiles or flash.exp_is_approximate(program_config),
+        short=flash.exp_is_approximate(program_config),
         chunk=None if program_config is None else program_config.k_chunk_size,
         cores=max(1, a_user // k.shape[1]),
     )
@@ -239,7 +241,8 @@ class _Shown:
 class _Decode:
     kernel: Kernel
     scale: float
-    approximate: bool  # of exp
+    approximate: bool  # of the weights' exp
+    short: bool  # exp_approx_mode: the exp between two turns of a core
     chunk: int | None  # keys of a chunk; 0: by each user's position; None: by the cache's length
     cores: int  # of a user's KV head
 
@@ -313,17 +316,21 @@ class _Decode:
         result, total = state[..., :-1], state[..., -1:]
         if sink is not None:
             sink = F.pad(sink.view(1, kv_heads, group, 1), (0, 0, 0, -group % ROWS))
-            result, total = flash.with_sink(result, total, largest, sink, self.scale, kernel)
-        inverse = engine.to_bfloat16(1 / total)
-        return flash.times(result, inverse, kernel)[:, :, :group].flatten(1, 2)
+            result, total = flash.with_sink(
+                result, total, largest, sink, self.scale, kernel, self.short
+            )
+        reciprocal = 1 / total if kernel.wide else inverse(total, kernel.approximate)
+        return flash.times(result, engine.to_bfloat16(reciprocal), kernel)[:, :, :group].flatten(
+            1, 2
+        )
 
     def _in_turns(self, parts: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
         """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1]: chunks in
         order.
         """
         state = parts[:, :, 0]
-        factors = engine.to_bfloat16(
-            flash.correction(largest[:, :, :-1], largest[:, :, 1:], self.scale)
+        factors = flash.correction(
+            largest[:, :, :-1], largest[:, :, 1:], self.scale, self.kernel, self.short
         )
         for turn in range(1, parts.shape[2]):
             state = engine.add(
@@ -337,18 +344,10 @@ class _Decode:
         """Both [B, cores, kv heads, group, dim + 1 or 1] -> [B, kv heads, group, ...], along a tree of pairs."""
         for pairs in reduction_tree(state.shape[1]):
             into, other = (torch.tensor(side) for side in zip(*pairs))
-            new = torch.maximum(largest[:, into], largest[:, other])
-            factors = [
-                flash.correction(largest[:, side], new, self.scale) for side in (into, other)
-            ]
-            sides = [(state[:, side], factor) for side, factor in zip((into, other), factors)]
-            values = [
-                flash.times(s[..., :-1], engine.to_bfloat16(factor), self.kernel)
-                for s, factor in sides
-            ]
-            total = sum(s[..., -1:] * factor for s, factor in sides)
+            sides = [(state[:, side], largest[:, side]) for side in (into, other)]
+            values, new = flash.joined(sides, self.scale, self.kernel)
             state, largest = state.clone(), largest.clone()
-            state[:, into] = torch.cat((engine.add(*values), engine.to_bfloat16(total)), -1)
+            state[:, into] = values
             largest[:, into] = new
         return state[:, -1], largest[:, -1]
 

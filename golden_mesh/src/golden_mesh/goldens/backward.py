@@ -1,6 +1,7 @@
 """Gradients: ttnn's `_bw` operations, computed by torch's automatic differentiation in float32.
 
-A chip computes a gradient in several operations, and each of them rounds. Here only the result is rounded.
+A chip computes a gradient in several operations, and each of them rounds. backward_steps.py has some of these steps.
+Of the other gradients only the result is rounded.
 """
 
 from inspect import Parameter, Signature
@@ -9,6 +10,7 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.goldens.backward_steps import STEPS
 from golden_mesh.memory import Slot
 from golden_mesh.registry import golden
 
@@ -97,7 +99,12 @@ _BINARY = {
 def _unary(name: str, function: Callable, defaults: dict[str, float]) -> None:
     def op(grad_tensor, input_tensor, **parameters):
         how = defaults | parameters
-        return gradients(lambda x: function(x, **how), grad_tensor, input_tensor)
+        found = gradients(lambda x: function(x, **how), grad_tensor, input_tensor)
+        if name not in STEPS or not (grad_tensor.dtype == input_tensor.dtype == torch.bfloat16):
+            return found
+        return [
+            found[0].where(~found[0].isfinite(), STEPS[name](grad_tensor, input_tensor).float())
+        ]
 
     names = [(n, Parameter.POSITIONAL_OR_KEYWORD) for n in ("grad_tensor", "input_tensor")]
     parameters = [Parameter(n, kind) for n, kind in names]

@@ -21,6 +21,7 @@ from golden_mesh.memory import Slot
 from golden_mesh.registry import golden
 from golden_mesh.rounding import round_to
 
+TILE = 32
 _BAND = 1 << 22  # elements of an unfolded band of rows: 16 MiB of float32
 
 
@@ -95,7 +96,8 @@ def _band(part, weight, size, stride, dilation, extent, kernel: Kernel) -> torch
         taps.append(rows[:, right * dilation[1] :: stride[1]][:, : extent[1]])
     places = torch.stack(taps, 2).flatten(0, 1)  # [h' * W', taps, C]
     places = places.unflatten(2, (len(weight), -1)).permute(2, 0, 1, 3).flatten(2)
-    result = product(places, weight, kernel)  # [groups, h' * W', out / groups]
+    block = -(-size[1] * part.shape[-1] // TILE)  # a row of the kernel
+    result = product(places, weight, kernel, block=block)  # [groups, h' * W', out / groups]
     return result.transpose(0, 1).reshape(*extent, -1)
 
 
@@ -177,7 +179,8 @@ def conv2d(
     top, bottom, left, right = padding_of(padding)
     x = _padded(x.float(), (left, right, top, bottom), conv_config)
     types = dtypes.get("input_tensor"), _tensor(weight_tensor, dtypes, "weight_tensor")[1]
-    kernel = Kernel.of(compute_config, "HiFi4", wide=types == (ttnn.float32, ttnn.float32))
+    wide = types == (ttnn.float32, ttnn.float32)
+    kernel = Kernel.of(compute_config, "HiFi4", wide=wide, in_l1=False)
     parts = _by_group(weight, kernel_size, in_channels, groups)
     y = _with_bias(_convolved(x, parts, kernel_size, stride, dilation, kernel), bias, kernel)
     y = activate(y.float(), getattr(conv_config, "activation", None))

@@ -64,7 +64,7 @@ def conv_transpose2d(
     down, across = (d * (k - 1) for d, k in zip(dilation, kernel_size))
     edges = (across - left, across - right + output_padding[1])
     edges += (down - top, down - bottom + output_padding[0])
-    kernel = Kernel.of(compute_config, "HiFi4")
+    kernel = Kernel.of(compute_config, "HiFi4", in_l1=False)
     parts = _by_group(prepared, kernel_size, in_channels, groups)
     y = _convolved(F.pad(apart, (0, 0, *edges)), parts, kernel_size, (1, 1), dilation, kernel)
     y = activate(_with_bias(y, bias, kernel).float(), getattr(conv_config, "activation", None))

@@ -28,7 +28,7 @@ Operand = "torch.Tensor | float | int"
 
 
 def _tensor(value: Operand, other: Operand) -> torch.Tensor:
-    """A number in the dtype of the other operand: bfloat16, or float32, or an integer beside integers."""
+    """A number in the dtype of the other operand: the nearest bfloat16, or float32, or an integer beside integers."""
     if isinstance(value, torch.Tensor):
         return value
     if (
@@ -39,7 +39,7 @@ def _tensor(value: Operand, other: Operand) -> torch.Tensor:
         return torch.full(
             (), value, dtype=torch.float32 if isinstance(value, float) else other.dtype
         )
-    return engine.keep(torch.tensor(value), engine.BFLOAT16).bfloat16()  # cut, not rounded
+    return torch.tensor(value).bfloat16()
 
 
 def _operand(x: torch.Tensor, activations, in_float32: bool, dtype) -> torch.Tensor:
@@ -125,6 +125,11 @@ def logical_xor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 xlogy = in_double(torch.xlogy)
 
 
+def repeated_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a to the power of a whole number b."""
+    return torch.pow(a.double(), b.double()).float()
+
+
 def reverse_subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return b - a
 
@@ -155,6 +160,7 @@ _IN_BFLOAT16_DEST = {
     torch.remainder: lambda a, b: torch.remainder(
         a.float(), b.float()
     ),  # packed: ties away from zero
+    repeated_product: lambda a, b: engine.keep(repeated_product(a, b), engine.BFLOAT16),
     xlogy: _xlogy,
 }
 
@@ -308,7 +314,9 @@ def power(
     input_tensor_b_activations=(),
     out,
 ):
+    """A whole number from 3 on multiplies again and again, and a bfloat16 dest cuts the product."""
+    whole = isinstance(exponent, (int, float)) and exponent == int(exponent) and exponent > 2
     return compute(
-        torch.pow, input_tensor, exponent, activations, input_tensor_a_activations, input_tensor_b_activations,
-        out.dtype,
+        repeated_product if whole else torch.pow, input_tensor, exponent, activations, input_tensor_a_activations,
+        input_tensor_b_activations, out.dtype,
     )  # fmt: skip

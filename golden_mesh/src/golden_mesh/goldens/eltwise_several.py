@@ -15,8 +15,6 @@ from golden_mesh.goldens.eltwise_binary import Operand, compute
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
 from golden_mesh.registry import golden
 
-_NEXT = 1.19209e-7  # ttnn's constant for Wormhole: the smallest step at 1
-
 
 def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:
     """function(*operands) in float32, rounded as dest holds it.
@@ -62,10 +60,8 @@ def isclose(input_tensor_a, input_tensor_b, *, rtol=1e-5, atol=1e-8, equal_nan=F
 
 @golden("ttnn.nextafter")
 def nextafter(input_tensor_a, input_tensor_b):
-    """a moved by 2**-23 towards b. The library builds the op so. torch gives the next float instead."""
-    above, below = (compute(f, input_tensor_a, _NEXT, (), (), ()) for f in (torch.add, torch.sub))
-    a, b = wide(input_tensor_a), wide(input_tensor_b)
-    return torch.where(a < b, wide(below), torch.where(a > b, wide(above), a))
+    """The next number of the tensors' dtype from a towards b."""
+    return torch.nextafter(input_tensor_a, input_tensor_b)
 
 
 @golden("ttnn.div_no_nan")

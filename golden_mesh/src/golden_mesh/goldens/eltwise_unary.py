@@ -11,7 +11,7 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic import engine, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import PLAIN, activate, function, wide
@@ -110,7 +110,7 @@ def unary_chain(input_tensor, ops_chain):
 
 
 _PLAIN = (
-    "asinh atan cbrt cosh deg2rad digamma erfc erfinv frac hardmish i0 isfinite isinf isnan isneginf isposinf "
+    "asinh atan cbrt cosh deg2rad digamma erfc erfinv frac hardmish isfinite isinf isnan isneginf isposinf "
     "lgamma multigammaln rad2deg signbit sinh softsign tanhshrink trunc"
 ).split()
 # op -> its parameters after the tensor: positional names, then keyword names. ttnn's golden functions have
@@ -122,11 +122,9 @@ _WITH_PARAMETERS = {
     "hardshrink": ((), ("lambd",)),
     "hardtanh": ((), ("min_val", "max_val")),
     "heaviside": (("value",), ()),
-    "logit": ((), ("eps",)),
     "polygamma": (("k",), ()),
     "relu_max": (("upper_limit",), ()),
     "relu_min": (("lower_limit",), ()),
-    "round": ((), ("decimals",)),
     "rpow": (("exponent",), ()),
     "softshrink": ((), ("lambd",)),
     "threshold": (("threshold", "value"), ()),
@@ -165,6 +163,33 @@ for _name in _PLAIN:
     _by_rule(_name)
 for _name, _parameters in _WITH_PARAMETERS.items():
     _by_rule(_name, *_parameters)
+
+
+@golden("ttnn.i0")
+def i0(input_tensor):
+    in_bfloat16 = input_tensor.dtype == torch.bfloat16
+    return in_bfloat16_dest("I0")(input_tensor) if in_bfloat16 else vector.i0(input_tensor)
+
+
+@golden("ttnn.logit")
+def logit(input_tensor, eps=None):
+    """log(x / (1 - x)). The clamped x is packed first: near 1 a bfloat16 is a coarse number."""
+    x = input_tensor
+    if eps is not None:
+        x = (
+            as_dest(engine.round_away(wide(x).clamp(eps, 1 - eps), 8), x)
+            if x.dtype == torch.bfloat16
+            else x.clamp(eps, 1 - eps)
+        )
+    return _compute(lambda x: torch.log(x / (1 - x)), x)
+
+
+@golden("ttnn.round")
+def round(input_tensor, *, decimals=0):
+    """By the nearest multiple of 10**-decimals, in float32. A bfloat16 dest cuts it."""
+    scale = torch.tensor(10.0**decimals)
+    result = torch.round(wide(input_tensor) * scale) * (1 / scale)
+    return engine.keep(result, engine.BFLOAT16) if input_tensor.dtype == torch.bfloat16 else result
 
 
 # ttnn's own functions of these differ between versions: 0.77.0 ignores the parameters and has no i1.

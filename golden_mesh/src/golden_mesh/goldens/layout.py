@@ -124,7 +124,7 @@ def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=N
     Integers beyond uint16 become the nearest of its values. Integers to bfloat16 are rounded by the packer, ties away
     from zero.
     """
-    if input_tensor.is_floating_point():
+    if input_tensor.is_floating_point() or out.dtype == ttnn.bfloat8_b:
         return packer.typecast(input_tensor, out.dtype)
     if out.dtype == ttnn.uint16:
         return input_tensor.clamp(0, 2**16 - 1)

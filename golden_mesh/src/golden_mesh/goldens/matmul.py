@@ -6,7 +6,7 @@ import ttnn
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.packer import pack
-from golden_mesh.arithmetic.product import product
+from golden_mesh.arithmetic.product import block_of_grid, product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
 from golden_mesh.goldens.collectives import is_ring, parts_of_sum
@@ -45,6 +45,10 @@ def _activated(result: torch.Tensor, activation, kernel: Kernel) -> torch.Tensor
     return activate(result if kernel.wide else result.bfloat16(), activation)
 
 
+def _in_dram(config) -> bool:
+    return config.buffer_type == ttnn.BufferType.DRAM and not config.is_sharded()
+
+
 @golden("ttnn.linear")
 def linear(
     input_tensor_a,
@@ -61,6 +65,7 @@ def linear(
     output_tile=None,
     global_cb=None,
     prefetcher_pipes=None,
+    configs=None,
     dtypes,
     out,
 ):
@@ -75,6 +80,9 @@ def linear(
         compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured
     )
     block = getattr(program_config, "in0_block_w", None)
+    in_dram = configs and all(map(_in_dram, configs.values()))
+    if in_dram and not configured and out.buffer_type == ttnn.BufferType.DRAM:
+        block = block_of_grid(a.shape[-2], a.shape[-1], b.shape[-1])
     result = product(a, b, kernel, block=block, biased=bias is not None)
     result = _biased(result, bias, kernel)
     result = _activated(result, getattr(program_config, "fused_activation", None), kernel)
@@ -99,6 +107,7 @@ def matmul(
     output_tile=None,
     global_cb=None,
     prefetcher_pipes=None,
+    configs=None,
     dtypes,
     out,
 ):
@@ -112,6 +121,7 @@ def matmul(
         core_grid=core_grid,
         activation=activation,
         compute_kernel_config=compute_kernel_config,
+        configs=configs,
         dtypes=dtypes,
         out=out,
     )

@@ -1,4 +1,4 @@
-"""The `moreh_` operations of training. They sum in float32 and round only their results.
+"""The `moreh_` operations of training. Most sum in float32 and round only their results.
 
 A backward op returns the gradients that are_required_outputs names, or those with a preallocated tensor.
 """
@@ -8,6 +8,11 @@ import math
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import multiply, sums_of_rows
+from golden_mesh.arithmetic.vector import inverse
+from golden_mesh.goldens.activations import function
 from golden_mesh.goldens.backward import gradients, slots
 from golden_mesh.goldens.creation import constant
 from golden_mesh.registry import golden
@@ -33,7 +38,26 @@ def _spread(reduced: torch.Tensor, dim, shape) -> torch.Tensor:
 
 @golden("ttnn.moreh_abs_pow")
 def moreh_abs_pow(input, p):
-    return input.float().abs() ** p
+    return power_in_steps(input, p) if input.dtype == torch.bfloat16 else input.float().abs() ** p
+
+
+def power_in_steps(x: torch.Tensor, p: float) -> torch.Tensor:
+    """|x|**p of bfloat16 x: the whole power, cut, times exp(log(|x|) * the rest). Each step is packed."""
+    kernel = Kernel.of(None, "HiFi4")
+    whole = math.floor(p)
+    power = engine.keep(x.float().abs() ** whole, engine.BFLOAT16)
+    rest = multiply(function("LOG", x.abs()), torch.tensor(p - whole), kernel).bfloat16()
+    return multiply(power, function("EXP", rest), kernel).bfloat16()
+
+
+@golden("ttnn.moreh_norm")
+def moreh_norm(input, p, dim=None, keepdim=False, *, out):
+    """The last two dims are kept, whatever keepdim says. Of bfloat16 rows: powers, their sum and its root, each packed."""
+    dims = _axes(dim, input.dim())
+    if input.dtype != torch.bfloat16 or math.isinf(p) or p <= 0 or dims != [input.dim() - 1]:
+        return torch.linalg.vector_norm(input.float(), p, dims).reshape(out.shape)
+    total = sums_of_rows(power_in_steps(input, p), Kernel.of(None, "HiFi4"))
+    return power_in_steps(total.bfloat16(), 1 / p).reshape(out.shape)
 
 
 @golden("ttnn.moreh_sum")
@@ -129,18 +153,38 @@ def moreh_linear_backward(
 
 
 @golden("ttnn.moreh_softmax")
-def moreh_softmax(input_tensor, dim, *, strategy=None):
-    return input_tensor.float().softmax(dim)
+def moreh_softmax(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
+    kernel, _, weights, total = _softmax(input_tensor, dim, compute_kernel_config)
+    return multiply(weights, inverse(total, kernel.approximate), kernel)
 
 
 @golden("ttnn.moreh_softmin")
-def moreh_softmin(input_tensor, dim, *, strategy=None):
-    return (-input_tensor.float()).softmax(dim)
+def moreh_softmin(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
+    return moreh_softmax(-input_tensor, dim, compute_kernel_config=compute_kernel_config)
 
 
 @golden("ttnn.moreh_logsoftmax")
-def moreh_logsoftmax(input_tensor, dim, *, strategy=None):
-    return input_tensor.float().log_softmax(dim)
+def moreh_logsoftmax(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
+    _, scores, _, total = _softmax(input_tensor, dim, compute_kernel_config)
+    return (
+        scores - total.log()
+        if scores.dtype == torch.float32
+        else engine.subtract(scores, total.log().bfloat16())
+    )
+
+
+def _softmax(x: torch.Tensor, dim: int, config):
+    """(kernel, x less its maximum, its exp, the sum of that). Each step is packed in a bfloat16 dest, the default."""
+    kernel = Kernel.of(config, "HiFi4", approximate=True)
+    largest = x.amax(dim, keepdim=True)
+    if kernel.wide:
+        scores = x.float() - largest.float()
+        weights = scores.exp()
+        return kernel, scores, weights, weights.sum(dim, keepdim=True)
+    scores = engine.subtract(x, largest).bfloat16()
+    weights = function("EXP", scores)
+    total = sums_of_rows(weights.transpose(dim, -1), kernel).transpose(dim, -1)
+    return kernel, scores, weights, total
 
 
 @golden("ttnn.moreh_softmax_backward")

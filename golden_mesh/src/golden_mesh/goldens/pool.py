@@ -1,17 +1,23 @@
-"""Pooling, scaling and sampling of images in float32. Only the result is rounded.
+"""Pooling, scaling and sampling of images. Except for averages only the result is rounded.
 
 Pooling takes [1, 1, N * H * W, C] or [N, H, W, C] and gives [1, 1, N * H' * W', C]. The other ops take
 [N, H, W, C].
 """
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import sums_of_columns
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.conv import padding_of
 from golden_mesh.registry import golden
+
+TILE = 32
 
 
 def _planes(x: torch.Tensor, batch: int, height: int, width: int, channels: int) -> torch.Tensor:
@@ -104,23 +110,37 @@ def avg_pool2d(
     reallocate_halo_output=True,
     dtype=None,
     output_layout=None,
+    compute_kernel_config=None,
     config_tensor_in_dram=False,
     out,
 ):
     """Each window's sum, divided by its size. With count_include_pad the padding counts."""
     x = _planes(input_tensor, batch_size, input_h, input_w, channels)
     how = (kernel_size, stride, padding, (1, 1), ceil_mode)
-    counted, _ = _padded(torch.ones_like(x[:1, :1]), *how, float(count_include_pad))
-    x, (below, right) = _padded(x, *how, 0.0)
+    counted, (below, right) = _padded(torch.ones_like(x[:1, :1]), *how, float(count_include_pad))
+    x, _ = _padded(x, *how, 0.0)
+    x, counted = (F.pad(each, (0, right, 0, below)) for each in (x, counted))
+    counts = F.avg_pool2d(counted, tuple(kernel_size), tuple(stride), divisor_override=1)
+    if divisor_override:
+        counts = torch.full_like(counts, divisor_override)
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    return _averages(x, kernel_size, stride, counts, kernel).reshape(out.shape)
 
-    def sums(values):
-        values = F.pad(values, (0, right, 0, below))
-        return F.avg_pool2d(values, tuple(kernel_size), tuple(stride), divisor_override=1)
 
-    return _flat(sums(x) / (divisor_override or sums(counted)), out.shape)
+def _averages(x, size, stride, counts, kernel: Kernel) -> torch.Tensor:
+    """Averages [places, C] of the windows of x [N, C, H, W]; counts [1, 1, H', W'].
+
+    The matrix engine multiplies by 1 / count, cut to bfloat16. More than 32 elements are summed in a float32 dest.
+    """
+    kernel = replace(kernel, wide=kernel.wide or size[0] * size[1] > TILE)
+    windows = x.unfold(2, size[0], stride[0]).unfold(3, size[1], stride[1])
+    windows = windows.permute(0, 2, 3, 4, 5, 1).flatten(3, 4)  # [N, H', W', size, C]
+    factors = engine.keep(1 / counts, engine.BFLOAT16)[0, 0, ..., None, None]
+    same = (factors == factors[0, 0]).all()
+    return sums_of_columns(windows, kernel, factors[0, 0].item() if same else factors)
 
 
-def _adaptive(pool, op: str):
+def _adaptive(op: str, average: bool):
     def function(
         input_tensor,
         batch_size,
@@ -145,13 +165,17 @@ def _adaptive(pool, op: str):
                 "only a size that divides the image has a golden"
             )
         x = _planes(input_tensor, batch_size, input_h, input_w, channels)
-        return _flat(pool(x, tuple(output_size)), out.shape)
+        size = input_h // output_size[0], input_w // output_size[1]
+        if average:
+            counts = torch.full((1, 1, *output_size), float(size[0] * size[1]))
+            return _averages(x, size, size, counts, Kernel.of(None, "HiFi4")).reshape(out.shape)
+        return _flat(F.max_pool2d(x, size), out.shape)
 
     return function
 
 
-golden("ttnn.adaptive_avg_pool2d")(_adaptive(F.adaptive_avg_pool2d, "ttnn.adaptive_avg_pool2d"))
-golden("ttnn.adaptive_max_pool2d")(_adaptive(F.adaptive_max_pool2d, "ttnn.adaptive_max_pool2d"))
+golden("ttnn.adaptive_avg_pool2d")(_adaptive("ttnn.adaptive_avg_pool2d", True))
+golden("ttnn.adaptive_max_pool2d")(_adaptive("ttnn.adaptive_max_pool2d", False))
 
 
 @golden("ttnn.upsample")

@@ -4,7 +4,7 @@ import torch
 
 from golden_mesh.arithmetic import bfloat16_dest, engine
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
-from golden_mesh.arithmetic.product import sums_of_rows
+from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
 from golden_mesh.registry import golden
 
@@ -16,6 +16,8 @@ def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
 
 
 def _reduction(function) -> callable:
+    """function(x, dims, keepdim, scalar). Beside bfloat16 the chip cuts the scalar."""
+
     def op(
         input_tensor,
         dim=None,
@@ -25,10 +27,15 @@ def _reduction(function) -> callable:
         fast_and_approximate_mode=False,
         output_layout=None,
     ):
-        result = function(input_tensor, _dims(input_tensor, dim), keepdim)
-        return result if scalar == 1.0 else result * scalar
+        return function(input_tensor, _dims(input_tensor, dim), keepdim, scalar)
 
     return op
+
+
+def _factor(number: float, x: torch.Tensor) -> float:
+    """A factor of a reduction of x as the kernel has it: it cuts it to bfloat16 beside bfloat16."""
+    factor = torch.tensor(number)
+    return (engine.keep(factor, engine.BFLOAT16) if x.dtype == torch.bfloat16 else factor).item()
 
 
 def _extreme(function, opposite) -> callable:
@@ -49,26 +56,36 @@ def _extreme(function, opposite) -> callable:
     return op
 
 
-def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, factor: float = 1.0):
-    """The sum of x * factor. The matrix engine adds bfloat16 rows, in a float32 dest."""
-    if x.dtype != torch.bfloat16 or dims not in ((-1,), (x.dim() - 1,)):
-        return wide(x).sum(dims, keepdim) * factor
-    sums = sums_of_rows(x, Kernel(PHASES["HiFi4"], wide=True), factor)
-    return sums if keepdim else sums.squeeze(-1)
+def _sum(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float):
+    """The sum of x * scalar. The matrix engine adds bfloat16 rows and columns, in a float32 dest."""
+    factor = _factor(scalar, x)
+    (dim, *more) = (dim % x.dim() - x.dim() for dim in dims)
+    if x.dtype != torch.bfloat16 or more or dim not in (-1, -2):
+        total = wide(x).sum(dims, keepdim)
+        return total if factor == 1 else total * factor
+    add = sums_of_rows if dim == -1 else sums_of_columns
+    sums = add(x, Kernel(PHASES["HiFi4"], wide=True), factor)
+    return sums if keepdim else sums.squeeze(dim)
 
 
-def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
-    """1 / width is cut to bfloat16 beside bfloat16: a mean is up to 0.8 % too small."""
-    factor = torch.tensor(1 / torch.Size([x.shape[dim] for dim in dims]).numel())
-    if x.dtype == torch.bfloat16:
-        factor = engine.keep(factor, engine.BFLOAT16)
-    return _sum(x, dims, keepdim, factor.item())
+def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, scalar: float) -> torch.Tensor:
+    """The sum of x * scalar / width. The factor is cut, so a mean is up to 0.8 % too small."""
+    width = torch.Size([x.shape[dim] for dim in dims]).numel()
+    return _sum(x, dims, keepdim, scalar / width)
+
+
+def _scaled(function) -> callable:
+    def extreme(x, dims, keepdim, scalar):
+        found = function(x, dims, keepdim)
+        return found if scalar == 1 else wide(found) * _factor(scalar, x)
+
+    return extreme
 
 
 golden("ttnn.sum")(_reduction(_sum))
 golden("ttnn.mean")(_reduction(_mean))
-golden("ttnn.max")(_extreme(torch.amax, torch.amin))
-golden("ttnn.min")(_extreme(torch.amin, torch.amax))
+golden("ttnn.max")(_extreme(_scaled(torch.amax), _scaled(torch.amin)))
+golden("ttnn.min")(_extreme(_scaled(torch.amin), _scaled(torch.amax)))
 
 
 def _spread(function, power: int) -> callable:
@@ -122,12 +139,6 @@ def prod(input_tensor, dim=None, keepdim=False, *, out):
     for factor in rest:
         product = bfloat16_dest.multiply(product, factor, phases=4)
     return product.unsqueeze(dim) if keepdim else product
-
-
-@golden("ttnn.moreh_norm")
-def moreh_norm(input, p, dim=None, keepdim=False, *, out):
-    """The last two dims are kept, whatever keepdim says."""
-    return torch.linalg.vector_norm(input.float(), p, _dims(input, dim)).reshape(out.shape)
 
 
 @golden("ttnn.argmax")
