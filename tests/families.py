@@ -19,7 +19,7 @@ LLAMA3 = Llama3(
 FAMILIES = {
     "qwen2": {},
     "qwen3": dict(qkv_bias=False, head_norms=True, head_dim=64),
-    "llama": dict(qkv_bias=False, rope_scaling=LLAMA3),
+    "llama": dict(qkv_bias=False, rope_scaling=LLAMA3, num_attention_heads=16),
 }
 
 
