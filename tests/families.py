@@ -31,14 +31,16 @@ def config_of(family: str, **changes) -> QwenConfig:
 
 @torch.no_grad()
 def save(family: str, directory: Path, seed: int = 0) -> PreTrainedModel:
-    """Write a checkpoint of three layers with a tied head; return Hugging Face's model of it in float32.
-
-    Its answers do not repeat a token, and its first choices are clear.
-    """
-    config = config_of(family, num_hidden_layers=3, tie_word_embeddings=True)
+    """Write a checkpoint of three layers; return Hugging Face's model of it in float32. Llama's head is tied."""
+    tied = family == "llama"
+    config = config_of(family, num_hidden_layers=3, tie_word_embeddings=tied)
     weights = random_weights(config, seed)
-    del weights["lm_head.weight"]
-    model = hf_model(config, weights | {"lm_head.weight": weights["model.embed_tokens.weight"]})
+    for name in weights:
+        if tied and name.endswith(("o_proj.weight", "down_proj.weight")):
+            weights[name] *= 4  # else a token's own embedding is the likeliest answer
+    if tied:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    model = hf_model(config, weights)
     model.tie_weights()
     model.bfloat16().save_pretrained(directory)
     for file in SMALL_CHECKPOINT.glob("*"):

@@ -57,4 +57,5 @@ def test_text_is_hugging_faces(saved, prompts, mesh_device, queues, traced):
         answers = generate(generator, prompts, NEW_TOKENS)
         for prompt, answer in zip(prompts, answers, strict=True):
             assert_greedy(model, prompt, answer)
+        assert len({token for answer in answers for token in answer}) > NEW_TOKENS
     replica.close()
