@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from golden_mesh.perf import calibration as cal
 
-from models.demos.qwen25_7b.config import BFP8
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
 from models.demos.qwen25_7b.perf.report import step_ms, tokens_a_second
 from models.demos.qwen25_7b.perf.step_model import model_decode
 from models.demos.qwen25_7b.tt.placement import links_between
@@ -40,7 +40,7 @@ def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
     for tokens, written in ((1, plain), (4, four)):
         with host_alone():
             model, _ = model_decode(
-                mesh_device, BFP8, users=1, position=1024, links=1, tokens=tokens
+                mesh_device, QWEN25_7B, BFP8, users=1, position=1024, links=1, tokens=tokens
             )
         assert step_ms(model.seconds) == written
 
@@ -50,7 +50,7 @@ def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
 def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, mesh_name, host_alone):
     links = links_between(mesh_device)
     with host_alone():
-        model, _ = model_decode(mesh_device, BFP8, users=32, position=1024, links=links)
+        model, _ = model_decode(mesh_device, QWEN25_7B, BFP8, users=32, position=1024, links=links)
     rows = cells("models/demos/qwen25_7b/PERF.md", "A step, a prompt, a load")
     name, _, tp = mesh_name.partition("-tp")
     row = f"{name}, tp {tp or mesh_device.shape[1]}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.demos.qwen25_7b.config import PERFORMANCE
+from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from models.demos.qwen25_7b.engine.trace import AROUND_BYTES, LAYER_BYTES
 from models.demos.qwen25_7b.perf.capture import capture_batch, layer_kinds, one_layer_of_each_kind
@@ -15,7 +15,7 @@ START, ROWS, SEQUENCES = 1024, 256, 8
 
 
 def test_a_trace_of_the_recipe_with_the_most_operations_fits_its_share(mesh_device):
-    config = small_vocabulary()
+    config = small_vocabulary(QWEN25_7B)
     counts = list(layer_kinds(config, PERFORMANCE).values())
     with one_layer_of_each_kind(mesh_device, config, PERFORMANCE, 1, 2048) as replica:
         end = START + ROWS // SEQUENCES

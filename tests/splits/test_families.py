@@ -13,7 +13,7 @@ from tests.generation import generate
 
 NEW_TOKENS = 10
 # A logit of bfloat16 weights and activations is this far from float32's, in standard deviations of the logits.
-NEAR_TIE = 0.03
+NEAR_TIE = 0.05
 TOKENS = 512
 
 

@@ -120,13 +120,14 @@ def speed(args: argparse.Namespace) -> None:
 
 def modeled(device, backend: str, recipe, users: int, position: int) -> Optional[float]:
     """Milliseconds of a step."""
+    from ..config import QWEN25_7B
     from ..perf.step_model import model_decode
     from ..tt.placement import links_between
 
     size = dict(users=users, position=position, links=links_between(device))
     with host_alone(backend):
         try:
-            return 1e3 * model_decode(device, recipe, **size)[0].seconds
+            return 1e3 * model_decode(device, QWEN25_7B, recipe, **size)[0].seconds
         except UserError:  # does not fit
             return None
 

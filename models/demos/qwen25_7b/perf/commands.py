@@ -16,7 +16,9 @@ from ..errors import UserError
 from ..plans.machines import check_tp, machine
 from ..plans.parallel_plan import MAX_USERS, TILE
 from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
+from .published_models import FAMILIES, SIZES
 
+DIMS = SIZES | FAMILIES
 PERF = f"python -m {__package__}"
 # how the chips sample a modeled step
 SAMPLING = {
@@ -39,6 +41,8 @@ def add_step(parser: argparse.ArgumentParser, prefill: str) -> argparse._Argumen
     batch = f"users a replica, 1 to {MAX_USERS} (default: %(default)s)"
     group.add_argument("--batch", type=int, default=MAX_USERS, metavar="N", help=batch)
     add_recipe(group)
+    dims = f"the model's dims: {', '.join(DIMS)} (default: %(default)s)"
+    group.add_argument("--dims", default="7B", choices=DIMS, metavar="MODEL", help=dims)
     text = f"a prefill of so many {prefill.lower()} instead of a decode step"
     group.add_argument("--prefill", type=int, metavar=prefill, help=text)
     return group
@@ -49,9 +53,10 @@ def check_step(args: argparse.Namespace) -> None:
     args.tp = machine(args.mesh).row if args.tp is None else args.tp
     check_tp(args.mesh, args.tp)
     check_range("--batch", args.batch, 1, MAX_USERS, "users a replica")
-    args.recipe.check_layers(QWEN25_7B.num_hidden_layers)
+    config = DIMS[args.dims]
+    args.recipe.check_layers(config.num_hidden_layers)
     if args.prefill is not None:
-        check_range("--prefill", args.prefill, 1, QWEN25_7B.context, "tokens")
+        check_range("--prefill", args.prefill, 1, config.context, "tokens")
 
 
 def check_range(option: str, value: int, least: int, most: int, unit: str) -> None:
@@ -75,13 +80,17 @@ def split_of(args: argparse.Namespace) -> str:
     return f"{split}, recipe {args.recipe}, below ttnn: {below}"
 
 
-def small_vocabulary() -> QwenConfig:
-    """The 7B with a small vocabulary, which is quick to build. A layer's operations do not depend on it."""
-    return replace(QWEN25_7B, vocab_size=4096, bos_token_id=None, eos_token_ids=())
+def small_vocabulary(config: QwenConfig) -> QwenConfig:
+    """The model with a small vocabulary, which is quick to build. A layer's operations do not depend on it."""
+    return replace(config, vocab_size=4096, bos_token_id=None, eos_token_ids=())
+
+
+def title_of(args: argparse.Namespace) -> str:
+    return args.dims if args.dims in FAMILIES else f"Qwen2.5-{args.dims}"
 
 
 class Ops:
-    """The device operations of a layer at the 7B's dims, from ttnn's graph capture. Nothing is timed."""
+    """The device operations of a layer, from ttnn's graph capture. Nothing is timed."""
 
     EXAMPLES = (
         f"{PERF} ops --mesh N300",
@@ -100,10 +109,14 @@ class Ops:
             from .report import op_table
 
             if args.prefill:
-                batches = capture_prefill(device, small_vocabulary(), args.recipe, args.prefill)
+                batches = capture_prefill(
+                    device, small_vocabulary(DIMS[args.dims]), args.recipe, args.prefill
+                )
                 layers = {batch.label: batch.step.layer for batch in batches}
             else:
-                step = capture_step(device, small_vocabulary(), args.recipe, args.batch)
+                step = capture_step(
+                    device, small_vocabulary(DIMS[args.dims]), args.recipe, args.batch
+                )
                 layers = {f"{args.batch} users a replica": step.layer}
         return "\n\n".join(
             f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
@@ -115,7 +128,10 @@ class Ops:
 class Model:
     """The modeled time of a decode step or a prompt, operation by operation. Modeled, not measured."""
 
-    EXAMPLES = (f"{PERF} model --mesh T3K --prefill 1024", f"{PERF} model --recipe performance")
+    EXAMPLES = (
+        f"{PERF} model --mesh T3K --prefill 1024",
+        f"{PERF} model --recipe performance --dims Qwen3-8B",
+    )
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +148,7 @@ class Model:
     @staticmethod
     def table(args: argparse.Namespace) -> str:
         check_step(args)
-        check_range("--position", args.position, 0, QWEN25_7B.context - 1, "tokens")
+        check_range("--position", args.position, 0, DIMS[args.dims].context - 1, "tokens")
         if args.links is not None:
             unit = "links: neighbors have two, or four in a Galaxy"
             check_range("--links", args.links, 1, 4, unit)
@@ -145,18 +161,20 @@ class Model:
 
             links = args.links or links_between(device)
             if args.prefill:
-                model = model_prompt(device, args.recipe, args.prefill, links)
+                model = model_prompt(device, DIMS[args.dims], args.recipe, args.prefill, links)
             else:
                 step = dict(users=args.batch, position=args.position, links=links)
                 step |= {"measured": read_measured(args.measured)} if args.measured else {}
                 sampling = SAMPLING[args.sampling]
-                model, layers = model_decode(device, args.recipe, **step, sampling=sampling)
+                model, layers = model_decode(
+                    device, DIMS[args.dims], args.recipe, **step, sampling=sampling
+                )
         if args.prefill:
-            title = f"Qwen2.5-7B prefill of {args.prefill} tokens, {split_of(args)}"
+            title = f"{title_of(args)} prefill of {args.prefill} tokens, {split_of(args)}"
             return prefill_report(model, title=title, tokens=args.prefill)
         measured = f", measured operations of {args.measured}" if args.measured else ""
         title = (
-            f"Qwen2.5-7B decode{measured}, {args.batch} users a replica at position {args.position}, "
+            f"{title_of(args)} decode{measured}, {args.batch} users a replica at position {args.position}, "
             f"{args.sampling} sampling, {split_of(args)}"
         )
         replicas = machine(args.mesh).chips // args.tp
@@ -234,7 +252,7 @@ class L1:
         with opened(args) as device:
             from .l1_map import l1_table, map_prefill, map_step
 
-            model = device, small_vocabulary(), args.recipe
+            model = device, small_vocabulary(DIMS[args.dims]), args.recipe
             if args.prefill:
                 mapped = map_prefill(*model, args.prefill, args.cached_prefix)
             else:

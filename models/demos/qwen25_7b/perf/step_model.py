@@ -10,7 +10,7 @@ from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.op_costs import DRAM, Rates, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
 
-from ..config import QWEN25_7B, Recipe
+from ..config import QwenConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..plans.blocks import BLOCK, blocks_for
@@ -134,6 +134,7 @@ class PrefillModel(Prices):
 
 def model_decode(
     device: ttnn.MeshDevice,
+    config: QwenConfig,
     recipe: Recipe,
     *,
     users: int,
@@ -143,17 +144,17 @@ def model_decode(
     sampling: SamplingParams = GREEDY,
     measured: Measured = {},
 ) -> tuple[StepModel, int]:
-    """Capture and model a step of the 7B on a row of chips. Returns it, and the number of layers.
+    """Capture and model a step of a model on a row of chips. Returns it, and the number of layers.
 
     tokens: of each user that the step computes; more than one: it verifies draft tokens.
     UserError: the model and the cache do not fit.
     """
-    plan, grid = ParallelPlan.make(QWEN25_7B, device.shape[1]), worker_grid(device)
-    slots, context = DecodePlan.make(QWEN25_7B, plan, grid, users).batch, position + 1
+    plan, grid = ParallelPlan.make(config, device.shape[1]), worker_grid(device)
+    slots, context = DecodePlan.make(config, plan, grid, users).batch, position + 1
     blocks = blocks_for(slots, context, BLOCK)
-    check_fits(device, memory_budget(QWEN25_7B, plan, recipe, context, blocks))
-    step = capture_step(device, QWEN25_7B, recipe, users, tokens, sampling)
-    planned = step_bytes(QWEN25_7B, plan, recipe, users, position)
+    check_fits(device, memory_budget(config, plan, recipe, context, blocks))
+    step = capture_step(device, config, recipe, users, tokens, sampling)
+    planned = step_bytes(config, plan, recipe, users, position)
     model = model_step(
         step,
         calibrate().rates,
@@ -169,12 +170,14 @@ def model_decode(
     return model, step.layers
 
 
-def model_prompt(device: ttnn.MeshDevice, recipe: Recipe, tokens: int, links: int) -> PrefillModel:
-    """Capture and model the prefill of one prompt of the 7B on a row of chips."""
+def model_prompt(
+    device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int, links: int
+) -> PrefillModel:
+    """Capture and model the prefill of one prompt on a row of chips."""
     cores, rates = worker_grid(device).cores, calibrate().rates
     how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1)
     batches = tuple(
         (batch.rows, model_step(batch.step, rates, position=batch.start, **how))
-        for batch in capture_prefill(device, QWEN25_7B, recipe, tokens)
+        for batch in capture_prefill(device, config, recipe, tokens)
     )
     return PrefillModel(batches, cores)
