@@ -25,7 +25,7 @@ TORCH_INDEX ?=
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-7b test-golden test-n300 test-n150 test-n150x4 test-t3k test-galaxy test-8x7 test-bringup test-transformers5 clean
+.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-7b test-golden test-n300 test-n150 test-n150x4 test-t3k test-families test-galaxy test-8x7 test-bringup test-transformers5 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
@@ -68,7 +68,7 @@ ifdef ARGS
 	$(PYTHON) -m pytest $(ARGS)
 else
 	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j3 --output-sync=target \
-		test-7b test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-n150x4 test-8x7 test-bringup test-transformers5 test-galaxy
+		test-7b test-families test-n300 test-serving test-golden test-t3k-splits test-t3k test-n150 test-n150x4 test-8x7 test-bringup test-transformers5 test-galaxy
 endif
 
 # The folders that this target ignores have their own target below. A new folder of tests runs here.
@@ -87,6 +87,15 @@ ALONE = attention mlp
 test-7b:
 	$(PYTHON) -m pytest --mesh N300 -m seven_b
 	$(PYTHON) -m pytest --mesh N150 -m "seven_b and not repeat" $(ALONE:%=--ignore tests/pcc/test_%.py) tests/pcc tests/splits tests/perf
+
+# What differs in Qwen3 and Llama 3.
+test-families:
+	$(PYTHON) -m pytest --mesh N300 --size tiny --family qwen3 $(FAMILY)
+	$(PYTHON) -m pytest --mesh N300 --size tiny --family llama $(FAMILY)
+	$(PYTHON) -m pytest --mesh N300 --size 7b --family qwen3 tests/pcc/test_decoder_layer.py -k bfp8
+	$(PYTHON) -m pytest --mesh N300 --size 7b --family llama tests/pcc/test_decoder_layer.py -k bfp8
+
+FAMILY = $(addprefix tests/pcc/test_,attention.py decoder_layer.py transformer.py)
 
 test-n150:
 	$(PYTHON) -m pytest --mesh N150 -m "not (seven_b or repeat)" tests/pcc tests/accuracy tests/splits tests/perf

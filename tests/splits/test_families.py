@@ -43,7 +43,9 @@ def assert_greedy(model, prompt: list[int], answer: list[int]) -> None:
         assert row.max() - row[token] <= NEAR_TIE * row.std()
 
 
-@pytest.mark.parametrize("traced", [True, False])
+@pytest.mark.parametrize(
+    "traced", [True, pytest.param(False, marks=pytest.mark.make_test_on("N300"))]
+)
 def test_text_is_hugging_faces(saved, prompts, mesh_device, queues, traced):
     checkpoint, model = saved
     if traced and not traces_available():
