@@ -95,7 +95,7 @@ def answer(
     show(answers)
     if args.out is not None:
         save(args.out, answers)
-    say(f"{len(answers)} user(s)\n{speed}")
+    say(f"{len(answers)} user(s), the speed of {model.backend}:\n{speed}")
 
 
 def speculation_line(stats: "SpeculationStats") -> str:
