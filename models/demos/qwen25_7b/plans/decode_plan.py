@@ -1,6 +1,7 @@
 """How a decode step runs, as values: slots and cores, the matmuls that stream weights, the shards of MLP and LM head."""
 
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from ..config import QwenConfig, Recipe
 from ..config.recipe import AllReduceDtype
@@ -21,6 +22,14 @@ from .grids import (
 from .parallel_plan import ParallelPlan
 
 DRAM_BANKS = 12  # of a Wormhole chip
+
+BANK_BANDWIDTH = 249.5e9 / DRAM_BANKS  # bytes a second, golden_mesh/docs/perf.md
+# Blocks of x are multicast one after the other, beside the weights of the block before. A multicast that takes longer than
+# those weights is waited for (tt-metal issue 55443). Seconds of weights that a block should have: its price is published in
+# no table that was found, and 2 us are what the plans of O, gate, up and down have, which the issue finds at their floor.
+HOP = 2e-6
+# Since tt-metal PR 55444 a block may span the shards of several input cores.
+BLOCKS_SPAN_SHARDS = tuple(map(int, version("ttnn").split(".")[:2])) >= (0, 81)
 
 # Bytes of a core's L1 for the circular buffers of a matmul. The runtime leaves 1,393,312 bytes for all buffers;
 # activations, the buffers of the all-reduces and the rotary matrix need the rest.
@@ -114,7 +123,7 @@ class DecodeMatmul:
     k_tiles: int
     n_tiles: int
     in_cores: int  # that hold x, k_tiles / in_cores tiles each
-    in0_block_w: int  # tiles of K multiplied at a time; divides an input core's tiles
+    in0_block_w: int  # tiles of K multiplied at a time; divides an input core's tiles, or is a multiple of them
     per_core_n: int  # tiles of N on each output core
     weight: str  # format of the weight
 
@@ -126,6 +135,16 @@ class DecodeMatmul:
     def l1_bytes(self) -> int:
         """Circular buffers of a streaming core, the fullest."""
         return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight)
+
+    @property
+    def hops(self) -> int:
+        """Blocks of x that are multicast one after the other."""
+        return self.k_tiles // self.in0_block_w
+
+    @property
+    def hop_seconds(self) -> float:
+        """The time in which a core streams the weights of a block."""
+        return block_seconds(self.n_tiles, self.in0_block_w, self.weight)
 
     @property
     def tiles_a_bank(self) -> int:
@@ -148,7 +167,9 @@ class DecodeMatmul:
 def plan_decode_matmul(
     k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0
 ) -> DecodeMatmul:
-    """Return the plan with the most output cores, then with the longest block of K that fits L1.
+    """Return the plan with the most output cores, then with the longest block of K on an input core that fits L1.
+
+    Where streaming the weights of such a block takes less than HOP, a block spans several input cores.
 
     - in_cores: cores that hold x.
     - weight: the weight's format.
@@ -172,7 +193,23 @@ def plan_decode_matmul(
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
             f"{decode_l1_bytes(n_tiles, 1, weight)} bytes of a core's L1, {MATMUL_L1} are there: split its columns"
         )
-    return DecodeMatmul(k_tiles, n_tiles, in_cores, max(blocks), per_core_n, weight)
+    block = max(blocks)
+    if BLOCKS_SPAN_SHARDS:
+        shard = k_tiles // in_cores
+        wider = [
+            w
+            for w in divisors(k_tiles)
+            if w % shard == 0 and w > block and decode_l1_bytes(n_tiles, w, weight) <= MATMUL_L1
+        ]
+        widths = [block, *wider]
+        covering = (w for w in widths if block_seconds(n_tiles, w, weight) >= HOP)
+        block = next(covering, widths[-1])
+    return DecodeMatmul(k_tiles, n_tiles, in_cores, block, per_core_n, weight)
+
+
+def block_seconds(n_tiles: int, in0_block_w: int, weight: str) -> float:
+    """The time in which a core streams a block of weights from its DRAM bank."""
+    return in0_block_w * ceil_div(n_tiles, DRAM_BANKS) * TILE_BYTES[weight] / BANK_BANDWIDTH
 
 
 def streamed_tiles(n_tiles: int) -> int:
