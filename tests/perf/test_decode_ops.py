@@ -10,6 +10,7 @@ from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.perf.all_reduce_prices import collectives
+from models.demos.qwen25_7b.perf.plan_tables import decode_plans
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.reference.hf import random_weights
@@ -19,7 +20,6 @@ from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.matmul_plans import decode_plans
 from tests.sizes import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.perf.plan_tables import decode_plans
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -35,7 +36,6 @@ from models.demos.qwen25_7b.plans.l1 import prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows, plan_prefill
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from tests.matmul_plans import decode_plans
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
 GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}

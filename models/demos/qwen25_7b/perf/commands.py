@@ -197,6 +197,25 @@ class Splits:
         return splits_table()
 
 
+class Hops:
+    """The chain of multicasts of each decode matmul, for every split. Counts from the plans."""
+
+    EXAMPLES = (f"{PERF} hops", f"{PERF} hops --dims Qwen3-8B --recipe performance")
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        add_recipe(parser)
+        parser.add_argument(
+            "--dims", default="7B", choices=DIMS, metavar="MODEL", help="(default: 7B)"
+        )
+
+    @staticmethod
+    def table(args: argparse.Namespace) -> str:
+        from .plan_tables import hops_table
+
+        return hops_table(DIMS[args.dims], args.recipe)
+
+
 class Models:
     """The splits that hold each published checkpoint of the family, on every machine. Counts from the plans."""
 
@@ -282,6 +301,7 @@ class Host:
 COMMANDS = {
     "model": Model,
     "ops": Ops,
+    "hops": Hops,
     "splits": Splits,
     "models": Models,
     "packing": Packing,
