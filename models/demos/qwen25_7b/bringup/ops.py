@@ -32,7 +32,10 @@ VARIANTS: dict[str, dict[str, tuple]] = {
     "ttnn.experimental.all_reduce_async": {"num_links": (1,)},
     "ttnn.reduce_scatter": {"num_links": (1,)},
     "ttnn.all_gather": {"num_links": (1,)},
-    "ttnn.linear": {"math_fidelity": ("LoFi", "HiFi2", "HiFi3", "HiFi4")},
+    "ttnn.linear": {
+        "math_fidelity": ("LoFi", "HiFi2", "HiFi3", "HiFi4"),
+        "in0_block_w": (2, 4, 8, 16, 28),  # `perf hops`: a width that a matmul does not have is refused
+    },
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": {
         "k_chunk_size": (32, 64, 128, 256),
         "max_cores_per_head_batch": (1, 2, 4, 8, 16),
