@@ -15,6 +15,8 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 LLAMA3 = Llama3(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
 )
+# A logit of bfloat16 weights and activations is this far from float32's, in standard deviations of the logits.
+NEAR_TIE = 0.05
 # What differs from the small checkpoint.
 FAMILIES = {
     "qwen2": {},
@@ -47,3 +49,11 @@ def save(family: str, directory: Path, seed: int = 0) -> PreTrainedModel:
         if file.name.startswith(("tokenizer", "chat_template", "generation_config")):
             shutil.copy(file, directory)
     return model.float()
+
+
+@torch.no_grad()
+def assert_greedy(model, prompt: list[int], answer: list[int], near_tie: float = NEAR_TIE) -> None:
+    """Each token is Hugging Face's first choice after the tokens before it, or as good as it."""
+    logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+    for row, token in zip(logits, answer):
+        assert row.max() - row[token] <= near_tie * row.std()

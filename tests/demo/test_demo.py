@@ -13,6 +13,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
+from tests.families import save
+from tests.generation import greedy
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = f"{REPOSITORY}/models/demos/qwen25_7b/demo/demo.py"
@@ -147,3 +150,19 @@ def test_a_file_of_prompts_on_eight_chips(tmp_path):
         assert record["finish_reason"] == "stop" and 0 < record["new_tokens"] < 16
     assert records[3]["finish_reason"] == "length" and records[3]["new_tokens"] == 16
     assert {path.name for path in tmp_path.iterdir()} == {"answers.jsonl", "prompts.json"}
+
+
+@pytest.mark.parametrize("family, mesh", [("qwen3", "N150"), ("llama", "N300"), ("qwen3", "T3K")])
+def test_a_checkpoint_of_another_family(tmp_path, family, mesh):
+    model = save(family, tmp_path / "model")
+    options = ["--model", "model", "--prompt", "Hi", "--no-instruct", "--recipe", "bf16"]
+    options += ["--out", "answer.jsonl"]
+    done = subprocess.run(
+        [sys.executable, DEMO, "--backend", "golden", "--mesh", mesh, "--no-cache", "--max-new-tokens", "8",
+         *options], env=bare(tmp_path), capture_output=True, text=True, timeout=600, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    tokenizer = ChatTokenizer(tmp_path / "model", instruct=False)
+    answer = greedy(model, tokenizer.encode("Hi"), 8, tokenizer.stop_ids)
+    (record,) = map(json.loads, (tmp_path / "answer.jsonl").read_text().splitlines())
+    assert record["answer"] == tokenizer.hf.decode(answer, skip_special_tokens=True)

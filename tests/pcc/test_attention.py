@@ -128,7 +128,10 @@ def test_chunked_prefill_continues_from_the_cache(world_of, start, tokens, user=
             [case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)]
         )
         (chips,) = world.run_chunks(attention, [case.x], [user], start)
-        assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[BFP8])
+        # A chunk of 128 keys takes 2e-4 from a sum of weights. Values around a bias hide it.
+        loss = 0 if world.config.qkv_bias else 2e-4 * start / 128
+        gain = world.prefill_gain(BFP8) + loss
+        assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[BFP8], gain=gain)
         world.cache.assert_wrote([user], [start], case.written, **prefilled(BFP8))
 
 

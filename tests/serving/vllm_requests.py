@@ -128,4 +128,4 @@ class HFConfig(SimpleNamespace):
         super().__init__(_name_or_path=f"{checkpoint.directory}", **self._fields)
 
     def to_dict(self) -> dict:
-        return dict(self._fields, architectures=["TTQwen2ForCausalLM"])
+        return dict(self._fields, architectures=[f"TT{name}" for name in self.architectures])

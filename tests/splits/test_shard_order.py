@@ -1,4 +1,4 @@
-"""The inventory lists exactly the shards that a model builds, in the model's order."""
+"""The inventory lists exactly the shards that a model builds, in the model's order. Plans count the bytes that they take."""
 
 from dataclasses import dataclass, field, replace
 
@@ -7,6 +7,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
+from models.demos.qwen25_7b.plans.memory_budget import weight_bytes
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
@@ -18,6 +19,8 @@ from tests.sizes import cut
 # The 7B's dims, with fewer layers and a smaller vocabulary.
 # Joining, padding and sharding are the 7B's.
 CONFIG = cut("7B", layers=2, vocab_size=33_000)
+FAMILIES = {size: cut(size, layers=2, vocab_size=33_000) for size in ("Qwen3-8B", "Llama-3.1-8B")}
+CONTEXT, SPARE = 64, 10_000
 
 
 @dataclass
@@ -45,12 +48,46 @@ class Recorder:
 MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
 
 
-@pytest.mark.parametrize("recipe", [BF16, BFP8, MIXED], ids=lambda recipe: recipe.name)
-def test_the_inventory_is_what_a_model_requests(mesh_device, recipe, host_alone):
-    plan = ParallelPlan.make(CONFIG, mesh_device.shape[1])
-    recorder = Recorder()
+@pytest.mark.parametrize(
+    "model, recipe",
+    [
+        *(pytest.param(CONFIG, recipe, id=recipe.name) for recipe in (BF16, BFP8, MIXED)),
+        *(pytest.param(config, BFP8, id=name) for name, config in FAMILIES.items()),
+    ],
+)
+def test_the_inventory_is_what_a_model_requests(mesh_device, model, recipe, host_alone):
+    plan = ParallelPlan.make(model, mesh_device.shape[1])
+    requested, _ = made(mesh_device, model, recipe, host_alone)
+    assert requested == inventory(model, plan, recipe)
+
+
+@pytest.mark.parametrize("model", [CONFIG, *FAMILIES.values()], ids=["7B", *FAMILIES])
+def test_a_layer_takes_the_planned_bytes(mesh_device, model, host_alone):
+    """A bias that a plan forgets, or counts without need, is more than SPARE."""
+    plan = ParallelPlan.make(model, mesh_device.shape[1])
+    models = [replace(model, num_hidden_layers=layers) for layers in (1, 2)]
+    one, two = (made(mesh_device, m, BFP8, host_alone)[1] for m in models)
+    planned = [weight_bytes(m, plan, BFP8, CONTEXT) for m in models]
+    tables = (
+        CONTEXT * plan.kv_heads * model.head_dim * 2 if model.qkv_bias else 0
+    )  # no bias here has outliers
+    assert abs(planned[1] - planned[0] - tables - (two - one)) < SPARE
+
+
+def made(mesh_device, model, recipe, host_alone) -> tuple[list[WeightShard], int]:
+    """Make a model; return the shards that it requested, and the bytes of DRAM that a chip has allocated for it."""
+    plan = ParallelPlan.make(model, mesh_device.shape[1])
+    recorder, before = Recorder(), allocated(mesh_device)
     with host_alone():
-        config = TtModelConfig.make(mesh_device, CONFIG, recipe, batch=1, max_seq_len=64)
-        TtTransformer(mesh_device, ModelWeights({}, CONFIG, plan, recorder.build), config)
-    requested = [shard for shard in recorder.requested if shard.slice.tensors]
-    assert requested == inventory(CONFIG, plan, recipe)
+        config = TtModelConfig.make(mesh_device, model, recipe, batch=1, max_seq_len=CONTEXT)
+        weights = ModelWeights({}, model, plan, recorder.build)
+        transformer = TtTransformer(mesh_device, weights, config)
+    taken = allocated(mesh_device) - before
+    del transformer
+    return [shard for shard in recorder.requested if shard.slice.tensors], taken
+
+
+def allocated(mesh_device) -> int:
+    """Bytes of a chip's DRAM that tensors take."""
+    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM)
+    return view.num_banks * view.total_bytes_allocated_per_bank
