@@ -160,8 +160,8 @@ def main() -> None:
                 self.model.close()
 
     few = settings(
-        max_examples=12,
-        stateful_step_count=14,
+        max_examples=7,
+        stateful_step_count=12,
         deadline=None,
         derandomize=True,
         database=None,

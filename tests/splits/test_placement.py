@@ -53,3 +53,14 @@ def test_a_table_is_on_every_chip(mesh_device):
     chips = of_chips(place(table, mesh_device, tiled=False))
     assert len(chips) == mesh_device.get_num_devices()
     assert all(chip.equal(TENSORS["w"][None, None]) for chip in chips)
+
+
+def test_a_single_slice_is_on_every_chip(mesh_device):
+    """Of a projection, too, as Weight says."""
+    chips = mesh_device.get_num_devices()
+    if chips == 1:
+        pytest.skip("it has one chip")
+    whole = Weight(build, (Projection(0, (TensorRange("w", 0, 512),), 256),))
+    placed = of_chips(place(whole, mesh_device))
+    assert len(placed) == chips and all(chip.equal(placed[0]) for chip in placed)
+    assert placed[0].shape[-2:] == (256, 512)

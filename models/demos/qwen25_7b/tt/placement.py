@@ -10,6 +10,7 @@ from ..plans.all_reduce_plan import Topology
 from ..plans.grids import TILE, Grid, ceil_div
 from ..plans.memory_budget import MemoryBudget
 from ..weights.model_weights import Weight
+from ..weights.slices import Projection
 from .layouts import rectangle
 
 
@@ -101,7 +102,7 @@ def place(
     """
     host = weight.host_tensors(format, tiled=tiled)
     weight_slice = weight.slices[0]
-    if len(weight.slices) > 1:
+    if isinstance(weight_slice, Projection) and len(host) == chips_in_row(mesh_device):
         joined = to_mesh_rows(host, mesh_device, dim=3 - weight_slice.split_dim)
     else:
         joined = host[0]
