@@ -106,7 +106,11 @@ def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
         shutil.copy(HERE / "scripts" / name, out / "scripts")
     shutil.copy(HERE / "LICENSE", out)
     shutil.copy(HERE / EXTRA / "qwen25_7b_for_vllm.py", out / "model.py")
-    pins = re.findall(r"^(?:ttnn|torch)==.*$", (HERE / "requirements.txt").read_text(), re.M)
+    # As scripts/vllm_venv.sh installs them: vLLM asks for another torch than this repository.
+    script = (HERE / "scripts/vllm_venv.sh").read_text()
+    torch = re.search(r"^torch=(.*)$", script, re.M)[1]
+    pins = re.findall(r"^ttnn==.*$", (HERE / "requirements.txt").read_text(), re.M)
+    pins.append(f"torch=={torch}")
     metadata = {"arch": "Qwen2ForCausalLM", "main_class": "model:QwenForCausalLM"}
     ttnn = pins[0].partition("==")[2]
     lengths = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in RESOURCES.items())
