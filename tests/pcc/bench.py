@@ -24,7 +24,7 @@ from models.demos.qwen25_7b.plans.blocks import NO_BLOCK
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.plans.planner import plan_prefill
+from models.demos.qwen25_7b.plans.planner import fit_prefill
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.reference.metrics import assert_close
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
@@ -108,7 +108,7 @@ class Bench:
         return TtAllReduce(self.mesh_device, self.model_config(recipe))
 
     def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
-        return plan_prefill(
+        return fit_prefill(
             self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room
         )
 

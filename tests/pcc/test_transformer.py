@@ -10,7 +10,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.engine.prefill_batch import Prompt, plan_prefill, prefill_inputs
+from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts, prefill_inputs
 from models.demos.qwen25_7b.plans.blocks import BLOCK, attention_tables, blocks_for, table_width
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.attention import allocate_caches
@@ -53,7 +53,7 @@ class Talk(Bench):
             Prompt(user, self.sequences[user][:size].tolist(), 0, self.owned[user])
             for user, size in enumerate(PROMPTS)
         ]
-        for batch in plan_prefill(sequences, self.model.max_prefill_rows, BLOCK):
+        for batch in pack_prompts(sequences, self.model.max_prefill_rows, BLOCK):
             values = prefill_inputs(batch, BLOCK, self.width, self.model.config.key_table)
             inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
             of_rows = self.model.read_logits(

@@ -16,7 +16,7 @@ from models.demos.qwen25_7b.engine.prefill_batch import (
     PrefillBatch,
     PrefillChunk,
     Prompt,
-    plan_prefill,
+    pack_prompts,
 )
 from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
@@ -61,7 +61,7 @@ def scattered(replica, tokens: int, seed: int = 0) -> list[int]:
 
 
 def batches_of(replica, prompts) -> list[PrefillBatch]:
-    return plan_prefill(prompts, replica.model.max_prefill_rows, replica.block)
+    return pack_prompts(prompts, replica.model.max_prefill_rows, replica.block)
 
 
 def caches(replica) -> torch.Tensor:

@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
-from models.demos.qwen25_7b.plans.planner import check_decode, max_prefill_rows, plan_prefill
+from models.demos.qwen25_7b.plans.planner import check_decode, fit_prefill, max_prefill_rows
 from tests.sizes import SIZES
 
 GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}
@@ -40,7 +40,7 @@ def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     rows = max_prefill_rows(config, plan, recipe, GRIDS[grid], decode.l1_room)
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:
-        whole = plan_prefill(config, plan, recipe, GRIDS[grid], rows, decode.l1_room)
+        whole = fit_prefill(config, plan, recipe, GRIDS[grid], rows, decode.l1_room)
         assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= decode.l1_room
         rows //= 2
 

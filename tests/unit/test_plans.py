@@ -34,7 +34,7 @@ from models.demos.qwen25_7b.plans.grids import (
 )
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
-from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, max_prefill_rows, plan_prefill
+from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
@@ -84,7 +84,7 @@ def test_prefill_plans_divide_and_fit(config, grid, tp, recipe):
     longest = max_prefill_rows(config, plan, recipe, grid, room)
     rows = TILE
     while rows <= longest:
-        whole = plan_prefill(config, plan, recipe, grid, rows, room)
+        whole = fit_prefill(config, plan, recipe, grid, rows, room)
         across, down = whole.cores.x, whole.cores.y
         assert rows % (down * TILE) == 0 and down <= grid.y and across <= grid.x
         assert config.hidden_size % (across * TILE) == 0, "the residual lies evenly"

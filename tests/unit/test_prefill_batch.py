@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models.demos.qwen25_7b.engine.prefill_batch import (
     WEIGHTS,
     Prompt,
-    plan_prefill,
+    pack_prompts,
     prefill_inputs,
     prefill_kinds,
 )
@@ -75,7 +75,7 @@ def test_every_token_is_computed_once_and_cached_blocks_are_not_written(call):
     kinds = set(prefill_kinds(LARGEST[tp], MAX_USERS))
     protected = {b for b, offset in cache if offset == block - 1}  # whole blocks of other sequences
     written, sampled = [], []
-    for batch in plan_prefill(prompts, LARGEST[tp], block):
+    for batch in pack_prompts(prompts, LARGEST[tp], block):
         assert batch.kind in kinds, "has no trace, and is not warmed up"
         values = prefill_inputs(batch, block, width, KEY_TABLE)
         tokens = values.tokens.flatten().tolist()
@@ -139,8 +139,8 @@ def check_windows(batch, values, block, width, cache):
 @given(call=calls())
 def test_no_plan_costs_more_than_one_prompt_after_the_other(call):
     prompts, block, tp, _ = call
-    together = plan_prefill(prompts, LARGEST[tp], block)
-    alone = [batch for prompt in prompts for batch in plan_prefill([prompt], LARGEST[tp], block)]
+    together = pack_prompts(prompts, LARGEST[tp], block)
+    alone = [batch for prompt in prompts for batch in pack_prompts([prompt], LARGEST[tp], block)]
     assert cost(together) <= cost(alone)
     assert len(together) <= len(alone)
 
@@ -182,7 +182,7 @@ LONG_AND_SHORT_CACHED = [(104, 64)] * 15 + [(1100, 64)] + [(104, 64)] * 16
 )
 def test_batches_of(sizes, tp, rows_and_sequences):
     """sequences 0: whole prompts side by side. A prompt alone takes a batch or more."""
-    batches = plan_prefill(prompts_of(*sizes), LARGEST[tp], 32)
+    batches = pack_prompts(prompts_of(*sizes), LARGEST[tp], 32)
     planned = [(batch.rows, batch.sequences if batch.chunked else 0) for batch in batches]
     assert sorted(planned) == sorted(rows_and_sequences)
 
@@ -197,7 +197,7 @@ def test_batches_of(sizes, tp, rows_and_sequences):
 def test_far_from_the_beginning_a_prompt_has_few_chunks_of_keys(cached, more, block, tp):
     """Each rounds attention's sums. The largest batch takes as few as a start of its allows."""
     (prompt,) = prompts_of((cached * 32 + more, cached * 32), block=block)
-    for batch in plan_prefill([prompt], LARGEST[tp], block):
+    for batch in pack_prompts([prompt], LARGEST[tp], block):
         (chunk,) = batch.chunks
         chunks_of_keys = ceil_div(chunk.end, chunk_step(batch.rows, block))
         assert chunks_of_keys <= MAX_K_CHUNKS or batch.rows == LARGEST[tp]
@@ -207,7 +207,7 @@ def test_a_prefix_written_in_the_same_call_is_read_by_a_later_batch():
     """vLLM gives a prompt the blocks of the prompt before it."""
     first = Prompt(0, [1] * 104, 0, [0, 1, 2, 3])
     others = [Prompt(i, [1] * 104, 64, [0, 1, 2 * i + 2, 2 * i + 3]) for i in range(1, 16)]
-    alone, rest = plan_prefill([first, *others], LARGEST[8], 32)
+    alone, rest = pack_prompts([first, *others], LARGEST[8], 32)
     assert (alone.rows, rest.rows, rest.sequences) == (128, 1024, 16)
 
 
@@ -218,13 +218,13 @@ def test_a_batch_comes_after_the_batches_that_write_what_it_reads():
     reader = Prompt(2, [2] * 1000, 960, [*range(32, 62), 64, 65])
     slots = [
         [chunk.prompt.slot for chunk in batch.chunks]
-        for batch in plan_prefill([first, writer, reader], LARGEST[2], 32)
+        for batch in pack_prompts([first, writer, reader], LARGEST[2], 32)
     ]
     assert slots == [[0], [1], [1], [2]]
 
 
 def test_batches_keep_the_order_of_their_first_prompts():
     sizes = [(500, 0), (104, 64), (480, 0), (104, 64), (300, 0)]
-    batches = plan_prefill(prompts_of(*sizes), LARGEST[2], 32)
+    batches = pack_prompts(prompts_of(*sizes), LARGEST[2], 32)
     first = [min(batch.slots) for batch in batches]
     assert first == sorted(first)

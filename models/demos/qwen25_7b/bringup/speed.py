@@ -46,7 +46,7 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
     """
     import torch
 
-    from ..engine.prefill_batch import Prompt, plan_prefill
+    from ..engine.prefill_batch import Prompt, pack_prompts
     from ..plans.blocks import attention_tables, equal_shares
 
     shares, seeded = equal_shares(replica.blocks, replica.batch), torch.Generator().manual_seed(0)
@@ -56,7 +56,7 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
     for user in users:
         begin = time.perf_counter()
         prompts = [Prompt(user, tokens, 0, shares[user])]
-        for batch in plan_prefill(prompts, replica.model.max_prefill_rows, replica.block):
+        for batch in pack_prompts(prompts, replica.model.max_prefill_rows, replica.block):
             replica.prefill(batch)
         first = replica.read_tokens()[: replica.batch]
         seconds.append(time.perf_counter() - begin)

@@ -100,7 +100,7 @@ class PrefillBatch:
 
 
 def prefill_kinds(max_rows: int, slots: int) -> list[PrefillKind]:
-    """Return all kinds of batches that `plan_prefill` gives for up to `slots` prompts, the most frequent first.
+    """Return all kinds of batches that `pack_prompts` gives for up to `slots` prompts, the most frequent first.
 
     First batches of one prompt or of whole prompts, then the full chunks of long prompts, then batches of several chunks.
     """
@@ -117,7 +117,7 @@ def prefill_kinds(max_rows: int, slots: int) -> list[PrefillKind]:
 # ---- packing: which prompts share a batch
 
 
-def plan_prefill(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[PrefillBatch]:
+def pack_prompts(prompts: Sequence[Prompt], max_rows: int, block: int) -> list[PrefillBatch]:
     """Return the batches to launch, in order.
 
     - A prompt that is longer than a batch is cut into full chunks of max_rows rows, each a batch of its own.

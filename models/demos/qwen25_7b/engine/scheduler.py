@@ -13,7 +13,7 @@ import numpy as np
 
 from ..config.sampling import SamplingParams
 from ..plans.grids import ceil_div
-from .prefill_batch import WEIGHTS, PrefillBatch, Prompt, plan_prefill
+from .prefill_batch import WEIGHTS, PrefillBatch, Prompt, pack_prompts
 from .sampling import TokenCounts, stream_key
 
 
@@ -202,7 +202,7 @@ class Scheduler:
             Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks)
             for sequence in sequences
         ]
-        return plan_prefill(prompts, self._max_prefill_rows, self.pool.block)
+        return pack_prompts(prompts, self._max_prefill_rows, self.pool.block)
 
     def launched(self, sequence: Sequence, end: int) -> None:
         """The prefill of the sequence's tokens before position `end` was launched."""

@@ -6,7 +6,7 @@ from typing import Iterator, NamedTuple, Sequence
 
 import torch
 
-from ..engine.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from ..engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
 from ..engine.replica import Replica
 from ..plans.blocks import INACTIVE, attention_table, attention_tables, equal_shares
 from ..plans.parallel_plan import MAX_USERS
@@ -72,7 +72,7 @@ def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Itera
 
 
 def prefill_batches(replica: Replica, prompt: Prompt) -> list[PrefillBatch]:
-    return plan_prefill([prompt], replica.model.max_prefill_rows, replica.block)
+    return pack_prompts([prompt], replica.model.max_prefill_rows, replica.block)
 
 
 def prefill_logits(replica: Replica, batch: PrefillBatch) -> torch.Tensor:

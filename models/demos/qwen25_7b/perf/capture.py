@@ -12,7 +12,7 @@ from golden_mesh.perf.device_ops import Op, operations
 
 from ..config import QwenConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
-from ..engine.prefill_batch import PrefillBatch, Prompt, plan_prefill
+from ..engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
 from ..engine.replica import Replica
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.parallel_plan import MAX_USERS
@@ -107,7 +107,7 @@ def capture_prefill(
     with one_layer_of_each_kind(mesh_device, config, recipe, 1, tokens) as replica:
         prompt = Prompt(0, range(tokens), 0, range(replica.blocks))
         steps, batches = {}, []
-        for batch in plan_prefill([prompt], replica.model.max_prefill_rows, replica.block):
+        for batch in pack_prompts([prompt], replica.model.max_prefill_rows, replica.block):
             if batch.kind not in steps:
                 steps[batch.kind] = capture_batch(replica, batch, counts)
             start = batch.chunks[0].start

@@ -2,7 +2,7 @@
 
 from ..cli.terminal import markdown
 from ..config import QWEN25_7B, Recipe
-from ..engine.prefill_batch import Prompt, plan_prefill
+from ..engine.prefill_batch import Prompt, pack_prompts
 from ..plans.blocks import BLOCK
 from ..plans.grids import ceil_div
 from ..plans.machines import MACHINES
@@ -40,8 +40,8 @@ def packing_table(recipe: Recipe) -> str:
         cells = []
         for max_rows in largest.values():
             prompts = prompts_of(sizes)
-            alone = [b for prompt in prompts for b in plan_prefill([prompt], max_rows, BLOCK)]
-            for batches in (alone, plan_prefill(prompts, max_rows, BLOCK)):
+            alone = [b for prompt in prompts for b in pack_prompts([prompt], max_rows, BLOCK)]
+            for batches in (alone, pack_prompts(prompts, max_rows, BLOCK)):
                 cells.append(f"{len(batches)} ({sum(batch.rows for batch in batches):,})")
         rows.append((name, *cells))
     header = "prompts"

@@ -46,7 +46,7 @@ def check_decode(
 
 
 @lru_cache(maxsize=None)
-def plan_prefill(
+def fit_prefill(
     config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
 ) -> PrefillPlan:
     """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodePlan.l1_room).
@@ -139,12 +139,12 @@ def plan_prefill(
     return fitting(tuple({m.op for m in prefill_footprints(best, recipe.kv_cache)}), (best,))
 
 
-def plan_prefill_layers(
+def fit_prefill_layers(
     config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
 ) -> list[PrefillPlan]:
     """The plan of each layer by its own recipe. PrefillDoesNotFit if the layers hold the residual on different cores."""
     recipes = [recipe.of_layer(i) for i in range(config.num_hidden_layers)]
-    plans = [plan_prefill(config, parallel, of_layer, grid, rows, room) for of_layer in recipes]
+    plans = [fit_prefill(config, parallel, of_layer, grid, rows, room) for of_layer in recipes]
     for i, of_layer in enumerate(plans):
         if of_layer.cores != plans[0].cores:
             raise PrefillDoesNotFit(
@@ -167,7 +167,7 @@ def max_prefill_rows(
     rows = MAX_PREFILL_ROWS
     while True:
         try:
-            plan_prefill_layers(config, parallel, recipe, grid, rows, room)
+            fit_prefill_layers(config, parallel, recipe, grid, rows, room)
             return rows
         except PrefillDoesNotFit:
             if rows == TILE:

@@ -10,7 +10,7 @@ from ..plans.decode_plan import DecodePlan, lm_head_shards
 from ..plans.key_table import KeyTable
 from ..plans.memory_budget import MemoryBudget, memory_budget
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
-from ..plans.planner import check_decode, max_prefill_rows, plan_prefill_layers
+from ..plans.planner import check_decode, fit_prefill_layers, max_prefill_rows
 from ..plans.prefill_plan import PrefillPlan
 from .placement import chips_in_row, links_between, row_topology, worker_grid
 
@@ -86,6 +86,6 @@ class TtModelConfig:
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
         """Each layer's plan of a prefill batch. rows: a power of two from 32 to max_prefill_rows."""
-        return plan_prefill_layers(
+        return fit_prefill_layers(
             self.qwen, self.parallel, self.recipe, self.decode.grid, rows, self.decode.l1_room
         )

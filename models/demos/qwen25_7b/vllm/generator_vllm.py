@@ -13,7 +13,7 @@ import ttnn
 
 from ..config import QwenConfig, Recipe
 from ..config.sampling import GREEDY
-from ..engine.prefill_batch import Prompt, plan_prefill
+from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
 from ..engine.sampling import LogitsRow, TokenCounts, log_prob, sample_rows
 from ..engine.trace import PendingRead
@@ -211,7 +211,7 @@ class QwenForCausalLM:
         self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self.model.config.qwen.vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
-        for batch in plan_prefill(prompts, self.model.max_prefill_rows, self.replica.block):
+        for batch in pack_prompts(prompts, self.model.max_prefill_rows, self.replica.block):
             self.replica.prefill(batch)
             sampled = batch.sampled_slots
             if sampled and sampling_params is None:
