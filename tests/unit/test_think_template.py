@@ -76,3 +76,30 @@ def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
     assert following.ids == tokenizer.hf.apply_chat_template(
         turns, add_generation_prompt=True, return_dict=False
     )
+
+
+# The form of Qwen3's: it thinks unless the program says enable_thinking=False, and drops the reasoning of earlier turns.
+QWEN3 = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
+    "{% if m['role'] == 'assistant' %}{{ m['content'].split('</think>')[-1].lstrip('\n') }}{% else %}{{ m['content'] }}{% endif %}"
+    "{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+)
+
+
+def test_a_template_with_enable_thinking_thinks_and_drops_earlier_reasoning(checkpoint):
+    file = checkpoint / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | dict(chat_template=QWEN3)))
+    tokenizer = ChatTokenizer(checkpoint, instruct=True)
+    conversation = Conversation(tokenizer, tokenizer.stop_ids)
+    prompt = conversation.prompt("What is 2 + 2?")
+    assert prompt.chat.endswith("<|im_start|>assistant\n"), "the model thinks, as by default"
+    ids = tokenizer.encode_chat("<think>\nTwo and two.\n</think>\n\nIt is 4.")
+    conversation.add_answer(prompt, tokenizer.hf.decode(ids, skip_special_tokens=True), ids)
+    following = conversation.prompt("And 5?")
+    assert "Two and two" not in following.chat and "It is 4." in following.chat
+    turns = [*conversation.turns, {"role": "user", "content": "And 5?"}]
+    assert following.ids == tokenizer.hf.apply_chat_template(
+        turns, add_generation_prompt=True, return_dict=False
+    )
