@@ -23,11 +23,11 @@ def load_tokenizer(directory: Path):
     fields = {}
     for file in (directory / "config.json", directory / "tokenizer_config.json"):
         fields |= read_json(file) if file.exists() else {}
-    name = f"{fields.get('tokenizer_class') or 'Qwen2Tokenizer'}".removesuffix("Fast") + "Fast"
-    if not (
-        directory / "tokenizer.json"
-    ).exists():  # vocab.json and merges.txt, which no plain class reads
-        name = "Qwen2TokenizerFast"
+    of_model = "Llama" if fields.get("model_type") in ("llama", "mistral") else "Qwen2"
+    name = fields.get("tokenizer_class") or f"{of_model}Tokenizer"
+    name = f"{name}".removesuffix("Fast") + "Fast"
+    if not (directory / "tokenizer.json").exists():
+        name = "Qwen2TokenizerFast"  # vocab.json and merges.txt, which no plain class reads
     kind = getattr(transformers, name, transformers.PreTrainedTokenizerFast)
     extra = fields.get("extra_special_tokens")
     options = {}
@@ -55,7 +55,7 @@ class ChatTokenizer:
             cause = error
             while (
                 cause.__context__
-            ):  # transformers tries another way first, and reports only that one's failure
+            ):  # transformers tries another way, and reports that one's failure
                 cause = cause.__context__
             raise UserError(
                 f"the tokenizer of {directory} cannot be loaded ({type(cause).__name__}: {cause}): "
