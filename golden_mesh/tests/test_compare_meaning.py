@@ -160,6 +160,18 @@ def test_a_right_program_gives_every_output(compared):
     assert "the module" in names
 
 
+def test_operations_after_the_last_value_are_said_to_be_unjudged(golden, layer, inputs):
+    import ttnn
+
+    with comparing() as comparison:
+        with golden_mesh.reference(layer):
+            layer(*inputs)
+        run(golden, layer, inputs, "")
+        ttnn.exp(ttnn.neg(golden.put(torch.ones(1, 1, 32, 32))))
+    _, line = comparison.bracket()
+    assert "not judged: 2 operations, the first" in line and line.endswith("ttnn.neg")
+
+
 # The fault, the first output of a module that is missing, the operation that is unequal from equal inputs.
 FAULTS = {
     "norm": ("norm", "ttnn.rms_norm"),

@@ -183,7 +183,9 @@ class Reference:
             ]
         if found is None:
             every = ["reference: every output of its modules is given, or something computed of it"]
-            return nothing + self._first_of_a_shape(rows) if nothing else every
+            if nothing:
+                return nothing + self._first_of_a_shape(rows)
+            return every + self._not_judged(rows)
         last, missing, suspects = found
         lines = nothing + [
             f"reference: first output that no operation gives: {missing.name} {list(missing.shape)}"
@@ -195,6 +197,16 @@ class Reference:
             which = f", results {wrong} of {len(row.found)}" if len(row.found) > 1 else ""
             lines.append(f"  first unequal: {_line(row)} {row.op} {list(row.slot.shape)}{which}")
         return lines
+
+    def _not_judged(self, rows: list) -> list[str]:
+        """A line about the operations after the last value of the reference: nothing says what they should give."""
+        judged = max(i for i, row in enumerate(rows) if any(row.found))
+        later = [row for row in rows[judged + 1 :] if row.op != FROM_HOST]
+        if not later:
+            return []
+        return [
+            f"  after its last value, and not judged: {len(later)} operation{'s' * (len(later) > 1)}, the first {_line(later[0])} {later[0].op}"
+        ]
 
     def _first_of_a_shape(self, rows: list) -> list[str]:
         """The first operation whose result has the shape of a module's output, as a line of text."""
