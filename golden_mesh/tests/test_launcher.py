@@ -137,13 +137,13 @@ def test_the_sitecustomize_that_ours_hides_runs_too(launch, tmp_path):
 
 REFUSED = {
     "": "nothing to run",
-    "--system": "--system wants one of N150, N300",
+    "--system": "--system must be one of N150, N300",
     "--system n151 x.py": "got 'n151'",
-    "--mesh N150 x.py": "--mesh is no option",
+    "--mesh N150 x.py": "no option --mesh",
     "--hazards maybe x.py": "got 'maybe'",
     "--sums rough x.py": "got 'rough'",
-    "-m": "-m wants",
-    "-q x.py": "-q is no option",
+    "-m": "-m must be followed",
+    "-q x.py": "no option -q",
     "nowhere.py": "no script 'nowhere.py'",
     "perf": "nothing to run",
     "perf --system P150 -c 0": "there are none of a P150's",

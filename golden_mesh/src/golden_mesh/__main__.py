@@ -137,11 +137,11 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
             continue
         if name not in known_options:
             raise GoldenMeshError(
-                f"{name} is no option of golden-mesh, which has {', '.join(known_options)} and --profile"
+                f"golden-mesh has no option {name}; it has {', '.join(known_options)} and --profile"
             )
         values = known_options[name]
         if not has_value and not rest:
-            raise GoldenMeshError(f"{name} wants one of {', '.join(values)}")
+            raise GoldenMeshError(f"{name} must be one of {', '.join(values)}")
         value = value if has_value else rest.pop(0)
         fitting = [known for known in values if known.lower() == value.lower()]
         if name in _FREE and re.fullmatch(_FREE[name], value, re.ASCII):
@@ -171,10 +171,10 @@ def _check_program(program: list[str]) -> None:
         raise GoldenMeshError("nothing to run: golden-mesh --help shows how")
     first = program[0]
     if first in ("-m", "-c") and len(program) == 1:
-        raise GoldenMeshError(f"{first} wants what to run after it")
+        raise GoldenMeshError(f"{first} must be followed by what to run")
     if first.startswith("-") and first not in ("-m", "-c", "-"):
         raise GoldenMeshError(
-            f"{first} is no option of golden-mesh: Python's own options go before -m"
+            f"golden-mesh has no option {first}: Python's own options go before -m"
         )
     if not first.startswith("-") and not Path(first).exists():
         raise GoldenMeshError(f"there is no script {first!r} in {Path.cwd()}")
