@@ -137,7 +137,7 @@ def test_the_sitecustomize_that_ours_hides_runs_too(launch, tmp_path):
 
 REFUSED = {
     "": "nothing to run",
-    "--system": "--system must be one of N150, N300",
+    "--system": "--system needs N150, N300",
     "--system n151 x.py": "got 'n151'",
     "--mesh N150 x.py": "no option --mesh",
     "--hazards maybe x.py": "got 'maybe'",
@@ -149,14 +149,14 @@ REFUSED = {
     "perf --system P150 -c 0": "there are none of a P150's",
     "perf --position -1 -c 0": "--position knows a number of tokens; got '-1'",
     "perf --links 3 -c 0": "--links knows 1, 2; got '3'",
-    "--links 1 -c 0": "--links is no option",
+    "--links 1 -c 0": "no option --links",
     "compare --below 2 -c 0": "--below knows",
     "compare --html none/page.html -c 0": "none/page.html cannot be written",
     "record --to . -c 0": ". cannot be written",
     "compare --what-if fidelity=HiFi5 -c 0": "--what-if knows",
-    "compare --json": "--json wants",
-    "compare --links 1 -c 0": "--links is no option",
-    "record --to": "--to wants",
+    "compare --json": "--json needs",
+    "compare --links 1 -c 0": "no option --links",
+    "record --to": "--to needs",
     f"record {__file__} --to ops.pt": "--to goes before the program",
     f"perf --csv {__file__} -c 0": "is a file: name a folder",
 }

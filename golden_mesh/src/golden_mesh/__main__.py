@@ -141,7 +141,7 @@ def split(arguments: list[str]) -> tuple[Choice, list[str]]:
             )
         values = known_options[name]
         if not has_value and not rest:
-            raise GoldenMeshError(f"{name} must be one of {', '.join(values)}")
+            raise GoldenMeshError(f"{name} needs {', '.join(values)}")
         value = value if has_value else rest.pop(0)
         fitting = [known for known in values if known.lower() == value.lower()]
         if name in _FREE and re.fullmatch(_FREE[name], value, re.ASCII):
