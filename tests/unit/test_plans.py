@@ -6,6 +6,7 @@ import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans
+from models.demos.qwen25_7b.plans import decode_plan
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -218,3 +219,27 @@ def test_every_sequence_has_blocks_for_its_context(sequences, max_seq_len, block
 def test_page_tables_have_blocks_to_read_and_minus_one_where_nothing_is_written():
     assert attention_table([7, 3], 8).tolist() == [7, 3, 0, 0, 0, 0, 0, 0]
     assert fill_table([NO_BLOCK, 3], 4).tolist() == [NO_BLOCK, 3, NO_BLOCK, NO_BLOCK]
+
+
+@pytest.mark.parametrize(
+    "found, spans",
+    [
+        ("0.81.1", True),
+        ("1.0.0", True),
+        ("0.82.0.dev3+g12", True),
+        ("0.80.0", False),
+        ("unknown", False),
+        (None, False),
+    ],
+)
+def test_a_block_spans_shards_where_ttnn_takes_it(monkeypatch, found, spans):
+    def version(name):
+        if found is None:
+            raise decode_plan.PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(decode_plan, "version", version)
+    assert decode_plan.blocks_span_shards() == spans
+    monkeypatch.setattr(decode_plan, "BLOCKS_SPAN_SHARDS", spans)
+    plan = plan_decode_matmul(112, 72, 28, "bfloat8_b", out_cores=64, divides=4)
+    assert plan.in0_block_w == (8 if spans else 4)

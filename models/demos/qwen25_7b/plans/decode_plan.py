@@ -1,7 +1,7 @@
 """How a decode step runs, as values: slots and cores, the matmuls that stream weights, the shards of MLP and LM head."""
 
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from ..config import QwenConfig, Recipe
 from ..config.recipe import AllReduceDtype
@@ -28,8 +28,20 @@ BANK_BANDWIDTH = 249.5e9 / DRAM_BANKS  # bytes a second, golden_mesh/docs/perf.m
 # those weights is waited for (tt-metal issue 55443). Seconds of weights that a block should have: its price is published in
 # no table that was found, and 2 us are what the plans of O, gate, up and down have, which the issue finds at their floor.
 HOP = 2e-6
-# Since tt-metal PR 55444 a block may span the shards of several input cores.
-BLOCKS_SPAN_SHARDS = tuple(map(int, version("ttnn").split(".")[:2])) >= (0, 81)
+
+
+def blocks_span_shards() -> bool:
+    """Whether a block of x may span the shards of several cores: since tt-metal PR 55444, in ttnn 0.81."""
+    try:
+        return tuple(map(int, version("ttnn").split(".")[:2])) >= (0, 81)
+    except (
+        PackageNotFoundError,
+        ValueError,
+    ):  # a build that is not installed: the old rule holds everywhere
+        return False
+
+
+BLOCKS_SPAN_SHARDS = blocks_span_shards()
 
 # Bytes of a core's L1 for the circular buffers of a matmul. The runtime leaves 1,393,312 bytes for all buffers;
 # activations, the buffers of the all-reduces and the rotary matrix need the rest.
