@@ -193,14 +193,16 @@ def test_batches_of(sizes, tp, rows_and_sequences):
     more=st.integers(1, 1500),
     block=st.sampled_from(BLOCKS),
     tp=st.sampled_from(list(LARGEST)),
+    count=st.integers(1, 9),
 )
-def test_far_from_the_beginning_a_prompt_has_few_chunks_of_keys(cached, more, block, tp):
+def test_far_from_the_beginning_a_prompt_has_few_chunks_of_keys(cached, more, block, tp, count):
     """Each rounds attention's sums. The largest batch takes as few as a start of its allows."""
-    (prompt,) = prompts_of((cached * 32 + more, cached * 32), block=block)
-    for batch in pack_prompts([prompt], LARGEST[tp], block):
-        (chunk,) = batch.chunks
-        chunks_of_keys = ceil_div(chunk.end, chunk_step(batch.rows, block))
-        assert chunks_of_keys <= MAX_K_CHUNKS or batch.rows == LARGEST[tp]
+    prompts = prompts_of(*[(cached * 32 + more, cached * 32)] * count, block=block)
+    for batch in pack_prompts(prompts, LARGEST[tp], block):
+        if batch.chunked:
+            each = batch.rows // batch.sequences
+            chunks_of_keys = ceil_div(batch.chunks[0].end, chunk_step(each, block))
+            assert chunks_of_keys <= MAX_K_CHUNKS or each == LARGEST[tp]
 
 
 def test_a_prefix_written_in_the_same_call_is_read_by_a_later_batch():

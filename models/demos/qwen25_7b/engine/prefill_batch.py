@@ -261,7 +261,7 @@ def _after_prefixes(
         each = rows // sequences
         step = chunk_step(each, block)
         start = at // step * step
-        near = end <= MAX_K_CHUNKS * step or rows == max_rows
+        near = end <= MAX_K_CHUNKS * step or each == max_rows
         if start > 0 and near and end - start <= each and each >= TILE:
             moved = tuple(replace(chunk, start=start) for chunk in chunks)
             return PrefillBatch(rows, moved, chunked=True, sequences=sequences)
