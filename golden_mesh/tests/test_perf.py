@@ -9,7 +9,17 @@ import ttnn
 
 from golden_mesh import captured, dispatch
 from golden_mesh.perf import sections
-from golden_mesh.perf.calibration import calibrate
+from golden_mesh.perf.calibration import (
+    LLAMA_1B,
+    LLAMA_8B,
+    MISTRAL_7B,
+    QWEN3_8B,
+    QWEN_7B,
+    QWEN_32B,
+    Dims,
+    calibrate,
+)
+from golden_mesh.perf.chain import HOP_AT_MOST, chain_seconds, layer_hops, matmuls
 from golden_mesh.perf.collective_prices import collective_seconds
 from golden_mesh.perf.device_ops import Op, Tensor
 from golden_mesh.perf.op_costs import DRAM, Rates, Work, chips_of, work_of
@@ -230,3 +240,29 @@ def test_the_readmes_example_prints_what_the_readme_states(python):
 def test_the_command_ends_with_the_programs_status(python):
     done = python("-m", "golden_mesh", "perf", "-c", "import ttnn; raise SystemExit(7)")
     assert done.returncode == 7 and "no device operation" in done.stdout
+
+
+# Hops of a layer, gate and up counted once: the table of tt-metal issue 55443, by chips (P150 and N150; P150x4).
+LLAMA_70B = Dims("Llama-3.1-70B", 8192, 80, 64, 8, 128, 28672)
+QWEN3_32B = Dims("Qwen3-32B", 5120, 64, 64, 8, 128, 25600)
+QWEN25_VL_3B = Dims("Qwen2.5-VL-3B", 2048, 36, 16, 2, 128, 11008)
+HOPS = [
+    (LLAMA_1B, 1, 192), (LLAMA_1B, 4, 168), (LLAMA_8B, 1, 192), (LLAMA_8B, 4, 72), (MISTRAL_7B, 1, 192),
+    (MISTRAL_7B, 4, 72), (QWEN3_8B, 4, 104), (QWEN_7B, 4, 83), (QWEN_32B, 1, 392), (QWEN_32B, 4, 106),
+    (QWEN3_32B, 1, 296), (QWEN3_32B, 4, 128), (LLAMA_70B, 1, 288), (LLAMA_70B, 4, 112), (QWEN25_VL_3B, 1, 400),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dims, chips, hops", HOPS, ids=lambda x: getattr(x, "name", f"{x}"))
+def test_hops_of_a_published_layer(dims, chips, hops):
+    assert layer_hops(dims, chips) == hops
+
+
+def test_a_step_waits_for_hops_longer_than_their_weights():
+    qkv, o, both, down = matmuls(LLAMA_1B, 1)
+    assert (qkv.hops, both.hops, both.times) == (32, 64, 2)
+    assert chain_seconds(LLAMA_1B, 1, 0.0) == 0.0
+    one = qkv.stream_seconds / qkv.hops
+    assert qkv.waited(one) == 0.0 and qkv.waited(2 * one) == pytest.approx(qkv.stream_seconds)
+    waited = sum(m.times * m.waited(HOP_AT_MOST) for m in (qkv, o, both, down))
+    assert chain_seconds(LLAMA_1B, 1) == pytest.approx(16 * waited)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from golden_mesh.perf import calibration as cal
+from golden_mesh.perf.chain import chain_seconds, held_out_steps, layer_hops
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
 from models.demos.qwen25_7b.perf.report import step_ms, tokens_a_second
@@ -29,6 +30,17 @@ def test_the_misses_are_those_of_the_held_out_points():
         assert published.split()[0] == f"{point.published:.1f}", name
         assert modeled == f"{point.modeled:.1f}", name
         assert miss == f"{point.residual:+.0%}".replace("%", " %"), name
+
+
+def test_the_published_steps_with_a_chain_are_those_of_the_table():
+    rows = cells("golden_mesh/docs/perf.md", "What the chain of multicasts explains")
+    for (name, *figures), (key, point) in zip(rows, held_out_steps(), strict=True):
+        assert name.split(", ")[0] in point.label and point.label.split(" on ")[-1] in name
+        took, model = 1 / point.published, 1 / point.modeled
+        chain = model + chain_seconds(*key)
+        times = (f"{1e3 * seconds:.1f}" for seconds in (took, model, chain))
+        shares = (f"{took / model:.2f}", f"{took / chain:.2f}")
+        assert figures == [f"{layer_hops(*key)}", *times, *shares], name
 
 
 @pytest.mark.seven_b

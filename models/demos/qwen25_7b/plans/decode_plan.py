@@ -25,8 +25,8 @@ DRAM_BANKS = 12  # of a Wormhole chip
 
 BANK_BANDWIDTH = 249.5e9 / DRAM_BANKS  # bytes a second, golden_mesh/docs/perf.md
 # Blocks of x are multicast one after the other, beside the weights of the block before. A multicast that takes longer than
-# those weights is waited for (tt-metal issue 55443). Seconds of weights that a block should have: its price is published in
-# no table that was found, and 2 us are what the plans of O, gate, up and down have, which the issue finds at their floor.
+# those weights is waited for (tt-metal issue 55443). Seconds of weights that a block should have: published matmuls show that
+# a multicast takes 1.44 us at most (golden_mesh/docs/perf.md), and 2 us are what the plans of O, gate, up and down have.
 HOP = 2e-6
 
 
@@ -146,7 +146,8 @@ class DecodeMatmul:
     @property
     def l1_bytes(self) -> int:
         """Circular buffers of a streaming core, the fullest."""
-        return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight)
+        gathers = self.in0_block_w > self.k_tiles // self.in_cores
+        return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight, gathers)
 
     @property
     def hops(self) -> int:
@@ -211,7 +212,9 @@ def plan_decode_matmul(
         wider = [
             w
             for w in divisors(k_tiles)
-            if w % shard == 0 and w > block and decode_l1_bytes(n_tiles, w, weight) <= MATMUL_L1
+            if w % shard == 0
+            and w > block
+            and decode_l1_bytes(n_tiles, w, weight, True) <= MATMUL_L1
         ]
         widths = [block, *wider]
         covering = (w for w in widths if block_seconds(n_tiles, w, weight) >= HOP)
@@ -229,12 +232,15 @@ def streamed_tiles(n_tiles: int) -> int:
     return ceil_div(n_tiles, DRAM_BANKS) * DRAM_BANKS
 
 
-def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str) -> int:
-    """Circular buffers of a streaming core: three blocks of weight, two of x, a float32 and a bfloat16 row of results."""
+def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, gathers: bool = False) -> int:
+    """Circular buffers of a streaming core: three blocks of weight, two of x, a float32 and a bfloat16 row of results.
+
+    gathers: a block spans several shards of x. Its sender gathers it in one more block.
+    """
     bank_tiles = ceil_div(n_tiles, DRAM_BANKS)
     weights = 3 * in0_block_w * bank_tiles * TILE_BYTES[weight]
     results = bank_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
-    return weights + results + 2 * in0_block_w * TILE_BYTES["bfloat16"]
+    return weights + results + (2 + gathers) * in0_block_w * TILE_BYTES["bfloat16"]
 
 
 # ---- gate and up: two matmuls, or one
