@@ -8,6 +8,8 @@ import pytest
 import torch
 import ttnn
 
+from golden_mesh import exact_sums
+from golden_mesh.arithmetic.aligned import aligned_product
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import GOLDENS
 from goldens.support import assert_close, assert_same
@@ -103,6 +105,46 @@ def test_dram_sharded_linear_with_a_dram_sharded_bias(chips):
         Put((1, 1, 256, 384), memory_config=place(256)),
         Put((1, 1, 1, 384), memory_config=place(32)), steps=2,
     )  # fmt: skip
+
+
+def decode_matmul(chips, in0_block_w: int, shard: int = 4):
+    """x on four cores, `shard` tiles each, by a weight in DRAM with 384 columns."""
+    inner = 4 * 32 * shard
+    program = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
+        in0_block_w=in0_block_w, per_core_M=1, per_core_N=3, fused_activation=None
+    )
+    kernel = ttnn.WormholeComputeKernelConfig(
+        math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=True, packer_l1_acc=True
+    )
+    torch.manual_seed(0)
+    x, weight = bf16(1, 1, 32, inner), bf16(1, 1, inner, 384)
+    operands = (
+        Put(x, memory_config=sharded("WIDTH", (32, 32 * shard), 4)),
+        Put(weight, memory_config=dram_sharded(chips.device, inner, 384)),
+    )
+    how = dict(program_config=program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
+    how |= dict(dtype=ttnn.float32, compute_kernel_config=kernel)
+    with exact_sums():
+        result = ttnn.linear(*map(chips.put_input, operands), **how)
+    return x[0], weight[0], ttnn.to_torch(ttnn.get_device_tensors(result)[0])[0]
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 4, 8, 16])  # a shard of x has four
+def test_a_decode_matmul_adds_blocks_of_k(chips, tiles):
+    """A block is a part of a shard, or several shards. Float32 sums of other blocks differ in their last bits only."""
+    x, weight, result = decode_matmul(chips, tiles)
+    *blocks, last = zip(x.float().split(32 * tiles, -1), weight.float().split(32 * tiles, -2))
+    in_l1 = sum((aligned_product(*block, 3) for block in blocks), torch.zeros_like(result))
+    assert torch.equal(result, aligned_product(*last, 3, in_l1))
+    other = decode_matmul(chips, 4)[2]
+    assert torch.equal(result, other) == (tiles == 4)
+    assert (result - other).norm() < 1e-6 * other.norm()
+
+
+@pytest.mark.parametrize("tiles, shard", [(3, 4), (2, 3), (8, 6)])
+def test_a_block_of_k_that_ends_inside_a_shard_is_refused(chips, tiles, shard):
+    with pytest.raises(RuntimeError, match="must (be divisible|divide)"):
+        decode_matmul(chips, tiles, shard)
 
 
 SPARSITY = torch.tensor([[1.0, 0, 0.5, 0], [0, 2, 0, 1]])

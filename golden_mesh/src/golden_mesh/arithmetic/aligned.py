@@ -27,24 +27,29 @@ PLACES_OF_PHASES = (1.0, 2.0**-SRC_A_FIRST, 2.0**-SRC_B_FIRST, 2.0 ** -(SRC_A_FI
 _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)
 
 
-def aligned_product(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
-    """Return a [B, M, K] @ b [B, K, N] as dest holds it. a goes through SrcB, b through SrcA. All are float32."""
+def aligned_product(
+    a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return a [B, M, K] @ b [B, K, N] as dest holds it. a goes through SrcB, b through SrcA. All are float32.
+
+    start: [B, M, N] in dest before the first product; None: zeros.
+    """
     batch, rows, inner = a.shape
     padding = -inner % HALF
     a = torch.nn.functional.pad(a, (0, padding)).permute(2, 0, 1)[..., None]  # [K, B, M, 1]
     b = torch.nn.functional.pad(b, (0, 0, 0, padding)).transpose(0, 1)[:, :, None]  # [K, B, 1, N]
-    total = torch.zeros(batch, rows, b.shape[3])
+    total = torch.zeros(batch, rows, b.shape[3]) if start is None else start.clone()
     columns = max(1, AT_ONCE // rows)
     batches = max(1, AT_ONCE // (rows * b.shape[3]))
     for left, right, sums in zip(a.split(batches, 1), b.split(batches, 1), total.split(batches)):
         for part, some in zip(right.split(columns, 3), sums.split(columns, 2)):
-            some.copy_(_product(left, part, phases))
+            some.copy_(_product(left, part, phases, some))
     return total
 
 
-def _product(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
-    """Return the sum over K of a [K, B, M, 1] * b [K, B, 1, N]. Temporary tensors stay in the processor's cache."""
-    total = torch.zeros(torch.broadcast_shapes(a.shape[1:], b.shape[1:]))
+def _product(a: torch.Tensor, b: torch.Tensor, phases: int, total: torch.Tensor) -> torch.Tensor:
+    """Return total + the sum over K of a [K, B, M, 1] * b [K, B, 1, N]. Temporary tensors stay in the processor's cache."""
+    total = total.contiguous().clone()
     start, group = torch.empty_like(total), torch.empty_like(total)
     largest, other = (torch.empty(total.shape, dtype=torch.int16) for _ in range(2))
     for left, right in zip(a.split(STEP), b.split(STEP)):

@@ -63,7 +63,7 @@ def product(
     A b of one matrix is a weight for all batches of a. Otherwise the batches of a and b broadcast. bits:
     significant bits of a float32 a.
 
-    block: tiles of the inner dim that a bfloat16 dest sums before it is packed and added to the sum in L1. Its default
+    block: tiles of the inner dim that dest sums before it is packed and added to the sum in L1. Its default
     is the choice of ttnn's own program configs. biased: a bias is added to the sum in L1. Without a bias the last
     block starts from that sum instead.
     """
@@ -138,10 +138,27 @@ def _exact_product(
     else:
         left, right = (x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
     if kernel.wide:
-        result = aligned_product(left.float(), right.float(), kernel.phases)
+        result = _by_blocks(left.float(), right.float(), kernel.phases, block * TILE, biased)
     else:
         result = bfloat16_dest.product(left, right, kernel.phases, block, biased)
     return result.reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+def _by_blocks(
+    a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased: bool
+) -> torch.Tensor:
+    """Return a [B, M, K] @ b [B, K, N] in float32, a block of `rows` rows of b after the other.
+
+    The sum in L1 takes a block's dest. The last block's dest starts from that sum, unless a bias is added to it.
+    """
+    in_l1 = None
+    for first in range(0, b.shape[1], rows):
+        is_last = first + rows >= b.shape[1] and not biased
+        left, right = a[..., first : first + rows], b[:, first : first + rows]
+        start = in_l1 if is_last else None
+        dest = aligned_product(left, right, phases, start)
+        in_l1 = dest if is_last or in_l1 is None else in_l1 + dest
+    return in_l1
 
 
 def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
