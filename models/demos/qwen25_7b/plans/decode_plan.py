@@ -1,5 +1,6 @@
 """How a decode step runs, as values: slots and cores, the matmuls that stream weights, the shards of MLP and LM head."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -32,13 +33,9 @@ HOP = 2e-6
 
 def blocks_span_shards() -> bool:
     """Whether a block of x may span the shards of several cores: since tt-metal PR 55444, in ttnn 0.81."""
-    try:
+    with suppress(PackageNotFoundError, ValueError):
         return tuple(map(int, version("ttnn").split(".")[:2])) >= (0, 81)
-    except (
-        PackageNotFoundError,
-        ValueError,
-    ):  # a build that is not installed: the old rule holds everywhere
-        return False
+    return False  # a build that is not installed: the old rule holds everywhere
 
 
 BLOCKS_SPAN_SHARDS = blocks_span_shards()

@@ -6,7 +6,7 @@ from typing import Iterable
 
 from ..config import QwenConfig, Recipe
 from ..errors import UserError
-from .blocks import BLOCKS
+from .blocks import BLOCKS, MAX_K_CHUNK
 from .decode_plan import DecodePlan, GateUpLayout
 from .grids import TILE, Grid, ceil_div, divisors
 from .l1 import decode_footprints, prefill_footprints
@@ -16,7 +16,12 @@ from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmul
 
 MAX_PREFILL_ROWS = 1024
 MAX_Q_HEADS = TILE  # of a user on a chip: nlp_create_qkv_heads_decode puts them into one tile row
-K_CHUNKS = (256, 128, 64, TILE)  # tokens of k at a time in chunked attention: the most that fit
+K_CHUNKS = (
+    MAX_K_CHUNK,
+    128,
+    64,
+    TILE,
+)  # tokens of k at a time in chunked attention: the most that fit
 
 
 class PrefillDoesNotFit(UserError):
