@@ -36,7 +36,7 @@ check: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
 
 check-unit:
-	@$(PYTHON) -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit
+	@$(PYTHON) -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text
 	@echo "unit tests: done"
 
 check-pcc:
@@ -73,10 +73,10 @@ endif
 
 # The folders that this target ignores have their own target below. A new folder of tests runs here.
 test-n300:
-	$(PYTHON) -m pytest --mesh N300 -m "not seven_b" --ignore tests/serving --ignore tests/evaluation
+	$(PYTHON) -m pytest --mesh N300 -m "not seven_b" --ignore tests/engine --ignore tests/vllm --ignore tests/evaluation
 
 test-serving:
-	$(PYTHON) -m pytest --mesh N300 -m "not seven_b" tests/serving tests/evaluation
+	$(PYTHON) -m pytest --mesh N300 -m "not seven_b" tests/engine tests/vllm tests/evaluation
 
 test-golden:
 	$(PYTHON) -m pytest golden_mesh --golden N300
@@ -129,7 +129,7 @@ test-bringup:
 # What reads a checkpoint's files, and answers of the small one. .venv has transformers 4.57.
 test-transformers5: .venv-transformers5/ready
 	.venv-transformers5/bin/python -m pytest --mesh N300 tests/weights/test_checkpoints_as_saved.py tests/accuracy/test_small_checkpoint.py \
-		$(addprefix tests/unit/test_,config.py rope.py checkpoint.py generation_config.py tokenizer_class.py think_template.py text_stream.py)
+		tests/text $(addprefix tests/unit/test_,config.py rope.py checkpoint.py)
 	.venv-transformers5/bin/python models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
 
 # All of .venv, and transformers 5 before it: 80 MB and 10 seconds.

@@ -72,22 +72,6 @@ def pytest_configure(config):
         raise pytest.UsageError(str(error)) from error
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config):
-    """Drop the references to tests and fixtures, also to deselected tests.
-
-    Modules that pytest loaded refer to its session, and the session to the tests' functions. Python clears
-    such modules after ttnn. ttnn then reports a leak if a parameter or a default is a ttnn object.
-    """
-    names = "session", "funcmanage", "terminalreporter"
-    session, fixtures, reporter = (config.pluginmanager.get_plugin(name) for name in names)
-    if fixtures is None or reporter is None:  # a run that was refused
-        return
-    session.items.clear()
-    vars(fixtures).clear()
-    reporter.stats.clear()
-
-
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config, items):
     """Skip tests that this run is not about. Mark tests as `repeat` that `make test` runs on other machines."""

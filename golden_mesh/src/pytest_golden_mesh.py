@@ -7,6 +7,7 @@ pytest-xdist every worker is a golden mesh.
 import contextlib
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def pytest_load_initial_conftests(early_config):
 
 
 def _system(name: str) -> str:
-    from golden_mesh.systems import named
+    from golden_mesh.start.systems import named
 
     if name != FROM_ENVIRONMENT:
         return named(name)
@@ -80,11 +81,27 @@ def pytest_configure(config):
         config.pluginmanager.register(_Reports(config), "golden_mesh_reports")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    """Drop the tests and fixtures, with the ttnn objects that are parameters and defaults of theirs.
+
+    Modules that pytest loaded refer to them, and Python clears such modules after ttnn, which then prints a list of
+    leaked objects.
+    """
+    names = "session", "funcmanage", "terminalreporter"
+    session, fixtures, reporter = (config.pluginmanager.get_plugin(name) for name in names)
+    if "ttnn" not in sys.modules or fixtures is None or reporter is None:
+        return
+    session.items.clear()
+    vars(fixtures).clear()
+    reporter.stats.clear()
+
+
 class _Reports:
     """Compares each test's operations with float32 (golden-mesh compare)."""
 
     def __init__(self, config):
-        from golden_mesh.compare import comparing
+        from golden_mesh.compare.comparison import comparing
 
         self.directory = Path(config.getoption("--golden-report"))
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -104,7 +121,7 @@ class _Reports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
-        from golden_mesh import compare_report
+        from golden_mesh.compare import report as compare_report
 
         report = yield
         if call.when == "call" and self.comparison.rows:
@@ -141,7 +158,7 @@ class _Run:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
         """Fail a run in which tests were skipped and no test opened a device."""
-        from golden_mesh import meshes
+        from golden_mesh.mesh import meshes
 
         self.opened |= meshes.any_opened()
         if hasattr(self.config, "workeroutput"):

@@ -8,10 +8,10 @@ import torch
 import ttnn
 from torch.nn import functional as F
 
-from golden_mesh import compare_report
-from golden_mesh.compare import WhatIf, comparing
-from golden_mesh.differences import error
-from golden_mesh.dispatch import slot_of
+from golden_mesh.compare import report as compare_report
+from golden_mesh.compare.comparison import WhatIf, comparing
+from golden_mesh.compare.differences import error
+from golden_mesh.mesh.dispatch import slot_of
 
 ROWS, WIDTH, INNER = 64, 256, 512
 
@@ -191,7 +191,7 @@ def test_command_line(launch, tmp_path):
     """And without compare nothing of it is loaded."""
     program = (Path(__file__).resolve().parents[1] / "examples/perceptron.py").read_text()
     (tmp_path / "program.py").write_text(
-        program + "\nimport sys; print('golden_mesh.compare' in sys.modules)\n"
+        program + "\nimport sys; print('golden_mesh.compare.comparison' in sys.modules)\n"
     )
     done = launch("compare", "--system", "N150", "--json", "out.json", "program.py")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -15,7 +15,7 @@ ROWS, WIDTH = 64, 256
 
 @pytest.fixture
 def comparison(golden):
-    from golden_mesh.compare import comparing
+    from golden_mesh.compare.comparison import comparing
 
     with comparing() as comparison:
         yield comparison
@@ -69,7 +69,7 @@ def attention_exp(golden):
     ),
 )
 def test_the_first_row_shows_the_fault(comparison, golden, program, op, shown):
-    from golden_mesh import compare_report
+    from golden_mesh.compare import report as compare_report
 
     program(golden)
     first = compare_report.text(comparison, 0.99).splitlines()[3]

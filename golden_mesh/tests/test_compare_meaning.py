@@ -6,8 +6,8 @@ import ttnn
 from torch import nn
 
 import golden_mesh
-from golden_mesh.compare import comparing
-from golden_mesh.torch_values import Fingerprint
+from golden_mesh.compare.comparison import comparing
+from golden_mesh.compare.torch_values import Fingerprint
 from goldens.support import sharded
 
 ROWS, WIDTH, HEADS, KV_HEADS, DIM, INNER = 64, 512, 16, 8, 32, 512

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import golden_mesh
-from golden_mesh.__main__ import environment, split
-from golden_mesh.differs import DIFFERS
+from golden_mesh.__main__ import environment
+from golden_mesh.hazards.differs import DIFFERS
 from golden_mesh.errors import GoldenMeshError
+from golden_mesh.start.options import COMMANDS, parse
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -122,7 +123,7 @@ def test_the_program_may_have_a_package_named_models(launch, tmp_path):
 
 def test_a_program_may_activate_the_same_golden_mesh_itself(launch):
     code = "import golden_mesh; golden_mesh.activate({!r}); import ttnn; print(ttnn.GetNumAvailableDevices())"
-    exact = "; from golden_mesh.sums import are_exact; print(are_exact())"
+    exact = "; from golden_mesh.arithmetic.sums import are_exact; print(are_exact())"
     done = launch("--system", "N150", "--sums", "exact", "-c", code.format("N150") + exact)
     assert (done.stdout, done.returncode) == ("1\nTrue\n", 0), done.stderr
     other = launch("--system", "N150", "-c", code.format("N300"))
@@ -137,35 +138,54 @@ def test_the_sitecustomize_that_ours_hides_runs_too(launch, tmp_path):
 
 REFUSED = {
     "": "nothing to run",
-    "--system": "--system needs N150, N300",
-    "--system n151 x.py": "got 'n151'",
-    "--mesh N150 x.py": "no option --mesh",
-    "--hazards maybe x.py": "got 'maybe'",
-    "--sums rough x.py": "got 'rough'",
+    "--system": "--system: expected one argument",
+    "--system n151 x.py": "--system: invalid choice: 'n151'",
+    "--mesh N150 x.py": "run has no option --mesh",
+    "--hazards maybe x.py": "--hazards: invalid choice: 'maybe'",
+    "--sums rough x.py": "--sums: invalid choice: 'rough'",
     "-m": "-m must be followed",
-    "-q x.py": "no option -q",
+    "-q x.py": "run has no option -q",
     "nowhere.py": "no script 'nowhere.py'",
     "perf": "nothing to run",
-    "perf --system P150 -c 0": "there are none of a P150's",
-    "perf --position -1 -c 0": "--position knows a number of tokens; got '-1'",
-    "perf --links 3 -c 0": "--links knows 1, 2; got '3'",
-    "--links 1 -c 0": "no option --links",
-    "compare --below 2 -c 0": "--below knows",
+    "perf --system P150 -c 0": "not of a P150's",
+    "perf --position -1 -c 0": "--position: 0 or a larger number is needed, got '-1'",
+    "perf --links 3 -c 0": "--links: invalid choice: 3",
+    "--links 1 -c 0": "run has no option --links",
+    "compare --below 2 -c 0": "--below: a PCC from 0 to 1 is needed, got '2'",
     "compare --html none/page.html -c 0": "none/page.html cannot be written",
     "record --to . -c 0": ". cannot be written",
-    "compare --what-if fidelity=HiFi5 -c 0": "--what-if knows",
-    "compare --json": "--json needs",
-    "compare --links 1 -c 0": "no option --links",
-    "record --to": "--to needs",
+    "compare --what-if fidelity=HiFi5 -c 0": "--what-if: fidelity=",
+    "compare --json": "--json: expected one argument",
+    "compare --links 1 -c 0": "compare has no option --links",
+    "record --to": "--to: expected one argument",
     f"record {__file__} --to ops.pt": "--to goes before the program",
     f"perf --csv {__file__} -c 0": "is a file: name a folder",
+    "replay nowhere.pt": "no record 'nowhere.pt'",
+    f"replay {__file__} --calls -1": "--calls: 0 or a larger number is needed, got '-1'",
+    "replay": "the following arguments are required: FILE",
+    f"replay {__file__} --json none/rows.json": "none/rows.json cannot be written",
+    f"replay {__file__} --json {ROOT}/tests/../tests/{Path(__file__).name}": "is the record: name another file",
+    f"replay {__file__} more": "replay has no option more",
 }
 
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_a_bad_command_line_is_refused(words):
     with pytest.raises(GoldenMeshError, match=REFUSED[words]):
-        split(words.split())
+        parse(words.split())
+
+
+PROGRAMS = {
+    f"{__file__} --system -m x -- --profile": [__file__, "--system", "-m", "x", "--", "--profile"],
+    "--system=t3k -m pytest -m slow --profile": ["-m", "pytest", "-m", "slow", "--profile"],
+    "run --profile -c 0 -c 1 --help": ["-c", "0", "-c", "1", "--help"],
+    "perf --system N150 - --links 3": ["-", "--links", "3"],
+}
+
+
+@pytest.mark.parametrize("words", PROGRAMS)
+def test_all_words_after_the_program_are_the_programs(words):
+    assert parse(words.split()).program == PROGRAMS[words]
 
 
 def test_a_refusal_is_one_line_and_status_2(launch):
@@ -180,19 +200,19 @@ def test_a_refusal_is_one_line_and_status_2(launch):
 
 
 def test_the_users_settings_are_kept():
-    choice, program = split("perf --links 2 --position 1024 -c 0".split())
+    given_options = parse("perf --links 2 --position 1024 -c 0".split())
     given = {"TT_LOGGER_LEVEL": "info", "PYTHONPATH": os.pathsep.join(["/a", "/b"]), "OTHER": "1"}
-    made = environment(choice, given)
-    assert program == ["-c", "0"] and made["GOLDEN_MESH_PERF"] == "[2, 1024]"
+    made = environment(given_options, given)
+    assert made["GOLDEN_MESH_PERF"] == "[2, 1024, null]"
     assert made["TT_LOGGER_LEVEL"] == "info" and made["OTHER"] == "1"
     assert made["PYTHONPATH"].split(os.pathsep)[1:] == ["/a", "/b"]
-    assert environment(choice, made) == made, "a launcher in a launcher adds nothing"
+    assert environment(given_options, made) == made, "a launcher in a launcher adds nothing"
 
 
 def test_help_and_doctor_explain(launch):
     usage, report = launch("--help").stdout, launch("--doctor").stdout
-    for option in "--system --hazards --sums --profile --doctor --links --position --to".split():
-        assert f"  {option} " in usage
+    assert all(f"    {command} " in usage for command in COMMANDS)
+    assert "--links" in launch("perf", "--help").stdout
     assert f"ttnn {version('ttnn')}" in report and "operations without a golden" in report
 
 
@@ -202,7 +222,7 @@ def test_doctor_names_what_is_not_like_a_chip_in_a_script(launch, tmp_path):
     )
     *_, title, line = launch("--doctor", "script.py").stdout.splitlines()
     assert title.endswith("not like a chip's here: 1") and "scaled_dot_product_attention" in line
-    assert "there is no 'other.py'" in launch("--doctor", "other.py").stderr
+    assert "there is no script 'other.py'" in launch("--doctor", "other.py").stderr
 
 
 def test_the_page_names_what_doctor_does():

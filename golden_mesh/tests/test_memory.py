@@ -9,7 +9,7 @@ import ttnn
 
 import golden_mesh
 from golden_mesh.errors import GoldenError
-from golden_mesh.memory import GoldenMemory, Slot
+from golden_mesh.mesh.memory import GoldenMemory, Slot
 
 Named = namedtuple("Named", "name")  # stands for an enumerator of ttnn
 BFLOAT16, DRAM, L1 = map(Named, ("BFLOAT16", "DRAM", "L1"))

@@ -7,7 +7,8 @@ import pytest
 import torch
 import ttnn
 
-from golden_mesh import captured, dispatch
+from golden_mesh import captured
+from golden_mesh.mesh import dispatch
 from golden_mesh.perf import sections
 from golden_mesh.perf.calibration import (
     LLAMA_1B,

@@ -7,8 +7,7 @@ import torch
 import ttnn
 
 from golden_mesh import replay as replays
-from golden_mesh import replay_options
-from golden_mesh.kinds import fields_of, from_plain, to_plain
+from golden_mesh.replay.kinds import fields_of, from_plain, to_plain
 
 # Per chip, between chips, in place, a repeated call, and a mask whose padding counts.
 PROGRAM = """
@@ -81,26 +80,6 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     assert gather["error"] == 0 and gather["us"] is None
     assert plus_one["equal"] == pytest.approx(7 / 8)
     assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
-
-
-BROKEN = {
-    "": "the following arguments are required: file",
-    "none.pt": "there is no record none.pt",
-    "ops.pt --calls -1": "--calls is 0 or more, got -1",
-    "ops.pt --json none/rows.json": "none/rows.json cannot be written",
-    "ops.pt --json ./ops.pt": "is the record: name another file",
-}
-
-
-@pytest.mark.parametrize("words", BROKEN)
-def test_a_bad_command_is_one_line_before_ttnn_is_loaded(tmp_path, monkeypatch, capsys, words):
-    (tmp_path / "ops.pt").write_text("kept")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        replay_options.parse(words.split())
-    assert ended.value.code == 2 and (tmp_path / "ops.pt").read_text() == "kept"
-    line = capsys.readouterr().err
-    assert BROKEN[words] in line and line.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 import golden_mesh
-from golden_mesh import scratch
+from golden_mesh.start import scratch
 from golden_mesh.errors import GoldenMeshError
 
 # Prints its directory, and ends when it is told to.
-ALONE = "from golden_mesh import scratch; print(scratch.make(), flush=True); input()"
+ALONE = "from golden_mesh.start import scratch; print(scratch.make(), flush=True); input()"
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from golden_mesh.errors import GoldenMeshError
-from golden_mesh.overlay import make_environment
-from golden_mesh.systems import SYSTEMS, named
+from golden_mesh.start.overlay import make_environment
+from golden_mesh.start.systems import SYSTEMS, named
 
 # Opens meshes one after another, with default and with worker dispatch, and prints the grid of each.
 # Each mesh runs an op on all cores, and a collective if it has several chips.

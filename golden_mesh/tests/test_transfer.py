@@ -167,7 +167,7 @@ def test_tensors_in_the_wrong_place_are_refused(golden):
 
 def test_a_thread_that_makes_host_tensors_hides_no_other_threads_call(golden, monkeypatch):
     """A loader packs weights ahead while the main thread sends and computes."""
-    from golden_mesh import dispatch
+    from golden_mesh.mesh import dispatch
 
     packing, go_on = threading.Event(), threading.Event()
 

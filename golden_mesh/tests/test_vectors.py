@@ -14,7 +14,7 @@ import pytest
 import torch
 import ttnn
 from golden_mesh import exact_sums
-from golden_mesh.registry import GOLDENS
+from golden_mesh.mesh.registry import GOLDENS
 from safetensors import safe_open
 
 FILES = [Path(__file__).parent / "vectors" / f"{name}.safetensors" for name in ("chip", "mixed")]

@@ -23,9 +23,8 @@ def recorder(monkeypatch, pytestconfig):
     """Records as `golden-mesh perf` does."""
     if pytestconfig.backend != "golden":
         pytest.skip("golden-mesh perf records a golden mesh")
+    from golden_mesh.mesh import dispatch
     from golden_mesh.perf.recorder import Recorder, recording
-
-    from golden_mesh import dispatch
 
     recorder = Recorder()
     monkeypatch.setattr(dispatch, "REAL_CALL", recording(dispatch.REAL_CALL, recorder))

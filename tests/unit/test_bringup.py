@@ -98,7 +98,7 @@ time.sleep(1000)
 OTHER_MACHINE = """
 import sys
 from dataclasses import replace
-from golden_mesh.systems import SYSTEMS
+from golden_mesh.start.systems import SYSTEMS
 from models.demos.qwen25_7b.bringup import machine
 four = SYSTEMS["N150x4"]
 SYSTEMS["N150x4"] = replace(four, harvested_rows=(0b1000001,) * 4, links=four.links[::4])

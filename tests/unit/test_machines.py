@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.plans.machines import MACHINES, MeshError, check_tp,
 # A Galaxy whose cables do not close the rows and columns to rings. ttnn refuses its 4x8 chips on a ring's fabric.
 WITHOUT_TORUS = """
 from dataclasses import replace
-from golden_mesh import systems
+from golden_mesh.start import systems
 
 def closes(number):  # links are listed chip by chip, row by row: four to the right, four down
     chip, down = number // 8, number % 8 >= 4

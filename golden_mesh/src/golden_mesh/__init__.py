@@ -17,12 +17,12 @@ from pathlib import Path
 
 from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from golden_mesh.hazards import HazardError, HazardWarning, respond_with
-from golden_mesh.overlay import ttnn_package
+from golden_mesh.start.overlay import ttnn_package
 from golden_mesh.perf import sections
-from golden_mesh.registry import collective, golden
-from golden_mesh.sums import exact_sums, sum_as
-from golden_mesh.systems import SYSTEMS
-from golden_mesh.versions import check_version
+from golden_mesh.mesh.registry import collective, golden
+from golden_mesh.arithmetic.sums import exact_sums, sum_as
+from golden_mesh.start.systems import SYSTEMS
+from golden_mesh.start.versions import check_version
 
 __all__ = [
     "SYSTEMS",
@@ -97,14 +97,14 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
     ttnn_package()
     check_version()
     directory = _prepare(system)
-    importlib.import_module("golden_mesh.install").install(directory)
+    importlib.import_module("golden_mesh.start.install").install(directory)
     _active = system
 
 
 def _prepare(system: str) -> Path:
     """Make this process's directory and set the environment of the libraries. Returns the directory."""
-    from golden_mesh import scratch
-    from golden_mesh.overlay import make_environment
+    from golden_mesh.start import scratch
+    from golden_mesh.start.overlay import make_environment
 
     inherited = os.path.dirname(
         os.environ.get("TT_METAL_RUNTIME_ROOT", "")
@@ -135,7 +135,7 @@ def without_values():
 
     Calls then take only the host's time. Tensors made inside cannot be read.
     """
-    from golden_mesh import dispatch
+    from golden_mesh.mesh import dispatch
 
     before, dispatch.computing = dispatch.computing, False
     try:
@@ -165,11 +165,11 @@ def reference(module):
     Its report then names the value that each later operation gives, and the operations at which the program leaves the
     module. Without `golden-mesh compare` the block runs as it is.
     """
-    compare = sys.modules.get("golden_mesh.compare")
+    compare = sys.modules.get("golden_mesh.compare.comparison")
     if compare is None or compare.current is None:
         yield
         return
-    from golden_mesh.torch_values import watching
+    from golden_mesh.compare.torch_values import watching
 
     with watching(module, compare.current.reference):
         yield
@@ -177,13 +177,13 @@ def reference(module):
 
 def host_bytes() -> int:
     """Bytes of host memory that the values on all chips take."""
-    from golden_mesh.steps import memory
+    from golden_mesh.mesh.steps import memory
 
     return memory.host_bytes()
 
 
 def live_buffers() -> list:
     """The buffers that live on the chips (buffers.Buffer): line of the program, operation, bytes a core, cores."""
-    from golden_mesh import buffers
+    from golden_mesh.mesh import buffers
 
     return buffers.live_buffers()

@@ -7,9 +7,9 @@ import ttnn
 from golden_mesh.arithmetic import engine
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.collectives import parts_of_sum
-from golden_mesh.memory import Slot
-from golden_mesh.registry import GOLDENS
-from golden_mesh.steps import Call, memory, run
+from golden_mesh.mesh.memory import Slot
+from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.mesh.steps import Call, memory, run
 from goldens.support import ROW_MAJOR, assert_close, assert_same, semaphores, sharded
 
 E, LINE, RING = ttnn.experimental, ttnn.Topology.Linear, ttnn.Topology.Ring

@@ -1,4 +1,4 @@
-"""Every field of a config object is read by the op's golden, refused, or in config_fields.py."""
+"""Every field of a config object is read by the op's golden, refused, or in mesh/config_fields.py."""
 
 import operator
 import re
@@ -8,9 +8,9 @@ import pytest
 import torch
 import ttnn
 
-from golden_mesh.config_fields import PRECISION, REFUSED, WITHOUT_EFFECT
+from golden_mesh.mesh.config_fields import PRECISION, REFUSED, WITHOUT_EFFECT
 from golden_mesh.errors import GoldenError
-from golden_mesh.registry import GOLDENS
+from golden_mesh.mesh.registry import GOLDENS
 from test_signatures import function_of
 
 OF_THE_CONV = {"activation", "padding_mode", "weights_dtype"}

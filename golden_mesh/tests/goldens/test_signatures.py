@@ -9,8 +9,8 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import COUNT
-from golden_mesh.registry import EXTRAS, GOLDENS, PLACEMENT
-from golden_mesh.signatures import REQUIRED, Parameter, equal, overloads
+from golden_mesh.mesh.registry import EXTRAS, GOLDENS, PLACEMENT
+from golden_mesh.mesh.signatures import REQUIRED, Parameter, equal, overloads
 
 # Parameters that change what an op computes and that no golden takes: a call that gives one is
 # refused.
@@ -164,7 +164,7 @@ def of_op(name: str) -> tuple[dict[str, Parameter], ...]:
 
 
 def function_of(name: str):
-    """The library's function of an op, which may be no registered operation (install.py)."""
+    """The library's function of an op, which may be no registered operation (start/install.py)."""
     inside = getattr(ttnn._ttnn.operations.conv, name.removeprefix("ttnn."), None)
     if inside is not None and hasattr(inside, "__wrapped__"):
         return inside.__wrapped__

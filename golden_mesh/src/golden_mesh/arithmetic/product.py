@@ -23,7 +23,7 @@ from typing import Iterator, Optional
 import torch
 import torch.nn.functional as F
 
-from golden_mesh import sums
+from golden_mesh.arithmetic import sums
 from golden_mesh.arithmetic import bfloat16_dest
 from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_rows
 from golden_mesh.arithmetic.engine import (

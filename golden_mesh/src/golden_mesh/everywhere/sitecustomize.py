@@ -40,16 +40,16 @@ class _BeforeTtnn(MetaPathFinder, Loader):
         try:
             _golden_mesh().activate(self.system, self.hazards, self.sums)
             if "GOLDEN_MESH_PROFILE" in os.environ:
-                importlib.import_module("golden_mesh.profile").start()
+                importlib.import_module("golden_mesh.start.profile").start()
             if "GOLDEN_MESH_PERF" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_PERF"])
                 importlib.import_module("golden_mesh.perf.recorder").start(*settings)
             if "GOLDEN_MESH_COMPARE" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_COMPARE"])
-                importlib.import_module("golden_mesh.compare").report_at_exit(*settings)
+                importlib.import_module("golden_mesh.compare.report").report_at_exit(*settings)
             if "GOLDEN_MESH_RECORD" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_RECORD"])
-                importlib.import_module("golden_mesh.record").start(*settings)
+                importlib.import_module("golden_mesh.replay.record").start(*settings)
         except BaseException:
             sys.meta_path.insert(
                 0, self

@@ -4,11 +4,11 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arguments import on_device
+from golden_mesh.mesh.arguments import on_device
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.conv import _tensor
-from golden_mesh.hazard_checks import checks
-from golden_mesh.registry import golden
+from golden_mesh.hazards.checks import checks
+from golden_mesh.mesh.registry import golden
 
 
 @checks("ttnn.experimental.prepare_conv3d_weights")

@@ -13,8 +13,8 @@ from typing import Callable, Iterator, NamedTuple, Optional
 
 import ttnn
 
-from golden_mesh import dispatch
-from golden_mesh.arguments import on_device, tensors_in
+from golden_mesh.mesh import dispatch
+from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.perf import ops_csv, sections
 from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.device_ops import Op, operations

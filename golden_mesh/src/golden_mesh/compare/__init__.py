@@ -1,0 +1,1 @@
+"""golden-mesh compare: the error of each device operation against float32."""

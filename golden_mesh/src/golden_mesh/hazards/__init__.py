@@ -1,0 +1,200 @@
+"""Calls that the library accepts and a Wormhole chip computes wrongly: the table, and the response to each.
+
+By default a refused hazard is an error (HazardError). A noted hazard is known from silicon and in wide use.
+It is counted, and warned of once for each op. `respond_with` turns all hazards into warnings or all into
+errors.
+
+HAZARDS.md reproduces each hazard for ttnn's maintainers. hazards/checks.py recognizes hazards by a call's
+arguments. Goldens recognize hazards that depend on values.
+"""
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+
+from golden_mesh.errors import GoldenError, GoldenMeshError
+
+
+class HazardError(GoldenError):
+    """A call that a chip computes wrongly."""
+
+
+class HazardWarning(UserWarning):
+    """A call that a chip may compute wrongly. The call still runs."""
+
+
+@dataclass(frozen=True)
+class Hazard:
+    wrong: str  # the chip's error
+    seen: str  # source of this knowledge
+    instead: str  # what to do
+    refused: bool = True
+
+
+SIMULATED = "on a bit-exact simulated Wormhole, ttnn 0.81.1"
+SOURCE = "in the kernels' source, ttnn 0.81.1"
+
+HAZARDS = {
+    "rows of one tile": Hazard(
+        "each row's core reads, changes and writes the whole tile, so of several rows in a tile one is kept",
+        f"{SIMULATED}: of 8 rows in a tile 7 were lost",
+        "give each row a tile of its own, or make one call for each with every other row's position at -1",
+    ),
+    "all-reduce of a block-sharded tensor": Hazard(
+        "the shards are summed as if they lay otherwise",
+        f"{SIMULATED}: PCC 0.29",
+        "reduce_scatter with the output's memory_config, then all_gather, or all_reduce an interleaved tensor",
+    ),
+    "reduce-scatter of a block-sharded tensor": Hazard(
+        "without the output's memory_config the result lies otherwise than its memory config says",
+        f"{SIMULATED}: PCC 0.29",
+        "give memory_config, block-sharded to the scattered width",
+    ),
+    "ring topology on a line's fabric": Hazard(
+        "the fabric has no route from the last chip of the row to the first, so the collective waits forever",
+        "in the fabric's configuration, ttnn 0.81.1: FABRIC_1D sets up no wrap-around route; not run",
+        "open the fabric as FABRIC_1D_RING, or let the topology be Linear (ttnn.get_usable_topology names the fabric's own)",
+    ),
+    "all_reduce_async through a smaller buffer": Hazard(
+        "the kernel lays out the buffer by its input's format, so summands of a larger one are written past its shards",
+        SOURCE,
+        "give the buffer the input's dtype",
+    ),
+    "chunk start between chunks of queries": Hazard(
+        "the kernel takes the start in whole chunks of queries, so every query sees other keys than it should",
+        f"{SIMULATED}: PCC 0.91 to 0.985; the form with a number refuses it, the form with a tensor does not",
+        "let the start be a multiple of q_chunk_size",
+    ),
+    "chunk start between chunks of keys": Hazard(
+        "some results were wrong on cards, not in every run",
+        "tt-metal issue 35225; the form with a number refuses it since; right on a simulated Wormhole and here",
+        "let the start be a multiple of k_chunk_size",
+        refused=False,
+    ),
+    "padding of an attention mask": Hazard(
+        "the kernel adds whole tiles of the mask to the scores, and attends to the keys in their padding",
+        f"tt-metal issue 54833, and {SOURCE}",
+        "ttnn.from_torch(mask, pad_value=-math.inf), or ttnn.fill_implicit_tile_padding(mask, -math.inf)",
+    ),
+    "mask of another length than the page table": Hazard(
+        "the kernel takes a row of the mask for as long as the page table's tokens, and reads other rows",
+        SOURCE,
+        "let the mask's last dimension be the page table's width times the block size",
+    ),
+    "chunk of keys beyond the page table": Hazard(
+        "the reader fetches whole chunks, and takes what lies behind the table for block numbers",
+        f"{SIMULATED}: reads outside of DRAM",
+        "let k_chunk_size be at most the page table's width times the block size",
+    ),
+    "chunk of keys with a missing block": Hazard(
+        "the reader fetches whole chunks, the blocks behind a user's position among them, and -1 is no block",
+        SOURCE,
+        "name some block for every entry of the last chunk that a user reads, or let k_chunk_size be the block size",
+    ),
+    "interleaved bias of a DRAM-sharded linear": Hazard(
+        "the kernels read the bias bank by bank, as the weight lies",
+        f"{SIMULATED}: PCC 0.10, where a DRAM-sharded bias gives 0.999997",
+        "shard the bias over the DRAM banks as the weight is",
+    ),
+    "typecast to bfloat4_b": Hazard(
+        "the packer cuts to 3 bits what it rounded to 7: everything comes out 14 % too small",
+        f"{SIMULATED}: gain 0.86, error 0.21, where the host's packing has 0.995 and 0.117",
+        "convert to bfloat4_b on the host (ttnn.from_torch)",
+    ),
+    "gather of wide rows": Hazard(
+        "several cores write parts of one row-major row, and overwrite each other's: half of the elements are wrong",
+        "tt-metal issue 55450",
+        "take tiles (ttnn.to_layout), or at most 1920 indices a row",
+    ),
+    "pad of float32": Hazard(
+        "the value becomes two bfloat16 halves of one float32: 7 is 7.0079, infinity is NaN",
+        "tt-metal issue 54223, and in the source of ttnn 0.81.1",
+        "pad tiles with use_multicore=True (ttnn.to_layout), or with 0",
+    ),
+    "slice from an unaligned column": Hazard(
+        "the kernel reads over its own counters, and may return rows that it should leave out",
+        "tt-metal issue 57382, and in the source of ttnn 0.81.1",
+        "slice the last dimension alone, then the others",
+        refused=False,
+    ),
+    "broadcast to other memory": Hazard(
+        "the kernel writes the result with the input's layout of pages, over other memory",
+        "tt-metal issue 57352, and in the source of ttnn 0.81.1",
+        "leave memory_config out, then ttnn.to_memory_config",
+    ),
+    "floor_div of integers": Hazard(
+        "the result is a FLOAT32 tensor that holds the bits of int32 quotients",
+        "tt-metal issue 53765",
+        'ttnn.div(a, b, rounding_mode="floor")',
+    ),
+    "tosa_scatter beyond 65535": Hazard(
+        "the index becomes a UINT16, so the row 65536 lower is written",
+        "tt-metal issue 56398, and in the source of ttnn 0.81.1",
+        "ttnn.scatter, with the index expanded to the shape of src",
+    ),
+    "broadcast at dim -6 beyond rank 6": Hazard(
+        "the kernels count dim -6 and all dims before it as one, and read other tiles, or beyond the buffer",
+        "tt-metal issue 55351",
+        "reshape to rank 6 or less, or repeat the smaller tensor (ttnn.repeat)",
+    ),
+    "narrowed shards in another order": Hazard(
+        "the library sorts a view's cores anew, and ops that go by that list take the wrong columns",
+        SIMULATED,
+        "give each part whole rows of cores, or all of it in one row",
+    ),
+    "no math fidelity": Hazard(
+        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, and they make as many phases",
+        "in the headers that ttnn 0.81.1 generates for the kernels; not run",
+        "name a math_fidelity",
+    ),
+    "buffer where a live trace writes": Hazard(
+        "a replay overwrites the buffer: the capture had its temporaries in this memory, and freed them",
+        "ttnn's own warning, and TT_METAL_TRACE_ALLOC_TRACKING=1",
+        "allocate it before the capture, free it before the replay, or release the trace",
+        refused=False,
+    ),
+    "sum of a wide row in a bfloat16 dest": Hazard(
+        "a long sum in bfloat16 loses small terms: a norm of width 3584 comes out 2 % too small, with a mean of 5 5.5 %",
+        f"{SIMULATED}; the golden mesh computes the same",
+        "pass a compute_kernel_config with fp32_dest_acc_en=True",
+        refused=False,
+    ),
+    "HiFi4 with a float32 dest": Hazard(
+        "single results are off by about a power of two",
+        "on silicon only (tt-metal issue 38306, ttnn advises HiFi3); simulators and this golden mesh compute it right",
+        "use HiFi3, which loses 3e-5 of a product",
+        refused=False,
+    ),
+}
+
+noted: Counter[tuple[str, str]] = (
+    Counter()
+)  # (hazard, op) -> number of calls that met the hazard and ran
+
+
+RESPONSES = ("default", "warn", "error")
+_response = "default"
+
+
+def respond_with(response: str) -> None:
+    """Set the response to hazards: "default" (as the table says), "warn" or "error".
+
+    GoldenMeshError: another word.
+    """
+    global _response
+    if response not in RESPONSES:
+        raise GoldenMeshError(f"hazards knows {', '.join(RESPONSES)}; got {response!r}")
+    _response = response
+
+
+def meet(name: str, op: str, what: str) -> None:
+    """Report that a call of `op` meets the hazard: HazardError or HazardWarning. what: its rows, shards or values."""
+    hazard = HAZARDS[name]
+    message = f"{op}: {what}: {hazard.wrong} (known from: {hazard.seen}). Instead: {hazard.instead}"
+    if _response == "error" or (_response == "default" and hazard.refused):
+        raise HazardError(message)
+    if not noted[name, op]:
+        from golden_mesh.mesh.buffers import lines  # ttnn is loaded by now
+
+        warnings.warn_explicit(message, HazardWarning, *(lines(1) or [("?", 0)])[0])
+    noted[name, op] += 1

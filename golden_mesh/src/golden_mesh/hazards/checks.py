@@ -1,0 +1,233 @@
+"""Hazards that show in a call's arguments: dtypes, memory configs and op configs."""
+
+import math
+from typing import Callable
+
+import ttnn
+
+from golden_mesh.hazards import meet
+from golden_mesh.mesh.registry import GOLDENS
+
+Arguments = dict[str, object]  # parameter -> argument, for the arguments of the call
+
+# Its topology is the fabric's, whatever the call says.
+BY_THE_FABRIC = {"ttnn.all_gather"}
+WIDEST_GATHER = 1920  # elements of a row that one core gathers
+SLICED_AT_ONCE = 4096  # bytes of rows that a slice reads together
+WIDE_ROW = 2048  # columns from which a sum of squares in bfloat16 is off by a per cent and more
+LINES = {ttnn.FabricConfig.FABRIC_1D, ttnn.FabricConfig.FABRIC_1D_NEIGHBOR_EXCHANGE}
+
+CHECKS: dict[str, list[Callable[[str, Arguments], None]]] = {}
+
+
+def checks(*ops: str) -> Callable:
+    def register(function: Callable) -> Callable:
+        for op in ops:
+            CHECKS.setdefault(op, []).append(function)
+        return function
+
+    return register
+
+
+def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
+    """Raise HazardError if hardware is known to compute the call wrongly.
+
+    names: the op's positional parameters.
+    """
+    if "compute_kernel_config" in kwargs:
+        _kernel_config(op, kwargs["compute_kernel_config"])
+    given = dict(zip(names, args)) | kwargs
+    if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
+        if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
+            _ring(op)
+    if GOLDENS[op].function.__module__.rpartition(".")[2].startswith("eltwise"):
+        _outer_dims(op, given)
+    for function in CHECKS.get(op, ()):
+        function(op, given)
+
+
+def _kernel_config(op: str, config) -> None:
+    if config is None:
+        return
+    if config.math_fidelity == ttnn.MathFidelity.Invalid:
+        meet("no math fidelity", op, "compute_kernel_config names no math_fidelity")
+    if config.math_fidelity == ttnn.MathFidelity.HiFi4 and config.fp32_dest_acc_en:
+        meet("HiFi4 with a float32 dest", op, "math_fidelity=HiFi4 with fp32_dest_acc_en=True")
+
+
+def _composite(given: Arguments) -> bool:
+    """Whether an all-gather is made of broadcasts along the line: of rows, or along a dim that tiles pad."""
+    tensor = next((value for value in given.values() if isinstance(value, ttnn.Tensor)), None)
+    dim = given.get("dim")
+    if tensor is None or not isinstance(dim, int):
+        return False
+    padded = tensor.shape[dim] != tensor.padded_shape[dim]
+    return tensor.layout == ttnn.ROW_MAJOR_LAYOUT or padded
+
+
+def _ring(op: str) -> None:
+    fabric = ttnn.get_fabric_config()
+    if fabric in LINES:
+        meet("ring topology on a line's fabric", op, f"Topology.Ring, the fabric is {fabric.name}")
+
+
+def _outer_dims(op: str, given: Arguments) -> None:
+    """The kernels count the dims from -6 outward as one, which they can repeat as a whole only."""
+    shapes = [list(v.shape) for v in given.values() if isinstance(v, ttnn.Tensor)]
+    sizes = [math.prod(shape[:-5]) for shape in shapes]
+    if len({size for size in sizes if size > 1}) > 1:
+        meet("broadcast at dim -6 beyond rank 6", op, f"shapes {shapes}")
+
+
+@checks("ttnn.gather")
+def _wide_rows(op: str, given: Arguments) -> None:
+    tensor, index = given["input"], given["index"]
+    if _in_rows(tensor) and index.shape[given["dim"]] > WIDEST_GATHER:
+        meet("gather of wide rows", op, f"index {list(index.shape)} along dim {given['dim']}")
+
+
+@checks("ttnn.pad")
+def _padded_with_a_float32(op: str, given: Arguments) -> None:
+    tensor, value = given["input_tensor"], [v for v in given.values() if type(v) in (int, float)]
+    one_core = given.get("use_multicore") is False
+    if tensor.dtype == ttnn.float32 and any(value) and (_in_rows(tensor) or one_core):
+        meet("pad of float32", op, f"{list(tensor.shape)} with {value[0]}")
+
+
+@checks("ttnn.slice")
+def _unaligned_column(op: str, given: Arguments) -> None:
+    """A row that begins at an unaligned column is read with the bytes before it. In the last of the places that are read
+    together, its end lies over the kernel's counters, which say when rows are to be left out.
+    """
+    names = ("slice_start", "starts"), ("slice_end", "ends"), ("slice_step", "steps")
+    start, end, step = (next((given[n] for n in pair if n in given), None) for pair in names)
+    tensor = given["input_tensor"]
+    memory, whole = tensor.memory_config(), list(tensor.shape)
+    if isinstance(start, ttnn.Tensor) or None in (start, end) or set(step or [1]) != {1}:
+        return
+    if memory.is_sharded():
+        return
+    ranges = [range(n)[slice(*at)] for n, *at in zip(whole, start, end)]
+    shape, column = list(map(len, ranges)), ranges[-1].start
+    aligned = 32 if memory.buffer_type == ttnn.BufferType.DRAM else 16
+    size = 2 if tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else tensor.element_size()
+    grid = tensor.device().compute_with_storage_grid_size()
+    row, before = shape[-1] * size, column * size % aligned
+    rows = -(-math.prod(shape[:-1]) // (grid.x * grid.y))  # of a core
+    stride, place = (-(-row // unit) * unit for unit in (aligned, 2 * aligned))
+    places = -(-rows // 32) * 32
+    together = [n for n in range(1, SLICED_AT_ONCE // max(stride, 1) + 1) if places % n == 0]
+    count = max(together, default=1)
+    over = (count - 1) * stride + row + before > count * place
+    if before and over and rows >= 2 * count and shape[1:-1] != whole[1:-1]:
+        meet("slice from an unaligned column", op, f"{whole} to {shape} from column {column}")
+
+
+@checks("ttnn.broadcast")
+def _to_other_memory(op: str, given: Arguments) -> None:
+    tensor, memory = given["input_tensor"], given.get("memory_config")
+    if memory is not None and memory != tensor.memory_config():
+        meet("broadcast to other memory", op, f"{_placed(tensor)}, the result in {memory}")
+
+
+@checks("ttnn.floor_div")
+def _integers(op: str, given: Arguments) -> None:
+    dtypes = [v.dtype for v in given.values() if isinstance(v, ttnn.Tensor)]
+    if dtypes == [ttnn.int32] * 2:
+        meet("floor_div of integers", op, "two INT32 tensors")
+
+
+@checks("ttnn.linear")
+def _bias(op: str, given: Arguments) -> None:
+    bias, weight = given.get("bias"), given["input_tensor_b"].memory_config()
+    in_banks = weight.is_sharded() and weight.buffer_type == ttnn.BufferType.DRAM
+    if bias is None or not in_banks or bias.memory_config().is_sharded():
+        return
+    if weight.shard_spec.shape[1] > ttnn.TILE_SIZE:  # one tile a bank: both layouts are equal
+        meet(
+            "interleaved bias of a DRAM-sharded linear",
+            op,
+            f"bias {list(bias.shape)} is interleaved",
+        )
+
+
+@checks("ttnn.all_reduce", "ttnn.reduce_scatter")
+def _block_sharded(op: str, given: Arguments) -> None:
+    tensor = given["input_tensor"]
+    if tensor.memory_config().memory_layout != ttnn.TensorMemoryLayout.BLOCK_SHARDED:
+        return
+    if op == "ttnn.all_reduce":
+        meet("all-reduce of a block-sharded tensor", op, _placed(tensor))
+    if given.get("memory_config") is None:
+        meet("reduce-scatter of a block-sharded tensor", op, f"{_placed(tensor)}, no memory_config")
+
+
+@checks("ttnn.experimental.all_reduce_async")
+def _through_a_smaller_buffer(op: str, given: Arguments) -> None:
+    tensor, buffer = given["input_tensor"], given.get("buffer_tensor")
+    if isinstance(buffer, ttnn.Tensor) and tensor.buffer_page_size() > buffer.buffer_page_size():
+        what = f"{tensor.dtype.name} {list(tensor.shape)} through {buffer.dtype.name} {list(buffer.shape)}"
+        meet("all_reduce_async through a smaller buffer", op, what)
+
+
+@checks("ttnn.rms_norm", "ttnn.layer_norm")
+def _wide_row(op: str, given: Arguments) -> None:
+    """rms_norm has a bfloat16 dest by default, layer_norm a float32 dest. A shard's part of a row is a sum of its own."""
+    config = given.get("compute_kernel_config")
+    if op == "ttnn.layer_norm" if config is None else config.fp32_dest_acc_en:
+        return
+    width = given["input_tensor"].shape[-1]
+    part = getattr(given.get("program_config"), "block_w", 0) * ttnn.TILE_SIZE or width
+    if min(part, width) >= WIDE_ROW:
+        meet("sum of a wide row in a bfloat16 dest", op, f"a row of {width}, no fp32_dest_acc_en")
+
+
+@checks("ttnn.typecast")
+def _to_four_bits(op: str, given: Arguments) -> None:
+    wanted = [value for name, value in given.items() if name != "input_tensor"]
+    tensor = given["input_tensor"]
+    if ttnn.bfloat4_b in wanted and tensor.dtype != ttnn.bfloat4_b:
+        meet("typecast to bfloat4_b", op, f"{tensor.dtype.name} {list(tensor.shape)} to BFLOAT4_B")
+
+
+@checks("ttnn.transformer.paged_scaled_dot_product_attention_decode")
+def _keys_beyond_the_table(op: str, given: Arguments) -> None:
+    config, table = given.get("program_config"), given["page_table_tensor"]
+    tokens = table.shape[-1] * given["input_tensor_k"].shape[2]
+    if config is not None and config.k_chunk_size > tokens:
+        what = f"k_chunk_size {config.k_chunk_size}, page table of {table.shape[-1]} blocks, {tokens} tokens"
+        meet("chunk of keys beyond the page table", op, what)
+
+
+def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
+    """Raise HazardError if a view of some shards (ttnn.narrow of the last dim) lists its cores in another
+    order.
+    """
+    memory, spec = whole.memory_config(), whole.memory_config().shard_spec
+    if memory.memory_layout != ttnn.TensorMemoryLayout.WIDTH_SHARDED:
+        return  # columns of a block-sharded grid keep their order
+    if view.shape[-1] == whole.shape[-1]:
+        return
+    first = start % whole.shape[-1] // spec.shape[1]
+    cores = _cores(spec)[first : first + view.memory_config().shard_spec.grid.num_cores()]
+    if _cores(view.memory_config().shard_spec) != cores:
+        meet(
+            "narrowed shards in another order",
+            "ttnn.narrow",
+            f"{len(cores)} cores from core {first} on",
+        )
+
+
+def _cores(spec: ttnn.ShardSpec) -> list[tuple[int, int]]:
+    return [(core.x, core.y) for core in ttnn.corerange_to_cores(spec.grid, row_wise=True)]
+
+
+def _in_rows(tensor: ttnn.Tensor) -> bool:
+    return tensor.layout == ttnn.ROW_MAJOR_LAYOUT
+
+
+def _placed(tensor: ttnn.Tensor) -> str:
+    memory = tensor.memory_config()
+    return (
+        f"{list(tensor.shape)} is {memory.memory_layout.name.lower()} in {memory.buffer_type.name}"
+    )

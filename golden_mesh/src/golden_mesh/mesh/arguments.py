@@ -1,0 +1,62 @@
+"""Tensors among a call's arguments and results, and the refusal of host tensors that would crash the library."""
+
+from typing import Any, Callable, Iterator
+
+import ttnn
+
+from golden_mesh.errors import GoldenError
+from golden_mesh.mesh.signatures import overloads
+
+# Operations that take tensors on the host. Each was tried. The others fail: 283 operations of ttnn 0.81.1 end the
+# process with a segmentation fault, and ttnn.pad returns its input.
+ON_HOST = frozenset(
+    """
+    ttnn.full_like ttnn.ones_like ttnn.zeros_like ttnn.reshape ttnn.squeeze ttnn.unsqueeze ttnn.unsqueeze_to_4D
+    ttnn.sharded_to_interleaved ttnn.to_layout ttnn.typecast ttnn.view ttnn.experimental.view
+    ttnn.experimental.quantize_weights_via_host ttnn.conv2d ttnn.conv1d ttnn.conv_transpose2d
+    ttnn.prepare_conv_weights ttnn.prepare_conv_bias ttnn.experimental.prepare_conv3d_weights ttnn.experimental.conv3d
+    ttnn.prepare_conv_transpose2d_weights ttnn.prepare_conv_transpose2d_bias
+    """.split()
+)
+_COMPLEX = ttnn._ttnn.operations.complex.ComplexTensor
+
+
+def on_device(value: Any) -> bool:
+    return isinstance(value, ttnn.Tensor) and value.storage_type() == ttnn.StorageType.DEVICE
+
+
+def tensors_in(value: Any) -> Iterator[ttnn.Tensor]:
+    """Yield all ttnn tensors inside nested arguments or results."""
+    if isinstance(value, ttnn.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, _COMPLEX):
+        yield from (value.real, value.imag)
+
+
+def substitute(value: Any, kind: type, replace: Callable) -> Any:
+    """Return `value` with everything of type `kind` inside nested containers replaced."""
+    if isinstance(value, kind):
+        return replace(value)
+    if type(value) in (list, tuple):
+        return type(value)(substitute(item, kind, replace) for item in value)
+    if type(value) is dict:
+        return {name: substitute(item, kind, replace) for name, item in value.items()}
+    return value
+
+
+def host_tensor_refused(operation, args: tuple, kwargs: dict) -> GoldenError:
+    """Return the error for a host tensor that the operation cannot take. It names the argument."""
+    first = next(iter(overloads(operation.function)), {})
+    names = [name for name, parameter in first.items() if not parameter.keyword_only]
+    names += [f"argument {i + 1}" for i in range(len(args))]
+    given = list(zip(names, args)) + list(kwargs.items())
+    on_host = next(name for name, value in given for t in tensors_in(value) if not on_device(t))
+    return GoldenError(
+        f"{operation.python_fully_qualified_name} runs on a device, and its {on_host} is a tensor on the host: "
+        "put it on the device first (ttnn.to_device)"
+    )

@@ -1,0 +1,170 @@
+"""The buffers that live on the chips, each by the line of the program that made it.
+
+Errors of full memory list them. golden_mesh.live_buffers() returns them at any time. ttnn's own allocator says what lives.
+"""
+
+import contextlib
+import functools
+import re
+import sys
+import threading
+from math import ceil
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+import torch
+import ttnn
+
+import golden_mesh
+from golden_mesh.mesh import meshes
+from golden_mesh.mesh.arguments import on_device, tensors_in
+
+# Files whose frames are not the program's.
+_LIBRARIES = (
+    "<",
+    *(f"{Path(p).parent}/" for p in (golden_mesh.__file__, ttnn.__file__, torch.__file__)),
+    *(module.__file__ for module in (contextlib, functools, threading)),
+)
+_FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
+SHOWN = 12  # buffers of an error
+# Mesh id, ttnn.BufferType, address -> what was made there last. Its line is the result of `lines`.
+_made: dict[tuple, "Buffer"] = {}
+_meshes: dict[int, ttnn.MeshDevice] = {}  # by id
+
+
+class Buffer(NamedTuple):
+    line: str  # of the program, and its caller; "?" for a buffer that no operation made, such as a semaphore
+    operation: str
+    shape: tuple[int, ...]  # on a chip
+    dtype: str
+    memory: str  # L1, DRAM, L1_SMALL or TRACE
+    bytes: int  # on each core; of DRAM in each bank
+    cores: int  # of DRAM banks; 0: unknown
+
+
+def lines(count: int) -> list[tuple[str, int]]:
+    """File and number of the lines of the program that are running, the innermost first."""
+    frame, found = sys._getframe(1), []
+    while frame is not None and len(found) < count:
+        if not frame.f_code.co_filename.startswith(_LIBRARIES):
+            found.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def place(file: str, line: int) -> str:
+    path = Path(file)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
+
+
+def live_buffers() -> list[Buffer]:
+    """The buffers on all open meshes, those with the most bytes on a core first."""
+    found = []
+    for mesh in filter(meshes.is_open, _meshes.values()):
+        for buffer in ttnn._ttnn.reports.get_buffers(mesh):
+            kind, size = buffer.buffer_type, buffer.max_size_per_bank
+            made = _made.get((mesh.id(), kind, buffer.address))
+            if made is None or made.bytes != size:
+                made = Buffer([], "", (), "", kind.name, size, 0)
+            found.append(made._replace(line=" < ".join(place(*line) for line in made.line) or "?"))
+    return sorted(found, key=lambda each: -each.bytes)
+
+
+def forget() -> None:
+    """Drop the meshes that were closed, and what was made on them."""
+    for id in [id for id, mesh in _meshes.items() if not meshes.is_open(mesh)]:
+        del _meshes[id]
+        for key in [key for key in _made if key[0] == id]:
+            del _made[key]
+
+
+def watching(real: Callable) -> Callable:
+    """The library's call. It notes the line that makes a buffer. An error of full memory also lists the live buffers."""
+
+    @functools.wraps(real)
+    def call(operation, *args, **kwargs):
+        try:
+            result = real(operation, *args, **kwargs)
+        except RuntimeError as error:
+            _explain(error, lambda: real(operation, *args, **kwargs))
+            raise
+        made = [t for t in tensors_in(result) if on_device(t)]
+        if made:
+            before = [t for t in tensors_in((args, kwargs)) if on_device(t) and t.is_allocated()]
+            _note(operation, made, {t.buffer_address() for t in before})
+        return result
+
+    return call
+
+
+def _note(operation, tensors: list[ttnn.Tensor], before: set[int]) -> None:
+    where = None
+    for tensor in tensors:
+        address = tensor.buffer_address()
+        if address in before:  # in place, or a view
+            continue
+        where = where or lines(2)
+        mesh, config = tensor.device(), tensor.memory_config()
+        held = min(banks(config, mesh), tensor.buffer_num_pages())
+        _meshes[mesh.id()] = mesh
+        _made[mesh.id(), config.buffer_type, address] = Buffer(
+            where, operation.python_fully_qualified_name, tuple(tensor.shape), tensor.dtype.name,
+            config.buffer_type.name, bank_bytes(tensor, config, mesh), held,
+        )  # fmt: skip
+
+
+def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
+    """Return the bytes of the tensor's buffer in each bank. Pages are spread evenly over banks (interleaved)
+    or shards.
+    """
+    pages = ceil(tensor.buffer_num_pages() / banks(config, mesh))
+    return pages * tensor.buffer_aligned_page_size()
+
+
+def banks(config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:
+    """Cores with a shard; of an interleaved buffer all banks."""
+    if config.shard_spec is not None:
+        return config.shard_spec.grid.num_cores()
+    is_dram = config.buffer_type == ttnn.BufferType.DRAM
+    grid = mesh.dram_grid_size() if is_dram else mesh.compute_with_storage_grid_size()
+    return grid.x * grid.y
+
+
+def _explain(error: RuntimeError, again: Callable) -> None:
+    """Add the live buffers to an error of full memory, and the circular buffers of its operation."""
+    text = str(error)
+    full = _FULL.search(text)
+    if not full or "live buffers" in text:
+        return
+    memory = full[1] or "L1"
+    found = [each for each in live_buffers() if each.memory == memory]
+    kind = "bank" if memory == "DRAM" else "core"
+    table = [(f"bytes a {kind}", f"{kind}s", "line", "operation", "tensor")]
+    for b in found[:SHOWN]:
+        tensor = f"{list(b.shape)} {b.dtype}"
+        table.append((f"{b.bytes:,}", f"{b.cores or '?'}", b.line, b.operation, tensor))
+    widths = [max(map(len, column)) for column in zip(*table)]
+    total = sum(each.bytes for each in found)
+    added = [text, f"{len(found)} live buffers in {memory}, {total:,} bytes a {kind}, the largest:"]
+    added += ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in table]
+    if full[2] or full[3]:
+        added += _circular_buffers(again)
+    error.args = ("\n".join(added),)
+
+
+def _circular_buffers(again: Callable) -> list[str]:
+    """Those of a call that fails, from ttnn's graph capture. Some operations report none there."""
+    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+    with contextlib.suppress(Exception):  # in a capture ttnn 0.77.0 cannot print every argument
+        again()
+    nodes = ttnn.graph.end_graph_capture()
+    sizes: dict[str, list[int]] = {}
+    found = [n["params"] for n in nodes if n["node_type"] == "circular_buffer_allocate"]
+    for buffer in found:
+        is_first = buffer["device_id"] == found[0]["device_id"]  # the chips are alike
+        if is_first and buffer["globally_allocated"] == "0":
+            sizes.setdefault(buffer["core_range_set"], []).append(int(buffer["size"]))
+    return [
+        f"circular buffers of the operation on cores {cores}: {sum(each):,} bytes = {' + '.join(map(str, each))}"
+        for cores, each in sizes.items()
+    ]

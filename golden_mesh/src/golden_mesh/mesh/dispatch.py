@@ -1,0 +1,202 @@
+"""Runs every ttnn call twice: the real library validates and allocates, then a golden function computes the
+values.
+
+All registered operations are of one class of ttnn, OPERATION. Its `__call__` is replaced by `call`.
+The Python operations in TRANSPARENT call other operations, and those come through `call`. Any other operation
+without a golden is an error on device tensors. The error names the operation.
+"""
+
+import threading
+from typing import Callable
+
+import ttnn
+
+from golden_mesh.mesh import buffers, config_fields, meshes
+from golden_mesh.hazards import checks as hazard_checks
+from golden_mesh.mesh.arguments import (
+    ON_HOST,
+    host_tensor_refused,
+    on_device,
+    substitute,
+    tensors_in,
+)
+from golden_mesh.mesh.buffers import bank_bytes
+from golden_mesh.errors import GoldenError, missing
+from golden_mesh.mesh.memory import Slot
+from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.mesh.steps import Call, memory, run
+from golden_mesh.mesh.trace import Traces
+from golden_mesh.mesh.views import Views
+
+views = Views()
+traces = Traces(run, computing=lambda: computing)
+HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: mesh/transfer.py
+# Written in Python. They only call functions that the golden mesh replaces.
+TRANSPARENT = frozenset(
+    "ttnn.as_tensor ttnn.dump_tensor ttnn.load_tensor ttnn.pearson_correlation_coefficient ttnn.Tensor.__getitem__".split()
+)
+# Their programs run on two chips. On a mesh of more chips a mock ends in a segmentation fault, so the library does not run
+# there: the result is like the first tensor.
+ON_TWO_CHIPS = frozenset(["ttnn.point_to_point"])
+_chips: dict[
+    tuple[int, int, tuple], tuple
+] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
+
+
+def slot_of(tensor: ttnn.Tensor) -> Slot:
+    mesh = tensor.device()
+    config = tensor.memory_config()
+    slot = Slot(
+        *_chips_of(tensor, mesh), config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
+        tuple(tensor.shape), tensor.dtype,
+    )  # fmt: skip
+    return views.look(slot, config)
+
+
+def _chips_of(
+    tensor: ttnn.Tensor, mesh: ttnn.MeshDevice
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the ids and coordinates of the chips that hold the tensor: usually its whole mesh, or one chip."""
+    coordinates = tensor.device_coords()
+    key = (mesh.id(), len(coordinates), tuple(coordinates[0]))
+    if key not in _chips:
+        meshes.check_open(mesh)
+        found = [mesh.get_device_id(c) for c in coordinates], [tuple(c) for c in coordinates]
+        if 1 < len(coordinates) < mesh.get_num_devices():
+            return tuple(found[0]), tuple(
+                found[1]
+            )  # a part of the mesh: the key does not identify it
+        _chips[key] = tuple(found[0]), tuple(found[1])
+    return _chips[key]
+
+
+def forget_mesh(devices: list[int]) -> None:
+    """Drop the values on `devices` after a mesh was closed or opened. No mesh held these chips in between."""
+    views.clear()
+    _chips.clear()
+    memory.forget_devices(devices)
+    buffers.forget()
+
+
+sub_devices_loaded = False  # then a SubDeviceId means all cores
+computing = True  # False: only the real library runs, for timing the host
+
+
+class _Depth(threading.local):
+    """Nesting depth of operations that are handled as a whole, for each thread.
+
+    Calls inside such an operation belong to it and are no step of the program.
+    """
+
+    inside = 0
+
+
+_depth = _Depth()
+
+
+def call(operation, *args, **kwargs):
+    """Replaces OPERATION.__call__."""
+    name = operation.python_fully_qualified_name
+    if _depth.inside or not computing:
+        return REAL_CALL(operation, *args, **kwargs)
+    meshes.check_all_open((*args, *kwargs.values()))
+    if sub_devices_loaded:
+        args, kwargs = substitute((args, kwargs), ttnn.SubDeviceId, lambda _: ttnn.SubDeviceId(0))
+    if name in HANDLERS:
+        _depth.inside += 1
+        try:
+            return HANDLERS[name](lambda *a, **k: REAL_CALL(operation, *a, **k), *args, **kwargs)
+        finally:
+            _depth.inside -= 1
+    if name in TRANSPARENT:
+        return REAL_CALL(operation, *args, **kwargs)
+
+    golden = GOLDENS.get(name)
+    tensors = list(tensors_in((args, kwargs)))
+    inputs = [t for t in tensors if on_device(t)]
+    if golden is None and inputs:
+        raise missing(name)
+    if len(inputs) < len(tensors) and name not in ON_HOST:
+        raise host_tensor_refused(operation, args, kwargs)
+    slots = {
+        id(t): slot_of(t) for t in inputs
+    }  # before the call: an op may free or move its inputs
+    if golden is not None:
+        hazard_checks.check(name, list(golden.signature.parameters), args, kwargs)
+        config_fields.check(name, (*args, *kwargs.values()))
+    device = inputs[0].device() if inputs else None
+    for slot in slots.values():
+        if len(slot.devices) < device.get_num_devices():
+            raise GoldenError(
+                f"{name} on {slot}, which is on {len(slot.devices)} of its mesh's chips: the mock cannot run it"
+            )
+    if traces.capturing and not inputs and operation.is_cpp_operation:
+        traces.outside(f"{name}, which makes a tensor on the host and writes it to the device,")
+    if traces.capturing and inputs and len(inputs) < len(tensors):
+        traces.outside(f"{name} with a tensor on the host, which is written to the device,")
+    programs = (
+        device.num_program_cache_entries() if device is not None and traces.capturing else None
+    )
+    _depth.inside += 1
+    try:
+        if name in ON_TWO_CHIPS and device.get_num_devices() > 2:
+            result = kwargs.get("output_tensor") or ttnn.empty_like(inputs[0])
+        else:
+            result = REAL_CALL(operation, *args, **kwargs)
+    finally:
+        _depth.inside -= 1
+    outputs = [t for t in tensors_in(result) if on_device(t)]
+    if not outputs and not inputs:
+        return result  # host only
+    if golden is None:
+        raise missing(name)
+    if programs is not None and device.num_program_cache_entries() != programs:
+        traces.refuse(f"{name} compiled a new program", "run the same calls once before capturing")
+
+    def slot(tensor):
+        return slots.get(id(tensor)) or (slot_of(tensor) if on_device(tensor) else tensor)
+
+    try:
+        golden_args, golden_kwargs = golden.arguments(args, kwargs, operation.function)
+    except TypeError as error:
+        raise GoldenError(f"the golden of {name} does not know this call: {error}") from None
+    if "configs" in golden.wants:
+        given = golden.signature.bind_partial(*golden_args, **golden_kwargs).arguments
+        golden_kwargs = golden_kwargs | {
+            "configs": {n: t.memory_config() for n, t in given.items() if on_device(t)}
+        }
+    for tensor in outputs:
+        if id(tensor) not in slots and not golden.view:
+            views.forget(tensor.buffer_address())
+    written = tuple(slot_of(t) for t in outputs)
+    if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
+        return result  # the input's memory under another shape: nothing was computed
+    known = {_place(s) for s in slots.values()}
+    step = Call(
+        golden,
+        substitute(golden_args, ttnn.Tensor, slot),
+        substitute(golden_kwargs, ttnn.Tensor, slot),
+        tuple(
+            dict.fromkeys(
+                slots[id(t)] for t in tensors_in((golden_args, golden_kwargs)) if id(t) in slots
+            )
+        ),
+        written,
+    )
+    if traces.capturing:
+        for s in written:  # memory is allocated now; the value comes with the trace's execution
+            if not golden.writes and _place(s) not in known:
+                memory.forget(s, traces.why_unknown)
+        traces.record(step)
+    else:
+        run(step)
+    return result
+
+
+def _place(slot: Slot) -> tuple:
+    return slot.buffer_type, slot.address, slot.part
+
+
+# FastOperation, or Operation if ttnn was imported with enable_fast_runtime_mode off.
+OPERATION = type(ttnn.add)
+REAL_CALL = buffers.watching(OPERATION.__call__)

@@ -1,0 +1,321 @@
+"""Transfers from host to device and back.
+
+The host side is real. Packing, tilizing, mesh mappers and composers are ttnn's own, on ttnn's own host
+tensors. Golden memory keeps the torch values of the packed host tensor. These are exactly the bytes that ttnn
+would send to a chip.
+"""
+
+from typing import Callable, Optional
+
+import torch
+import torch.nn.functional as F
+import ttnn
+
+from golden_mesh.mesh import dispatch, meshes
+from golden_mesh.hazards import checks as hazard_checks
+from golden_mesh.mesh.arguments import on_device
+from golden_mesh.mesh.dispatch import HANDLERS, slot_of, traces, views
+from golden_mesh.errors import GoldenError, missing
+from golden_mesh.mesh.memory import Slot
+from golden_mesh.rounding import BLOCK, round_to
+from golden_mesh.mesh.steps import memory
+
+
+def handles(name: str) -> Callable:
+    def register(function: Callable) -> Callable:
+        HANDLERS[name] = function
+        return function
+
+    return register
+
+
+def shard_values(host: ttnn.Tensor) -> list[torch.Tensor]:
+    """Return the torch value of each shard of a host tensor, in mesh order. Replicas are one torch tensor."""
+    shards = ttnn.get_device_tensors(host)
+    topology = host.tensor_topology()
+    placements = list(topology.placements())
+    extents = list(topology.distribution_shape())
+    values: dict[tuple, torch.Tensor] = {}
+    result = []
+    for index, shard in enumerate(shards):
+        key, rest = [], index
+        for placement, extent in zip(reversed(placements), reversed(extents)):
+            rest, at = divmod(rest, extent)
+            key.append(None if isinstance(placement, ttnn.PlacementReplicate) else at)
+        key = tuple(key)
+        if key not in values:
+            values[key] = round_to(shard.to_torch(), _holder(host.dtype)).clone()
+        result.append(values[key])
+    return result
+
+
+def _holder(dtype: ttnn.DataType) -> ttnn.DataType:
+    """Return the dtype of the kept values.
+
+    A host tensor's values are rounded already, by blocks of its own tile.
+    """
+    return ttnn.bfloat16 if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else dtype
+
+
+def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
+    """Write the values of `host` to `tensor` on the device. A host tensor of one shard goes to every chip."""
+    slot = slot_of(tensor)
+    values = shard_values(host)
+    memory.write(
+        slot,
+        values if len(values) == len(slot.devices) else values * len(slot.devices),
+        padding=_padding(host),
+    )
+    return tensor
+
+
+def _padding(host: ttnn.Tensor) -> float | None:
+    """The value in the padding of the tiles of a host tensor. None: there are several, or no tiles are padded."""
+    if host.layout != ttnn.TILE_LAYOUT or tuple(host.padded_shape) == tuple(host.shape):
+        return None
+    whole = ttnn.get_device_tensors(host)[0].to_torch_with_padded_shape()
+    inside = torch.zeros(whole.shape, dtype=torch.bool)
+    lead = [1] * (whole.dim() - len(host.shape))  # a vector lies in the first row of its tiles
+    inside[tuple(map(slice, [*lead, *host.shape]))] = True
+    beyond = whole[~inside]
+    return beyond[0].item() if len(beyond) and (beyond == beyond[0]).all() else None
+
+
+def fetch(tensor: ttnn.Tensor) -> ttnn.Tensor:
+    """Return a host tensor with the golden values of `tensor`. It keeps the layout, tile and memory config."""
+    traces.outside("reading from a device")
+    packed: dict[int, ttnn.Tensor] = {}
+    shards = []
+    slot = slot_of(tensor)
+    padding = known_padding(tensor, slot)
+    for value in memory.read(slot):
+        if id(value) not in packed:
+            packed[id(value)] = _pack(value, tensor, padding or 0)
+        shards.append(packed[id(value)])
+    if len(shards) == 1:
+        return shards[0]
+    host = ttnn.from_host_shards(shards, tensor.device().shape)
+    host.update_tensor_topology(tensor.tensor_topology())
+    return host
+
+
+def known_padding(tensor: ttnn.Tensor, slot: Slot) -> float | None:
+    """Return the value in the padding of the tiles of `tensor`. None: unknown.
+
+    A block float's padding depends on the exponent of its neighbors: a block that has both is known if it is zero.
+    """
+    padding = memory.padding(slot)
+    in_blocks = tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and tensor.shape[-1] % BLOCK
+    return None if padding and in_blocks else padding
+
+
+def _pack(value: torch.Tensor, tensor: ttnn.Tensor, padding: float) -> ttnn.Tensor:
+    """Return `value` packed in the layout of `tensor`. Unknown padding becomes zeros."""
+    packed = _packed(value, tensor)
+    as_laid_out = tuple(packed.padded_shape) == tuple(tensor.padded_shape)
+    if as_laid_out and (padding == 0 or tensor.layout == ttnn.ROW_MAJOR_LAYOUT):
+        return packed
+    padded = list(tensor.padded_shape)
+    if tensor.layout == ttnn.ROW_MAJOR_LAYOUT:  # on the host only columns are padded
+        padded[-2:-1] = value.shape[-2:-1]
+    beyond = [extent - own for own, extent in zip(value.shape, padded)]
+    whole = F.pad(value, [end for extent in reversed(beyond) for end in (0, extent)], value=padding)
+    return ttnn.reshape(_packed(whole, tensor), tensor.shape, ttnn.Shape(padded))
+
+
+def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
+    return ttnn.Tensor(
+        tensor=value.contiguous(),
+        data_type=tensor.dtype,
+        layout=tensor.layout,
+        mem_config=tensor.memory_config(),
+        tile=tensor.tile,
+    )
+
+
+def move(
+    real: Callable,
+    tensor: ttnn.Tensor,
+    device: ttnn.MeshDevice,
+    memory_config,
+    **options,
+) -> ttnn.Tensor:
+    """Move `tensor` to the device.
+
+    A tensor that is on a device already stays unchanged, whatever the arguments ask for, as in the library.
+    """
+    if on_device(tensor):
+        return real(tensor, device, memory_config, **options)
+    traces.outside("writing to a device")
+    return send(tensor, real(tensor, device, memory_config, **options))
+
+
+@handles("ttnn.from_torch")
+def from_torch(
+    real, tensor, dtype=None, *, device=None, memory_config=None, spec=None, cq_id=None, **options
+):
+    if device is None or tensor is None:
+        return real(tensor, dtype, memory_config=memory_config, spec=spec, **options)
+    host = real(tensor, dtype, spec=spec, memory_config=memory_config, **options)
+    where = memory_config or (spec.memory_config if spec else None)
+    return move(ttnn.to_device, host, device, where)
+
+
+@handles("ttnn.to_device")
+def to_device(real, tensor, device, memory_config=None, **options):
+    return move(real, tensor, device, memory_config, **options)
+
+
+@handles("ttnn.from_device")
+def from_device(real, tensor, *args, **kwargs):
+    return fetch(tensor) if on_device(tensor) else real(tensor, *args, **kwargs)
+
+
+@handles("ttnn.to_dtype")
+def to_dtype(real, tensor, dtype):
+    """Converts host tensors only. ttnn 0.81.1 itself refuses a tensor on a device."""
+    result = real(tensor, dtype)
+    if on_device(result):
+        raise missing("ttnn.to_dtype of a tensor on a device")
+    return result
+
+
+@handles("ttnn.to_torch")
+def to_torch(real, tensor, *args, **kwargs):
+    return real(fetch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
+
+
+@handles("ttnn.from_buffer")
+def from_buffer(real, buffer, shape, dtype, device=None, layout=None, memory_config=None):
+    tensor = real(buffer, shape, dtype, device, layout, memory_config)
+    if on_device(tensor):
+        traces.outside("writing to a device")
+        send(ttnn.Tensor(list(buffer), list(shape), dtype, tensor.layout), tensor)
+    return tensor
+
+
+@handles("ttnn.copy_host_to_device_tensor")
+def copy_host_to_device_tensor(real, host_tensor, device_tensor, cq_id=None):
+    _check_copy("ttnn.copy_host_to_device_tensor", host_tensor, device_tensor)
+    traces.outside("writing to a device")
+    real(host_tensor, device_tensor)
+    send(host_tensor, device_tensor)
+
+
+@handles("ttnn.copy_device_to_host_tensor")
+def copy_device_to_host_tensor(real, device_tensor, host_tensor, blocking=True, cq_id=None):
+    slot = _check_copy("ttnn.copy_device_to_host_tensor", host_tensor, device_tensor)
+    traces.outside("reading from a device")
+    real(device_tensor, host_tensor)  # checks that the two tensors fit
+    padding = known_padding(device_tensor, slot) or 0
+    for place, value in zip(slot.coordinates, memory.read(slot), strict=True):
+        _bytes(host_tensor, place).copy_(_bytes(_pack(value, device_tensor, padding), (0, 0)))
+
+
+def _bytes(host: ttnn.Tensor, place: tuple[int, ...]) -> torch.Tensor:
+    """Return the memory of the shard for the chip at mesh coordinate `place`."""
+    return torch.from_dlpack(host.host_buffer().get_shard(ttnn.MeshCoordinate(place)))
+
+
+def _check_copy(name: str, host_tensor: ttnn.Tensor, device_tensor: ttnn.Tensor) -> Slot:
+    """Return the slot of device_tensor.
+
+    GoldenError: a tensor is on the wrong side. The library crashes on such a call.
+    """
+    if on_device(host_tensor):
+        raise GoldenError(f"{name}: host_tensor is on the device")
+    if not on_device(device_tensor):
+        raise GoldenError(f"{name}: device_tensor is on the host")
+    return slot_of(device_tensor)
+
+
+@handles("ttnn.deallocate")
+def deallocate(real, tensor, *args, **kwargs):
+    there = on_device(tensor) and tensor.is_allocated() and meshes.is_open(tensor.device())
+    slot = slot_of(tensor) if there else None
+    real(tensor, *args, **kwargs)
+    if slot is not None and not tensor.is_allocated():
+        whole = (
+            slot.part.whole if slot.part is not None else slot
+        )  # freeing a view frees the whole tensor
+        views.forget(whole.address)
+        if not traces.capturing:
+            memory.free(whole)
+
+
+@handles("ttnn.narrow")
+def narrow(real, input_tensor, dim, start, length):
+    """A view has its tensor's memory, so nothing is computed. The view is only remembered."""
+    whole = slot_of(input_tensor) if on_device(input_tensor) else None
+    view = real(input_tensor, dim, start, length)
+    if whole is not None and tuple(view.shape) != tuple(input_tensor.shape):
+        if dim in (-1, len(input_tensor.shape) - 1):
+            hazard_checks.check_narrow(input_tensor, view, start)
+        views.add(whole, slot_of(view), view.memory_config(), dim, start, length)
+    return view
+
+
+@handles("ttnn.empty_like")
+def empty_like(real, tensor, *args, **kwargs):
+    if on_device(tensor):
+        slot_of(tensor)  # raises an error if the tensor was freed
+    elif not any(isinstance(value, ttnn.MeshDevice) for value in (*args, *kwargs.values())):
+        raise GoldenError(
+            "ttnn.empty_like of a tensor on the host needs a device: the library crashes without one"
+        )
+    return allocate(real, tensor, *args, **kwargs)
+
+
+@handles("ttnn.empty")
+@handles("ttnn.allocate_tensor_on_device")
+def allocate(real, *args, **kwargs):
+    tensor = real(*args, **kwargs)
+    if on_device(tensor):
+        memory.forget(slot_of(tensor))
+    return tensor
+
+
+# ---- stand-ins for functions that are no registered operations; mesh/doors.py installs them
+
+
+def _load(real, file_name, device: Optional[ttnn.MeshDevice] = None):
+    host = real(file_name)
+    return host if device is None else host.to(device)
+
+
+def _dump(real, file_name, tensor, *args, **kwargs):
+    real(file_name, fetch(tensor) if on_device(tensor) else tensor, *args, **kwargs)
+
+
+def _distribute(real, tensor, mapper, mesh_device: Optional[ttnn.MeshDevice] = None):
+    host = real(tensor, mapper)
+    return host if mesh_device is None else host.to(mesh_device)
+
+
+def _aggregate(real, tensor, composer):
+    return real(fetch(tensor) if on_device(tensor) else tensor, composer)
+
+
+def _with_values(stand_in: Callable) -> Callable:
+    """Wrap `stand_in`: without values the library's own function runs alone."""
+    return lambda real, *args, **kwargs: (stand_in if dispatch.computing else _alone)(
+        real, *args, **kwargs
+    )
+
+
+def _alone(real, *args, **kwargs):
+    return real(*args, **kwargs)
+
+
+def _refuse_overlapped(real, *args, **kwargs):
+    """The tensors are parts of objects that do not show them, so their values cannot be put in."""
+    raise missing("ttnn._ttnn.tensor.dump_overlapped_tensors")
+
+
+STAND_INS = {
+    "tensor.load_tensor_flatbuffer": _with_values(_load),
+    "tensor.dump_tensor_flatbuffer": _with_values(_dump),
+    "tensor.dump_overlapped_tensors": _with_values(_refuse_overlapped),
+    "multi_device.distribute_tensor": _with_values(_distribute),
+    "multi_device.aggregate_tensor": _with_values(_aggregate),
+}

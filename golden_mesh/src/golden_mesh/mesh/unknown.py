@@ -1,0 +1,49 @@
+"""Ops on memory that was never written. Their results are unknown: other ops may take them, the host may not
+read them.
+"""
+
+from typing import Iterable, Optional
+
+import torch
+
+from golden_mesh.errors import UnknownMemory
+from golden_mesh.mesh.memory import GoldenMemory, Slot, unwritten
+
+_DEPENDS = "depends on memory that was never written"
+Shards = dict[Slot, list[torch.Tensor]]
+
+
+def read_all(
+    memory: GoldenMemory, slots: Iterable[Slot], op: str
+) -> tuple[Shards, dict[Slot, str]]:
+    """Return the known values at the slots, and the reason for each unknown slot.
+
+    The reason names the first op that read unknown memory.
+    """
+    shards, unknown = {}, {}
+    for slot in slots:
+        try:
+            shards[slot] = memory.read(slot)
+        except UnknownMemory as error:
+            first = f"{_DEPENDS}: {op} read {error.slot}, which {error.why}"
+            unknown[slot] = error.why if error.why.startswith(_DEPENDS) else first
+    return shards, unknown
+
+
+def as_marks(unknown: dict[Slot, str]) -> Optional[Shards]:
+    """Return marks in place of unknown inputs, for an op that only moves its inputs.
+
+    Returns None if an unknown input holds integers. Integers say where an op writes (positions, page tables),
+    so every element that the op may write becomes unknown.
+    """
+    if any("INT" in slot.dtype.name for slot in unknown):
+        return None
+    return {slot: [unwritten(slot)] * len(slot.devices) for slot in unknown}
+
+
+def keep_marks(values: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+    """Return `packed`, the packing of `values`, with the marks of `values`.
+
+    Packing to a block float may turn a mark into any value.
+    """
+    return torch.where(values.isnan(), torch.nan, packed) if values.is_floating_point() else packed

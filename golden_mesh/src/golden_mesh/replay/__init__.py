@@ -1,0 +1,239 @@
+"""golden-mesh replay: runs the operations of a record on whatever ttnn opens, and prints values and times beside it.
+
+A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
+through the origin; 1 is right), and the share of equal values. A time is that of one call, from a trace of n calls and one of
+2n. There is none without a device operation, or where the traces differ by no more than their spread. `replay` takes a mesh
+that is open already.
+"""
+
+import math
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
+
+import torch
+import ttnn
+
+from golden_mesh.replay.kinds import from_plain
+
+TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
+KEYS = set(
+    "op arguments tensors returned written modeled device_op".split()
+)  # of a recorded operation
+# Their second result has places in the first tensor: equal values may have places in another order.
+PLACES = {"ttnn.topk", "ttnn.sort"}
+HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'us':>9} {'modeled':>9}"
+
+
+class Value(NamedTuple):
+    """Values beside a record's. NaN in the record is memory that nothing wrote: it is left out."""
+
+    error: float  # L2 norm of the difference, divided by the record's norm
+    gain: float
+    equal: float  # share of equal values
+
+
+def compare(values: Sequence[torch.Tensor], recorded: Sequence[torch.Tensor]) -> Value:
+    a, b = (torch.cat([t.reshape(-1).double() for t in each]) for each in (values, recorded))
+    a, b = a[~b.isnan()], b[~b.isnan()]
+    same = (a == b).double().mean().item() if len(b) else 1.0
+    finite = a.isfinite() & b.isfinite()
+    if not (a == b)[~finite].all():
+        return Value(math.inf, 1.0, same)
+    a, b = a[finite], b[finite]
+    square = (b @ b).item()
+    if not square:
+        return Value(math.inf if a.any() else 0.0, 1.0, same)
+    return Value((a - b).norm().item() / square**0.5, (a @ b).item() / square, same)
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """A record's file. ValueError: another file."""
+    try:
+        kept = torch.load(path, weights_only=True)
+        rows, columns = kept["mesh"]
+        broken = [op for op in kept["ops"] if not KEYS <= op.keys()]
+        if broken or kept.get("ring") is None or not rows * columns:
+            raise ValueError("fields are missing")
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".split("\n")[0]
+        raise ValueError(f"{path} is no file of golden-mesh record: {reason}") from None
+    return kept
+
+
+def _on_all(values, chips: int) -> list[torch.Tensor]:
+    return values if isinstance(values, list) else [values] * chips
+
+
+class Replay:
+    """One operation on a mesh, with tensors of its own."""
+
+    def __init__(self, device: ttnn.MeshDevice, op: dict[str, Any]):
+        self.device = device
+        self.chips = device.get_num_devices()
+        self.op = op
+        self.run_op: Callable = eval_name(op["op"])
+        self.tensors = [self._put(tensor) for tensor in op["tensors"]]
+        own = {
+            "tensor": self.tensors.__getitem__,
+            "mesh": lambda _: device,
+            "semaphore": self._semaphore,
+        }
+        args, kwargs = op["arguments"]
+        self.args = from_plain(args, own)
+        self.kwargs = {name: from_plain(value, own) for name, value in kwargs.items()}
+
+    def _put(self, tensor: dict[str, Any]) -> ttnn.Tensor:
+        dtype, layout, memory_config = (
+            from_plain(tensor[k]) for k in ("dtype", "layout", "memory_config")
+        )
+        values = tensor["values"]
+        if values is None:
+            empty = ttnn.allocate_tensor_on_device
+            return empty(ttnn.Shape(tensor["shape"]), dtype, layout, self.device, memory_config)
+        shards = {
+            id(v): ttnn.from_torch(
+                v if dtype != ttnn.uint32 else v.to(torch.int64),
+                dtype=dtype,
+                layout=layout,
+                pad_value=tensor.get("padding"),
+            )  # fmt: skip
+            for v in _on_all(values, self.chips)
+        }
+        host = [shards[id(v)] for v in _on_all(values, self.chips)]
+        host = host[0] if self.chips == 1 else ttnn.from_host_shards(host, self.device.shape)
+        return ttnn.to_device(host, self.device, memory_config)
+
+    def _semaphore(self, _) -> Any:
+        grid = self.device.compute_with_storage_grid_size()
+        cores = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(grid.x - 1, grid.y - 1))
+        return ttnn.create_global_semaphore(self.device, ttnn.CoreRangeSet([cores]), 0)
+
+    def run(self) -> list[ttnn.Tensor]:
+        result = self.run_op(*self.args, **self.kwargs)
+        return list(result) if isinstance(result, (list, tuple)) else [result]
+
+    def value(self) -> Optional[Value]:
+        """The worst of the values that the operation returns or writes, by error. None: the record has none."""
+        returned = self.run()
+        pairs = [(t, kept["values"]) for t, kept in zip(returned, self.op["returned"])]
+        pairs += [(self.tensors[i], values) for i, values in self.op["written"].items()]
+        found = []
+        for i, (t, values) in enumerate(pairs):
+            if values is None or t is None or not t.is_allocated():
+                continue
+            got = [ttnn.to_torch(shard) for shard in ttnn.get_device_tensors(t)]
+            recorded = _on_all(values, self.chips)
+            if i == 1 and self.op["op"] in PLACES:
+                got, recorded = (self._values_at(places) for places in (got, recorded))
+            found.append(compare(got, recorded))
+        return max(found, key=lambda v: v.error, default=None)
+
+    def _values_at(self, places: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The first tensor's values at the places, on each chip."""
+        before = 2 if self.op["op"] == "ttnn.topk" else 1  # arguments before dim
+        dim = self.kwargs.get("dim", (*self.args[before:], -1)[0])
+        x = _on_all(self.op["tensors"][0]["values"], self.chips)
+        return [v.gather(dim, at.long()) for v, at in zip(x, places)]
+
+    def seconds(self, calls: int) -> Optional[float]:
+        """Of one call: a trace of twice the calls less one of the calls.
+
+        Calls with a semaphore alternate between two sets of tensors: a chip may be one such call ahead of its neighbor.
+        """
+        self.turns = [self] + [Replay(self.device, self.op)] * (
+            "'semaphore'" in repr(self.op["arguments"])
+        )
+        self.turns[-1].run()  # compiles
+        return difference(self._traced(2 * calls), self._traced(calls), calls)
+
+    def _traced(self, calls: int) -> list[float]:
+        """Seconds of three executions of a trace."""
+        trace = ttnn.begin_trace_capture(self.device, cq_id=0)
+        for i in range(calls):
+            self.turns[i % len(self.turns)].run()
+        ttnn.end_trace_capture(self.device, trace, cq_id=0)
+        spent = []
+        for _ in range(3):
+            ttnn.synchronize_device(self.device)
+            begin = time.perf_counter()
+            ttnn.execute_trace(self.device, trace, cq_id=0, blocking=True)
+            spent.append(time.perf_counter() - begin)
+        ttnn.release_trace(self.device, trace)
+        return spent
+
+
+def difference(double: list[float], single: list[float], calls: int) -> Optional[float]:
+    """Seconds of a call. None: the traces differ by no more than the two shortest executions of each do."""
+    spread = sum(sorted(times)[1] - min(times) for times in (double, single))
+    found = min(double) - min(single)
+    return found / calls if found > spread else None
+
+
+def eval_name(name: str) -> Callable:
+    """The function called "ttnn.experimental.all_reduce_async"."""
+    found = ttnn
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+    return found
+
+
+def shown(op: dict[str, Any]) -> str:
+    """The name, and the shape of the largest two tensors."""
+    shapes = sorted((t["shape"] for t in op["tensors"]), key=math.prod)[-2:]
+    return f"{op['op'].removeprefix('ttnn.')} {' x '.join(str(s) for s in reversed(shapes))}"
+
+
+def replay(
+    device: ttnn.MeshDevice, kept: dict[str, Any], calls: int, say: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """Run each operation of a record, and yield its row. An operation that the library refuses has a row with `failed`.
+
+    calls: of the shorter trace; 0 takes no times. say: gets each line before its operation runs, and after it.
+    Keys of a row: op, shown, error (None: the record has no values), gain, equal, us, modeled_us,
+    device_op, failed.
+    """
+    for op in kept["ops"]:
+        row = {"op": op["op"], "shown": shown(op), "failed": None, "us": None, "error": None}
+        row["device_op"] = op["device_op"]
+        row["modeled_us"] = 1e6 * op["modeled"] if op["modeled"] else None
+        say(f"running {row['shown']}")
+        try:
+            here = Replay(device, op)
+            if value := here.value():
+                row |= value._asdict()
+            seconds = here.seconds(calls) if calls and op["modeled"] else None
+            row["us"] = 1e6 * seconds if seconds else None
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        say(line(row))
+        yield row
+
+
+def line(row: dict[str, Any]) -> str:
+    if row["failed"]:
+        return f"{row['shown']:58} failed: {row['failed']}"
+    times = (f"{row[k]:9.1f}" if row[k] is not None else f"{'':9}" for k in ("us", "modeled_us"))
+    value = f"{'':26}"
+    if row["error"] is not None:
+        value = f"{row['error']:9.2e} {row['gain']:8.5f} {row['equal']:7.2%}"
+    return f"{row['shown']:58} {value} {' '.join(times)}"
+
+
+@contextmanager
+def opened(kept: dict[str, Any]) -> Iterator[ttnn.MeshDevice]:
+    """A mesh of the record's shape."""
+    rows, columns = kept["mesh"]
+    fabric = ttnn.FabricConfig.FABRIC_1D_RING if kept["ring"] else ttnn.FabricConfig.FABRIC_1D
+    if rows * columns > 1:
+        ttnn.set_fabric_config(fabric)
+    device = ttnn.open_mesh_device(
+        ttnn.MeshShape(rows, columns), l1_small_size=L1_SMALL, trace_region_size=TRACE_REGION
+    )
+    try:
+        yield device
+    finally:
+        ttnn.close_mesh_device(device)
+        if rows * columns > 1:
+            ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)

@@ -1,0 +1,35 @@
+"""python -m golden_mesh.replay, as golden-mesh replay runs it."""
+
+import json
+import sys
+
+from golden_mesh.errors import GoldenMeshError
+from golden_mesh.replay import HEADER, load, opened, replay
+from golden_mesh.start.options import parse
+
+
+def main() -> int:
+    try:
+        args = parse(["replay", *sys.argv[1:]])
+        kept = load(args.file)
+    except (GoldenMeshError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(HEADER)
+    failed = 0
+    with opened(kept) as device:
+        out = args.json.open("w") if args.json else None
+        for row in replay(
+            device,
+            kept,
+            args.calls,
+            lambda text: text.startswith("running") or print(text, flush=True),
+        ):
+            failed += bool(row["failed"])
+            if out:
+                print(json.dumps(row), file=out, flush=True)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

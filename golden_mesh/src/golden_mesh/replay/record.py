@@ -1,0 +1,169 @@
+"""golden-mesh record: keeps each distinct device operation of a program with its inputs, arguments and results.
+
+The file is torch.save's: {"mesh": rows and columns, "ring": whether collectives run on one, "system": name,
+"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results, the modeled seconds and the
+device operation (None where there is no price). A tensor has its shape, dtype, layout, memory config and its values: one for all chips, a
+list with one for each, or None where the memory was never written. golden-mesh replay runs the ops on any machine.
+"""
+
+import atexit
+import os
+from typing import Any, Callable, Optional
+
+import torch
+import ttnn
+
+from golden_mesh.mesh import dispatch
+from golden_mesh.mesh.arguments import on_device, tensors_in
+from golden_mesh.errors import GoldenError
+from golden_mesh.replay.kinds import to_plain
+from golden_mesh.perf.calibration import calibrate
+from golden_mesh.perf.op_costs import chips_of
+from golden_mesh.perf.prices import Row
+from golden_mesh.perf.recorder import Recorder, recording
+from golden_mesh.mesh.steps import memory
+
+Values = Optional[torch.Tensor | list[torch.Tensor]]
+
+
+def values_of(tensor: ttnn.Tensor) -> Values:
+    """What each chip holds; one torch tensor where all hold the same, None where the memory was never written."""
+    try:
+        shards = [shard.clone() for shard in memory.read(dispatch.slot_of(tensor))]
+    except GoldenError:
+        return None
+    same = all(torch.equal(shards[0], shard) for shard in shards[1:])
+    return shards[0] if same else shards
+
+
+def padding_of(tensor: ttnn.Tensor) -> Optional[float]:
+    """The value in the padding of its tiles, if it is known."""
+    try:
+        return memory.padding(dispatch.slot_of(tensor))
+    except GoldenError:
+        return None
+
+
+def describe(tensor: ttnn.Tensor) -> dict[str, Any]:
+    plain = lambda value: to_plain(value, lambda _: None)  # noqa: E731
+    return {
+        "shape": list(tensor.shape),
+        "dtype": plain(tensor.dtype),
+        "layout": plain(tensor.layout),
+        "memory_config": plain(tensor.memory_config()),
+        "padding": padding_of(tensor),
+    }
+
+
+class Recording:
+    """The distinct operations of a program: of equal name, arguments and tensors but for values."""
+
+    def __init__(self, prices: bool):
+        self.kept = {"mesh": None, "ring": False, "ops": [], "skipped": {}}
+        self.seen: set[str] = set()
+        self.launches = Recorder()
+        if prices:
+            dispatch.REAL_CALL = recording(dispatch.REAL_CALL, self.launches)
+
+    def call(self, real: Callable, operation, args: tuple, kwargs: dict) -> Any:
+        """Run a call of the program, and keep it if it is a new operation on device tensors."""
+        name = operation.python_fully_qualified_name
+        given = list({id(t): t for t in tensors_in((args, kwargs)) if on_device(t)}.values())
+        if not given or not self._counts(name):
+            return real(operation, *args, **kwargs)
+        try:
+            arguments = self._plain(given, args, kwargs)
+        except TypeError as error:
+            self.kept["skipped"][name] = str(error)
+            return real(operation, *args, **kwargs)
+        tensors = [describe(t) for t in given]
+        key = repr((name, arguments, tensors))
+        if key in self.seen:
+            return real(operation, *args, **kwargs)
+        self.seen.add(key)
+        values = [values_of(t) for t in given]
+        self.launches.whole.clear()
+        self.kept["mesh"] = tuple(given[0].device().shape)
+        self.kept["ring"] |= "('enum', ['ttnn._ttnn.operations.ccl.Topology', 'Ring'])" in key
+        answer = real(operation, *args, **kwargs)
+        returned = [t for t in tensors_in(answer) if on_device(t)]
+        written = {}
+        for i, (t, before) in enumerate(zip(given, values)):
+            after = values_of(t) if t.is_allocated() else before
+            if not _equal(before, after):
+                written[i] = after
+        self.kept["ops"].append(
+            {
+                "op": name,
+                "arguments": arguments,
+                "tensors": [tensor | {"values": v} for tensor, v in zip(tensors, values)],
+                "returned": [describe(t) | {"values": values_of(t)} for t in returned],
+                "written": written,  # values of the inputs that changed
+                "modeled": self._modeled(),
+                "device_op": self._device_op(),
+            }
+        )
+        return answer
+
+    @staticmethod
+    def _counts(name: str) -> bool:
+        """Whether the call is an operation of the program's own, whose values are known now."""
+        moves = name in dispatch.HANDLERS or name in dispatch.TRANSPARENT
+        inside = dispatch._depth.inside or dispatch.traces.capturing or not dispatch.computing
+        return not moves and not inside
+
+    @staticmethod
+    def _plain(given: list[ttnn.Tensor], args: tuple, kwargs: dict) -> list:
+        places = {id(t): i for i, t in enumerate(given)}
+
+        def own(value):
+            if id(value) in places:
+                return "tensor", places[id(value)]
+            if isinstance(value, ttnn.MeshDevice):
+                return "mesh", None
+            if type(value).__name__ == "global_semaphore":
+                return "semaphore", None
+
+        return [to_plain(list(args), own), {k: to_plain(v, own) for k, v in kwargs.items()}]
+
+    def _device_op(self) -> Optional[str]:
+        """The key of the call's device operation. None unless there is exactly one."""
+        found = [launch.op.key for launch in self.launches.whole.elements()]
+        return found[0] if len(found) == 1 else None
+
+    def _modeled(self) -> Optional[float]:
+        """Seconds of the call's device operations on a Wormhole; full caches, one link."""
+        rates = calibrate().rates
+        rows = [
+            Row.make(op, count, rates, links=1, chips=chips_of(op, devices), grid_cores=cores)
+            for (op, devices, cores), count in self.launches.whole.items()
+        ]
+        return float(sum(row.seconds for row in rows)) if rows else None
+
+
+def _equal(a: Values, b: Values) -> bool:
+    if a is None or b is None:
+        return a is b
+    pairs = zip(*(x if isinstance(x, list) else [x] for x in (a, b)))
+    return isinstance(a, list) == isinstance(b, list) and all(torch.equal(*pair) for pair in pairs)
+
+
+def start(path: str, prices: bool) -> None:
+    """Record this process's operations, and write the file at exit. prices: model their times, too.
+
+    A program without device operations, such as a child process, writes no file.
+    """
+    record, real = Recording(prices), dispatch.OPERATION.__call__
+    dispatch.OPERATION.__call__ = lambda operation, *args, **kwargs: record.call(
+        real, operation, args, kwargs
+    )
+
+    def write() -> None:
+        if record.kept["ops"]:
+            torch.save(record.kept | {"system": os.environ.get("GOLDEN_MESH")}, path)
+            size = os.path.getsize(path) / 1e6
+            print(f"{len(record.kept['ops'])} distinct operations in {path}, {size:.1f} MB")
+            for name, reason in record.kept["skipped"].items():
+                print(f"not recorded: {name}: {reason}")
+
+    atexit.register(write)

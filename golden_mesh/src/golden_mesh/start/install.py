@@ -1,0 +1,157 @@
+"""Puts the golden mesh between a program and ttnn.
+
+Only this module and the modules it calls replace parts of ttnn.
+"""
+
+import os
+from pathlib import Path
+
+import ttnn
+
+from golden_mesh.mesh import dispatch, doors, meshes, tensor_methods, transfer
+from golden_mesh import goldens
+from golden_mesh.mesh.dispatch import traces
+from golden_mesh.start.overlay import expect_dispatch
+
+# Functions of the library that compute tensors and are no registered operations: door -> name.
+UNREGISTERED = {
+    "operations.conv.prepare_conv_weights": "ttnn.prepare_conv_weights",
+    "operations.conv.prepare_conv_bias": "ttnn.prepare_conv_bias",
+    "operations.conv.prepare_conv_transpose2d_weights": "ttnn.prepare_conv_transpose2d_weights",
+    "operations.conv.prepare_conv_transpose2d_bias": "ttnn.prepare_conv_transpose2d_bias",
+}
+
+
+def install(directory: Path) -> None:
+    """Replace ttnn's calls, tensor methods and functions.
+
+    directory: for files of Open MPI, which ttnn starts.
+    """
+    assert goldens.COUNT, "goldens register themselves on import"
+    _start_mpi(directory)
+    dispatch.OPERATION.__call__ = dispatch.call
+    tensor_methods.install()
+    doors.install(
+        transfer.STAND_INS
+        | _unregistered_operations()
+        | _mesh_functions()
+        | _sub_device_functions()
+        | _trace_functions()
+    )
+
+
+def _unregistered_operations() -> dict[str, doors.StandIn]:
+    """Stand-ins that call the functions in UNREGISTERED as operations are called."""
+
+    def through_dispatch(name: str) -> doors.StandIn:
+        def stand_in(real, *args, **kwargs):
+            operation = dispatch.OPERATION(
+                python_fully_qualified_name=name,
+                function=real,
+                preprocess_golden_function_inputs=None,
+                golden_function=None,
+                postprocess_golden_function_outputs=None,
+                is_cpp_operation=True,
+                is_experimental=False,
+            )
+            return dispatch.call(operation, *args, **kwargs)
+
+        return stand_in
+
+    return {door: through_dispatch(name) for door, name in UNREGISTERED.items()}
+
+
+def _start_mpi(directory: Path) -> None:
+    """Start Open MPI with our directory as TMPDIR: it leaves a folder there."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = f"{directory}"
+    try:
+        ttnn.init_distributed_context()
+    finally:
+        del os.environ["TMPDIR"]
+        if before is not None:
+            os.environ["TMPDIR"] = before
+
+
+def _mesh_functions() -> dict[str, doors.StandIn]:
+    """Stand-ins for opening and closing a mesh. The values of a closed mesh are dropped."""
+
+    def opening(real, *args, **kwargs):
+        configs = [
+            v
+            for v in (*args, *kwargs.values())
+            if isinstance(v, ttnn._ttnn.device.DispatchCoreConfig)
+        ]
+        dispatch_cores = configs[0] if configs else ttnn.DispatchCoreConfig()
+        expect_dispatch(
+            Path(os.environ["TT_METAL_RUNTIME_ROOT"]),
+            on_workers=dispatch_cores.type == ttnn.DispatchCoreType.WORKER,
+            by_columns=dispatch_cores.axis == ttnn.DispatchCoreAxis.COL,
+        )
+        result = real(*args, **kwargs)
+        for mesh in result.values() if isinstance(result, dict) else [result]:
+            dispatch.forget_mesh(mesh.get_device_ids())
+            meshes.opened(mesh)
+        return result
+
+    def closing(real, closing):
+        real(closing)
+        for mesh in closing.values() if isinstance(closing, dict) else [closing]:
+            dispatch.forget_mesh(meshes.closed(mesh))
+
+    return {
+        "multi_device.open_mesh_device": opening,
+        "device.open_device": opening,
+        "device.CreateDevice": opening,
+        "device.CreateDevices": opening,
+        "multi_device.close_mesh_device": closing,
+        "device.close_device": closing,
+        "device.CloseDevice": closing,
+        "device.CloseDevices": closing,
+    }
+
+
+def _sub_device_functions() -> dict[str, doors.StandIn]:
+    """Stand-ins for sub-devices, which decide only where programs run and what waits for them.
+
+    The library crashes on a mock when a manager is loaded. It keeps its one sub-device of all cores.
+    """
+
+    def load(real, mesh, sub_device_manager_id):
+        meshes.check_open(mesh)
+        dispatch.sub_devices_loaded = True
+
+    def stall(real, mesh, sub_device_ids):
+        meshes.check_open(mesh)
+
+    return {
+        "multi_device.MeshDevice.load_sub_device_manager": load,
+        "multi_device.MeshDevice.set_sub_device_stall_group": stall,
+    }
+
+
+def _trace_functions() -> dict[str, doors.StandIn]:
+    """Stand-ins for traces. Calls that wait for a device are refused inside a capture, as metal refuses them."""
+
+    def instead(ours):
+        return lambda real, *args, **kwargs: ours(*args, **kwargs)
+
+    def outside_captures(real, *args, **kwargs):
+        traces.outside(real.__name__)
+        return real(*args, **kwargs)
+
+    def wait_for_event(real, *args, **kwargs):
+        """Do nothing: calls run in the order of the program. The mock crashes on this function."""
+        traces.outside("wait_for_event")
+
+    return {
+        "operations.trace.begin_trace_capture": instead(traces.begin),
+        "operations.trace.end_trace_capture": instead(traces.end),
+        "operations.trace.execute_trace": instead(traces.execute),
+        "operations.trace.release_trace": instead(traces.release),
+        "device.is_trace_capture_active": instead(traces.is_active),
+        "device.synchronize_device": outside_captures,
+        "events.record_event": outside_captures,
+        "events.event_synchronize": outside_captures,
+        "events.wait_for_event": wait_for_event,
+    }

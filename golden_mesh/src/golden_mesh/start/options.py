@@ -1,0 +1,234 @@
+"""The command line of golden-mesh. It loads neither torch nor ttnn, so a mistake is answered at once."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import NoReturn, Sequence
+
+from golden_mesh.arithmetic.sums import SUMS
+from golden_mesh.errors import GoldenMeshError
+from golden_mesh.hazards import RESPONSES
+from golden_mesh.start.systems import SYSTEMS, named
+
+COMMANDS = ("run", "perf", "compare", "record", "replay", "doctor")
+DEFAULT_SYSTEM = "N300"
+EXAMPLES = """examples:
+  golden-mesh script.py
+  golden-mesh --system T3K -m pytest tests/
+  golden-mesh perf --system N150 script.py
+
+golden-mesh run --help, perf --help and so on list the options. Without a command, run is meant."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **settings):
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=formatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise GoldenMeshError(message.removeprefix("argument "))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command and its options. `program` is what Python runs: its words after the interpreter.
+
+    GoldenMeshError: an unknown option or value, or no program.
+    """
+    words = list(arguments)
+    if words[:1] == ["--doctor"]:
+        words[0] = "doctor"
+    if not words or words[0] not in (*COMMANDS, "-h", "--help"):
+        words.insert(0, "run")
+    given, unknown = _parser().parse_known_args(words)
+    if unknown:
+        place = "Python's own options go before -m golden_mesh"
+        raise GoldenMeshError(f"golden-mesh {given.command} has no option {unknown[0]}; {place}")
+    if given.command in ("run", "perf", "compare", "record"):
+        given.program = _program(given)
+    if given.command == "record" and given.to is None:
+        if "--to" in given.program:
+            raise GoldenMeshError("--to goes before the program: golden-mesh record --to FILE ...")
+        given.to = Path("ops.pt")
+    if given.command == "replay" and given.json and given.json.resolve() == given.file.resolve():
+        raise GoldenMeshError(f"--json: {given.json} is the record: name another file")
+    if given.command == "perf" and SYSTEMS[given.system].arch != "wormhole_b0":
+        raise GoldenMeshError(f"perf has the rates of Wormhole chips, not of a {given.system}'s")
+    return given
+
+
+def _program(given: argparse.Namespace) -> list[str]:
+    for option, words in (("-m", given.module), ("-c", given.code)):
+        if words == []:
+            raise GoldenMeshError(f"{option} must be followed by what to run")
+        if words is not None:
+            return [option, *words]
+    if not given.script:
+        raise GoldenMeshError("nothing to run: golden-mesh --help shows how")
+    if given.script[0] != "-":
+        _file(given.script[0], "script")
+    return given.script
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="golden-mesh",
+        description="Runs a program on the golden mesh, unchanged: the real ttnn library on a mock machine, with torch values.",
+        epilog=EXAMPLES,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    run = commands.add_parser("run", help="run a program", description=parser.description)
+    perf = commands.add_parser(
+        "perf", help="also print the modeled time of each device operation at exit; Wormhole only"
+    )
+    compare = commands.add_parser(
+        "compare",
+        help="also print the error of each device operation against float32 at exit, worst first",
+    )
+    record = commands.add_parser(
+        "record",
+        help="also keep each distinct device operation with its inputs, arguments and results",
+    )
+    replay = commands.add_parser(
+        "replay",
+        help="run a record on whatever ttnn opens: values and times beside it",
+    )
+    doctor = commands.add_parser(
+        "doctor",
+        help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not like a "
+        "chip's here",
+    )
+    for each in (run, perf, compare, record):
+        _add_program(each)
+    perf.add_argument(
+        "--links",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="ethernet links between two chips (default: 1)",
+    )
+    perf.add_argument(
+        "--position",
+        type=_count,
+        metavar="TOKENS",
+        help="tokens in the caches (default: full caches)",
+    )
+    perf.add_argument(
+        "--csv",
+        type=_folder,
+        metavar="FOLDER",
+        help="write ops_perf_results_modeled.csv there, for tt-perf-report and ttnn-visualizer",
+    )
+    compare.add_argument(
+        "--below",
+        type=_pcc,
+        default=0.99,
+        metavar="PCC",
+        help="name the first operation at which the program so far is below (default: 0.99)",
+    )
+    compare.add_argument(
+        "--what-if",
+        type=_setting,
+        metavar="SETTING=VALUE",
+        help="add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)",
+    )
+    compare.add_argument("--json", type=_new_file, metavar="FILE", help="a file for all operations")
+    compare.add_argument(
+        "--html", type=_new_file, metavar="FILE", help="a page with a plot of the error"
+    )
+    record.add_argument("--to", type=_new_file, metavar="FILE", help="the record (default: ops.pt)")
+    replay.add_argument("file", type=_record, metavar="FILE", help="of golden-mesh record")
+    replay.add_argument(
+        "--system",
+        type=named,
+        choices=tuple(SYSTEMS),
+        metavar="NAME",
+        help="a golden mesh of this machine (default: what ttnn opens)",
+    )
+    replay.add_argument(
+        "--calls",
+        type=_count,
+        default=20,
+        help="of the shorter trace; 0: no times (default: %(default)s)",
+    )
+    replay.add_argument(
+        "--json", type=_new_file, help="a file for the rows, one a line, written as they come"
+    )
+    doctor.add_argument("scripts", nargs="*", type=_script, metavar="SCRIPT")
+    return parser
+
+
+def _add_program(parser: _Parser) -> None:
+    """The machine's options, and the program with all words after it."""
+    parser.usage = f"{parser.prog} [options] (script.py | -m module | -c code) [arguments ...]"
+    parser.add_argument(
+        "--system",
+        type=named,
+        choices=tuple(SYSTEMS),
+        default=DEFAULT_SYSTEM,
+        metavar="NAME",
+        help=f"the machine: {', '.join(SYSTEMS)} (default: {DEFAULT_SYSTEM})",
+    )
+    parser.add_argument(
+        "--hazards",
+        choices=RESPONSES,
+        default="default",
+        help="to calls that a chip gets wrong; default follows HAZARDS.md",
+    )
+    parser.add_argument(
+        "--sums",
+        choices=SUMS,
+        default="default",
+        help="of matrix products: default sums as torch does, exact as the matrix engine does (30 to 100 times slower)",
+    )
+    parser.add_argument("--profile", action="store_true", help="print at exit where the time went")
+    rest = argparse.REMAINDER
+    parser.add_argument("-m", dest="module", nargs=rest, help=argparse.SUPPRESS)
+    parser.add_argument("-c", dest="code", nargs=rest, help=argparse.SUPPRESS)
+    parser.add_argument("script", nargs=rest, help=argparse.SUPPRESS)
+
+
+def _file(word: str, kind: str) -> Path:
+    if not Path(word).is_file():
+        raise GoldenMeshError(f"there is no {kind} {word!r} in {Path.cwd()}")
+    return Path(word)
+
+
+def _script(word: str) -> Path:
+    return _file(word, "script")
+
+
+def _record(word: str) -> Path:
+    return _file(word, "record")
+
+
+def _new_file(word: str) -> Path:
+    if Path(word).is_dir() or not Path(word).parent.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{word} cannot be written: name a file in a folder that exists"
+        )
+    return Path(word)
+
+
+def _folder(word: str) -> Path:
+    if Path(word).exists() and not Path(word).is_dir():
+        raise argparse.ArgumentTypeError(f"{word} is a file: name a folder")
+    return Path(word)
+
+
+def _count(word: str) -> int:
+    if not re.fullmatch("[0-9]+", word, re.ASCII):
+        raise argparse.ArgumentTypeError(f"0 or a larger number is needed, got {word!r}")
+    return int(word)
+
+
+def _pcc(word: str) -> float:
+    if not re.fullmatch(r"0?\.[0-9]+|[01]", word, re.ASCII):
+        raise argparse.ArgumentTypeError(f"a PCC from 0 to 1 is needed, got {word!r}")
+    return float(word)
+
+
+def _setting(word: str) -> str:
+    known = "fidelity=(LoFi|HiFi[234])|dest=(float32|bfloat16)|dtype=(float32|bfloat16|bfloat8_b)"
+    if not re.fullmatch(known, word):
+        raise argparse.ArgumentTypeError(f"{known.replace('|', ' | ')} are known, got {word!r}")
+    return word
