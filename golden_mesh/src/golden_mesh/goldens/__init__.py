@@ -1,6 +1,6 @@
 """The torch meaning of every ttnn op that the golden mesh knows. Importing this package registers them all."""
 
-from golden_mesh.goldens import (
+from golden_mesh.goldens import (  # noqa: F401
     activations,
     attention,
     attention_decode,
@@ -29,7 +29,7 @@ from golden_mesh.goldens import (
     rotary,
     selection,
     softmax,
-)  # noqa: F401
+)
 from golden_mesh.mesh.registry import GOLDENS
 
 COUNT = len(GOLDENS)
