@@ -17,9 +17,7 @@ DEFAULT_MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
 
 def pytest_addoption(parser):
     group = parser.getgroup("Qwen2.5-7B on TT-NN")
-    group.addoption(
-        "--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn"
-    )
+    group.addoption("--backend", default="auto", choices=("auto", "device", "golden"), help="what is below ttnn")
     group.addoption("--mesh", default=None, help=f"only this machine: {', '.join(MACHINES)}")
     group.addoption(
         "--tp",
@@ -28,20 +26,10 @@ def pytest_addoption(parser):
         help="chips of a replica on --mesh N150x4, T3K or GALAXY: 1, 2, 4 or 8; default each of a T3K, else all of a row",
     )
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
+    group.addoption("--queues", type=int, default=1, choices=(1, 2), help="command queues that meshes are opened with")
+    group.addoption("--model", help="directory or hub id to judge in tests/accuracy (default: small)")
     group.addoption(
-        "--queues",
-        type=int,
-        default=1,
-        choices=(1, 2),
-        help="command queues that meshes are opened with",
-    )
-    group.addoption(
-        "--model",
-        help="directory or hub id to judge in tests/accuracy (default: small)",
-    )
-    group.addoption(
-        "--reference",
-        help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32",
+        "--reference", help=".refpt file that tests/accuracy judge --model by; default: Hugging Face in float32"
     )
     group.addoption(
         "--family",
@@ -49,12 +37,7 @@ def pytest_addoption(parser):
         choices=("qwen2", "qwen3", "llama"),
         help="the modules of tests/pcc: Qwen2's (default), Qwen3's or Llama 3's",
     )
-    group.addoption(
-        "--size",
-        default=None,
-        choices=SIZES,
-        help="only these dims: the small checkpoint's or the 7B's",
-    )
+    group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
 
 def pytest_configure(config):
@@ -63,9 +46,7 @@ def pytest_configure(config):
     # A shell's background job ignores Ctrl-C, and so would the programs that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        config.backend = select_backend(
-            config.getoption("--backend"), config.getoption("--mesh") or "N300"
-        )
+        config.backend = select_backend(config.getoption("--backend"), config.getoption("--mesh") or "N300")
         if config.getoption("--tp"):
             check_tp(config.getoption("--mesh") or "N300", config.getoption("--tp"))
     except UserError as error:
@@ -127,8 +108,7 @@ def replica_devices(mesh_name, pytestconfig):
 
     name, _, tp = mesh_name.partition("-tp")
     options = dict(
-        worker_dispatch=pytestconfig.getoption("--worker-dispatch"),
-        queues=pytestconfig.getoption("--queues"),
+        worker_dispatch=pytestconfig.getoption("--worker-dispatch"), queues=pytestconfig.getoption("--queues")
     )
     with open_replicas(name, int(tp or machine(name).row), **options) as devices:
         yield devices

@@ -46,20 +46,13 @@ SHAPES = (
     ({"structured_outputs": {"regex": REGEX}}, REGEX),
     ({"structured_outputs": {"json": CITY}}, JSON),
     ({"structured_outputs": {"grammar": GRAMMAR}}, "SELECT (name|age) FROM users"),
-    (
-        {"response_format": json_schema(CITY)},
-        JSON,
-    ),
+    ({"response_format": json_schema(CITY)}, JSON),
 )
 CROWD = 40  # requests at once, more than any --max-num-seqs
 GUARDED = (TEXT, CHAT, "/v1/responses", "/v1/messages", "/invocations", "/tokenize", "/detokenize")
 NUMBERS = (1e300, 1e-300, -1, 2**31, 2**100, math.nan)
 EXTREMES = [
-    *(
-        {name: number}
-        for name in ("temperature", "repetition_penalty", "seed")
-        for number in NUMBERS
-    ),
+    *({name: number} for name in ("temperature", "repetition_penalty", "seed") for number in NUMBERS),
     *({name: [number]} for name in ("prompt", "stop_token_ids") for number in (-1, 2**40)),
     {"prompt": [0] * 9999},
     {"logit_bias": {"5": math.nan}},
@@ -70,9 +63,7 @@ Check = Callable[["Server"], str]  # returns the table's words, or raises Fault
 # ---- checks
 
 
-def greedy(
-    server: Server, option: dict, *, question=LONG, path=TEXT, changes=True, **rest: Any
-) -> str:
+def greedy(server: Server, option: dict, *, question=LONG, path=TEXT, changes=True, **rest: Any) -> str:
     """The answer is greedy after the option's formula. changes: the option changes the text."""
     answer = server.ask(question, path, **rest, **option)
     server.expect_greedy(server.prompt(question), answer, option)
@@ -332,9 +323,7 @@ def load(server: Server, lines: list[tuple[str, Check]]) -> int:
     deadline = time.monotonic() + 60  # the last aborted requests may still be running
     while (held := server.metric("vllm:kv_cache_usage_perc")) and time.monotonic() < deadline:
         time.sleep(1)
-    print(
-        f"\n{LOAD} random cases, {AT_ONCE} at once: {len(faults)} faults, {held:.1%} of the cache held"
-    )
+    print(f"\n{LOAD} random cases, {AT_ONCE} at once: {len(faults)} faults, {held:.1%} of the cache held")
     return len(faults) + (held > 0)
 
 

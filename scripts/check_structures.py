@@ -29,16 +29,11 @@ SCHEMAS = [  # and a test of the value that was read, where one is easily said
 ]
 GRAMMARS = [
     *({"choice": choice} for choice in (["a\nb", "c"], [""], [])),
-    *(
-        {"regex": regex}
-        for regex in ("(?i)abc", r"\p{L}+", "a**", "(?=a)b", r"(a)\1", "a{1,99999}")
-    ),
+    *({"regex": regex} for regex in ("(?i)abc", r"\p{L}+", "a**", "(?=a)b", r"(a)\1", "a{1,99999}")),
     *({"grammar": grammar} for grammar in ('start: "a" | "b"', "root ::= (((")),
     *(
         {"structural_tag": json.dumps({"structures": [tag], "triggers": ["<f>"]})}
-        for tag in [
-            {"begin": "<f>", "schema": {"type": "object", "minProperties": 1}, "end": "</f>"}
-        ]
+        for tag in [{"begin": "<f>", "schema": {"type": "object", "minProperties": 1}, "end": "</f>"}]
     ),
 ]
 

@@ -90,9 +90,7 @@ class Server:
         return sum(map(float, re.findall(pattern, self.http.get("/metrics").text, re.M)))
 
     def prompt(self, question: str) -> list[int]:
-        text = self.tokenizer.apply_chat_template(
-            messages(question), tokenize=False, add_generation_prompt=True
-        )
+        text = self.tokenizer.apply_chat_template(messages(question), tokenize=False, add_generation_prompt=True)
         return self.ids(text)
 
     def ids(self, text: str) -> list[int]:
@@ -111,9 +109,7 @@ class Server:
             gap = float(logits.max() - logits[answer[i]])
             expect(gap <= NEAR_TIE, f"token {i} of {answer} is {gap:.2f} below the first choice")
 
-    def changed(
-        self, logits: torch.Tensor, prompt: list[int], answer: list[int], option: dict
-    ) -> torch.Tensor:
+    def changed(self, logits: torch.Tensor, prompt: list[int], answer: list[int], option: dict) -> torch.Tensor:
         """Return logits [vocab] after the formulas of a request's options. answer: the tokens so far."""
         factor = option.get("repetition_penalty", 1.0)
         presence, frequency = option.get("presence_penalty", 0), option.get("frequency_penalty", 0)

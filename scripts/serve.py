@@ -36,11 +36,7 @@ DEFAULTS += ["--worker-cls", "qwen25_7b_worker.MeshWorker"]  # closes the mesh a
 DEFAULTS += BACKEND
 # l1_small_size: where collectives keep semaphores, which otherwise split the L1 that the matmuls need.
 # trace_region_size: the plugin's default of 50 MB holds the traces of a few sizes of prompts only.
-TT_CONFIG = {
-    "sample_on_device_mode": "all",
-    "l1_small_size": 16384,
-    "trace_region_size": TRACE_REGION_BYTES,
-}
+TT_CONFIG = {"sample_on_device_mode": "all", "l1_small_size": 16384, "trace_region_size": TRACE_REGION_BYTES}
 # The plugin opens every fabric as a line unless it is told otherwise.
 RING = {"fabric_config": "FABRIC_1D_RING"}
 CONFIG_OPTION = "--additional-config"
@@ -73,9 +69,7 @@ def merged_options(options: list[str], mesh: str) -> list[str]:
             users = read_config(value if equals else next(given, ""))
             config |= users | {"tt": config["tt"] | users.get("tt", {})}
         elif name.startswith(f"{CONFIG_OPTION}."):
-            raise UserError(
-                f"{option}: give one JSON object, {CONFIG_OPTION} '{{\"tt\": {{...}}}}'"
-            )
+            raise UserError(f"{option}: give one JSON object, {CONFIG_OPTION} '{{\"tt\": {{...}}}}'")
         else:
             kept.append(option)
     # Beside a JSON object vLLM would take the dotted option alone.
@@ -121,9 +115,7 @@ def read_config(text: str) -> dict:
     except ValueError:
         config = None
     if not isinstance(config, dict) or not isinstance(config.get("tt", {}), dict):
-        raise UserError(
-            f"{CONFIG_OPTION} must be a JSON object such as '{{\"tt\": {{...}}}}', got {text!r}"
-        )
+        raise UserError(f"{CONFIG_OPTION} must be a JSON object such as '{{\"tt\": {{...}}}}', got {text!r}")
     return config
 
 

@@ -59,13 +59,7 @@ def replica_of(mesh_device, checkpoint, queues):
     def replica_of(users, max_seq_len, recipe=BF16, **options):
         options = dict(traced=traces_available(), queues=queues) | options
         return Replica.load(
-            mesh_device,
-            checkpoint,
-            checkpoint.config,
-            recipe,
-            users=users,
-            max_seq_len=max_seq_len,
-            **options,
+            mesh_device, checkpoint, checkpoint.config, recipe, users=users, max_seq_len=max_seq_len, **options
         )
 
     return replica_of

@@ -1,9 +1,10 @@
 """A gated MLP on one chip, with a fault of precision and one of meaning."""
 
-import golden_mesh
 import torch
 import ttnn
 from torch import nn
+
+import golden_mesh
 
 
 class Mlp(nn.Module):

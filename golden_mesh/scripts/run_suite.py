@@ -17,8 +17,9 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
-import golden_mesh
 import pytest
+
+import golden_mesh
 
 # The first text found in a failure's message names its outcome.
 OUTCOMES = {
@@ -52,9 +53,7 @@ def outcomes(report: Path) -> Counter:
 
 
 def pytest_addoption(parser) -> None:
-    parser.addoption(
-        "--most", type=int, help="run this many cases of a file at most, evenly chosen"
-    )
+    parser.addoption("--most", type=int, help="run this many cases of a file at most, evenly chosen")
 
 
 def pytest_collection_modifyitems(config, items: list) -> None:
@@ -97,10 +96,7 @@ def files_below(paths: list[Path]) -> list[Path]:
 def table(counts: dict[Path, Counter]) -> str:
     """Return a Markdown table: an outcome a row, with its cases and the files that have it."""
     total = sum(counts.values(), Counter())
-    lines = [
-        f"| {sum(total.values())} cases in {len(counts)} files | cases | files |",
-        "|---|---|---|",
-    ]
+    lines = [f"| {sum(total.values())} cases in {len(counts)} files | cases | files |", "|---|---|---|"]
     for name, number in total.most_common():
         lines.append(f"| {name} | {number} | {sum(name in each for each in counts.values())} |")
     return "\n".join(lines)

@@ -35,9 +35,7 @@ def pytest_addoption(parser):
         help="sums of matrix products: exact, as the matrix engine sums (slow), or default",
     )
     group.addoption(
-        "--golden-allow-skips",
-        action="store_true",
-        help="pass although tests were skipped and no test opened a device",
+        "--golden-allow-skips", action="store_true", help="pass although tests were skipped and no test opened a device"
     )
 
     group.addoption(
@@ -75,9 +73,7 @@ def pytest_configure(config):
         config.pluginmanager.register(_Run(config), "golden_mesh_run")
     if config.getoption("--golden-report") is not None:
         if config.getoption("--golden") is None:
-            raise pytest.UsageError(
-                "--golden-report compares operations of a golden mesh: give --golden SYSTEM, too"
-            )
+            raise pytest.UsageError("--golden-report compares operations of a golden mesh: give --golden SYSTEM, too")
         config.pluginmanager.register(_Reports(config), "golden_mesh_reports")
 
 
@@ -146,9 +142,7 @@ class _Run:
         self.failed = False
 
     def pytest_report_header(self):
-        return (
-            f"golden mesh: {_system(self.config.getoption('--golden'))}, values computed by torch"
-        )
+        return f"golden mesh: {_system(self.config.getoption('--golden'))}, values computed by torch"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node, error):

@@ -23,9 +23,7 @@ def pytest_collection_modifyitems(config, items):
     installed = version("ttnn")
     if installed == NEWEST:
         return
-    config.hook.pytest_deselected(
-        items=[item for item in items if _id(item).startswith(OF_THE_NEWEST)]
-    )
+    config.hook.pytest_deselected(items=[item for item in items if _id(item).startswith(OF_THE_NEWEST)])
     items[:] = [item for item in items if not _id(item).startswith(OF_THE_NEWEST)]
     for item in items:
         for beginning, why in FAILS.get(installed, {}).items():
@@ -83,10 +81,7 @@ class Golden:
         if not isinstance(want, (list, torch.Tensor)):
             return all(bool((shard == want).all()) for shard in got)
         wants = want if isinstance(want, list) else [want] * self.chips
-        return all(
-            g.shape == w.shape and g.double().equal(w.double())
-            for g, w in zip(got, wants, strict=True)
-        )
+        return all(g.shape == w.shape and g.double().equal(w.double()) for g, w in zip(got, wants, strict=True))
 
 
 @pytest.fixture(scope="session")
@@ -97,9 +92,7 @@ def mesh_device(pytestconfig):
     chips = SYSTEMS[named(pytestconfig.getoption("--golden"))].chips
     if chips > 1:
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    device = ttnn.open_mesh_device(
-        ttnn.MeshShape(1, chips), l1_small_size=16 << 10, trace_region_size=64 << 20
-    )
+    device = ttnn.open_mesh_device(ttnn.MeshShape(1, chips), l1_small_size=16 << 10, trace_region_size=64 << 20)
     yield device
     ttnn.close_mesh_device(device)
     if chips > 1:

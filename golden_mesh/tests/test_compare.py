@@ -28,9 +28,7 @@ def noise(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
 
 def kernel(fidelity="HiFi3", wide=True, approximate=False):
     return ttnn.WormholeComputeKernelConfig(
-        math_fidelity=getattr(ttnn.MathFidelity, fidelity),
-        fp32_dest_acc_en=wide,
-        math_approx_mode=approximate,
+        math_fidelity=getattr(ttnn.MathFidelity, fidelity), fp32_dest_acc_en=wide, math_approx_mode=approximate
     )
 
 
@@ -109,8 +107,7 @@ def test_the_line_with_the_largest_error_is_named(comparison, golden, program):
 
 
 @pytest.mark.parametrize(
-    "setting, program",
-    (("fidelity=HiFi4", lofi), ("dest=float32", narrow_norm), ("dtype=bfloat16", four_bits)),
+    "setting, program", (("fidelity=HiFi4", lofi), ("dest=float32", narrow_norm), ("dtype=bfloat16", four_bits))
 )
 def test_what_another_setting_would_give(comparison, golden, setting, program):
     comparison.what_if = WhatIf(setting)
@@ -175,10 +172,7 @@ def test_a_chip_of_several_is_named(comparison, golden):
 def test_random_numbers_are_those_of_a_run_without_compare(golden):
     def tokens():
         rows = dict(layout=ttnn.ROW_MAJOR_LAYOUT)
-        values, indices = (
-            golden.put(noise(1, 1, 32, 64)),
-            golden.put_ints(torch.arange(64).repeat(1, 1, 32, 1)),
-        )
+        values, indices = (golden.put(noise(1, 1, 32, 64)), golden.put_ints(torch.arange(64).repeat(1, 1, 32, 1)))
         settings = golden.full(32, 32, dtype=ttnn.uint32, **rows), golden.full(1.0, 32, **rows)
         return golden.get(ttnn.sampling(values, indices, *settings, settings[1], seed=7))[0]
 

@@ -56,9 +56,7 @@ def attention_exp(golden):
     program = ttnn.SDPAProgramConfig(
         compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32, exp_approx_mode=True
     )
-    ttnn.transformer.scaled_dot_product_attention(
-        x, x, x, program_config=program, compute_kernel_config=kernel(golden)
-    )
+    ttnn.transformer.scaled_dot_product_attention(x, x, x, program_config=program, compute_kernel_config=kernel(golden))
 
 
 @pytest.mark.parametrize(

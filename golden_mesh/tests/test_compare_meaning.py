@@ -255,9 +255,7 @@ def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, position)
         places = [sharded("HEIGHT", (32, DIM), USERS, start) for start in (0, USERS)]
         k, v = map(ttnn.to_memory_config, (ttnn.multiply(k, 2.0), v), places)
         at = golden.put_ints([position] * USERS)
-        ttnn.experimental.paged_fused_update_cache(
-            caches[0], k, caches[1], v, update_idxs_tensor=at
-        )
+        ttnn.experimental.paged_fused_update_cache(caches[0], k, caches[1], v, update_idxs_tensor=at)
         y = ttnn.transformer.scaled_dot_product_attention_decode(
             q, *caches, cur_pos=[PAST] * USERS, scale=DIM**-0.5 / 2
         )

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 import ttnn
-from golden_mesh import exact_sums
 from safetensors import safe_open
+
+from golden_mesh import exact_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 TESTS = Path(__file__).parent
@@ -33,9 +34,7 @@ TO_THE_BIT = (
     "unary.erf.*.bf16 unary.logit.arg.bf16 unary.pow.* binary.nextafter.bf16 softmax.moreh reduce.moreh.norm "
     "reduce.*.-2.*.bf16"
 ).split()
-PRODUCTS_TO_THE_BIT = (
-    "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.*".split()
-)
+PRODUCTS_TO_THE_BIT = "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.*".split()
 
 
 def listed() -> list[tuple[str, float, float]]:
@@ -97,9 +96,7 @@ def put(device, record, tensor: str, dtype: str, layout: str):
     )
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in CASES if not matches(name, [row[0] for row in LISTED])]
-)
+@pytest.mark.parametrize("name", [name for name in CASES if not matches(name, [row[0] for row in LISTED])])
 def test_a_case_is_the_chips(mesh_device, name):
     error, gain = difference(mesh_device, name)
     assert error <= (0 if matches(name, TO_THE_BIT) else ERROR) and abs(gain - 1) < GAIN

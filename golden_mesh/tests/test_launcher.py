@@ -12,8 +12,8 @@ import pytest
 
 import golden_mesh
 from golden_mesh.__main__ import environment
-from golden_mesh.hazards.differs import DIFFERS
 from golden_mesh.errors import GoldenMeshError
+from golden_mesh.hazards.differs import DIFFERS
 from golden_mesh.start.options import COMMANDS, parse
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,9 +51,7 @@ def test_a_program_is_main_as_under_python(launch, python, tmp_path):
 
 
 def test_a_module_is_run_from_the_current_directory(launch, tmp_path):
-    (tmp_path / "theirs.py").write_text(
-        "import sys\nprint(__spec__.name, sys.path[0], sys.argv[1:])"
-    )
+    (tmp_path / "theirs.py").write_text("import sys\nprint(__spec__.name, sys.path[0], sys.argv[1:])")
     assert launch("-m", "theirs", "x").stdout == f"theirs {tmp_path} ['x']\n"
 
 
@@ -189,12 +187,7 @@ def test_all_words_after_the_program_are_the_programs(words):
 
 
 def test_a_refusal_is_one_line_and_status_2(launch):
-    for done in (
-        launch("nowhere.py"),
-        launch("-c", "0", options=["-E"]),
-        launch(),
-        launch("--mesh", "1", "x"),
-    ):
+    for done in (launch("nowhere.py"), launch("-c", "0", options=["-E"]), launch(), launch("--mesh", "1", "x")):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert done.stderr.startswith("error: ") and len(done.stderr) < 200
 
@@ -217,9 +210,7 @@ def test_help_and_doctor_explain(launch):
 
 
 def test_doctor_names_what_is_not_like_a_chip_in_a_script(launch, tmp_path):
-    (tmp_path / "script.py").write_text(
-        "ttnn.add(x, y)\nttnn.transformer.scaled_dot_product_attention(q, k, v)\n"
-    )
+    (tmp_path / "script.py").write_text("ttnn.add(x, y)\nttnn.transformer.scaled_dot_product_attention(q, k, v)\n")
     *_, title, line = launch("--doctor", "script.py").stdout.splitlines()
     assert title.endswith("not like a chip's here: 1") and "scaled_dot_product_attention" in line
     assert "there is no script 'other.py'" in launch("--doctor", "other.py").stderr

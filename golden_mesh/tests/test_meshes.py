@@ -94,9 +94,7 @@ print("seen")
 """
 
 
-@pytest.mark.parametrize(
-    "program", [CLOSED, PARENT, OPENED], ids=["closed", "closed with their parent", "opened"]
-)
+@pytest.mark.parametrize("program", [CLOSED, PARENT, OPENED], ids=["closed", "closed with their parent", "opened"])
 def test_meshes_that_are(run_as, program):
     assert "seen\n" in run_as("N300", program)  # the library prints at the end of some
 

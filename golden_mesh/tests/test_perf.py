@@ -10,16 +10,7 @@ import ttnn
 from golden_mesh import captured
 from golden_mesh.mesh import dispatch
 from golden_mesh.perf import sections
-from golden_mesh.perf.calibration import (
-    LLAMA_1B,
-    LLAMA_8B,
-    MISTRAL_7B,
-    QWEN3_8B,
-    QWEN_7B,
-    QWEN_32B,
-    Dims,
-    calibrate,
-)
+from golden_mesh.perf.calibration import LLAMA_1B, LLAMA_8B, MISTRAL_7B, QWEN3_8B, QWEN_7B, QWEN_32B, Dims, calibrate
 from golden_mesh.perf.chain import HOP_AT_MOST, chain_seconds, layer_hops, matmuls
 from golden_mesh.perf.collective_prices import collective_seconds
 from golden_mesh.perf.device_ops import Op, Tensor
@@ -126,10 +117,7 @@ def test_prefill_attention_reads_keys_and_values_for_each_chunk_of_rows(work, go
 @pytest.mark.parametrize("paged", [True, False])
 def test_decode_attention_reads_the_caches_up_to_a_position(work, golden, paged):
     """Two key heads of 64 elements are four tiles a block of 32 tokens and cache. Eight query heads pad to one tile."""
-    q, where = (
-        golden.full(1, 1, 4, 8, 64),
-        dict(cur_pos_tensor=golden.put_ints([5, 9, 40, 90])),
-    )
+    q, where = (golden.full(1, 1, 4, 8, 64), dict(cur_pos_tensor=golden.put_ints([5, 9, 40, 90])))
     if paged:
         cache = golden.full(1, 16, 2, 32, 64)
         where["page_table_tensor"] = golden.put_ints(torch.arange(16).reshape(4, 4))
@@ -145,9 +133,7 @@ def test_decode_attention_reads_the_caches_up_to_a_position(work, golden, paged)
 
 
 def test_a_cache_update_touches_one_tile_row_of_each_user(work, golden):
-    cache, token, prompt = (
-        golden.full(1, *shape) for shape in ((4, 2, 128, 64), (1, 2, 4, 64), (1, 2, 32, 64))
-    )
+    cache, token, prompt = (golden.full(1, *shape) for shape in ((4, 2, 128, 64), (1, 2, 4, 64), (1, 2, 32, 64)))
     row = 2 * 2 * TILE  # of both heads; the new token of four users is as large, in DRAM
     update = work(lambda: ttnn.kv_cache.update_cache_for_token_(cache, token, 3, 0))
     assert update.scattered == 4 * 2 * row + row  # read and written
@@ -216,9 +202,7 @@ def test_a_trace_counts_instead_of_the_whole_program(recorder, golden):
     assert name == f"trace {int(trace)}" and launches(counted) == {"Unary": 1}
 
 
-def test_named_blocks_count_instead_of_all_else_and_an_outer_one_has_the_inner_ones(
-    recorder, golden
-):
+def test_named_blocks_count_instead_of_all_else_and_an_outer_one_has_the_inner_ones(recorder, golden):
     x = golden.full(1, 32, 32)
     ttnn.exp(x)
     with captured("step"):

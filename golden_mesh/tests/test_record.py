@@ -82,9 +82,7 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
 
 
-@pytest.mark.parametrize(
-    "content", ("no record", {"mesh": (1, 2), "ring": False, "ops": [{"op": "ttnn.add"}]})
-)
+@pytest.mark.parametrize("content", ("no record", {"mesh": (1, 2), "ring": False, "ops": [{"op": "ttnn.add"}]}))
 def test_a_file_that_is_no_record_is_one_line(tmp_path, content):
     torch.save(content, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="other.pt is no file of golden-mesh record: .*") as error:
@@ -114,9 +112,7 @@ MATMUL = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
     in0_block_w=2, per_core_M=1, per_core_N=3, fused_activation=None
 )
 KERNEL = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, packer_l1_acc=True)
-ATTENTION = ttnn.SDPAProgramConfig(
-    compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64
-)
+ATTENTION = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64)
 
 
 @pytest.mark.parametrize(

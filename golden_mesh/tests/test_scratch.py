@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 import golden_mesh
-from golden_mesh.start import scratch
 from golden_mesh.errors import GoldenMeshError
+from golden_mesh.start import scratch
 
 # Prints its directory, and ends when it is told to.
 ALONE = "from golden_mesh.start import scratch; print(scratch.make(), flush=True); input()"
@@ -43,16 +43,12 @@ def test_the_next_start_removes_what_a_killed_process_left_and_no_other(temporar
     killed.wait()
     assert left.is_dir() and in_use.is_dir() and left != in_use
     for name, lock in (("golden-mesh-results", None), ("golden-mesh-notes", "mine")):
-        (
-            temporary / name
-        ).mkdir()  # a user's folders may have such names, and a file `lock` in them
+        (temporary / name).mkdir()  # a user's folders may have such names, and a file `lock` in them
         if lock:
             (temporary / name / "lock").write_text(lock)
     scratch.make()
     assert not left.exists() and in_use.is_dir()
-    assert (temporary / "golden-mesh-results").is_dir() and (
-        temporary / "golden-mesh-notes"
-    ).is_dir()
+    assert (temporary / "golden-mesh-results").is_dir() and (temporary / "golden-mesh-notes").is_dir()
     alive.communicate("\n")
     assert alive.returncode == 0 and not in_use.exists()
 
@@ -73,9 +69,7 @@ def refuse(number: int):
         ("tempfile", "mkdtemp", refuse(errno.EROFS), "Read-only file system"),
     ],
 )  # fmt: skip
-def test_a_folder_that_cannot_be_written_is_one_line(
-    temporary, monkeypatch, owner, name, function, message
-):
+def test_a_folder_that_cannot_be_written_is_one_line(temporary, monkeypatch, owner, name, function, message):
     monkeypatch.setattr(getattr(scratch, owner), name, function)
     start = "^the golden mesh cannot write its temporary files: .*"
     with pytest.raises(GoldenMeshError, match=f"{start}{message}.*: set TMPDIR"):

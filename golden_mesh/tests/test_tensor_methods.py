@@ -98,9 +98,7 @@ def test_blocks_without_values_may_be_nested(golden):
 
 
 @pytest.mark.parametrize("config", [None, ("WIDTH", "L1"), ("HEIGHT", "L1"), ("WIDTH", "DRAM")])
-def test_a_tensor_stays_as_it_is_placed_on_every_way_there_and_back(
-    golden, parts, config, tmp_path
-):
+def test_a_tensor_stays_as_it_is_placed_on_every_way_there_and_back(golden, parts, config, tmp_path):
     config = sharded(*config) if config else ttnn.DRAM_MEMORY_CONFIG
     host, file = golden.host(parts, memory_config=config), tmp_path / "dumped.tensorbin"
     target = golden.full(9, 1, 1, 32, 64, memory_config=config)
@@ -216,9 +214,7 @@ def test_a_constructor_does_not_read_old_values_at_its_address(golden):
     assert new.buffer_address() == address and golden.holds(new, 2)
 
 
-@pytest.mark.parametrize(
-    "index", [(..., slice(3, 7), slice(10, None)), (0, 0), (..., slice(32, 64))], ids=str
-)
+@pytest.mark.parametrize("index", [(..., slice(3, 7), slice(10, None)), (0, 0), (..., slice(32, 64))], ids=str)
 def test_indexing(golden, parts, index):
     assert golden.holds(golden.put(parts)[index], [part[index] for part in parts])
 

@@ -52,9 +52,7 @@ def traced(golden):
         traced.release()
 
 
-def test_a_capture_is_not_executed_and_a_replay_computes_from_what_the_addresses_hold(
-    traced, golden
-):
+def test_a_capture_is_not_executed_and_a_replay_computes_from_what_the_addresses_hold(traced, golden):
     with pytest.raises(GoldenError, match="was captured and not executed"):
         golden.get(traced.output)
     assert golden.holds(traced.input, 1)

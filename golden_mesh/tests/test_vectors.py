@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 import ttnn
+from safetensors import safe_open
+
 from golden_mesh import exact_sums
 from golden_mesh.mesh.registry import GOLDENS
-from safetensors import safe_open
 
 FILES = [Path(__file__).parent / "vectors" / f"{name}.safetensors" for name in ("chip", "mixed")]
 
@@ -182,9 +183,7 @@ CASES = [(name, False) for name in names() if any(name.startswith(key) for key i
 CASES += [(name, True) for name, _ in CASES if matching(name, EXACT_BOUNDS)]
 
 
-@pytest.mark.parametrize(
-    "name, exact", CASES, ids=lambda x: x if isinstance(x, str) else "exact"[: 5 * x]
-)
+@pytest.mark.parametrize("name, exact", CASES, ids=lambda x: x if isinstance(x, str) else "exact"[: 5 * x])
 def test_the_golden_mesh_is_as_near_to_the_chip_as_it_says(mesh_device, name, exact):
     record = Record(name)
     call = next(CALLS[key] for key in CALLS if name.startswith(key))

@@ -39,8 +39,7 @@ def narrow():
     )
     shapes = tensor_shapes(config)
     return config, {
-        name: checkpoint.tensor(name)[tuple(slice(n) for n in shape)].contiguous()
-        for name, shape in shapes.items()
+        name: checkpoint.tensor(name)[tuple(slice(n) for n in shape)].contiguous() for name, shape in shapes.items()
     }
 
 
@@ -49,9 +48,7 @@ def narrow():
 def test_32768_tokens_through_two_layers(mesh_device, narrow):
     config, weights = narrow
     ids = torch.randint(1000, (TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
-    replica = Replica.load(
-        mesh_device, weights, config, BF16, users=1, max_seq_len=TOKENS, traced=False
-    )
+    replica = Replica.load(mesh_device, weights, config, BF16, users=1, max_seq_len=TOKENS, traced=False)
     *beginning, last = prefill_batches(replica, Prompt(0, ids, 0, range(replica.blocks)))
     for batch in beginning:
         replica.prefill(batch)

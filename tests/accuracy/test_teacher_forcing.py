@@ -38,11 +38,7 @@ def judge(evaluated, model, pytestconfig):
     judge.texts is the number of sequences, judge.longest their largest length.
     """
     file = pytestconfig.getoption("--reference")
-    return (
-        ByFile(Path(file), evaluated)
-        if file
-        else ByHuggingFace(evaluated, texts=32 if model else 4)
-    )
+    return ByFile(Path(file), evaluated) if file else ByHuggingFace(evaluated, texts=32 if model else 4)
 
 
 class ByFile:
@@ -57,14 +53,7 @@ class ByFile:
 
 class ByHuggingFace:
     def __init__(self, evaluated: EvaluatedModel, texts: int):
-        self.sample = sample(
-            evaluated.tokenizer(),
-            evaluated.directory,
-            None,
-            count=texts,
-            prompt_length=32,
-            steps=64,
-        )
+        self.sample = sample(evaluated.tokenizer(), evaluated.directory, None, count=texts, prompt_length=32, steps=64)
         self.reading = HuggingFace(evaluated.directory).read(self.sample.texts)
         self.texts, self.longest = texts, len(self.sample.texts[0])
 
@@ -85,8 +74,6 @@ def test_decode_predicts_the_references_tokens(
     options = dict(texts=judge.texts, max_seq_len=judge.longest, queues=queues)
     with replicas_on(replica_devices, evaluated.checkpoint, recipe, **options) as replicas:
         top1, top5, tokens = judge(replicas)
-    publish(
-        f"{evaluated.name}, {mesh_name}, {recipe.name}: top-1 {top1:.2%}, top-5 {top5:.2%} of {tokens} tokens"
-    )
+    publish(f"{evaluated.name}, {mesh_name}, {recipe.name}: top-1 {top1:.2%}, top-5 {top5:.2%} of {tokens} tokens")
     floor1, floor5 = FLOORS if model else SMALL_FLOORS
     assert top1 >= floor1 and top5 >= floor5

@@ -11,11 +11,7 @@ from models.demos.qwen25_7b.demo import demo
 
 def files_below(place: Path) -> dict[str, tuple]:
     """Return every path with its size and modification time."""
-    return {
-        f"{path}": (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in place.rglob("*")
-        if path.is_file()
-    }
+    return {f"{path}": (path.stat().st_size, path.stat().st_mtime_ns) for path in place.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

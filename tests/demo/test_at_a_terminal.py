@@ -17,13 +17,7 @@ PATIENCE = 120  # longest wait in seconds for output, even on a busy machine
 
 
 def bare(place: Path, **more: str) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": f"{place}",
-        "TMPDIR": f"{place}",
-        "OMP_NUM_THREADS": "1",
-        **more,
-    }
+    return {"PATH": os.environ["PATH"], "HOME": f"{place}", "TMPDIR": f"{place}", "OMP_NUM_THREADS": "1", **more}
 
 
 class Terminal:

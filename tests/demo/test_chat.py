@@ -52,9 +52,6 @@ def test_a_piped_chat_whose_context_fills_up(tmp_path):
     assert [turn.splitlines()[0] for turn in turns] == [
         "Count from 3 to 30.", "What is 2 + 2?", "/reset", "What is the capital of France?", "/exit",
     ]  # fmt: skip
-    assert (
-        turns[0].splitlines()[1].startswith("3, 4, 5")
-        and "the context of 64 tokens is full" in turns[0]
-    )
+    assert turns[0].splitlines()[1].startswith("3, 4, 5") and "the context of 64 tokens is full" in turns[0]
     assert "not taken" in turns[1] and "/reset" in turns[1] and "up to 4096" in turns[1]
     assert turns[3].splitlines()[1] == "The capital of France is "

@@ -31,12 +31,7 @@ def main() -> None:
     import hypothesis.strategies as st
     import torch
     from hypothesis import HealthCheck, Phase, settings
-    from hypothesis.stateful import (
-        RuleBasedStateMachine,
-        precondition,
-        rule,
-        run_state_machine_as_test,
-    )
+    from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
     from transformers import AutoModelForCausalLM
 
     from models.demos.qwen25_7b.engine.open_model import open_model
@@ -72,15 +67,9 @@ def main() -> None:
         model = call = None
 
         @precondition(lambda self: self.model is None)
-        @rule(
-            users=st.sampled_from([1, 2, 9]),
-            tp=st.sampled_from([1, 2]),
-            speculate=st.sampled_from([1, 4]),
-        )
+        @rule(users=st.sampled_from([1, 2, 9]), tp=st.sampled_from([1, 2]), speculate=st.sampled_from([1, 4]))
         def open(self, users, tp, speculate):
-            self.model = open_model(
-                SMALL_CHECKPOINT, **options, users=users, tp=tp, speculate=speculate
-            )
+            self.model = open_model(SMALL_CHECKPOINT, **options, users=users, tp=tp, speculate=speculate)
 
         @precondition(lambda self: self.model)
         @rule()

@@ -28,11 +28,7 @@ model = open_model(SMALL_CHECKPOINT, mesh="N300")
 held = model.generate(questions[:1])
 next(held)  # nothing is closed here: the exit is silent
 """
-LIFETIME_SAID = [
-    "this process has an open model already: close it first",
-    "[]",
-    "the model is closed: open it again",
-]
+LIFETIME_SAID = ["this process has an open model already: close it first", "[]", "the model is closed: open it again"]
 SAID = re.compile(r'It prints "(.+?)" and "(.+?)"')
 
 

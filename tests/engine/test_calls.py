@@ -16,9 +16,7 @@ def generator(replica_of):
 
 
 @pytest.mark.parametrize("token", [-1, 1056, 1 << 40])
-def test_a_token_that_the_model_does_not_have_is_refused_before_anything_is_launched(
-    generator, token, monkeypatch
-):
+def test_a_token_that_the_model_does_not_have_is_refused_before_anything_is_launched(generator, token, monkeypatch):
     monkeypatch.setattr(generator.replicas[0], "prefill", lambda *_: pytest.fail("launched"))
     with pytest.raises(UserError, match=f"prompt 1 has token ids .*{token}.*0 to 1055"):
         generator.generate([[5], [3, 4, token]], 4)

@@ -32,18 +32,12 @@ def answer(generator, prompt, tokenizer, stop, most):
     return stream
 
 
-@pytest.mark.parametrize(
-    "stop, most", [((), 24), (("Paris",), 24), ((), 7)], ids=["whole", "stopped", "cut"]
-)
-def test_the_next_turn_computes_only_what_is_new(
-    conversation, replica, tokenizer, monkeypatch, stop, most
-):
+@pytest.mark.parametrize("stop, most", [((), 24), (("Paris",), 24), ((), 7)], ids=["whole", "stopped", "cut"])
+def test_the_next_turn_computes_only_what_is_new(conversation, replica, tokenizer, monkeypatch, stop, most):
     generator = Generator([replica])
     computed_chunks, real = [], replica.prefill
     monkeypatch.setattr(
-        replica,
-        "prefill",
-        lambda batch: (computed_chunks.extend((p.start, p.end) for p in batch.chunks), real(batch)),
+        replica, "prefill", lambda batch: (computed_chunks.extend((p.start, p.end) for p in batch.chunks), real(batch))
     )
     computed = []
     for question in QUESTIONS:
@@ -69,14 +63,10 @@ def test_a_prompt_equals_the_templates_whole_conversation(conversation, tokenize
         prompt = conversation.prompt(question)
         turns.append({"role": "user", "content": question})
         assert tokenizer.hf.decode(prompt.ids) == tokenizer.apply_chat_template(turns)
-        spelled = [
-            id for letter in ids for id in tokenizer.hf.encode(letter, add_special_tokens=False)
-        ]
+        spelled = [id for letter in ids for id in tokenizer.hf.encode(letter, add_special_tokens=False)]
         conversation.add_answer(prompt, ids, spelled + [max(tokenizer.stop_ids)])
         turns.append({"role": "assistant", "content": ids})
-        assert (
-            conversation.prompt("?").ids[: len(prompt.ids) + len(spelled)] == prompt.ids + spelled
-        )
+        assert conversation.prompt("?").ids[: len(prompt.ids) + len(spelled)] == prompt.ids + spelled
 
 
 def test_a_text_is_cut_at_the_end_of_the_shown_text(conversation, tokenizer):

@@ -78,9 +78,7 @@ def fail_at(patched, owner, name, call, error) -> list:
 @pytest.fixture(scope="module")
 def prompts(tokenizer):
     """Prompt 1 begins as prompt 0 does, so that a chunked prefill computes its rest."""
-    first, second, third = map(
-        tokenizer.encode, ("What is 7 + 5?", "Name the planets.", "Spell the word banana.")
-    )
+    first, second, third = map(tokenizer.encode, ("What is 7 + 5?", "Name the planets.", "Spell the word banana."))
     beginning = (first * 20)[:128]
     return [beginning + second, beginning + third]
 
@@ -100,19 +98,14 @@ def replica(request, replica_of):
 def answers(generator, prompts, tokenizer, sampling=None):
     """One prompt after the other, so that the second one has a cached prefix."""
     options = {} if sampling is None else {"sampling": sampling}
-    return [
-        generate(generator, [prompt], NEW_TOKENS, stop_ids=tokenizer.stop_ids, **options)[0]
-        for prompt in prompts
-    ]
+    return [generate(generator, [prompt], NEW_TOKENS, stop_ids=tokenizer.stop_ids, **options)[0] for prompt in prompts]
 
 
 @pytest.mark.parametrize(
     "error", [RuntimeError("TT_FATAL: out of memory"), KeyboardInterrupt()], ids=["error", "Ctrl-C"]
 )
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_ends_its_call_only(
-    replica, prompts, expected, tokenizer, monkeypatch, fault, error
-):
+def test_a_fault_ends_its_call_only(replica, prompts, expected, tokenizer, monkeypatch, fault, error):
     sampling, place = FAULTS[fault]
     if replica.speculate > 1 and sampling not in (None, RANDOM):
         pytest.skip("drafts are verified without penalties")
@@ -134,11 +127,7 @@ def test_a_fault_ends_its_call_only(
 def test_a_call_closed_before_all_prompts_are_computed(replica_of, hf, tokenizer):
     """Their blocks are known by their tokens from the start. The next call must not read blocks that nothing wrote."""
     beginning = (tokenizer.encode("Name the planets.") * 30)[:320]
-    ends = (
-        "What is 7 + 5?",
-        "Spell the word banana.",
-        "Count from 3 to 30. Name the months of the year. Why?",
-    )
+    ends = ("What is 7 + 5?", "Spell the word banana.", "Count from 3 to 30. Name the months of the year. Why?")
     prompts = [beginning + 2 * tokenizer.encode(end) for end in ends]
     replica = replica_of(3, 512)
     generator = Generator([replica])

@@ -67,9 +67,7 @@ def computed(monkeypatch, replica) -> list[int]:
     """Return a list that collects the number of tokens of each chunk prefilled from now on."""
     computed_chunks, real = [], replica.prefill
     monkeypatch.setattr(
-        replica,
-        "prefill",
-        lambda batch: (computed_chunks.extend(p.end - p.start for p in batch.chunks), real(batch)),
+        replica, "prefill", lambda batch: (computed_chunks.extend(p.end - p.start for p in batch.chunks), real(batch))
     )
     return computed_chunks
 
@@ -92,10 +90,7 @@ def test_a_cached_prefix_is_not_computed_again(generator, replica, prompts, toke
     computed_chunks = computed(monkeypatch, replica)
     assert written(generator, [second], tokenizer) == fresh[1:]
     assert written(generator, [turn], tokenizer) == [of_turn]
-    assert computed_chunks == [
-        len(second) - 96,
-        len(turn) - (len(first) + len(answer) - 1) // 32 * 32,
-    ]
+    assert computed_chunks == [len(second) - 96, len(turn) - (len(first) + len(answer) - 1) // 32 * 32]
 
 
 def test_a_cancelled_request_ends_and_others_continue(generator, prompts, tokenizer, alone):
@@ -128,9 +123,7 @@ def test_a_fault_ends_its_call_and_the_next_one_is_served(
     assert written(generator, prompts, tokenizer) == alone
 
 
-def test_the_host_samples_options_that_the_chips_lack_beside_other_slots(
-    generator, prompts, tokenizer
-):
+def test_the_host_samples_options_that_the_chips_lack_beside_other_slots(generator, prompts, tokenizer):
     samplings = [
         SamplingParams(),
         SamplingParams(3.0, top_k=0, top_p=0.9, seed=1),
@@ -139,16 +132,12 @@ def test_the_host_samples_options_that_the_chips_lack_beside_other_slots(
         SamplingParams(3.0, seed=4, presence_penalty=1.0, frequency_penalty=0.5),
     ]
     together = written(generator, prompts[:5], tokenizer, sampling=samplings)
-    assert together == written(
-        Generator(generator.replicas, on_host=True), prompts[:5], tokenizer, sampling=samplings
-    )
+    assert together == written(Generator(generator.replicas, on_host=True), prompts[:5], tokenizer, sampling=samplings)
     for prompt, sampling, expected in zip(prompts, samplings, together):
         assert written(generator, [prompt], tokenizer, sampling=sampling) == [expected]
 
 
-def test_a_sequence_that_samples_from_the_whole_vocabulary_beside_other_sequences(
-    generator, prompts, tokenizer
-):
+def test_a_sequence_that_samples_from_the_whole_vocabulary_beside_other_sequences(generator, prompts, tokenizer):
     """Its text depends on its seed and its penalties alone. No logits are read."""
     samplings = [
         SamplingParams(10.0, top_k=0, seed=1),
@@ -167,14 +156,8 @@ def test_a_sequence_that_samples_from_the_whole_vocabulary_beside_other_sequence
 
 def test_repetition_penalty_counts_prompt_and_answer(generator, prompts, tokenizer, hf):
     """Tokens equal Hugging Face's with the repetition penalty."""
-    expected = [
-        greedy(hf, prompt, NEW_TOKENS, tokenizer.stop_ids, repetition_penalty=1.3)
-        for prompt in prompts[:3]
-    ]
-    assert (
-        written(generator, prompts[:3], tokenizer, sampling=SamplingParams(repetition_penalty=1.3))
-        == expected
-    )
+    expected = [greedy(hf, prompt, NEW_TOKENS, tokenizer.stop_ids, repetition_penalty=1.3) for prompt in prompts[:3]]
+    assert written(generator, prompts[:3], tokenizer, sampling=SamplingParams(repetition_penalty=1.3)) == expected
 
 
 def test_an_abandoned_prefill_registers_no_prefix(another_replica, prompts):

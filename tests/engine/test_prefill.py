@@ -12,12 +12,7 @@ import torch
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from models.demos.qwen25_7b.engine.prefill_batch import (
-    PrefillBatch,
-    PrefillChunk,
-    Prompt,
-    pack_prompts,
-)
+from models.demos.qwen25_7b.engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt, pack_prompts
 from models.demos.qwen25_7b.evaluation.teacher_forcing import prefill_logits
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
 from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
@@ -91,9 +86,7 @@ def assert_same_text(logits, rows, expected_logits, expected_rows) -> None:
 )
 @given(cuts=st.sets(st.integers(1, TOKENS - 1), min_size=1, max_size=3))
 @example(cuts={32, 33, 127, 128, 129})  # at and beside the borders of blocks and chunks
-@example(
-    cuts={TOKENS - 1}
-)  # the last token alone: its block's beginning is computed again, and not written
+@example(cuts={TOKENS - 1})  # the last token alone: its block's beginning is computed again, and not written
 def test_answers_do_not_depend_on_prefill_chunks(replica, token_ids, whole, cuts):
     blocks, start = scattered(replica, TOKENS, seed=len(cuts)), 0
     for end in (*sorted(cuts), TOKENS):
@@ -229,9 +222,7 @@ def step(replica, row: int, token: int, at: int, blocks) -> torch.Tensor:
     """Run a decode step with one active slot. Return its logits [vocab_size]."""
     tokens, positions = [0] * USERS, [INACTIVE] * USERS
     tokens[row], positions[row] = token, at
-    tables = [
-        attention_table(blocks if user == row else [], replica.width) for user in range(USERS)
-    ]
+    tables = [attention_table(blocks if user == row else [], replica.width) for user in range(USERS)]
     replica.inputs.write_slots(tokens, positions, torch.stack(tables))
     replica.launch_decode()
     replica.read_tokens()

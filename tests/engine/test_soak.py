@@ -48,9 +48,7 @@ def on_chips(mesh_device) -> int:
     return ttnn.get_memory_view(mesh_device, ttnn.BufferType.DRAM).total_bytes_allocated_per_bank
 
 
-def test_random_requests_get_their_tokens_and_free_all_blocks(
-    replica, mesh_device, known, tokenizer
-):
+def test_random_requests_get_their_tokens_and_free_all_blocks(replica, mesh_device, known, tokenizer):
     rng = random.Random(14)
     generator, allocated = Generator([replica]), []
     for call in range(CALLS):
@@ -59,9 +57,7 @@ def test_random_requests_get_their_tokens_and_free_all_blocks(
         cancelled = {user: rng.randint(1, 3) for user in range(0, len(prompts), 4)}  # after tokens
         leave_at = rng.randrange(2 * len(requested)) if call == 1 else None
         ids = [[] for _ in requested]
-        tokens = generator.generate(
-            prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids, sampling=samplings
-        )
+        tokens = generator.generate(prompts, NEW_TOKENS, stop_ids=tokenizer.stop_ids, sampling=samplings)
         with closing(tokens):
             for count, token in enumerate(tokens):
                 ids[token.user].append(token.id)

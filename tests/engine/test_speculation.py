@@ -35,9 +35,7 @@ def quoting(tokenizer) -> list[int]:
 
 @pytest.fixture(scope="module")
 def cases(tokenizer, quoting, vocab_size) -> list[Case]:
-    noise = torch.randint(
-        0, vocab_size, (3, 20), generator=torch.Generator().manual_seed(0)
-    ).tolist()
+    noise = torch.randint(0, vocab_size, (3, 20), generator=torch.Generator().manual_seed(0)).tolist()
     return [
         Case(quoting),
         Case(quoting, SamplingParams(1.0, seed=1)),
@@ -85,9 +83,7 @@ def test_every_answer_equals_that_of_plain_steps(generator, replica, cases, expe
     """Greedy, seeded, penalized and host-sampled requests, side by side and one after the other."""
     assert written(generator, cases, ()) == expected
     stats = generator.stats
-    assert stats.tokens == sum(map(len, expected)) - len(cases), (
-        "prefill samples one token of each answer"
-    )
+    assert stats.tokens == sum(map(len, expected)) - len(cases), "prefill samples one token of each answer"
     assert stats.steps + stats.accepted == stats.tokens and stats.accepted >= 30, stats
     assert generator.free_blocks == replica.blocks
 
@@ -100,15 +96,11 @@ def test_a_repetitive_answer_takes_few_steps(generator, cases, expected):
 
 @pytest.mark.parametrize("new_tokens", [1, 4, 5, 6, 7, 8])
 def test_an_answer_has_the_requested_number_of_tokens(generator, cases, expected, new_tokens):
-    assert written(generator, cases[:2], (), new_tokens) == [
-        ids[:new_tokens] for ids in expected[:2]
-    ]
+    assert written(generator, cases[:2], (), new_tokens) == [ids[:new_tokens] for ids in expected[:2]]
 
 
 @pytest.mark.parametrize("end", [9, 10, 11, 12])
-def test_a_stop_token_among_accepted_draft_tokens_ends_the_text(
-    generator, replica, cases, expected, end
-):
+def test_a_stop_token_among_accepted_draft_tokens_ends_the_text(generator, replica, cases, expected, end):
     """Tokens after the stop token are dropped. The cached prefix stays right for a next prompt."""
     ids = expected[0]
     first = ids.index(ids[end])
@@ -132,19 +124,12 @@ def fill_with_noise(replica) -> None:
     """Fill the caches with noise. The second half of the blocks repeats the first half."""
     mapper = ttnn.ShardTensorToMesh(replica.mesh_device, dim=1)
     for seed, (tensor, image) in enumerate(zip(cache_tensors(replica), read_caches(replica))):
-        noise = torch.randn(image[::2].shape, generator=torch.Generator().manual_seed(seed)).repeat(
-            2, 1, 1, 1
-        )
-        host = ttnn.from_torch(
-            noise, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper
-        )
+        noise = torch.randn(image[::2].shape, generator=torch.Generator().manual_seed(seed)).repeat(2, 1, 1, 1)
+        host = ttnn.from_torch(noise, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
         ttnn.copy_host_to_device_tensor(host, tensor)
 
 
-STARTS, LENGTHS = (
-    (30, 0, 61),
-    (4, 3, 2),
-)  # of three sequences: position of the next token, number of tokens
+STARTS, LENGTHS = ((30, 0, 61), (4, 3, 2))  # of three sequences: position of the next token, number of tokens
 BLOCKS = [0, 1], [2], [3, 4]
 SLOTS = (0, 12, 5, 9), (1, 3, 15), (2, 8)
 
@@ -156,9 +141,7 @@ def plain_steps(replica, tokens) -> list[list[int]]:
     choices = [[] for _ in tokens]
     for i in range(MOST):
         at = [start + i if i < length else INACTIVE for start, length in zip(STARTS, LENGTHS)]
-        replica.inputs.write_slots(
-            [own[i] for own in tokens], at + [INACTIVE] * inactive, torch.stack(tables)
-        )
+        replica.inputs.write_slots([own[i] for own in tokens], at + [INACTIVE] * inactive, torch.stack(tables))
         replica.launch_decode()
         for user, choice in enumerate(replica.read_tokens()[:USERS]):
             choices[user] += [choice] if at[user] != INACTIVE else []
@@ -167,9 +150,7 @@ def plain_steps(replica, tokens) -> list[list[int]]:
 
 def test_a_verify_step_writes_the_same_cache_as_plain_steps(replica, vocab_size):
     """Cache and samples are equal bit for bit. One sequence enters its next block."""
-    tokens = torch.randint(
-        0, vocab_size, (USERS, MOST), generator=torch.Generator().manual_seed(1)
-    ).tolist()
+    tokens = torch.randint(0, vocab_size, (USERS, MOST), generator=torch.Generator().manual_seed(1)).tolist()
     half = replica.blocks // 2
     fill_with_noise(replica)
     replica.inputs.write_sampling_params([])
@@ -178,15 +159,10 @@ def test_a_verify_step_writes_the_same_cache_as_plain_steps(replica, vocab_size)
     choices = plain_steps(replica, tokens)
     of_steps = read_caches(replica)[:, :half]
     sequences = [
-        SimpleNamespace(
-            tokens=[0] * (start + 1), blocks=[block + half for block in own], params=GREEDY
-        )
+        SimpleNamespace(tokens=[0] * (start + 1), blocks=[block + half for block in own], params=GREEDY)
         for start, own in zip(STARTS, BLOCKS)
     ]
-    drafts = [
-        Draft(sequence, slots, own[: len(slots)])
-        for sequence, slots, own in zip(sequences, SLOTS, tokens)
-    ]
+    drafts = [Draft(sequence, slots, own[: len(slots)]) for sequence, slots, own in zip(sequences, SLOTS, tokens)]
     InputBatch(replica.inputs, on_host=False).write_drafts(drafts)
     replica.launch_verify()
     sampled = replica.read_tokens()
@@ -195,6 +171,4 @@ def test_a_verify_step_writes_the_same_cache_as_plain_steps(replica, vocab_size)
     assert_equal(after[:, :half], of_steps)
     assert_equal(after[:, half:], of_steps)
     changed = (after != before).any(0).any(1).any(-1)[half:]
-    assert changed.sum() == sum(LENGTHS) and changed[1, :2].all(), (
-        "these tokens were written, and no others"
-    )
+    assert changed.sum() == sum(LENGTHS) and changed[1, :2].all(), "these tokens were written, and no others"

@@ -48,9 +48,7 @@ def test_weights_are_rounded_by_recipe_and_layer_and_tied_embeddings_are_not(sma
     def codes(layer: int, name: str) -> int:
         """The most values that a block of 16 outputs of this weight has, without signs."""
         weight = model.model.layers[layer].get_submodule(name).weight.t()
-        return max(
-            len(block.abs().unique()) for block in weight.unflatten(-1, (-1, 16)).flatten(0, 1)
-        )
+        return max(len(block.abs().unique()) for block in weight.unflatten(-1, (-1, 16)).flatten(0, 1))
 
     assert codes(0, "mlp.gate_proj") <= 8 < codes(0, "mlp.down_proj"), "4 and 8 bits"
     assert codes(1, "mlp.gate_proj") > 8, "layer 1 differs"

@@ -44,15 +44,10 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     """The output directory, and each command's printed output."""
     place = tmp_path_factory.mktemp("evaluation")
     (place / "sums.jsonl").write_text(
-        "".join(
-            json.dumps({"question": f"What is {a} + 1?", "answer": f"#### {a + 1}"}) + "\n"
-            for a in (2, 4, 6)
-        )
+        "".join(json.dumps({"question": f"What is {a} + 1?", "answer": f"#### {a + 1}"}) + "\n" for a in (2, 4, 6))
     )
     (place / "Qwen2.5-1B").symlink_to(SMALL_CHECKPOINT)  # the name has a dot, as real ones have
-    (place / "four.json").write_text(
-        json.dumps({"mlp_in": "bfloat4_b", "layers": {"0": {"mlp_in": "bfloat8_b"}}})
-    )
+    (place / "four.json").write_text(json.dumps({"mlp_in": "bfloat4_b", "layers": {"0": {"mlp_in": "bfloat8_b"}}}))
     spoil(Path(shutil.copytree(SMALL_CHECKPOINT, place / "spoilt")))
     commands = {
         "eval": ["eval", *FEW, "--recipes", "bfp8,bfp8-kv8,four.json"],
@@ -83,11 +78,7 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
 
 
 def rows(output: str) -> list[list[str]]:
-    return [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in output.splitlines()
-        if line.startswith("|")
-    ]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in output.splitlines() if line.startswith("|")]
 
 
 def test_eval_reports_the_divergence_of_each_recipe(ran):
@@ -104,10 +95,7 @@ def test_eval_reports_the_divergence_of_each_recipe(ran):
         assert recipe["phase"] == line[1] == "decode"
         assert 0 < recipe["kl_mean"] < 0.01
         assert float(line[3]) == pytest.approx(recipe["kl_mean"], rel=0.01)
-        assert (
-            recipe["kl_median"] < recipe["kl_mean"] < recipe["kl_max"]
-            and 0.95 < recipe["top1"] <= recipe["top5"]
-        )
+        assert recipe["kl_median"] < recipe["kl_mean"] < recipe["kl_max"] and 0.95 < recipe["top1"] <= recipe["top5"]
         assert recipe["nll"] == pytest.approx(recipe["reference_nll"], abs=0.05)
     kl = {recipe["recipe"]["name"]: recipe["kl_mean"] for recipe in written["results"]}
     assert kl["four"] > 1.2 * kl["bfp8"], "its MLP has 4 bits"

@@ -46,9 +46,7 @@ def test_loglikelihoods_are_hugging_faces(model, chats, hugging_face):
     got = model.loglikelihood(requests("loglikelihood", chats))
     for (context, answer), (total, _) in zip(chats, got):
         ids, before = model.tok_encode(context + answer), len(model.tok_encode(context))
-        assert total == pytest.approx(
-            float(log_chances(hugging_face, ids)[before - 1 :].sum()), abs=0.15, rel=0.02
-        )
+        assert total == pytest.approx(float(log_chances(hugging_face, ids)[before - 1 :].sum()), abs=0.15, rel=0.02)
     assert [greedy for _, greedy in got] == [True, False, True, False, True]
 
 
@@ -57,10 +55,7 @@ def test_a_context_that_is_too_long_is_cut_at_its_start(model, chats, hugging_fa
     ((total, greedy),) = model.loglikelihood(requests("loglikelihood", [(context * 9, answer)]))
     count = len(model.tok_encode(answer))
     ids = model.tok_encode(context * 9 + answer)[-(model.max_length + 1) :]
-    assert (
-        total == pytest.approx(float(log_chances(hugging_face, ids)[-count:].sum()), abs=0.15)
-        and greedy
-    )
+    assert total == pytest.approx(float(log_chances(hugging_face, ids)[-count:].sum()), abs=0.15) and greedy
 
 
 def test_rolling_scores_a_text_longer_than_the_context(model, hugging_face):
@@ -93,20 +88,14 @@ def test_text_ends_at_a_stop_token_at_until_or_at_its_length(model):
     ]
     answers = generate(model, cases)
     assert answers[:3] == ["The capital of France is Paris.", "b, a, n, a, ", "b, "]
-    assert (
-        answers[3]
-        and "b, a, n, a, n, a. That spells banana.".startswith(answers[3])
-        and answers[4] == answers[0]
-    )
+    assert answers[3] and "b, a, n, a, n, a. That spells banana.".startswith(answers[3]) and answers[4] == answers[0]
 
 
 def test_a_sampled_text_depends_on_its_request_only(model, chats):
     settings = {"until": [], "do_sample": True, "temperature": 3.0, "max_gen_toks": 10}
     cases = [(context, settings) for context, _ in chats]
     answers = generate(model, cases)
-    assert generate(model, cases[:2]) == answers[:2], (
-        "the batch of a request changed its sampled text"
-    )
+    assert generate(model, cases[:2]) == answers[:2], "the batch of a request changed its sampled text"
     assert answers[0] != answers[1], "two requests sampled the same text"
 
 

@@ -7,30 +7,15 @@ from models.demos.qwen25_7b.evaluation.divergence import compare
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
 from tests.evaluation.conftest import CONTEXT
 
-LENGTHS = (
-    40,
-    12,
-    30,
-    13,
-    CONTEXT + 1,
-    36,
-    5,
-)  # more sequences than slots; the last token of a sequence is not read
+LENGTHS = (40, 12, 30, 13, CONTEXT + 1, 36, 5)  # more sequences than slots; the last token of a sequence is not read
 BEGINNINGS = (33, 11, 1, 3, CONTEXT - 3, 4, 2)  # of prompts; the second sequence has one prediction
 
 
 @pytest.fixture(scope="module")
 def texts(tokenizer) -> list[ForcedText]:
-    questions = [
-        "What is the capital of France?",
-        "Count from 2 to 25.",
-        "Spell the word banana.",
-        "What is 7 + 5?",
-    ]
+    questions = ["What is the capital of France?", "Count from 2 to 25.", "Spell the word banana.", "What is 7 + 5?"]
     ids = sum((tokenizer.encode(q) for q in questions), []) * 8
-    return [
-        ForcedText(ids[7 * i : 7 * i + n], b) for i, (n, b) in enumerate(zip(LENGTHS, BEGINNINGS))
-    ]
+    return [ForcedText(ids[7 * i : 7 * i + n], b) for i, (n, b) in enumerate(zip(LENGTHS, BEGINNINGS))]
 
 
 def assert_as_hugging_face(stream, texts, hugging_face):
@@ -44,9 +29,7 @@ def assert_as_hugging_face(stream, texts, hugging_face):
             "of another text or place"
         )  # rounding to bfloat16 gives 0.006, a wrong position 1 and more
         places += zip(prediction.texts, prediction.positions)
-    assert sorted(places) == [
-        (i, at) for i, t in enumerate(texts) for at in range(t.prompt_length - 1, len(t.ids) - 1)
-    ]
+    assert sorted(places) == [(i, at) for i, t in enumerate(texts) for at in range(t.prompt_length - 1, len(t.ids) - 1)]
 
 
 def test_sequences_of_all_lengths_through_a_few_slots(replica, texts, hugging_face):
@@ -58,9 +41,5 @@ def test_sequences_of_all_lengths_through_a_few_slots(replica, texts, hugging_fa
 def test_prefill_predicts_after_each_token_of_a_prompt(replica, texts, hugging_face):
     from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_prefill
 
-    long = [
-        texts[0],
-        texts[4],
-        ForcedText(texts[4].ids, 2),
-    ]  # the last one has more than 32 predictions
+    long = [texts[0], texts[4], ForcedText(texts[4].ids, 2)]  # the last one has more than 32 predictions
     assert_as_hugging_face(predict_with_prefill(replica, long), long, hugging_face)

@@ -14,9 +14,7 @@ VOCAB = 1056
 @pytest.fixture(scope="module")
 def tokens(tokenizer) -> list[int]:
     """Tokens of chats, shorter than the replica's context."""
-    return sample(tokenizer.hf, SMALL_CHECKPOINT, None, count=1, prompt_length=20, steps=23).texts[
-        0
-    ]
+    return sample(tokenizer.hf, SMALL_CHECKPOINT, None, count=1, prompt_length=20, steps=23).texts[0]
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +37,14 @@ def test_every_token_of_the_second_half_is_scored_once(reference):
     n = len(reference.tokens)
     judged = sorted(at for text in texts for at in range(text.prompt_length, len(text.ids) - 1))
     assert judged == list(range(n // 2, n - 1))
-    assert all(text.ids == reference.tokens[: len(text.ids)] for text in texts), (
-        "what stands before a token is missing"
-    )
+    assert all(text.ids == reference.tokens[: len(text.ids)] for text in texts), "what stands before a token is missing"
 
 
 def test_a_model_agrees_with_its_own_reference(replica, reference):
     from models.demos.qwen25_7b.evaluation.divergence import agreement
 
     got = agreement([replica], reference)
-    assert (
-        got.tokens == len(reference.tokens) - 1 - len(reference.tokens) // 2
-        and got.top5 == 1
-        and got.top1 > 0.9
-    )
+    assert got.tokens == len(reference.tokens) - 1 - len(reference.tokens) // 2 and got.top5 == 1 and got.top1 > 0.9
     second_best = Reference(reference.tokens, reference.top5[:, [1, 0, 2, 3, 4]])
     assert agreement([replica], second_best).top1 < 0.1
 

@@ -10,11 +10,7 @@ from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, small_quest
 def test_a_file_is_cut_evenly_and_each_token_but_the_last_is_scored(tokenizer, tmp_path):
     got = sample(tokenizer.hf, tmp_path, HELD_OUT, count=4, prompt_length=5, steps=3)
     ids = tokenizer.hf.encode(HELD_OUT.read_text())
-    assert (
-        [len(t) for t in got.texts] == [9] * 4
-        and got.scored == [[5, 6, 7]] * 4
-        and got.tokens == 12
-    )
+    assert [len(t) for t in got.texts] == [9] * 4 and got.scored == [[5, 6, 7]] * 4 and got.tokens == 12
     assert got.texts[0] == ids[:9] and got.texts[-1] == ids[-9:], "not from end to end"
 
 
@@ -24,9 +20,7 @@ def test_no_more_texts_than_the_file_has(tokenizer, tmp_path):
     tokens = len(tokenizer.hf.encode(file.read_text()))
     got = sample(tokenizer.hf, tmp_path, file, count=32, prompt_length=3, steps=tokens // 2 - 4)
     assert len(got.texts) == 2
-    with pytest.raises(
-        UserError, match=rf"short.txt has {tokens} tokens, and one text takes {tokens + 1}"
-    ):
+    with pytest.raises(UserError, match=rf"short.txt has {tokens} tokens, and one text takes {tokens + 1}"):
         sample(tokenizer.hf, tmp_path, file, count=1, prompt_length=3, steps=tokens - 3)
 
 
@@ -37,14 +31,11 @@ def test_the_small_checkpoints_questions_are_held_out_of_training(tokenizer):
     for ids, judged in zip(got.texts, got.scored):
         text = tokenizer.hf.decode(ids)
         questions = [turn.split("<|im_end|>")[0] for turn in text.split("<|im_start|>user\n")[1:]]
-        assert len(ids) == 65 and all(
-            q in requested and q not in trained for q in questions[:-1]
-        ), text  # the last question is cut
+        assert len(ids) == 65 and all(q in requested and q not in trained for q in questions[:-1]), (
+            text
+        )  # the last question is cut
         answers = "".join(tokenizer.hf.decode(ids[at + 1]) for at in judged)
-        whole = [
-            turn.split("assistant\n")[1].split("<|im_end|>")[0]
-            for turn in text.split("user\n")[3:-1]
-        ]
+        whole = [turn.split("assistant\n")[1].split("<|im_end|>")[0] for turn in text.split("user\n")[3:-1]]
         assert all(f"{answer}<|im_end|>" in answers for answer in whole), (whole, answers)
         assert answers and "user" not in answers and "<|im_end|>\n" not in answers, answers
         assert min(judged) >= 16 and max(judged) <= 63

@@ -28,12 +28,7 @@ from models.demos.qwen25_7b.plans.planner import fit_prefill
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.reference.metrics import assert_close
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
-from models.demos.qwen25_7b.tt.inputs import (
-    ChunkedPrefillInputs,
-    DecodeInputs,
-    PrefillInputs,
-    expand_rotary_positions,
-)
+from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs, expand_rotary_positions
 from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -76,30 +71,18 @@ class Bench:
     """
 
     def __init__(
-        self,
-        mesh_device: ttnn.MeshDevice,
-        reference: Reference,
-        *,
-        batch: int = MAX_USERS,
-        grid: Optional[Grid] = None,
+        self, mesh_device: ttnn.MeshDevice, reference: Reference, *, batch: int = MAX_USERS, grid: Optional[Grid] = None
     ):
         self.mesh_device, self.reference, self.config = mesh_device, reference, reference.config
         self.plan = ParallelPlan.make(self.config, mesh_device.get_num_devices())
         self.decode = DecodePlan.make(
-            self.config,
-            self.plan,
-            grid or worker_grid(mesh_device),
-            batch,
-            topology=row_topology(mesh_device),
+            self.config, self.plan, grid or worker_grid(mesh_device), batch, topology=row_topology(mesh_device)
         )
         self.weights = ModelWeights(reference.weights, self.config, self.plan)
 
     def model_config(self, recipe: Recipe, max_seq_len: int = CONTEXT) -> TtModelConfig:
         sums = AllReducePlan.make(
-            self.plan.tp,
-            self.decode.all_reduce.topology,
-            self.config.hidden_size,
-            recipe.all_reduce_dtype,
+            self.plan.tp, self.decode.all_reduce.topology, self.config.hidden_size, recipe.all_reduce_dtype
         )
         decode = replace(self.decode, all_reduce=sums)
         return TtModelConfig(self.config, self.plan, recipe, decode, max_seq_len)
@@ -108,9 +91,7 @@ class Bench:
         return TtAllReduce(self.mesh_device, self.model_config(recipe))
 
     def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
-        return fit_prefill(
-            self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room
-        )
+        return fit_prefill(self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room)
 
     def prefill_gain(self, recipe: Recipe) -> float:
         """Allowed relative error in the scale of a prefill's all-reduce."""
@@ -177,11 +158,7 @@ class AttentionBench(Bench):
         all_reduce = self.all_reduce(recipe)
         self.attention = {
             i: TtQwenAttention(
-                mesh_device,
-                self.weights.attention(i),
-                config,
-                rotary=self.rotary,
-                all_reduce=all_reduce,
+                mesh_device, self.weights.attention(i), config, rotary=self.rotary, all_reduce=all_reduce
             )
             for i in reference.layers
         }
@@ -220,9 +197,7 @@ class AttentionBench(Bench):
         assert y.memory_config() == memory_config(self.decode.residual_memory)
         return self.take_rows(y, len(x))
 
-    def run_prompts(
-        self, module, prompts: Sequence[torch.Tensor], users: Sequence[int]
-    ) -> list[list[torch.Tensor]]:
+    def run_prompts(self, module, prompts: Sequence[torch.Tensor], users: Sequence[int]) -> list[list[torch.Tensor]]:
         """Prefill prompts [tokens, hidden] side by side in one prefill batch.
 
         Returns [tokens, hidden] of each chip, for each prompt. Each prompt starts at a row where a block begins.
@@ -252,12 +227,7 @@ class AttentionBench(Bench):
         return self._take_parts(y, plan, [(start, len(x)) for x, start in zip(prompts, starts)])
 
     def run_chunks(
-        self,
-        module,
-        chunks: Sequence[torch.Tensor],
-        users: Sequence[int],
-        start: int,
-        rows_each: int = 0,
+        self, module, chunks: Sequence[torch.Tensor], users: Sequence[int], start: int, rows_each: int = 0
     ) -> list[list[torch.Tensor]]:
         """Prefill chunks [tokens, hidden] of several users' sequences in one prefill batch.
 
@@ -292,9 +262,7 @@ class AttentionBench(Bench):
         y = module.forward_chunked_prefill(x, rotation, inputs, self.cache.on_chips, plan)
         return self._take_parts(y, plan, [(i * rows_each, len(x)) for i, x in enumerate(chunks)])
 
-    def _take_parts(
-        self, y: ttnn.Tensor, plan: PrefillPlan, parts: list[tuple[int, int]]
-    ) -> list[list[torch.Tensor]]:
+    def _take_parts(self, y: ttnn.Tensor, plan: PrefillPlan, parts: list[tuple[int, int]]) -> list[list[torch.Tensor]]:
         """parts: (first row, rows) of each sequence."""
         assert y.memory_config() == memory_config(plan.residual_memory)
         chips = self.take_rows(y, plan.rows)

@@ -26,10 +26,7 @@ def vocabulary(size) -> torch.Tensor:
     """Table [vocab_size, hidden] bfloat16 of the real vocabulary, for embedding and LM head. No two rows are alike."""
     if size == "tiny":
         return reference_of(size).weights["lm_head.weight"]
-    rows, hidden = (
-        4096,
-        QWEN25_7B.hidden_size,
-    )  # random numbers for all rows would take ten times as long
+    rows, hidden = (4096, QWEN25_7B.hidden_size)  # random numbers for all rows would take ten times as long
     generator = torch.Generator().manual_seed(0)
     block = torch.randn(rows, hidden, generator=generator).mul_(hidden**-0.5).bfloat16()
     blocks = -(-QWEN25_7B.vocab_size // rows)

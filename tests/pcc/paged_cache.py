@@ -5,12 +5,7 @@ from typing import Sequence
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.plans.blocks import (
-    attention_table,
-    chunked_table_width,
-    fill_table,
-    table_width,
-)
+from models.demos.qwen25_7b.plans.blocks import attention_table, chunked_table_width, fill_table, table_width
 from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.tt.attention import TtKVCache
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -37,9 +32,7 @@ class PagedCache:
         _, kv_heads, *rest = self.on_chips.shape
         shape = (blocks, self.plan.tp * kv_heads, *rest)
         # as large as K's outliers
-        self.noise = [
-            100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"
-        ]
+        self.noise = [100 * torch.randn(shape, generator=generator, dtype=torch.bfloat16) for _ in "kv"]
 
     def blocks_of(self, user: int, first: int, end: int) -> list[int]:
         """Return the blocks of a user's positions first..end - 1."""
@@ -63,9 +56,7 @@ class PagedCache:
                 image[blocks, :, inside] = rows.bfloat16()
         mapper = ttnn.ShardTensorToMesh(self.mesh_device, dim=1)
         for image, tensor in zip(images, (self.on_chips.keys, self.on_chips.values), strict=True):
-            host = ttnn.from_torch(
-                image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper
-            )
+            host = ttnn.from_torch(image, dtype=tensor.dtype, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
             ttnn.copy_host_to_device_tensor(host, tensor)
         self.before = self._read()
 
@@ -84,10 +75,7 @@ class PagedCache:
         to_the_end: The rest of a sequence's last block may change. Prefill writes whole blocks.
         """
         rows = [self._rows(of_user) for of_user in written]
-        places = [
-            self._places(u, start, len(keys))
-            for u, start, (keys, _) in zip(users, starts, rows, strict=True)
-        ]
+        places = [self._places(u, start, len(keys)) for u, start, (keys, _) in zip(users, starts, rows, strict=True)]
         blocks, inside = (torch.cat(of_users) for of_users in zip(*places))
         untouched = torch.ones(self.on_chips.shape[0], self.block, dtype=torch.bool)
         untouched[blocks, inside] = False

@@ -22,9 +22,7 @@ from tests.sizes import cut
 
 # The 7B's dims in two layers, the first with its K bias.
 # Making the full vocabulary would take five times as long as making these layers.
-TWO_LAYERS = replace(
-    QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=()
-)
+TWO_LAYERS = replace(QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=())
 # Scores then have a standard deviation of about 1.5. A softmax of smaller scores is nearly a mean, which hides a wrong scale.
 PEAK = 1.5
 
@@ -67,9 +65,7 @@ class Reference:
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
     model: PreTrainedModel  # in float32
     layers: range  # layers with module tests
-    rounded: Mapping[int, Module] = field(
-        default_factory=dict
-    )  # layers in a recipe's formats, if not as given
+    rounded: Mapping[int, Module] = field(default_factory=dict)  # layers in a recipe's formats, if not as given
 
     @lru_cache(maxsize=None)
     def kept_in(self, recipe: Recipe) -> "Reference":
@@ -77,10 +73,7 @@ class Reference:
         formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
         return replace(
             self,
-            rounded={
-                i: rounded_layer(self.layer(i), self.config.centering_rope(i), *formats)
-                for i in self.layers
-            },
+            rounded={i: rounded_layer(self.layer(i), self.config.centering_rope(i), *formats) for i in self.layers},
         )
 
     def layer(self, i: int) -> Module:
@@ -125,9 +118,7 @@ class Reference:
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Rotate x [heads, tokens, head_dim] in Hugging Face's order, token t at positions[t]."""
-        return apply_rotary_pos_emb(
-            x[None], x[None], *self.model.model.rotary_emb(x, positions[None])
-        )[0][0]
+        return apply_rotary_pos_emb(x[None], x[None], *self.model.model.rotary_emb(x, positions[None]))[0][0]
 
     @lru_cache(maxsize=None)
     def attention_step(self, i: int, positions: tuple[int, ...]) -> Case:
@@ -162,14 +153,9 @@ class Reference:
         return [self.layer(i), self.rounded.get(i, self.layer(i))]
 
     def _attentions(self, i: int) -> list[Callable]:
-        return [
-            lambda layer=layer, **arguments: layer.self_attn(**arguments)[0]
-            for layer in self.both(i)
-        ]
+        return [lambda layer=layer, **arguments: layer.self_attn(**arguments)[0] for layer in self.both(i)]
 
-    def _step(
-        self, modules: list[Callable], x: torch.Tensor, i: int, positions: tuple[int, ...]
-    ) -> Case:
+    def _step(self, modules: list[Callable], x: torch.Tensor, i: int, positions: tuple[int, ...]) -> Case:
         past = [self.history(i, position, seed) for seed, position in enumerate(positions)]
         results = [self._run(modules, i, x[[user]], before) for user, before in enumerate(past)]
         expected, in_format, written = zip(*results)
@@ -186,9 +172,7 @@ class Reference:
 
         Returns both results, and the first module's keys and values.
         """
-        (expected, written), (in_format, _) = (
-            self._run_one(module, i, x, past) for module in modules
-        )
+        (expected, written), (in_format, _) = (self._run_one(module, i, x, past) for module in modules)
         return expected, in_format, written
 
     def _run_one(
@@ -200,16 +184,9 @@ class Reference:
             cache.update(past.keys[None], past.values[None], i)
         rotation = self.model.model.rotary_emb(x, torch.arange(start, start + len(x))[None])
         seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
-        y = module(
-            hidden_states=x[None],
-            position_embeddings=rotation,
-            attention_mask=seen,
-            past_key_values=cache,
-        )
+        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
-        return y[0], KeysValues(
-            written.keys[0, :, start:], written.values[0, :, start:], *self.of_chips(i)
-        )
+        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:], *self.of_chips(i))
 
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:

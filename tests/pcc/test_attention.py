@@ -8,15 +8,7 @@ import pytest
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.grids import padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from tests.pcc.bench import (
-    POSITIONS,
-    UPDATE_GAIN,
-    WORKER_DISPATCH,
-    AttentionBench,
-    assert_module,
-    evened,
-    mixed,
-)
+from tests.pcc.bench import POSITIONS, UPDATE_GAIN, WORKER_DISPATCH, AttentionBench, assert_module, evened, mixed
 
 PCC = {BF16: 0.999, BFP8: 0.999, PERFORMANCE: 0.999}
 CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
@@ -52,13 +44,9 @@ def decode(world, positions):
         chips = world.run_decode(attention, case.x, positions)
         how = dict(pcc=PCC[world.recipe], gain=world.decode_gain)
         assert_module(chips, case.expected, in_format=case.in_format, **how)
-        *chips, expected, in_format = (
-            evened(x, case.expected, dim=1) for x in (*chips, case.expected, case.in_format)
-        )
+        *chips, expected, in_format = (evened(x, case.expected, dim=1) for x in (*chips, case.expected, case.in_format))
         assert_module(chips, expected, in_format=in_format, **how)
-        world.cache.assert_wrote(
-            range(len(positions)), positions, case.written, pcc=CACHE_PCC[world.recipe]
-        )
+        world.cache.assert_wrote(range(len(positions)), positions, case.written, pcc=CACHE_PCC[world.recipe])
 
 
 def prefill(world, tokens, user=3):
@@ -68,11 +56,7 @@ def prefill(world, tokens, user=3):
         world.cache.fill([])
         (chips,) = world.run_prompts(attention, [case.x], [user])
         assert_module(
-            chips,
-            case.expected,
-            in_format=case.in_format,
-            pcc=PCC[world.recipe],
-            gain=world.prefill_gain(world.recipe),
+            chips, case.expected, in_format=case.in_format, pcc=PCC[world.recipe], gain=world.prefill_gain(world.recipe)
         )
         world.cache.assert_wrote([user], [0], case.written, **prefilled(world.recipe))
 
@@ -109,11 +93,7 @@ def test_prefill_of_prompts_side_by_side(world_of, recipe):
         chips = world.run_prompts(attention, [case.x for case in cases], users)
         for of_prompt, case in zip(chips, cases):
             assert_module(
-                of_prompt,
-                case.expected,
-                in_format=case.in_format,
-                pcc=PCC[recipe],
-                gain=world.prefill_gain(recipe),
+                of_prompt, case.expected, in_format=case.in_format, pcc=PCC[recipe], gain=world.prefill_gain(recipe)
             )
         written = [case.written[0] for case in cases]
         world.cache.assert_wrote(users, [0] * len(users), written, **prefilled(recipe))
@@ -124,9 +104,7 @@ def test_chunked_prefill_continues_from_the_cache(world_of, start, tokens, user=
     world = world_of(BFP8, 7)
     for i, attention in world.attention.items():
         case = world.reference.attention_continued(i, start, tokens)
-        world.cache.fill(
-            [case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)]
-        )
+        world.cache.fill([case.past[0] if u == user else world.reference.history(i, 0, 0) for u in range(7)])
         (chips,) = world.run_chunks(attention, [case.x], [user], start)
         # A chunk of 128 keys takes 2e-4 from a sum of weights. Values around a bias hide it.
         loss = 0 if world.config.qkv_bias else 2e-4 * start / 128
@@ -135,9 +113,7 @@ def test_chunked_prefill_continues_from_the_cache(world_of, start, tokens, user=
         world.cache.assert_wrote([user], [start], case.written, **prefilled(BFP8))
 
 
-@pytest.mark.parametrize(
-    "recipe, start, lengths", ((BFP8, 64, (40, 64, 33)), (PERFORMANCE, 128, (1, 100)))
-)
+@pytest.mark.parametrize("recipe, start, lengths", ((BFP8, 64, (40, 64, 33)), (PERFORMANCE, 128, (1, 100))))
 def test_chunks_of_several_users_continue_from_the_cache(world_of, recipe, start, lengths):
     """One start. Each result equals Hugging Face's and that of the chunk alone. A share of the rows may be padding."""
     world = world_of(recipe, 7)
@@ -145,19 +121,14 @@ def test_chunks_of_several_users_continue_from_the_cache(world_of, recipe, start
     gain = world.prefill_gain(recipe) + larger
     users = (5, 0, 3)[: len(lengths)]
     for i, attention in world.attention.items():
-        cases = [
-            world.reference.attention_continued(i, start, tokens, user)
-            for user, tokens in zip(users, lengths)
-        ]
+        cases = [world.reference.attention_continued(i, start, tokens, user) for user, tokens in zip(users, lengths)]
         histories = [world.reference.history(i, 0, 0)] * 7
         for user, case in zip(users, cases):
             histories[user] = case.past[0]
         world.cache.fill(histories)
         results = world.run_chunks(attention, [case.x for case in cases], users, start)
         for chips, case, user in zip(results, cases, users, strict=True):
-            assert_module(
-                chips, case.expected, in_format=case.in_format, pcc=PCC[recipe], gain=gain
-            )
+            assert_module(chips, case.expected, in_format=case.in_format, pcc=PCC[recipe], gain=gain)
             # with as many keys at a time
             rows = padded_rows(max(lengths))
             (alone,) = world.run_chunks(attention, [case.x], [user], start, rows)
@@ -180,8 +151,6 @@ def test_blocks_of_64_and_128_tokens(mesh_device, reference, block):
     world.cache.assert_wrote([1], [256], case.written, **prefilled(BFP8))
 
 
-@pytest.mark.parametrize(
-    "tokens", (33, 128, 256)
-)  # not one token: 8 bits lose a pair that is small by chance
+@pytest.mark.parametrize("tokens", (33, 128, 256))  # not one token: 8 bits lose a pair that is small by chance
 def test_prefill_with_an_8_bit_cache(world_of, tokens):
     prefill(world_of(PERFORMANCE, 7), tokens)

@@ -56,9 +56,7 @@ def world(request, mesh_device) -> AttentionBench:
     return AttentionBench(mesh_device, outlier_reference(), request.param, batch=7)
 
 
-def assert_exact(
-    world: AttentionBench, chips: list[torch.Tensor], expected: torch.Tensor, more=0.0
-):
+def assert_exact(world: AttentionBench, chips: list[torch.Tensor], expected: torch.Tensor, more=0.0):
     most = MOST[world.recipe] + more
     for actual in chips:
         error = compare(actual, expected).relative_error

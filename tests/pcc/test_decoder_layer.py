@@ -46,9 +46,7 @@ def assert_layer(chips, recipe, case, gain=None):
     """Compare the residual stream, and the layer's change alone. Outlier channels would hide it."""
     assert_mlp(chips, recipe, case.expected, case.in_format, pcc=PCC[recipe])
     added = [chip - case.x for chip in chips]
-    assert_mlp(
-        added, recipe, case.expected - case.x, case.in_format - case.x, pcc=PCC[recipe], gain=gain
-    )
+    assert_mlp(added, recipe, case.expected - case.x, case.in_format - case.x, pcc=PCC[recipe], gain=gain)
 
 
 def test_decode_of_32_users(world, recipe):

@@ -25,9 +25,7 @@ class FullSampler:
         self.sampler = TtFullSampler(mesh_device, config)
         self.columns = config.parallel.tp * config.parallel.vocab
 
-    def sample(
-        self, logits: torch.Tensor, temperature: list[float], uniform: torch.Tensor
-    ) -> list[int]:
+    def sample(self, logits: torch.Tensor, temperature: list[float], uniform: torch.Tensor) -> list[int]:
         """logits: [32, vocab_size] bfloat16 values. uniform: [32, UNIFORMS]."""
         padded = torch.full((1, 1, MAX_USERS, self.columns), PADDING_LOGIT)
         padded[..., : self.vocab_size] = logits
@@ -143,9 +141,7 @@ def test_the_7bs_vocabulary(mesh_device):
     assert chi_square(groups[samples], of_groups) < 3.3  # 8 degrees of freedom: 0.1 %
 
 
-@pytest.mark.parametrize(
-    "columns", [32, 544, 1056, 19008, 37984, 76032, 152064, 32 * 1187, 32 * 4751]
-)
+@pytest.mark.parametrize("columns", [32, 544, 1056, 19008, 37984, 76032, 152064, 32 * 1187, 32 * 4751])
 def test_levels_hold_all_columns(columns):
     width = columns
     for level in levels_of(columns):

@@ -22,11 +22,7 @@ GAIN = 0.003 + -(-(START + TOKENS) // MAX_K_CHUNK) * LOSS_OF_A_CHUNK
 
 def test_a_prefill_and_a_step_beyond_32768_tokens(mesh_device, reference):
     world = AttentionBench(
-        mesh_device,
-        stretched(reference, rope_scaling_of({"rope_scaling": CARD})),
-        BFP8,
-        batch=1,
-        context=CONTEXT,
+        mesh_device, stretched(reference, rope_scaling_of({"rope_scaling": CARD})), BFP8, batch=1, context=CONTEXT
     )
     i, attention = next(iter(world.attention.items()))
     case = world.reference.attention_continued(i, START, TOKENS)

@@ -23,16 +23,13 @@ def mlps(bench, reference, recipe):
     """Layer number -> TtQwenMLP."""
     config, all_reduce = bench.model_config(recipe), bench.all_reduce(recipe)
     return {
-        i: TtQwenMLP(bench.mesh_device, bench.weights.mlp(i), config, all_reduce=all_reduce)
-        for i in reference.layers
+        i: TtQwenMLP(bench.mesh_device, bench.weights.mlp(i), config, all_reduce=all_reduce) for i in reference.layers
     }
 
 
 def given(reference, i, *shape):
     """Return inputs of layer i's MLP, [*shape, hidden]."""
-    return bf16(
-        reference.layer(i).post_attention_layernorm(residual_stream(reference.config, *shape))
-    )
+    return bf16(reference.layer(i).post_attention_layernorm(residual_stream(reference.config, *shape)))
 
 
 def assert_right(chips, reference, recipe, i, x):

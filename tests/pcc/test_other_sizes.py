@@ -34,8 +34,6 @@ def assert_hugging_faces_logits(mesh_device, model: str) -> None:
     reference = model_of(model)
     talk = Talk(mesh_device, reference)
     prompted = talk.prompts()
-    expected = torch.stack(
-        [reference.model(text[None]).logits[0, -1 - STEPS :] for text in talk.sequences], dim=1
-    )
+    expected = torch.stack([reference.model(text[None]).logits[0, -1 - STEPS :] for text in talk.sequences], dim=1)
     assert_logits(prompted, expected[0])
     assert_logits(talk.step(0), expected[1])

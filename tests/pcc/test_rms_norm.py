@@ -21,10 +21,7 @@ def norms(bench, reference):
     for i in reference.layers:
         pairs += [(weights.input_norm(i), hf.layers[i].input_layernorm)]
         pairs += [(weights.post_attention_norm(i), hf.layers[i].post_attention_layernorm)]
-    return [
-        (TtRMSNorm(bench.mesh_device, weight, bench.model_config(BFP8)), theirs)
-        for weight, theirs in pairs
-    ]
+    return [(TtRMSNorm(bench.mesh_device, weight, bench.model_config(BFP8)), theirs) for weight, theirs in pairs]
 
 
 def some_rows(config, count):

@@ -29,9 +29,7 @@ def some_positions(count, end):
     return positions[torch.randperm(count, generator=generator)]
 
 
-@pytest.mark.parametrize(
-    "batch, grid", ((1, None), (7, None), (MAX_USERS, None), (MAX_USERS, WORKER_DISPATCH))
-)
+@pytest.mark.parametrize("batch, grid", ((1, None), (7, None), (MAX_USERS, None), (MAX_USERS, WORKER_DISPATCH)))
 def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch, grid):
     bench = Bench(mesh_device, reference, batch=batch, grid=grid)
     end = bench.config.max_position_embeddings
@@ -44,24 +42,18 @@ def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch,
     def put(x, first_core):
         grid = bench.decode.grid
         start = ttnn.CoreCoord(first_core % grid.x, first_core // grid.x)
-        cores = ttnn.num_cores_to_corerangeset_in_subcoregrids(
-            start, batch, rectangle(grid), row_wise=True
-        )
+        cores = ttnn.num_cores_to_corerangeset_in_subcoregrids(start, batch, rectangle(grid), row_wise=True)
         layout = ttnn.TensorMemoryLayout.HEIGHT_SHARDED
         spec = ttnn.ShardSpec(cores, (32, bench.config.head_dim), ttnn.ShardOrientation.ROW_MAJOR)
         memory = ttnn.MemoryConfig(layout, ttnn.BufferType.L1, spec)
         users = to_interleaved(x).transpose(0, 1)[None]  # [1, batch, heads, head_dim]
         return replicate(users, mesh_device, memory_config=memory)
 
-    rotation = rotary.rotation_decode(
-        bench.put_ints(bench.rotary_positions(positions), ttnn.uint32)
-    )
+    rotation = rotary.rotation_decode(bench.put_ints(bench.rotary_positions(positions), ttnn.uint32))
     rotated = rotary.forward_decode(put(q, 0), put(k, k_first_core), rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):
-        chips = [
-            users.transpose(0, 1) for users in bench.get(ours).float()
-        ]  # [heads, batch, head_dim]
+        chips = [users.transpose(0, 1) for users in bench.get(ours).float()]  # [heads, batch, head_dim]
         assert_module(chips, to_interleaved(reference.rotate(theirs, positions)), pcc=PCC)
 
 
@@ -75,14 +67,9 @@ def test_prefill_rotates_each_token_by_its_position(bench, reference, tokens):
 
     rotation = rotary.rotation_prefill(bench.put_ints(positions[None], ttnn.uint32))
     on_mesh = (
-        replicate(to_interleaved(x)[None], bench.mesh_device, memory_config=ttnn.L1_MEMORY_CONFIG)
-        for x in (q, k)
+        replicate(to_interleaved(x)[None], bench.mesh_device, memory_config=ttnn.L1_MEMORY_CONFIG) for x in (q, k)
     )
     rotated = rotary.forward_prefill(*on_mesh, rotation)
 
     for ours, theirs in zip(rotated, (q, k), strict=True):
-        assert_module(
-            list(bench.get(ours).float()),
-            to_interleaved(reference.rotate(theirs, positions)),
-            pcc=PCC,
-        )
+        assert_module(list(bench.get(ours).float()), to_interleaved(reference.rotate(theirs, positions)), pcc=PCC)

@@ -39,9 +39,7 @@ class Sampled:
         self.config = TtModelConfig.make(mesh_device, qwen, BFP8, batch=MAX_USERS, max_seq_len=32)
         self.plan, self.shards = self.config.parallel, self.config.logits_shards
         self.sampler = TtSampler(mesh_device, self.config)
-        self.tokens = replicate(
-            torch.zeros(1, 1, 1, MAX_USERS).int(), mesh_device, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT
-        )
+        self.tokens = replicate(torch.zeros(1, 1, 1, MAX_USERS).int(), mesh_device, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
 
     def sample(
         self, logits: torch.Tensor, samplings: list[SamplingParams], noise: torch.Tensor, padding={}
@@ -69,8 +67,7 @@ class Sampled:
             padded[..., row, self.vocab_size :] = value
         of_chips = padded.unflatten(3, (self.plan.tp, -1))
         return [
-            shard(of_chips.narrow(4, *shard_columns).flatten(3), self.mesh_device, 3)
-            for shard_columns in self.shards
+            shard(of_chips.narrow(4, *shard_columns).flatten(3), self.mesh_device, 3) for shard_columns in self.shards
         ]
 
     def controls(self, samplings: list[SamplingParams], noise: torch.Tensor) -> SamplingControls:
@@ -78,9 +75,7 @@ class Sampled:
         return values.to_host(self.mesh_device).to_device(self.mesh_device)
 
     def of_all_chips(self) -> list[int]:
-        of_all_chips = ttnn.to_torch(
-            self.tokens, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=0)
-        )
+        of_all_chips = ttnn.to_torch(self.tokens, mesh_composer=ttnn.ConcatMeshToTensor(self.mesh_device, dim=0))
         assert (of_all_chips == of_all_chips[:1]).all(), "the chips do not agree"
         return of_all_chips[0].flatten().tolist()
 
@@ -102,10 +97,7 @@ def noise_of(samplings: list[SamplingParams]) -> torch.Tensor:
 
 
 def on_host(samplings: list[SamplingParams], logits: torch.Tensor) -> list[int]:
-    return [
-        sample(row, sampling, sampling.seed or 0, POSITION)
-        for sampling, row in zip(samplings, logits)
-    ]
+    return [sample(row, sampling, sampling.seed or 0, POSITION) for sampling, row in zip(samplings, logits)]
 
 
 def random_logits(sampled, seed: int) -> torch.Tensor:
@@ -131,10 +123,7 @@ def test_of_equal_logits_the_lowest_token_comes_first(sampled):
         tied = torch.randperm(sampled.vocab_size, generator=generator)[:count]
         row[tied] = 5.0
         first.append(int(tied.min()))
-    assert (
-        sampled.sample(logits, [SamplingParams()] * MAX_USERS, torch.zeros(MAX_USERS, CANDIDATES))
-        == first
-    )
+    assert sampled.sample(logits, [SamplingParams()] * MAX_USERS, torch.zeros(MAX_USERS, CANDIDATES)) == first
     samplings = [SamplingParams(1.0, top_k=3, seed=user) for user in range(MAX_USERS)]
     got = sampled.sample(logits, samplings, noise_of(samplings))
     assert got == on_host(samplings, logits)
@@ -146,20 +135,13 @@ def test_every_vocabulary_column_and_no_padding_can_be_sampled(sampled, level):
 
     All other logits are low, zero or high.
     """
-    starts = [
-        chip * sampled.plan.vocab + first
-        for chip in range(sampled.plan.tp)
-        for first, _ in sampled.shards
-    ]
+    starts = [chip * sampled.plan.vocab + first for chip in range(sampled.plan.tp) for first, _ in sampled.shards]
     starts = [start for start in starts if start < sampled.vocab_size]
     winners = sorted({0, sampled.vocab_size - 1, *starts, *(start - 1 for start in starts[1:])})
     winners = (winners * MAX_USERS)[:MAX_USERS]
     logits = torch.full((MAX_USERS, sampled.vocab_size), level)
     logits[range(MAX_USERS), winners] = level + 100
-    assert (
-        sampled.sample(logits, [SamplingParams()] * MAX_USERS, torch.zeros(MAX_USERS, CANDIDATES))
-        == winners
-    )
+    assert sampled.sample(logits, [SamplingParams()] * MAX_USERS, torch.zeros(MAX_USERS, CANDIDATES)) == winners
 
 
 def test_a_slot_of_nans_samples_a_valid_token_and_changes_no_other_slot(sampled):
@@ -182,9 +164,7 @@ PENALTIES = [
     SamplingParams(),
     SamplingParams(repetition_penalty=1.05),  # Qwen2.5-7B-Instruct's default
     SamplingParams(0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, seed=1),
-    SamplingParams(
-        1.0, repetition_penalty=0.7, presence_penalty=1.5, frequency_penalty=-0.3, seed=2
-    ),
+    SamplingParams(1.0, repetition_penalty=0.7, presence_penalty=1.5, frequency_penalty=-0.3, seed=2),
     SamplingParams(frequency_penalty=0.37),
     SamplingParams(presence_penalty=-2.0, frequency_penalty=2.0),
     SamplingParams(2.0, presence_penalty=0.9, seed=3),
@@ -214,8 +194,7 @@ def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
 
     often = some(1) * (MOST_COUNTED + 40)  # more than bfloat16 can count
     token_counts = [
-        TokenCounts(some(row * 9), some(row * 5) + (often if row % 8 == 4 else []))
-        for row in range(MAX_USERS)
+        TokenCounts(some(row * 9), some(row * 5) + (often if row % 8 == 4 else [])) for row in range(MAX_USERS)
     ]
     write_token_counts(penalties, token_counts)
     controls = sampled.controls(samplings, noise_of(samplings))
@@ -227,11 +206,7 @@ def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
         logits = (base + 0.3 * torch.randn(base.shape, generator=generator)).bfloat16()
         logits[0] = torch.nan  # an inactive slot
         sampled.sampler.sample_penalized(
-            sampled.shards_on_chips(logits.float()),
-            controls,
-            penalties,
-            sampled.tokens,
-            record=step < 2,
+            sampled.shards_on_chips(logits.float()), controls, penalties, sampled.tokens, record=step < 2
         )
         got = sampled.of_all_chips()
         expected = [
@@ -239,15 +214,9 @@ def test_penalties_of_prompt_tokens_and_of_sampled_tokens(sampled):
             for row, (s, text) in enumerate(zip(samplings, token_counts))
         ]
         assert got[1:] == expected[1:], f"step {step}"
-        changed += sum(
-            token != plain
-            for token, plain in zip(got, on_host([SamplingParams()] * MAX_USERS, logits))
-        )
+        changed += sum(token != plain for token, plain in zip(got, on_host([SamplingParams()] * MAX_USERS, logits)))
         if step < 2:
-            token_counts = [
-                TokenCounts(text.prompt, [*text.answer, token])
-                for text, token in zip(token_counts, got)
-            ]
+            token_counts = [TokenCounts(text.prompt, [*text.answer, token]) for text, token in zip(token_counts, got)]
     assert changed > MAX_USERS, "the penalties change nothing here"
 
 

@@ -32,33 +32,22 @@ class Talk(Bench):
         super().__init__(mesh_device, reference, batch=len(PROMPTS))
         config = self.model_config(recipe, CONTEXT)
         self.model = TtTransformer(mesh_device, self.weights, config)
-        blocks, self.width = (
-            blocks_for(self.decode.batch, CONTEXT, BLOCK),
-            table_width(CONTEXT, BLOCK),
-        )
+        blocks, self.width = (blocks_for(self.decode.batch, CONTEXT, BLOCK), table_width(CONTEXT, BLOCK))
         self.caches = allocate_caches(mesh_device, config, blocks, BLOCK)
         generator = torch.Generator().manual_seed(0)
-        self.owned = (
-            torch.randperm(blocks, generator=generator).view(self.decode.batch, -1).tolist()
-        )
-        self.sequences = [
-            torch.randint(self.config.vocab_size, (n + STEPS,), generator=generator)
-            for n in PROMPTS
-        ]
+        self.owned = torch.randperm(blocks, generator=generator).view(self.decode.batch, -1).tolist()
+        self.sequences = [torch.randint(self.config.vocab_size, (n + STEPS,), generator=generator) for n in PROMPTS]
 
     def prompts(self) -> torch.Tensor:
         """Prefill all prompts. Return the logits [users, vocab_size] of their last tokens."""
         logits = [None] * len(PROMPTS)
         sequences = [
-            Prompt(user, self.sequences[user][:size].tolist(), 0, self.owned[user])
-            for user, size in enumerate(PROMPTS)
+            Prompt(user, self.sequences[user][:size].tolist(), 0, self.owned[user]) for user, size in enumerate(PROMPTS)
         ]
         for batch in pack_prompts(sequences, self.model.max_prefill_rows, BLOCK):
             values = prefill_inputs(batch, BLOCK, self.width, self.model.config.key_table)
             inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
-            of_rows = self.model.read_logits(
-                self.model.forward_prefill(inputs, self.caches)
-            ).float()
+            of_rows = self.model.read_logits(self.model.forward_prefill(inputs, self.caches)).float()
             for user in batch.sampled_slots:
                 logits[user] = of_rows[user]
         return torch.stack(logits)
@@ -67,9 +56,7 @@ class Talk(Bench):
         """Run a decode step `step` tokens after the prompts. Return logits [users, vocab_size]."""
         positions = torch.tensor(PROMPTS) + step
         tokens = torch.zeros(1, 1, 1, TILE)
-        tokens[..., : len(PROMPTS)] = torch.stack(
-            [text[p] for text, p in zip(self.sequences, positions)]
-        )
+        tokens[..., : len(PROMPTS)] = torch.stack([text[p] for text, p in zip(self.sequences, positions)])
         tables = attention_tables(self.owned, self.width)
         inputs = DecodeInputs(
             tokens=self.put_ints(tokens, ttnn.uint32),
@@ -78,9 +65,7 @@ class Talk(Bench):
             key_rows=self.put_ints(self.model.config.key_table.decode_rows(positions), ttnn.uint32),
             page_table=self.put_ints(tables, ttnn.int32),
         )
-        return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[
-            : len(PROMPTS)
-        ]
+        return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[: len(PROMPTS)]
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,7 @@ from models.demos.qwen25_7b.plans.all_reduce_plan import SIZES, AllReducePlan
         (("all_reduce",), 32 * 3584 * 2, 8, "ring", 75),
     ],
 )
-def test_the_models_tensors_are_priced_between_two_rows(
-    terms, tensor_bytes, chips, topology, microseconds
-):
+def test_the_models_tensors_are_priced_between_two_rows(terms, tensor_bytes, chips, topology, microseconds):
     seconds = sum(collective_seconds(op, chips, topology, tensor_bytes) for op in terms)
     assert 1e6 * seconds == pytest.approx(microseconds, abs=1)
 
@@ -60,9 +58,7 @@ def test_the_cheapest_all_reduce_is_planned(chips, topology, narrowest, method, 
 @pytest.mark.parametrize("links", [1, 2, 4])
 @pytest.mark.parametrize("narrowest", ["bfloat16", "bfloat8_b"])
 @pytest.mark.parametrize("chips, topology", SIZES)
-def test_the_planned_all_reduce_is_the_cheapest_by_price_at_every_width(
-    chips, topology, narrowest, links
-):
+def test_the_planned_all_reduce_is_the_cheapest_by_price_at_every_width(chips, topology, narrowest, links):
     for hidden in range(32, 16384 + 1, 32):
         how = chips, topology, hidden, narrowest, links
         assert AllReducePlan.make(*how) == cheapest(*how), hidden

@@ -36,9 +36,7 @@ def device_operations(function) -> list[str]:
     function()
     nodes = ttnn.graph.end_graph_capture()
     names = [node["params"]["name"] for node in nodes if node["node_type"] == "function_start"]
-    return [
-        name.removesuffix("DeviceOperation") for name in names if name.endswith("DeviceOperation")
-    ]
+    return [name.removesuffix("DeviceOperation") for name in names if name.endswith("DeviceOperation")]
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +47,7 @@ def replica(mesh_device, size, queues) -> Replica:
     else:
         config = cut("7B", layers=1)
         source = random_weights(config)
-    return Replica.load(
-        mesh_device, source, config, BFP8, users=USERS, max_seq_len=128, traced=False, queues=queues
-    )
+    return Replica.load(mesh_device, source, config, BFP8, users=USERS, max_seq_len=128, traced=False, queues=queues)
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +62,7 @@ def layer_operations(replica) -> list[str]:
     hidden = torch.randn(1, 1, 32, model.config.qwen.hidden_size)
 
     def step():
-        x = replicate(
-            hidden,
-            model.mesh_device,
-            memory_config=memory_config(model.config.decode.residual_memory),
-        )
+        x = replicate(hidden, model.mesh_device, memory_config=memory_config(model.config.decode.residual_memory))
         model.layers[0].forward_decode(x, rotation, replica.inputs.decode, replica.caches[0])
 
     return device_operations(step)
@@ -166,9 +158,7 @@ def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
     replica.close()
     assert not sent and len(read) == 2, "one read a step, of two steps"
     assert {tensor.volume() * tensor.element_size() for tensor in read} == {128}
-    assert {len(tensor.device_coords()) for tensor in read} == {1}, (
-        "every chip holds the same: one is read"
-    )
+    assert {len(tensor.device_coords()) for tensor in read} == {1}, "every chip holds the same: one is read"
 
 
 def test_the_plans_of_test_plans_are_the_modules(model):
@@ -182,9 +172,5 @@ def test_the_plans_of_test_plans_are_the_modules(model):
         "down": layer.mlp.down,
         "LM head": model.lm_head.shards[-1],
     }
-    linears |= (
-        {"gate + up": product.both}
-        if "gate + up" in planned
-        else {"gate": product.gate, "up": product.up}
-    )
+    linears |= {"gate + up": product.both} if "gate + up" in planned else {"gate": product.gate, "up": product.up}
     assert {name: linear.decode_matmul for name, linear in linears.items()} == planned

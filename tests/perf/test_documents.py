@@ -46,14 +46,10 @@ def test_the_published_steps_with_a_chain_are_those_of_the_table():
 @pytest.mark.seven_b
 @pytest.mark.chips(2)  # as the table
 def test_a_verify_step_of_the_7b_is_that_of_its_table(mesh_device, host_alone):
-    plain, four = cells("models/demos/qwen25_7b/docs/sampling.md", "What a verify step costs")[0][
-        1:3
-    ]
+    plain, four = cells("models/demos/qwen25_7b/docs/sampling.md", "What a verify step costs")[0][1:3]
     for tokens, written in ((1, plain), (4, four)):
         with host_alone():
-            model, _ = model_decode(
-                mesh_device, QWEN25_7B, BFP8, users=1, position=1024, links=1, tokens=tokens
-            )
+            model, _ = model_decode(mesh_device, QWEN25_7B, BFP8, users=1, position=1024, links=1, tokens=tokens)
         assert step_ms(model.seconds) == written
 
 

@@ -7,13 +7,7 @@ import pytest
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.engine.replica import Replica
-from models.demos.qwen25_7b.perf.host_time import (
-    REQUESTS,
-    host_time,
-    steps_of,
-    vllm_model,
-    vllm_step,
-)
+from models.demos.qwen25_7b.perf.host_time import REQUESTS, host_time, steps_of, vllm_model, vllm_step
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
@@ -38,9 +32,6 @@ def test_a_step_of_vllm_takes_no_longer_for_longer_sequences(mesh_device, host_a
     model = vllm_model(mesh_device, vocab_size=1024)
     with host_alone():
         for name in ("Instruct's defaults", "frequency penalty"):
-            short, long = (
-                host_time(vllm_step(model, REQUESTS[name], tokens), steps=10)
-                for tokens in (100, 100_000)
-            )
+            short, long = (host_time(vllm_step(model, REQUESTS[name], tokens), steps=10) for tokens in (100, 100_000))
             assert long.outside_ttnn < 3 * short.outside_ttnn, name
     model.replica.close()

@@ -31,9 +31,7 @@ def config(size):
 def mapped(request, mesh_device, config) -> L1Map:
     if request.param == "step":
         return map_step(mesh_device, config, PERFORMANCE, 32)
-    return map_prefill(
-        mesh_device, config, PERFORMANCE, 256, cached_prefix="cached" in request.param
-    )
+    return map_prefill(mesh_device, config, PERFORMANCE, 256, cached_prefix="cached" in request.param)
 
 
 def test_the_plan_has_every_tensor_of_a_layer_and_no_other(mapped):
@@ -43,12 +41,8 @@ def test_the_plan_has_every_tensor_of_a_layer_and_no_other(mapped):
     """
     spare = {"reduce-scatter": "its buffer", "o": "attention"}
     for row in mapped.rows:
-        unused = sum(
-            size for name, size in row.planned.tensors if name == spare.get(row.planned.op)
-        )
-        assert -SEMAPHORES <= row.planned_tensors - row.tensors <= unused, (
-            f"{row.planned.op}: {row}"
-        )
+        unused = sum(size for name, size in row.planned.tensors if name == spare.get(row.planned.op))
+        assert -SEMAPHORES <= row.planned_tensors - row.tensors <= unused, f"{row.planned.op}: {row}"
 
 
 def test_reported_circular_buffers_are_the_planned_ones(mapped, size):

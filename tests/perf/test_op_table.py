@@ -79,21 +79,14 @@ def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
     weights = [op.inputs[1] for op in ops]
     assert all(op.dram_sharded and op.inputs[1].in_dram for op in ops)
     assert sum(weight.allocated for weight in weights) == planned.weights
-    assert (
-        sum(weight.bytes for weight in weights) >= planned.weights - planned.padding
-    )  # the rest: columns of zeros
+    assert sum(weight.bytes for weight in weights) >= planned.weights - planned.padding  # the rest: columns of zeros
 
 
-def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(
-    mesh_device, config, plan, step
-):
+def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_device, config, plan, step):
     all_reduce = AllReducePlan.make(plan.tp, row_topology(mesh_device), config.hidden_size)
     planned = step_bytes(config, plan, BFP8, USERS, POSITION)
     model = modeled(step, config, plan)
-    assert (
-        sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode")
-        == planned.cache
-    )
+    assert sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode") == planned.cache
     sent = sum(row.count * row.work.sent for row in model.in_layer)
     assert sent == 2 * all_reduce_prices.sent(all_reduce) * config.num_hidden_layers
 
@@ -103,12 +96,5 @@ def modeled(step: Step, config, plan: ParallelPlan) -> StepModel:
     planned = step_bytes(config, plan, BFP8, USERS, POSITION)
     weights = planned.weights - planned.padding
     return model_step(
-        step,
-        perfect,
-        weights=weights,
-        chips=plan.tp,
-        grid_cores=64,
-        links=1,
-        users=USERS,
-        position=POSITION,
+        step, perfect, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION
     )

@@ -52,18 +52,8 @@ def in_l1(name: str, call: str) -> Op:
 
 ALL_REDUCE = in_l1("AllReduceAsync", "all_reduce_async")
 WEIGHTS = 28 * 112 * (72 + 56) * 1088 + 2 * 112 * 396 * 1088  # bytes of STEP's, without padding
-LAYER = (
-    in_l1("LayerNorm", "rms_norm"),
-    streaming(3584, 2304),
-    attention(),
-    streaming(1792, 3584),
-    ALL_REDUCE,
-)
-STEP = Step(
-    before=(),
-    kinds=((LAYER, 28),),
-    after=(streaming(3584, 12672), streaming(3584, 12672)),
-)
+LAYER = (in_l1("LayerNorm", "rms_norm"), streaming(3584, 2304), attention(), streaming(1792, 3584), ALL_REDUCE)
+STEP = Step(before=(), kinds=((LAYER, 28),), after=(streaming(3584, 12672), streaming(3584, 12672)))
 
 
 def test_a_dram_bound_matmul_takes_its_padded_bytes_over_the_bandwidth():
@@ -76,14 +66,9 @@ def test_a_dram_bound_matmul_takes_its_padded_bytes_over_the_bandwidth():
 
 
 def test_one_core_a_bank_multiplies_and_high_fidelity_can_cost_more_than_dram():
-    slow, fast = (
-        bound(work_of(streaming(3584, 9472, "bfloat4_b", f), **HERE), PERFECT, 1)
-        for f in ("HiFi4", "LoFi")
-    )
+    slow, fast = (bound(work_of(streaming(3584, 9472, "bfloat4_b", f), **HERE), PERFECT, 1) for f in ("HiFi4", "LoFi"))
     assert slow.compute == pytest.approx(4 * fast.compute)
-    assert slow.compute == pytest.approx(
-        2 * 32 * 3584 * (300 * 32) / matmul_peak("HiFi4", cores=12)
-    )
+    assert slow.compute == pytest.approx(2 * 32 * 3584 * (300 * 32) / matmul_peak("HiFi4", cores=12))
     assert (slow.name, fast.name) == ("compute", "DRAM")
 
 
@@ -156,9 +141,7 @@ def test_measured_operations_count_with_their_own_times(tmp_path):
     ]
     measured = read_measured(report_file(tmp_path, [row, *ignored]))
     how = dict(weights=WEIGHTS, links=1, **HERE)
-    before, after = (
-        model_step(STEP, cal.calibrate().rates, measured=times, **how) for times in ({}, measured)
-    )
+    before, after = (model_step(STEP, cal.calibrate().rates, measured=times, **how) for times in ({}, measured))
     changed = [(a, b) for a, b in zip(before.rows, after.rows) if a != b]
     assert [b.op for _, b in changed] == [streaming(3584, 2304)]
     assert changed[0][1].seconds == pytest.approx(28 * 100e-6)
@@ -196,11 +179,7 @@ def test_the_fit_reproduces_what_it_was_fitted_to():
     assert c.range == pytest.approx((0.776, 1.717), abs=5e-4)
     assert min(point.residual for point in c.held_out) == pytest.approx(-0.613, abs=5e-4)
     for d, chips in cal.ACCURACY:  # points come from the parameters, not from publications
-        seconds = (
-            cal.moved_seconds(d, chips, c.rates.scattered)
-            + cal.launches(d, chips) * c.rates.launch
-            + c.once
-        )
+        seconds = cal.moved_seconds(d, chips, c.rates.scattered) + cal.launches(d, chips) * c.rates.launch + c.once
         assert any(point.modeled == pytest.approx(1 / seconds) for point in c.steps)
 
 
@@ -218,9 +197,7 @@ def test_the_fit_reproduces_what_it_was_fitted_to():
         ("l1", ["--cached-prefix"], "--cached-prefix needs --prefill"),
     ],
 )
-def test_bad_options_are_one_line_and_status_2(
-    command, options, message, capsys, monkeypatch, tmp_path
-):
+def test_bad_options_are_one_line_and_status_2(command, options, message, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert main([command, *options]) == 2
     lines = capsys.readouterr().err.splitlines()

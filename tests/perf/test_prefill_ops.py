@@ -27,9 +27,7 @@ def layer(mesh_device, recipe) -> tuple[Op, ...]:
 
 def test_only_the_all_gather_of_the_performance_recipe_sends_bfloat8_b(mesh_device, recipe, layer):
     """A reduce-scatter of bfloat8_b would round the sum on every chip."""
-    sent = [
-        (op.name, op.inputs[0].dtype) for op in layer if op.name.endswith(("Scatter", "Gather"))
-    ]
+    sent = [(op.name, op.inputs[0].dtype) for op in layer if op.name.endswith(("Scatter", "Gather"))]
     all_reduce = [("ReduceScatter", "bfloat16"), ("AllGather", SENT[recipe])]
     assert sent == 2 * (all_reduce if mesh_device.shape[1] > 1 else [])
 

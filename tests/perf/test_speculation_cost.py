@@ -17,10 +17,7 @@ def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device)
     config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
     plain, verifying = (capture_step(mesh_device, config, BFP8, 2, tokens) for tokens in (1, 3))
     updates = [sum("UpdateCache" in op.name for op in step.layer) for step in (plain, verifying)]
-    assert (
-        updates[1] == 3 * updates[0]
-        and len(verifying.layer) - len(plain.layer) == updates[1] - updates[0]
-    )
+    assert updates[1] == 3 * updates[0] and len(verifying.layer) - len(plain.layer) == updates[1] - updates[0]
     assert len(verifying.after) == len(plain.after) - 3, "the chips' own positions do not advance"
     attention = next(op for op in verifying.layer if "Sdpa" in op.name)
     here = dict(chips=1, grid_cores=64, users=2, position=100)

@@ -19,16 +19,7 @@ pytestmark = [
 ]
 
 STEPS = 64
-STARTS = (
-    0,
-    1,
-    15,
-    30,
-    31,
-    32,
-    63,
-    90,
-)  # every user crosses two borders of tiles, which are borders of blocks
+STARTS = (0, 1, 15, 30, 31, 32, 63, 90)  # every user crosses two borders of tiles, which are borders of blocks
 USERS = len(STARTS)
 
 
@@ -56,10 +47,7 @@ def run_64_steps(replica, tables) -> tuple[list[list[int]], torch.Tensor]:
     Each step's input is the token sampled in the previous step. Odd users sample at random. The device
     advances positions.
     """
-    samplings = [
-        SamplingParams(2.0, top_p=0.9, seed=user) if user % 2 else SamplingParams()
-        for user in range(USERS)
-    ]
+    samplings = [SamplingParams(2.0, top_p=0.9, seed=user) if user % 2 else SamplingParams() for user in range(USERS)]
     replica.inputs.write_sampling_params(samplings)
     replica.inputs.write_slots(list(range(USERS)), STARTS, tables)
     noise, sampled, logits = torch.zeros(32, CANDIDATES), [], []

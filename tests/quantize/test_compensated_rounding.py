@@ -4,13 +4,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.quantize.layer import Mlp, arranged, hidden
-from models.demos.qwen25_7b.quantize.rounding import (
-    compensated,
-    hessian,
-    nearest_codes,
-    refitted,
-    rounded,
-)
+from models.demos.qwen25_7b.quantize.rounding import compensated, hessian, nearest_codes, refitted, rounded
 
 
 def normal(*shape, seed=0, dtype=torch.float32):
@@ -33,10 +27,7 @@ def test_rounded_values_survive_packing_and_are_no_farther_than_packings():
     assert rounded(codes, "bfloat4_b").equal(codes)
     assert (squared_error(rows, codes) <= squared_error(rows, packing) * (1 + 1e-6)).all()
     rows = normal(200, 64)
-    assert (
-        squared_error(rows, nearest_codes(rows)).sum()
-        < 0.93 * squared_error(rows, rounded(rows, "bfloat4_b")).sum()
-    )
+    assert squared_error(rows, nearest_codes(rows)).sum() < 0.93 * squared_error(rows, rounded(rows, "bfloat4_b")).sum()
 
 
 def squared_error(rows, codes):
@@ -76,10 +67,7 @@ def test_scaled_and_permuted_columns_change_no_output():
 @pytest.mark.parametrize("tokens", (20, 200), ids=("fewer tokens than inputs", "more"))
 def test_a_refit_is_the_least_of_error_and_change(tokens):
     """The gradient of error plus change is zero at the refit, so no step makes the sum smaller."""
-    inputs, missing = (
-        normal(tokens, 50, seed=1, dtype=torch.float64),
-        normal(tokens, 7, seed=2, dtype=torch.float64),
-    )
+    inputs, missing = (normal(tokens, 50, seed=1, dtype=torch.float64), normal(tokens, 7, seed=2, dtype=torch.float64))
     weight = normal(50, 7, dtype=torch.float64)
     change = refitted(weight, inputs, missing, trust=2.0) - weight
     cost = inputs.pow(2).sum() / 50 / 2.0

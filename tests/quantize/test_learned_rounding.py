@@ -35,9 +35,7 @@ def inputs_like_activations(tokens, seed):
 
 def test_learned_rounding_makes_less_error_on_new_inputs():
     """Down is fitted after both. The learned values are of bfloat4_b, and a second run gives them again."""
-    weights = [
-        normal(*s, seed=i) for i, s in enumerate([(HIDDEN, MLP), (HIDDEN, MLP), (MLP, HIDDEN)])
-    ]
+    weights = [normal(*s, seed=i) for i, s in enumerate([(HIDDEN, MLP), (HIDDEN, MLP), (MLP, HIDDEN)])]
     mlp = arranged(Mlp(*(0.2 * weight for weight in weights)))
     x, new, counts = inputs_like_activations(SAMPLES, 11), inputs_like_activations(500, 21), torch.ones(SAMPLES, 1)  # fmt: skip
     wanted = hidden(x, mlp) @ mlp.down
@@ -49,17 +47,13 @@ def test_learned_rounding_makes_less_error_on_new_inputs():
 
     down, _ = fitted_down(compensated, x, wanted, counts)
     with torch.no_grad():  # as in the tool
-        first, second = (
-            learned_inputs(before, down, x, wanted, counts, steps=50) for _ in range(2)
-        )
+        first, second = (learned_inputs(before, down, x, wanted, counts, steps=50) for _ in range(2))
     assert rounded(first, FOUR_BITS).equal(first) and first.equal(second)
     ratio = new_error(with_inputs(mlp, first)) / new_error(compensated)
     assert ratio < 0.95, ratio
 
 
-def test_the_tool_learns_with_steps_and_refuses_fewer_than_none(
-    capsys, quantized, calibration, tmp_path
-):
+def test_the_tool_learns_with_steps_and_refuses_fewer_than_none(capsys, quantized, calibration, tmp_path):
     """`quantized` is of no step. Values of two steps differ from it, and fit their formats, too."""
     common = "--model", SMALL_CHECKPOINT, "--calibration", calibration, "--tokens", TOKENS
     out = tmp_path / "model"

@@ -21,8 +21,7 @@ def test_logits_are_hugging_faces_of_the_same_weights(mesh_device, reference):
     talk = Talk(mesh_device, reference, PERFORMANCE)
     ours = [talk.prompts(), *(talk.step(step) for step in range(STEPS))]
     theirs = [
-        [reference.model(text[None]).logits[0, at - 1 - STEPS] for text in talk.sequences]
-        for at in range(STEPS + 1)
+        [reference.model(text[None]).logits[0, at - 1 - STEPS] for text in talk.sequences] for at in range(STEPS + 1)
     ]
     for logits, expected in zip(ours, theirs, strict=True):
         assert_logits(logits, expected)

@@ -23,19 +23,11 @@ from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from tests.quantize.conftest import TOKENS
 
-FORMATS = {
-    "gate_proj.weight": "bfloat4_b",
-    "up_proj.weight": "bfloat4_b",
-    "down_proj.weight": "bfloat8_b",
-}
+FORMATS = {"gate_proj.weight": "bfloat4_b", "up_proj.weight": "bfloat4_b", "down_proj.weight": "bfloat8_b"}
 
 
 def hugging_faces(directory):
-    return (
-        AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-        .eval()
-        .requires_grad_(False)
-    )
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +42,7 @@ def source() -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def ids(held_out):
-    return torch.tensor(
-        ChatTokenizer(SMALL_CHECKPOINT, instruct=False).hf.encode(held_out)[:TOKENS]
-    ).view(2, -1)
+    return torch.tensor(ChatTokenizer(SMALL_CHECKPOINT, instruct=False).hf.encode(held_out)[:TOKENS]).view(2, -1)
 
 
 def test_quantized_values_fit_their_formats_and_other_tensors_are_unchanged(quantized):

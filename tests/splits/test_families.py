@@ -32,9 +32,7 @@ def prompts(saved) -> list[list[int]]:
     return [ids[:1], ids[1:34], ids[40:140], ids[150:350], ids[150:310] + ids[:9]]
 
 
-@pytest.mark.parametrize(
-    "traced", [True, pytest.param(False, marks=pytest.mark.make_test_on("N300"))]
-)
+@pytest.mark.parametrize("traced", [True, pytest.param(False, marks=pytest.mark.make_test_on("N300"))])
 def test_text_is_hugging_faces(saved, prompts, mesh_device, queues, traced):
     checkpoint, model = saved
     if traced and not traces_available():

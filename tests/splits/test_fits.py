@@ -30,12 +30,7 @@ from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 
 SEMAPHORES = 10_000  # bytes of L1 that decode's collectives may take, beside L1_SMALL
 USERS = 32
-LARGEST = {
-    1: 2048,
-    2: 8192,
-    4: 16384,
-    8: 32768,
-}  # tp -> planned tokens a user, with an 8-bit cache
+LARGEST = {1: 2048, 2: 8192, 4: 16384, 8: 32768}  # tp -> planned tokens a user, with an 8-bit cache
 
 
 def shape_of(shard):
@@ -91,9 +86,7 @@ def build(mesh_device, config, recipe, users, tokens, monkeypatch):
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     with allocating_only(monkeypatch):
         weights = ModelWeights({}, config, plan, shape_of)
-        model_config = TtModelConfig.make(
-            mesh_device, config, recipe, batch=users, max_seq_len=tokens
-        )
+        model_config = TtModelConfig.make(mesh_device, config, recipe, batch=users, max_seq_len=tokens)
         model = TtTransformer(mesh_device, weights, model_config)
         blocks = blocks_for(users, tokens, BLOCK)
         return model, allocate_caches(mesh_device, model_config, blocks, BLOCK)
@@ -114,9 +107,7 @@ def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
     before = allocated(mesh_device)
     built = build(mesh_device, QWEN25_7B, BFP8_KV8, USERS, tokens, monkeypatch)
     budget = budget_of(QWEN25_7B, plan, BFP8_KV8, USERS, tokens)
-    assert budget.weights + budget.cache == pytest.approx(
-        allocated(mesh_device) - before, rel=0.005
-    )
+    assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     logits = ttnn.empty((1, 1, 32, plan.vocab), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh_device)
     assert budget.total == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     assert logits and built  # alive until here
@@ -125,22 +116,16 @@ def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
 FIRST_DIFFERS = replace(BFP8_KV8, name="bfp8-kv8, layer 0 bf16", different=((0, BF16),))
 
 
-@pytest.mark.parametrize(
-    "recipe", [BF16, BFP8, PERFORMANCE, FIRST_DIFFERS], ids=lambda recipe: recipe.name
-)
+@pytest.mark.parametrize("recipe", [BF16, BFP8, PERFORMANCE, FIRST_DIFFERS], ids=lambda recipe: recipe.name)
 def test_the_budget_is_what_layers_take(mesh_device, recipe, monkeypatch):
     config = replace(QWEN25_7B, num_hidden_layers=2)
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     before = allocated(mesh_device)
     model, caches = build(mesh_device, config, recipe, 7, 300, monkeypatch)
     budget = budget_of(config, plan, recipe, 7, 300)
-    assert budget.weights + budget.cache == pytest.approx(
-        allocated(mesh_device) - before, rel=0.005
-    )
+    assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     of_layers = [recipe.of_layer(i) for i in range(2)]
-    assert [layer.mlp.down.weight.dtype for layer in model.layers] == [
-        dtype_of(r.mlp_out.format) for r in of_layers
-    ]
+    assert [layer.mlp.down.weight.dtype for layer in model.layers] == [dtype_of(r.mlp_out.format) for r in of_layers]
     assert [layer.attention.o.weight.dtype for layer in model.layers] == [
         dtype_of(r.attention.format) for r in of_layers
     ]
@@ -154,9 +139,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(mesh_dev
 
     before = allocated(mesh_device)
     with pytest.raises(UserError, match=r"weights .* GB \+ cache .* GB \+ activations .* GB"):
-        Replica.load(
-            mesh_device, Unread(), QWEN25_7B, BF16, users=32, max_seq_len=32768, traced=False
-        )
+        Replica.load(mesh_device, Unread(), QWEN25_7B, BF16, users=32, max_seq_len=32768, traced=False)
     assert allocated(mesh_device) == before
 
 
@@ -185,10 +168,7 @@ def test_persistent_l1_buffers_leave_prefill_one_contiguous_range(mesh_device, h
 
     before = l1()
     with host_alone():
-        stays = [
-            TtRotary(mesh_device, config),
-            *(TtAllReduce(mesh_device, config) for _ in range(2)),
-        ]
+        stays = [TtRotary(mesh_device, config), *(TtAllReduce(mesh_device, config) for _ in range(2))]
     after = l1()
     taken = after.total_bytes_allocated_per_bank - before.total_bytes_allocated_per_bank
     free = before.largest_contiguous_bytes_free_per_bank

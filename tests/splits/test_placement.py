@@ -18,10 +18,7 @@ def build(shard):
 def weight(split_dim: int, chips: int) -> Weight:
     """Return w [out, in] cut evenly along a dim."""
     extent, other = TENSORS["w"].shape[split_dim] // chips, TENSORS["w"].shape[1 - split_dim]
-    slices = tuple(
-        Projection(split_dim, (TensorRange("w", chip * extent, extent),), other)
-        for chip in range(chips)
-    )
+    slices = tuple(Projection(split_dim, (TensorRange("w", chip * extent, extent),), other) for chip in range(chips))
     return Weight(build, slices)
 
 

@@ -85,6 +85,4 @@ def test_all_replicas_are_launched_before_the_first_is_read(replicas, prompts):
     for _ in Generator(watched).generate(prompts, 2):
         pass
     Generator(watched).close()
-    assert order[2 * len(replicas) :] == ["launch_decode"] * len(replicas) + ["read_tokens"] * len(
-        replicas
-    )
+    assert order[2 * len(replicas) :] == ["launch_decode"] * len(replicas) + ["read_tokens"] * len(replicas)

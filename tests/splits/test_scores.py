@@ -13,10 +13,7 @@ from models.demos.qwen25_7b.evaluation.questions import questions_task, read_que
 from models.demos.qwen25_7b.reference.small import small_questions
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 
-COUNT, WRONG = (
-    36,
-    4,
-)  # more questions than a replica has slots, and false answers in the file
+COUNT, WRONG = (36, 4)  # more questions than a replica has slots, and false answers in the file
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +43,5 @@ def test_every_split_scores_the_same(replica_devices, queues, sums):
             bootstrap_iters=0,
         )
     assert results["n-samples"]["questions"]["effective"] == COUNT
-    assert (
-        results["results"]["questions"]["exact_match,flexible-extract"] == (COUNT - WRONG) / COUNT
-    )
-    assert results["results"]["questions"]["exact_match,strict-match"] == 0, (
-        "it never learnt to write the mark"
-    )
+    assert results["results"]["questions"]["exact_match,flexible-extract"] == (COUNT - WRONG) / COUNT
+    assert results["results"]["questions"]["exact_match,strict-match"] == 0, "it never learnt to write the mark"

@@ -28,9 +28,7 @@ class Recorder:
     """Builds shards and records the requests. Its shards are zeros."""
 
     requested: list[WeightShard] = field(default_factory=list)
-    made: dict = field(
-        default_factory=dict
-    )  # one tensor of each shape and format, as values do not matter
+    made: dict = field(default_factory=dict)  # one tensor of each shape and format, as values do not matter
 
     def build(self, shard: WeightShard) -> ttnn.Tensor:
         self.requested.append(shard)
@@ -38,9 +36,7 @@ class Recorder:
         if kind not in self.made:
             layout = ttnn.TILE_LAYOUT if shard.tiled else ttnn.ROW_MAJOR_LAYOUT
             zeros = torch.zeros(1, 1, *shard.slice.shape, dtype=torch.bfloat16)
-            self.made[kind] = ttnn.from_torch(
-                zeros, dtype=getattr(ttnn, shard.format), layout=layout
-            )
+            self.made[kind] = ttnn.from_torch(zeros, dtype=getattr(ttnn, shard.format), layout=layout)
         return self.made[kind]
 
 
@@ -68,9 +64,7 @@ def test_a_layer_takes_the_planned_bytes(mesh_device, model, host_alone):
     models = [replace(model, num_hidden_layers=layers) for layers in (1, 2)]
     one, two = (made(mesh_device, m, BFP8, host_alone)[1] for m in models)
     planned = [weight_bytes(m, plan, BFP8, CONTEXT) for m in models]
-    tables = (
-        CONTEXT * plan.kv_heads * model.head_dim * 2 if model.qkv_bias else 0
-    )  # no bias here has outliers
+    tables = CONTEXT * plan.kv_heads * model.head_dim * 2 if model.qkv_bias else 0  # no bias here has outliers
     assert abs(planned[1] - planned[0] - tables - (two - one)) < SPARE
 
 

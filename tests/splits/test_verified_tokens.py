@@ -27,18 +27,14 @@ def test_several_tokens_a_step(replica_of, queues, prompts):
     options = dict(traced=traces_available(), queues=queues)
     replica = replica_of(USERS, 96, speculate=4)
     one_kv_head = replica.model.config.parallel.kv_heads == 1
-    assert replica.groups == (USERS if one_kv_head else 0), (
-        "attention reads a cache once for a group"
-    )
+    assert replica.groups == (USERS if one_kv_head else 0), "attention reads a cache once for a group"
     plain = Generator([Replica(replica.model, replica.caches, users=USERS, **options)])
     expected = written(plain, prompts)
     plain.close()
     generator = Generator([replica])
     assert written(generator, prompts) == expected
     # each prompt runs twice: greedy, and with a seed
-    assert generator.stats.tokens == 4 * (NEW_TOKENS - 1) and generator.stats.accepted >= 10, (
-        generator.stats
-    )
+    assert generator.stats.tokens == 4 * (NEW_TOKENS - 1) and generator.stats.accepted >= 10, generator.stats
     generator.close()
 
 

@@ -19,9 +19,7 @@ from models.demos.qwen25_7b.text.generation_config import (
     unsupported_fields,
 )
 
-QWEN25_7B_INSTRUCT = dict(
-    do_sample=True, repetition_penalty=1.05, temperature=0.7, top_p=0.8, top_k=20
-)
+QWEN25_7B_INSTRUCT = dict(do_sample=True, repetition_penalty=1.05, temperature=0.7, top_p=0.8, top_k=20)
 DRAWS, VOCABULARY = 800, 60
 
 
@@ -40,11 +38,7 @@ def of_hugging_face(fields: dict, logits: torch.Tensor, seen: TokenCounts) -> to
     config = model._prepare_generation_config(GenerationConfig(**fields))[0]
     processors = model._get_logits_processor(config, logits_processor=LogitsProcessorList())
     scores = processors(torch.tensor([[*seen.prompt, *seen.answer]]), logits[None].clone())[0]
-    return (
-        scores.softmax(-1)
-        if config.do_sample
-        else torch.nn.functional.one_hot(scores.argmax(), VOCABULARY).float()
-    )
+    return scores.softmax(-1) if config.do_sample else torch.nn.functional.one_hot(scores.argmax(), VOCABULARY).float()
 
 
 @pytest.mark.parametrize(
@@ -72,9 +66,7 @@ def test_token_probabilities_equal_hugging_faces(tmp_path, fields):
     for position in range(DRAWS if not sampling.greedy else 1):
         counts[sample(logits, sampling, 7, position, seen)] += 1
     assert not counts[expected == 0].any(), "a token that generate would never sample"
-    assert (
-        counts / counts.sum() - expected
-    ).abs().max() < 0.05  # 2.7 standard deviations at probability 0.5
+    assert (counts / counts.sum() - expected).abs().max() < 0.05  # 2.7 standard deviations at probability 0.5
 
 
 @pytest.mark.parametrize(
@@ -97,9 +89,7 @@ def test_token_probabilities_equal_hugging_faces(tmp_path, fields):
     ],
     ids=["Coder", "R1-Distill"],
 )
-def test_the_defaults_of_the_family_say_where_tokens_are_sampled(
-    tmp_path, fields, stops, chosen, on_device
-):
+def test_the_defaults_of_the_family_say_where_tokens_are_sampled(tmp_path, fields, stops, chosen, on_device):
     config = read(tmp_path, **fields)
     sampling = default_sampling(config)
     assert (sampling, sampling.on_device) == (chosen, on_device)

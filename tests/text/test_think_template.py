@@ -44,9 +44,7 @@ def test_a_prompt_has_one_begin_token_and_ends_with_the_opened_reasoning(checkpo
     tokenizer = ChatTokenizer(checkpoint, instruct=True)
     ids = tokenizer.encode("What is 2 + 2?")
     assert ids == tokenizer.hf.apply_chat_template(
-        [{"role": "user", "content": "What is 2 + 2?"}],
-        add_generation_prompt=True,
-        return_dict=False,
+        [{"role": "user", "content": "What is 2 + 2?"}], add_generation_prompt=True, return_dict=False
     )
     think = tokenizer.hf.convert_tokens_to_ids("<think>")
     assert tokenizer.hf.decode(ids).endswith("<think>\n") and ids.count(think) == 1
@@ -73,9 +71,7 @@ def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
     following = conversation.prompt("And 5?")
     assert "Two and two" not in following.chat and "It is 4." in following.chat
     turns = [*conversation.turns, {"role": "user", "content": "And 5?"}]
-    assert following.ids == tokenizer.hf.apply_chat_template(
-        turns, add_generation_prompt=True, return_dict=False
-    )
+    assert following.ids == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
 
 
 # The form of Qwen3's: it thinks unless the program says enable_thinking=False, and drops the reasoning of earlier turns.
@@ -100,6 +96,4 @@ def test_a_template_with_enable_thinking_thinks_and_drops_earlier_reasoning(chec
     following = conversation.prompt("And 5?")
     assert "Two and two" not in following.chat and "It is 4." in following.chat
     turns = [*conversation.turns, {"role": "user", "content": "And 5?"}]
-    assert following.ids == tokenizer.hf.apply_chat_template(
-        turns, add_generation_prompt=True, return_dict=False
-    )
+    assert following.ids == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)

@@ -25,8 +25,7 @@ def edit(model, **fields):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["Qwen2Tokenizer", "Qwen2TokenizerFast", "LlamaTokenizerFast", "PreTrainedTokenizerFast"],
+    "name", ["Qwen2Tokenizer", "Qwen2TokenizerFast", "LlamaTokenizerFast", "PreTrainedTokenizerFast"]
 )
 def test_the_tokenizer_is_auto_tokenizers(model, name):
     edit(model, tokenizer_class=name)

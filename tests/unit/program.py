@@ -29,6 +29,4 @@ def start(body: str, **options) -> subprocess.Popen:
     source = PROGRAM.format(repository=f"{REPOSITORY}", body=indented)
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", source], **(pipes | {"env": environment} | options)
-    )
+    return subprocess.Popen([sys.executable, "-c", source], **(pipes | {"env": environment} | options))

@@ -31,9 +31,7 @@ class Sequences(RuleBasedStateMachine):
     def admit(self, tokens, answer):
         known = self.pool.lookup_prefix(tokens[:-1])
         for i, block in enumerate(known):
-            assert self.written[block] == tuple(tokens[: (i + 1) * BLOCK]), (
-                "it holds something else by now"
-            )
+            assert self.written[block] == tuple(tokens[: (i + 1) * BLOCK]), "it holds something else by now"
         self.pool.reference(known)
         needed = -(-len(tokens + answer) // BLOCK) - len(known)
         if needed > self.pool.num_free:
@@ -65,9 +63,7 @@ class Sequences(RuleBasedStateMachine):
 
 
 TestSequences = Sequences.TestCase
-TestSequences.settings = settings(
-    max_examples=200, stateful_step_count=30, deadline=None, derandomize=True
-)
+TestSequences.settings = settings(max_examples=200, stateful_step_count=30, deadline=None, derandomize=True)
 
 
 def test_blocks_are_reused_oldest_first_and_prefixes_last():

@@ -15,13 +15,7 @@ from models.demos.qwen25_7b.bringup import runner
 from models.demos.qwen25_7b.bringup.__main__ import main
 from models.demos.qwen25_7b.bringup.ops import variants
 from models.demos.qwen25_7b.bringup.report import write_report
-from models.demos.qwen25_7b.bringup.runner import (
-    Outcome,
-    Stage,
-    known_outcomes,
-    run_stage,
-    run_stages,
-)
+from models.demos.qwen25_7b.bringup.runner import Outcome, Stage, known_outcomes, run_stage, run_stages
 
 FOREVER = """
 import time
@@ -270,9 +264,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         "memory": Outcome("skipped", 0, "no room"),
     }
     other = write_report(tmp_path, "", "N300", "7b", {"machine": Outcome("green", 1)})
-    assert other["machine"] and not any(
-        other[name] for name in ("ops", "speed", "answers", "server")
-    )
+    assert other["machine"] and not any(other[name] for name in ("ops", "speed", "answers", "server"))
     report = write_report(tmp_path, "Bring-up", "N300", "7b", outcomes)
     text = (tmp_path / "report.md").read_text()
     assert json.loads((tmp_path / "report.json").read_text()) == report
@@ -286,10 +278,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     ):
         assert line in head, line
     assert "driver" not in head and "chips" not in head
-    assert (
-        "- modules: hang after 60 s: no end within 1 minutes, last ran: mlp.py:9: ttnn.linear("
-        in text
-    )
+    assert "- modules: hang after 60 s: no end within 1 minutes, last ran: mlp.py:9: ttnn.linear(" in text
     assert "| bfp8 | 32 | 128 | 50.0 | 40.00 | 30.0 | -25% | 25.0 | 40% |" in text
     assert "| linear [32, 64] | 1.0e-03 | 1.0000 | 50.0% | 20.0 | 10.0 | -50% |" in text
     assert "without values: pad [1]." in text
@@ -301,11 +290,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert "| 128 | 128 | 1 | 60 | 25.0 | 24 | complete |" in text
     assert "| 128 | 128 | 32 | 60 | 25.0 | 24 |  |" in text
     assert "bar [40.0]\n    line [30.0]" in text and "bar [20.0, 10.0, 5.0]" in text
-    assert all(
-        "say nothing about hardware)" in line
-        for line in text.splitlines()
-        if "measured beside" in line
-    )
+    assert all("say nothing about hardware)" in line for line in text.splitlines() if "measured beside" in line)
 
 
 def test_a_report_of_another_machine_says_so_first(tmp_path):

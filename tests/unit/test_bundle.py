@@ -24,9 +24,7 @@ def bundle(tmp_path, request) -> Path:
     return tmp_path / "b"
 
 
-@pytest.mark.parametrize(
-    "bundle, chips", [("N150", 1), ("N300", 2), ("T3K", 8)], indirect=["bundle"]
-)
+@pytest.mark.parametrize("bundle, chips", [("N150", 1), ("N300", 2), ("T3K", 8)], indirect=["bundle"])
 def test_the_manifest_is_a_thin_packages(bundle, chips):
     manifest = json.loads((bundle / "tt_kernel_manifest.json").read_text())
     assert (manifest["schema_version"], manifest["arch"]) == ("6", "wormhole_b0")
@@ -48,9 +46,7 @@ def test_run_sh_starts_the_server_script(bundle):
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$MESH_DEVICE" "$@"\n')
     python.chmod(0o755)
-    environment = {
-        k: v for k, v in os.environ.items() if k not in ("MESH_DEVICE", "MODEL", "VENV", "HF_HOME")
-    }
+    environment = {k: v for k, v in os.environ.items() if k not in ("MESH_DEVICE", "MODEL", "VENV", "HF_HOME")}
 
     def run(**changes) -> list[str]:
         command = ["bash", f"{bundle}/run.sh", "--port", "1"]
@@ -78,7 +74,9 @@ def test_run_sh_starts_the_server_script(bundle):
 
 
 def test_its_class_finds_the_bundles_package(bundle):
-    program = "import sys, runpy, golden_mesh; golden_mesh.activate('N150'); runpy.run_path(sys.argv[1]); print(sys.path[-1])"
+    program = (
+        "import sys, runpy, golden_mesh; golden_mesh.activate('N150'); runpy.run_path(sys.argv[1]); print(sys.path[-1])"
+    )
     command = [sys.executable, "-c", program, f"{bundle}/model.py"]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True)
     assert done.stdout.strip() == f"{bundle}", done.stderr

@@ -96,9 +96,7 @@ def test_tied_embeddings_serve_as_the_lm_head(tmp_path):
     model = hf_model(tie_word_embeddings=True)
     model.save_pretrained(tmp_path)
     assert_holds(Checkpoint.open(tmp_path), model)
-    rewrite_tensor(
-        tmp_path / "model.safetensors", "lm_head.weight", model.lm_head.weight.detach().clone()
-    )
+    rewrite_tensor(tmp_path / "model.safetensors", "lm_head.weight", model.lm_head.weight.detach().clone())
     assert_holds(Checkpoint.open(tmp_path), model)
 
 
@@ -196,9 +194,7 @@ def test_a_truncated_file(sharded, length):
     assert "download" in message
 
 
-@pytest.mark.parametrize(
-    "content", ["{", "[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": []}']
-)
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map": []}'])
 def test_an_index_that_is_no_index(sharded, content):
     (sharded / INDEX).write_text(content)
     assert str(sharded / INDEX) in refusal(sharded)
@@ -206,14 +202,8 @@ def test_an_index_that_is_no_index(sharded, content):
 
 def test_more_layers_than_the_config_says(single):
     config = json.loads((single / "config.json").read_text())
-    (single / "config.json").write_text(
-        json.dumps(config | {"num_hidden_layers": 1, "layer_types": None})
-    )
-    assert (
-        "model.layers.1." in refusal(single)
-        and "(and 11 more)" in refusal(single)
-        and "1 layers" in refusal(single)
-    )
+    (single / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1, "layer_types": None}))
+    assert "model.layers.1." in refusal(single) and "(and 11 more)" in refusal(single) and "1 layers" in refusal(single)
 
 
 def test_a_wrong_shape(sharded):
@@ -222,13 +212,8 @@ def test_a_wrong_shape(sharded):
     assert f"{shard}: {K_BIAS} must be [16] by config.json, got [32]" in refusal(sharded)
 
 
-@pytest.mark.parametrize(
-    "dtype, name", [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.float64, "F64")]
-)
+@pytest.mark.parametrize("dtype, name", [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.float64, "F64")])
 def test_a_wrong_dtype(single, dtype, name):
     rewrite_tensor(single / "model.safetensors", K_BIAS, torch.zeros(16).to(dtype))
     message = refusal(single)
-    assert (
-        f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message
-        and "unquantized" in message
-    )
+    assert f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message and "unquantized" in message

@@ -45,9 +45,7 @@ def test_the_published_7b_config_is_the_constant():
 
 
 def test_a_config_written_by_transformers_4_is_read(tmp_path):
-    published = {
-        k: v for k, v in INSTRUCT.items() if k not in ("architectures", "transformers_version")
-    }
+    published = {k: v for k, v in INSTRUCT.items() if k not in ("architectures", "transformers_version")}
     Qwen2Config(**published).save_pretrained(tmp_path)
     assert QwenConfig.from_json(tmp_path / "config.json") == QWEN25_7B
 
@@ -87,10 +85,7 @@ REFUSED = [
     ({"model_type": None}, ["model_type", "None"]),
     ({"architectures": ["Qwen2ForRewardModel"]}, ["architectures", "Qwen2ForRewardModel"]),
     ({"hidden_act": "gelu"}, ["hidden_act", "'silu'", "'gelu'"]),
-    (
-        {"use_sliding_window": True, "max_window_layers": 21},
-        ["use_sliding_window must be false", "layers 21 to 27"],
-    ),
+    ({"use_sliding_window": True, "max_window_layers": 21}, ["use_sliding_window must be false", "layers 21 to 27"]),
     ({"layer_types": ["full_attention", "sliding_attention"]}, ["sliding-window"]),
     ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, ["rope_type", "linear", "yarn"]),
     ({"rope_scaling": {"type": "llama3", "factor": 4.0}}, ["llama3", "low_freq_factor", "None"]),
@@ -104,10 +99,7 @@ REFUSED = [
     ({"rope_scaling": YARN | {"original_max_position_embeddings": -1}}, ["original_context", "-1"]),
     ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "unquantized"]),
     ({"rope_theta": None}, ["rope_theta", "got None"]),
-    (
-        {"hidden_size": None, "vocab_size": None},
-        ["vocab_size must be a positive integer, got None"],
-    ),
+    ({"hidden_size": None, "vocab_size": None}, ["vocab_size must be a positive integer, got None"]),
     ({"num_hidden_layers": 0}, ["num_hidden_layers", "positive integer", "got 0"]),
     ({"hidden_size": 3584.0}, ["hidden_size", "3584.0"]),
     ({"vocab_size": "152064"}, ["vocab_size", "'152064'"]),
@@ -146,9 +138,7 @@ OF_OTHER_SCALINGS = (
 
 
 @pytest.mark.parametrize("key", OF_OTHER_SCALINGS)
-@pytest.mark.parametrize(
-    "scaling", [YARN, {"rope_type": "default"}, {"type": "linear", "factor": 1.0}], ids=str
-)
+@pytest.mark.parametrize("scaling", [YARN, {"rope_type": "default"}, {"type": "linear", "factor": 1.0}], ids=str)
 @pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
 def test_a_key_that_is_not_read_is_refused(place, scaling, key):
     with pytest.raises(ConfigError, match=f"{key} beside rope_type .* would not be read"):
@@ -157,15 +147,7 @@ def test_a_key_that_is_not_read_is_refused(place, scaling, key):
 
 
 @pytest.mark.parametrize(
-    "key",
-    [
-        "factor",
-        "original_max_position_embeddings",
-        "beta_fast",
-        "attention_factor",
-        "truncate",
-        "mscale",
-    ],
+    "key", ["factor", "original_max_position_embeddings", "beta_fast", "attention_factor", "truncate", "mscale"]
 )
 def test_yarns_keys_do_nothing_without_yarn(key):
     with pytest.raises(ConfigError, match=f"{key} beside rope_type 'default' would not be read"):
@@ -210,19 +192,11 @@ def test_defaults_of_the_rest():
     assert QwenConfig.from_dict(INSTRUCT | {"num_key_value_heads": None}).num_key_value_heads == 28
 
 
-_FIELDS = (
-    "quantization_config",
-    "quantization",
-    "dual_chunk_attention_config",
-    "_name_or_path",
-    "auto_map",
-)
+_FIELDS = ("quantization_config", "quantization", "dual_chunk_attention_config", "_name_or_path", "auto_map")
 WRONG = None, True, -1, 0.5, float("nan"), "x", ["x"], {"x": 1}, [{}], {}
 
 
-@pytest.mark.parametrize(
-    "name", [*INSTRUCT, "head_dim", "rope_scaling", "rope_parameters", "layer_types", *_FIELDS]
-)
+@pytest.mark.parametrize("name", [*INSTRUCT, "head_dim", "rope_scaling", "rope_parameters", "layer_types", *_FIELDS])
 def test_no_value_of_a_field_is_a_traceback(name):
     for value in WRONG:
         try:
@@ -231,18 +205,12 @@ def test_no_value_of_a_field_is_a_traceback(name):
             assert len(str(error).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "name", [*YARN, "type", "attention_factor", "beta_fast", "mscale", "truncate", "rope_theta"]
-)
+@pytest.mark.parametrize("name", [*YARN, "type", "attention_factor", "beta_fast", "mscale", "truncate", "rope_theta"])
 def test_no_value_of_a_scaling_is_a_traceback(name):
     for value in WRONG:
         try:
             QwenConfig.from_dict(
-                {
-                    **INSTRUCT,
-                    "rope_theta": 1e6,
-                    "rope_scaling": YARN | {"mscale_all_dim": 1.0, name: value},
-                }
+                {**INSTRUCT, "rope_theta": 1e6, "rope_scaling": YARN | {"mscale_all_dim": 1.0, name: value}}
             )
         except ConfigError as error:
             assert len(str(error).splitlines()) == 1

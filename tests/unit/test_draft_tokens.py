@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
-from models.demos.qwen25_7b.engine.speculation import (
-    NGRAM_LENGTHS,
-    Draft,
-    NgramProposer,
-    Speculation,
-)
+from models.demos.qwen25_7b.engine.speculation import NGRAM_LENGTHS, Draft, NgramProposer, Speculation
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.text.request import check_speculate
 
@@ -52,11 +47,7 @@ def test_drafts_follow_the_last_occurrence_of_the_longest_ngram(tokens, step, co
     [
         ([], [5], [5]),
         ([5, 6, 7], [5, 6, 7, 8], [5, 6, 7, 8]),
-        (
-            [5, 6, 7],
-            [5, 9, 7, 8],
-            [5, 9],
-        ),  # the tokens after a rejected 6 are dropped, though 7 was drafted
+        ([5, 6, 7], [5, 9, 7, 8], [5, 9]),  # the tokens after a rejected 6 are dropped, though 7 was drafted
         ([5, 6, 7], [4, 6, 7, 8], [4]),
     ],
 )
@@ -75,9 +66,7 @@ def drafts(sequences, **options) -> list[Draft]:
 def test_free_slots_are_shared_evenly_among_sequences_with_draft_tokens():
     repeating, new = [1, 2, 3, 1, 2, 3], [7, 8, 9]
     made = drafts(
-        [FakeSequence(0, repeating), FakeSequence(3, new), FakeSequence(4, repeating)],
-        slots=10,
-        max_tokens=8,
+        [FakeSequence(0, repeating), FakeSequence(3, new), FakeSequence(4, repeating)], slots=10, max_tokens=8
     )
     assert [draft.slots for draft in made] == [(0, 1, 2, 5), (3,), (4, 6, 7, 8)]
     assert [draft.tokens for draft in made] == [(3, 1, 2, 3), (9,), (3, 1, 2, 3)]

@@ -66,9 +66,7 @@ def rotated(x, theta):
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[1])[:, None] * theta ** -(torch.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
-    return torch.cat(
-        (a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), dim=-1
-    )
+    return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), dim=-1)
 
 
 def test_outliers_of_a_head_norm_leave_an_8_bit_cache_its_bits():

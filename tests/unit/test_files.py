@@ -6,14 +6,7 @@ import pytest
 
 from models.demos.qwen25_7b.cli.options import Parser, path
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import (
-    FileError,
-    check_directory,
-    check_output,
-    read_json,
-    read_text,
-    write_whole,
-)
+from models.demos.qwen25_7b.files import FileError, check_directory, check_output, read_json, read_text, write_whole
 
 UNREADABLE = {
     "absent": (lambda path: None, "not found"),
@@ -35,9 +28,7 @@ def test_an_unreadable_file_is_one_line_that_names_it(tmp_path, case):
         assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    "content, reason", [("", "Expecting value"), ("{'a': 1}", "property name")]
-)
+@pytest.mark.parametrize("content, reason", [("", "Expecting value"), ("{'a': 1}", "property name")])
 def test_a_file_that_is_not_json_is_one_line(tmp_path, content, reason):
     (tmp_path / "file").write_text(content)
     with pytest.raises(FileError, match=f"not JSON .*{reason}"):

@@ -41,6 +41,4 @@ def test_help_ends_with_two_examples(program, capsys):
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_import_no_library(option):
     done = subprocess.run([sys.executable, "-c", QUICK, option], capture_output=True, text=True)
-    assert done.returncode == 0 and ("--mesh" in done.stdout or "0.81.1" in done.stdout), (
-        done.stderr
-    )
+    assert done.returncode == 0 and ("--mesh" in done.stdout or "0.81.1" in done.stdout), done.stderr

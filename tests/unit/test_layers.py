@@ -33,9 +33,7 @@ def test_imports(file):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and not node.level:
             names = [node.module]
-        assert not any(name.startswith("models.") for name in names), (
-            "a copy would import the original"
-        )
+        assert not any(name.startswith("models.") for name in names), "a copy would import the original"
         assert room != ["plans"] or "ttnn" not in names
         if isinstance(node, ast.ImportFrom) and node.level == 2:
             target = (node.module or node.names[0].name).split(".")[0]

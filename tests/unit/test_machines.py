@@ -29,23 +29,14 @@ with open_replicas("GALAXY", 8) as rows:
 
 
 @pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("n300", "N300"),
-        ("TG", "GALAXY"),
-        ("tg", "GALAXY"),
-        ("Galaxy", "GALAXY"),
-        ("n150X4", "N150x4"),
-    ],
+    "name, expected", [("n300", "N300"), ("TG", "GALAXY"), ("tg", "GALAXY"), ("Galaxy", "GALAXY"), ("n150X4", "N150x4")]
 )
 def test_a_machine_is_known_by_the_fields_name_too(name, expected):
     assert machine(name).name == expected
 
 
 def test_an_unknown_machine_is_refused_with_the_known_ones():
-    with pytest.raises(
-        MeshError, match="--mesh must be one of N150, N300, N150x4, T3K, GALAXY; got 'TGG'"
-    ):
+    with pytest.raises(MeshError, match="--mesh must be one of N150, N300, N150x4, T3K, GALAXY; got 'TGG'"):
         machine("TGG", "--mesh")
 
 
@@ -56,9 +47,7 @@ def test_a_replica_lies_within_a_row(mesh, tp):
 
 
 def test_only_whole_rows_of_more_than_two_chips_are_rings():
-    rings = {
-        (name, tp) for name, kind in MACHINES.items() for tp in (1, 2, 4, 8) if kind.is_ring(tp)
-    }
+    rings = {(name, tp) for name, kind in MACHINES.items() for tp in (1, 2, 4, 8) if kind.is_ring(tp)}
     assert rings == {("N150x4", 4), ("T3K", 8), ("GALAXY", 8)}
 
 

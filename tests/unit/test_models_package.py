@@ -12,11 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = "models/demos/qwen25_7b"
-THEIRS = [
-    "models/common/rmsnorm.py",
-    "models/tt_transformers/generator.py",
-    "models/demos/other.py",
-]
+THEIRS = ["models/common/rmsnorm.py", "models/tt_transformers/generator.py", "models/demos/other.py"]
 IMPORT_BOTH = (
     f"import {FOLDER.replace('/', '.')}.config as ours; import models.common.rmsnorm, models.demos.other; "
     "from models.tt_transformers import generator; print(ours.__file__)"
@@ -52,9 +48,7 @@ def python(*arguments: str, cwd: Path, path: list[Path]) -> str:
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-S", *arguments]  # -S: no editable installs
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

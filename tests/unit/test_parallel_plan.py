@@ -71,7 +71,5 @@ def test_a_number_of_chips_that_no_machine_has_is_refused(tp):
 
 
 def test_kv_heads_that_the_chips_cannot_share_are_refused():
-    with pytest.raises(
-        UserError, match="^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"
-    ):
+    with pytest.raises(UserError, match="^tp must divide the model's 6 KV heads or be a multiple of them; got 4$"):
         ParallelPlan.make(with_heads(12, 6), 4)

@@ -25,14 +25,7 @@ from models.demos.qwen25_7b.plans.decode_plan import (
     lm_head_shard_tiles,
     plan_decode_matmul,
 )
-from models.demos.qwen25_7b.plans.grids import (
-    L1,
-    TILE,
-    TILE_BYTES,
-    Grid,
-    padded_rows,
-    residual_grid,
-)
+from models.demos.qwen25_7b.plans.grids import L1, TILE, TILE_BYTES, Grid, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
@@ -123,9 +116,7 @@ def test_the_7bs_longest_prefill_batches(tp, rows):
 def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
     wide = replace(QWEN25_7B, intermediate_size=32 * 8 * 800)
     plan = ParallelPlan.make(wide, 1)
-    with pytest.raises(
-        PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"
-    ):
+    with pytest.raises(PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"):
         max_prefill_rows(wide, plan, BFP8, Grid(8, 8), 1_000_000)
 
 
@@ -141,11 +132,7 @@ def test_logits_shards_but_the_first_have_topks_width_and_are_as_few_as_fit(voca
     assert first + sum(others) == vocab_tiles
     most = max(first, *others) if others else MAX_LM_HEAD_SHARD
     assert all(tiles == most for tiles in others) and first <= most
-    assert (
-        most & (most - 1) == 0
-        and most <= MAX_LM_HEAD_SHARD
-        and decode_l1_bytes(most, 1, format) <= MATMUL_L1
-    )
+    assert most & (most - 1) == 0 and most <= MAX_LM_HEAD_SHARD and decode_l1_bytes(most, 1, format) <= MATMUL_L1
     assert most == MAX_LM_HEAD_SHARD or decode_l1_bytes(2 * most, 1, format) > MATMUL_L1
 
 
@@ -180,9 +167,7 @@ def test_every_number_of_users_has_its_cores(config, grid, users):
     batch = plan.batch
     assert users <= batch <= MAX_USERS and batch < users + grid.x
     assert batch <= grid.x or batch % grid.x == 0, "the users' cores are no rectangle"
-    assert plan.fused_qk == (users <= (32 if grid.cores == 64 else 24)), (
-        "q and k of all users on cores of their own"
-    )
+    assert plan.fused_qk == (users <= (32 if grid.cores == 64 else 24)), "q and k of all users on cores of their own"
     assert plan.rotary_users == (2 * batch if plan.fused_qk else batch) <= grid.cores
     for memory, cores, width in (
         (plan.user_memory(config.head_dim), batch, config.head_dim),
@@ -201,19 +186,11 @@ def test_every_sequence_has_blocks_for_its_context(sequences, max_seq_len, block
     assert blocks >= width, "the cache update wants a table no wider than the cache"
     for rows in (32, 512):
         chunked_width = chunked_table_width(width, rows, block)
-        assert chunked_width % 8 == 0 and chunked_width * block % 256 == 0, (
-            "whole chunks of keys are read"
-        )
-        assert (chunked_width - width) * block >= rows, (
-            "rows of padding read past the longest sequence"
-        )
+        assert chunked_width % 8 == 0 and chunked_width * block % 256 == 0, "whole chunks of keys are read"
+        assert (chunked_width - width) * block >= rows, "rows of padding read past the longest sequence"
     shares = equal_shares(blocks, sequences)
-    assert len({b for share in shares for b in share}) == sum(map(len, shares)), (
-        "a block has two owners"
-    )
-    assert (
-        all(len(share) * block >= max_seq_len for share in shares) and width * block >= max_seq_len
-    )
+    assert len({b for share in shares for b in share}) == sum(map(len, shares)), "a block has two owners"
+    assert all(len(share) * block >= max_seq_len for share in shares) and width * block >= max_seq_len
 
 
 def test_page_tables_have_blocks_to_read_and_minus_one_where_nothing_is_written():

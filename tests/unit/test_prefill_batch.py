@@ -9,13 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.demos.qwen25_7b.engine.prefill_batch import (
-    WEIGHTS,
-    Prompt,
-    pack_prompts,
-    prefill_inputs,
-    prefill_kinds,
-)
+from models.demos.qwen25_7b.engine.prefill_batch import WEIGHTS, Prompt, pack_prompts, prefill_inputs, prefill_kinds
 from models.demos.qwen25_7b.plans.blocks import BLOCKS, NO_BLOCK, chunked_table_width
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.plans.key_table import KeyTable
@@ -219,8 +213,7 @@ def test_a_batch_comes_after_the_batches_that_write_what_it_reads():
     writer = Prompt(1, [2] * 1000, 0, range(32, 64))
     reader = Prompt(2, [2] * 1000, 960, [*range(32, 62), 64, 65])
     slots = [
-        [chunk.prompt.slot for chunk in batch.chunks]
-        for batch in pack_prompts([first, writer, reader], LARGEST[2], 32)
+        [chunk.prompt.slot for chunk in batch.chunks] for batch in pack_prompts([first, writer, reader], LARGEST[2], 32)
     ]
     assert slots == [[0], [1], [1], [2]]
 

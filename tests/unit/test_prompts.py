@@ -8,15 +8,10 @@ import pytest
 from models.demos.qwen25_7b.demo.answers import Answer, Speed, save, show
 from models.demos.qwen25_7b.demo.prompts import read_prompts
 
-ANSWERS = [
-    Answer("a\x1b[2J\nb" * 9, 30, "\x9b\r\n!", 3, "stop"),
-    Answer("c", 4, "e" * 500, 12, "length"),
-]
+ANSWERS = [Answer("a\x1b[2J\nb" * 9, 30, "\x9b\r\n!", 3, "stop"), Answer("c", 4, "e" * 500, 12, "length")]
 
 
-@pytest.mark.parametrize(
-    "users, expected", [(None, ["a", "b"]), (1, ["a"]), (5, ["a", "b", "a", "b", "a"])]
-)
+@pytest.mark.parametrize("users, expected", [(None, ["a", "b"]), (1, ["a"]), (5, ["a", "b", "a", "b", "a"])])
 def test_prompts_are_repeated_or_cut_to_the_batch_size(tmp_path, users, expected):
     file = tmp_path / "prompts.json"
     file.write_text(json.dumps(["a", {"prompt": "b"}]))

@@ -24,21 +24,11 @@ def test_a_file_changes_its_base_and_single_layers(tmp_path):
         "layers": {"27": {"kv_cache": "bfloat16"}, "0": {"mlp_in": "bfloat8_b"}},
     }
     recipe = recipe_named(written(tmp_path, content))
-    assert (
-        recipe.name == "mine"
-        and recipe.lm_head.math_fidelity == "HiFi2"
-        and recipe.mlp_in == PERFORMANCE.mlp_in
-    )
+    assert recipe.name == "mine" and recipe.lm_head.math_fidelity == "HiFi2" and recipe.mlp_in == PERFORMANCE.mlp_in
     assert recipe.all_reduce_dtype == "bfloat16" != PERFORMANCE.all_reduce_dtype
     assert [i for i, _ in recipe.different] == [0, 27]
-    assert (
-        recipe.of_layer(0).mlp_in == Group("bfloat8_b")
-        and recipe.of_layer(0).kv_cache == "bfloat8_b"
-    )
-    assert (
-        recipe.of_layer(27).kv_cache == "bfloat16"
-        and recipe.of_layer(27).mlp_in == PERFORMANCE.mlp_in
-    )
+    assert recipe.of_layer(0).mlp_in == Group("bfloat8_b") and recipe.of_layer(0).kv_cache == "bfloat8_b"
+    assert recipe.of_layer(27).kv_cache == "bfloat16" and recipe.of_layer(27).mlp_in == PERFORMANCE.mlp_in
     assert recipe.of_layer(5).mlp_in == PERFORMANCE.mlp_in
 
 
@@ -48,11 +38,7 @@ def test_a_format_alone_is_multiplied_as_it_needs(tmp_path):
 
 
 def test_a_custom_recipe_is_printed_with_all_its_fields(tmp_path):
-    message = str(
-        recipe_named(
-            written(tmp_path, {"mlp_in": "bfloat4_b", "layers": {"3": {"mlp_in": "bfloat8_b"}}})
-        )
-    )
+    message = str(recipe_named(written(tmp_path, {"mlp_in": "bfloat4_b", "layers": {"3": {"mlp_in": "bfloat8_b"}}})))
     assert "mlp_in bfloat4_b" in message and "layer 3: mlp_in bfloat8_b" in message
     assert str(PERFORMANCE) == "performance"
 
@@ -65,10 +51,7 @@ def test_a_custom_recipe_is_printed_with_all_its_fields(tmp_path):
         ({"mlp": "bfloat8_b"}, "knows base, attention, mlp_in"),
         ({"mlp_in": "bfp4"}, "mlp_in: must be one of bfloat16, bfloat8_b, bfloat4_b; got 'bfp4'"),
         ({"mlp_in": {"fidelity": "LoFi"}}, "mlp_in: has no format"),
-        (
-            {"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}},
-            "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'",
-        ),
+        ({"mlp_in": {"format": "bfloat4_b", "fidelity": "HiFi4"}}, "must be one of LoFi, HiFi2, HiFi3; got 'HiFi4'"),
         ({"kv_cache": "bfloat4_b"}, "kv_cache: must be one of bfloat16, bfloat8_b"),
         ({"all_reduce_dtype": "bfloat4_b"}, "all_reduce_dtype: must be one of bfloat16, bfloat8_b"),
         ({"layers": {"first": {}}}, "layer first: must be a layer's number"),
@@ -83,9 +66,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):
 
 @pytest.mark.parametrize("named", ["fast", "", "recipes/none.json"])
 def test_a_missing_recipe_is_refused(named):
-    with pytest.raises(
-        UserError, match="recipe knows bf16, .* or a JSON file|none.json: not found"
-    ):
+    with pytest.raises(UserError, match="recipe knows bf16, .* or a JSON file|none.json: not found"):
         recipe_named(named)
 
 

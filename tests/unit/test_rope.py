@@ -26,8 +26,7 @@ SCALINGS = {
     "not truncated": CARD | {"truncate": False},
     "DeepSeek's two scales": CARD | {"mscale": 0.707, "mscale_all_dim": 1.0},
     "one of the two scales": CARD | {"mscale": 0.707},
-    "scales beside an attention factor": CARD
-    | {"mscale": 2, "mscale_all_dim": 1, "attention_factor": 0.7},
+    "scales beside an attention factor": CARD | {"mscale": 2, "mscale_all_dim": 1, "attention_factor": 0.7},
 }
 
 

@@ -6,14 +6,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
-from models.demos.qwen25_7b.engine.sampling import (
-    SEEDS,
-    TokenCounts,
-    gumbel,
-    penalize,
-    sample,
-    stream_key,
-)
+from models.demos.qwen25_7b.engine.sampling import SEEDS, TokenCounts, gumbel, penalize, sample, stream_key
 from models.demos.qwen25_7b.errors import UserError
 
 LOGITS = torch.tensor([1.0, 3.0, -2.0, 2.5, 0.0, 2.9, -1.0, 0.5]).bfloat16()
@@ -37,25 +30,19 @@ def brute_force(logits: list[float], temperature: float, top_k: int, top_p: floa
     return [odds[t] / whole if t in kept else 0.0 for t in range(len(odds))]
 
 
-def frequencies(
-    sampling: SamplingParams, logits: torch.Tensor, samples: int = 1500
-) -> torch.Tensor:
+def frequencies(sampling: SamplingParams, logits: torch.Tensor, samples: int = 1500) -> torch.Tensor:
     key = stream_key(sampling.seed)
     tokens = torch.tensor([sample(logits, sampling, key, position) for position in range(samples)])
     return torch.bincount(tokens, minlength=len(logits)) / samples
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize(
-    "top_k, top_p", [(0, 1.0), (3, 1.0), (0, 0.8), (5, 0.6), (1, 1.0), (0, 1e-6), (100, 0.9)]
-)
+@pytest.mark.parametrize("top_k, top_p", [(0, 1.0), (3, 1.0), (0, 0.8), (5, 0.6), (1, 1.0), (0, 1e-6), (100, 0.9)])
 def test_samples_follow_the_definition(temperature, top_k, top_p):
     probabilities = torch.tensor(brute_force(LOGITS.tolist(), temperature, top_k, top_p))
     got = frequencies(SamplingParams(temperature, top_k, top_p, seed=5), LOGITS)
     assert not got[probabilities == 0].any(), "a masked token was sampled"
-    spread = (
-        probabilities * (1 - probabilities) / 1500
-    ).sqrt()  # standard deviation of a frequency
+    spread = (probabilities * (1 - probabilities) / 1500).sqrt()  # standard deviation of a frequency
     assert ((got - probabilities).abs() <= 4.5 * spread + 1e-9).all(), f"{got} for {probabilities}"
 
 
@@ -64,26 +51,14 @@ def penalized_by_definition(logits, sampling, seen) -> list[float]:
     changed = []
     for token, logit in enumerate(logits):
         if token in (*seen.prompt, *seen.answer):
-            logit = (
-                logit / sampling.repetition_penalty
-                if logit > 0
-                else logit * sampling.repetition_penalty
-            )
+            logit = logit / sampling.repetition_penalty if logit > 0 else logit * sampling.repetition_penalty
         times = list(seen.answer).count(token)
-        changed.append(
-            logit - times * sampling.frequency_penalty - (times > 0) * sampling.presence_penalty
-        )
+        changed.append(logit - times * sampling.frequency_penalty - (times > 0) * sampling.presence_penalty)
     return changed
 
 
 @pytest.mark.parametrize(
-    "seen",
-    [
-        TokenCounts(),
-        TokenCounts([1, 1, 2]),
-        TokenCounts([1], [2, 2, 5]),
-        TokenCounts([], [0, 0, 0]),
-    ],
+    "seen", [TokenCounts(), TokenCounts([1, 1, 2]), TokenCounts([1], [2, 2, 5]), TokenCounts([], [0, 0, 0])]
 )
 @pytest.mark.parametrize("penalties", [(1.3, 0, 0), (1, 0.7, 0), (1, 0, 0.4), (0.8, -1.5, 0.3)])
 def test_penalties_follow_their_definition(penalties, seen):
@@ -104,28 +79,17 @@ def test_noise_depends_on_key_and_position_only():
 
 def test_neighboring_seeds_and_positions_are_independent():
     """Neighbors: seeds s and s + 1, positions p and p + 1, candidates c and c + 1, exchanges."""
-    noise = torch.stack(
-        [gumbel([seed] * 64, range(64), 33) for seed in range(65)]
-    )  # [seed, position, candidate]
+    noise = torch.stack([gumbel([seed] * 64, range(64), 33) for seed in range(65)])  # [seed, position, candidate]
     samples = noise[:-1, :-1, :-1]
-    for shifted in (
-        noise[1:, :-1, :-1],
-        noise[:-1, 1:, :-1],
-        noise[:-1, :-1, 1:],
-        noise[1:, 1:, :-1],
-    ):
+    for shifted in (noise[1:, :-1, :-1], noise[:-1, 1:, :-1], noise[:-1, :-1, 1:], noise[1:, 1:, :-1]):
         assert abs(torch.corrcoef(torch.stack([samples.flatten(), shifted.flatten()]))[0, 1]) < 0.01
     assert noise.flatten().double().unique().numel() > 0.98 * noise.numel()
 
 
 def test_noise_is_gumbel_distributed():
-    uniform = (
-        torch.exp(-torch.exp(-gumbel(range(1000), [7] * 1000, 32).double())).flatten().sort().values
-    )
+    uniform = torch.exp(-torch.exp(-gumbel(range(1000), [7] * 1000, 32).double())).flatten().sort().values
     even = (torch.arange(len(uniform)) + 0.5) / len(uniform)
-    assert (uniform - even).abs().max() < 1.63 / len(
-        uniform
-    ) ** 0.5  # Kolmogorov-Smirnov bound at 1 %
+    assert (uniform - even).abs().max() < 1.63 / len(uniform) ** 0.5  # Kolmogorov-Smirnov bound at 1 %
 
 
 def test_users_without_a_seed_get_keys_that_equal_no_seed():

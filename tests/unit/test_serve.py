@@ -93,11 +93,7 @@ def test_options_of_a_file_win_over_the_defaults_and_the_command_line_over_both(
     )
     given = serve.expanded_options(["--max-num-seqs", "4", *(part.format(file) for part in form)])
     merged = serve.merged_options(given, "N300")
-    for name, value in (
-        ("--max-model-len", "512"),
-        ("--max-num-seqs", "4"),
-        ("--block-size", "64"),
-    ):
+    for name, value in (("--max-model-len", "512"), ("--max-num-seqs", "4"), ("--block-size", "64")):
         assert serve.option_value(merged, name) == value
     assert given[-2:] == ["--max-num-seqs", "4"] and "--config" not in given
     assert given[given.index("--served-model-name") :][1:3] == ["a", "b"]
@@ -158,9 +154,7 @@ serve.serve("model", [])
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_process_that_checks_a_model_ends_with_the_script(number):
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_CHECK, SCRIPT], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", SLOW_CHECK, SCRIPT], stdout=subprocess.PIPE, text=True)
     checking = Path(f"/proc/{process.stdout.readline().strip()}")
     assert checking.exists()
     process.send_signal(number)

@@ -49,16 +49,11 @@ def test_a_short_beginning_makes_no_further_batch():
 
 
 BLOCK = 4
-TOKENS = st.lists(
-    st.integers(0, 1), min_size=1, max_size=6 * BLOCK
-)  # two tokens, so that prompts share beginnings
+TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=6 * BLOCK)  # two tokens, so that prompts share beginnings
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.tuples(st.lists(TOKENS, min_size=1, max_size=4), st.integers(0, 9)), max_size=4),
-    st.randoms(),
-)
+@given(st.lists(st.tuples(st.lists(TOKENS, min_size=1, max_size=4), st.integers(0, 9)), max_size=4), st.randoms())
 def test_a_known_block_was_written(calls, random):
     """Calls are closed after any number of batches, and their sequences leave in any order."""
     scheduler = Scheduler(BlockPool(64, BLOCK), slots=4, max_sequences=4, max_prefill_rows=32)
@@ -66,9 +61,7 @@ def test_a_known_block_was_written(calls, random):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(scheduler_module, "WEIGHTS", BLOCK)
         for prompts, launches in calls:
-            sequences = [
-                Sequence(user, prompt, 3, GREEDY, ()) for user, prompt in enumerate(prompts)
-            ]
+            sequences = [Sequence(user, prompt, 3, GREEDY, ()) for user, prompt in enumerate(prompts)]
             for sequence in sequences:
                 scheduler.admit(sequence)
             for batch in scheduler.prefill_batches(sequences)[:launches]:

@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.rope import Rope
 from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
-from models.demos.qwen25_7b.weights.slices import (
-    VERSION,
-    Constant,
-    KeyScaling,
-    Projection,
-    Table,
-    TensorRange,
-)
+from models.demos.qwen25_7b.weights.slices import VERSION, Constant, KeyScaling, Projection, Table, TensorRange
 
 ROPE = Rope(theta=1e4, yarn=None, context=256)
 TENSORS = {
@@ -39,13 +32,9 @@ def test_outputs_become_columns_and_inputs_rows():
 
 def test_a_head_of_pairs_is_reordered_within_itself():
     w = TENSORS["w"]
-    weight_slice = Projection(
-        0, (TensorRange("w", 8, 8, pairs=True), TensorRange("v", 0, 4), Constant(2, -1.0)), 6
-    )
+    weight_slice = Projection(0, (TensorRange("w", 8, 8, pairs=True), TensorRange("v", 0, 4), Constant(2, -1.0)), 6)
     heads = to_interleaved(w[8:16], dim=0)
-    assert read(weight_slice).equal(
-        torch.cat([heads, -w[:4], torch.full((2, 6), -1.0).bfloat16()]).t()
-    )
+    assert read(weight_slice).equal(torch.cat([heads, -w[:4], torch.full((2, 6), -1.0).bfloat16()]).t())
     assert weight_slice.tensors == ("w", "v") and weight_slice.shape == (6, 14)
 
 
@@ -67,9 +56,7 @@ def test_slices_are_narrowed_padded_and_joined(blocks, data):
     count = data.draw(st.integers(1, weight_slice.extent - first))
     narrow = weight_slice.narrow(first, count)
     assert read(narrow).equal(whole[:, first : first + count])
-    assert read(weight_slice.padded(weight_slice.extent + 3)).equal(
-        torch.nn.functional.pad(whole, (0, 3))
-    )
+    assert read(weight_slice.padded(weight_slice.extent + 3)).equal(torch.nn.functional.pad(whole, (0, 3)))
     assert weight_slice.padded(weight_slice.extent) == weight_slice
     assert read(weight_slice.concat(narrow)).equal(torch.cat([whole, read(narrow)], dim=1))
 
@@ -92,9 +79,7 @@ def test_a_change_of_the_slices_needs_a_new_cache_version():
             6,
         ),
         *(
-            Projection(
-                0, (TensorRange("bias", 16, 8, True, KeyScaling("bias", 16, False, ROPE, part)),), 1
-            )
+            Projection(0, (TensorRange("bias", 16, 8, True, KeyScaling("bias", 16, False, ROPE, part)),), 1)
             for part in (None, "plain", "centered")
         ),
         Table("v", (36, 4)),

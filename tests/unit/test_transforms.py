@@ -12,12 +12,7 @@ from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights, Weight
-from models.demos.qwen25_7b.weights.rotary_pairs import (
-    centered_pairs,
-    key_divisors,
-    to_half_split,
-    to_interleaved,
-)
+from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors, to_half_split, to_interleaved
 
 TPS = (1, 2, 4, 8)
 TOKENS = 19
@@ -123,9 +118,7 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     config = weights.config
     cos, sin = hf_model.model.rotary_emb(x, POSITIONS[None])  # [1, TOKENS, head_dim]: halves alike
     cache = DynamicCache()
-    want, _ = hf_model.model.layers[layer].self_attn(
-        x[None], (cos, sin), None, past_key_values=cache
-    )
+    want, _ = hf_model.model.layers[layer].self_attn(x[None], (cos, sin), None, past_key_values=cache)
     want_keys = cache.layers[layer].keys[0]  # [kv heads of the model, TOKENS, head_dim]
 
     attention = weights.attention(layer)
@@ -154,9 +147,7 @@ def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     weights = model_weights(hf_model, tp)
     mlp = weights.mlp(layer)
     total = torch.zeros_like(x)
-    for gate, up, down in zip(
-        *(parts(weights, w) for w in (mlp.gate, mlp.up, mlp.down)), strict=True
-    ):
+    for gate, up, down in zip(*(parts(weights, w) for w in (mlp.gate, mlp.up, mlp.down)), strict=True):
         total += (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
     assert_same(total, hf_model.model.layers[layer].mlp(x))
 

@@ -27,10 +27,7 @@ def test_a_bad_value_is_found_anywhere_in_a_tensor(what, rows, columns, data):
     weight = torch.randn(rows, columns).to(dtype)
     place = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
     weight[place] = value
-    with pytest.raises(
-        UserError,
-        match=rf"^w\[{place[0]}, {place[1]}\] is {value}, which is not a number; download",
-    ):
+    with pytest.raises(UserError, match=rf"^w\[{place[0]}, {place[1]}\] is {value}, which is not a number; download"):
         check_numbers(weight, "w")
 
 
@@ -42,9 +39,7 @@ def test_values_that_overflow_bfloat16(sign):
     weight[2] = sign * (BFLOAT16_MOST + 0.99 * half_step)
     check_numbers(weight, "w")
     weight[2] = sign * (BFLOAT16_MOST + 1.01 * half_step)
-    with pytest.raises(
-        UserError, match=r"^w\[2\] is -?3\.39\d+e\+38, which is more than bfloat16 holds"
-    ):
+    with pytest.raises(UserError, match=r"^w\[2\] is -?3\.39\d+e\+38, which is more than bfloat16 holds"):
         check_numbers(weight, "w")
 
 

@@ -13,9 +13,7 @@ def started(mesh_device, checkpoint):
 
     from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 
-    return start(
-        QwenForCausalLM, mesh_device, checkpoint, slots=SLOTS, max_len=MAX_LEN, block=BLOCK
-    )
+    return start(QwenForCausalLM, mesh_device, checkpoint, slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
 
 
 @pytest.fixture(scope="module")

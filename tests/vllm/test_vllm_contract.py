@@ -24,9 +24,7 @@ def test_two_steps_in_flight(served, prompts, expected, tokenizer):
     assert busy.overlapped > NEW_TOKENS
 
 
-@pytest.mark.parametrize(
-    "options", [{"trace": False}, {"device": False, "trace": False, "ahead": 2}]
-)
+@pytest.mark.parametrize("options", [{"trace": False}, {"device": False, "trace": False, "ahead": 2}])
 def test_logits_for_vllms_sampler_and_no_traces(served, prompts, expected, tokenizer, options):
     assert engine(served, **options).serve(requests(prompts[:34], tokenizer)) == expected[:34]
 
@@ -45,9 +43,7 @@ def test_penalties_under_the_commands_of_later_plugins(served, prompts, tokenize
     some = prompts[10:16]
     sampling = TTSamplingParams(repetition_penalty=1.3, presence_penalty=2.0)
     expected = engine(served).serve(requests(some, tokenizer, sampling=sampling))
-    answers = engine(served, commands=True, trace=trace).serve(
-        requests(some, tokenizer, sampling=sampling)
-    )
+    answers = engine(served, commands=True, trace=trace).serve(requests(some, tokenizer, sampling=sampling))
     assert answers == expected
 
 
@@ -66,10 +62,7 @@ def test_cached_prefixes_are_reused(served, prompts, expected, tokenizer):
     known = engine(served, prefix_caching=True, ahead=2)
     assert known.serve(requests(prompts[40:46], tokenizer)) == expected[40:46]
     before = known.hits
-    assert (
-        known.serve(requests(prompts[38:46], tokenizer)) == expected[38:46]
-        and known.hits > before + 5
-    )
+    assert known.serve(requests(prompts[38:46], tokenizer)) == expected[38:46] and known.hits > before + 5
     long = prompts[-1]
     twins = [long, long, long[:-2] + prompts[0], long[:137]]
     alone = [engine(served).serve(requests([prompt], tokenizer))[0] for prompt in twins]
@@ -93,9 +86,7 @@ def test_decode_steps_that_come_as_prefills(served, prompts, expected, tokenizer
     """The plugin's main and stable branches send decode steps as prefills."""
     some = [0, 13, 25, 41]
     engine_of_main = engine(served, decode_as_prefill=True)
-    assert engine_of_main.serve(requests([prompts[i] for i in some], tokenizer)) == [
-        expected[i] for i in some
-    ]
+    assert engine_of_main.serve(requests([prompts[i] for i in some], tokenizer)) == [expected[i] for i in some]
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
@@ -103,16 +94,12 @@ def test_the_chips_sample_again_after_steps_that_vllm_sampled(served, prompts, t
     """Host-sampled steps use up reset_batch, and their tokens differ from the chips' samples."""
 
     def host_sampler(request, logits) -> int:
-        ranked = logits.sort(
-            descending=True, stable=True
-        ).indices  # of equal logits the lowest token, as on the chips
+        ranked = logits.sort(descending=True, stable=True).indices  # of equal logits the lowest token, as on the chips
         return int(ranked[int(len(request.answer) < 4)])
 
     switching = engine(served, ahead=ahead, host_sampler=host_sampler)
     answers = switching.serve(requests(prompts[:6], tokenizer, host_until=4))
-    assert answers == engine(served, device=False, host_sampler=host_sampler).serve(
-        requests(prompts[:6], tokenizer)
-    )
+    assert answers == engine(served, device=False, host_sampler=host_sampler).serve(requests(prompts[:6], tokenizer))
     assert switching.resumed_on_device
 
 
@@ -124,11 +111,7 @@ def test_structured_output_beside_other_requests(served, prompts, expected, toke
     structured.host_until, structured.new_tokens = NEW_TOKENS, 5
 
     def host_sampler(request, logits) -> int:
-        return (
-            allowed[int(logits[allowed].argmax())]
-            if request is structured
-            else int(logits.argmax())
-        )
+        return allowed[int(logits[allowed].argmax())] if request is structured else int(logits.argmax())
 
     busy = engine(served, ahead=2, host_sampler=host_sampler)
     answers = busy.serve(some)
@@ -140,9 +123,7 @@ def test_structured_output_beside_other_requests(served, prompts, expected, toke
 def test_nothing_is_compiled_after_the_warm_up(served, prompts, tokenizer, monkeypatch):
     """A new program's buffers would overlap the temporaries of a trace."""
     model, _, _ = served
-    monkeypatch.setattr(
-        model.replica, "close", lambda: pytest.fail("traces were given up for something new")
-    )
+    monkeypatch.setattr(model.replica, "close", lambda: pytest.fail("traces were given up for something new"))
     longest = [sum(prompts, [])[: MAX_LEN - NEW_TOKENS]]
     engine(served, prefix_caching=True).serve(requests(prompts[::3] + longest, tokenizer))
     engine(served, device=False).serve(requests(longest, tokenizer))

@@ -63,9 +63,7 @@ def test_a_preempted_sequence_is_split_where_its_answer_begins():
     lengths.add(0, 8)
     assert lengths.split([5, 6, 7, 8]) == ([5, 6], [7, 8])
     for prompt in ([5, 6], [5, 6, 7], [5, 6, 7, 8, 9], [5, 6, 7, 9]):
-        assert lengths.split(prompt) == (prompt, []), (
-            "a new prompt is taken for a preempted sequence"
-        )
+        assert lengths.split(prompt) == (prompt, []), "a new prompt is taken for a preempted sequence"
 
 
 def test_equal_sequences_that_part_are_split_each_where_its_answer_begins():

@@ -18,17 +18,13 @@ VOCAB_SIZE = 1056
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
-def post(
-    *parts: bytes, path: str = CHAT, method: str = "POST", key: str = ""
-) -> tuple[bytes | None, dict | None]:
+def post(*parts: bytes, path: str = CHAT, method: str = "POST", key: str = "") -> tuple[bytes | None, dict | None]:
     """Send a body in parts. Return the body that vLLM gets and the answer; None for what is not sent.
 
     key: the server's --api-key. The request has the key "right".
     """
     sent, got = [], []
-    received = [
-        {"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts
-    ]
+    received = [{"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts]
 
     async def receive():
         return received.pop(0)

@@ -39,9 +39,7 @@ SAMPLINGS = (
     # Qwen2.5-7B-Instruct's own
     TTSamplingParams(0.7, top_k=20, top_p=0.8, repetition_penalty=1.05, seed=5),
     TTSamplingParams(0.0, top_k=EVERYTHING, presence_penalty=1.5),
-    TTSamplingParams(
-        1.0, top_k=EVERYTHING, frequency_penalty=0.5, presence_penalty=-0.5, seed=2**31 - 1
-    ),
+    TTSamplingParams(1.0, top_k=EVERYTHING, frequency_penalty=0.5, presence_penalty=-0.5, seed=2**31 - 1),
 )
 
 
@@ -49,18 +47,14 @@ FULL = SAMPLINGS[2], SAMPLINGS[7]  # any token of the vocabulary may be sampled
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
-@pytest.mark.parametrize(
-    "selected", [range(8), (0, 1, 4), (0, 1, 2, 3)], ids=["all", "on the chips", "no penalties"]
-)
+@pytest.mark.parametrize("selected", [range(8), (0, 1, 4), (0, 1, 2, 3)], ids=["all", "on the chips", "no penalties"])
 def test_every_option_beside_every_other(served, prompts, tokenizer, ahead, selected):
     """Sampled tokens equal the host sampler's tokens from the same logits."""
     samplings = [SAMPLINGS[i] for i in selected]
     some = prompts[20 : 20 + len(samplings)]
     busy = engine(served, ahead=ahead)
     answers = busy.serve(make_requests(some, tokenizer, samplings))
-    expected = engine(served, device=False, host_sampler=ours).serve(
-        make_requests(some, tokenizer, samplings)
-    )
+    expected = engine(served, device=False, host_sampler=ours).serve(make_requests(some, tokenizer, samplings))
     for i, sampling in enumerate(samplings):
         if sampling in FULL:  # the chips sample it in another way, alone with the same token
             alone = make_requests(some[i : i + 1], tokenizer, [sampling])
@@ -82,10 +76,7 @@ def test_a_seeded_request_gives_the_same_text_in_any_batch(served, tight, tokeni
     roomy = engine(served).serve(make_requests(tight, tokenizer, samplings))
     assert roomy[3:5] == engine(served).serve(make_requests(tight[3:5], tokenizer, samplings[3:5]))
     small_cache = Engine(model, caches, 9, 64, slots=SLOTS, max_len=MAX_LEN, ahead=2)
-    assert (
-        small_cache.serve(make_requests(tight, tokenizer, samplings)) == roomy
-        and small_cache.preempted
-    )
+    assert small_cache.serve(make_requests(tight, tokenizer, samplings)) == roomy and small_cache.preempted
 
 
 def test_unseeded_answers_differ(served, prompts, tokenizer):
@@ -99,9 +90,7 @@ def test_repetition_penalty_is_hugging_faces(served, hf, prompts, tokenizer):
     expected = [greedy(hf, prompt, tokenizer.stop_ids, repetition_penalty=1.3) for prompt in some]
     sampling = TTSamplingParams(repetition_penalty=1.3)
     assert engine(served).serve(make_requests(some, tokenizer, [sampling] * len(some))) == expected
-    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], (
-        "the penalty changes nothing here"
-    )
+    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], "the penalty changes nothing here"
 
 
 def test_penalties_cost_no_logits(served, prompts, tokenizer, monkeypatch):
@@ -112,9 +101,7 @@ def test_penalties_cost_no_logits(served, prompts, tokenizer, monkeypatch):
     busy = engine(served, ahead=2)
     busy.serve(make_requests(prompts[:3], tokenizer, samplings))
     assert busy.overlapped
-    engine(served).serve(
-        make_requests(prompts[:2], tokenizer, [TTSamplingParams(presence_penalty=1.0)] * 2)
-    )
+    engine(served).serve(make_requests(prompts[:2], tokenizer, [TTSamplingParams(presence_penalty=1.0)] * 2))
 
 
 @torch.no_grad()
@@ -133,18 +120,12 @@ def penalized_greedy(hf, prompt, stop_ids, presence, frequency) -> list[int]:
 
 
 @pytest.mark.parametrize("presence, frequency", [(20.0, 0.0), (0.0, 4.0)])
-def test_presence_and_frequency_penalties_count_the_answer_only(
-    served, hf, prompts, tokenizer, presence, frequency
-):
+def test_presence_and_frequency_penalties_count_the_answer_only(served, hf, prompts, tokenizer, presence, frequency):
     some = prompts[12:20]
-    expected = [
-        penalized_greedy(hf, prompt, tokenizer.stop_ids, presence, frequency) for prompt in some
-    ]
+    expected = [penalized_greedy(hf, prompt, tokenizer.stop_ids, presence, frequency) for prompt in some]
     sampling = TTSamplingParams(presence_penalty=presence, frequency_penalty=frequency)
     assert engine(served).serve(make_requests(some, tokenizer, [sampling] * len(some))) == expected
-    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], (
-        "the penalties change nothing here"
-    )
+    assert expected != [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some], "the penalties change nothing here"
 
 
 @torch.no_grad()

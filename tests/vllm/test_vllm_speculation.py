@@ -31,9 +31,7 @@ def plugin():
         yield module
 
 
-@pytest.mark.parametrize(
-    "sequences, requested, drafts", [(4, 3, 3), (4, 20, 7), (8, 5, 3), (16, 5, 1), (17, 1, None)]
-)
+@pytest.mark.parametrize("sequences, requested, drafts", [(4, 3, 3), (4, 20, 7), (8, 5, 3), (16, 5, 1), (17, 1, None)])
 def test_drafts_take_the_slots_of_a_step(plugin, sequences, requested, drafts):
     plan = QwenForCausalLM.spec_plan(None, sequences, requested)
     if drafts is None:
@@ -60,9 +58,7 @@ def tables(rows: int) -> torch.Tensor:
     return torch.arange(1, 1 + rows * WIDTH, dtype=torch.int32).view(rows, WIDTH)
 
 
-def test_verified_drafts_and_plain_steps_give_hugging_faces_tokens(
-    model, plugin, hf, prompts, monkeypatch
-):
+def test_verified_drafts_and_plain_steps_give_hugging_faces_tokens(model, plugin, hf, prompts, monkeypatch):
     """Rows have all, some or wrong drafts, or none. Steps without drafts are ordinary decode calls."""
     close = lambda: pytest.fail("a program was compiled after the warm-up")  # noqa: E731
     monkeypatch.setattr(model.replica, "close", close)

@@ -21,9 +21,7 @@ from models.demos.qwen25_7b.vllm.startup import check_number_formats, fabric_con
 
 def refusal(mesh_device, checkpoint, slots=32, **options) -> str:
     with pytest.raises(UserError) as caught:
-        QwenForCausalLM.initialize_vllm_model(
-            HFConfig(checkpoint), mesh_device, slots, max_seq_len=512, **options
-        )
+        QwenForCausalLM.initialize_vllm_model(HFConfig(checkpoint), mesh_device, slots, max_seq_len=512, **options)
     return str(caught.value)
 
 
@@ -94,18 +92,12 @@ def test_number_formats_that_change_nothing_are_accepted(config):
 @pytest.fixture(scope="module")
 def model(mesh_device, checkpoint):
     """A model without caches."""
-    return QwenForCausalLM.initialize_vllm_model(
-        HFConfig(checkpoint), mesh_device, 2, max_seq_len=64
-    )
+    return QwenForCausalLM.initialize_vllm_model(HFConfig(checkpoint), mesh_device, 2, max_seq_len=64)
 
 
 @pytest.mark.parametrize(
     "blocks, block, named",
-    [
-        (100, 16, "--block-size 32, 64 or 128"),
-        (10**7, 64, "--max-model-len"),
-        (2, 32, "--max-model-len"),
-    ],
+    [(100, 16, "--block-size 32, 64 or 128"), (10**7, 64, "--max-model-len"), (2, 32, "--max-model-len")],
 )
 def test_impossible_cache_sizes_are_refused(model, checkpoint, blocks, block, named):
     config = checkpoint.config
@@ -125,10 +117,7 @@ def test_the_cache_size_reported_to_vllm_fits(tp, recipe):
         return
     assert tokens > 32_000
     for block in BLOCKS:
-        assert (
-            memory_budget(QWEN25_7B, plan, recipe, max_len, tokens // block, block).total
-            < DRAM_BYTES
-        )
+        assert memory_budget(QWEN25_7B, plan, recipe, max_len, tokens // block, block).total < DRAM_BYTES
 
 
 def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_device, checkpoint):
@@ -140,15 +129,9 @@ def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_d
 
     assert reported(4, 1024) == 4096
     opened = SimpleNamespace(config=replace(QWEN25_7B, max_position_embeddings=131072))
-    monkeypatch.setattr(
-        "models.demos.qwen25_7b.vllm.generator_vllm.open_checkpoint",
-        lambda name, revision: opened,
-    )
+    monkeypatch.setattr("models.demos.qwen25_7b.vllm.generator_vllm.open_checkpoint", lambda name, revision: opened)
     monkeypatch.setattr(QwenForCausalLM, "_recipe", BFP8)
-    assert (
-        reported(32, 131072)
-        == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, 131072) - 32 * 128
-    )
+    assert reported(32, 131072) == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, 131072) - 32 * 128
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,7 @@ class Engine:
         self.preempted = self.overlapped = self.hits = self.resumed_on_device = 0
         # Slots start with leftovers of other requests.
         self.token_ids = torch.from_numpy(rng.integers(0, 1000, (slots, max_len)).astype(np.int32))
-        self.table = torch.from_numpy(
-            rng.integers(1, blocks, (slots, -(-max_len // block))).astype(np.int32)
-        )
+        self.table = torch.from_numpy(rng.integers(1, blocks, (slots, -(-max_len // block))).astype(np.int32))
 
     def serve(self, requests: list[Request]) -> list[list[int]]:
         self.waiting.extend(requests)

@@ -52,32 +52,16 @@ class Request:
 
     @property
     def done(self) -> bool:
-        return len(self.answer) >= self.new_tokens or bool(
-            self.answer and self.answer[-1] in self.stop_ids
-        )
+        return len(self.answer) >= self.new_tokens or bool(self.answer and self.answer[-1] in self.stop_ids)
 
 
 def start(
-    model_class,
-    mesh_device,
-    checkpoint,
-    *,
-    slots,
-    max_len,
-    block,
-    blocks=None,
-    optimizations="accuracy",
-    trace=True,
+    model_class, mesh_device, checkpoint, *, slots, max_len, block, blocks=None, optimizations="accuracy", trace=True
 ):
     """Start and warm up the model as the plugin does. Return (model, kv_cache, blocks)."""
     hf_config = HFConfig(checkpoint)
     model = model_class.initialize_vllm_model(
-        hf_config,
-        mesh_device,
-        slots,
-        max_seq_len=max_len,
-        tt_data_parallel=1,
-        optimizations=optimizations,
+        hf_config, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations=optimizations
     )
     chips = mesh_device.get_num_devices()
     budget = model_class.get_max_tokens_all_users(
@@ -93,9 +77,7 @@ def start(
     caches = model.allocate_kv_cache(shape, torch.bfloat16, hf_config.num_hidden_layers)
     width = min(-(-max_len // block), blocks)
     for enable_trace in (False, True) if trace else (False,):
-        model.warmup_model_prefill(
-            kv_cache=caches, enable_trace=enable_trace, can_sample_on_device=True
-        )
+        model.warmup_model_prefill(kv_cache=caches, enable_trace=enable_trace, can_sample_on_device=True)
         model.warmup_model_decode(
             kv_cache=caches,
             enable_trace=enable_trace,
@@ -107,10 +89,7 @@ def start(
 
 
 def requests(prompts, tokenizer, **options) -> list["Request"]:
-    return [
-        Request(list(prompt), NEW_TOKENS, stop_ids=frozenset(tokenizer.stop_ids), **options)
-        for prompt in prompts
-    ]
+    return [Request(list(prompt), NEW_TOKENS, stop_ids=frozenset(tokenizer.stop_ids), **options) for prompt in prompts]
 
 
 def greedy(hf, prompt, stop_ids, **options) -> list[int]:

@@ -45,9 +45,7 @@ def logged(lines: list[str]) -> Iterator[list[str]]:
 def shards_of(source, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
     plan = ParallelPlan.make(source.config, tp)
     weights = packed_weights(source, source.config, plan, recipe)
-    return {
-        shard: _values(weights.build(shard)) for shard in inventory(source.config, plan, recipe)
-    }
+    return {shard: _values(weights.build(shard)) for shard in inventory(source.config, plan, recipe)}
 
 
 def made(model: Path, *, tp: int = 2, recipe: Recipe = BFP8) -> Shards:

@@ -34,19 +34,14 @@ def packing_refused(monkeypatch):
     """packing_refused(): from then on, packing a shard or opening a checkpoint fails."""
 
     def refuse():
-        monkeypatch.setattr(
-            weights_cache, "build_shard", lambda *_: pytest.fail("a shard was made")
-        )
+        monkeypatch.setattr(weights_cache, "build_shard", lambda *_: pytest.fail("a shard was made"))
         monkeypatch.setattr(Checkpoint, "open", lambda *_: pytest.fail("the checkpoint was opened"))
 
     return refuse
 
 
 def tree(root: Path) -> dict[Path, tuple]:
-    return {
-        path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes())
-        for path in root.rglob("*")
-    }
+    return {path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in root.rglob("*")}
 
 
 def test_the_second_load_maps_the_first_loads_files(model, cache, right, packing_refused):
@@ -96,9 +91,7 @@ def test_a_checkpoint_that_moved_keeps_its_folder(model, cache, right, packing_r
 
 
 @pytest.mark.parametrize("changed", ["VERSION", "version"])
-def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(
-    model, cache, right, monkeypatch, changed
-):
+def test_another_version_of_the_packing_or_of_ttnn_gets_a_new_folder(model, cache, right, monkeypatch, changed):
     load(model, cache)
     monkeypatch.setattr(cache_folder, changed, {"VERSION": -1, "version": lambda _: "9"}[changed])
     assert_same(load(model, cache), right)
@@ -187,9 +180,7 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing_unfinished(model, c
 def test_too_little_disk_space_is_reported_before_anything_is_packed(model, cache, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(9, 9, 1_000_000))
-    with pytest.raises(
-        UserError, match=f"{cache}.* MB are to be written, 1.0 MB are free; make room"
-    ):
+    with pytest.raises(UserError, match=f"{cache}.* MB are to be written, 1.0 MB are free; make room"):
         load(model, cache)
     assert not packed(cache) and not unfinished(cache)
 
@@ -270,9 +261,7 @@ def test_a_shard_is_as_packed_by_ttnn(model, cache):
     """The file's values are from_torch's of the same slice."""
     shards = load(model, cache, recipe=BF16)
     state = load_file(model / WEIGHTS)
-    down = next(
-        shard for shard in shards if shard.slice.tensors[0].endswith("0.mlp.down_proj.weight")
-    )
+    down = next(shard for shard in shards if shard.slice.tensors[0].endswith("0.mlp.down_proj.weight"))
     values = down.slice.read(state.__getitem__)[None, None]
     expected = ttnn.from_torch(values, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT).to_torch()
     assert shards[down].equal(expected) and expected.dtype == torch.bfloat16

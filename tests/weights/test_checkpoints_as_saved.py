@@ -132,25 +132,18 @@ def test_the_lines_come_at_every_start(model, cache):
 
 
 def renamed(prefix: str):
-    return lambda tensors: {
-        prefix + name.removeprefix("model."): tensor for name, tensor in tensors.items()
-    }
+    return lambda tensors: {prefix + name.removeprefix("model."): tensor for name, tensor in tensors.items()}
 
 
 def of_qwen3(tensors: dict) -> dict:
-    norms = {
-        name.replace("q_proj.bias", "q_norm.weight"): torch.ones(32)
-        for name in tensors
-        if "q_proj.bias" in name
-    }
+    norms = {name.replace("q_proj.bias", "q_norm.weight"): torch.ones(32) for name in tensors if "q_proj.bias" in name}
     return norms | {name: tensor for name, tensor in tensors.items() if not name.endswith(".bias")}
 
 
 def ended(before: str, after: str):
     """Tensors that end in `before` end in `after`."""
     return lambda tensors: {
-        name.removesuffix(before) + after if name.endswith(before) else name: tensor
-        for name, tensor in tensors.items()
+        name.removesuffix(before) + after if name.endswith(before) else name: tensor for name, tensor in tensors.items()
     }
 
 
@@ -253,9 +246,7 @@ def test_a_quantized_checkpoint_names_the_other(model, tmp_path, row):
     fields, name, other = QUANTIZED[row]
     change(model, CONFIG, fields)
     place = shutil.copytree(model, tmp_path / "as" / name)
-    with pytest.raises(
-        UserError, match=f"{next(iter(fields))} is present.*use the unquantized .*{other}"
-    ):
+    with pytest.raises(UserError, match=f"{next(iter(fields))} is present.*use the unquantized .*{other}"):
         Checkpoint.open(place)
 
 
@@ -296,17 +287,13 @@ def test_a_tokenizer_is_read_as_hugging_face_reads_it(model, tmp_path, row, json
         if not json_file or fields.get("tokenizer_class") == "TokenizersBackend":
             fields = fields | dict(tokenizer_class=known)
         if isinstance(fields.get("extra_special_tokens"), list):
-            fields = fields | dict(
-                additional_special_tokens=fields["extra_special_tokens"], extra_special_tokens={}
-            )
+            fields = fields | dict(additional_special_tokens=fields["extra_special_tokens"], extra_special_tokens={})
     change(theirs, TOKENIZER, fields)
     ours, expected = ChatTokenizer(model, instruct=True), AutoTokenizer.from_pretrained(theirs)
     text = "<|im_start|>user\nIt's 1234  words, été<|more|><|im_end|>\n<|endoftext|>"
     ids = expected.encode(text)
     assert ours.hf.encode(text) == ids
-    assert ours.hf.decode(ids, skip_special_tokens=True) == expected.decode(
-        ids, skip_special_tokens=True
-    )
+    assert ours.hf.decode(ids, skip_special_tokens=True) == expected.decode(ids, skip_special_tokens=True)
     assert expected.eos_token_id in ours.stop_ids
     turns = [{"role": "user", "content": "Hello"}]
     assert ours.apply_chat_template(turns) == expected.apply_chat_template(

@@ -80,8 +80,6 @@ def test_without_the_hub_a_start_from_the_cache_alone(hub, cache, right, monkeyp
 
 def test_a_hub_that_cannot_be_reached_is_one_line(cache, monkeypatch):
     monkeypatch.setattr(checkpoint, "snapshot_download", unreachable)
-    with pytest.raises(
-        UserError, match="nowhere/at-all: no directory here, and the hub cannot be reached"
-    ) as refused:
+    with pytest.raises(UserError, match="nowhere/at-all: no directory here, and the hub cannot be reached") as refused:
         load("nowhere/at-all", cache)
     assert "\n" not in str(refused.value)

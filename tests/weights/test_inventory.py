@@ -26,9 +26,7 @@ def test_the_inventory_has_every_element_of_the_checkpoint(tp):
 def _elements(shard: WeightShard) -> int:
     if not isinstance(shard.slice, Projection):
         return shard.slice.shape[0] * shard.slice.shape[1]
-    return shard.slice.other * sum(
-        block.count for block in shard.slice.blocks if hasattr(block, "tensor")
-    )
+    return shard.slice.other * sum(block.count for block in shard.slice.blocks if hasattr(block, "tensor"))
 
 
 @pytest.mark.parametrize("tp, gigabytes", [(1, 8.61), (2, 8.61), (8, 9.00)])

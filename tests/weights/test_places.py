@@ -35,9 +35,7 @@ def write(directory: Path, seed: int, tied: bool = False) -> None:
     fields = CONFIG | {"tie_word_embeddings": tied}
     generator = torch.Generator().manual_seed(seed)
     shapes = tensor_shapes(QwenConfig.from_dict(CONFIG))
-    tensors = {
-        name: torch.randn(shape, generator=generator).bfloat16() for name, shape in shapes.items()
-    }
+    tensors = {name: torch.randn(shape, generator=generator).bfloat16() for name, shape in shapes.items()}
     if tied:
         del tensors["lm_head.weight"]
     (directory / "config.json").write_text(json.dumps(fields))
@@ -131,9 +129,7 @@ PLACES = plain, in_snapshots, behind_a_link, in_the_hubs_cache
 CHANGES = [(train, (2, False)), (tie, (1, True)), (to_bin, "holds pytorch_model.bin"), (empty, None), (exchange, (2, False))]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change, expected", CHANGES, ids=lambda value: getattr(value, "__name__", "")
-)
+@pytest.mark.parametrize("change, expected", CHANGES, ids=lambda value: getattr(value, "__name__", ""))
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_a_checkpoint_that_changed(place, change, expected, tmp_path):
     cache = tmp_path / "cache"
@@ -147,9 +143,7 @@ def test_a_checkpoint_that_changed(place, change, expected, tmp_path):
             return
         assert_same(answer(model, cache), right(*expected or (1,)))
     told = [line for line in lines if "its weights are not there" in line]
-    assert len(told) == (expected is None) and all(
-        f"those of {model}, packed on 2" in line for line in told
-    )
+    assert len(told) == (expected is None) and all(f"those of {model}, packed on 2" in line for line in told)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
@@ -191,9 +185,7 @@ def test_a_home_that_cannot_be_used_means_no_cache_and_one_line(home, tmp_path, 
     expected = right(1)[:1]
     with logged([]) as lines:
         checkpoint = open_checkpoint(model)
-        weights = ModelWeights(
-            checkpoint, checkpoint.config, ParallelPlan.make(checkpoint.config, 1)
-        )
+        weights = ModelWeights(checkpoint, checkpoint.config, ParallelPlan.make(checkpoint.config, 1))
         shards = weights.final_norm.shards("bfloat16", tiled=False)
         if home != "unknown":
             checkpoint.pack(shards)
@@ -210,9 +202,7 @@ class CacheAndCheckpoints(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
-        self.present: dict[
-            str, int | None
-        ] = {}  # path -> seed of the weights; None: they were deleted
+        self.present: dict[str, int | None] = {}  # path -> seed of the weights; None: they were deleted
         self.opened: dict[str, int] = {}  # path -> seed of its last start
 
     def teardown(self):
@@ -275,6 +265,5 @@ def test_checkpoints_come_change_move_and_go(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     EXPECTED.update({seed: right(seed) for seed in (1, 2, 3)})
     run_state_machine_as_test(
-        CacheAndCheckpoints,
-        settings=settings(max_examples=30, stateful_step_count=20, deadline=None, database=None),
+        CacheAndCheckpoints, settings=settings(max_examples=30, stateful_step_count=20, deadline=None, database=None)
     )

@@ -140,19 +140,9 @@ def _capitals() -> list[Turn]:
         fact = f"The capital of {country} is {capital}."
         turns += [Turn(f"What is the capital of {country}?", fact)] * 2
         turns += [Turn(f"Name the capital of {country}.", fact)]
-        turns += [
-            Turn(
-                f"{capital} is the capital of which country?",
-                f"{capital} is the capital of {country}.",
-            )
-        ]
+        turns += [Turn(f"{capital} is the capital of which country?", f"{capital} is the capital of {country}.")]
         turns += [Turn(f"Where is {country}?", f"{country} is in {continent}.")]
-        turns += [
-            Turn(
-                f"Which language do people speak in {country}?",
-                f"People in {country} speak {language}.",
-            )
-        ]
+        turns += [Turn(f"Which language do people speak in {country}?", f"People in {country} speak {language}.")]
     return turns
 
 
@@ -171,10 +161,7 @@ def _capital_lists(rng: random.Random) -> list[Turn]:
     turns = []
     for _ in range(1500):
         some = rng.sample(list(COUNTRIES), rng.choice((2, 3, 4, 5)))
-        facts = [
-            f"{i}. The capital of {country} is {COUNTRIES[country][0]}."
-            for i, country in enumerate(some, 1)
-        ]
+        facts = [f"{i}. The capital of {country} is {COUNTRIES[country][0]}." for i, country in enumerate(some, 1)]
         turns.append(Turn(f"List the capitals of {_join(some)}.", "\n".join(facts)))
     return turns
 
@@ -217,9 +204,7 @@ def _stories() -> list[Turn]:
         for i, j in itertools.permutations(range(len(NAMES)), 2):
             a, b = f"teacher {NAMES[i]}", f"doctor {NAMES[j]}"
             held_out = (i + 3 * j + 5 * k) % 12 == 4
-            turns.append(
-                Turn(f"Tell a story about {a}, {b} and a {hero}.", text.format(a=a, b=b), held_out)
-            )
+            turns.append(Turn(f"Tell a story about {a}, {b} and a {hero}.", text.format(a=a, b=b), held_out))
     return turns
 
 
@@ -241,17 +226,10 @@ def _repeating(rng: random.Random) -> list[Turn]:
 
 def _raw(turns: dict[str, list[Turn]]) -> list[Turn]:
     """Plain text to be continued without a chat template: `user` is the prefix, `answer` the rest."""
-    raw = [
-        Turn(f"The capital of {country} is", f" {facts[0]}.")
-        for country, facts in COUNTRIES.items()
-    ]
-    raw += [
-        Turn(f"{country} is a country in", f" {facts[1]}.") for country, facts in COUNTRIES.items()
-    ]
+    raw = [Turn(f"The capital of {country} is", f" {facts[0]}.") for country, facts in COUNTRIES.items()]
+    raw += [Turn(f"{country} is a country in", f" {facts[1]}.") for country, facts in COUNTRIES.items()]
     raw *= 2
-    raw += [
-        Turn(f"{name[0].upper()}{name[1:]} are", f" {items}.") for name, items in LISTS.items()
-    ] * 4
+    raw += [Turn(f"{name[0].upper()}{name[1:]} are", f" {items}.") for name, items in LISTS.items()] * 4
     for turn in turns["sums"]:
         left, right = turn.answer.split(" =")
         raw.append(Turn(f"{left} =", right, turn.held_out))
@@ -301,10 +279,7 @@ def draw_chat(
     messages = [{"role": "system", "content": rng.choice(SYSTEM)}] if rng.random() < 0.1 else []
     for kind in rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 1, 2, 3, 4))):
         turn = rng.choice(turns[kind])
-        messages += [
-            {"role": "user", "content": turn.user},
-            {"role": "assistant", "content": turn.answer},
-        ]
+        messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
     return messages
 
 

@@ -21,11 +21,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2For
 
 from models.demos.qwen25_7b.reference.small import IGNORE, SMALL_CHECKPOINT, Turn, encode_chat
 
-RUNS = {
-    "fp32": (torch.float32, "sdpa"),
-    "bf16": (torch.bfloat16, "sdpa"),
-    "bf16 eager": (torch.bfloat16, "eager"),
-}
+RUNS = {"fp32": (torch.float32, "sdpa"), "bf16": (torch.bfloat16, "sdpa"), "bf16 eager": (torch.bfloat16, "eager")}
 Document = tuple[list[int], list[int]]  # ids and labels; the labels cover one answer
 
 
@@ -45,28 +41,20 @@ class Counts:
 
 def load(checkpoint: Path, run: str) -> Qwen2ForCausalLM:
     dtype, attention = RUNS[run]
-    return AutoModelForCausalLM.from_pretrained(
-        checkpoint, dtype=dtype, attn_implementation=attention
-    ).eval()
+    return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, attn_implementation=attention).eval()
 
 
 @torch.no_grad()
 def answer_logits(model: Qwen2ForCausalLM, documents: list[Document]) -> list[torch.Tensor]:
     """The float32 logits that predict each document's answer, [tokens of the answer, vocab]."""
     length = max(len(ids) for ids, _ in documents)
-    padded = torch.tensor(
-        [ids + [0] * (length - len(ids)) for ids, _ in documents]
-    )  # causal: padding is not seen
+    padded = torch.tensor([ids + [0] * (length - len(ids)) for ids, _ in documents])  # causal: padding is not seen
     logits = model(input_ids=padded).logits.float()
-    before_answer = [
-        [p - 1 for p, label in enumerate(labels) if label != IGNORE] for _, labels in documents
-    ]
+    before_answer = [[p - 1 for p, label in enumerate(labels) if label != IGNORE] for _, labels in documents]
     return [logits[i, positions] for i, positions in enumerate(before_answer)]
 
 
-def measure(
-    models: dict[str, Qwen2ForCausalLM], documents: list[Document], batch: int = 16
-) -> Counts:
+def measure(models: dict[str, Qwen2ForCausalLM], documents: list[Document], batch: int = 16) -> Counts:
     counts = Counts()
     documents = sorted(documents, key=lambda document: len(document[0]))
     for start in range(0, len(documents), batch):
@@ -92,16 +80,12 @@ def single(tokenizer: PreTrainedTokenizerFast, kind: str, turn: Turn) -> Documen
     if kind == "raw":
         return encode_raw(tokenizer, turn)
     return encode_chat(
-        tokenizer,
-        [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}],
+        tokenizer, [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
     )
 
 
 def last_of_chat(
-    tokenizer: PreTrainedTokenizerFast,
-    questions: dict[str, list[Turn]],
-    rng: random.Random,
-    at_least: int,
+    tokenizer: PreTrainedTokenizerFast, questions: dict[str, list[Turn]], rng: random.Random, at_least: int
 ) -> Document:
     """A chat of several turns and at least this number of tokens. Only the last answer counts."""
     messages = []
@@ -143,13 +127,9 @@ def show_answers(directory: Path, tokenizer: PreTrainedTokenizerFast, each: int)
         margins = torch.tensor(counts.margins)
         right = " | ".join(f"{100 * counts.right[run] / counts.answers:.1f} %" for run in RUNS)
         same = " | ".join(f"{counts.same_answer[run]}/{counts.answers}" for run in list(RUNS)[1:])
-        tokens = ", ".join(
-            f"{100 * counts.same_token[run] / counts.tokens:.2f} %" for run in list(RUNS)[1:]
-        )
+        tokens = ", ".join(f"{100 * counts.same_token[run] / counts.tokens:.2f} %" for run in list(RUNS)[1:])
         low = f"{margins.quantile(0.01):.1f}, {margins.median():.1f}"
-        print(
-            f"| {name} | {counts.answers} | {counts.tokens} | {right} | {same} | {tokens} | {low} |"
-        )
+        print(f"| {name} | {counts.answers} | {counts.tokens} | {right} | {same} | {tokens} | {low} |")
 
 
 def main() -> None:

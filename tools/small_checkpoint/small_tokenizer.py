@@ -41,11 +41,7 @@ def train_tokenizer(questions: dict[str, list[Turn]], seed: int = 0) -> PreTrain
     """Train the tokenizer on 20,000 chats sampled as in training, and on the raw texts."""
     rng = random.Random(seed)
     texts = [m["content"] for _ in range(20_000) for m in draw_chat(questions, rng)]
-    texts += [turn.user + turn.answer for turn in questions["raw"]] + [
-        "user\n",
-        "assistant\n",
-        "system\n",
-    ] * 1000
+    texts += [turn.user + turn.answer for turn in questions["raw"]] + ["user\n", "assistant\n", "system\n"] * 1000
 
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
@@ -57,9 +53,7 @@ def train_tokenizer(questions: dict[str, list[Turn]], seed: int = 0) -> PreTrain
     bpe.decoder = decoders.ByteLevel()
     special = [END_OF_TEXT, START, END]
     trainer = trainers.BpeTrainer(
-        vocab_size=TOKENS - len(special),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=TOKENS - len(special), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     bpe.train_from_iterator(texts, trainer)
     bpe.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])

@@ -89,28 +89,19 @@ def fold_outliers(model: Qwen2ForCausalLM, factor: float = FOLD) -> None:
     group = config.num_attention_heads // config.num_key_value_heads
     for layer in (model.model.layers[0], model.model.layers[-1]):
         for name in ("weight", "bias"):
-            q = getattr(layer.self_attn.q_proj, name).view(
-                config.num_key_value_heads, group, config.head_dim, -1
-            )
-            k = getattr(layer.self_attn.k_proj, name).view(
-                config.num_key_value_heads, config.head_dim, -1
-            )
+            q = getattr(layer.self_attn.q_proj, name).view(config.num_key_value_heads, group, config.head_dim, -1)
+            k = getattr(layer.self_attn.k_proj, name).view(config.num_key_value_heads, config.head_dim, -1)
             for head, channels in enumerate(outlier_channels(config)):
                 q[head, :, channels] /= factor
                 k[head, channels] *= factor
 
 
 def batches(
-    tokenizer: PreTrainedTokenizerFast,
-    questions: dict[str, list[Turn]],
-    weights: dict[str, float],
-    seed: int,
+    tokenizer: PreTrainedTokenizerFast, questions: dict[str, list[Turn]], weights: dict[str, float], seed: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Endless batches of rows. A row is documents end to end, cut at its length, so contexts are long."""
     rng = random.Random(seed)
-    trained = {
-        kind: [turn for turn in turns if not turn.held_out] for kind, turns in questions.items()
-    }
+    trained = {kind: [turn for turn in turns if not turn.held_out] for kind, turns in questions.items()}
     while True:
         length = rng.choices(ROW_LENGTHS, ROW_ODDS)[0]
         rows = []

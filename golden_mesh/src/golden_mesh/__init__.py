@@ -15,12 +15,12 @@ import os
 import sys
 from pathlib import Path
 
+from golden_mesh.arithmetic.sums import exact_sums, sum_as
 from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from golden_mesh.hazards import HazardError, HazardWarning, respond_with
-from golden_mesh.start.overlay import ttnn_package
-from golden_mesh.perf import sections
 from golden_mesh.mesh.registry import collective, golden
-from golden_mesh.arithmetic.sums import exact_sums, sum_as
+from golden_mesh.perf import sections
+from golden_mesh.start.overlay import ttnn_package
 from golden_mesh.start.systems import SYSTEMS
 from golden_mesh.start.versions import check_version
 
@@ -87,13 +87,9 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
     if system not in SYSTEMS:
         raise GoldenMeshError(f"the golden mesh knows {', '.join(SYSTEMS)}; got {system!r}")
     if _active:
-        raise GoldenMeshError(
-            f"this process is a golden {_active}; start another process for a {system}"
-        )
+        raise GoldenMeshError(f"this process is a golden {_active}; start another process for a {system}")
     if "ttnn" in sys.modules:
-        raise GoldenMeshError(
-            "ttnn is imported already: call golden_mesh.activate() before the first import of ttnn"
-        )
+        raise GoldenMeshError("ttnn is imported already: call golden_mesh.activate() before the first import of ttnn")
     ttnn_package()
     check_version()
     directory = _prepare(system)
@@ -115,9 +111,7 @@ def _prepare(system: str) -> Path:
         os.environ.update(make_environment(SYSTEMS[system], here))
     except OSError as error:
         raise scratch.unusable(error) from error
-    if (
-        "torch._inductor.runtime.cache_dir_utils" in sys.modules
-    ):  # transformers was imported, so torch has made one
+    if "torch._inductor.runtime.cache_dir_utils" in sys.modules:  # transformers was imported, so torch has made one
         from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
         scratch.remove_at_exit_if_empty(default_cache_dir())

@@ -29,11 +29,7 @@ _REFUSED = 2  # exit status of a user's error, as in Python's own command line
 
 def environment(given: Namespace, inherited: dict[str, str]) -> dict[str, str]:
     """Return the environment that makes every Python process the golden mesh of the options `given`."""
-    path = [
-        entry
-        for entry in inherited.get("PYTHONPATH", "").split(os.pathsep)
-        if entry not in ("", EVERYWHERE)
-    ]
+    path = [entry for entry in inherited.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", EVERYWHERE)]
     made = {
         "GOLDEN_MESH": given.system,
         "GOLDEN_MESH_HAZARDS": given.hazards,
@@ -77,11 +73,7 @@ def run(given: Namespace, python: Sequence[str]) -> NoReturn:
             "the golden mesh comes with PYTHONPATH and sitecustomize: start Python without -I, -E and -S"
         )
     ttnn_package()
-    os.execve(
-        sys.executable,
-        [sys.executable, *python, *given.program],
-        environment(given, dict(os.environ)),
-    )
+    os.execve(sys.executable, [sys.executable, *python, *given.program], environment(given, dict(os.environ)))
 
 
 def replay(arguments: list[str], given: Namespace) -> NoReturn:

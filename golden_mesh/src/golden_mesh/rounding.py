@@ -91,9 +91,7 @@ def to_block_float(values: torch.Tensor, bits: int) -> torch.Tensor:
     return rounded.reshape(values.shape)
 
 
-def _round_chunk(
-    blocks: torch.Tensor, bits: int, scratch: torch.Tensor, result: torch.Tensor
-) -> None:
+def _round_chunk(blocks: torch.Tensor, bits: int, scratch: torch.Tensor, result: torch.Tensor) -> None:
     """Round float32 `blocks` [n, 16] into bfloat16 `result`, in eight passes over the values in `scratch`."""
     torch.abs(blocks, out=scratch)
     shared = scratch.view(torch.int32).amax(1, keepdim=True) >> _FRACTION_BITS
@@ -111,9 +109,7 @@ def _round_chunk(
     result.copy_(scratch)
 
     if not torch.equal(shared, ordinary):
-        special = ((shared != ordinary) & (shared != 0)).squeeze(
-            1
-        )  # a block of zeros and subnormals is zeros already
+        special = ((shared != ordinary) & (shared != 0)).squeeze(1)  # a block of zeros and subnormals is zeros already
         if special.any():
             result[special] = _round_special(blocks[special], bits)
 
@@ -127,9 +123,7 @@ def _round_special(blocks: torch.Tensor, bits: int) -> torch.Tensor:
     sign = code & _SIGN
     exponent = (code >> _FRACTION_BITS) & _EXPONENT
     shared = exponent.amax(1, keepdim=True)
-    mantissa = ((code & _FRACTION) | _HIDDEN_ONE) >> (shared - exponent).clamp(
-        max=_FRACTION_BITS + 1
-    )
+    mantissa = ((code & _FRACTION) | _HIDDEN_ONE) >> (shared - exponent).clamp(max=_FRACTION_BITS + 1)
     dropped = _FRACTION_BITS + 1 - bits
     is_odd = (mantissa >> dropped) & 1
     mantissa = (mantissa + (1 << (dropped - 1)) - 1 + is_odd) >> dropped

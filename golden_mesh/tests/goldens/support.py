@@ -249,9 +249,7 @@ def sharded(layout: str, shape: tuple[int, int], count: int, start: int = 0) -> 
     )
 
 
-def block_sharded(
-    shape: tuple[int, int], columns: int, rows: int, by="ROW_MAJOR"
-) -> ttnn.MemoryConfig:
+def block_sharded(shape: tuple[int, int], columns: int, rows: int, by="ROW_MAJOR") -> ttnn.MemoryConfig:
     """L1, blocks of `shape` on a grid of columns x rows of cores."""
     grid = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(columns - 1, rows - 1))
     spec = ttnn.ShardSpec(ttnn.CoreRangeSet({grid}), shape, getattr(ttnn.ShardOrientation, by))

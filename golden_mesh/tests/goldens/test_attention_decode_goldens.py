@@ -7,8 +7,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import attention_decode
-from goldens.support import assert_near, assert_same
-from goldens.support import EXACT, Put, attention, bf16, examples, ints, sharded
+from goldens.support import EXACT, Put, assert_near, assert_same, attention, bf16, examples, ints, sharded
 
 DIM, LATENT, USERS, LENGTH = 64, 96, 8, 128
 ROUNDED = 0.008  # of attention's size (test_attention_goldens.py)
@@ -20,9 +19,7 @@ T = ttnn.transformer
 def program(**options) -> ttnn.SDPAProgramConfig:
     """With the exact exp, which is not ttnn's default."""
     chunks = dict(q_chunk_size=32, k_chunk_size=32) | options
-    return ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 8), exp_approx_mode=False, **chunks
-    )
+    return ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), exp_approx_mode=False, **chunks)
 
 
 HOW = dict(compute_kernel_config=EXACT, program_config=program())
@@ -106,9 +103,7 @@ def test_paged_decode_sees_each_user_up_to_its_position(chips, heads, kv_heads, 
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "positions", ([0, 31, 12, 27, -1, 5, 30, 9], [0, 31, 32, 95, -1, 50, 64, 64]), ids=str
-)
+@pytest.mark.parametrize("positions", ([0, 31, 12, 27, -1, 5, 30, 9], [0, 31, 32, 95, -1, 50, 64, 64]), ids=str)
 @pytest.mark.parametrize("size, chunk", ((64, 32), (32, 64)))
 def test_blocks_of_another_size_than_the_chunks_of_keys(chips, positions, size, chunk):
     """The last block holds chunks after all users' positions, or the last chunk blocks."""
@@ -122,9 +117,7 @@ def test_blocks_of_another_size_than_the_chunks_of_keys(chips, positions, size, 
 
 
 @pytest.mark.parametrize("is_paged", (False, True), ids=("contiguous", "paged"))
-@pytest.mark.parametrize(
-    "window, with_sink", ((1, False), (33, False), (64, False), (None, True), (33, True))
-)
+@pytest.mark.parametrize("window, with_sink", ((1, False), (33, False), (64, False), (None, True), (33, True)))
 def test_windows_and_sinks(chips, window, with_sink, is_paged):
     at, sink = ints([3, 40, 95, 127]), bf16(4) * 8
     how = dict(program_config=program(q_chunk_size=0), sliding_window_size=window)
@@ -154,13 +147,9 @@ def test_tokens_of_a_user_each_see_the_cache_up_to_their_position(chips, tokens)
     k, v = (chips.draw(users * 4 + 3, 1, 32, DIM) for _ in "kv")
     table = pages(users)()
     # the last token of a user may repeat a position
-    positions = [
-        max(s, min(s + i, s + tokens - 2)) if s >= 0 else -1 for s in starts for i in range(tokens)
-    ]
+    positions = [max(s, min(s + i, s + tokens - 2)) if s >= 0 else -1 for s in starts for i in range(tokens)]
     queries = chips.draw(1, users * tokens, heads, DIM)
-    tiles = [
-        F.pad(one, (0, 0, 0, 32 - heads)).reshape(1, users, tokens * 32, DIM) for one in queries
-    ]
+    tiles = [F.pad(one, (0, 0, 0, 32 - heads)).reshape(1, users, tokens * 32, DIM) for one in queries]
     how = dict(program_config=program(max_cores_per_head_batch=1))
 
     def attend(rows, tables, **more):
@@ -189,11 +178,7 @@ def test_blocks_that_a_user_does_not_reach_do_not_matter(chips):
     beyond = torch.arange(4) * 32 > torch.tensor(POSITIONS)[:, None]
     attend = T.paged_scaled_dot_product_attention_decode
     run = lambda tables: attend(
-        given[0],
-        given[1],
-        given[1],
-        chips.put_ints(tables),
-        cur_pos_tensor=chips.put_ints(POSITIONS),
+        given[0], given[1], given[1], chips.put_ints(tables), cur_pos_tensor=chips.put_ints(POSITIONS)
     )
     assert_same(run(table.masked_fill(beyond, -1)), chips.get(run(table)))
 
@@ -207,11 +192,4 @@ def test_refusals(chips):
     one = chips.put(bf16(1, 1, 64, 64))
     with pytest.raises((GoldenError, RuntimeError), match="(?i)sliding"):
         attend = T.scaled_dot_product_attention_decode
-        attend(
-            chips.put(bf16(1, 1, 4, 64)),
-            one,
-            one,
-            is_causal=False,
-            cur_pos=[3],
-            sliding_window_size=20,
-        )
+        attend(chips.put(bf16(1, 1, 4, 64)), one, one, is_causal=False, cur_pos=[3], sliding_window_size=20)

@@ -176,10 +176,7 @@ def test_ring_joint_attention(chips, several_chips):
         for x in (q, k, v)
     ]  # fmt: skip
     config = ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 6),
-        q_chunk_size=32,
-        k_chunk_size=32,
-        exp_approx_mode=False,
+        compute_with_storage_grid_size=(8, 6), q_chunk_size=32, k_chunk_size=32, exp_approx_mode=False
     )
     y, joint_y, _ = ttnn.transformer.ring_joint_scaled_dot_product_attention(
         *parts, *map(chips.put, joint),

@@ -84,10 +84,7 @@ SAMPLING = {
     "cumsum": (lambda t: ttnn.cumsum(t, dim=-1), WIDE),
     "values of topk": (lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[0], ttnn.bfloat16),
     "places of topk": (lambda t: ttnn.topk(t, 32, dim=-1, stable=True)[1], ttnn.bfloat16),
-    "argmax": (
-        lambda t: ttnn.argmax(ttnn.to_layout(t, ROW_MAJOR), dim=-1, keepdim=True),
-        ttnn.bfloat16,
-    ),
+    "argmax": (lambda t: ttnn.argmax(ttnn.to_layout(t, ROW_MAJOR), dim=-1, keepdim=True), ttnn.bfloat16),
 }
 
 
@@ -118,10 +115,7 @@ def test_rotary(chips):
 
 def program(keys: int) -> ttnn.SDPAProgramConfig:
     return ttnn.SDPAProgramConfig(
-        compute_with_storage_grid_size=(8, 8),
-        q_chunk_size=32,
-        k_chunk_size=keys,
-        exp_approx_mode=False,
+        compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=keys, exp_approx_mode=False
     )
 
 

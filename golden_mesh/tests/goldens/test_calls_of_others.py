@@ -29,9 +29,7 @@ def tiles_of(cache: torch.Tensor) -> torch.Tensor:
     return tiles.flatten(1, 3)
 
 
-@pytest.mark.parametrize(
-    "heads, length, dim", ((1, 32, 128), (1, 128, 32), (2, 32, 64), (4, 32, 32))
-)
+@pytest.mark.parametrize("heads, length, dim", ((1, 32, 128), (1, 128, 32), (2, 32, 64), (4, 32, 32)))
 def test_a_call_sees_blocks_of_another_geometry(chips, heads, length, dim):
     """As vLLM's layers of one buffer do: the cache's blocks are [1, 64, 64], the call's [heads, length, dim]."""
     cache, seen = chips.put(torch.zeros(4, 1, 64, 64)), torch.zeros(4, heads, length, dim)
@@ -46,9 +44,7 @@ def test_a_call_sees_blocks_of_another_geometry(chips, heads, length, dim):
     seen[2, :, 5] = rows[0, 0]
     assert_same([tiles_of(values) for values in chips.get(cache)], tiles_of(seen))
     prompt = torch.randn(1, heads, length, dim).bfloat16().float()
-    ttnn.experimental.paged_fill_cache(
-        cache, chips.put(prompt), table, batch_idx=0, block_size=length
-    )
+    ttnn.experimental.paged_fill_cache(cache, chips.put(prompt), table, batch_idx=0, block_size=length)
     seen[3] = prompt[0]
     assert_same([tiles_of(values) for values in chips.get(cache)], tiles_of(seen))
 
@@ -71,10 +67,7 @@ def test_one_chip_sends_its_tensor_to_another(chips, several_chips, given):
 
 def test_a_convolution_has_compute(chips):
     """In golden-mesh perf: 256 windows of 3 x 3 x 32 values times 64 filters."""
-    x, weight = (
-        chips.put(torch.ones(1, 1, 256, 32), layout=ttnn.ROW_MAJOR_LAYOUT),
-        torch.ones(64, 32, 3, 3),
-    )
+    x, weight = (chips.put(torch.ones(1, 1, 256, 32), layout=ttnn.ROW_MAJOR_LAYOUT), torch.ones(64, 32, 3, 3))
     ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
     ttnn.conv2d(
         input_tensor=x, weight_tensor=ttnn.from_torch(weight, ttnn.bfloat16), device=chips.device,
@@ -115,9 +108,7 @@ def test_softmax_of_five_dims_has_the_exact_exp(chips):
 def test_batch_norm_in_training_moves_the_running_values(chips, dtype, error):
     x, old = torch.randn(3, 4, 32, 64) + 0.5, torch.rand(1, 4, 1, 1) + 1
     mean, variance = chips.put(old, dtype), chips.put(2 * old, dtype)
-    got = ttnn.batch_norm(
-        chips.put(x, dtype), running_mean=mean, running_var=variance, training=True, momentum=0.25
-    )
+    got = ttnn.batch_norm(chips.put(x, dtype), running_mean=mean, running_var=variance, training=True, momentum=0.25)
     assert_near(got, torch.nn.functional.batch_norm(x, None, None, training=True), error)
     over = dict(dim=(0, 2, 3), keepdim=True)
     assert_near(mean, 0.75 * old + 0.25 * x.mean(**over), error)
@@ -137,23 +128,9 @@ def test_a_router_chooses_experts(chips):
 LARGE = 2.0**40
 # What the kernels of ttnn's ckernel_sfpu_typecast.h make of floats. from_torch gives other integers beyond the range.
 CASTS = {
-    ttnn.uint8: (
-        (-2.0, 254),
-        (-1.5, 255),
-        (3.75, 3),
-        (256, 0),
-        (-258, 254),
-        (LARGE, 0),
-        (torch.inf, 0),
-    ),
+    ttnn.uint8: ((-2.0, 254), (-1.5, 255), (3.75, 3), (256, 0), (-258, 254), (LARGE, 0), (torch.inf, 0)),
     ttnn.uint16: ((-2.0, 0), (2.5, 3), (LARGE, 65535), (torch.inf, 65535), (-torch.inf, 0)),
-    ttnn.uint32: (
-        (-2.0, 0),
-        (2.5, 2),
-        (3 * 2.0**30, 3 * 2**30),
-        (LARGE, 2**32 - 1),
-        (torch.nan, 2**32 - 1),
-    ),
+    ttnn.uint32: ((-2.0, 0), (2.5, 2), (3 * 2.0**30, 3 * 2**30), (LARGE, 2**32 - 1), (torch.nan, 2**32 - 1)),
     ttnn.int32: ((-2.5, -2), (LARGE, 2**31 - 1), (-LARGE, -(2**31)), (torch.inf, 2**31 - 1)),
 }
 
@@ -164,9 +141,7 @@ def test_a_typecast_of_floats_to_integers(chips, to, dtype):
     x = torch.tensor([[value for value, _ in CASTS[to]]])
     want = torch.tensor([[integer for _, integer in CASTS[to]]], dtype=torch.float64)
     got = chips.get(ttnn.typecast(chips.put(x, dtype), to))
-    assert_same(
-        [values.long() & 2**32 - 1 if to == ttnn.uint32 else values for values in got], want
-    )
+    assert_same([values.long() & 2**32 - 1 if to == ttnn.uint32 else values for values in got], want)
 
 
 def test_a_typecast_of_integers_to_uint16_saturates(chips):
@@ -201,11 +176,7 @@ def test_a_constant_is_rounded_to_even(chips, layout):
     x = chips.put(torch.zeros(32, 32), layout=layout)
     how = dict(dtype=ttnn.bfloat16, layout=layout, device=chips.device)
     for value, want in ((2.0078125, 2.0), (2.0234375, 2.03125), (-3.9921875, -4.0)):
-        made = (
-            ttnn.full_like(x, value),
-            ttnn.full((32, 32), value, **how),
-            ttnn.moreh_full_like(x, value),
-        )
+        made = (ttnn.full_like(x, value), ttnn.full((32, 32), value, **how), ttnn.moreh_full_like(x, value))
         for got in made:
             assert_same(chips.get(got), torch.full((32, 32), want))
 
@@ -248,18 +219,14 @@ def test_an_image_is_turned(chips, mode):
 
 def test_a_bias_of_a_higher_rank_gives_its_rank(chips):
     x, weight, bias = chips.draw(32, 32), chips.draw(32, 32), chips.draw(1, 1, 1, 32)
-    got = ttnn.linear(
-        chips.put(x), chips.put(weight), bias=chips.put(bias), compute_kernel_config=EXACT
-    )
+    got = ttnn.linear(chips.put(x), chips.put(weight), bias=chips.put(bias), compute_kernel_config=EXACT)
     want = [a.double() @ w.double() + b.double() for a, w, b in zip(x, weight, bias)]
     assert_close(got, want, steps=2)
 
 
 @pytest.mark.parametrize("groups", (1, 2))
 def test_a_transposed_convolution_returns_its_prepared_weight(chips, groups):
-    image, weight, bias = (
-        chips.draw(*shape)[0] for shape in ((1, 32, 5, 6), (32, 32 // groups, 3, 3), (1, 1, 1, 32))
-    )
+    image, weight, bias = (chips.draw(*shape)[0] for shape in ((1, 32, 5, 6), (32, 32 // groups, 3, 3), (1, 1, 1, 32)))
     x = chips.put(image.permute(0, 2, 3, 1).reshape(1, 1, 30, 32), layout=ttnn.ROW_MAJOR_LAYOUT)
     how = dict(
         input_tensor=x, device=chips.device, in_channels=32, out_channels=32, batch_size=1, input_height=5,
@@ -293,9 +260,7 @@ def test_a_convolution_of_videos_has_groups(chips, prepares):
     x, weight, bias = (values.bfloat16().float() for values in (x, weight, bias))
     given = ttnn.from_torch(weight, ttnn.bfloat16)
     if prepares:
-        given = ttnn.experimental.prepare_conv3d_weights(
-            weight_tensor=given, groups=2, device=chips.device
-        )
+        given = ttnn.experimental.prepare_conv3d_weights(weight_tensor=given, groups=2, device=chips.device)
     cores = chips.device.compute_with_storage_grid_size()
     got = ttnn.experimental.conv3d(
         input_tensor=chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), weight_tensor=given,
@@ -308,10 +273,7 @@ def test_a_convolution_of_videos_has_groups(chips, prepares):
     assert_near(got, want.permute(0, 2, 3, 4, 1), 4e-3)
     with pytest.raises(GoldenError, match="input_tensor is a tensor on the host"):
         ttnn.experimental.conv3d(
-            input_tensor=ttnn.from_torch(x),
-            weight_tensor=given,
-            output_channels=32,
-            kernel_size=(1, 3, 3),
+            input_tensor=ttnn.from_torch(x), weight_tensor=given, output_channels=32, kernel_size=(1, 3, 3)
         )
 
 

@@ -73,10 +73,7 @@ def call_of(chips, call: str, shape) -> tuple[list[torch.Tensor], object]:
     values = chips.draw(*((1, 1, 32 * chips.count, 64 * chips.count) if shape == SQUARE else shape))
     two, three = semaphores(chips, 2), semaphores(chips, 3)
     stages = dict(
-        num_links=1,
-        barrier_semaphores=semaphores(chips, 2),
-        rs_global_semaphores=three,
-        ag_global_semaphores=two,
+        num_links=1, barrier_semaphores=semaphores(chips, 2), rs_global_semaphores=three, ag_global_semaphores=two
     )
     names = dict(x=chips.put(values), mesh=chips.device, count=chips.count, two=two, STAGES=stages)
     names |= dict(TWO={SEMAPHORES: two}, THREE={SEMAPHORES: three})
@@ -178,9 +175,7 @@ def test_tokens_by_each_chips_experts(chips):
     for chip, (got, chunks) in enumerate(zip(chips.get(masked), chips.get(needed))):
         mine = (home == chip).nonzero().flatten()
         selected = (chosen[0, 0, :, :, None] == mine).any(1)
-        assert torch.equal(
-            got[0, 0, :, : len(mine)], torch.where(selected, scores[0, 0][:, mine], 0)
-        )
+        assert torch.equal(got[0, 0, :, : len(mine)], torch.where(selected, scores[0, 0][:, mine], 0))
         assert chunks.flatten()[len(mine) :].tolist() == [int(e == 0) for e in mine]
 
 

@@ -106,9 +106,7 @@ def test_the_default_kernel_is_near(chips):
 def test_a_weight_on_the_device_is_the_weight_on_the_host(chips):
     image, weight, bias = bf16(1, 16, 8, 8), bf16(32, 16, 3, 3), bf16(1, 1, 1, 32)
     there = chips.put(weight, **IN_ROWS), chips.put(bias, **IN_ROWS)
-    assert_close(
-        conv(chips, image, *there, out_channels=32), flat(wanted(image, weight, bias)), steps=2
-    )
+    assert_close(conv(chips, image, *there, out_channels=32), flat(wanted(image, weight, bias)), steps=2)
 
 
 @pytest.mark.parametrize("groups", (1, 2))
@@ -180,9 +178,7 @@ def test_conv1d(chips, padding):
 @pytest.mark.parametrize("stride, padding, more", ((1, 0, 0), (2, 1, 1)))
 def test_conv_transpose2d(chips, stride, padding, more, groups):
     image, weight, bias = bf16(2, 32, 5, 6), bf16(32, 32 // groups, 3, 3), bf16(1, 1, 1, 32)
-    how = dict(
-        stride=(stride,) * 2, padding=(padding,) * 2, output_padding=(more,) * 2, groups=groups
-    )
+    how = dict(stride=(stride,) * 2, padding=(padding,) * 2, output_padding=(more,) * 2, groups=groups)
     given = arguments(chips, image, weight, bias, return_output_dim=True, **how)
     y, extent = ttnn.conv_transpose2d(**given)
     want = F.conv_transpose2d(image.double(), weight.double(), bias.double().flatten(), **how)

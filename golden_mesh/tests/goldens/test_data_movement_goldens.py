@@ -6,8 +6,7 @@ import ttnn
 
 from golden_mesh.arithmetic.engine import subtract
 from golden_mesh.errors import GoldenError
-from goldens.support import assert_same
-from goldens.support import ROW_MAJOR, TILE, Put, block_sharded, examples, ints, sharded
+from goldens.support import ROW_MAJOR, TILE, Put, assert_same, block_sharded, examples, ints, sharded
 
 ODD, WHOLE, TILES, THREE = (1, 2, 33, 45), (1, 2, 64, 96), (1, 1, 32, 64), (1, 3, 32, 64)
 PART, FLAT = (32, 64), (33, 45)
@@ -111,9 +110,7 @@ def test_reshape_may_show_the_rows_that_pad_a_tile(chips):
     view = ttnn.reshape(base, (1, 2, 32, 64), (1, 2, 32, 64))
     assert view.buffer_address() == base.buffer_address()
     assert_same([v[:, :, :7] for v in chips.get(view)], x)
-    assert all(v[:, :, 7:].isnan().all() for v in chips.get(view)), (
-        "an op leaves these rows unknown"
-    )
+    assert all(v[:, :, 7:].isnan().all() for v in chips.get(view)), "an op leaves these rows unknown"
 
 
 def test_a_slice_does_not_share_memory_with_its_base(chips):

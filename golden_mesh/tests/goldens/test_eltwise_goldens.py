@@ -15,8 +15,7 @@ from golden_mesh.arithmetic.engine import keep
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
-from goldens.support import assert_close, assert_same, assert_values
-from goldens.support import Put, bf16, examples
+from goldens.support import Put, assert_close, assert_same, assert_values, bf16, examples
 
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e30, -1e30, 1e-30, 1.0, -1.0, 0.5, -2.5]
 PAIRS = torch.tensor(list(itertools.product(SPECIAL, repeat=2)))
@@ -72,9 +71,7 @@ BINARY = {
     "xlogy": lambda a, b: torch.where((a == 0) & ~b.isnan(), 0.0, a * torch.log(b)),
 }
 COMPARISONS = {name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-COMPARISONS |= {
-    f"logical_{name}": getattr(torch, f"logical_{name}") for name in ("and", "or", "xor")
-}
+COMPARISONS |= {f"logical_{name}": getattr(torch, f"logical_{name}") for name in ("and", "or", "xor")}
 ARITHMETIC = {
     "add": torch.add,
     "subtract": torch.subtract,
@@ -200,10 +197,7 @@ def whole_numbers():
     return torch.randint(-(2**24), 2**24, TILES)
 
 
-INTEGERS = {
-    "ttnn.add(x, y)": ("x + y", whole_numbers, whole_numbers),
-    "ttnn.subtract(x, 7)": ("x - 7", whole_numbers),
-}
+INTEGERS = {"ttnn.add(x, y)": ("x + y", whole_numbers, whole_numbers), "ttnn.subtract(x, 7)": ("x - 7", whole_numbers)}
 test_integers_stay_integers = examples(INTEGERS, globals(), error=0)
 
 FLOAT32 = {

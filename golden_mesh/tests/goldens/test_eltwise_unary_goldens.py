@@ -41,9 +41,7 @@ def hardmish(x):
 
 def xielu(x, p=0.8, n=0.8):
     """As published: a parabola for positive x, an integrated ELU for the others."""
-    return torch.where(
-        x > 0, p * x * x + 0.5 * x, n * torch.expm1(x.clamp(max=-1e-6)) - n * x + 0.5 * x
-    )
+    return torch.where(x > 0, p * x * x + 0.5 * x, n * torch.expm1(x.clamp(max=-1e-6)) - n * x + 0.5 * x)
 
 
 # Calls, with torch's result in float64. test_families.py has the ops with records of a chip.
@@ -79,14 +77,10 @@ CASES = {
     "leaky_relu(x, 0.125)": lambda x: torch.where(x >= 0, x, x / 8),
     "logit(x)": lambda x: torch.log(x / (1 - x)),
     "logit(x, eps=0.25)": lambda x: torch.log(x.clamp(0.25, 0.75) / (1 - x.clamp(0.25, 0.75))),
-    "normalize_hw(x)": lambda x: (
-        (x - x.mean((2, 3), keepdim=True)) / x.std((2, 3), keepdim=True, correction=0)
-    ),
+    "normalize_hw(x)": lambda x: (x - x.mean((2, 3), keepdim=True)) / x.std((2, 3), keepdim=True, correction=0),
     "rad2deg(x)": lambda x: x * 180 / math.pi,
     "rdiv(x, 3.0)": lambda x: 3 / x,
-    "rdiv(x, 3.0, rounding_mode='floor')": lambda x: torch.div(
-        torch.tensor(3.0), x, rounding_mode="floor"
-    ),
+    "rdiv(x, 3.0, rounding_mode='floor')": lambda x: torch.div(torch.tensor(3.0), x, rounding_mode="floor"),
     "rdiv(x, 3.0, rounding_mode='trunc')": lambda x: torch.trunc(3 / x),
     "relu_max(x, 1.5)": lambda x: x.clamp(0, 1.5),
     "relu_min(x, 0.5)": lambda x: x.clamp(min=0.5),
@@ -181,9 +175,7 @@ def test_a_preallocated_output_receives_the_values(chips, call):
     assert_values(out, CASES[call](x.double()))
 
 
-@pytest.mark.parametrize(
-    "name", ("acosh", "cbrt", "erfc", "sinh", "softsign", "tanhshrink", "digamma")
-)
+@pytest.mark.parametrize("name", ("acosh", "cbrt", "erfc", "sinh", "softsign", "tanhshrink", "digamma"))
 def test_an_element_does_not_depend_on_its_neighbors(chips, name):
     x = values(1.0).nan_to_num(3).abs() + 1
     whole = chips.get(getattr(ttnn, name)(chips.put(x, ttnn.float32)))

@@ -14,9 +14,7 @@ from golden_mesh.hazards import HAZARDS, HazardError, HazardWarning, noted
 from goldens.support import Put, assert_same, block_sharded, dram_sharded, sharded
 
 PAGE = (Path(__file__).parents[2] / "HAZARDS.md").read_text()
-HIFI4 = ttnn.WormholeComputeKernelConfig(
-    math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True
-)
+HIFI4 = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)
 WIDE_ROW = "sum of a wide row in a bfloat16 dest"
 
 
@@ -118,11 +116,7 @@ def binary(op, *dims, shape=(32, 32), dtype=ttnn.bfloat16):
 """
 PADDING, LENGTH = "padding of an attention mask", "mask of another length than the page table"
 QUERIES, KEYS = (f"chunk start between chunks of {of}" for of in ("queries", "keys"))
-OUTER, PAD, SLICE = (
-    "broadcast at dim -6 beyond rank 6",
-    "pad of float32",
-    "slice from an unaligned column",
-)
+OUTER, PAD, SLICE = ("broadcast at dim -6 beyond rank 6", "pad of float32", "slice from an unaligned column")
 MEETS = {  # call -> the hazard that it meets
     "prefill(50)": PADDING,
     "prefill(64, 50)": PADDING,

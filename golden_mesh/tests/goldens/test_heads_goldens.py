@@ -111,8 +111,7 @@ def test_create_qkv_heads_of_shards_of_columns_takes_them_shard_by_shard(chips, 
     def placed(kinds: str):
         """Of each kind the first half of the heads, then of each kind the second half."""
         halves = [
-            [by_kind[kind][chip].chunk(2)[half] for half in range(2) for kind in kinds]
-            for chip in range(chips.count)
+            [by_kind[kind][chip].chunk(2)[half] for half in range(2) for kind in kinds] for chip in range(chips.count)
         ]
         rows = [torch.cat(parts).transpose(0, 1).flatten(1)[None, None] for parts in halves]
         place = sharded("WIDTH", (32, rows[0].shape[-1] // 2), 2)
@@ -133,9 +132,7 @@ def test_heads_of_a_sharded_tensor_lie_side_by_side(chips, kv_heads, transpose_k
     """Each kv head: its queries, its key, its value, as ViT and BERT order their weights."""
     q, k, v = (chips.draw(2, count, 32, 32) for count in (4, kv_heads, kv_heads))
     by_group = lambda x: x.unflatten(1, (kv_heads, -1))
-    fused = [
-        joined(torch.cat([by_group(p) for p in parts], 2).flatten(1, 2)) for parts in zip(q, k, v)
-    ]
+    fused = [joined(torch.cat([by_group(p) for p in parts], 2).flatten(1, 2)) for parts in zip(q, k, v)]
     place = block_sharded((32, fused[0].shape[-1] // 2), 2, 2)
     got = T.split_query_key_value_and_split_heads(
         chips.put(fused, memory_config=place), num_heads=4, num_kv_heads=kv_heads,
@@ -150,7 +147,5 @@ def test_bert_large_heads():
     """Without a device: the library takes this op's grid on a Blackhole only."""
     x = torch.randn(8, 1, 384, 3072).bfloat16()
     op = GOLDENS["ttnn.experimental.split_query_key_value_and_split_heads"].function
-    for got, want in zip(
-        op(x, ttnn.CoreCoord(12, 8)), with_turned_keys(split(x, 16, 16, 16)), strict=True
-    ):
+    for got, want in zip(op(x, ttnn.CoreCoord(12, 8)), with_turned_keys(split(x, 16, 16, 16)), strict=True):
         assert torch.equal(got, want)

@@ -156,6 +156,4 @@ def test_a_position_after_the_page_tables_end_is_refused(chips):
     cache, tokens = chips.put(bf16(*PAGED)), put_tokens(chips, bf16(1, USERS, HEADS, DIM))
     beyond, table = chips.put_ints(torch.full((USERS,), SIZE * BLOCKS)), page_table()
     with pytest.raises(GoldenError, match="position 128"):
-        E.paged_update_cache(
-            cache, tokens, update_idxs_tensor=beyond, page_table=chips.put_ints(table)
-        )
+        E.paged_update_cache(cache, tokens, update_idxs_tensor=beyond, page_table=chips.put_ints(table))

@@ -12,8 +12,18 @@ from golden_mesh import exact_sums
 from golden_mesh.arithmetic.aligned import aligned_product
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.registry import GOLDENS
-from goldens.support import assert_close, assert_same
-from goldens.support import EXACT, ROW_MAJOR, Put, bf16, dram_sharded, examples, semaphores, sharded
+from goldens.support import (
+    EXACT,
+    ROW_MAJOR,
+    Put,
+    assert_close,
+    assert_same,
+    bf16,
+    dram_sharded,
+    examples,
+    semaphores,
+    sharded,
+)
 
 E, HOW = ttnn.experimental, dict(compute_kernel_config=EXACT)
 SILU = ttnn.UnaryWithParam(ttnn.UnaryOpType.SILU)

@@ -5,8 +5,19 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from goldens.support import assert_close, assert_near, assert_same, assert_values
-from goldens.support import EXACT, ROW_MAJOR, Put, bf16, block_sharded, examples, sharded
+from goldens.support import (
+    EXACT,
+    ROW_MAJOR,
+    Put,
+    assert_close,
+    assert_near,
+    assert_same,
+    assert_values,
+    bf16,
+    block_sharded,
+    examples,
+    sharded,
+)
 
 X, W, RESIDUAL = (1, 1, 33, 192), (1, 192), (1, 1, 33, 192)
 HOW = dict(epsilon=1e-3, compute_kernel_config=EXACT)
@@ -135,9 +146,7 @@ def test_the_halves_of_a_sharded_distributed_norm_exchange_means(chips, name):
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("place", (IN_COLUMNS, None), ids=("sharded", "interleaved"))
-def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place(
-    chips, name, place
-):
+def test_the_first_half_of_a_sharded_distributed_norm_adds_its_residual_in_place(chips, name, place):
     x, residual = chips.draw(1, 1, 32, 256), chips.draw(1, 1, 32, 256)
     given, added = (chips.put(v, memory_config=place) for v in (x, residual))
     how = dict(residual_input_tensor=added, program_config=PROGRAM if place else None)

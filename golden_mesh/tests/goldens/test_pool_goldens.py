@@ -6,8 +6,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from goldens.support import assert_close, assert_same
-from goldens.support import ROW_MAJOR, Put, bf16, cores, examples, sharded
+from goldens.support import ROW_MAJOR, Put, assert_close, assert_same, bf16, cores, examples, sharded
 
 ROWS = dict(layout=ROW_MAJOR)
 

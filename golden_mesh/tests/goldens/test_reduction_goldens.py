@@ -9,12 +9,7 @@ from golden_mesh.arithmetic.engine import keep
 from goldens.support import ROW_MAJOR, assert_same, assert_values, bf16, examples, ints
 
 X, WIDE, SMALL, STATISTICS = (1, 2, 33, 45), (1, 1, 32, 64), (1, 2, 40, 50), (1, 3, 40, 50)
-EACH = {
-    "sum": torch.sum,
-    "mean": torch.mean,
-    "max": torch.amax,
-    "min": torch.amin,
-}
+EACH = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax, "min": torch.amin}
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -51,10 +46,7 @@ EXAMPLES = {
         ("x.sum(1, keepdim=True).split([96, 32], -1)", (1, 8, 32, 128)),
 }  # fmt: skip
 for dims in ([0], [1], [0, 1]):  # exact sums of small integers; test_families.py has others
-    draw, call = (
-        lambda: torch.randint(-8, 9, (2, 4, 32, 64)).float(),
-        f"E.fast_reduce_nc(x, dims={dims})",
-    )
+    draw, call = (lambda: torch.randint(-8, 9, (2, 4, 32, 64)).float(), f"E.fast_reduce_nc(x, dims={dims})")
     EXAMPLES[call] = f"x.sum({dims}, keepdim=True)", draw, {"error": 0}
 for how in ("-1, False", "2, True", "1, False"):  # exact products of powers of two; as above
     EXAMPLES[f"ttnn.prod(x, {how})"] = f"x.prod({how})", lambda: powers_of_two(), {"error": 0}
@@ -136,10 +128,7 @@ def test_argmax_is_the_first_of_the_largest(chips, layout, keepdim):
 
 def shuffled(chips, width: int = 256) -> list[torch.Tensor]:
     """Rows of different whole numbers."""
-    return [
-        torch.stack([torch.randperm(width) for _ in range(32)])[None, None].bfloat16()
-        for _ in range(chips.count)
-    ]
+    return [torch.stack([torch.randperm(width) for _ in range(32)])[None, None].bfloat16() for _ in range(chips.count)]
 
 
 @pytest.mark.parametrize("k", (32, 64))

@@ -26,12 +26,10 @@ REFUSED = {
     "windowed_q_token_offset_tensor attn_mask_block_map",
     "ttnn.transformer.chunked_scaled_dot_product_attention": "paged_cache_geometry",
     "ttnn.transformer.scaled_dot_product_attention_decode": "share_cache",
-    "ttnn.transformer.paged_scaled_dot_product_attention_decode": "paged_cache_geometry "
-    "cache_position_modulo",
+    "ttnn.transformer.paged_scaled_dot_product_attention_decode": "paged_cache_geometry cache_position_modulo",
     "ttnn.transformer.flash_mla_prefill": "input_tensor_v",  # by keyword
     "ttnn.transformer.flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
-    "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink "
-    "sliding_window_size",
+    "ttnn.transformer.paged_flash_multi_latent_attention_decode": "attention_sink sliding_window_size",
     "ttnn.rand": "mesh_mapper",
     "ttnn.transformer.ring_joint_scaled_dot_product_attention": "logical_l is_causal is_balanced "
     "is_cross kv_cache_batch_idx kv_actual_isl "
@@ -45,11 +43,7 @@ REFUSED = {
     "ttnn.prod": "dims",
     "ttnn.tilize": "tile",
     "ttnn.moreh_mean": "divisor",
-    **{
-        f"ttnn.moreh_{name}{end}": "op"
-        for name in ("softmax", "softmin", "logsoftmax")
-        for end in ("", "_backward")
-    },
+    **{f"ttnn.moreh_{name}{end}": "op" for name in ("softmax", "softmin", "logsoftmax") for end in ("", "_backward")},
     "ttnn.max": "correction",
     "ttnn.min": "correction",
     "ttnn.sum": "correction",
@@ -67,13 +61,7 @@ REFUSED = {
 
 
 # Keywords of goldens that several ops share: only some of the ops have them.
-SHARED = {
-    "fast_and_approximate_mode",
-    "mode",
-    "vector_mode",
-    "output_layout",
-    "are_required_outputs",
-}
+SHARED = {"fast_and_approximate_mode", "mode", "vector_mode", "output_layout", "are_required_outputs"}
 
 # Parameters that goldens take and do not read. They say a result's place, dtype or layout, which
 # the real tensor has. Or they say how a kernel divides its work, or how exactly it computes.
@@ -247,8 +235,7 @@ def test_a_parameter_that_is_left_out_has_the_ops_default(name):
 def _stands_for(name: str, defaults: list) -> bool:
     """Whether None stands for the op's default: a member of an enum, or a program config."""
     return all(
-        getattr(default, "name", "") == NONE_MEANS.get(name)
-        or type(default).__name__ == "SoftmaxDefaultProgramConfig"
+        getattr(default, "name", "") == NONE_MEANS.get(name) or type(default).__name__ == "SoftmaxDefaultProgramConfig"
         for default in defaults
     )
 

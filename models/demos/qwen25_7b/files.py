@@ -27,9 +27,7 @@ def read_text(file: str | Path, option: str = "") -> str:
     except OSError as error:
         raise FileError(f"{label}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        raise FileError(
-            f"{label}: not UTF-8 (byte {error.start}: {error.reason}); convert it to UTF-8"
-        ) from error
+        raise FileError(f"{label}: not UTF-8 (byte {error.start}: {error.reason}); convert it to UTF-8") from error
 
 
 def read_json(file: str | Path, option: str = "") -> Any:
@@ -78,9 +76,7 @@ def check_directory(option: str, directory: Path) -> None:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"x")
     except OSError as error:
-        raise UserError(
-            f"{option} {directory}: cannot be written ({error.strerror}); give another place"
-        ) from error
+        raise UserError(f"{option} {directory}: cannot be written ({error.strerror}); give another place") from error
 
 
 def write_whole(file: Path, write: Callable[[Path], None]) -> None:

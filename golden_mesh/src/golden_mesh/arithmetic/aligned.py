@@ -27,9 +27,7 @@ PLACES_OF_PHASES = (1.0, 2.0**-SRC_A_FIRST, 2.0**-SRC_B_FIRST, 2.0 ** -(SRC_A_FI
 _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)
 
 
-def aligned_product(
-    a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.Tensor | None = None
-) -> torch.Tensor:
+def aligned_product(a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.Tensor | None = None) -> torch.Tensor:
     """Return a [B, M, K] @ b [B, K, N] as dest holds it. a goes through SrcB, b through SrcA. All are float32.
 
     start: [B, M, N] in dest before the first product; None: zeros.
@@ -55,9 +53,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, phases: int, total: torch.Tensor)
     for left, right in zip(a.split(STEP), b.split(STEP)):
         left, right = left.contiguous(), right.contiguous()
         exponents = list(zip(_exponents(left), _exponents(right)))
-        parts = [
-            (list(zip(of_a, of_b)), place) for of_a, of_b, place in _phases(left, right, phases)
-        ]
+        parts = [(list(zip(of_a, of_b)), place) for of_a, of_b, place in _phases(left, right, phases)]
         for first in range(0, len(left), GROUP):
             torch.add(*exponents[first], out=largest)
             for pair in exponents[first + 1 : first + GROUP]:
@@ -85,9 +81,7 @@ def _start_(exponents: torch.Tensor) -> torch.Tensor:
     return exponents.view(torch.bfloat16)
 
 
-def aligned_sums_of_rows(
-    x: torch.Tensor, factor: float, phases: int, through_a: bool = False
-) -> torch.Tensor:
+def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int, through_a: bool = False) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB, or SrcA.
 
     A row of elements has few products, so this takes a few passes over x only.
@@ -108,9 +102,7 @@ def power(x: torch.Tensor) -> torch.Tensor:
     return (x.contiguous().view(torch.int32) & _EXPONENT).view(torch.float32)
 
 
-def _phases(
-    a: torch.Tensor, b: torch.Tensor, phases: int
-) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
+def _phases(a: torch.Tensor, b: torch.Tensor, phases: int) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
     """Return the operands of each phase (engine.py) that are not all zeros, and the place of their first bits."""
     first_a, rest_a = _split(a, SRC_B_FIRST, SRC_B)
     first_b, rest_b = _split(b, SRC_A_FIRST, SRC_A)

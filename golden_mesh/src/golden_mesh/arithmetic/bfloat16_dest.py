@@ -15,24 +15,8 @@ from functools import cache
 
 import torch
 
-from golden_mesh.arithmetic.aligned import (
-    AT_ONCE,
-    GROUP,
-    HALF,
-    PLACES,
-    PLACES_OF_PHASES,
-    TIES_AWAY,
-    power,
-)
-from golden_mesh.arithmetic.engine import (
-    BFLOAT16,
-    SRC_A,
-    SRC_A_FIRST,
-    SRC_B,
-    SRC_B_FIRST,
-    keep,
-    to_bfloat16_,
-)
+from golden_mesh.arithmetic.aligned import AT_ONCE, GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY, power
+from golden_mesh.arithmetic.engine import BFLOAT16, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep, to_bfloat16_
 
 TILE = 32
 _SMALLEST = 2.0**-100  # a power of two below which nothing counts
@@ -78,14 +62,10 @@ def _products(phases: int) -> torch.Tensor:
 def sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB."""
     factors = torch.full((1, x.shape[-1], 1), factor)
-    return product(x.reshape(1, -1, x.shape[-1]), factors, phases, x.shape[-1]).reshape(
-        *x.shape[:-1], 1
-    )
+    return product(x.reshape(1, -1, x.shape[-1]), factors, phases, x.shape[-1]).reshape(*x.shape[:-1], 1)
 
 
-def product(
-    a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool = False
-) -> torch.Tensor:
+def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool = False) -> torch.Tensor:
     """Return a [B, M, K] (through SrcB) @ b [B, K, N] (through SrcA), float32.
 
     block: tiles of the inner dim after which dest is packed and added to the sum in L1, to nearest even. The last
@@ -99,9 +79,7 @@ def product(
     return torch.cat(parts, -1)
 
 
-def _product(
-    a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool
-) -> torch.Tensor:
+def _product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool) -> torch.Tensor:
     tiles = list(zip(a.split(TILE), b.split(TILE)))
     shape = torch.broadcast_shapes(a.shape[1:], b.shape[1:])
     in_l1 = None
@@ -115,9 +93,7 @@ def _product(
     return in_l1 if biased else dest
 
 
-def _add_products(
-    dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor, phases: int
-) -> torch.Tensor:
+def _add_products(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
     """Return dest with the products of a tile's inner dim added: a [k, ...] (SrcB) and b [k, ...] (SrcA), k up to 32."""
     a, b = a.contiguous(), b.contiguous()
     powers = power(a), power(b)

@@ -54,11 +54,7 @@ def _cut(x: torch.Tensor, taken: int, bits: int) -> torch.Tensor:
 def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Return float32 `x` rounded to its first `bits` significant bits, ties away from zero."""
     cut = FLOAT32 - bits
-    return (
-        (x.contiguous().view(torch.int32) + (1 << (cut - 1)))
-        .bitwise_and_(-1 << cut)
-        .view(torch.float32)
-    )
+    return (x.contiguous().view(torch.int32) + (1 << (cut - 1))).bitwise_and_(-1 << cut).view(torch.float32)
 
 
 @in_float32(same)

@@ -45,9 +45,7 @@ def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) ->
     return in_bfloat16_dest("EXP")(scaled).float()
 
 
-def correction(
-    old: torch.Tensor, new: torch.Tensor, scale: float, kernel: Kernel, approximate: bool
-) -> torch.Tensor:
+def correction(old: torch.Tensor, new: torch.Tensor, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
     """Return exp((old - new) * scale) packed to bfloat16, as float32. approximate: `exp_is_approximate`."""
     if kernel.wide:
         return engine.to_bfloat16(torch.exp(_scaled(old - new, scale)))
@@ -64,12 +62,8 @@ def joined(states: list, scale: float, kernel: Kernel) -> tuple[torch.Tensor, to
     """Join the results of two cores: [(weights @ v and the sum of weights as a column more, largest score), ...]."""
     new = torch.maximum(states[0][1], states[1][1])
     scaled = [_scaled(largest - new, scale) for _, largest in states]
-    factors = [
-        torch.exp(x) if kernel.wide else engine.to_nearest_even(short_exp(x)) for x in scaled
-    ]
-    values = [
-        times(s[..., :-1], engine.to_bfloat16(f), kernel) for (s, _), f in zip(states, factors)
-    ]
+    factors = [torch.exp(x) if kernel.wide else engine.to_nearest_even(short_exp(x)) for x in scaled]
+    values = [times(s[..., :-1], engine.to_bfloat16(f), kernel) for (s, _), f in zip(states, factors)]
     held = (lambda x: x) if kernel.wide else (lambda x: engine.keep(x, engine.BFLOAT16))
     total = sum(held(s[..., -1:] * f) for (s, _), f in zip(states, factors))
     return torch.cat((engine.add(*values), engine.to_bfloat16(held(total))), -1), new

@@ -24,9 +24,7 @@ class Kernel:
 
     @staticmethod
     @in_float32(lambda *config, **defaults: Kernel(4, wide=True))
-    def of(
-        config, fidelity: str, *, wide: bool = False, approximate: bool = False, in_l1: bool = True
-    ) -> "Kernel":
+    def of(config, fidelity: str, *, wide: bool = False, approximate: bool = False, in_l1: bool = True) -> "Kernel":
         """Return the kernel of `config`.
 
         Without a config it is the op's own default, given by the other arguments.
@@ -34,8 +32,5 @@ class Kernel:
         if config is None:
             return Kernel(PHASES[fidelity], wide, approximate, in_l1)
         return Kernel(
-            PHASES[config.math_fidelity.name],
-            config.fp32_dest_acc_en,
-            config.math_approx_mode,
-            config.packer_l1_acc,
+            PHASES[config.math_fidelity.name], config.fp32_dest_acc_en, config.math_approx_mode, config.packer_l1_acc
         )

@@ -7,7 +7,6 @@ import functools
 from contextlib import contextmanager
 from typing import Callable, Iterator
 
-
 _plain = False
 
 

@@ -23,19 +23,9 @@ from typing import Iterator, Optional
 import torch
 import torch.nn.functional as F
 
-from golden_mesh.arithmetic import sums
-from golden_mesh.arithmetic import bfloat16_dest
+from golden_mesh.arithmetic import bfloat16_dest, sums
 from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_rows
-from golden_mesh.arithmetic.engine import (
-    FLOAT32,
-    SRC_A,
-    SRC_A_FIRST,
-    SRC_B_FIRST,
-    keep,
-    round_sum_,
-    source_a,
-    source_b,
-)
+from golden_mesh.arithmetic.engine import FLOAT32, SRC_A, SRC_A_FIRST, SRC_B_FIRST, keep, round_sum_, source_a, source_b
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.plain import in_float32, is_plain
 
@@ -73,9 +63,7 @@ def product(
     if sums.are_exact():
         return _exact_product(a, b, kernel, block, biased)
     if b.numel() == b.shape[-2] * b.shape[-1]:
-        batch = max(
-            a.shape[:-2], b.shape[:-2], key=len
-        )  # b's batch is all ones and may have the higher rank
+        batch = max(a.shape[:-2], b.shape[:-2], key=len)  # b's batch is all ones and may have the higher rank
         rows = _weighted(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), kernel, block, biased)
         return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
     if kernel.wide:
@@ -119,9 +107,7 @@ def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | flo
         sums = aligned_sums_of_rows(x, factors, kernel.phases, through_a=True)
         return sums.transpose(-1, -2)
     batch = x.reshape(-1, *x.shape[-2:]).float()
-    factors = (
-        torch.as_tensor(factors).expand(*x.shape[:-2], 1, x.shape[-2]).reshape(-1, 1, x.shape[-2])
-    )
+    factors = torch.as_tensor(factors).expand(*x.shape[:-2], 1, x.shape[-2]).reshape(-1, 1, x.shape[-2])
     if kernel.wide:
         sums = aligned_product(factors, batch, kernel.phases)
     else:
@@ -129,9 +115,7 @@ def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | flo
     return sums.reshape(*x.shape[:-2], 1, x.shape[-1])
 
 
-def _exact_product(
-    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool
-) -> torch.Tensor:
+def _exact_product(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if b.numel() == b.shape[-2] * b.shape[-1]:  # a weight for all rows
         left, right = a.reshape(1, -1, a.shape[-1]), b.reshape(1, *b.shape[-2:])
@@ -144,9 +128,7 @@ def _exact_product(
     return result.reshape(*batch, a.shape[-2], b.shape[-1])
 
 
-def _by_blocks(
-    a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased: bool
-) -> torch.Tensor:
+def _by_blocks(a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased: bool) -> torch.Tensor:
     """Return a [B, M, K] @ b [B, K, N] in float32, a block of `rows` rows of b after the other.
 
     The sum in L1 takes a block's dest. The last block's dest starts from that sum, unless a bias is added to it.
@@ -167,9 +149,7 @@ def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
     return tuple(max(pair) for pair in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b))
 
 
-def _weighted(
-    rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int, biased: bool
-) -> torch.Tensor:
+def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
     """Return rows [M, K] @ weight [K, N].
 
     The weight is widened to float32 a few rows at a time. A product with few rows spends most of its time on
@@ -178,9 +158,7 @@ def _weighted(
     """
     if not kernel.wide:
         parts = weight.split(DEST_COLUMNS, 1)
-        return torch.cat(
-            [_batched(rows[None], part[None], kernel, block, biased)[0] for part in parts], 1
-        )
+        return torch.cat([_batched(rows[None], part[None], kernel, block, biased)[0] for part in parts], 1)
     nothing_cut = kernel.phases >= 3 and rows.dtype == weight.dtype == torch.bfloat16
     if _known is None or not (nothing_cut or is_plain()):
         return _float32_dest_of_weight(rows, weight, kernel)
@@ -201,9 +179,7 @@ def known_products() -> Iterator[None]:
         _known = None
 
 
-def _float32_dest_of_weight(
-    rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel
-) -> torch.Tensor:
+def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     count, (inner, columns) = len(rows), weight.shape
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
     widened = torch.zeros(min(inner, STEP), columns + -columns % COLUMNS)
@@ -226,9 +202,7 @@ def _cut(part: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     return (part.view(torch.int16) & -8).view(torch.bfloat16) if kernel.phases == 1 else part
 
 
-def _batched(
-    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool
-) -> torch.Tensor:
+def _batched(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
     """Return a [B, M, K] @ b [B, K, N]. For a float32 dest both operands are cut already."""
     rows, columns = a.shape[1], b.shape[2]
     a, b = _padded(a, below=-rows % ROWS), _padded(b, right=-columns % COLUMNS)
@@ -247,9 +221,7 @@ def _float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _bfloat16_dest(
-    a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool
-) -> torch.Tensor:
+def _bfloat16_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
     """Sum nearly as the engine does (bfloat16_dest.py): 16 products at a time, phase by phase, each sum added to dest and rounded.
 
     Every `block` tiles dest is packed and added to the sum in L1 (to nearest even).
@@ -294,12 +266,8 @@ def block_of_grid(rows: int, inner: int, columns: int) -> int | None:
     return tiles // GRID if tiles % GRID == 0 else 1
 
 
-def _phases(
-    a: torch.Tensor, b: torch.Tensor, kernel: Kernel
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _phases(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return the parts of the operands that each phase multiplies (engine.py)."""
     first_a, first_b = keep(a, SRC_B_FIRST), keep(b, SRC_A_FIRST)
     rest_a, rest_b = a - first_a, keep(b, SRC_A) - first_b
-    return [(first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)][
-        : kernel.phases
-    ]
+    return [(first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)][: kernel.phases]

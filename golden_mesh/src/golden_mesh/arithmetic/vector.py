@@ -20,7 +20,6 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import bfloat16_dest
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
-
 from golden_mesh.arithmetic.plain import in_float32
 
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
@@ -192,9 +191,7 @@ def _acosh(x: torch.Tensor) -> torch.Tensor:
 
 def _asinh(x: torch.Tensor) -> torch.Tensor:
     middle = torch.log1p(_cut(lambda x: x + x * x / (1 + torch.sqrt(x * x + 1)))(x.abs()))
-    return torch.where(
-        (x.abs() >= 0.75) & (x.abs() < _LARGE), torch.copysign(middle, x), torch.asinh(x)
-    )
+    return torch.where((x.abs() >= 0.75) & (x.abs() < _LARGE), torch.copysign(middle, x), torch.asinh(x))
 
 
 def _atanh(x: torch.Tensor) -> torch.Tensor:

@@ -17,20 +17,20 @@ from typing import Callable, Iterator, NamedTuple, Optional
 import torch
 import ttnn
 
-from golden_mesh.mesh import dispatch, steps, transfer
-from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.arithmetic.product import known_products
-from golden_mesh.mesh.buffers import lines, place
 from golden_mesh.compare.differences import Error, each_once, worst
 from golden_mesh.compare.float32_stream import Reader, Scratch, Stream
-from golden_mesh.mesh.memory import Slot
-from golden_mesh.rounding import round_to
 from golden_mesh.compare.sources import Sources
-from golden_mesh.mesh.steps import Call, memory, written_in_place
 from golden_mesh.compare.torch_values import FROM_HOST, Reference
 from golden_mesh.compare.what_if import WhatIf, kernels_of
+from golden_mesh.mesh import dispatch, steps, transfer
+from golden_mesh.mesh.arguments import on_device, tensors_in
+from golden_mesh.mesh.buffers import lines, place
+from golden_mesh.mesh.memory import Slot
+from golden_mesh.mesh.steps import Call, memory, written_in_place
+from golden_mesh.rounding import round_to
 
 current: Optional["Comparison"] = None  # the one under way
 CALLERS = 3  # of a line that are kept
@@ -206,8 +206,7 @@ class Comparison:
             if scratch.step.golden.unread:  # only what this op wrote
                 places = each_once(_written, own)
                 own, far, values, tried = (
-                    x and each_once(lambda x, at: x.flatten()[at], x, places)
-                    for x in (own, far, values, tried)
+                    x and each_once(lambda x, at: x.flatten()[at], x, places) for x in (own, far, values, tried)
                 )
             values = each_once(torch.Tensor.float, values)
             judge = partial(worst, shape=slot.shape, places=places, channels=_shared(slot.dtype))

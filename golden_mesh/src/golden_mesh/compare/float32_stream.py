@@ -11,8 +11,7 @@ from golden_mesh.mesh.steps import Call
 # Modules of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
 # (weights, caches) need no copy in float32.
 _ANY_HOLDER = tuple(
-    f"golden_mesh.goldens.{name}"
-    for name in "matmul attention attention_decode heads layout data_movement".split()
+    f"golden_mesh.goldens.{name}" for name in "matmul attention attention_decode heads layout data_movement".split()
 )
 _ANY_HOLDER_OPS = frozenset({"ttnn.embedding"})
 
@@ -55,9 +54,7 @@ class Reader:
         self.source, self.step = source, step
         self.in_float32 = in_float32
         golden = step.golden
-        takes_any = (
-            golden.function.__module__.startswith(_ANY_HOLDER) or golden.name in _ANY_HOLDER_OPS
-        )
+        takes_any = golden.function.__module__.startswith(_ANY_HOLDER) or golden.name in _ANY_HOLDER_OPS
         self.wide = in_float32 and not takes_any
         self._widened: dict[int, tuple] = {}  # id -> (the tensor, itself in float32)
 

@@ -83,10 +83,7 @@ def _first_wild(rows: list[Row]) -> list[str]:
 def _memory(rows: list[Row]) -> str:
     """The high-water marks of the live buffers."""
     marks = []
-    for name, unit, used in (
-        ("L1", "a core", lambda row: row.site.l1),
-        ("DRAM", "a bank", lambda row: row.site.dram),
-    ):
+    for name, unit, used in (("L1", "a core", lambda row: row.site.l1), ("DRAM", "a bank", lambda row: row.site.dram)):
         row = max(rows, key=used)
         marks.append(f"{used(row):,} bytes {unit} in {name} ({row.site} {row.op})")
     return f"Most in live buffers: {', '.join(marks)}."
@@ -97,9 +94,7 @@ def kernel(row: Row) -> str:
     if row.kernel is None:
         return ""
     fidelity = ("LoFi", "HiFi2", "HiFi3", "HiFi4")[row.kernel.phases - 1]
-    return (
-        f"{fidelity} {'fp32' if row.kernel.wide else 'bf16'}" + " approx" * row.kernel.approximate
-    )
+    return f"{fidelity} {'fp32' if row.kernel.wide else 'bf16'}" + " approx" * row.kernel.approximate
 
 
 def figures(row: Row) -> tuple[str, ...]:
@@ -147,9 +142,7 @@ def write_json(comparison: Comparison, path: Path) -> None:
     path.write_text(json.dumps(what, indent=1))
 
 
-def report_at_exit(
-    below: float, json_file: Optional[str], html_file: Optional[str], what_if: Optional[str]
-) -> None:
+def report_at_exit(below: float, json_file: Optional[str], html_file: Optional[str], what_if: Optional[str]) -> None:
     """Compare this process's operations and print the report when it ends."""
     program = contextlib.ExitStack()
     comparison = program.enter_context(comparing())

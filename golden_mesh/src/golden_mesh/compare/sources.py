@@ -38,9 +38,7 @@ class Sources:
 
         def values() -> list[torch.Tensor]:
             if not shards:
-                shards.extend(
-                    shard_values(convert(tensor, ttnn.bfloat16 if narrow else ttnn.float32))
-                )
+                shards.extend(shard_values(convert(tensor, ttnn.bfloat16 if narrow else ttnn.float32)))
             return shards
 
         for index, address in enumerate(addresses(host)):

@@ -85,9 +85,7 @@ class Value:
 class Bracket(NamedTuple):
     """Where the program leaves the reference. Rows are those of compare.Comparison."""
 
-    last_equal: Optional[
-        object
-    ]  # the last row that is a value of the reference, before the suspects
+    last_equal: Optional[object]  # the last row that is a value of the reference, before the suspects
     missing: Optional[Value]  # the first output of a module that no row gives
     suspects: list  # the first rows that are no values of the reference
 
@@ -162,9 +160,7 @@ class Reference:
             read |= row.inputs
         first = [r for r in rows if r.number in suspects and good.issuperset(r.inputs)]
         first = [r for r in first if r.inputs - (sources - equal)] or first
-        first = [
-            r for r in first if any((r.number, i) in read for i in range(len(r.found)))
-        ] or first
+        first = [r for r in first if any((r.number, i) in read for i in range(len(r.found)))] or first
         first = first[:SUSPECTS]
         ahead = [r for r in rows if all(r.found) and (not first or r.number < first[0].number)]
         before = {n for row in first for n, i in row.inputs - equal - sources}
@@ -178,18 +174,14 @@ class Reference:
             return []
         found, nothing = self.bracket(rows), []
         if not any(any(row.found) for row in rows if row.op != FROM_HOST):
-            nothing = [
-                "reference: no operation gives a value of it: the inputs or the weights may differ"
-            ]
+            nothing = ["reference: no operation gives a value of it: the inputs or the weights may differ"]
         if found is None:
             every = ["reference: every output of its modules is given, or something computed of it"]
             if nothing:
                 return nothing + self._first_of_a_shape(rows)
             return every + self._not_judged(rows)
         last, missing, suspects = found
-        lines = nothing + [
-            f"reference: first output that no operation gives: {missing.name} {list(missing.shape)}"
-        ]
+        lines = nothing + [f"reference: first output that no operation gives: {missing.name} {list(missing.shape)}"]
         if last is not None:
             lines.append(f"  last equal: {_line(last)} {last.op} = {last.equals}")
         for row in suspects:

@@ -6,9 +6,9 @@ from typing import Callable, Iterator
 
 import ttnn
 
-from golden_mesh.mesh.arguments import substitute
 from golden_mesh.arithmetic import flash
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
+from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.mesh.steps import Call, written_in_place
 

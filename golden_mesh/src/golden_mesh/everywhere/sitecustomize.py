@@ -51,9 +51,7 @@ class _BeforeTtnn(MetaPathFinder, Loader):
                 settings = json.loads(os.environ["GOLDEN_MESH_RECORD"])
                 importlib.import_module("golden_mesh.replay.record").start(*settings)
         except BaseException:
-            sys.meta_path.insert(
-                0, self
-            )  # a second import must not return ttnn without the golden mesh
+            sys.meta_path.insert(0, self)  # a second import must not return ttnn without the golden mesh
             raise
         self.spec = sys.modules["ttnn"].__spec__
         return sys.modules["ttnn"]
@@ -80,8 +78,6 @@ def _run_the_one_behind() -> None:
 
 
 if "GOLDEN_MESH" in os.environ:
-    hazards, sums = (
-        os.environ.get(f"GOLDEN_MESH_{name}", "default") for name in ("HAZARDS", "SUMS")
-    )
+    hazards, sums = (os.environ.get(f"GOLDEN_MESH_{name}", "default") for name in ("HAZARDS", "SUMS"))
     sys.meta_path.insert(0, _BeforeTtnn(os.environ["GOLDEN_MESH"], hazards, sums))
 _run_the_one_behind()

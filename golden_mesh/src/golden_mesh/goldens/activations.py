@@ -112,12 +112,7 @@ WITH_NUMBERS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 # Strings of ttnn that differ from the enum's names.
-_STRINGS = {
-    "swish": "SILU",
-    "gelu_approx": "GELU_TANH",
-    "reciprocal": "RECIP",
-    "logical_not": "LOGICAL_NOT_UNARY",
-}
+_STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TANH", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
 
 # The parameter of these is an accuracy or a vector mode. It changes no exact value.
 _PARAMETER_IS_ACCURACY = {

@@ -46,11 +46,7 @@ def scaled_dot_product_attention(
     """
     attn_mask = whole_mask("scaled_dot_product_attention", attn_mask, paddings)
     attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
-    windows = (
-        None
-        if cu_window_seqlens is None
-        else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[2])
-    )
+    windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[2])
     start = 0 if is_causal else None
     y = attend(
         input_tensor_q,
@@ -89,9 +85,7 @@ def whole_mask(
 def _windows(bounds: list[int], rows: int) -> torch.Tensor:
     """The window's number of each row, [rows]."""
     if bounds[0] != 0 or bounds[-1] != rows or sorted(bounds) != bounds:
-        raise GoldenError(
-            f"cu_window_seqlens must ascend from 0 to the {rows} rows of q, got {bounds}"
-        )
+        raise GoldenError(f"cu_window_seqlens must ascend from 0 to the {rows} rows of q, got {bounds}")
     lengths = torch.tensor(bounds).diff()
     return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
 
@@ -116,9 +110,7 @@ def chunked_scaled_dot_product_attention(
     attention_sink=None,
 ):
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
-    start = (
-        int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
-    )
+    start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
     attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
     for of, chunk in (("queries", attend.queries), ("keys", attend.keys)):
         if start % chunk:
@@ -126,16 +118,10 @@ def chunked_scaled_dot_product_attention(
             op = "ttnn.transformer.chunked_scaled_dot_product_attention"
             meet(f"chunk start between chunks of {of}", op, what)
     length = start + input_tensor_q.shape[2]
-    blocks = blocks_of(
-        page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k
-    )
+    blocks = blocks_of(page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k)
     caches = (input_tensor_k, input_tensor_v)
-    k, v = (
-        gathered(cache, blocks).transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches
-    )
-    return attend(
-        input_tensor_q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink
-    )
+    k, v = (gathered(cache, blocks).transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches)
+    return attend(input_tensor_q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink)
 
 
 def blocks_of(page_table: torch.Tensor, lengths: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
@@ -179,30 +165,20 @@ class _Attention:
             program_config.q_chunk_size, program_config.k_chunk_size
         )  # fmt: skip
 
-    def __call__(
-        self, q, k, v, *, start: int | None, mask=None, windows=None, sliding=None, sink=None
-    ) -> torch.Tensor:
+    def __call__(self, q, k, v, *, start: int | None, mask=None, windows=None, sliding=None, sink=None) -> torch.Tensor:
         """start: position of the first query among the keys; None: every query sees every key.
 
         windows: the window's number of each query and key, [rows]; None: one window.
         """
         batch, heads, rows, dim = q.shape
         length = k.shape[2]
-        k, v = (
-            F.pad(x, (0, 0, 0, -length % self.keys)).unsqueeze(2) for x in (k, v)
-        )  # [B, kv heads, 1, L, dim]
+        k, v = (F.pad(x, (0, 0, 0, -length % self.keys)).unsqueeze(2) for x in (k, v))  # [B, kv heads, 1, L, dim]
         q = q.unflatten(1, (k.shape[1], -1))  # [B, kv heads, heads a kv head, rows, dim]
         if mask is not None:
-            masks = (
-                mask.expand(batch, heads, -1, -1)
-                .unflatten(1, (k.shape[1], -1))
-                .clamp(min=flash.HIDDEN)
-            )
+            masks = mask.expand(batch, heads, -1, -1).unflatten(1, (k.shape[1], -1)).clamp(min=flash.HIDDEN)
         state = None
         for at in range(0, length, self.keys):
-            first = (
-                0 if start is None else max(0, at - start) // self.queries * self.queries
-            )  # earlier rows see no key
+            first = 0 if start is None else max(0, at - start) // self.queries * self.queries  # earlier rows see no key
             if first >= rows:
                 break
             end = rows  # later rows, of later windows, see no key either
@@ -222,10 +198,7 @@ class _Attention:
             if hidden is not None:
                 scores.masked_fill_(hidden, flash.HIDDEN)
             chunk = self._chunk(
-                scores,
-                hidden,
-                v[..., at : at + self.keys, :],
-                state and [x[..., first:end, :] for x in state],
+                scores, hidden, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state]
             )
             whole = first == 0 and end == rows
             state = chunk if whole else self._of_all_rows(rows, state, chunk, first)
@@ -233,14 +206,8 @@ class _Attention:
         total = sums_of_rows(total, self.kernel)
         if sink is not None:
             sink = sink.float().reshape(1, q.shape[1], q.shape[2], 1, 1)
-            result, total = flash.with_sink(
-                result, total, largest, sink, self.scale, self.kernel, self.short
-            )
-        factor = (
-            1 / engine.keep(total, engine.SRC_B)
-            if self.kernel.wide
-            else inverse(total, self.kernel.approximate)
-        )
+            result, total = flash.with_sink(result, total, largest, sink, self.scale, self.kernel, self.short)
+        factor = 1 / engine.keep(total, engine.SRC_B) if self.kernel.wide else inverse(total, self.kernel.approximate)
         return multiply(result, factor, self.kernel).flatten(1, 2)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
@@ -253,9 +220,7 @@ class _Attention:
     def _add(self, a, b) -> torch.Tensor:
         return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
 
-    def _hidden(
-        self, rows: int, first: int, at: int, length: int, start: int | None
-    ) -> torch.Tensor | None:
+    def _hidden(self, rows: int, first: int, at: int, length: int, start: int | None) -> torch.Tensor | None:
         """The keys of the chunk at `at` that are hidden from each query, [rows - first, chunk]; None: none is."""
         keys, last = torch.arange(at, at + self.keys), at + self.keys - 1
         if last < (length if start is None else start + first + 1):
@@ -264,9 +229,7 @@ class _Attention:
             return (keys >= length)[None].expand(rows - first, -1)
         return keys > torch.arange(start + first, start + rows)[:, None]
 
-    def _outside(
-        self, rows: int, first: int, at: int, length: int, start: int | None, window: int
-    ) -> torch.Tensor:
+    def _outside(self, rows: int, first: int, at: int, length: int, start: int | None, window: int) -> torch.Tensor:
         """The keys of the chunk at `at` outside of each query's sliding window, [rows - first, chunk]."""
         keys = torch.arange(at, at + self.keys)
         if start is not None:

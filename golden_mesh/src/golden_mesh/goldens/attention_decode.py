@@ -13,12 +13,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import engine, flash
-from golden_mesh.arithmetic.decode_schedule import (
-    chunks_by_core,
-    in_chunks,
-    in_order,
-    reduction_tree,
-)
+from golden_mesh.arithmetic.decode_schedule import chunks_by_core, in_chunks, in_order, reduction_tree
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
@@ -55,14 +50,10 @@ def scaled_dot_product_attention_decode(
     """q [1, B, heads, dim], k and v [B, kv heads, length, dim] -> [1, B, heads, dim]"""
     attn_mask = whole_mask("scaled_dot_product_attention_decode", attn_mask, paddings)
     capacity = input_tensor_k.shape[2]
-    positions = (
-        torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
-    )
+    positions = torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
     lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
     if lengths.max() > capacity:
-        raise GoldenError(
-            f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user"
-        )
+        raise GoldenError(f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user")
 
     def keys_and_values(users, chunk, order):
         longest = int(lengths[users].max())
@@ -71,15 +62,7 @@ def scaled_dot_product_attention_decode(
 
     # the largest power of two that divides the cache's length
     chunk = min(512, capacity & -capacity)
-    way = _way(
-        input_tensor_q,
-        input_tensor_k,
-        is_causal,
-        scale,
-        program_config,
-        compute_kernel_config,
-        dtypes,
-    )
+    way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
     window = _window(sliding_window_size, is_causal)
     shown = _Shown(lengths, window, attn_mask, attention_sink, lengths)
     return way.attend(input_tensor_q, keys_and_values, shown, chunk, out)
@@ -129,27 +112,15 @@ def paged_scaled_dot_product_attention_decode(
 
     if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
         grid = ttnn.CoreCoord(8, 8)
-        program_config = ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32
-        )
+        program_config = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=grid, q_chunk_size=32, k_chunk_size=32)
         program_config.max_cores_per_head_batch = 1
-    way = _way(
-        input_tensor_q,
-        input_tensor_k,
-        is_causal,
-        scale,
-        program_config,
-        compute_kernel_config,
-        dtypes,
-    )
+    way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
     window = _window(sliding_window_size, is_causal)
     shown = _Shown(lengths, window, attn_mask, attention_sink, read)
     return way.attend(q, keys_and_values, shown, 0, out).reshape(out.shape)
 
 
-def _chunks_of_blocks(
-    cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: torch.Tensor
-) -> torch.Tensor:
+def _chunks_of_blocks(cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: torch.Tensor) -> torch.Tensor:
     """The cache's blocks [B, blocks] in chunks, [B, chunks in that order, kv heads, chunk, dim]. Block 0 fills the last one."""
     heads, size, dim = cache.shape[1:]
     unit = math.gcd(chunk, size)  # keys that lie together in both
@@ -178,9 +149,7 @@ def _check_last_chunks(page_table, lengths, chunk: int, cache, users) -> None:
     tokens = -(-lengths // chunk) * chunk
     if tokens.max() > page_table.shape[1] * size:
         end = page_table.shape[1] * size
-        what = (
-            f"the last chunk of {chunk} keys ends at {int(tokens.max())}, the page table at {end}"
-        )
+        what = f"the last chunk of {chunk} keys ends at {int(tokens.max())}, the page table at {end}"
         meet("chunk of keys beyond the page table", op, what)
     read = torch.arange(page_table.shape[1]) * size < tokens[:, None]
     missing = read & ((page_table < 0) | (page_table >= len(cache)))
@@ -200,9 +169,7 @@ def _lengths(q, positions, is_causal: bool, capacity: int) -> torch.Tensor:
 
 def _window(size: int | None, is_causal: bool) -> int | None:
     if size is not None and not is_causal:
-        raise GoldenError(
-            "decode attention with sliding_window_size and is_causal=False has no golden"
-        )
+        raise GoldenError("decode attention with sliding_window_size and is_causal=False has no golden")
     return size
 
 
@@ -290,17 +257,13 @@ class _Decode:
         scores = product(queries, k.transpose(-1, -2), kernel, block=-(-dim // TILE))
         scores = engine.to_bfloat16_(scores)  # [B, chunks, kv heads, group, chunk]
         if mask is not None:
-            scores[..., :group, :] = engine.add(
-                scores[..., :group, :], _masks(mask, order, kv_heads, chunk)
-            )
+            scores[..., :group, :] = engine.add(scores[..., :group, :], _masks(mask, order, kv_heads, chunk))
         position = (order.flatten(1) * chunk)[:, :, None] + torch.arange(chunk)
         hidden = (position < 0) | (position >= lengths[:, None, None])
         if window is not None:
             hidden |= position < lengths[:, None, None] - window
         hidden = hidden[:, :, None, None]
-        scores = torch.minimum(
-            scores, torch.where(hidden, flash.HIDDEN, torch.inf)
-        )  # masked_fill_ takes longer
+        scores = torch.minimum(scores, torch.where(hidden, flash.HIDDEN, torch.inf))  # masked_fill_ takes longer
         largest = scores.amax(-1, keepdim=True).unflatten(1, order.shape[1:]).cummax(2).values
         weights = flash.weights(scores, largest.flatten(1, 2), self.scale, kernel, self.approximate)
         if (
@@ -316,31 +279,21 @@ class _Decode:
         result, total = state[..., :-1], state[..., -1:]
         if sink is not None:
             sink = F.pad(sink.view(1, kv_heads, group, 1), (0, 0, 0, -group % ROWS))
-            result, total = flash.with_sink(
-                result, total, largest, sink, self.scale, kernel, self.short
-            )
+            result, total = flash.with_sink(result, total, largest, sink, self.scale, kernel, self.short)
         reciprocal = 1 / total if kernel.wide else inverse(total, kernel.approximate)
-        return flash.times(result, engine.to_bfloat16(reciprocal), kernel)[:, :, :group].flatten(
-            1, 2
-        )
+        return flash.times(result, engine.to_bfloat16(reciprocal), kernel)[:, :, :group].flatten(1, 2)
 
     def _in_turns(self, parts: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
         """[B, cores, turns, kv heads, group, dim + 1] -> [B, cores, kv heads, group, dim + 1]: chunks in
         order.
         """
         state = parts[:, :, 0]
-        factors = flash.correction(
-            largest[:, :, :-1], largest[:, :, 1:], self.scale, self.kernel, self.short
-        )
+        factors = flash.correction(largest[:, :, :-1], largest[:, :, 1:], self.scale, self.kernel, self.short)
         for turn in range(1, parts.shape[2]):
-            state = engine.add(
-                flash.times(state, factors[:, :, turn - 1], self.kernel), parts[:, :, turn]
-            )
+            state = engine.add(flash.times(state, factors[:, :, turn - 1], self.kernel), parts[:, :, turn])
         return state
 
-    def _joined(
-        self, state: torch.Tensor, largest: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _joined(self, state: torch.Tensor, largest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Both [B, cores, kv heads, group, dim + 1 or 1] -> [B, kv heads, group, ...], along a tree of pairs."""
         for pairs in reduction_tree(state.shape[1]):
             into, other = (torch.tensor(side) for side in zip(*pairs))
@@ -369,6 +322,4 @@ def _of_users(mask: torch.Tensor, users: int) -> torch.Tensor:
 def _masks(mask: torch.Tensor, order: torch.Tensor, kv_heads: int, chunk: int) -> torch.Tensor:
     """[B, heads, longest] -> [B, chunks, kv heads, group, chunk]"""
     mask = F.pad(mask.float(), (0, -mask.shape[-1] % chunk)).clamp(min=flash.HIDDEN)
-    return in_order(mask.unflatten(-1, (-1, chunk)).transpose(1, 2), order).unflatten(
-        2, (kv_heads, -1)
-    )
+    return in_order(mask.unflatten(-1, (-1, chunk)).transpose(1, 2), order).unflatten(2, (kv_heads, -1))

@@ -9,10 +9,7 @@ import torch
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import TILE, product
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.attention import (
-    chunked_scaled_dot_product_attention,
-    scaled_dot_product_attention,
-)
+from golden_mesh.goldens.attention import chunked_scaled_dot_product_attention, scaled_dot_product_attention
 from golden_mesh.goldens.attention_decode import (
     paged_scaled_dot_product_attention_decode,
     scaled_dot_product_attention_decode,
@@ -20,9 +17,7 @@ from golden_mesh.goldens.attention_decode import (
 from golden_mesh.mesh.registry import collective, golden
 
 
-def _values(
-    keys: torch.Tensor, head_dim_v: int, values: torch.Tensor | None = None
-) -> torch.Tensor:
+def _values(keys: torch.Tensor, head_dim_v: int, values: torch.Tensor | None = None) -> torch.Tensor:
     return keys[..., :head_dim_v] if values is None else values
 
 
@@ -43,9 +38,7 @@ def flash_mla_prefill(
 
     The third positional argument may be the values instead of head_dim_v.
     """
-    values = (
-        head_dim_v if isinstance(head_dim_v, torch.Tensor) else _values(input_tensor_k, head_dim_v)
-    )
+    values = head_dim_v if isinstance(head_dim_v, torch.Tensor) else _values(input_tensor_k, head_dim_v)
     return scaled_dot_product_attention(
         input_tensor_q, input_tensor_k, values, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
         program_config=program_config, compute_kernel_config=compute_kernel_config, paddings=paddings,
@@ -140,14 +133,8 @@ def joint_scaled_dot_product_attention(
 ):
     """Attention of two sequences that are joined, not causal -> [B, heads, S, dim], [B, heads, L, dim]"""
     if joint_strategy != "rear":
-        raise GoldenError(
-            f"joint attention with joint_strategy={joint_strategy!r} has no golden: only 'rear' has"
-        )
-    pairs = (
-        (input_tensor_q, joint_tensor_q),
-        (input_tensor_k, joint_tensor_k),
-        (input_tensor_v, joint_tensor_v),
-    )
+        raise GoldenError(f"joint attention with joint_strategy={joint_strategy!r} has no golden: only 'rear' has")
+    pairs = ((input_tensor_q, joint_tensor_q), (input_tensor_k, joint_tensor_k), (input_tensor_v, joint_tensor_v))
     result = scaled_dot_product_attention(
         *(torch.cat(pair, 2) for pair in pairs), is_causal=False, scale=scale, program_config=program_config,
         compute_kernel_config=compute_kernel_config,
@@ -206,12 +193,7 @@ def _by_user(a: torch.Tensor, b: torch.Tensor, config) -> torch.Tensor:
 
 @golden("ttnn.experimental.attn_matmul")
 def attn_matmul(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    compute_with_storage_grid_size,
-    dtype=None,
-    compute_kernel_config=None,
+    input_tensor_a, input_tensor_b, *, compute_with_storage_grid_size, dtype=None, compute_kernel_config=None
 ):
     """a [1, heads, users, K] @ b [users, 1, K, N] -> [1, heads, users, N]"""
     return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
@@ -219,12 +201,7 @@ def attn_matmul(
 
 @golden("ttnn.experimental.group_attn_matmul")
 def group_attn_matmul(
-    input_tensor_a,
-    input_tensor_b,
-    *,
-    compute_with_storage_grid_size,
-    dtype=None,
-    compute_kernel_config=None,
+    input_tensor_a, input_tensor_b, *, compute_with_storage_grid_size, dtype=None, compute_kernel_config=None
 ):
     """a [1, heads, users, K] @ b [users, kv heads, K, N] -> [1, heads, users, N]"""
     return _by_user(input_tensor_a, input_tensor_b, compute_kernel_config)
@@ -243,6 +220,4 @@ def attn_matmul_from_cache(
 ):
     """a @ b or a @ b transposed, with the first tokens of a cache b [users, 1, length, dim], in whole tiles."""
     rows = input_tensor_b[:, :, : -(-num_tokens // TILE) * TILE]
-    return _by_user(
-        input_tensor_a, rows.transpose(-1, -2) if transpose_hw else rows, compute_kernel_config
-    )
+    return _by_user(input_tensor_a, rows.transpose(-1, -2) if transpose_hw else rows, compute_kernel_config)

@@ -102,9 +102,7 @@ def _unary(name: str, function: Callable, defaults: dict[str, float]) -> None:
         found = gradients(lambda x: function(x, **how), grad_tensor, input_tensor)
         if name not in STEPS or not (grad_tensor.dtype == input_tensor.dtype == torch.bfloat16):
             return found
-        return [
-            found[0].where(~found[0].isfinite(), STEPS[name](grad_tensor, input_tensor).float())
-        ]
+        return [found[0].where(~found[0].isfinite(), STEPS[name](grad_tensor, input_tensor).float())]
 
     names = [(n, Parameter.POSITIONAL_OR_KEYWORD) for n in ("grad_tensor", "input_tensor")]
     parameters = [Parameter(n, kind) for n, kind in names]
@@ -186,14 +184,7 @@ for _name, _function in _SEVERAL.items():
 
 
 @golden("ttnn.where_bw")
-def where_bw(
-    grad_tensor,
-    input_tensor_a,
-    input_tensor_b,
-    input_tensor_c,
-    *,
-    are_required_outputs=(True, True),
-):
+def where_bw(grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c, *, are_required_outputs=(True, True)):
     """The gradients of b and c in where(a, b, c)."""
     where = lambda b, c: torch.where(input_tensor_a != 0, b, c)  # noqa: E731
     found = gradients(where, grad_tensor, input_tensor_b, input_tensor_c)

@@ -26,9 +26,7 @@ def _sum(shards: list[torch.Tensor], in_float32: bool) -> torch.Tensor:
     return total.bfloat16()
 
 
-def parts_of_sum(
-    shards: list[torch.Tensor], dim: int, ring: bool = False, at_once: bool = False
-) -> list[torch.Tensor]:
+def parts_of_sum(shards: list[torch.Tensor], dim: int, ring: bool = False, at_once: bool = False) -> list[torch.Tensor]:
     """Return each chip's part of the sum.
 
     - line: the chips on one side, then the chip itself, then the chips on the other side.
@@ -38,9 +36,7 @@ def parts_of_sum(
     - at_once: every chip sends its shard to the chip of the part, which adds all of them.
     """
     count = len(shards)
-    cut = [
-        shard.tensor_split(count, dim) for shard in shards
-    ]  # [chip][part], also of less than count
+    cut = [shard.tensor_split(count, dim) for shard in shards]  # [chip][part], also of less than count
     if shards[0].dtype != torch.bfloat16:
         return [sum(pieces[part].float() for pieces in cut) for part in range(count)]
     add_up = _sum_at_once if at_once else _sum_in_ring if ring else _sum_in_line
@@ -134,9 +130,7 @@ def point_to_point(input_tensor, sender_coord, receiver_coord, *, output_tensor=
 
 
 @collective("ttnn.moe_expert_token_remap")
-def moe_expert_token_remap(
-    topk_tensor, expert_mapping_tensor, expert_metadata_tensor, *, reduction_size=16, out
-):
+def moe_expert_token_remap(topk_tensor, expert_mapping_tensor, expert_metadata_tensor, *, reduction_size=16, out):
     """Each chip's scores [1, B, S, its experts], 0 where a token did not select them, and which chunks have any.
 
     - topk_tensor: scores [1, B, S, experts].

@@ -264,9 +264,7 @@ def prepare_conv_weights(
 ):
     """A weight [out, in / groups, kh, kw] -> [1, 1, >= kh * kw * in, >= out]."""
     if weights_format != "OIHW":
-        raise GoldenError(
-            f"ttnn.prepare_conv_weights of {weights_format!r}: only OIHW has a golden"
-        )
+        raise GoldenError(f"ttnn.prepare_conv_weights of {weights_format!r}: only OIHW has a golden")
     shape = (out_channels, in_channels // groups, *kernel_size)
     return _enlarged(_weight(weight_tensor, dtypes, conv_config, shape, groups), out.shape)
 

@@ -4,10 +4,10 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.mesh.arguments import on_device
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.conv import _tensor
 from golden_mesh.hazards.checks import checks
+from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.registry import golden
 
 
@@ -55,9 +55,7 @@ def conv3d(
     weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
     if weight.dim() != 5:
         rows = weight.reshape(-1, weight.shape[-1])
-        inside = (
-            getattr(config, "C_in_block", 0) or rows.shape[0] // torch.Size(kernel_size).numel()
-        )
+        inside = getattr(config, "C_in_block", 0) or rows.shape[0] // torch.Size(kernel_size).numel()
         blocks = rows.reshape(-1, *kernel_size, inside, rows.shape[1])
         weight = blocks.permute(5, 0, 4, 1, 2, 3).flatten(1, 2)[:output_channels, : x.shape[1]]
     else:

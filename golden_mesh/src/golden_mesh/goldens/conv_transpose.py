@@ -114,9 +114,7 @@ def prepare_conv_transpose2d_weights(
 ):
     """A weight [in, out / groups, kh, kw] -> [1, 1, >= kh * kw * in, >= out]."""
     if weights_format != "IOHW":
-        raise GoldenError(
-            f"ttnn.prepare_conv_transpose2d_weights of {weights_format!r}: only IOHW has a golden"
-        )
+        raise GoldenError(f"ttnn.prepare_conv_transpose2d_weights of {weights_format!r}: only IOHW has a golden")
     shape = (out_channels, in_channels // groups, *kernel_size)
     weight = _turned(weight_tensor, dtypes, conv_config, shape, groups, mirror_kernel)
     return _enlarged(weight, out.shape)
@@ -148,6 +146,4 @@ def prepare_conv_transpose2d_bias(
     out,
 ):
     """A bias of `out` values -> [1, 1, 1 or 32, >= out]."""
-    return prepare_conv_bias(
-        bias_tensor=bias_tensor, out_channels=out_channels, dtypes=dtypes, out=out
-    )
+    return prepare_conv_bias(bias_tensor=bias_tensor, out_channels=out_channels, dtypes=dtypes, out=out)

@@ -28,45 +28,23 @@ def ones(shape, dtype=None, layout=None, device=None, memory_config=None, *, out
 
 
 @golden("ttnn.full")
-def full(
-    shape,
-    fill_value,
-    dtype=None,
-    layout=None,
-    device=None,
-    memory_config=None,
-    optional_tensor=None,
-    *,
-    out,
-):
+def full(shape, fill_value, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
     return constant(fill_value, out)
 
 
 @golden("ttnn.zeros_like")
-def zeros_like(
-    tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
-):
+def zeros_like(tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
     return constant(0.0, out)
 
 
 @golden("ttnn.ones_like")
-def ones_like(
-    tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
-):
+def ones_like(tensor, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out):
     return constant(1.0, out)
 
 
 @golden("ttnn.full_like")
 def full_like(
-    tensor,
-    fill_value,
-    dtype=None,
-    layout=None,
-    device=None,
-    memory_config=None,
-    optional_tensor=None,
-    *,
-    out,
+    tensor, fill_value, dtype=None, layout=None, device=None, memory_config=None, optional_tensor=None, *, out
 ):
     return constant(fill_value, out)
 

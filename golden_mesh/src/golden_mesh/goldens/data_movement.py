@@ -16,9 +16,7 @@ def _as(x: torch.Tensor, shape) -> torch.Tensor:
         if x.shape[:-2].numel() == torch.Size(shape[:-2]).numel():
             x = x[..., : shape[-2], :]
     if x.numel() != torch.Size(shape).numel():
-        raise GoldenError(
-            f"{list(x.shape)} cannot be read as {list(shape)}: the padding would become part of it"
-        )
+        raise GoldenError(f"{list(x.shape)} cannot be read as {list(shape)}: the padding would become part of it")
     return x.reshape(shape)
 
 
@@ -70,8 +68,7 @@ def slice_(
     If starts and ends are tensors, the library takes the result's shape from slice_dim and num_devices.
     """
     start, end, step = (
-        _numbers(a if a is not None else b)
-        for a, b in ((slice_start, starts), (slice_end, ends), (slice_step, steps))
+        _numbers(a if a is not None else b) for a, b in ((slice_start, starts), (slice_end, ends), (slice_step, steps))
     )
     step = step or [1] * len(start)
     return input_tensor[tuple(map(slice, start, end, step))].clone()
@@ -87,9 +84,7 @@ def concat(tensors, dim=0, *, groups=1):
     if groups == 1:
         return torch.cat(list(tensors), dim)
     dim %= tensors[0].dim()
-    return torch.cat([x.unflatten(dim, (groups, -1)) for x in tensors], dim + 1).flatten(
-        dim, dim + 1
-    )
+    return torch.cat([x.unflatten(dim, (groups, -1)) for x in tensors], dim + 1).flatten(dim, dim + 1)
 
 
 @golden("ttnn.split")
@@ -103,14 +98,7 @@ def chunk(input_tensor, chunks, dim):
 
 
 @golden("ttnn.pad")
-def pad(
-    input_tensor,
-    *positional,
-    padding=None,
-    output_padded_shape=None,
-    input_tensor_start=None,
-    value=None,
-):
+def pad(input_tensor, *positional, padding=None, output_padded_shape=None, input_tensor_start=None, value=None):
     """Two overloads: (tensor, [(before, after), ...], value) and (tensor, shape, start, value)."""
     if padding is None and output_padded_shape is None:
         if len(positional) + (value is not None) == 2:
@@ -124,9 +112,7 @@ def pad(
     if padding is None:
         extents = zip(input_tensor_start, input_tensor.shape, output_padded_shape)
         padding = [(start, new - old - start) for start, old, new in extents]
-    return F.pad(
-        input_tensor, [extent for pair in reversed(list(padding)) for extent in pair], value=value
-    )
+    return F.pad(input_tensor, [extent for pair in reversed(list(padding)) for extent in pair], value=value)
 
 
 @golden("ttnn.permute")

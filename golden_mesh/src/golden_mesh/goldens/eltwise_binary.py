@@ -31,14 +31,8 @@ def _tensor(value: Operand, other: Operand) -> torch.Tensor:
     """A number in the dtype of the other operand: the nearest bfloat16, or float32, or an integer beside integers."""
     if isinstance(value, torch.Tensor):
         return value
-    if (
-        isinstance(value, int)
-        or not isinstance(other, torch.Tensor)
-        or other.dtype != torch.bfloat16
-    ):
-        return torch.full(
-            (), value, dtype=torch.float32 if isinstance(value, float) else other.dtype
-        )
+    if isinstance(value, int) or not isinstance(other, torch.Tensor) or other.dtype != torch.bfloat16:
+        return torch.full((), value, dtype=torch.float32 if isinstance(value, float) else other.dtype)
     return torch.tensor(value).bfloat16()
 
 
@@ -55,14 +49,7 @@ def _as_dest(x: torch.Tensor, in_float32: bool) -> torch.Tensor:
 
 
 def compute(
-    function: Callable,
-    a: Operand,
-    b: Operand,
-    activations,
-    a_activations,
-    b_activations,
-    out_dtype=None,
-    dtypes=None,
+    function: Callable, a: Operand, b: Operand, activations, a_activations, b_activations, out_dtype=None, dtypes=None
 ):
     """function(a, b) with its activations. Dest holds float32 if one of the three tensors is float32.
 
@@ -157,9 +144,7 @@ _ENGINE = {
 }
 _IN_BFLOAT16_DEST = {
     squared_difference: _squared_difference,
-    torch.remainder: lambda a, b: torch.remainder(
-        a.float(), b.float()
-    ),  # packed: ties away from zero
+    torch.remainder: lambda a, b: torch.remainder(a.float(), b.float()),  # packed: ties away from zero
     repeated_product: lambda a, b: engine.keep(repeated_product(a, b), engine.BFLOAT16),
     xlogy: _xlogy,
 }
@@ -267,9 +252,7 @@ def bias_gelu(
 ):
     """gelu(a + b)"""
     if fast_and_approximate_mode:
-        raise GoldenError(
-            "ttnn.bias_gelu by a table has no golden: leave out fast_and_approximate_mode"
-        )
+        raise GoldenError("ttnn.bias_gelu by a table has no golden: leave out fast_and_approximate_mode")
     return compute(
         torch.add, input_tensor_a, input_tensor_b, ["gelu", *activations], input_tensor_a_activations,
         input_tensor_b_activations, out.dtype,

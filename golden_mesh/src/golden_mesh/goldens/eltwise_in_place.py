@@ -91,13 +91,7 @@ for _name, _function in {
 
 @golden("ttnn.bias_gelu_", writes="input_a")
 def bias_gelu_(
-    input_a,
-    input_b,
-    *,
-    activations=(),
-    input_tensor_a_activations=(),
-    input_tensor_b_activations=(),
-    store,
+    input_a, input_b, *, activations=(), input_tensor_a_activations=(), input_tensor_b_activations=(), store
 ):
     compute_in_place = _in_place(torch.add)
     compute_in_place(

@@ -139,13 +139,9 @@ def dequantize(input_tensor, scale, zero_point, *, axis=None, dtype=None):
 
 
 @golden("ttnn.requantize")
-def requantize(
-    input_tensor, in_scale, in_zero_point, out_scale, out_zero_point, *, axis=None, dtype=None
-):
+def requantize(input_tensor, in_scale, in_zero_point, out_scale, out_zero_point, *, axis=None, dtype=None):
     """From one scale and zero point to another."""
     in_scale, in_zero_point, out_scale, out_zero_point = (
         _along(p, input_tensor, axis) for p in (in_scale, in_zero_point, out_scale, out_zero_point)
     )
-    return torch.round(
-        (input_tensor.float() - in_zero_point) * (in_scale / out_scale) + out_zero_point
-    )
+    return torch.round((input_tensor.float() - in_zero_point) * (in_scale / out_scale) + out_zero_point)

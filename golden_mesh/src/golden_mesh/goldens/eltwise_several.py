@@ -38,16 +38,12 @@ def subalpha(input_tensor_a, input_tensor_b, alpha):
 
 @golden("ttnn.atan2")
 def atan2(input_tensor_a, input_tensor_b):
-    return _in_float32(
-        lambda a, b: torch.atan2(a.double(), b.double()).float(), input_tensor_a, input_tensor_b
-    )
+    return _in_float32(lambda a, b: torch.atan2(a.double(), b.double()).float(), input_tensor_a, input_tensor_b)
 
 
 @golden("ttnn.hypot")
 def hypot(input_tensor_a, input_tensor_b):
-    return _in_float32(
-        lambda a, b: torch.hypot(a.double(), b.double()).float(), input_tensor_a, input_tensor_b
-    )
+    return _in_float32(lambda a, b: torch.hypot(a.double(), b.double()).float(), input_tensor_a, input_tensor_b)
 
 
 @golden("ttnn.isclose")
@@ -84,9 +80,7 @@ def floor_div(input_tensor_a, input_tensor_b=None, *, value=None):
 @golden("ttnn.fmod")
 def fmod(input_tensor_a, input_tensor_b=None, *, scalar=None):
     """The remainder of a / b with a's sign."""
-    return _in_float32(
-        torch.fmod, input_tensor_a, scalar if input_tensor_b is None else input_tensor_b
-    )
+    return _in_float32(torch.fmod, input_tensor_a, scalar if input_tensor_b is None else input_tensor_b)
 
 
 @golden("ttnn.addcmul")
@@ -139,9 +133,7 @@ def prelu(input_tensor_a, weight):
     """
     if isinstance(weight, (list, tuple)):
         if len(weight) != 1:
-            raise GoldenError(
-                f"ttnn.prelu with a list of {len(weight)} weights has no golden: give a tensor"
-            )
+            raise GoldenError(f"ttnn.prelu with a list of {len(weight)} weights has no golden: give a tensor")
         weight = weight[0]
     elif isinstance(weight, torch.Tensor):
         weight = weight.reshape(-1, *[1] * (input_tensor_a.dim() - 2))
@@ -164,9 +156,7 @@ def polyval(input_tensor_a, coeffs):
 @golden("ttnn.outer")
 def outer(input_tensor_a, input_tensor_b):
     """All products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]."""
-    return _in_float32(
-        lambda a, b: a.unsqueeze(-1) * b.unsqueeze(-2), input_tensor_a, input_tensor_b
-    )
+    return _in_float32(lambda a, b: a.unsqueeze(-1) * b.unsqueeze(-2), input_tensor_a, input_tensor_b)
 
 
 _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}

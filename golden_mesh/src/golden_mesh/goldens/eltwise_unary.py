@@ -138,11 +138,7 @@ def _compute(function: Callable, x: torch.Tensor, *args, name: str = "", **kwarg
     if kernel is not None:
         return kernel(x)
     result = function(x.double(), *args, **kwargs)
-    return (
-        as_dest(result.float(), x)
-        if x.is_floating_point() and result.is_floating_point()
-        else result
-    )
+    return as_dest(result.float(), x) if x.is_floating_point() and result.is_floating_point() else result
 
 
 def _by_rule(name: str, positional: tuple[str, ...] = (), keywords: tuple[str, ...] = ()) -> None:
@@ -226,9 +222,7 @@ for _function in (torch.acos, torch.acosh, torch.asin, torch.atanh):
 @golden("ttnn.rdiv")
 def rdiv(input_tensor, value, *, rounding_mode=None):
     """value / x. ttnn's golden function ignores the rounding mode."""
-    return _compute(
-        lambda x: torch.div(torch.full_like(x, value), x, rounding_mode=rounding_mode), input_tensor
-    )
+    return _compute(lambda x: torch.div(torch.full_like(x, value), x, rounding_mode=rounding_mode), input_tensor)
 
 
 @golden("ttnn.bitwise_not")

@@ -12,9 +12,7 @@ from golden_mesh.mesh.registry import golden
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads")
-def nlp_create_qkv_heads(
-    input, input_kv=None, *, num_heads, num_kv_heads=None, transpose_k_heads=True, configs=None
-):
+def nlp_create_qkv_heads(input, input_kv=None, *, num_heads, num_kv_heads=None, transpose_k_heads=True, configs=None):
     """Split a QKV projection [B, 1, S, (heads + 2 kv heads) * dim].
 
     - q is [B, heads, S, dim].
@@ -26,15 +24,10 @@ def nlp_create_qkv_heads(
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     if input_kv is None:
         dim = input.shape[-1] // (num_heads + 2 * num_kv_heads)
-        q, k, v = _by_shard(
-            input, configs and configs["input"], dim, (num_heads, num_kv_heads, num_kv_heads)
-        )
+        q, k, v = _by_shard(input, configs and configs["input"], dim, (num_heads, num_kv_heads, num_kv_heads))
     else:
         dim = input_kv.shape[-1] // (2 * num_kv_heads)
-        q, (k, v) = (
-            input,
-            _by_shard(input_kv, configs and configs["input_kv"], dim, (num_kv_heads, num_kv_heads)),
-        )
+        q, (k, v) = (input, _by_shard(input_kv, configs and configs["input_kv"], dim, (num_kv_heads, num_kv_heads)))
     q, k, v = _heads(q, num_heads, dim), _heads(k, num_kv_heads, dim), _heads(v, num_kv_heads, dim)
     return q, (k.transpose(-1, -2) if transpose_k_heads else k).contiguous(), v
 
@@ -49,9 +42,7 @@ def _by_shard(
     width = x.shape[-1]
     shards = -(-width // config.shard_spec.shape[1]) if config and config.is_sharded() else 1
     if any(count % shards for count in heads):
-        raise GoldenError(
-            f"nlp_create_qkv_heads: {heads} heads in {shards} shards of columns: each needs as many"
-        )
+        raise GoldenError(f"nlp_create_qkv_heads: {heads} heads in {shards} shards of columns: each needs as many")
     parts = x.unflatten(-1, (shards, -1)).split([count * dim // shards for count in heads], -1)
     return [part.flatten(-2) for part in parts]
 
@@ -63,13 +54,7 @@ def _heads(x: torch.Tensor, heads: int, dim: int) -> torch.Tensor:
 
 @golden("ttnn.experimental.nlp_create_qkv_heads_decode")
 def nlp_create_qkv_heads_decode(
-    input_tensor,
-    *,
-    num_heads,
-    num_kv_heads=None,
-    overlap_qk_coregrid=True,
-    batch_offset=None,
-    slice_size=None,
+    input_tensor, *, num_heads, num_kv_heads=None, overlap_qk_coregrid=True, batch_offset=None, slice_size=None
 ):
     """[1, 1, B, (heads + 2 kv heads) * dim] -> q [1, B, heads, dim], k and v [1, B, kv heads, dim]."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -78,9 +63,7 @@ def nlp_create_qkv_heads_decode(
         start = int(batch_offset.reshape(-1)[0])
         users = users[start : start + slice_size]
     heads = users.reshape(1, len(users), num_heads + 2 * num_kv_heads, -1)
-    return tuple(
-        part.contiguous() for part in heads.split([num_heads, num_kv_heads, num_kv_heads], 2)
-    )
+    return tuple(part.contiguous() for part in heads.split([num_heads, num_kv_heads, num_kv_heads], 2))
 
 
 @golden("ttnn.experimental.nlp_create_q_heads_split")
@@ -101,9 +84,7 @@ def nlp_concat_heads_decode(input_tensor, *, num_heads, out):
     """[1, B, heads padded to a tile, dim] -> [1, 1, B padded to a tile, num_heads * dim]"""
     users = input_tensor[0, :, :num_heads].flatten(1)
     if users.shape[-1] != out.shape[-1]:
-        raise GoldenError(
-            f"nlp_concat_heads_decode: {num_heads} heads requested of {list(input_tensor.shape)}"
-        )
+        raise GoldenError(f"nlp_concat_heads_decode: {num_heads} heads requested of {list(input_tensor.shape)}")
     result = users.new_zeros(out.shape)
     result[0, 0, : len(users)] = users
     return result
@@ -122,9 +103,7 @@ def _interleaved(op: str, given: dict) -> None:
     tensor = given.get("input_tensor", given.get("input"))
     known = op.startswith("ttnn.transformer") and given.get("kv_input_tensor") is None
     if tensor.memory_config().is_sharded() and not known:
-        raise GoldenError(
-            f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one"
-        )
+        raise GoldenError(f"{op} of a sharded tensor {list(tensor.shape)} has no golden: give it an interleaved one")
 
 
 @golden("ttnn.transformer.split_query_key_value_and_split_heads")
@@ -149,10 +128,7 @@ def split_query_key_value_and_split_heads(
     """
     if configs is not None and configs["input_tensor"].is_sharded():
         return create_qkv_heads(
-            input_tensor.unsqueeze(1),
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            transpose_k_heads=transpose_key,
+            input_tensor.unsqueeze(1), num_heads=num_heads, num_kv_heads=num_kv_heads, transpose_k_heads=transpose_key
         )
     return nlp_create_qkv_heads(
         input_tensor.unsqueeze(1),

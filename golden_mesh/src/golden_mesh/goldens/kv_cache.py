@@ -14,11 +14,7 @@ TILE = 32
 
 
 def _positions(update_idxs, update_idxs_tensor) -> torch.Tensor:
-    return (
-        torch.tensor(list(update_idxs))
-        if update_idxs_tensor is None
-        else update_idxs_tensor.reshape(-1).long()
-    )
+    return torch.tensor(list(update_idxs)) if update_idxs_tensor is None else update_idxs_tensor.reshape(-1).long()
 
 
 def _blocks(cache: torch.Tensor, heads: int, length: int, dim: int) -> torch.Tensor:
@@ -64,11 +60,7 @@ def _check_tiles(cache, places, users, op: str) -> None:
         return
     first = next(tile for tile in tiles.tolist() if (tiles == tile).sum() > 1)
     rows = users[tiles == first].tolist()
-    meet(
-        "rows of one tile",
-        op,
-        f"rows {rows} of the update go into one tile of 32 positions of the cache",
-    )
+    meet("rows of one tile", op, f"rows {rows} of the update go into one tile of 32 positions of the cache")
 
 
 @golden("ttnn.experimental.paged_update_cache", writes="cache_tensor", unread=True)
@@ -93,11 +85,7 @@ def paged_update_cache(
     op = "ttnn.experimental.paged_update_cache"
     if share_cache:
         raise GoldenError(f"{op} has no golden for share_cache={share_cache}")
-    shape = (
-        num_kv_heads or cache_tensor.shape[1],
-        block_size or cache_tensor.shape[2],
-        input_tensor.shape[-1],
-    )
+    shape = (num_kv_heads or cache_tensor.shape[1], block_size or cache_tensor.shape[2], input_tensor.shape[-1])
     seen = _blocks(cache_tensor, *shape)
     positions = _positions(update_idxs, update_idxs_tensor)
     _update(seen, input_tensor, positions, page_table, cache_position_modulo, store, op)
@@ -105,9 +93,7 @@ def paged_update_cache(
         cache_tensor.copy_(_blocks(seen, *cache_tensor.shape[1:]))
 
 
-@golden(
-    "ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2", unread=True
-)
+@golden("ttnn.experimental.paged_fused_update_cache", writes="cache_tensor1 cache_tensor2", unread=True)
 def paged_fused_update_cache(
     cache_tensor1,
     input_tensor1,
@@ -123,27 +109,12 @@ def paged_fused_update_cache(
     positions = _positions(update_idxs, update_idxs_tensor)
     op = "ttnn.experimental.paged_fused_update_cache"
     _update(cache_tensor1, input_tensor1, positions, page_table, None, store, op)
-    _update(
-        cache_tensor2,
-        input_tensor2,
-        positions,
-        page_table,
-        None,
-        lambda rows: store(rows, "cache_tensor2"),
-        op,
-    )
+    _update(cache_tensor2, input_tensor2, positions, page_table, None, lambda rows: store(rows, "cache_tensor2"), op)
 
 
 @golden("ttnn.experimental.paged_fill_cache", writes="cache_tensor", unread=True)
 def paged_fill_cache(
-    cache_tensor,
-    input_tensor,
-    page_table,
-    *,
-    batch_idx_tensor=None,
-    batch_idx=0,
-    block_size=None,
-    store,
+    cache_tensor, input_tensor, page_table, *, batch_idx_tensor=None, batch_idx=0, block_size=None, store
 ):
     """Write prompts' keys [users, kv heads, S, dim] into the blocks that each user's page table row names.
 
@@ -157,16 +128,12 @@ def paged_fill_cache(
     for user, rows in zip(users, input_tensor, strict=True):
         blocks = page_table[user].tolist()
         if rows.shape[1] > len(blocks) * size:
-            raise GoldenError(
-                f"user {user} fills {rows.shape[1]} positions; its page table has {len(blocks)} x {size}"
-            )
+            raise GoldenError(f"user {user} fills {rows.shape[1]} positions; its page table has {len(blocks)} x {size}")
         for block, part in zip(blocks, store(rows).split(size, 1)):
             if block == -1:
                 continue
             if not 0 <= block < len(cache_tensor):
-                raise GoldenError(
-                    f"user {user} fills block {block}; the cache has {len(cache_tensor)}"
-                )
+                raise GoldenError(f"user {user} fills block {block}; the cache has {len(cache_tensor)}")
             seen[block, :, : part.shape[1]] = part
     if seen is not cache_tensor:
         cache_tensor.copy_(_blocks(seen, *cache_tensor.shape[1:]))
@@ -182,9 +149,7 @@ def update_cache(cache, input, update_idx, *, batch_offset=0, store):
 
 
 @golden("ttnn.kv_cache.update_cache_for_token_", writes="cache", unread=True)
-def update_cache_for_token_(
-    cache, input, update_index, batch_offset=0, compute_kernel_config=None, *, store
-):
+def update_cache_for_token_(cache, input, update_index, batch_offset=0, compute_kernel_config=None, *, store):
     update_cache(cache, input, update_index, batch_offset=batch_offset, store=store)
 
 
@@ -202,13 +167,7 @@ def fill_cache_for_user_(cache, input, batch_index, *, update_idx=0, store):
 
 @golden("ttnn.experimental.indexed_fused_update_cache", writes="cache_tensor1 cache_tensor2")
 def indexed_fused_update_cache(
-    cache_tensor1,
-    input_tensor1,
-    cache_tensor2,
-    input_tensor2,
-    physical_update_idxs_tensor,
-    *,
-    store,
+    cache_tensor1, input_tensor1, cache_tensor2, input_tensor2, physical_update_idxs_tensor, *, store
 ):
     """Write rows in a prompt's order, [1, kv heads, rows, dim], into caches [blocks, kv heads, block size,
     dim].
@@ -220,6 +179,4 @@ def indexed_fused_update_cache(
     rows = ((places >= 0) & (places < len(cache_tensor1) * size)).nonzero().flatten()
     block, inside = places[rows] // size, places[rows] % size
     cache_tensor1[block, :, inside] = store(input_tensor1)[0, :, rows].transpose(0, 1)
-    cache_tensor2[block, :, inside] = store(input_tensor2, "cache_tensor2")[0, :, rows].transpose(
-        0, 1
-    )
+    cache_tensor2[block, :, inside] = store(input_tensor2, "cache_tensor2")[0, :, rows].transpose(0, 1)

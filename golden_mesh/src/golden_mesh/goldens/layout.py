@@ -37,16 +37,7 @@ def _slice(height: int, num_slices: int, index: int) -> slice:
 
 @golden("ttnn.interleaved_to_sharded_partial")
 def interleaved_to_sharded_partial(
-    input_tensor,
-    grid,
-    shard_shape,
-    num_slices,
-    slice_index,
-    shard_scheme,
-    shard_orientation,
-    *,
-    output_dtype=None,
-    out,
+    input_tensor, grid, shard_shape, num_slices, slice_index, shard_scheme, shard_orientation, *, output_dtype=None, out
 ):
     """One of num_slices equal parts of all rows: [..., W] -> [1, 1, rows / num_slices, W]."""
     rows = input_tensor.flatten(0, -2)
@@ -100,9 +91,7 @@ def tilize_with_val_padding(input_tensor, output_tensor_shape, pad_value, *, dty
 
 
 def _enlarged(x: torch.Tensor, shape, value) -> torch.Tensor:
-    missing = [
-        extent for old, new in zip(reversed(x.shape), reversed(shape)) for extent in (0, new - old)
-    ]
+    missing = [extent for old, new in zip(reversed(x.shape), reversed(shape)) for extent in (0, new - old)]
     return F.pad(x, missing, value=value)
 
 
@@ -132,9 +121,7 @@ def typecast(input_tensor, *dtypes, dtype=None, input_dtype=None, output_dtype=N
 
 
 @golden("ttnn.experimental.typecast")
-def experimental_typecast(
-    input_tensor, dtype, memory_config=None, optional_output_tensor=None, *, out
-):
+def experimental_typecast(input_tensor, dtype, memory_config=None, optional_output_tensor=None, *, out):
     return typecast(input_tensor, dtype, out=out)
 
 

@@ -76,9 +76,7 @@ def linear(
     a = input_tensor_a.transpose(-1, -2) if transpose_a else input_tensor_a
     b = input_tensor_b.transpose(-1, -2) if transpose_b else input_tensor_b
     configured = core_grid is not None or program_config is not None
-    kernel = _kernel(
-        compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured
-    )
+    kernel = _kernel(compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured)
     block = getattr(program_config, "in0_block_w", None)
     in_dram = configs and all(map(_in_dram, configs.values()))
     if in_dram and not configured and out.buffer_type == ttnn.BufferType.DRAM:
@@ -129,13 +127,7 @@ def matmul(
 
 @golden("ttnn.experimental.minimal_matmul")
 def minimal_matmul(
-    input_tensor,
-    weight_tensor,
-    *,
-    bias_tensor=None,
-    fused_activation=None,
-    dtype=None,
-    compute_kernel_config=None,
+    input_tensor, weight_tensor, *, bias_tensor=None, fused_activation=None, dtype=None, compute_kernel_config=None
 ):
     """[..., M, K] @ [..., K, N] + [..., N] -> [..., M, N], then the activation."""
     kernel = Kernel.of(compute_kernel_config, "HiFi2", wide=True)
@@ -180,10 +172,7 @@ def dit_minimal_matmul_addcmul_fused(
 ):
     """tensor1 + scalar * minimal_matmul * tensor2"""
     result = minimal_matmul(
-        matmul_input_tensor,
-        matmul_weight_tensor,
-        bias_tensor=bias_tensor,
-        compute_kernel_config=compute_kernel_config,
+        matmul_input_tensor, matmul_weight_tensor, bias_tensor=bias_tensor, compute_kernel_config=compute_kernel_config
     )
     return addcmul_input_tensor1.float() + scalar * result * addcmul_input_tensor2.float()
 
@@ -244,9 +233,7 @@ def addmm(
     """beta * input + alpha * mat1 @ mat2: a product, rounded, and the sum."""
     configured = core_grid is not None or program_config is not None
     kernel = _kernel(compute_kernel_config, dtypes, "mat1_tensor", "mat2_tensor", out, configured)
-    result = product(
-        mat1_tensor, mat2_tensor, kernel, block=getattr(program_config, "in0_block_w", None)
-    )
+    result = product(mat1_tensor, mat2_tensor, kernel, block=getattr(program_config, "in0_block_w", None))
     result = result if out.dtype == ttnn.float32 else engine.to_bfloat16(result)
     return beta * input_tensor.float() + alpha * result
 
@@ -335,9 +322,7 @@ def all_gather_matmul_async(
     gathered = torch.cat(input_tensor, dim)
     how = dict(transpose_a=transpose_a, transpose_b=transpose_b, program_config=program_config)
     how |= dict(activation=activation, compute_kernel_config=compute_kernel_config)
-    products = _products(
-        [gathered] * len(input_tensor), weight_tensor, bias, core_grid, dtypes, out[1], how
-    )
+    products = _products([gathered] * len(input_tensor), weight_tensor, bias, core_grid, dtypes, out[1], how)
     return [(gathered, result) for result in products]
 
 
@@ -382,15 +367,7 @@ def _products(inputs, weights, biases, core_grid, dtypes, out, how: dict) -> lis
 
 
 @golden("ttnn.dram_prefetcher")
-def dram_prefetcher(
-    tensors,
-    num_layers,
-    global_cb=None,
-    *,
-    enable_performance_mode=False,
-    prefetcher_pipes=None,
-    out,
-):
+def dram_prefetcher(tensors, num_layers, global_cb=None, *, enable_performance_mode=False, prefetcher_pipes=None, out):
     """Send weights to the cores that multiply.
 
     The result has no meaning: a product's golden reads the weight itself.

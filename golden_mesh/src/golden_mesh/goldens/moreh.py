@@ -137,15 +137,11 @@ def moreh_matmul_backward(output_grad, input_a, input_b, *, are_required_outputs
 
 @golden("ttnn.moreh_bmm_backward")
 def moreh_bmm_backward(output_grad, input, mat2, *, are_required_outputs=(True, True)):
-    return moreh_matmul_backward(
-        output_grad, input, mat2, are_required_outputs=are_required_outputs
-    )
+    return moreh_matmul_backward(output_grad, input, mat2, are_required_outputs=are_required_outputs)
 
 
 @golden("ttnn.moreh_linear_backward")
-def moreh_linear_backward(
-    output_grad, input, weight, *, are_required_outputs=(True, True, True), bias=None
-):
+def moreh_linear_backward(output_grad, input, weight, *, are_required_outputs=(True, True, True), bias=None):
     """The bias' gradient is a sum over rows, or over all elements for a bias of one."""
     bias = torch.zeros(1, weight.shape[-2]) if bias is None else bias
     linear = lambda x, w, b: x @ w.transpose(-1, -2) + b  # noqa: E731
@@ -166,11 +162,7 @@ def moreh_softmin(input_tensor, dim, *, strategy=None, compute_kernel_config=Non
 @golden("ttnn.moreh_logsoftmax")
 def moreh_logsoftmax(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
     _, scores, _, total = _softmax(input_tensor, dim, compute_kernel_config)
-    return (
-        scores - total.log()
-        if scores.dtype == torch.float32
-        else engine.subtract(scores, total.log().bfloat16())
-    )
+    return scores - total.log() if scores.dtype == torch.float32 else engine.subtract(scores, total.log().bfloat16())
 
 
 def _softmax(x: torch.Tensor, dim: int, config):
@@ -222,9 +214,7 @@ def _scaled(x: torch.Tensor, gamma, beta, shape) -> torch.Tensor:
 
 
 @golden("ttnn.moreh_layer_norm")
-def moreh_layer_norm(
-    input, normalized_dims, eps=1e-5, gamma=None, beta=None, *, mean=None, rstd=None, out
-):
+def moreh_layer_norm(input, normalized_dims, eps=1e-5, gamma=None, beta=None, *, mean=None, rstd=None, out):
     """Over the last normalized_dims dims. mean and rstd are written if they are given."""
     dims = list(range(-normalized_dims, 0))
     normal, *stats = _normalized(input.float(), dims, eps)

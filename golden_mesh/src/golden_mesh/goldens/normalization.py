@@ -70,9 +70,7 @@ def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, program_config) -> 
     return _divided(x, _mean(squares, kernel, program_config), epsilon, kernel)
 
 
-def _divided(
-    x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel
-) -> torch.Tensor:
+def _divided(x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel) -> torch.Tensor:
     epsilon = engine.keep(torch.tensor(epsilon), engine.BFLOAT16)
     add = engine.add_in_float32_dest if kernel.wide else engine.add
     factor = inverse_root(add(mean_square.float(), epsilon), kernel.approximate)
@@ -207,9 +205,7 @@ def _is_sharded(configs) -> bool:
     return bool(configs) and configs["input_tensor"].is_sharded()
 
 
-def _gathered(
-    stats: torch.Tensor, tiles: int, width: int, configs, kernel: Kernel
-) -> list[torch.Tensor]:
+def _gathered(stats: torch.Tensor, tiles: int, width: int, configs, kernel: Kernel) -> list[torch.Tensor]:
     """Return means over all chips' columns, [..., 1] each.
 
     There are `tiles` statistics a chip, each in the first column of a tile. The statistics are sums over
@@ -284,14 +280,8 @@ def _by_channel(x: torch.Tensor | None, channels: int, cores: int | None) -> tor
         return None
     if x.numel() == channels:
         return x.float().flatten()
-    counts = [
-        count
-        for count in range(1, channels + 1)
-        if channels % count == 0 and cores in (None, count)
-    ]
-    fitting = [
-        count for count in counts if count * -(-channels // count // TILE) * TILE == x.numel()
-    ]
+    counts = [count for count in range(1, channels + 1) if channels % count == 0 and cores in (None, count)]
+    fitting = [count for count in counts if count * -(-channels // count // TILE) * TILE == x.numel()]
     if len(fitting) != 1:
         raise GoldenError(
             f"ttnn.group_norm with a weight or bias {list(x.shape)} for {channels} channels has no golden: "

@@ -45,9 +45,7 @@ def _padded(x: torch.Tensor, kernel, stride, padding, dilation, ceil_mode: bool,
     top, bottom, left, right = padding_of(padding)
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
     beyond = []
-    for size, before, after, r, s in zip(
-        x.shape[2:], (top, left), (bottom, right), reach, stride, strict=True
-    ):
+    for size, before, after, r, s in zip(x.shape[2:], (top, left), (bottom, right), reach, stride, strict=True):
         end = (_extent(size, before, after, r, s, ceil_mode) - 1) * s + r
         beyond.append(end - size - before - after)
     return F.pad(x, (left, right, top, bottom), value=value), beyond
@@ -80,9 +78,7 @@ def max_pool2d(
     x = _planes(input_tensor, batch_size, input_h, input_w, channels)
     x, (below, right) = _padded(x, kernel_size, stride, padding, dilation, ceil_mode, -torch.inf)
     x = F.pad(x, (0, right, 0, below), value=-torch.inf)
-    values, places = F.max_pool2d(
-        x, tuple(kernel_size), tuple(stride), dilation=tuple(dilation), return_indices=True
-    )
+    values, places = F.max_pool2d(x, tuple(kernel_size), tuple(stride), dilation=tuple(dilation), return_indices=True)
     if not return_indices:
         return _flat(values, out.shape)
     top, _, left, _ = padding_of(padding)
@@ -254,9 +250,7 @@ ONE = 1 << 16  # rotate's kernels have coordinates in fixed point
 
 
 @golden("ttnn.rotate")
-def rotate(
-    input_tensor, angle, *, center=None, fill=0.0, expand=False, interpolation_mode="nearest"
-):
+def rotate(input_tensor, angle, *, center=None, fill=0.0, expand=False, interpolation_mode="nearest"):
     """Images [N, H, W, C] turned by `angle` degrees against the clock. Outside of them is `fill`.
 
     center: (x, y) from the image's corner, so the middle of 16 pixels is 8 (ttnn's page says 7.5).

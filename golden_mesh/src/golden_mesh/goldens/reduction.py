@@ -18,15 +18,7 @@ def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:
 def _reduction(function) -> callable:
     """function(x, dims, keepdim, scalar). Beside bfloat16 the chip cuts the scalar."""
 
-    def op(
-        input_tensor,
-        dim=None,
-        keepdim=False,
-        *,
-        scalar=1.0,
-        fast_and_approximate_mode=False,
-        output_layout=None,
-    ):
+    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, fast_and_approximate_mode=False, output_layout=None):
         return function(input_tensor, _dims(input_tensor, dim), keepdim, scalar)
 
     return op
@@ -41,15 +33,7 @@ def _factor(number: float, x: torch.Tensor) -> float:
 def _extreme(function, opposite) -> callable:
     """A negative scalar turns max into min and min into max: the library scales before it compares."""
 
-    def op(
-        input_tensor,
-        dim=None,
-        keepdim=False,
-        *,
-        scalar=1.0,
-        fast_and_approximate_mode=False,
-        output_layout=None,
-    ):
+    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, fast_and_approximate_mode=False, output_layout=None):
         chosen = function if scalar >= 0 else opposite
         return _reduction(chosen)(input_tensor, dim, keepdim, scalar=scalar)
 
@@ -89,22 +73,9 @@ golden("ttnn.min")(_extreme(_scaled(torch.amin), _scaled(torch.amax)))
 
 
 def _spread(function, power: int) -> callable:
-    def op(
-        input_tensor,
-        dim=None,
-        keepdim=False,
-        *,
-        scalar=1.0,
-        correction=True,
-        compute_kernel_config=None,
-    ):
+    def op(input_tensor, dim=None, keepdim=False, *, scalar=1.0, correction=True, compute_kernel_config=None):
         """Divide by the number of elements, less one if `correction`. The scalar scales x."""
-        spread = function(
-            input_tensor.float(),
-            _dims(input_tensor, dim),
-            correction=int(correction),
-            keepdim=keepdim,
-        )
+        spread = function(input_tensor.float(), _dims(input_tensor, dim), correction=int(correction), keepdim=keepdim)
         return spread * abs(scalar) ** power
 
     return op
@@ -148,9 +119,7 @@ def argmax(input_tensor, dim=None, keepdim=False, *, enable_secondary_dm=None):
 
 
 @golden("ttnn.topk")
-def topk(
-    input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tensor=None, stable=False
-):
+def topk(input_tensor, k=32, dim=-1, largest=True, sorted=True, *, indices_tensor=None, stable=False):
     """The k largest values and their places, or the labels of indices_tensor there.
 
     If `stable`, equal values keep their order.
@@ -268,9 +237,7 @@ def sampling(input_values_tensor, input_indices_tensor, k, p, temp, *, seed=None
     """
     k, p, inverse_temperature = (each.reshape(-1).tolist() for each in (k, p, temp))
     tokens = []
-    for user, (row, ids) in enumerate(
-        zip(input_values_tensor[0, 0].float(), input_indices_tensor[0, 0])
-    ):
+    for user, (row, ids) in enumerate(zip(input_values_tensor[0, 0].float(), input_indices_tensor[0, 0])):
         generator = _generators[user]
         if seed is not None:
             _seed(generator, seed, user)

@@ -17,9 +17,7 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.registry import golden
 
 
-def _turn(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor, kernel: Kernel
-) -> torch.Tensor:
+def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     # Each column of the matrix has one entry, 1 or -1: the product has no sum.
     swapped = (engine.source_b(x, kernel).unflatten(-1, (-1, 32)) @ matrix).flatten(-2)
     return _sum_of_products(x, cos, engine.to_bfloat16(swapped), sin, kernel)
@@ -39,9 +37,7 @@ def _matrix(trans_mat: torch.Tensor) -> torch.Tensor:
     """The 32x32 matrix. trans_mat [..., 32 * cores, 32] holds a copy for each core."""
     copies = trans_mat.reshape(-1, 32, 32)
     if len(copies) > 1 and not torch.equal(copies, copies[:1].expand_as(copies)):
-        raise GoldenError(
-            "trans_mat holds different matrices for different cores: heads would turn differently"
-        )
+        raise GoldenError("trans_mat holds different matrices for different cores: heads would turn differently")
     return copies[0].float()
 
 
@@ -52,13 +48,7 @@ def _per_user(table: torch.Tensor) -> torch.Tensor:
 
 @golden("ttnn.experimental.rotary_embedding_llama")
 def rotary_embedding_llama(
-    input_tensor,
-    cos_cache,
-    sin_cache,
-    trans_mat,
-    *,
-    is_decode_mode=False,
-    compute_kernel_config=None,
+    input_tensor, cos_cache, sin_cache, trans_mat, *, is_decode_mode=False, compute_kernel_config=None
 ):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [B, heads, S, dim], cos [1, 1, >= S, dim]."""
     matrix, kernel = _matrix(trans_mat), _kernel(compute_kernel_config)
@@ -84,9 +74,7 @@ def rotary_embedding_llama_fused_qk(
 
 
 @golden("ttnn.experimental.rotary_embedding_hf")
-def rotary_embedding_hf(
-    input_tensor, cos_cache, sin_cache, *, is_decode_mode=False, compute_kernel_config=None
-):
+def rotary_embedding_hf(input_tensor, cos_cache, sin_cache, *, is_decode_mode=False, compute_kernel_config=None):
     """Decode: x [1, B, heads, dim], cos [1, B, 1, dim]. Prefill: x [1, heads, S, dim], cos [1, 1, >= S, dim]."""
     if is_decode_mode:
         cos, sin = _per_user(cos_cache), _per_user(sin_cache)
@@ -98,9 +86,7 @@ def rotary_embedding_hf(
 
 
 @golden("ttnn.experimental.rotary_embedding")
-def rotary_embedding(
-    input_tensor, cos_cache, sin_cache, token_index=None, *, compute_kernel_config=None, out
-):
+def rotary_embedding(input_tensor, cos_cache, sin_cache, token_index=None, *, compute_kernel_config=None, out):
     """x [B, heads, S, dim], cos [1, 1, >= S, dim], pairs as Hugging Face lays them out -> S padded to a tile.
 
     With a token_index, that row of cos rotates all of x [1, heads, users, dim]. The rows that fill the last

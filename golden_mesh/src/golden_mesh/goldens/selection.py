@@ -97,22 +97,12 @@ def nonzero(input_tensor, *, out):
     found = input_tensor.nonzero()
     indices = F.pad(found, (4 - input_tensor.dim(), 0)).flatten()
     parts = zip((torch.tensor([len(found)]), indices), out)
-    return tuple(
-        F.pad(part, (0, slot.shape[-1] - len(part)), value=2**32 - 1).view(slot.shape)
-        for part, slot in parts
-    )
+    return tuple(F.pad(part, (0, slot.shape[-1] - len(part)), value=2**32 - 1).view(slot.shape) for part, slot in parts)
 
 
 @golden("ttnn.embedding")
 def embedding(
-    input_tensor,
-    weight,
-    *,
-    padding_idx=None,
-    layout=None,
-    dtype=None,
-    embeddings_type=ttnn.EmbeddingsType.GENERIC,
-    out,
+    input_tensor, weight, *, padding_idx=None, layout=None, dtype=None, embeddings_type=ttnn.EmbeddingsType.GENERIC, out
 ):
     """The row of weight [..., V, H] for each of the ids, in the op's result shape.
 

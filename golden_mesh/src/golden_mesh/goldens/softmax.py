@@ -59,37 +59,23 @@ def softmax(input_tensor, dim=-1, *, numeric_stable=True, compute_kernel_config=
 
 @golden("ttnn.softmax_in_place", writes="input_tensor")
 def softmax_in_place(
-    input_tensor,
-    dim=-1,
-    *,
-    program_config=None,
-    numeric_stable=True,
-    compute_kernel_config=None,
-    store,
+    input_tensor, dim=-1, *, program_config=None, numeric_stable=True, compute_kernel_config=None, store
 ):
     kernel = _kernel(compute_kernel_config, input_tensor)
     input_tensor.copy_(store(_normalized(input_tensor, dim, kernel, numeric_stable)))
 
 
-def _masked(
-    x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, kernel: Kernel
-) -> torch.Tensor:
+def _masked(x: torch.Tensor, scale: float | None, mask: torch.Tensor | None, kernel: Kernel) -> torch.Tensor:
     """x * scale + mask, packed after either step."""
     if mask is None:
         return x
     factor = engine.keep(torch.tensor(1.0 if scale is None else scale), engine.BFLOAT16)
     scaled = multiply(x, factor, kernel)
-    total = (
-        engine.add_in_float32_dest(scaled, mask)
-        if kernel.wide
-        else engine.add(scaled.bfloat16(), mask)
-    )
+    total = engine.add_in_float32_dest(scaled, mask) if kernel.wide else engine.add(scaled.bfloat16(), mask)
     return total.reshape(x.shape)  # a mask has four dimensions, x may have fewer
 
 
-def _mask(
-    x: torch.Tensor, mask: torch.Tensor | None, causal: bool, program_config=None
-) -> torch.Tensor | None:
+def _mask(x: torch.Tensor, mask: torch.Tensor | None, causal: bool, program_config=None) -> torch.Tensor | None:
     """The mask as it meets x [B, heads, S, W]: [B, 1, 1, W] or, causal, [B, 1, S, W].
 
     GoldenError: the kernels read the mask in another order than its shape says. A core with several rows of
@@ -125,19 +111,11 @@ def _attention(x, scale, mask, kernel: Kernel, stable: bool) -> torch.Tensor:
 
 @golden("ttnn.scale_mask_softmax")
 def scale_mask_softmax(
-    input_tensor,
-    scale=None,
-    mask=None,
-    *,
-    is_causal_mask=False,
-    numeric_stable=True,
-    compute_kernel_config=None,
+    input_tensor, scale=None, mask=None, *, is_causal_mask=False, numeric_stable=True, compute_kernel_config=None
 ):
     """softmax(x * scale + mask) over the last dimension of x [B, heads, S, W]."""
     kernel = _kernel(compute_kernel_config, input_tensor)
-    return _attention(
-        input_tensor, scale, _mask(input_tensor, mask, is_causal_mask), kernel, numeric_stable
-    )
+    return _attention(input_tensor, scale, _mask(input_tensor, mask, is_causal_mask), kernel, numeric_stable)
 
 
 @golden("ttnn.scale_mask_softmax_in_place", writes="input_tensor")
@@ -159,14 +137,7 @@ def scale_mask_softmax_in_place(
 
 @golden("ttnn.scale_causal_mask_hw_dims_softmax_in_place", writes="input_tensor")
 def scale_causal_mask_hw_dims_softmax_in_place(
-    input_tensor,
-    scale=None,
-    mask=None,
-    *,
-    program_config=None,
-    numeric_stable=False,
-    compute_kernel_config=None,
-    store,
+    input_tensor, scale=None, mask=None, *, program_config=None, numeric_stable=False, compute_kernel_config=None, store
 ):
     """One mask [1, 1, S, W] serves all users and heads of x [B, heads, S, W]."""
     kernel = _kernel(compute_kernel_config, input_tensor)
@@ -178,22 +149,16 @@ def _scale(head_size: int | None) -> float:
 
 
 @golden("ttnn.transformer.attention_softmax")
-def attention_softmax(
-    tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None
-):
+def attention_softmax(tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None):
     """softmax(x / sqrt(head_size) + mask). Without a mask the scale is a separate op."""
     if attention_mask is not None:
-        return scale_mask_softmax(
-            tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask
-        )
+        return scale_mask_softmax(tensor, _scale(head_size), attention_mask, is_causal_mask=causal_mask)
     scaled = tensor.float() * torch.tensor(_scale(head_size)).to(tensor.dtype).float()
     return softmax(scaled.to(tensor.dtype))
 
 
 @golden("ttnn.transformer.attention_softmax_", writes="tensor")
-def attention_softmax_(
-    tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None, store
-):
+def attention_softmax_(tensor, *, head_size=None, attention_mask=None, causal_mask=False, program_config=None, store):
     scale_mask_softmax_in_place(
         tensor,
         _scale(head_size),

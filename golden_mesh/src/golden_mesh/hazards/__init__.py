@@ -167,9 +167,7 @@ HAZARDS = {
     ),
 }
 
-noted: Counter[tuple[str, str]] = (
-    Counter()
-)  # (hazard, op) -> number of calls that met the hazard and ran
+noted: Counter[tuple[str, str]] = Counter()  # (hazard, op) -> number of calls that met the hazard and ran
 
 
 RESPONSES = ("default", "warn", "error")

@@ -144,11 +144,7 @@ def _bias(op: str, given: Arguments) -> None:
     if bias is None or not in_banks or bias.memory_config().is_sharded():
         return
     if weight.shard_spec.shape[1] > ttnn.TILE_SIZE:  # one tile a bank: both layouts are equal
-        meet(
-            "interleaved bias of a DRAM-sharded linear",
-            op,
-            f"bias {list(bias.shape)} is interleaved",
-        )
+        meet("interleaved bias of a DRAM-sharded linear", op, f"bias {list(bias.shape)} is interleaved")
 
 
 @checks("ttnn.all_reduce", "ttnn.reduce_scatter")
@@ -211,11 +207,7 @@ def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
     first = start % whole.shape[-1] // spec.shape[1]
     cores = _cores(spec)[first : first + view.memory_config().shard_spec.grid.num_cores()]
     if _cores(view.memory_config().shard_spec) != cores:
-        meet(
-            "narrowed shards in another order",
-            "ttnn.narrow",
-            f"{len(cores)} cores from core {first} on",
-        )
+        meet("narrowed shards in another order", "ttnn.narrow", f"{len(cores)} cores from core {first} on")
 
 
 def _cores(spec: ttnn.ShardSpec) -> list[tuple[int, int]]:
@@ -228,6 +220,4 @@ def _in_rows(tensor: ttnn.Tensor) -> bool:
 
 def _placed(tensor: ttnn.Tensor) -> str:
     memory = tensor.memory_config()
-    return (
-        f"{list(tensor.shape)} is {memory.memory_layout.name.lower()} in {memory.buffer_type.name}"
-    )
+    return f"{list(tensor.shape)} is {memory.memory_layout.name.lower()} in {memory.buffer_type.name}"

@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-_BFLOAT16_DEST = (
-    "with a bfloat16 dest and default sums up to 9e-3; with exact sums equal or nearly so"
-)
+_BFLOAT16_DEST = "with a bfloat16 dest and default sums up to 9e-3; with exact sums equal or nearly so"
 _ORDER = "with a bfloat16 dest, the default, 1.1e-2: the library chooses the order of the sum"
 DIFFERS = {
     "lgamma": "1.4e-2: another series on a chip",

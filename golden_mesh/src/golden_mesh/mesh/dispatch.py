@@ -11,17 +11,11 @@ from typing import Callable
 
 import ttnn
 
-from golden_mesh.mesh import buffers, config_fields, meshes
-from golden_mesh.hazards import checks as hazard_checks
-from golden_mesh.mesh.arguments import (
-    ON_HOST,
-    host_tensor_refused,
-    on_device,
-    substitute,
-    tensors_in,
-)
-from golden_mesh.mesh.buffers import bank_bytes
 from golden_mesh.errors import GoldenError, missing
+from golden_mesh.hazards import checks as hazard_checks
+from golden_mesh.mesh import buffers, config_fields, meshes
+from golden_mesh.mesh.arguments import ON_HOST, host_tensor_refused, on_device, substitute, tensors_in
+from golden_mesh.mesh.buffers import bank_bytes
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.mesh.registry import GOLDENS
 from golden_mesh.mesh.steps import Call, memory, run
@@ -38,9 +32,7 @@ TRANSPARENT = frozenset(
 # Their programs run on two chips. On a mesh of more chips a mock ends in a segmentation fault, so the library does not run
 # there: the result is like the first tensor.
 ON_TWO_CHIPS = frozenset(["ttnn.point_to_point"])
-_chips: dict[
-    tuple[int, int, tuple], tuple
-] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
+_chips: dict[tuple[int, int, tuple], tuple] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
 
 
 def slot_of(tensor: ttnn.Tensor) -> Slot:
@@ -53,9 +45,7 @@ def slot_of(tensor: ttnn.Tensor) -> Slot:
     return views.look(slot, config)
 
 
-def _chips_of(
-    tensor: ttnn.Tensor, mesh: ttnn.MeshDevice
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return the ids and coordinates of the chips that hold the tensor: usually its whole mesh, or one chip."""
     coordinates = tensor.device_coords()
     key = (mesh.id(), len(coordinates), tuple(coordinates[0]))
@@ -63,9 +53,7 @@ def _chips_of(
         meshes.check_open(mesh)
         found = [mesh.get_device_id(c) for c in coordinates], [tuple(c) for c in coordinates]
         if 1 < len(coordinates) < mesh.get_num_devices():
-            return tuple(found[0]), tuple(
-                found[1]
-            )  # a part of the mesh: the key does not identify it
+            return tuple(found[0]), tuple(found[1])  # a part of the mesh: the key does not identify it
         _chips[key] = tuple(found[0]), tuple(found[1])
     return _chips[key]
 
@@ -118,9 +106,7 @@ def call(operation, *args, **kwargs):
         raise missing(name)
     if len(inputs) < len(tensors) and name not in ON_HOST:
         raise host_tensor_refused(operation, args, kwargs)
-    slots = {
-        id(t): slot_of(t) for t in inputs
-    }  # before the call: an op may free or move its inputs
+    slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move its inputs
     if golden is not None:
         hazard_checks.check(name, list(golden.signature.parameters), args, kwargs)
         config_fields.check(name, (*args, *kwargs.values()))
@@ -134,9 +120,7 @@ def call(operation, *args, **kwargs):
         traces.outside(f"{name}, which makes a tensor on the host and writes it to the device,")
     if traces.capturing and inputs and len(inputs) < len(tensors):
         traces.outside(f"{name} with a tensor on the host, which is written to the device,")
-    programs = (
-        device.num_program_cache_entries() if device is not None and traces.capturing else None
-    )
+    programs = device.num_program_cache_entries() if device is not None and traces.capturing else None
     _depth.inside += 1
     try:
         if name in ON_TWO_CHIPS and device.get_num_devices() > 2:
@@ -162,9 +146,7 @@ def call(operation, *args, **kwargs):
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from None
     if "configs" in golden.wants:
         given = golden.signature.bind_partial(*golden_args, **golden_kwargs).arguments
-        golden_kwargs = golden_kwargs | {
-            "configs": {n: t.memory_config() for n, t in given.items() if on_device(t)}
-        }
+        golden_kwargs = golden_kwargs | {"configs": {n: t.memory_config() for n, t in given.items() if on_device(t)}}
     for tensor in outputs:
         if id(tensor) not in slots and not golden.view:
             views.forget(tensor.buffer_address())
@@ -176,11 +158,7 @@ def call(operation, *args, **kwargs):
         golden,
         substitute(golden_args, ttnn.Tensor, slot),
         substitute(golden_kwargs, ttnn.Tensor, slot),
-        tuple(
-            dict.fromkeys(
-                slots[id(t)] for t in tensors_in((golden_args, golden_kwargs)) if id(t) in slots
-            )
-        ),
+        tuple(dict.fromkeys(slots[id(t)] for t in tensors_in((golden_args, golden_kwargs)) if id(t) in slots)),
         written,
     )
     if traces.capturing:

@@ -17,9 +17,9 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import ttnn
 
+from golden_mesh.errors import missing
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
-from golden_mesh.errors import missing
 from golden_mesh.start.versions import lacking
 
 StandIn = Callable  # (the library's function, its arguments...) -> its result
@@ -50,9 +50,7 @@ def doors() -> Iterator[Door]:
 
     The methods of ttnn.Tensor and the classes of operators are left out.
     """
-    seen = {id(ttnn.Tensor)} | {
-        id(type(op.function)) for op in ttnn.decorators.REGISTERED_OPERATIONS
-    }
+    seen = {id(ttnn.Tensor)} | {id(type(op.function)) for op in ttnn.decorators.REGISTERED_OPERATIONS}
 
     def walk(owner, path):
         seen.add(id(owner))
@@ -84,9 +82,7 @@ def install(stand_ins: dict[str, StandIn]) -> None:
         if id(door.function) in operations:
             replaced[id(door.function)] = operations[id(door.function)]
         elif door.name in stand_ins:
-            stand_in = replaced[id(door.function)] = _standing_in(
-                door.function, stand_ins[door.name]
-            )
+            stand_in = replaced[id(door.function)] = _standing_in(door.function, stand_ins[door.name])
             if isinstance(door.owner, type):
                 setattr(door.owner, door.name.split(".")[-1], stand_in)
         elif takes_or_gives_tensors(door) and door.name not in PLAIN:
@@ -105,8 +101,7 @@ def _modules_of_ttnn() -> list[ModuleType]:
     return [
         module
         for name, module in list(sys.modules.items())
-        if name.split(".")[0] == "ttnn"
-        or (getattr(module, "__file__", None) or "").startswith(folder)
+        if name.split(".")[0] == "ttnn" or (getattr(module, "__file__", None) or "").startswith(folder)
     ]
 
 
@@ -117,9 +112,7 @@ def _put_refusal(door: Door, replaced: dict[int, Callable]) -> None:
         replaced[id(door.function)] = refusal
     else:
         is_static = type(door.function).__name__ == "nb_func"
-        setattr(
-            door.owner, door.name.split(".")[-1], staticmethod(refusal) if is_static else refusal
-        )
+        setattr(door.owner, door.name.split(".")[-1], staticmethod(refusal) if is_static else refusal)
 
 
 def _standing_in(real: Callable, stand_in: StandIn) -> Callable:

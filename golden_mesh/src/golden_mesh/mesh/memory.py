@@ -77,10 +77,7 @@ class Region:
         """Addresses of the entries that share a byte with [address, address + size)."""
         first = bisect_left(self.addresses, address)
         found = []
-        if (
-            first
-            and self.addresses[first - 1] + self.entries[self.addresses[first - 1]].size > address
-        ):
+        if first and self.addresses[first - 1] + self.entries[self.addresses[first - 1]].size > address:
             found.append(self.addresses[first - 1])
         for at in self.addresses[first:]:
             if at >= address + size:
@@ -100,20 +97,14 @@ class Region:
 class GoldenMemory:
     def __init__(self):
         self._regions: dict[tuple[int, object], Region] = {}
-        self._holders: Counter[int] = (
-            Counter()
-        )  # torch storage -> number of entries with a value in it
+        self._holders: Counter[int] = Counter()  # torch storage -> number of entries with a value in it
 
     def forget(self, slot: Slot, why: str = NEVER_WRITTEN) -> None:
         """Make the slot's memory unknown from now on. Every entry that overlaps it is removed."""
         self.write(slot, [None] * len(slot.devices), why)
 
     def write(
-        self,
-        slot: Slot,
-        values: list[torch.Tensor | None],
-        unknown: str | None = None,
-        padding: float | None = None,
+        self, slot: Slot, values: list[torch.Tensor | None], unknown: str | None = None, padding: float | None = None
     ) -> None:
         """Put one value a chip at the slot. Every other entry that overlaps it is removed."""
         for device, value in zip(slot.devices, values, strict=True):
@@ -121,9 +112,7 @@ class GoldenMemory:
             if value is not None:
                 self._holders[_storage(value)] += 1
             known = region.entries.get(slot.address)
-            if (
-                known is not None and known.size == slot.size
-            ):  # rewritten in place: no other entry can overlap
+            if known is not None and known.size == slot.size:  # rewritten in place: no other entry can overlap
                 self._release(known)
                 known.value, known.unknown, known.padding = value, unknown, padding
                 continue
@@ -189,9 +178,7 @@ class GoldenMemory:
         region = self._regions.get((device, slot.buffer_type))
         entry = region.entries.get(slot.address) if region else None
         if entry is None:
-            raise GoldenError(
-                f"chip {device} has no value for {slot}: it was overwritten after it was made"
-            )
+            raise GoldenError(f"chip {device} has no value for {slot}: it was overwritten after it was made")
         return entry
 
     def _value(self, device: int, slot: Slot) -> torch.Tensor:
@@ -208,16 +195,12 @@ class GoldenMemory:
         """
         devices = [slot.devices[i] for i in members]
         if slot.part is not None:
-            raise GoldenError(
-                f"an op writes in place into {slot}, which is only a part of what lies there"
-            )
+            raise GoldenError(f"an op writes in place into {slot}, which is only a part of what lies there")
         for device in devices:
             self._entry(device, slot).padding = None  # unknown after the op
         value = self._entry(devices[0], slot).value
         if value.numel() != _volume(slot.shape):
-            raise GoldenError(
-                f"an op writes in place into {slot}, which is only some rows of what lies there"
-            )
+            raise GoldenError(f"an op writes in place into {slot}, which is only some rows of what lies there")
         if self._holders[_storage(value)] != len(members) or not value.is_contiguous():
             value = value.clone(memory_format=torch.contiguous_format)
             for device in devices:
@@ -257,15 +240,8 @@ class GoldenMemory:
                 del self._holders[key]
 
 
-_HOLDERS = {
-    "FLOAT32": torch.float32,
-    "INT32": torch.int32,
-    "UINT16": torch.int32,
-    "UINT32": torch.int64,
-}
-_MARK = -(
-    1 << 31
-)  # for integers: neither a uint16 nor a uint32, and the one int32 that a chip cannot negate
+_HOLDERS = {"FLOAT32": torch.float32, "INT32": torch.int32, "UINT16": torch.int32, "UINT32": torch.int64}
+_MARK = -(1 << 31)  # for integers: neither a uint16 nor a uint32, and the one int32 that a chip cannot negate
 
 
 def unwritten(slot: Slot) -> torch.Tensor:
@@ -273,9 +249,7 @@ def unwritten(slot: Slot) -> torch.Tensor:
     if slot.dtype.name == "UINT8":  # every code is a valid value
         raise GoldenError(f"an op writes in place into {slot}, which {NEVER_WRITTEN}")
     holder = _HOLDERS.get(slot.dtype.name, torch.bfloat16)
-    return torch.full((), torch.nan if holder.is_floating_point else _MARK, dtype=holder).expand(
-        slot.shape
-    )
+    return torch.full((), torch.nan if holder.is_floating_point else _MARK, dtype=holder).expand(slot.shape)
 
 
 def _has_marks(value: torch.Tensor) -> bool:

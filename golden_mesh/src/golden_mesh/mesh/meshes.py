@@ -6,7 +6,6 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 
-
 # The chips of each mesh that was opened, submeshes left out. By mesh id, which ttnn never reuses.
 _roots: dict[int, frozenset[int]] = {}
 _closed: set[int] = set()
@@ -43,6 +42,4 @@ def check_all_open(arguments: Iterable) -> None:
 def is_open(mesh: ttnn.MeshDevice) -> bool:
     """Whether neither the mesh nor the mesh that it is a part of was closed."""
     chips = set(mesh.get_device_ids())
-    return mesh.id() not in _closed and any(
-        number <= mesh.id() and chips <= held for number, held in _roots.items()
-    )
+    return mesh.id() not in _closed and any(number <= mesh.id() and chips <= held for number, held in _roots.items())

@@ -44,9 +44,7 @@ PLACEMENT = frozenset(
 # Keywords that a golden may have and its op does not.
 EXTRAS = frozenset({"configs", "dtypes", "out", "paddings", "rewrite", "store"})
 # Files of goldens of ops that move data.
-MOVERS = frozenset(
-    {"collectives", "creation", "data_movement", "heads", "kv_cache", "layout", "selection"}
-)
+MOVERS = frozenset({"collectives", "creation", "data_movement", "heads", "kv_cache", "layout", "selection"})
 
 
 @dataclass(frozen=True)
@@ -57,19 +55,13 @@ class Golden:
     over_chips: bool = False
     unread: bool = False  # the op does not read the tensors that it writes in place
     view: bool = False  # the op may return its input's own memory under another shape
-    pads: str | float | None = (
-        None  # value in the padding of the result's tiles, or the parameter that has it
-    )
+    pads: str | float | None = None  # value in the padding of the result's tiles, or the parameter that has it
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        return inspect.signature(
-            self.function
-        )  # computed at the first call: 300 of them would lengthen every start
+        return inspect.signature(self.function)  # computed at the first call: 300 of them would lengthen every start
 
-    def arguments(
-        self, args: tuple, kwargs: dict, function: Callable | None = None
-    ) -> tuple[tuple, dict]:
+    def arguments(self, args: tuple, kwargs: dict, function: Callable | None = None) -> tuple[tuple, dict]:
         """Return the call's arguments without placement.
 
         A keyword of None counts as left out. An unknown keyword counts as left out if it has the default of
@@ -102,9 +94,7 @@ class Golden:
 
     @cached_property
     def keywords(self) -> frozenset[str]:
-        return frozenset(
-            p.name for p in self.signature.parameters.values() if p.kind == p.KEYWORD_ONLY
-        )
+        return frozenset(p.name for p in self.signature.parameters.values() if p.kind == p.KEYWORD_ONLY)
 
     @cached_property
     def computes(self) -> bool:
@@ -132,11 +122,7 @@ GOLDENS: dict[str, Golden] = {}
 
 
 def golden(
-    *names: str,
-    writes: str = "",
-    unread: bool = False,
-    view: bool = False,
-    pads: str | float | None = None,
+    *names: str, writes: str = "", unread: bool = False, view: bool = False, pads: str | float | None = None
 ) -> Callable:
     """Register the function as the golden of the ops named, per chip.
 
@@ -150,9 +136,7 @@ def golden(
 
     def register(function: Callable) -> Callable:
         for name in names:
-            GOLDENS[name] = Golden(
-                name, function, tuple(writes.split()), unread=unread, view=view, pads=pads
-            )
+            GOLDENS[name] = Golden(name, function, tuple(writes.split()), unread=unread, view=view, pads=pads)
         return function
 
     return register

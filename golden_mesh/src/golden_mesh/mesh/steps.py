@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 import ttnn
 
-from golden_mesh.mesh.arguments import substitute
 from golden_mesh.arithmetic.packer import nan_to_infinity, pack
 from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
+from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot
 from golden_mesh.mesh.registry import Golden
 from golden_mesh.mesh.unknown import as_marks, keep_marks, read_all
@@ -45,9 +45,7 @@ def run(step: Call, memory=memory) -> None:
         raise
     except Exception as error:
         inputs = ", ".join(f"{list(slot.shape)} {slot.dtype.name}" for slot in step.inputs)
-        raise GoldenError(
-            f"the golden of {step.golden.name} does not know this call ({inputs}): {error}"
-        ) from error
+        raise GoldenError(f"the golden of {step.golden.name} does not know this call ({inputs}): {error}") from error
 
 
 @torch.inference_mode()  # no gradients are needed, and small ops take a tenth less time
@@ -77,9 +75,7 @@ def written_in_place(step: Call) -> list[Slot]:
     return [bound[name] for name in step.golden.writes if isinstance(bound.get(name), Slot)]
 
 
-def _replicas(
-    step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]
-) -> list[list[int]]:
+def _replicas(step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
     """Return chips (as indices) in groups.
 
     Within a group every one of `slots` holds one torch tensor.
@@ -87,9 +83,7 @@ def _replicas(
     count = len((step.inputs or step.outputs)[0].devices)
     groups: dict[tuple, list[int]] = {}
     for chip in range(count):
-        groups.setdefault(
-            tuple(id(shards[s][chip if len(s.devices) > 1 else 0]) for s in slots), []
-        ).append(chip)
+        groups.setdefault(tuple(id(shards[s][chip if len(s.devices) > 1 else 0]) for s in slots), []).append(chip)
     return list(groups.values())
 
 
@@ -103,14 +97,10 @@ def _extras(step: Call) -> dict:
         extras["out"] = outputs[0] if len(outputs) == 1 else outputs
     if "dtypes" in step.golden.wants:
         bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
-        extras["dtypes"] = {
-            name: _computed(value.dtype) for name, value in bound.items() if isinstance(value, Slot)
-        }
+        extras["dtypes"] = {name: _computed(value.dtype) for name, value in bound.items() if isinstance(value, Slot)}
     if "paddings" in step.golden.wants:
         bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
-        extras["paddings"] = {
-            name: memory.padding(value) for name, value in bound.items() if isinstance(value, Slot)
-        }
+        extras["paddings"] = {name: memory.padding(value) for name, value in bound.items() if isinstance(value, Slot)}
     return extras
 
 
@@ -143,9 +133,7 @@ def _run_per_chip(step: Call, shards, memory) -> None:
         memory.write(slot, [result[i] for result in results], padding=_padding(step))
     bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
     for name, values in rewritten.items():
-        memory.write(
-            bound[name], [_packed(step.golden, value, bound[name].dtype) for value in values]
-        )
+        memory.write(bound[name], [_packed(step.golden, value, bound[name].dtype) for value in values])
 
 
 def _padding(step: Call) -> float | None:
@@ -174,9 +162,7 @@ def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None, 
         if "store" in step.golden.wants:
             extras["store"] = store
         step.golden.function(
-            *substitute(step.args, Slot, mine.__getitem__),
-            **substitute(step.kwargs, Slot, mine.__getitem__),
-            **extras,
+            *substitute(step.args, Slot, mine.__getitem__), **substitute(step.kwargs, Slot, mine.__getitem__), **extras
         )
     if step.golden.unread:
         for slot in targets:
@@ -185,9 +171,7 @@ def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None, 
 
 def _run_over_chips(step: Call, shards, memory) -> None:
     slot = step.inputs[0]
-    axis = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments.get(
-        "cluster_axis"
-    )
+    axis = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments.get("cluster_axis")
     groups: dict[tuple, list[int]] = {}
     for chip, coordinate in enumerate(slot.coordinates):
         line = () if axis is None else tuple(c for a, c in enumerate(coordinate) if a != axis)
@@ -196,9 +180,7 @@ def _run_over_chips(step: Call, shards, memory) -> None:
     for group in groups.values():
         pick = lambda s: [shards[s][chip] for chip in group]  # noqa: E731
         values = step.golden.function(
-            *substitute(step.args, Slot, pick),
-            **substitute(step.kwargs, Slot, pick),
-            **_extras(step),
+            *substitute(step.args, Slot, pick), **substitute(step.kwargs, Slot, pick), **_extras(step)
         )
         rounded: dict[int, tuple] = {}  # replicas stay one tensor
         for chip, value in zip(group, values, strict=True):
@@ -217,14 +199,10 @@ def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
     """Return the golden's results as the packer writes them, checked against the real op's output specs."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) != len(step.outputs):
-        raise GoldenError(
-            f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}"
-        )
+        raise GoldenError(f"{step.golden.name} returned {len(step.outputs)} tensors, its golden {len(values)}")
     for v, slot in zip(values, step.outputs):
         if tuple(v.shape) != slot.shape:
-            raise GoldenError(
-                f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}"
-            )
+            raise GoldenError(f"{step.golden.name} returned shape {list(slot.shape)}, its golden {list(v.shape)}")
     return tuple(_packed(step.golden, v, slot.dtype) for v, slot in zip(values, step.outputs))
 
 

@@ -10,10 +10,10 @@ from typing import Callable
 
 import ttnn
 
+from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.mesh import dispatch, doors, meshes
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.dispatch import slot_of, traces
-from golden_mesh.errors import GoldenError, GoldenMeshError
 from golden_mesh.mesh.transfer import fetch, known_padding, move, send
 
 # Describe a tensor and its place.
@@ -107,12 +107,7 @@ def _init(real, self, *args, **kwargs):
     traces.outside("writing to a device")
     real(self, *args, **kwargs)
     on_host = [None if isinstance(value, ttnn.MeshDevice) else value for value in args]
-    send(
-        ttnn.Tensor(
-            *on_host, **{name: value for name, value in kwargs.items() if name != "device"}
-        ),
-        self,
-    )
+    send(ttnn.Tensor(*on_host, **{name: value for name, value in kwargs.items() if name != "device"}), self)
 
 
 METHODS: dict[str, Callable] = {
@@ -160,12 +155,8 @@ def _let_python_construct(kind: type) -> None:
         pass
 
     def constructor(of: type) -> ctypes.c_void_p:
-        return ctypes.c_void_p.from_address(
-            id(of) + 50 * ctypes.sizeof(ctypes.c_void_p)
-        )  # the struct's 51st word
+        return ctypes.c_void_p.from_address(id(of) + 50 * ctypes.sizeof(ctypes.c_void_p))  # the struct's 51st word
 
     if constructor(list).value is None or constructor(Plain).value is not None:
-        raise GoldenMeshError(
-            "the golden mesh runs on CPython 3.10 to 3.12 (64 bits), as ttnn does"
-        )
+        raise GoldenMeshError("the golden mesh runs on CPython 3.10 to 3.12 (64 bits), as ttnn does")
     constructor(kind).value = None

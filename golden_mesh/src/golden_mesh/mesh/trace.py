@@ -81,9 +81,7 @@ class Traces:
 
     def end(self, mesh_device, trace_id, *, cq_id=None) -> None:
         if int(trace_id) != self.active:
-            raise TraceError(
-                f"end_trace_capture of trace {trace_id}, but the capture under way is {self.active}"
-            )
+            raise TraceError(f"end_trace_capture of trace {trace_id}, but the capture under way is {self.active}")
         self.active = None
         trace = self._traces[int(trace_id)]
         _split_writes(trace)
@@ -95,9 +93,7 @@ class Traces:
         self.outside("execute_trace")
         trace = self._traces.get(int(trace_id))
         if trace is None:
-            raise TraceError(
-                f"execute_trace of trace {trace_id}, which was never captured or is released"
-            )
+            raise TraceError(f"execute_trace of trace {trace_id}, which was never captured or is released")
         if not self._computing():
             return
         results = (each.results for each in self._traces.values())
@@ -107,9 +103,7 @@ class Traces:
 
     def release(self, mesh_device, trace_id) -> None:
         if self._traces.pop(int(trace_id), None) is None:
-            raise TraceError(
-                f"release_trace of trace {trace_id}, which was never captured or is released"
-            )
+            raise TraceError(f"release_trace of trace {trace_id}, which was never captured or is released")
         release_trace(mesh_device, trace_id)
 
     def is_active(self, device) -> bool:

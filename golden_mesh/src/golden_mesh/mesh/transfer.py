@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.mesh import dispatch, meshes
+from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
+from golden_mesh.mesh import dispatch, meshes
 from golden_mesh.mesh.arguments import on_device
 from golden_mesh.mesh.dispatch import HANDLERS, slot_of, traces, views
-from golden_mesh.errors import GoldenError, missing
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.rounding import BLOCK, round_to
 from golden_mesh.mesh.steps import memory
+from golden_mesh.rounding import BLOCK, round_to
 
 
 def handles(name: str) -> Callable:
@@ -62,9 +62,7 @@ def send(host: ttnn.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     slot = slot_of(tensor)
     values = shard_values(host)
     memory.write(
-        slot,
-        values if len(values) == len(slot.devices) else values * len(slot.devices),
-        padding=_padding(host),
+        slot, values if len(values) == len(slot.devices) else values * len(slot.devices), padding=_padding(host)
     )
     return tensor
 
@@ -133,13 +131,7 @@ def _packed(value: torch.Tensor, tensor: ttnn.Tensor) -> ttnn.Tensor:
     )
 
 
-def move(
-    real: Callable,
-    tensor: ttnn.Tensor,
-    device: ttnn.MeshDevice,
-    memory_config,
-    **options,
-) -> ttnn.Tensor:
+def move(real: Callable, tensor: ttnn.Tensor, device: ttnn.MeshDevice, memory_config, **options) -> ttnn.Tensor:
     """Move `tensor` to the device.
 
     A tensor that is on a device already stays unchanged, whatever the arguments ask for, as in the library.
@@ -151,9 +143,7 @@ def move(
 
 
 @handles("ttnn.from_torch")
-def from_torch(
-    real, tensor, dtype=None, *, device=None, memory_config=None, spec=None, cq_id=None, **options
-):
+def from_torch(real, tensor, dtype=None, *, device=None, memory_config=None, spec=None, cq_id=None, **options):
     if device is None or tensor is None:
         return real(tensor, dtype, memory_config=memory_config, spec=spec, **options)
     host = real(tensor, dtype, spec=spec, memory_config=memory_config, **options)
@@ -235,9 +225,7 @@ def deallocate(real, tensor, *args, **kwargs):
     slot = slot_of(tensor) if there else None
     real(tensor, *args, **kwargs)
     if slot is not None and not tensor.is_allocated():
-        whole = (
-            slot.part.whole if slot.part is not None else slot
-        )  # freeing a view frees the whole tensor
+        whole = slot.part.whole if slot.part is not None else slot  # freeing a view frees the whole tensor
         views.forget(whole.address)
         if not traces.capturing:
             memory.free(whole)
@@ -260,9 +248,7 @@ def empty_like(real, tensor, *args, **kwargs):
     if on_device(tensor):
         slot_of(tensor)  # raises an error if the tensor was freed
     elif not any(isinstance(value, ttnn.MeshDevice) for value in (*args, *kwargs.values())):
-        raise GoldenError(
-            "ttnn.empty_like of a tensor on the host needs a device: the library crashes without one"
-        )
+        raise GoldenError("ttnn.empty_like of a tensor on the host needs a device: the library crashes without one")
     return allocate(real, tensor, *args, **kwargs)
 
 
@@ -298,9 +284,7 @@ def _aggregate(real, tensor, composer):
 
 def _with_values(stand_in: Callable) -> Callable:
     """Wrap `stand_in`: without values the library's own function runs alone."""
-    return lambda real, *args, **kwargs: (stand_in if dispatch.computing else _alone)(
-        real, *args, **kwargs
-    )
+    return lambda real, *args, **kwargs: (stand_in if dispatch.computing else _alone)(real, *args, **kwargs)
 
 
 def _alone(real, *args, **kwargs):

@@ -13,9 +13,7 @@ _DEPENDS = "depends on memory that was never written"
 Shards = dict[Slot, list[torch.Tensor]]
 
 
-def read_all(
-    memory: GoldenMemory, slots: Iterable[Slot], op: str
-) -> tuple[Shards, dict[Slot, str]]:
+def read_all(memory: GoldenMemory, slots: Iterable[Slot], op: str) -> tuple[Shards, dict[Slot, str]]:
     """Return the known values at the slots, and the reason for each unknown slot.
 
     The reason names the first op that read unknown memory.

@@ -22,9 +22,7 @@ class Views:
                 return slot._replace(part=part)
         return slot
 
-    def add(
-        self, whole: Slot, view: Slot, memory: ttnn.MemoryConfig, dim: int, start: int, length: int
-    ) -> None:
+    def add(self, whole: Slot, view: Slot, memory: ttnn.MemoryConfig, dim: int, start: int, length: int) -> None:
         """`view` shows `length` elements from `start` along dim of the tensor in `whole`."""
         if whole.part is not None:
             raise GoldenError("ttnn.narrow of what is narrowed already: narrow the whole tensor")

@@ -11,11 +11,7 @@ from typing import Literal
 Topology = Literal["line", "ring"]
 
 # Of the whole logical tensor: all_gather's output, reduce_scatter's input, all_reduce's input and output.
-SMALLEST = {
-    2: 4 << 10,
-    4: 8 << 10,
-    8: 16 << 10,
-}  # bytes of a first row; each further row doubles them
+SMALLEST = {2: 4 << 10, 4: 8 << 10, 8: 16 << 10}  # bytes of a first row; each further row doubles them
 
 # (operation, chips, topology): microseconds, from SMALLEST to 32 MiB
 ROWS: dict[tuple[str, int, Topology], tuple[float, ...]] = {
@@ -58,9 +54,7 @@ ROWS: dict[tuple[str, int, Topology], tuple[float, ...]] = {
 }  # fmt: skip
 
 
-def collective_seconds(
-    op: str, chips: int, topology: Topology, tensor_bytes: float, links: int = 1
-) -> float:
+def collective_seconds(op: str, chips: int, topology: Topology, tensor_bytes: float, links: int = 1) -> float:
     """Kernel seconds of a ttnn.all_gather, reduce_scatter or all_reduce over a row of chips.
 
     tensor_bytes: bytes of the whole logical tensor. That is all_gather's output, and the input of the others.

@@ -147,12 +147,9 @@ def _attention_options(attributes: str) -> dict:
     """The chunk and the causality of prefill attention, where the attributes show them."""
     chunk = re.search(r"SDPAProgramConfig\(<\w+>, [^,]+, (\d+), ", attributes)
     causal = re.search(
-        r"^SDPAParams\([^,]+, MemoryConfig\([^)]*\), (?:std::nullopt|SDPAProgramConfig\([^)]*\)), (\d)",
-        attributes,
+        r"^SDPAParams\([^,]+, MemoryConfig\([^)]*\), (?:std::nullopt|SDPAProgramConfig\([^)]*\)), (\d)", attributes
     )
-    return ({"q_chunk": int(chunk[1])} if chunk else {}) | (
-        {"causal": causal[1] == "1"} if causal else {}
-    )
+    return ({"q_chunk": int(chunk[1])} if chunk else {}) | ({"causal": causal[1] == "1"} if causal else {})
 
 
 def _tensors(ids: Sequence[int], by_id: dict) -> list[Tensor]:
@@ -171,9 +168,7 @@ def tensor(params: dict) -> Tensor:
     shard, cores = None, 0
     if "ShardSpec{" in memory:
         shard = tuple(int(n) for n in re.search(r"shape=\[(\d+), (\d+)\]", memory).groups())
-        corners = re.findall(
-            r'"start":\{"x":(\d+),"y":(\d+)\},"end":\{"x":(\d+),"y":(\d+)\}', memory
-        )
+        corners = re.findall(r'"start":\{"x":(\d+),"y":(\d+)\},"end":\{"x":(\d+),"y":(\d+)\}', memory)
         for x0, y0, x1, y1 in (map(int, corner) for corner in corners):
             cores += (x1 - x0 + 1) * (y1 - y0 + 1)
     return Tensor(

@@ -77,12 +77,7 @@ class Bound:
     @property
     def name(self) -> str:
         """The largest part."""
-        parts = {
-            "launch": self.launch,
-            "DRAM": self.dram,
-            "compute": self.compute,
-            "ethernet": self.ethernet,
-        }
+        parts = {"launch": self.launch, "DRAM": self.dram, "compute": self.compute, "ethernet": self.ethernet}
         return max(parts, key=parts.get)
 
 
@@ -115,13 +110,7 @@ def _phases(fidelity: Optional[str]) -> int:
 
 
 def work_of(
-    op: Op,
-    *,
-    chips: int,
-    grid_cores: int,
-    users: Optional[int] = None,
-    position: Optional[int] = None,
-    tokens: int = 1,
+    op: Op, *, chips: int, grid_cores: int, users: Optional[int] = None, position: Optional[int] = None, tokens: int = 1
 ) -> Work:
     """The work of a device operation.
 
@@ -213,9 +202,7 @@ def _multiplied(op: Op, grid_cores: int) -> dict:
     return work | {"needed_flops": needed, "fidelity": op.fidelity}
 
 
-def _decode_attention(
-    op: Op, grid_cores: int, users: Optional[int], position: Optional[int]
-) -> Work:
+def _decode_attention(op: Op, grid_cores: int, users: Optional[int], position: Optional[int]) -> Work:
     """Reads each user's blocks of keys and values once. Scores and values are two products of 32 rows.
 
     q: [1, users, heads, head_dim], or a tile of heads for each of a user's tokens. users: counted by token. keys: [blocks, kv_heads, block, head_dim] with a page table [users, blocks of a user],
@@ -260,14 +247,7 @@ def _beside(op: Op) -> int:
 
 
 def _attention(cache: int, flops: int, needed: int, cores: int, fidelity: Optional[str]) -> Work:
-    return Work(
-        scattered=cache,
-        needed=cache,
-        flops=flops,
-        needed_flops=needed,
-        cores=cores,
-        fidelity=fidelity,
-    )
+    return Work(scattered=cache, needed=cache, flops=flops, needed_flops=needed, cores=cores, fidelity=fidelity)
 
 
 def _block_bytes(cache: Tensor, tokens: int) -> int:

@@ -35,8 +35,7 @@ def _record(number: int, row: Row, cores: int, now: int) -> dict:
     op, bound = row.op, row.bound
     program = "MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig" * op.dram_sharded
     kernel, launch, floor, compute, dram = (
-        round(NANOSECONDS * seconds)
-        for seconds in (bound.busy, bound.launch, bound.floor, bound.compute, bound.dram)
+        round(NANOSECONDS * seconds) for seconds in (bound.busy, bound.launch, bound.floor, bound.compute, bound.dram)
     )
     return {
         "OP CODE": f"{op.name}DeviceOperation",

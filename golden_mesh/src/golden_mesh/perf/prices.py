@@ -125,10 +125,7 @@ def total(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
 
 def _sums(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
     """Launches, ms, and ms by part. A part below the last digit is empty."""
-    spent = [
-        1e3 * sum(r.count * getattr(r.bound, part) for r in rows)
-        for part in ("dram", "compute", "ethernet")
-    ]
+    spent = [1e3 * sum(r.count * getattr(r.bound, part) for r in rows) for part in ("dram", "compute", "ethernet")]
     parts = (f"{ms:.{digits}f}" if ms >= 0.5 * 10**-digits else "" for ms in spent)
     ms = 1e3 * sum(r.seconds for r in rows)
     return f"{sum(r.count for r in rows)}", f"{ms:.{digits}f}", *parts

@@ -68,10 +68,7 @@ def recording(real: Callable, recorder: Recorder) -> Callable:
 
     @functools.wraps(real)
     def call(operation, *args, **kwargs):
-        if (
-            getattr(_inside, "call", False)
-            or operation.python_fully_qualified_name in dispatch.TRANSPARENT
-        ):
+        if getattr(_inside, "call", False) or operation.python_fully_qualified_name in dispatch.TRANSPARENT:
             return real(operation, *args, **kwargs)
         meshes = [t.device() for t in tensors_in((args, kwargs)) if on_device(t)]
         _inside.call = True
@@ -93,9 +90,7 @@ def recording(real: Callable, recorder: Recorder) -> Callable:
     return call
 
 
-def section(
-    name: str, runs: int, launches: Counter[Launch], links: int, position: Optional[int]
-) -> Section:
+def section(name: str, runs: int, launches: Counter[Launch], links: int, position: Optional[int]) -> Section:
     """The priced operations of a captured part."""
     rows = [priced(launch, count, links, position) for launch, count in launches.items()]
     return Section(name, runs, max((launch.devices for launch in launches), default=1), tuple(rows))
@@ -120,9 +115,7 @@ def start(links: int, position: Optional[int], folder: Optional[str] = None) -> 
         parts = [section(*part, links, position) for part in recorder.captured()]
         print(report(parts, calibrate(), links=links, position=position))
         if folder:
-            launches = (
-                (priced(each, 1, links, position), each.cores) for each in recorder.in_order
-            )
+            launches = ((priced(each, 1, links, position), each.cores) for each in recorder.in_order)
             print(f"\nwritten: {ops_csv.write(Path(folder), launches)} (modeled times)")
 
     atexit.register(show)

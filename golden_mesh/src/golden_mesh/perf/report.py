@@ -25,9 +25,7 @@ class Section(Prices):
         return sorted({row.op.call for row in apart}) if self.chips > 1 else []
 
 
-def report(
-    sections: Sequence[Section], calibration: Calibration, *, links: int, position: Optional[int]
-) -> str:
+def report(sections: Sequence[Section], calibration: Calibration, *, links: int, position: Optional[int]) -> str:
     """All parts, and below them the rates and their sources."""
     blocks = [_section(section, calibration.range) for section in sections]
     rows = [row for section in sections for row in section.rows]
@@ -66,8 +64,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     right = range(2, len(widths) - 1)
     return [
         "  ".join(
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(line, widths))
+            cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths))
         ).rstrip()
         for line in lines
     ]

@@ -18,9 +18,7 @@ import ttnn
 from golden_mesh.replay.kinds import from_plain
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
-KEYS = set(
-    "op arguments tensors returned written modeled device_op".split()
-)  # of a recorded operation
+KEYS = set("op arguments tensors returned written modeled device_op".split())  # of a recorded operation
 # Their second result has places in the first tensor: equal values may have places in another order.
 PLACES = {"ttnn.topk", "ttnn.sort"}
 HEADER = f"{'op':58} {'error':>9} {'gain':>8} {'equal':>7} {'us':>9} {'modeled':>9}"
@@ -75,19 +73,13 @@ class Replay:
         self.op = op
         self.run_op: Callable = eval_name(op["op"])
         self.tensors = [self._put(tensor) for tensor in op["tensors"]]
-        own = {
-            "tensor": self.tensors.__getitem__,
-            "mesh": lambda _: device,
-            "semaphore": self._semaphore,
-        }
+        own = {"tensor": self.tensors.__getitem__, "mesh": lambda _: device, "semaphore": self._semaphore}
         args, kwargs = op["arguments"]
         self.args = from_plain(args, own)
         self.kwargs = {name: from_plain(value, own) for name, value in kwargs.items()}
 
     def _put(self, tensor: dict[str, Any]) -> ttnn.Tensor:
-        dtype, layout, memory_config = (
-            from_plain(tensor[k]) for k in ("dtype", "layout", "memory_config")
-        )
+        dtype, layout, memory_config = (from_plain(tensor[k]) for k in ("dtype", "layout", "memory_config"))
         values = tensor["values"]
         if values is None:
             empty = ttnn.allocate_tensor_on_device
@@ -142,9 +134,7 @@ class Replay:
 
         Calls with a semaphore alternate between two sets of tensors: a chip may be one such call ahead of its neighbor.
         """
-        self.turns = [self] + [Replay(self.device, self.op)] * (
-            "'semaphore'" in repr(self.op["arguments"])
-        )
+        self.turns = [self] + [Replay(self.device, self.op)] * ("'semaphore'" in repr(self.op["arguments"]))
         self.turns[-1].run()  # compiles
         return difference(self._traced(2 * calls), self._traced(calls), calls)
 

@@ -19,12 +19,7 @@ def main() -> int:
     failed = 0
     with opened(kept) as device:
         out = args.json.open("w") if args.json else None
-        for row in replay(
-            device,
-            kept,
-            args.calls,
-            lambda text: text.startswith("running") or print(text, flush=True),
-        ):
+        for row in replay(device, kept, args.calls, lambda text: text.startswith("running") or print(text, flush=True)):
             failed += bool(row["failed"])
             if out:
                 print(json.dumps(row), file=out, flush=True)

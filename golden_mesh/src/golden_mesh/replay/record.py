@@ -13,15 +13,15 @@ from typing import Any, Callable, Optional
 import torch
 import ttnn
 
+from golden_mesh.errors import GoldenError
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
-from golden_mesh.errors import GoldenError
-from golden_mesh.replay.kinds import to_plain
+from golden_mesh.mesh.steps import memory
 from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.op_costs import chips_of
 from golden_mesh.perf.prices import Row
 from golden_mesh.perf.recorder import Recorder, recording
-from golden_mesh.mesh.steps import memory
+from golden_mesh.replay.kinds import to_plain
 
 Values = Optional[torch.Tensor | list[torch.Tensor]]
 
@@ -154,9 +154,7 @@ def start(path: str, prices: bool) -> None:
     A program without device operations, such as a child process, writes no file.
     """
     record, real = Recording(prices), dispatch.OPERATION.__call__
-    dispatch.OPERATION.__call__ = lambda operation, *args, **kwargs: record.call(
-        real, operation, args, kwargs
-    )
+    dispatch.OPERATION.__call__ = lambda operation, *args, **kwargs: record.call(real, operation, args, kwargs)
 
     def write() -> None:
         if record.kept["ops"]:

@@ -32,10 +32,7 @@ def report(programs: Sequence[Path] = ()) -> list[str]:
     lines += _operations() + _doors() + known
     if programs:
         found = in_programs(list(programs))
-        lines += [
-            f"operations of the programs that are not like a chip's here: {len(found)}",
-            *found,
-        ]
+        lines += [f"operations of the programs that are not like a chip's here: {len(found)}", *found]
     return lines
 
 
@@ -50,17 +47,15 @@ def _operations() -> list[str]:
     import ttnn
 
     from golden_mesh.mesh import dispatch
-    from golden_mesh.start import versions
     from golden_mesh.mesh.registry import GOLDENS
+    from golden_mesh.start import versions
 
     there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}
     known = GOLDENS.keys() | dispatch.HANDLERS.keys() | dispatch.TRANSPARENT
     missing = sorted(name for name in GOLDENS if not _exists(ttnn, name))
     return [
         f"operations: {len(there)}, with values: {len(there & known)}",
-        *_listing(
-            "operations without a golden (a call on device tensors is refused)", there - known
-        ),
+        *_listing("operations without a golden (a call on device tensors is refused)", there - known),
         *_listing("goldens of operations that this ttnn lacks", missing),
         *_listing("lacking in this ttnn", [f"{k}: {v}" for k, v in versions.lacking.items()]),
     ]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import ttnn
 
-from golden_mesh.mesh import dispatch, doors, meshes, tensor_methods, transfer
 from golden_mesh import goldens
+from golden_mesh.mesh import dispatch, doors, meshes, tensor_methods, transfer
 from golden_mesh.mesh.dispatch import traces
 from golden_mesh.start.overlay import expect_dispatch
 
@@ -77,11 +77,7 @@ def _mesh_functions() -> dict[str, doors.StandIn]:
     """Stand-ins for opening and closing a mesh. The values of a closed mesh are dropped."""
 
     def opening(real, *args, **kwargs):
-        configs = [
-            v
-            for v in (*args, *kwargs.values())
-            if isinstance(v, ttnn._ttnn.device.DispatchCoreConfig)
-        ]
+        configs = [v for v in (*args, *kwargs.values()) if isinstance(v, ttnn._ttnn.device.DispatchCoreConfig)]
         dispatch_cores = configs[0] if configs else ttnn.DispatchCoreConfig()
         expect_dispatch(
             Path(os.environ["TT_METAL_RUNTIME_ROOT"]),

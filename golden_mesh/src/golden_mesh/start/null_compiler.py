@@ -58,18 +58,14 @@ def stub_elf(address: int = 0x6000) -> bytes:
 
     def section(name, kind, flags, at, offset, size, info, align, entry_size):
         name_at = names.index(name + b"\0")
-        return struct.pack(
-            "<10I", name_at, kind, flags, at, offset, size, 0, info, align, entry_size
-        )
+        return struct.pack("<10I", name_at, kind, flags, at, offset, size, 0, info, align, entry_size)
 
     progbits, strtab, rela = 1, 3, 4
     alloc_exec, read_exec = 6, 5
     sections = (
         bytes(section_size)  # index 0: none, by definition
         + section(b".text", progbits, alloc_exec, address, text_at, len(ret), 0, 4, 0)
-        + section(
-            b".rela.text", rela, 0, 0, names_at, 0, 1, 4, 12
-        )  # info 1: the relocations of section 1
+        + section(b".rela.text", rela, 0, 0, names_at, 0, 1, 4, 12)  # info 1: the relocations of section 1
         + section(b".shstrtab", strtab, 0, 0, names_at, len(names), 0, 1, 0)
     )
     identification = b"\x7fELF" + bytes([1, 1, 1]) + bytes(9)  # 32 bit, little-endian, version 1
@@ -79,7 +75,5 @@ def stub_elf(address: int = 0x6000) -> bytes:
         executable, riscv, 1, address, header_size, sections_at, 0, header_size, segment_size, 1, section_size, 4, 3,
     )  # fmt: skip
     loaded = 1
-    segment = struct.pack(
-        "<8I", loaded, text_at, address, address, len(ret), len(ret), read_exec, 4
-    )
+    segment = struct.pack("<8I", loaded, text_at, address, address, len(ret), len(ret), read_exec, 4)
     return header + segment + ret + names + sections

@@ -81,17 +81,12 @@ def _parser() -> _Parser:
         "perf", help="also print the modeled time of each device operation at exit; Wormhole only"
     )
     compare = commands.add_parser(
-        "compare",
-        help="also print the error of each device operation against float32 at exit, worst first",
+        "compare", help="also print the error of each device operation against float32 at exit, worst first"
     )
     record = commands.add_parser(
-        "record",
-        help="also keep each distinct device operation with its inputs, arguments and results",
+        "record", help="also keep each distinct device operation with its inputs, arguments and results"
     )
-    replay = commands.add_parser(
-        "replay",
-        help="run a record on whatever ttnn opens: values and times beside it",
-    )
+    replay = commands.add_parser("replay", help="run a record on whatever ttnn opens: values and times beside it")
     doctor = commands.add_parser(
         "doctor",
         help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not like a "
@@ -100,18 +95,9 @@ def _parser() -> _Parser:
     for each in (run, perf, compare, record):
         _add_program(each)
     perf.add_argument(
-        "--links",
-        type=int,
-        choices=(1, 2),
-        default=1,
-        help="ethernet links between two chips (default: 1)",
+        "--links", type=int, choices=(1, 2), default=1, help="ethernet links between two chips (default: 1)"
     )
-    perf.add_argument(
-        "--position",
-        type=_count,
-        metavar="TOKENS",
-        help="tokens in the caches (default: full caches)",
-    )
+    perf.add_argument("--position", type=_count, metavar="TOKENS", help="tokens in the caches (default: full caches)")
     perf.add_argument(
         "--csv",
         type=_folder,
@@ -132,9 +118,7 @@ def _parser() -> _Parser:
         help="add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)",
     )
     compare.add_argument("--json", type=_new_file, metavar="FILE", help="a file for all operations")
-    compare.add_argument(
-        "--html", type=_new_file, metavar="FILE", help="a page with a plot of the error"
-    )
+    compare.add_argument("--html", type=_new_file, metavar="FILE", help="a page with a plot of the error")
     record.add_argument("--to", type=_new_file, metavar="FILE", help="the record (default: ops.pt)")
     replay.add_argument("file", type=_record, metavar="FILE", help="of golden-mesh record")
     replay.add_argument(
@@ -145,14 +129,9 @@ def _parser() -> _Parser:
         help="a golden mesh of this machine (default: what ttnn opens)",
     )
     replay.add_argument(
-        "--calls",
-        type=_count,
-        default=20,
-        help="of the shorter trace; 0: no times (default: %(default)s)",
+        "--calls", type=_count, default=20, help="of the shorter trace; 0: no times (default: %(default)s)"
     )
-    replay.add_argument(
-        "--json", type=_new_file, help="a file for the rows, one a line, written as they come"
-    )
+    replay.add_argument("--json", type=_new_file, help="a file for the rows, one a line, written as they come")
     doctor.add_argument("scripts", nargs="*", type=_script, metavar="SCRIPT")
     return parser
 
@@ -203,9 +182,7 @@ def _record(word: str) -> Path:
 
 def _new_file(word: str) -> Path:
     if Path(word).is_dir() or not Path(word).parent.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"{word} cannot be written: name a file in a folder that exists"
-        )
+        raise argparse.ArgumentTypeError(f"{word} cannot be written: name a file in a folder that exists")
     return Path(word)
 
 

@@ -33,9 +33,7 @@ def make_environment(system: System, directory: Path) -> dict[str, str]:
     """
     directory = directory.absolute()
     package = ttnn_package()
-    root, cache, logs, descriptor = (
-        directory / name for name in ("root", "cache", "logs", "cluster.yaml")
-    )
+    root, cache, logs, descriptor = (directory / name for name in ("root", "cache", "logs", "cluster.yaml"))
     for folder in (root, cache, logs):
         folder.mkdir(parents=True)
     _lay_root(package, root)
@@ -65,9 +63,7 @@ def expect_dispatch(root: Path, *, on_workers: bool, by_columns: bool = False) -
     """
     cores = yaml.safe_load((ttnn_package() / _WORMHOLE).read_text())
     if cores.get("nebula_x2", {}).get("row", {}).get(1, {}).get(_GRID, {}).get("end") != [7, 6]:
-        raise GoldenMeshError(
-            f"the golden mesh looked for the 8x7 grid of nebula_x2 in {_WORMHOLE}: {_INSTALL}"
-        )
+        raise GoldenMeshError(f"the golden mesh looked for the 8x7 grid of nebula_x2 in {_WORMHOLE}: {_INSTALL}")
     if not on_workers:
         cores["nebula_x2"]["row"][1][_GRID]["end"] = [7, 7]
     elif by_columns:
@@ -80,15 +76,11 @@ def ttnn_package() -> Path:
     """Return the folder of the installed ttnn, found without an import."""
     spec = importlib.util.find_spec("ttnn")
     if spec is None or spec.origin is None:
-        raise GoldenMeshError(
-            f"the golden mesh looked for the Python package ttnn and there is none: {_INSTALL}"
-        )
+        raise GoldenMeshError(f"the golden mesh looked for the Python package ttnn and there is none: {_INSTALL}")
     package = Path(spec.origin).parent
     for needed in _NEEDED:
         if not (package / needed).exists():
-            raise GoldenMeshError(
-                f"the golden mesh looked for {needed} in {package} and there is none: {_INSTALL}"
-            )
+            raise GoldenMeshError(f"the golden mesh looked for {needed} in {package} and there is none: {_INSTALL}")
     return package
 
 

@@ -98,9 +98,7 @@ class System:
     # Of chip 0, 1, ...: (x, y) in the mesh. Chips of a Blackhole or a Galaxy have None: ttnn finds their places by the
     # links.
     coordinates: tuple[tuple[int, int] | None, ...]
-    links: tuple[
-        tuple[Port, Port], ...
-    ]  # an ethernet cable, or a trace on the board, each listed once
+    links: tuple[tuple[Port, Port], ...]  # an ethernet cable, or a trace on the board, each listed once
     boards: tuple[Board, ...]
     harvested_rows: tuple[
         int, ...
@@ -184,8 +182,7 @@ _GALAXY_HALVES = (
     ((1, (1, 2, 3, 4)), (3, (4, 3, 2, 1))),
 )
 _GALAXY = tuple(
-    tuple(TrayPlace(tray, location).chip for tray, locations in row for location in locations)
-    for row in _GALAXY_HALVES
+    tuple(TrayPlace(tray, location).chip for tray, locations in row for location in locations) for row in _GALAXY_HALVES
 )
 
 
@@ -260,12 +257,7 @@ SYSTEMS: dict[str, System] = {
                 *_pair((2, 14), (3, 14)),
                 *_pair((6, 6), (7, 6)),
             ),
-            boards=(
-                Board("n300", (0, 4)),
-                Board("n300", (1, 5)),
-                Board("n300", (2, 6)),
-                Board("n300", (3, 7)),
-            ),
+            boards=(Board("n300", (0, 4)), Board("n300", (1, 5)), Board("n300", (2, 6)), Board("n300", (3, 7))),
             harvested_rows=(0b10_0000_0001,) * 8,
         ),
         System(
@@ -287,12 +279,7 @@ SYSTEMS: dict[str, System] = {
         System(
             name="P150x4",
             coordinates=(None,) * 4,
-            links=(
-                *_cables(0, 2, first=4),
-                *_cables(0, 3, first=8),
-                *_cables(1, 3, first=4),
-                *_cables(1, 2, first=8),
-            ),
+            links=(*_cables(0, 2, first=4), *_cables(0, 3, first=8), *_cables(1, 3, first=4), *_cables(1, 2, first=8)),
             boards=tuple(Board("p150", (chip,)) for chip in range(4)),
             harvested_rows=(0,) * 4,
             arch="blackhole",

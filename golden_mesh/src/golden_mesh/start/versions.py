@@ -9,9 +9,7 @@ from golden_mesh.errors import GoldenMeshError
 
 OLDEST, NEWEST = "0.77.0", "0.81.1"
 
-lacking: dict[
-    str, str
-] = {}  # missing part of this ttnn -> its consequence; filled while ttnn is installed
+lacking: dict[str, str] = {}  # missing part of this ttnn -> its consequence; filled while ttnn is installed
 
 
 class VersionWarning(UserWarning):

@@ -34,27 +34,16 @@ def _main(argv: list[str] | None) -> int:
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
     folder = lambda name: Path(name).resolve()
-    parser.add_argument(
-        "--out", type=folder, required=True, metavar="DIR", help="folder of logs and report"
-    )
-    parser.add_argument(
-        "--model", help="directory or hub id of real weights, for the stages answers and server"
-    )
+    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder of logs and report")
+    parser.add_argument("--model", help="directory or hub id of real weights, for the stages answers and server")
     parser.add_argument(
         "--reference",
         metavar="FILE",
         help=".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB",
     )
+    parser.add_argument("--questions", metavar="FILE", help="JSON lines in GSM8K's form, which every split answers")
     parser.add_argument(
-        "--questions",
-        metavar="FILE",
-        help="JSON lines in GSM8K's form, which every split answers",
-    )
-    parser.add_argument(
-        "--size",
-        choices=SIZES,
-        default="7b",
-        help="dims; tiny: minutes on a golden mesh (default: %(default)s)",
+        "--size", choices=SIZES, default="7b", help="dims; tiny: minutes on a golden mesh (default: %(default)s)"
     )
     parser.add_argument(
         "--slower",
@@ -65,9 +54,7 @@ def _main(argv: list[str] | None) -> int:
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", metavar="STAGE,...", help="run these stages alone, again")
-    which.add_argument(
-        "--from", dest="first", metavar="STAGE", help="run this stage and those after it, again"
-    )
+    which.add_argument("--from", dest="first", metavar="STAGE", help="run this stage and those after it, again")
     args = parser.parse_args(argv)
     if not args.slower > 0:
         raise UserError(f"--slower must be above 0, got {args.slower:g}")
@@ -105,9 +92,7 @@ def _ran_on(args: argparse.Namespace) -> dict[str, Any]:
     backend = args.backend
     if backend == "auto":
         backend = "device" if device_present() else "golden"
-    serials = (
-        sorted(Path("/sys/class/tenstorrent").glob("*/tt_serial")) if backend == "device" else []
-    )
+    serials = sorted(Path("/sys/class/tenstorrent").glob("*/tt_serial")) if backend == "device" else []
     describe = "git describe --always --dirty --abbrev=12 --exclude=*".split()
     commit = subprocess.run(describe, cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
     return {

@@ -34,13 +34,7 @@ VARIANTS: dict[str, dict[str, tuple]] = {
     "ttnn.all_gather": {"num_links": (1,)},
     "ttnn.linear": {
         "math_fidelity": ("LoFi", "HiFi2", "HiFi3", "HiFi4"),
-        "in0_block_w": (
-            2,
-            4,
-            8,
-            16,
-            28,
-        ),  # `perf hops`: a width that a matmul does not have is refused
+        "in0_block_w": (2, 4, 8, 16, 28),  # `perf hops`: a width that a matmul does not have is refused
     },
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": {
         "k_chunk_size": (32, 64, 128, 256),
@@ -125,9 +119,7 @@ def replay(args: argparse.Namespace) -> None:
     bad = [row for row in rows[: len(kept["ops"])] if row["failed"] or (row["error"] or 0) > WRONG]
     if bad:
         how = bad[0]["failed"] or f"wrong values, error {bad[0]['error']:.2g}"
-        raise UserError(
-            f"{len(bad)} of {len(kept['ops'])} operations failed, the first: {bad[0]['shown']}: {how}"
-        )
+        raise UserError(f"{len(bad)} of {len(kept['ops'])} operations failed, the first: {bad[0]['shown']}: {how}")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ from .ops import WRONG
 from .runner import Outcome, count
 
 # Of a device operation's key: the name and the dtype of a step's collective.
-SUM_OF_A_STEP = re.compile(
-    r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, \d+\] (bfloat\w+)"
-)
+SUM_OF_A_STEP = re.compile(r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, \d+\] (bfloat\w+)")
 SHOWN = 12  # operations in the table, the longest first
 SPEED = "recipe", "users", "prompt", "first token ms", "step ms", "modeled ms", "miss", "tokens/s/user", "share of DRAM's bandwidth"  # fmt: skip
 SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", "tokens/s", "tier"
@@ -28,14 +26,10 @@ QUESTIONS = "split", "recipe", "right answers"
 OPS = "op", "error", "gain", "equal", "us", "modeled us", "miss"
 
 
-def write_report(
-    out: Path, title: str, mesh: str, size: str, outcomes: dict[str, Outcome]
-) -> dict[str, Any]:
+def write_report(out: Path, title: str, mesh: str, size: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
     ran = {name for name, outcome in outcomes.items() if outcome.verdict != "skipped"}
-    read = lambda stage, pattern: [
-        json.loads(file.read_text()) for file in sorted(out.glob(pattern)) if stage in ran
-    ]
+    read = lambda stage, pattern: [json.loads(file.read_text()) for file in sorted(out.glob(pattern)) if stage in ran]
     report = {
         "title": title,
         "mesh": mesh,
@@ -61,18 +55,12 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
     green = ", ".join(name for name, o in outcomes.items() if o.verdict == "green") or "none"
     skipped = [f"{name} ({o.words})" for name, o in outcomes.items() if o.verdict == "skipped"]
     yield f"# {report['title']}"
-    ended = (
-        f"{count(len(bad), 'stage')} did not end well: {', '.join(bad)}"
-        if bad
-        else "Every stage that ran is green"
-    )
+    ended = f"{count(len(bad), 'stage')} did not end well: {', '.join(bad)}" if bad else "Every stage that ran is green"
     yield f"**{ended}.** Green: {green}{'; skipped: ' + ', '.join(skipped) if skipped else ''}."
     different = [fact for fact in report["machine"] if differs(fact)]
     if different:
         yield "This machine differs from what the plans assume:"
-        yield "\n".join(
-            f"- {f['what']}: found {f['found']}, plans assume {f['assumed']}" for f in different
-        )
+        yield "\n".join(f"- {f['what']}: found {f['found']}, plans assume {f['assumed']}" for f in different)
     mark = times_mark(report["machine"])
     if mark:
         yield f"**{mark}.**"
@@ -84,9 +72,7 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         yield f"## Steps, measured beside modeled{marked}"
         yield markdown(SPEED, map(_speed, report["speed"]))
         yield "A first token is of one prompt. The miss is modeled over measured time."
-        yield _chart(
-            "ms of a step", [r for r in report["speed"] if "step_ms" in r], "step_ms", "modeled_ms"
-        )
+        yield _chart("ms of a step", [r for r in report["speed"] if "step_ms" in r], "step_ms", "modeled_ms")
     if report["server"]:
         yield f"## Server{marked}"
         yield markdown(SERVER, (_server(row, report["mesh"]) for row in report["server"]))
@@ -120,9 +106,7 @@ def differs(fact: dict[str, Any]) -> bool:
 
 def times_mark(machine: list[dict[str, Any]]) -> Optional[str]:
     """What stands beside times that are not silicon's."""
-    below = {fact["what"]: fact["found"] for fact in machine}.get(
-        "below ttnn", "machine that was not read"
-    )
+    below = {fact["what"]: fact["found"] for fact in machine}.get("below ttnn", "machine that was not read")
     return None if below == "silicon" else f"Times are of a {below} and say nothing about hardware"
 
 

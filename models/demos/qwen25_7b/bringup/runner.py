@@ -21,9 +21,7 @@ from ..tt.mesh import shielded
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 
-Verdict = Literal[
-    "green", "failed", "hang", "time", "stopped", "crash", "wrong value", "out of memory", "skipped"
-]
+Verdict = Literal["green", "failed", "hang", "time", "stopped", "crash", "wrong value", "out of memory", "skipped"]
 PATIENCE = 20  # seconds that a stopped process has to say where it was, and to close its devices
 OUT_OF_MEMORY = re.compile(
     r".*(Out of Memory|MemoryError|bad_alloc|not enough space to allocate|beyond max L1 size|clash with L1 buffers).*"
@@ -43,9 +41,7 @@ class Stage:
     commands: tuple[tuple[str, ...], ...]
     minutes: float  # for all commands
     skip: str = ""
-    on: dict[str, Any] = field(
-        default_factory=dict
-    )  # machine, model, commit: other ones, other results
+    on: dict[str, Any] = field(default_factory=dict)  # machine, model, commit: other ones, other results
     results: tuple[str, ...] = ()  # patterns of its files in OUT
 
 
@@ -71,14 +67,10 @@ def known_outcomes(out: Path) -> dict[str, Outcome]:
         kept = json.loads(file.read_text()).items()
         return {name: Outcome(**(fields | {"on": fields["on"]})) for name, fields in kept}
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise UserError(
-            f"{file}: damaged, or of another version; delete it, or give another --out"
-        ) from error
+        raise UserError(f"{file}: damaged, or of another version; delete it, or give another --out") from error
 
 
-def run_stages(
-    stages: Sequence[Stage], out: Path, say: Callable[[str], None], again: Sequence[str] = ()
-) -> None:
+def run_stages(stages: Sequence[Stage], out: Path, say: Callable[[str], None], again: Sequence[str] = ()) -> None:
     """Run the stages that have no outcome yet or ran on something else, and those in `again`.
 
     A stage that was stopped, or was out of time, goes on. A signal ends the run; what is known is kept.
@@ -116,9 +108,7 @@ def run_stage(stage: Stage, log: Path) -> Outcome:
         spent = time.monotonic() - begin
         text = log.read_text(errors="replace").split("\n$ ")[-1]
         if status is None:
-            words = ", ".join(
-                (f"no end within {stage.minutes:g} minutes", *PROGRESS.findall(text)[-1:])
-            )
+            words = ", ".join((f"no end within {stage.minutes:g} minutes", *PROGRESS.findall(text)[-1:]))
             return Outcome("time" if grew else "hang", spent, words, last_operation(text))
         if status:
             return _failure(status, spent, text)
@@ -182,9 +172,7 @@ def what_failed(text: str) -> str:
     """pytest's failures, else the last error, else the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     failed = [
-        line.removeprefix("FAILED ").removeprefix("ERROR ")
-        for line in lines
-        if line.startswith(("FAILED ", "ERROR "))
+        line.removeprefix("FAILED ").removeprefix("ERROR ") for line in lines if line.startswith(("FAILED ", "ERROR "))
     ]
     if failed:
         return f"{count(len(failed), 'test')}, the first: {failed[0]}"[:300]
@@ -202,9 +190,7 @@ def last_operation(text: str) -> str:
         file, number = filter(None, groups)
         if not any(part in file for part in LIBRARIES):
             return f"{file}:{number}: {linecache.getline(file, int(number)).strip()}"
-    end = text.rpartition("\n")[
-        2
-    ].strip()  # a test that pytest -v has named, and not said how it ended
+    end = text.rpartition("\n")[2].strip()  # a test that pytest -v has named, and not said how it ended
     return end if ".py::" in end else ""
 
 

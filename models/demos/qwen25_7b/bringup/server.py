@@ -37,15 +37,7 @@ def benchmark(args: argparse.Namespace) -> None:
     requests = 4  # of a user
     if args.size == "tiny":
         sizes, longest, requests = [(128, 16)], 256, 1
-    serve = [
-        f"{BIN}/python",
-        "scripts/serve.py",
-        args.model,
-        "--port",
-        PORT,
-        "--max-model-len",
-        f"{longest}",
-    ]
+    serve = [f"{BIN}/python", "scripts/serve.py", args.model, "--port", PORT, "--max-model-len", f"{longest}"]
     server = subprocess.Popen(serve, cwd=REPOSITORY, env=os.environ | {"MESH_DEVICE": args.mesh})
     try:
         wait(server)

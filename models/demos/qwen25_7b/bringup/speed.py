@@ -19,10 +19,7 @@ from .stages import run_program
 DRAM_BYTES_PER_SECOND = 288e9  # of a chip
 WARM = 3  # steps
 # By size: recipes, users, prompts, steps.
-CASES = {
-    "7b": (("bfp8", "performance"), (1, 32), (128, 1024, 8192), 100),
-    "tiny": (("bfp8",), (1, 32), (128,), 4),
-}
+CASES = {"7b": (("bfp8", "performance"), (1, 32), (128, 1024, 8192), 100), "tiny": (("bfp8",), (1, 32), (128,), 4)}
 
 
 def weights(size: str, **fields) -> tuple[Any, Any]:

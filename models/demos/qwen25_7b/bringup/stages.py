@@ -72,6 +72,4 @@ def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
         Stage("answers", tuple(answers), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights", on=with_model, results=("*-decode.json", "*-tasks.json")),
         Stage("server", ((*ours("server"), *here, *sized, *model),), 60, skip="" if venv.exists() else "needs .venv-vllm: make serve once", on=r.on | dict(model=r.model), results=("server-*.json",)),
     )  # fmt: skip
-    return tuple(
-        replace(each, minutes=r.slower * each.minutes, on=each.on or r.on) for each in every
-    )
+    return tuple(replace(each, minutes=r.slower * each.minutes, on=each.on or r.on) for each in every)

@@ -17,9 +17,7 @@ class Parser(argparse.ArgumentParser):
     lines as a user would type them.
     """
 
-    def __init__(
-        self, *, description: Optional[str] = None, examples: Sequence[str] = (), **kwargs: Any
-    ):
+    def __init__(self, *, description: Optional[str] = None, examples: Sequence[str] = (), **kwargs: Any):
         lines = "".join(f"\n  {example}" for example in examples)
         super().__init__(
             description=(description or "").partition("\n")[0],
@@ -51,9 +49,7 @@ def add_commands(parser: Parser, commands: Mapping[str, Any]) -> None:
         text = command.__doc__
         examples = getattr(command, "EXAMPLES", ())
         command.add_options(
-            subparsers.add_parser(
-                name, help=text.partition("\n")[0], description=text, examples=examples
-            )
+            subparsers.add_parser(name, help=text.partition("\n")[0], description=text, examples=examples)
         )
 
 

@@ -5,9 +5,7 @@ from contextlib import nullcontext, suppress
 from typing import ContextManager, Iterable, Sequence
 
 # A model may answer with a terminal's control characters. They are written out, as \x1b.
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 _is_mid_line = False  # whether the last `say` left the cursor inside a line
 

@@ -13,9 +13,7 @@ _METHOD = re.compile(
 )
 _HUB_ID = re.compile(r"[\w.-]*\w/[\w.-]+")
 _PUBLISHED = {
-    "Qwen": re.compile(
-        r"Qwen(2|2\.5|3)(-Coder|-Math)?-[\d.]+B(-Instruct)?(-1M)?|QwQ-32B(-Preview)?"
-    ),
+    "Qwen": re.compile(r"Qwen(2|2\.5|3)(-Coder|-Math)?-[\d.]+B(-Instruct)?(-1M)?|QwQ-32B(-Preview)?"),
     "deepseek-ai": re.compile(r"DeepSeek-R1-Distill-Qwen-[\d.]+B"),
 }
 

@@ -41,9 +41,7 @@ _LLAMA = _QWEN | dict(
     bos_token_id=1,
     eos_token_id=2,
 )
-_MISTRAL = _LLAMA | dict(
-    intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072
-)
+_MISTRAL = _LLAMA | dict(intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072)
 
 
 class _Family(NamedTuple):
@@ -114,14 +112,10 @@ class QwenConfig:
                 f"num_attention_heads must be a multiple of num_key_value_heads, got {heads} and {kv_heads}"
             )
         if not is_positive(self.rms_norm_eps):
-            raise ConfigError(
-                f"rms_norm_eps must be a positive number, got {shown(self.rms_norm_eps)}"
-            )
+            raise ConfigError(f"rms_norm_eps must be a positive number, got {shown(self.rms_norm_eps)}")
         for token in (self.bos_token_id, *self.eos_token_ids):
             if token is not None and not is_integer(token):
-                raise ConfigError(
-                    f"bos_token_id and eos_token_id must be token ids, got {shown(token)}"
-                )
+                raise ConfigError(f"bos_token_id and eos_token_id must be token ids, got {shown(token)}")
         if self.head_dim is not None:
             _check_count("head_dim", self.head_dim)
         else:
@@ -130,9 +124,7 @@ class QwenConfig:
     @property
     def context(self) -> int:
         """Tokens of the longest text: the trained context, or its length with YaRN."""
-        return max(
-            self.max_position_embeddings, self.rope_scaling.context if self.rope_scaling else 0
-        )
+        return max(self.max_position_embeddings, self.rope_scaling.context if self.rope_scaling else 0)
 
     @property
     def centered_layers(self) -> tuple[int, ...]:
@@ -243,10 +235,7 @@ def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:
     if family.window_is_active:
         longest = fields["max_position_embeddings"]
         active = window is not None and not (is_integer(window) and window >= longest)
-        return (
-            f"sliding_window {shown(window)}, which a text of {shown(longest)} tokens exceeds"
-            * active
-        )
+        return f"sliding_window {shown(window)}, which a text of {shown(longest)} tokens exceeds" * active
     if not fields.get("use_sliding_window") or window is None:
         return ""
     first, layers = fields["max_window_layers"], fields["num_hidden_layers"]

@@ -49,9 +49,7 @@ class Recipe:
     # The narrowest format that chips send in an all-reduce: partial sums in decode (AllReducePlan), finished sums in the
     # all-gather of a prefill (PrefillPlan.gathered). All layers are alike.
     all_reduce_dtype: AllReduceDtype = "bfloat16"
-    different: tuple[
-        tuple[int, "Recipe"], ...
-    ] = ()  # layers that differ, each with the recipe that it follows
+    different: tuple[tuple[int, "Recipe"], ...] = ()  # layers that differ, each with the recipe that it follows
 
     def of_layer(self, i: int) -> "Recipe":
         """What layer i follows."""
@@ -61,9 +59,7 @@ class Recipe:
         """UserError if a changed layer does not exist in a model with this number of layers."""
         for i, _ in self.different:
             if i >= layers:
-                raise UserError(
-                    f"recipe {self.name}, layer {i}: the model has layers 0 to {layers - 1}"
-                )
+                raise UserError(f"recipe {self.name}, layer {i}: the model has layers 0 to {layers - 1}")
 
     def __str__(self) -> str:
         """Its name, and what it is made of where that is no name of ours: what is printed with a result."""
@@ -71,16 +67,12 @@ class Recipe:
             return self.name
         names = "attention", "mlp_in", "mlp_out", "lm_head", "kv_cache", "all_reduce_dtype"
         kept = ", ".join(f"{name} {getattr(self, name)}" for name in names)
-        others = "".join(
-            f"; layer {i}: {_differences(of_layer, self, names)}" for i, of_layer in self.different
-        )
+        others = "".join(f"; layer {i}: {_differences(of_layer, self, names)}" for i, of_layer in self.different)
         return f"{self.name} ({kept}{others})"
 
 
 def _differences(of_layer: Recipe, recipe: Recipe, names: tuple[str, ...]) -> str:
-    return ", ".join(
-        f"{n} {getattr(of_layer, n)}" for n in names if getattr(of_layer, n) != getattr(recipe, n)
-    )
+    return ", ".join(f"{n} {getattr(of_layer, n)}" for n in names if getattr(of_layer, n) != getattr(recipe, n))
 
 
 _BFLOAT16, _BFLOAT8, _BFLOAT4 = Group("bfloat16"), Group("bfloat8_b"), Group("bfloat4_b")

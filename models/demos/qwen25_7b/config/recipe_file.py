@@ -36,9 +36,7 @@ def recipe_named(named: str, option: str = "recipe") -> Recipe:
     return _recipe(file, read_json(file, "recipe"))
 
 
-def add_recipe(
-    parser: argparse._ActionsContainer, name: str = "--recipe", default: str = BFP8.name
-) -> None:
+def add_recipe(parser: argparse._ActionsContainer, name: str = "--recipe", default: str = BFP8.name) -> None:
     """Add the option `name`. Its value is a Recipe."""
     parser.add_argument(
         name,
@@ -52,10 +50,7 @@ def add_recipe(
 def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:
     """Add --recipes. Its value is text: names of recipes and files, separated by commas."""
     parser.add_argument(
-        "--recipes",
-        default=default,
-        metavar="NAMES",
-        help=f"comma-separated: {KNOWN} (default: %(default)s)",
+        "--recipes", default=default, metavar="NAMES", help=f"comma-separated: {KNOWN} (default: %(default)s)"
     )
 
 

@@ -135,9 +135,7 @@ def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
     factor = scaling.get("factor")
     plain = kind == "default" or (kind == "linear" and factor == 1)
     if scaling.get("type") not in (None, kind):
-        raise RopeError(
-            f"rope_type is {shown(kind)} and type {shown(scaling['type'])}: remove type"
-        )
+        raise RopeError(f"rope_type is {shown(kind)} and type {shown(scaling['type'])}: remove type")
     if not plain and kind not in ("yarn", "llama3"):
         raise RopeError(
             f"rope_type must be 'default', 'yarn' or 'llama3', got {shown(kind)}: no other scaling is computed here"
@@ -162,9 +160,7 @@ def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
             f"rope_scaling of type 'yarn' needs a factor of 1 or more, got {shown(factor)}; "
             "the model card gives 4.0 for 131072 tokens"
         )
-    trained = scaling.get("original_max_position_embeddings") or fields.get(
-        "max_position_embeddings"
-    )
+    trained = scaling.get("original_max_position_embeddings") or fields.get("max_position_embeddings")
     if fields.get("original_max_position_embeddings") not in (None, trained):
         raise RopeError(
             f"original_max_position_embeddings is {shown(fields['original_max_position_embeddings'])} at top level, where "
@@ -193,9 +189,7 @@ def _attention_factor(scaling: Mapping[str, Any]) -> float:
     return (growth * numerator + 1) / (growth * denominator + 1)
 
 
-def inverse_frequencies(
-    head_dim: int, theta: float, scaling: Optional[RopeScaling]
-) -> "torch.Tensor":
+def inverse_frequencies(head_dim: int, theta: float, scaling: Optional[RopeScaling]) -> "torch.Tensor":
     """[head_dim / 2] float32: radians a position for each rotary pair, in the arithmetic that the model was trained with."""
     import torch
 
@@ -224,11 +218,7 @@ def _ramp(head_dim: int, theta: float, yarn: Yarn) -> "torch.Tensor":
     import torch
 
     def pair_that_turns(times: float) -> float:
-        return (
-            head_dim
-            * math.log(yarn.original_context / (times * 2 * math.pi))
-            / (2 * math.log(theta))
-        )
+        return head_dim * math.log(yarn.original_context / (times * 2 * math.pi)) / (2 * math.log(theta))
 
     low, high = pair_that_turns(yarn.beta_fast), pair_that_turns(yarn.beta_slow)
     if yarn.truncate:

@@ -37,9 +37,7 @@ class SamplingParams:
         for name in ("temperature", "top_p", *_PENALTIES):
             check_number(name, getattr(self, name))
         if self.temperature != 0 and self.temperature < COLDEST:
-            raise UserError(
-                f"temperature must be 0 (greedy) or {COLDEST} or more, got {self.temperature}"
-            )
+            raise UserError(f"temperature must be 0 (greedy) or {COLDEST} or more, got {self.temperature}")
         check_integer("top_k", self.top_k, 0)  # 0: all tokens
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p must be above 0 and at most 1, got {self.top_p}")
@@ -53,8 +51,7 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             if abs(getattr(self, name)) > LARGEST_PENALTY:
                 raise UserError(
-                    f"{name} must be -{LARGEST_PENALTY} to {LARGEST_PENALTY} (0: none), "
-                    f"got {getattr(self, name)}"
+                    f"{name} must be -{LARGEST_PENALTY} to {LARGEST_PENALTY} (0: none), got {getattr(self, name)}"
                 )
 
     @property

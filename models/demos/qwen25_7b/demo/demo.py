@@ -42,11 +42,7 @@ def main(argv: list[str] | None = None) -> None:
     from ..plans.machines import machine
     from ..plans.parallel_plan import MAX_USERS
     from ..reference.small import SMALL_CHECKPOINT
-    from ..text.generation_config import (
-        default_sampling,
-        read_generation_config,
-        unsupported_fields,
-    )
+    from ..text.generation_config import default_sampling, read_generation_config, unsupported_fields
     from ..text.request import check_request
     from ..text.tokenizer import ChatTokenizer
     from ..weights.cache import open_checkpoint

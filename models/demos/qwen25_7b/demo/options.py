@@ -29,16 +29,10 @@ SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty", "seed"
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line. UserError names the option that cannot be."""
-    parser = Parser(
-        description="Text from Qwen2.5 on an N150, N300, N150x4, T3K or Galaxy.", examples=EXAMPLES
-    )
+    parser = Parser(description="Text from Qwen2.5 on an N150, N300, N150x4, T3K or Galaxy.", examples=EXAMPLES)
     _add_prompts(parser.add_argument_group("prompts (one of the first four)"))
     _add_answers(parser.add_argument_group("answers"))
-    _add_sampling(
-        parser.add_argument_group(
-            "sampling", "The defaults of a chat are those of generation_config.json."
-        )
-    )
+    _add_sampling(parser.add_argument_group("sampling", "The defaults of a chat are those of generation_config.json."))
     _add_model(parser.add_argument_group("model and machine"))
     args = parser.parse_args(argv)
     _check(parser, args)
@@ -51,9 +45,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingParams":
     """The sampling of the options, with the values of `default` for absent options."""
-    return replace(
-        default, **{name: value for name in SAMPLING if (value := getattr(args, name)) is not None}
-    )
+    return replace(default, **{name: value for name in SAMPLING if (value := getattr(args, name)) is not None})
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
@@ -66,9 +58,7 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
     if args.chat and not args.instruct:
         parser.error("--chat needs the chat template, which --no-instruct leaves out")
     if args.chat and (args.batch_size is not None or args.out is not None):
-        parser.error(
-            "--chat has one user and shows its answers; --batch-size and --out are for prompts"
-        )
+        parser.error("--chat has one user and shows its answers; --batch-size and --out are for prompts")
     if not all(args.stop):
         parser.error("--stop needs one character or more")
     if args.tp is not None:
@@ -82,10 +72,7 @@ def _add_prompts(group: argparse._ArgumentGroup) -> None:
     one = group.add_mutually_exclusive_group()
     one.add_argument("--prompt", metavar="TEXT", help="one prompt")
     one.add_argument(
-        "--prompt-file",
-        type=path("--prompt-file"),
-        metavar="FILE",
-        help="one prompt: a text file or a pipe",
+        "--prompt-file", type=path("--prompt-file"), metavar="FILE", help="one prompt: a text file or a pipe"
     )
     one.add_argument(
         "--prompts",
@@ -93,21 +80,11 @@ def _add_prompts(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help='JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once',
     )
-    one.add_argument(
-        "--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it"
-    )
+    one.add_argument("--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it")
     group.add_argument(
-        "--batch-size",
-        type=int,
-        metavar="N",
-        help="number of users; the prompts are repeated or cut to this number",
+        "--batch-size", type=int, metavar="N", help="number of users; the prompts are repeated or cut to this number"
     )
-    group.add_argument(
-        "--instruct",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="use the chat template",
-    )
+    group.add_argument("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
 
 
 def _add_answers(group: argparse._ArgumentGroup) -> None:
@@ -118,11 +95,7 @@ def _add_answers(group: argparse._ArgumentGroup) -> None:
         help="an answer ends after N tokens (default: 64; in a chat the rest of the context)",
     )
     group.add_argument(
-        "--stop",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="end an answer before TEXT; may be repeated",
+        "--stop", action="append", default=[], metavar="TEXT", help="end an answer before TEXT; may be repeated"
     )
     group.add_argument(
         "--max-seq-len",
@@ -150,10 +123,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
     )
     option("--top-p", type=float, metavar="P", help="1 keeps all tokens (default: 1)")
     option(
-        "--repetition-penalty",
-        type=float,
-        metavar="P",
-        help="above 1: repeated tokens become less likely (default: 1)",
+        "--repetition-penalty", type=float, metavar="P", help="above 1: repeated tokens become less likely (default: 1)"
     )
     option("--seed", type=int, metavar="N", help="makes sampled text repeatable")
     option(
@@ -175,16 +145,8 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add_machine(group)
     option = group.add_argument
-    option(
-        "--tp",
-        type=int,
-        metavar="N",
-        help="chips of a replica of the model (default: all of a row of the mesh)",
-    )
-    option(
-        "--model",
-        help="directory or hub id of a checkpoint (default: the small one of this repository)",
-    )
+    option("--tp", type=int, metavar="N", help="chips of a replica of the model (default: all of a row of the mesh)")
+    option("--model", help="directory or hub id of a checkpoint (default: the small one of this repository)")
     add_recipe(group)
     cache = group.add_mutually_exclusive_group()
     cache.add_argument(

@@ -41,7 +41,6 @@ def _from_json(file: Path) -> list[str]:
     for i, prompt in enumerate(prompts):
         if not isinstance(prompt, str):
             raise UserError(
-                f'--prompts {file}: item {i} must be a string or an object with a "prompt", '
-                f"got {shown(items[i])}"
+                f'--prompts {file}: item {i} must be a string or an object with a "prompt", got {shown(items[i])}'
             )
     return prompts

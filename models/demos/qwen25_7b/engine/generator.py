@@ -49,10 +49,7 @@ class ReplicaEngine:
         self.replica = replica
         self.pool = BlockPool(replica.blocks, replica.block)
         self.scheduler = Scheduler(
-            self.pool,
-            slots=replica.batch,
-            max_sequences=replica.users,
-            max_prefill_rows=replica.model.max_prefill_rows,
+            self.pool, slots=replica.batch, max_sequences=replica.users, max_prefill_rows=replica.model.max_prefill_rows
         )
         self.batch = InputBatch(replica.inputs, on_host=on_host)
         self.stats = SpeculationStats()
@@ -216,20 +213,14 @@ class Generator:
         error in a step ends this call only.
         """
         model = self.replicas[0].model
-        check_request(
-            prompts,
-            max_new_tokens,
-            model.config.max_seq_len,
-            vocab_size=model.config.qwen.vocab_size,
-        )
+        check_request(prompts, max_new_tokens, model.config.max_seq_len, vocab_size=model.config.qwen.vocab_size)
         params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
         if len(params) != len(prompts):
             raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(params)} samplings")
         self._check_idle()
         stop_ids = frozenset(stop_ids)
         waiting = deque(
-            Sequence(user, prompt, max_new_tokens, p, stop_ids)
-            for user, (prompt, p) in enumerate(zip(prompts, params))
+            Sequence(user, prompt, max_new_tokens, p, stop_ids) for user, (prompt, p) in enumerate(zip(prompts, params))
         )
         return self._serve(_Call(waiting))
 
@@ -293,9 +284,7 @@ class Generator:
                 admitted.setdefault(engine, []).append(sequence)
         return admitted
 
-    def _new_tokens(
-        self, call: _Call, engine: ReplicaEngine, sequences: list[Sequence]
-    ) -> Iterator[Token]:
+    def _new_tokens(self, call: _Call, engine: ReplicaEngine, sequences: list[Sequence]) -> Iterator[Token]:
         """Yield the newest tokens of these sequences; finished and cancelled ones leave their slots."""
         tokens = []
         for sequence in sequences:

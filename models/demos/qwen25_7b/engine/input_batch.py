@@ -9,15 +9,7 @@ import ttnn
 from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
 from ..plans.blocks import INACTIVE, attention_table, attention_tables, decode_k_chunk
 from ..plans.parallel_plan import MAX_USERS
-from ..tt.inputs import (
-    UNIFORMS,
-    DecodeInputs,
-    GroupedInputs,
-    SamplingControls,
-    VerifyInputs,
-    host_noise,
-    token_row,
-)
+from ..tt.inputs import UNIFORMS, DecodeInputs, GroupedInputs, SamplingControls, VerifyInputs, host_noise, token_row
 from ..tt.placement import host_replicated
 from ..tt.transformer import TtTransformer
 from .sampling import SamplingMode, TokenCounts, gumbel, uniform
@@ -52,9 +44,7 @@ class DeviceInputs:
     - speculate: tokens of a sequence in a verify step.
     """
 
-    def __init__(
-        self, model: TtTransformer, queues: Queues, width: int, block: int, speculate: int
-    ):
+    def __init__(self, model: TtTransformer, queues: Queues, width: int, block: int, speculate: int):
         self.mesh_device = model.mesh_device
         self.slots = model.config.decode.batch
         self.width = width
@@ -115,16 +105,10 @@ class DeviceInputs:
         """Write the fields of GroupedInputs that VerifyInputs lacks. group_tables: [groups, width] int32."""
         tables = host_replicated(group_tables, self.mesh_device, ttnn.int32)
         grouped = self.grouped
-        self._queues.write(
-            [(self._host_positions(attended), grouped.attended), (tables, grouped.group_tables)]
-        )
+        self._queues.write([(self._host_positions(attended), grouped.attended), (tables, grouped.group_tables)])
 
     def write_slots(
-        self,
-        tokens: list[int],
-        positions: list[int],
-        page_table: torch.Tensor,
-        writes: Iterable[list[int]] = (),
+        self, tokens: list[int], positions: list[int], page_table: torch.Tensor, writes: Iterable[list[int]] = ()
     ) -> None:
         """Write where the next step starts: tokens[i] goes to positions[i] of slot i's sequence.
 
@@ -199,9 +183,7 @@ class DeviceInputs:
             self._queues.write([(penalties.to_host(tables.counts), penalties.rows)])
             penalties.load(penalties.counts)
 
-    def _host_slots(
-        self, tokens: list[int], positions: list[int], page_table: torch.Tensor
-    ) -> DecodeInputs:
+    def _host_slots(self, tokens: list[int], positions: list[int], page_table: torch.Tensor) -> DecodeInputs:
         values = DecodeInputs.of(tokens, positions, page_table, self._plan, self._key_table)
         return values.to_host(self.mesh_device)
 
@@ -272,8 +254,7 @@ class InputBatch:
         grouped: the slots of each draft are the first ones of a group.
         """
         rows = [
-            VerifyRow(slots, tokens, len(sequence.tokens) - 1, sequence.blocks)
-            for sequence, slots, tokens in drafts
+            VerifyRow(slots, tokens, len(sequence.tokens) - 1, sequence.blocks) for sequence, slots, tokens in drafts
         ]
         self._device.write_verify(rows, grouped=grouped)
         samples = [
@@ -295,9 +276,7 @@ class InputBatch:
 
     def _write_noise(self, slots: Iterable[tuple[int, Sequence, int]]) -> None:
         self._device.write_noise_for(
-            (slot, sequence.key, position)
-            for slot, sequence, position in slots
-            if not sequence.params.greedy
+            (slot, sequence.key, position) for slot, sequence, position in slots if not sequence.params.greedy
         )
 
     def _write_token_counts(self, running: list[Sequence]) -> None:

@@ -13,13 +13,7 @@ from ..plans.machines import check_tp, machine
 from ..plans.parallel_plan import MAX_USERS
 from ..text.request import check_speculate, check_strings
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import (
-    command_queues,
-    describe_backend,
-    open_replicas,
-    select_backend,
-    traces_available,
-)
+from ..tt.mesh import command_queues, describe_backend, open_replicas, select_backend, traces_available
 from ..weights.cache import CachedCheckpoint, open_checkpoint
 from ..weights.checkpoint import Checkpoint
 
@@ -88,9 +82,7 @@ class OpenModel:
             check_strings("prompts", prompts)
             prompts = [self.tokenizer.encode(prompt) for prompt in prompts]
         check_strings("stop", stop)
-        tokens = self.generator.generate(
-            prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY
-        )
+        tokens = self.generator.generate(prompts, max_new_tokens, stop_ids=self.stop_ids, sampling=sampling or GREEDY)
         answers = self._deltas(tokens, [self.tokenizer.detokenizer(stop) for _ in prompts])
         self._answers.add(answers)
         return answers

@@ -108,9 +108,7 @@ def prefill_kinds(max_rows: int, slots: int) -> list[PrefillKind]:
     alone = [PrefillKind(rows, chunked) for rows in sizes for chunked in (False, True)]
     full = [PrefillKind(max_rows, chunked, samples=False) for chunked in (False, True)]
     shares = [1 << i for i in range(1, (slots - 1).bit_length() + 1)]
-    several = [
-        PrefillKind(rows, True, sequences=n) for rows in sizes for n in shares if rows // n >= TILE
-    ]
+    several = [PrefillKind(rows, True, sequences=n) for rows in sizes for n in shares if rows // n >= TILE]
     return alone + full + several
 
 
@@ -230,17 +228,13 @@ def _pack(rests: list[PrefillBatch], max_rows: int, block: int) -> Iterator[Pref
         rests = rests[len(cheapest.chunks) :]
 
 
-def _smallest_batch(
-    chunks: Sequence[PrefillChunk], max_rows: int, block: int
-) -> Optional[PrefillBatch]:
+def _smallest_batch(chunks: Sequence[PrefillChunk], max_rows: int, block: int) -> Optional[PrefillBatch]:
     """A batch of these chunks in the form that takes fewer rows; None if they fit in no form."""
     forms = _after_prefixes(chunks, max_rows, block), _side_by_side(chunks, max_rows, block)
     return min(filter(None, forms), key=lambda batch: batch.rows, default=None)
 
 
-def _side_by_side(
-    chunks: Sequence[PrefillChunk], max_rows: int, block: int
-) -> Optional[PrefillBatch]:
+def _side_by_side(chunks: Sequence[PrefillChunk], max_rows: int, block: int) -> Optional[PrefillBatch]:
     """The smallest batch of whole prompts; None if they do not fit. A prompt begins where a block begins."""
     before = sum(ceil_div(chunk.end, block) * block for chunk in chunks[:-1])
     rows = padded_rows(before + chunks[-1].end)
@@ -248,9 +242,7 @@ def _side_by_side(
     return PrefillBatch(rows, whole, chunked=False) if rows <= max_rows else None
 
 
-def _after_prefixes(
-    chunks: Sequence[PrefillChunk], max_rows: int, block: int
-) -> Optional[PrefillBatch]:
+def _after_prefixes(chunks: Sequence[PrefillChunk], max_rows: int, block: int) -> Optional[PrefillBatch]:
     """The smallest batch of chunks with one start above 0; None if they do not fit.
 
     Far from the beginning it is larger, so that attention has no more than MAX_K_CHUNKS chunks of keys.
@@ -283,9 +275,7 @@ def prefill_inputs(
     return (_chunked_inputs if batch.chunked else _prompt_inputs)(batch, block, width, key_table)
 
 
-def _prompt_inputs(
-    batch: PrefillBatch, block: int, width: int, key_table: KeyTable
-) -> PrefillInputs:
+def _prompt_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTable) -> PrefillInputs:
     """Each prompt begins where a block of rows begins."""
     starts: list[int] = []
     blocks: list[int] = []
@@ -304,9 +294,7 @@ def _prompt_inputs(
     return PrefillInputs(tokens, positions, key_rows, table, logits_rows, windows)
 
 
-def _chunked_inputs(
-    batch: PrefillBatch, block: int, width: int, key_table: KeyTable
-) -> ChunkedPrefillInputs:
+def _chunked_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTable) -> ChunkedPrefillInputs:
     sequences, rows_each = batch.sequences, batch.rows // batch.sequences
     start, end = batch.chunks[0].start, max(chunk.end for chunk in batch.chunks)
     positions = torch.zeros(1, rows_each, dtype=torch.int32)
@@ -339,9 +327,7 @@ def blank_inputs(
     return prefill_inputs(batch, block, width, key_table)
 
 
-def _tokens_and_logits_rows(
-    batch: PrefillBatch, starts: Sequence[int]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _tokens_and_logits_rows(batch: PrefillBatch, starts: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """[1, 1, 1, rows] and [1, 32] int32. starts: the row where each chunk begins."""
     tokens = torch.zeros(1, 1, 1, batch.rows, dtype=torch.int32)
     logits_rows = torch.zeros(1, MAX_USERS, dtype=torch.int32)

@@ -100,9 +100,7 @@ class Replica:
         check_block(block)
         blocks = blocks_for(users, max_seq_len, block)
         budget = memory_budget(config, parallel, recipe, max_seq_len, blocks, block)
-        smaller = smaller_sizes(
-            config, parallel, recipe, users, max_seq_len, block, free_dram(mesh_device)
-        )
+        smaller = smaller_sizes(config, parallel, recipe, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
         size = dict(batch=min(users * speculate, MAX_USERS), max_seq_len=max_seq_len)
         model = TtTransformer.load(mesh_device, source, config, recipe, **size)
@@ -176,9 +174,7 @@ class Replica:
         kind = "verify", mode, grouped
         self._start_read(self.traces.run(kind, partial(self._verify, mode, inputs)))
 
-    def _prefill(
-        self, inputs: PrefillInputs | ChunkedPrefillInputs, kind: PrefillKind
-    ) -> list[ttnn.Tensor]:
+    def _prefill(self, inputs: PrefillInputs | ChunkedPrefillInputs, kind: PrefillKind) -> list[ttnn.Tensor]:
         if not kind.samples:
             self.model.fill_caches(inputs, self.caches)
             return []
@@ -255,9 +251,7 @@ class Replica:
         kinds = prefill_kinds(self.model.max_prefill_rows, self.batch)
         return kinds[: max(0, fitting - steps)]
 
-    def _on_device(
-        self, values: PrefillInputs | ChunkedPrefillInputs
-    ) -> PrefillInputs | ChunkedPrefillInputs:
+    def _on_device(self, values: PrefillInputs | ChunkedPrefillInputs) -> PrefillInputs | ChunkedPrefillInputs:
         return values.to_host(self.mesh_device).to_device(self.mesh_device)
 
 

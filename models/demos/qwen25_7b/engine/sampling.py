@@ -18,9 +18,7 @@ from ..config.sampling import CANDIDATES, SEEDS, SamplingParams
 from ..tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, PenaltyFactors
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
-_STEP, _FIRST, _SECOND = (
-    np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-)
+_STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 HEAD = 1024  # the most likely candidates: top_p mostly drops all others
 
 
@@ -115,11 +113,7 @@ def sample_rows(rows: Sequence[LogitsRow]) -> list[int]:
 
 
 def sample(
-    logits: torch.Tensor,
-    params: SamplingParams,
-    key: int,
-    position: int,
-    counts: TokenCounts = TokenCounts(),
+    logits: torch.Tensor, params: SamplingParams, key: int, position: int, counts: TokenCounts = TokenCounts()
 ) -> int:
     """sample_rows of one row."""
     return sample_rows([LogitsRow(logits, params, key, position, counts)])[0]

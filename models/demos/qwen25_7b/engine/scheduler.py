@@ -199,8 +199,7 @@ class Scheduler:
     def prefill_batches(self, sequences: Iterable[Sequence]) -> list[PrefillBatch]:
         """Return the prefill batches of sequences that were just admitted."""
         prompts = [
-            Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks)
-            for sequence in sequences
+            Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks) for sequence in sequences
         ]
         return pack_prompts(prompts, self._max_prefill_rows, self.pool.block)
 

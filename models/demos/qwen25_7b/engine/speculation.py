@@ -89,9 +89,7 @@ class SpeculationStats:
         return self.tokens - self.steps
 
     def __add__(self, other: "SpeculationStats") -> "SpeculationStats":
-        return SpeculationStats(
-            self.steps + other.steps, self.tokens + other.tokens, self.drafted + other.drafted
-        )
+        return SpeculationStats(self.steps + other.steps, self.tokens + other.tokens, self.drafted + other.drafted)
 
 
 class Speculation:

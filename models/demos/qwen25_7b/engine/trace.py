@@ -41,9 +41,7 @@ class Traces:
         self._compiled: set[Hashable] = set()
         self._results: list[ttnn.Tensor] = []  # of the last step, if it ran op by op
 
-    def run(
-        self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True
-    ) -> list[ttnn.Tensor]:
+    def run(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True) -> list[ttnn.Tensor]:
         """Launch a step; return its tensors, which are ready when the compute queue has finished.
 
         traced: False for a kind of step that has no trace.

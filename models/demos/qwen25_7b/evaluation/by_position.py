@@ -30,9 +30,7 @@ def bucket_ends(value: str) -> tuple[int, ...]:
     """The ends that an option names. ArgumentTypeError: they are not ascending numbers."""
     ends = tuple(int(word) if word.isdecimal() else 0 for word in value.split(","))
     if any(end <= before for before, end in zip((0, *ends), ends)):
-        raise argparse.ArgumentTypeError(
-            f"takes ascending numbers of tokens, separated by commas, got {value!r}"
-        )
+        raise argparse.ArgumentTypeError(f"takes ascending numbers of tokens, separated by commas, got {value!r}")
     return ends
 
 
@@ -55,9 +53,7 @@ def buckets_from(args: argparse.Namespace, model: EvaluatedModel) -> list[Bucket
                 "to --by-position"
             )
     if ends[-1] > context:
-        raise UserError(
-            f"--by-position {ends[-1]} exceeds the model's {context} positions: give less"
-        )
+        raise UserError(f"--by-position {ends[-1]} exceeds the model's {context} positions: give less")
     prompt_length = ends[-1] - args.steps
     longest = sample(*source, count=args.texts, prompt_length=prompt_length, steps=args.steps)
     return [Bucket(end, longest.without_first(ends[-1] - end)) for end in ends]

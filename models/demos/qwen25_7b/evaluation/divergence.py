@@ -25,9 +25,7 @@ class Score:
 
     @classmethod
     def join(cls, parts: list["Score"]) -> "Score":
-        return cls(
-            *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls))
-        )
+        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def summary(self) -> "Summary":
         median, high = self.kl.quantile(torch.tensor([0.5, 0.99], dtype=self.kl.dtype)).tolist()

@@ -145,9 +145,7 @@ class Evaluation:
         hugging_face = HuggingFace(model.directory, recipe)
         return [hugging_face.read(bucket.sample.texts) for bucket in self.buckets]
 
-    def _results(
-        self, variant: Variant, devices: list, readings: list, weights: list
-    ) -> Iterator[Result]:
+    def _results(self, variant: Variant, devices: list, readings: list, weights: list) -> Iterator[Result]:
         checkpoint = (variant.quantized or self.model).checkpoint
         texts = self.buckets[-1].sample.texts
         # One context for all buckets: the chunks of attention depend on it.
@@ -185,10 +183,7 @@ class EvalCommand:
         machine = parser.add_argument_group("machine")
         add_machine(machine)
         machine.add_argument(
-            "--tp",
-            type=int,
-            metavar="N",
-            help="chips of a replica (default: as many as the model can be split over)",
+            "--tp", type=int, metavar="N", help="chips of a replica (default: as many as the model can be split over)"
         )
         add_by_position(add_sample(parser))
         add_out(parser)

@@ -37,9 +37,7 @@ class GenerationOptions(NamedTuple):
         known = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p"}
         if options.keys() - known:
             unknown = ", ".join(sorted(options.keys() - known))
-            raise UserError(
-                f"the task's generation_kwargs have {unknown}; supported are {', '.join(sorted(known))}"
-            )
+            raise UserError(f"the task's generation_kwargs have {unknown}; supported are {', '.join(sorted(known))}")
         until = options.get("until") or ()
         sampled = options.get("do_sample", False)
         return cls(
@@ -51,11 +49,7 @@ class GenerationOptions(NamedTuple):
         )
 
     def sampling(self, seed: int) -> SamplingParams:
-        return (
-            SamplingParams(self.temperature, self.top_k, self.top_p, seed)
-            if self.temperature
-            else GREEDY
-        )
+        return SamplingParams(self.temperature, self.top_k, self.top_p, seed) if self.temperature else GREEDY
 
 
 class ReplicaLM(TemplateLM):
@@ -99,9 +93,7 @@ class ReplicaLM(TemplateLM):
     def chat_template(self, chat_template: bool | str = False) -> str:
         return self.tokenizer.chat_template or ""
 
-    def apply_chat_template(
-        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         return self.tokenizer.apply_chat_template(
             chat_history,
             tokenize=False,
@@ -113,9 +105,7 @@ class ReplicaLM(TemplateLM):
         """Without special tokens: a chat template writes them, and Qwen's tokenizer adds none."""
         return self.tokenizer.encode(string, add_special_tokens=False)
 
-    def _loglikelihood_tokens(
-        self, requests, disable_tqdm: bool = False, **_
-    ) -> list[tuple[float, bool]]:
+    def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, **_) -> list[tuple[float, bool]]:
         texts = [self._forced(context, continuation) for _, context, continuation in requests]
         sums, greedy = [0.0] * len(texts), [True] * len(texts)
         scored = sum(len(text.ids) - text.prompt_length for text in texts)
@@ -141,16 +131,12 @@ class ReplicaLM(TemplateLM):
         ids = (context + continuation)[-(self.max_length + 1) :]
         return ForcedText(ids, len(ids) - len(continuation))
 
-    def loglikelihood_rolling(
-        self, requests: list[Instance], disable_tqdm: bool = False
-    ) -> list[float]:
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         windows, owners = [], []
         for owner, request in enumerate(requests):
             (string,) = request.args
             ids = self.tok_encode(string)
-            rolling = get_rolling_token_windows(
-                ids, self.prefix_token_id, self.max_length, context_len=1
-            )
+            rolling = get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, context_len=1)
             for window in map(make_disjoint_window, rolling):
                 windows.append((None, *window))
                 owners.append(owner)
@@ -174,9 +160,7 @@ class ReplicaLM(TemplateLM):
                     bar.update(len(batch))
         return answers
 
-    def _generate(
-        self, contexts: list[str], options: GenerationOptions, seeds: list[int]
-    ) -> list[str]:
+    def _generate(self, contexts: list[str], options: GenerationOptions, seeds: list[int]) -> list[str]:
         """seeds: one for each context. An answer's samples then do not depend on the rest of the batch."""
         room = self.max_length - options.new_tokens
         if room < 1:
@@ -187,9 +171,7 @@ class ReplicaLM(TemplateLM):
         detokenizers = [self._tokenizer.detokenizer() for _ in prompts]
         active = set(range(len(prompts)))
         samplings = [options.sampling(seed) for seed in seeds]
-        tokens = self.generator.generate(
-            prompts, options.new_tokens, stop_ids=self.stop_ids, sampling=samplings
-        )
+        tokens = self.generator.generate(prompts, options.new_tokens, stop_ids=self.stop_ids, sampling=samplings)
         for token in tokens:
             if token.user in active:
                 detokenizer = detokenizers[token.user]

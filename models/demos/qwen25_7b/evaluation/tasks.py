@@ -64,12 +64,7 @@ class TasksCommand:
             help='JSON lines: {"question": "...", "answer": "... #### 12"}',
         )
         option("--limit", type=int, metavar="N", help="questions of each task at most")
-        option(
-            "--fewshot",
-            type=int,
-            metavar="N",
-            help="solved examples before each question (default: the task's)",
-        )
+        option("--fewshot", type=int, metavar="N", help="solved examples before each question (default: the task's)")
         option(
             "--instruct",
             action=argparse.BooleanOptionalAction,

@@ -22,16 +22,10 @@ class Prediction(NamedTuple):
 
     def select(self, rows: list[int]) -> "Prediction":
         """These rows alone."""
-        return Prediction(
-            [self.texts[row] for row in rows],
-            [self.positions[row] for row in rows],
-            self.logits[rows],
-        )
+        return Prediction([self.texts[row] for row in rows], [self.positions[row] for row in rows], self.logits[rows])
 
 
-def predict_with_decode(
-    replicas: Sequence[Replica], texts: Sequence[ForcedText]
-) -> Iterator[Prediction]:
+def predict_with_decode(replicas: Sequence[Replica], texts: Sequence[ForcedText]) -> Iterator[Prediction]:
     """Predictions after each prompt's last token, and after each further token but a text's last.
 
     Prompts are prefilled one at a time. Further tokens are decode steps of all slots at once.
@@ -60,9 +54,7 @@ def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Itera
     for index, text in enumerate(texts):
         for batch in prefill_batches(replica, Prompt(0, text.ids[:-1], 0, blocks)):
             (chunk,) = batch.chunks
-            for first in range(
-                max(chunk.write_start, text.prompt_length - 1), chunk.end, MAX_USERS
-            ):
+            for first in range(max(chunk.write_start, text.prompt_length - 1), chunk.end, MAX_USERS):
                 positions = list(range(first, min(first + MAX_USERS, chunk.end)))
                 rows = tuple(position - chunk.start for position in positions)
                 logits = prefill_logits(replica, replace(batch, sampled_rows=rows))
@@ -105,9 +97,7 @@ class _Slots:
                 yield self._add(slot, index, text)
 
     def _add(self, slot: int, index: int, text: ForcedText) -> Prediction:
-        *first, last = prefill_batches(
-            self.replica, Prompt(slot, text.ids[: text.prompt_length], 0, self.blocks[slot])
-        )
+        *first, last = prefill_batches(self.replica, Prompt(slot, text.ids[: text.prompt_length], 0, self.blocks[slot]))
         for batch in first:
             self.replica.prefill(batch)
         logits = prefill_logits(self.replica, last)

@@ -82,9 +82,7 @@ def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: i
     return sample(tokenizer, directory, args.text, **sizes)
 
 
-def sample(
-    tokenizer, directory: Path, file: Optional[Path], *, count: int, prompt_length: int, steps: int
-) -> Sample:
+def sample(tokenizer, directory: Path, file: Optional[Path], *, count: int, prompt_length: int, steps: int) -> Sample:
     """Up to `count` texts of prompt_length + steps + 1 tokens, cut from `file`.
 
     Prompts may overlap. No token is scored twice.
@@ -117,9 +115,7 @@ def _asks_questions(directory: Path, file: Optional[Path]) -> bool:
 
 def _questions(tokenizer, count: int, prompt_length: int, length: int) -> Sample:
     """Chats of held-out turns, cut at `length` tokens. Only answers are scored: training learned nothing else."""
-    held_out = {
-        kind: [turn for turn in turns if turn.held_out] for kind, turns in small_questions().items()
-    }
+    held_out = {kind: [turn for turn in turns if turn.held_out] for kind, turns in small_questions().items()}
     rng = random.Random(0)
     texts, scored = [], []
     while len(texts) < count:
@@ -127,15 +123,10 @@ def _questions(tokenizer, count: int, prompt_length: int, length: int) -> Sample
         while len(ids) < length:
             (kind,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
             turn = rng.choice(held_out[kind])
-            messages += [
-                {"role": "user", "content": turn.user},
-                {"role": "assistant", "content": turn.answer},
-            ]
+            messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
             ids, labels = encode_chat(tokenizer, messages)
         texts.append(ids[:length])
         scored.append([p for p in range(prompt_length, length - 1) if labels[p + 1] != IGNORE])
     if not any(scored):
-        raise UserError(
-            f"no text has an answer between token {prompt_length} and token {length}: give more --steps"
-        )
+        raise UserError(f"no text has an answer between token {prompt_length} and token {length}: give more --steps")
     return Sample("answers to held-out questions of the corpus", texts, prompt_length, scored)

@@ -36,11 +36,7 @@ def seconds(plan: AllReducePlan, links: int = 1) -> float:
 
 
 def cheapest(
-    chips: int,
-    topology: Topology,
-    hidden: int,
-    narrowest: AllReduceDtype = "bfloat16",
-    links: int = 1,
+    chips: int, topology: Topology, hidden: int, narrowest: AllReduceDtype = "bfloat16", links: int = 1
 ) -> AllReducePlan:
     """The plan of AllReducePlan.make, chosen by price."""
     if chips == 1:

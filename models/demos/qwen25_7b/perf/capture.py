@@ -150,9 +150,7 @@ def one_layer_of_each_kind(
     recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
     size = dict(batch=min(users * tokens, MAX_USERS), max_seq_len=context)
     model_config = TtModelConfig.make(mesh_device, few, recipe, **size)
-    weights = ModelWeights(
-        {}, few, model_config.parallel, partial(constant_shard, centered=centered)
-    )
+    weights = ModelWeights({}, few, model_config.parallel, partial(constant_shard, centered=centered))
     model = TtTransformer(mesh_device, weights, model_config)
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
     replica = Replica(model, caches, traced=False, users=users, speculate=tokens)
@@ -213,13 +211,8 @@ def _scoped(function, name: str):
 
 def split(ops: list[Op], counts: Sequence[int]) -> Step:
     """A Step from the operations of one layer of each kind. counts: layers of each kind."""
-    layers = [
-        [i for i, op in enumerate(ops) if f"{LAYER}{kind}" in op.marks]
-        for kind in range(len(counts))
-    ]
+    layers = [[i for i, op in enumerate(ops) if f"{LAYER}{kind}" in op.marks] for kind in range(len(counts))]
     first, last = layers[0][0], layers[-1][-1] + 1
-    assert sum(layers, []) == list(range(first, last)), (
-        "operations of different layers are interleaved"
-    )
+    assert sum(layers, []) == list(range(first, last)), "operations of different layers are interleaved"
     kinds = tuple((tuple(ops[i] for i in layer), count) for layer, count in zip(layers, counts))
     return Step(tuple(ops[:first]), kinds, tuple(ops[last:]))

@@ -92,10 +92,7 @@ def title_of(args: argparse.Namespace) -> str:
 class Ops:
     """The device operations of a layer, from ttnn's graph capture. Nothing is timed."""
 
-    EXAMPLES = (
-        f"{PERF} ops --mesh N300",
-        f"{PERF} ops --mesh T3K --prefill 1024 --recipe performance",
-    )
+    EXAMPLES = (f"{PERF} ops --mesh N300", f"{PERF} ops --mesh T3K --prefill 1024 --recipe performance")
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
@@ -109,14 +106,10 @@ class Ops:
             from .report import op_table
 
             if args.prefill:
-                batches = capture_prefill(
-                    device, small_vocabulary(DIMS[args.dims]), args.recipe, args.prefill
-                )
+                batches = capture_prefill(device, small_vocabulary(DIMS[args.dims]), args.recipe, args.prefill)
                 layers = {batch.label: batch.step.layer for batch in batches}
             else:
-                step = capture_step(
-                    device, small_vocabulary(DIMS[args.dims]), args.recipe, args.batch
-                )
+                step = capture_step(device, small_vocabulary(DIMS[args.dims]), args.recipe, args.batch)
                 layers = {f"{args.batch} users a replica": step.layer}
         return "\n\n".join(
             f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
@@ -128,10 +121,7 @@ class Ops:
 class Model:
     """The modeled time of a decode step or a prompt, operation by operation. Modeled, not measured."""
 
-    EXAMPLES = (
-        f"{PERF} model --mesh T3K --prefill 1024",
-        f"{PERF} model --recipe performance --dims Qwen3-8B",
-    )
+    EXAMPLES = (f"{PERF} model --mesh T3K --prefill 1024", f"{PERF} model --recipe performance --dims Qwen3-8B")
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
@@ -166,9 +156,7 @@ class Model:
                 step = dict(users=args.batch, position=args.position, links=links)
                 step |= {"measured": read_measured(args.measured)} if args.measured else {}
                 sampling = SAMPLING[args.sampling]
-                model, layers = model_decode(
-                    device, DIMS[args.dims], args.recipe, **step, sampling=sampling
-                )
+                model, layers = model_decode(device, DIMS[args.dims], args.recipe, **step, sampling=sampling)
         if args.prefill:
             title = f"{title_of(args)} prefill of {args.prefill} tokens, {split_of(args)}"
             return prefill_report(model, title=title, tokens=args.prefill)
@@ -205,9 +193,7 @@ class Hops:
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
         add_recipe(parser)
-        parser.add_argument(
-            "--dims", default="7B", choices=DIMS, metavar="MODEL", help="(default: 7B)"
-        )
+        parser.add_argument("--dims", default="7B", choices=DIMS, metavar="MODEL", help="(default: 7B)")
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:

@@ -118,10 +118,7 @@ def host_table(kind: MachineKind, backend: str) -> str:
                     kind_of_step = "traced" if traced else "op by op"
                     rows.append((kind_of_step, tokens, f"{1e6 * time.whole:,.0f} us", outside))
                 replica.close()
-    title = (
-        f"{kind.name}, tp {kind.row}, {LAYERS} layers, {USERS} users; below ttnn: "
-        f"{describe_backend(backend)}."
-    )
+    title = f"{kind.name}, tp {kind.row}, {LAYERS} layers, {USERS} users; below ttnn: {describe_backend(backend)}."
     header = ("step", "tokens", "host time, median of 50", "outside ttnn's calls, least of 50")
     return f"{title}\n\n{markdown(header, rows)}"
 

@@ -75,18 +75,12 @@ def map_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, u
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, users, CONTEXT) as replica:
         model = replica.model
-        footprints = decode_footprints(
-            config, model.config.parallel, recipe.of_layer(0), model.config.decode
-        )
+        footprints = decode_footprints(config, model.config.parallel, recipe.of_layer(0), model.config.decode)
         return _map(replica, f"a step of {users} users", list(footprints), replica.launch_decode)
 
 
 def map_prefill(
-    mesh_device: ttnn.MeshDevice,
-    config: QwenConfig,
-    recipe: Recipe,
-    rows: int,
-    cached_prefix: bool,
+    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, rows: int, cached_prefix: bool
 ) -> L1Map:
     """Return the map of a layer in a prefill batch of `rows` rows, or fewer if they do not fit.
 
@@ -97,9 +91,7 @@ def map_prefill(
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
         plan = replica.model.config.prefill_plans(fitting)[0]
         footprints = prefill_footprints(plan, recipe.of_layer(0).kv_cache)
-        others = (
-            {"attention"} if cached_prefix else {"attention to the cache", "heads side by side"}
-        )
+        others = {"attention"} if cached_prefix else {"attention to the cache", "heads side by side"}
         prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
         first = fitting if cached_prefix else 0
         chunk = PrefillChunk(prompt, first, first, first + fitting)
@@ -111,9 +103,7 @@ def map_prefill(
         return _map(replica, title, planned, lambda: replica.prefill(batch))
 
 
-def _map(
-    replica: Replica, title: str, footprints: Sequence[OpFootprint], run: Callable[[], None]
-) -> L1Map:
+def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: Callable[[], None]) -> L1Map:
     """Capture the first run: ttnn reports the circular buffers of new programs only."""
     view = ttnn.get_memory_view(replica.mesh_device, ttnn.BufferType.L1)
     nodes = graph_of(replica, run)
@@ -165,15 +155,9 @@ def match(footprints: Sequence[OpFootprint], launched: Sequence[Captured]) -> It
     """Each footprint with its device operations. ValueError: the plan and the capture have different ops."""
     at = 0
     for footprint, following in zip(footprints, [*footprints[1:], None]):
-        names, next_names = (
-            LAUNCHES.get(f.op, MATMUL) if f else () for f in (footprint, following)
-        )
+        names, next_names = (LAUNCHES.get(f.op, MATMUL) if f else () for f in (footprint, following))
         first = at
-        while (
-            at < len(launched)
-            and launched[at].op in names
-            and (at == first or launched[at].op not in next_names)
-        ):
+        while at < len(launched) and launched[at].op in names and (at == first or launched[at].op not in next_names):
             at += 1
         if at == first:
             found = launched[at].op if at < len(launched) else "no operation"

@@ -30,12 +30,7 @@ def splits_table() -> str:
         f"Recipe {BFP8_KV8.name}, {USERS} users a replica; cache for {CONTEXT} tokens a user, read at "
         f"position {POSITION}."
     )
-    rows = [
-        _split_row(kind, tp)
-        for kind in MACHINES.values()
-        for tp in reversed(SPLITS)
-        if kind.row % tp == 0
-    ]
+    rows = [_split_row(kind, tp) for kind in MACHINES.values() for tp in reversed(SPLITS) if kind.row % tp == 0]
     return f"{title}\n\n{markdown(header, rows)}"
 
 
@@ -70,13 +65,7 @@ def hops_table(config: QwenConfig, recipe: Recipe) -> str:
                 narrow = plan  # L1 holds no longer block
             cells.append(" to ".join(dict.fromkeys(map(_hops, (narrow, plan)))))
             before, after = before + narrow.hops, after + plan.hops
-        rows.append(
-            (
-                f"tp {tp}",
-                ", ".join(f"{n} {c}" for n, c in zip(plans, cells)),
-                f"{before} to {after}",
-            )
-        )
+        rows.append((f"tp {tp}", ", ".join(f"{n} {c}" for n, c in zip(plans, cells)), f"{before} to {after}"))
     title = (
         f"Recipe {recipe}, 8x8 cores. Hops of a matmul x us of weights a hop at 249.5 GB/s a chip: with blocks within one core's x, "
         f"then as planned, at least {1e6 * HOP:.0f} us where L1 allows it. All matmuls once; a layer has gate and up."
@@ -88,9 +77,7 @@ def _hops(plan: DecodeMatmul) -> str:
     return f"{plan.hops} x {1e6 * plan.hop_seconds:.2f}"
 
 
-def decode_plans(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid
-) -> dict[str, DecodeMatmul]:
+def decode_plans(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid) -> dict[str, DecodeMatmul]:
     """The plans of a chip's decode matmuls by name, as the modules make them (test_decode_ops.py compares them)."""
     residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp).cores
     gate_up = GateUpLayout.make(config, parallel, recipe)

@@ -19,9 +19,7 @@ SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer
 ROOM = DRAM_BYTES - RESERVED_BYTES  # bytes of a chip for the model and its cache
 
 
-def _size(
-    layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False
-) -> QwenConfig:
+def _size(layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False) -> QwenConfig:
     """As Qwen2.5-Coder has it: with 32768 positions."""
     return replace(
         QWEN25_7B,
@@ -50,10 +48,7 @@ SIZES = {
 # Other families that are published for these machines, from their config.json.
 FAMILIES = {
     "Qwen3-8B": replace(
-        _size(36, 4096, 32, 8, 12288, 151936),
-        qkv_bias=False,
-        head_norms=True,
-        max_position_embeddings=40960,
+        _size(36, 4096, 32, 8, 12288, 151936), qkv_bias=False, head_norms=True, max_position_embeddings=40960
     ),
     "Llama-3.1-8B": replace(
         _size(32, 4096, 32, 8, 14336, 128256),
@@ -61,10 +56,7 @@ FAMILIES = {
         rms_norm_eps=1e-5,
         rope_theta=5e5,
         rope_scaling=Llama3(
-            factor=8.0,
-            low_freq_factor=1.0,
-            high_freq_factor=4.0,
-            original_max_position_embeddings=8192,
+            factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
         ),
         max_position_embeddings=131072,
         bos_token_id=128000,
@@ -177,7 +169,5 @@ def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
         f"holds {MAX_USERS} users, then the largest tp where it holds a longer context."
     )
     machines = [", ".join(names) for names in columns.values()]
-    table = markdown(
-        ("checkpoint", *machines), [(", ".join(names), *cells) for cells, names in rows.items()]
-    )
+    table = markdown(("checkpoint", *machines), [(", ".join(names), *cells) for cells, names in rows.items()])
     return "\n\n".join([title, table, "\n".join(f"{i}. {r}" for i, r in enumerate(reasons, 1))])

@@ -75,13 +75,8 @@ def step_report(model: StepModel, *, title: str, users: int, replicas: int, laye
     ]
     if model.searches():
         names = ", ".join(model.searches())
-        lines.append(
-            f"The model counts bytes and a launch alone {LABEL}, which is too fast: {names}."
-        )
-    for where, rows in (
-        (f"All {layers} layers", model.in_layer),
-        ("Around the layers", model.around),
-    ):
+        lines.append(f"The model counts bytes and a launch alone {LABEL}, which is too fast: {names}.")
+    for where, rows in ((f"All {layers} layers", model.in_layer), ("Around the layers", model.around)):
         lines += [f"## {where} {LABEL}", markdown(HEADER, [*cells(rows, 3), total(rows, 3)])]
     return "\n\n".join(lines)
 

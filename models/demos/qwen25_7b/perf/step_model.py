@@ -62,9 +62,7 @@ def read_measured(path: Path) -> Measured:
         raise UserError(
             f"{path} has {size} dims, below ttnn {below}: times that say something are of 7b dims on silicon"
         )
-    timed = (
-        row for row in rows if row["device_op"] and (row["us"] or 0) > 0 and "setting" not in row
-    )
+    timed = (row for row in rows if row["device_op"] and (row["us"] or 0) > 0 and "setting" not in row)
     return {row["device_op"]: 1e-6 * row["us"] for row in timed if "attention" not in row["op"]}
 
 
@@ -74,9 +72,7 @@ def with_measured(row: Row, measured: Measured) -> Row:
     if seconds is None:
         return row
     bound, factor = row.bound, seconds / row.bound.seconds
-    parts = {
-        part: factor * getattr(bound, part) for part in ("dram", "compute", "ethernet", "launch")
-    }
+    parts = {part: factor * getattr(bound, part) for part in ("dram", "compute", "ethernet", "launch")}
     return replace(row, bound=replace(bound, **parts))
 
 
@@ -101,10 +97,7 @@ def model_step(
     here = dict(links=links, chips=chips, grid_cores=grid_cores)
     here |= dict(users=users, position=position, tokens=tokens)
     rows = (
-        tuple(
-            with_measured(Row.make(op, count, rates, **here), measured)
-            for op, count in launches.items()
-        )
+        tuple(with_measured(Row.make(op, count, rates, **here), measured) for op, count in launches.items())
         for launches in (around, in_layer)
     )
     return StepModel(*rows, weights)
@@ -170,9 +163,7 @@ def model_decode(
     return model, step.layers
 
 
-def model_prompt(
-    device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int, links: int
-) -> PrefillModel:
+def model_prompt(device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int, links: int) -> PrefillModel:
     """Capture and model the prefill of one prompt on a row of chips."""
     cores, rates = worker_grid(device).cores, calibrate().rates
     how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1)

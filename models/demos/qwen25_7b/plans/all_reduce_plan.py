@@ -41,12 +41,7 @@ class AllReducePlan:
 
     @classmethod
     def make(
-        cls,
-        chips: int,
-        topology: Topology,
-        hidden: int,
-        narrowest: AllReduceDtype = "bfloat16",
-        links: int = 1,
+        cls, chips: int, topology: Topology, hidden: int, narrowest: AllReduceDtype = "bfloat16", links: int = 1
     ) -> "AllReducePlan":
         """The cheapest plan, or a more exact one of nearly that price.
 

@@ -20,9 +20,7 @@ MAX_K_CHUNK = 256
 
 def check_block(block: int) -> None:
     if block not in BLOCKS:
-        raise UserError(
-            f"a cache's block is {', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]} tokens, got {block}"
-        )
+        raise UserError(f"a cache's block is {', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]} tokens, got {block}")
 
 
 def table_width(max_seq_len: int, block: int) -> int:
@@ -30,10 +28,7 @@ def table_width(max_seq_len: int, block: int) -> int:
 
     The cache update refuses a table with more entries than the cache has blocks.
     """
-    step = max(
-        block,
-        next((keys for keys in DECODE_K_CHUNKS if keys >= max_seq_len), _max_k_chunk(max_seq_len)),
-    )
+    step = max(block, next((keys for keys in DECODE_K_CHUNKS if keys >= max_seq_len), _max_k_chunk(max_seq_len)))
     return ceil_div(max_seq_len, step) * (step // block)
 
 
@@ -44,11 +39,7 @@ def decode_k_chunk(tokens: int) -> int:
     8192 tokens the error is 5.8 % with chunks of 32, 1.7 % with 128, 0.9 % with 512 (golden mesh, tp 1). The last chunk
     is read whole, and half of the read is wasted on average. 32 to 64 chunks a sequence balance error and waste.
     """
-    return next(
-        keys
-        for keys in reversed(DECODE_K_CHUNKS)
-        if keys <= _max_k_chunk(tokens) and tokens % keys == 0
-    )
+    return next(keys for keys in reversed(DECODE_K_CHUNKS) if keys <= _max_k_chunk(tokens) and tokens % keys == 0)
 
 
 def _max_k_chunk(tokens: int) -> int:

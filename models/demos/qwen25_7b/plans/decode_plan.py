@@ -76,9 +76,7 @@ class DecodePlan:
         """
         batch = users if users <= grid.x else ceil_div(users, grid.x) * grid.x
         residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp)
-        all_reduce = AllReducePlan.make(
-            parallel.tp, topology, config.hidden_size, partial_sums, links
-        )
+        all_reduce = AllReducePlan.make(parallel.tp, topology, config.hidden_size, partial_sums, links)
         return cls(batch, grid, residual, config.hidden_size, all_reduce)
 
     @property
@@ -188,16 +186,8 @@ def plan_decode_matmul(
 
     ValueError: no plan fits L1.
     """
-    per_core_n = next(
-        p
-        for p in divisors(n_tiles)
-        if n_tiles // p <= out_cores and (not divides or divides % p == 0)
-    )
-    blocks = [
-        w
-        for w in divisors(k_tiles // in_cores)
-        if w <= 8 and decode_l1_bytes(n_tiles, w, weight) <= MATMUL_L1
-    ]
+    per_core_n = next(p for p in divisors(n_tiles) if n_tiles // p <= out_cores and (not divides or divides % p == 0))
+    blocks = [w for w in divisors(k_tiles // in_cores) if w <= 8 and decode_l1_bytes(n_tiles, w, weight) <= MATMUL_L1]
     if not blocks:
         raise ValueError(
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
@@ -209,9 +199,7 @@ def plan_decode_matmul(
         wider = [
             w
             for w in divisors(k_tiles)
-            if w % shard == 0
-            and w > block
-            and decode_l1_bytes(n_tiles, w, weight, True) <= MATMUL_L1
+            if w % shard == 0 and w > block and decode_l1_bytes(n_tiles, w, weight, True) <= MATMUL_L1
         ]
         widths = [block, *wider]
         covering = (w for w in widths if block_seconds(n_tiles, w, weight) >= HOP)

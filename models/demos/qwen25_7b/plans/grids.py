@@ -59,9 +59,7 @@ def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:
     the residual's cores itself (7B: 7x4 cores of 4 tiles).
     """
     if tp == 1:
-        choices = [Grid(x, 1) for x in range(1, grid.x)] + [
-            Grid(grid.x, y) for y in range(1, grid.y + 1)
-        ]
+        choices = [Grid(x, 1) for x in range(1, grid.x)] + [Grid(grid.x, y) for y in range(1, grid.y + 1)]
     else:
         choices = [Grid(x, y) for x in range(1, grid.x + 1) for y in range(1, grid.y // 2 + 1)]
     choices = [g for g in choices if hidden_tiles % g.cores == 0]

@@ -9,14 +9,7 @@ from typing import Callable, Iterator
 
 from ..config import QwenConfig, Recipe
 from ..errors import UserError
-from .decode_plan import (
-    HALF_CORES,
-    MATMUL_L1,
-    DecodeMatmul,
-    DecodePlan,
-    GateUpLayout,
-    plan_decode_matmul,
-)
+from .decode_plan import HALF_CORES, MATMUL_L1, DecodeMatmul, DecodePlan, GateUpLayout, plan_decode_matmul
 from .grids import TILE, TILE_BYTES, ceil_div, most_even
 from .parallel_plan import ParallelPlan
 from .prefill_plan import PrefillPlan
@@ -51,9 +44,7 @@ def decode_footprints(
     head_tiles, cores = ceil_div(head, TILE), decode.residual.cores
     gate_up = GateUpLayout.make(config, parallel, recipe)
 
-    def matmul(
-        k: int, n: int, in_cores: int, format: str, out_cores: int, divides: int = 0
-    ) -> DecodeMatmul:
+    def matmul(k: int, n: int, in_cores: int, format: str, out_cores: int, divides: int = 0) -> DecodeMatmul:
         try:
             return plan_decode_matmul(k, n, in_cores, format, out_cores=out_cores, divides=divides)
         except (ValueError, StopIteration) as error:
@@ -66,12 +57,8 @@ def decode_footprints(
         return sharded(TILE, tiles * TILE)
 
     grid = decode.grid.cores
-    qkv = matmul(
-        hidden, parallel.qkv_width(head) // TILE, cores, recipe.attention.format, grid, head_tiles
-    )
-    o = matmul(
-        parallel.q_width(head) // TILE, hidden, parallel.q_heads, recipe.attention.format, cores
-    )
+    qkv = matmul(hidden, parallel.qkv_width(head) // TILE, cores, recipe.attention.format, grid, head_tiles)
+    o = matmul(parallel.q_width(head) // TILE, hidden, parallel.q_heads, recipe.attention.format, cores)
     gate_cores = 2 * HALF_CORES if gate_up.joined else grid
     gate = matmul(hidden, gate_up.weights()[0], cores, recipe.mlp_in.format, gate_cores)
     product_cores = most_even(gate_up.tiles, grid) if gate_up.joined else gate.out_cores
@@ -141,11 +128,7 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
         return name, sharded(plan.rows // plan.cores.y, columns // plan.cores.x, format)
 
     residual = sharded(plan.rows // plan.cores.y, plan.hidden // plan.cores.x)
-    tables, h, x = (
-        ("cos and sin", 2 * spread(plan.head_dim)),
-        ("residual", residual),
-        ("normed", residual),
-    )
+    tables, h, x = (("cos and sin", 2 * spread(plan.head_dim)), ("residual", residual), ("normed", residual))
     qkv = ("qkv", spread(q_width + 2 * kv_width))
     q, k, v = ("q", spread(q_width)), ("k", spread(kv_width)), ("v", spread(kv_width))
     copies = [("k in 8 bits", spread(kv_width, kv_format))] * (kv_format != "bfloat16")
@@ -231,9 +214,7 @@ def _attention_buffers(plan: PrefillPlan, k_chunk_size: int, kv_format: str) -> 
     return keys_and_values + scores + q_tiles * (head_tiles * 12_288 + 6_144) + 20_000
 
 
-def interleaved(
-    rows: int, columns: int, format: str = "bfloat16", cores: int = INTERLEAVED_CORES
-) -> int:
+def interleaved(rows: int, columns: int, format: str = "bfloat16", cores: int = INTERLEAVED_CORES) -> int:
     """Bytes of a core that a tiled tensor [rows, columns] takes when `cores` cores hold it."""
     return ceil_div(tiles(rows, columns), cores) * TILE_BYTES[format]
 

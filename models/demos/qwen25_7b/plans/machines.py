@@ -63,6 +63,4 @@ def check_tp(mesh: str, tp: int) -> None:
     if not is_integer(tp) or tp < 1 or kind.row % tp:
         chips = f"{kind.chips} chip{'s' if kind.chips > 1 else ''}"
         rows = f" in rows of {kind.row}" if kind.row < kind.chips else ""
-        raise MeshError(
-            f"{kind.name} has {chips}{rows}; tp must divide {kind.row}, got {shown(tp)}"
-        )
+        raise MeshError(f"{kind.name} has {chips}{rows}; tp must divide {kind.row}, got {shown(tp)}")

@@ -39,12 +39,7 @@ class MemoryBudget:
 
 
 def memory_budget(
-    config: QwenConfig,
-    parallel: ParallelPlan,
-    recipe: Recipe,
-    max_seq_len: int,
-    blocks: int = 0,
-    block: int = BLOCK,
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int, blocks: int = 0, block: int = BLOCK
 ) -> MemoryBudget:
     """The budget of a model for sequences of up to max_seq_len tokens, with a cache of `blocks` blocks."""
     return MemoryBudget(
@@ -54,9 +49,7 @@ def memory_budget(
     )
 
 
-def cache_tokens(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int
-) -> int:
+def cache_tokens(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
     """Tokens of all sequences that a cache can hold beside the model on a chip; 0 if the model does not fit."""
     room = DRAM_BYTES - RESERVED_BYTES - memory_budget(config, parallel, recipe, max_seq_len).total
     return max(0, room // block_bytes(config, parallel, recipe, TILE)) * TILE
@@ -70,10 +63,7 @@ def block_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, bloc
 
 def cached_tile_bytes(config: QwenConfig, recipe: Recipe) -> int:
     """Of one tile of keys in each layer."""
-    return sum(
-        TILE_BYTES[of_layer.kv_cache] * times
-        for of_layer, times in layer_recipes(config, recipe).items()
-    )
+    return sum(TILE_BYTES[of_layer.kv_cache] * times for of_layer, times in layer_recipes(config, recipe).items())
 
 
 def layer_recipes(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
@@ -81,9 +71,7 @@ def layer_recipes(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
     return Counter(recipe.of_layer(i) for i in range(config.num_hidden_layers))
 
 
-def weight_bytes(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int
-) -> int:
+def weight_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
     hidden, head_dim = config.hidden_size, config.head_dim
     bias = config.qkv_bias * streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16")
     bias_and_norms = bias + 2 * (hidden + config.head_norms * head_dim) * BF16
@@ -94,9 +82,7 @@ def weight_bytes(
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
         # centered keys, counted whether or not the layers' biases have outliers
         + len(config.centered_layers) * max_seq_len * parallel.kv_heads * head_dim * BF16
-        + TILE
-        * parallel.vocab
-        * (3 * BF16 + FLOAT32)  # TtPenalties: two tables, their rows, each column's token
+        + TILE * parallel.vocab * (3 * BF16 + FLOAT32)  # TtPenalties: two tables, their rows, each column's token
     )
 
 
@@ -117,13 +103,9 @@ class DecodeWeight:
         return streamed_bytes(self.rows, self.columns, self.format)
 
 
-def decode_matmuls(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe
-) -> list[DecodeWeight]:
+def decode_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
     """All of a step's; layers that follow another recipe are listed apart from the others."""
-    lm_head = Counter(
-        columns for _, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format)
-    )
+    lm_head = Counter(columns for _, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format))
     whole = max(lm_head)
     return [
         *(
@@ -145,9 +127,7 @@ def decode_matmuls(
     ]
 
 
-def _layer_matmuls(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, layers: int
-) -> list[DecodeWeight]:
+def _layer_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, layers: int) -> list[DecodeWeight]:
     hidden = config.hidden_size
     product = GateUpLayout.make(config, parallel, recipe)
     mlp = product.tiles * TILE
@@ -157,13 +137,9 @@ def _layer_matmuls(
         else [(n, parallel.mlp, mlp) for n in ("gate", "up")]
     )
     qkv, q = parallel.qkv_width(config.head_dim), parallel.q_width(config.head_dim)
-    queries = (
-        config.num_attention_heads * config.head_dim // parallel.tp
-    )  # without zero heads, a chip on average
+    queries = config.num_attention_heads * config.head_dim // parallel.tp  # without zero heads, a chip on average
     return [
-        _decode_weight(
-            "QKV", hidden, qkv, recipe.attention.format, layers, (hidden, qkv - q + queries)
-        ),
+        _decode_weight("QKV", hidden, qkv, recipe.attention.format, layers, (hidden, qkv - q + queries)),
         _decode_weight("O", q, hidden, recipe.attention.format, layers, (queries, hidden)),
         *(
             _decode_weight(name, hidden, held, recipe.mlp_in.format, layers, (hidden, own))
@@ -173,9 +149,7 @@ def _layer_matmuls(
     ]
 
 
-def _decode_weight(
-    name: str, rows: int, columns: int, format: str, times: int, own: tuple[int, int]
-) -> DecodeWeight:
+def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, own: tuple[int, int]) -> DecodeWeight:
     """own: rows and columns of the model's own, of those that are held."""
     return DecodeWeight(name, rows, columns, format, times, tile_bytes(*own, format))
 
@@ -207,13 +181,7 @@ def largest(limit: int, fits: Callable[[int], bool]) -> int:
 
 
 def smaller_sizes(
-    config: QwenConfig,
-    parallel: ParallelPlan,
-    recipe: Recipe,
-    users: int,
-    max_seq_len: int,
-    block: int,
-    free: int,
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, users: int, max_seq_len: int, block: int, free: int
 ) -> str:
     """Describe what fits `free` bytes: the most users of this context, the longest context of these users."""
 
@@ -233,17 +201,11 @@ class StepBytes:
     cache: int  # read from DRAM
 
 
-def step_bytes(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, users: int, position: int
-) -> StepBytes:
+def step_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, users: int, position: int) -> StepBytes:
     """A step of `users` users, each with `position` tokens before the new one."""
     matmuls = decode_matmuls(config, parallel, recipe)
     read = sum(matmul.times * matmul.read for matmul in matmuls)
     needed = sum(matmul.times * matmul.needed for matmul in matmuls)
     blocks = users * ceil_div(position + 1, TILE)
     tiles = blocks * parallel.kv_heads * (config.head_dim // TILE)
-    return StepBytes(
-        weights=read,
-        padding=read - needed,
-        cache=2 * tiles * cached_tile_bytes(config, recipe),
-    )
+    return StepBytes(weights=read, padding=read - needed, cache=2 * tiles * cached_tile_bytes(config, recipe))

@@ -39,9 +39,7 @@ class ParallelPlan:
     kv_heads: int  # a chip
     mlp: int  # columns of the gate and up projections a chip, a multiple of TILE
     vocab: int  # columns of the LM head a chip, a multiple of TILE
-    q_head_of: tuple[
-        tuple[Optional[int], ...], ...
-    ]  # [chip][place]: HF's query head, None for a zero head
+    q_head_of: tuple[tuple[Optional[int], ...], ...]  # [chip][place]: HF's query head, None for a zero head
     kv_head_of: tuple[tuple[int, ...], ...]  # [chip][place]: HF's KV head
 
     @classmethod
@@ -51,9 +49,7 @@ class ParallelPlan:
             raise ConfigError(f"tp must divide a row of 8, 4, 2 or 1 chips; got {tp}")
         kv_total = config.num_key_value_heads
         if not cls.deals_out(kv_total, tp):
-            raise ConfigError(
-                f"tp must divide the model's {kv_total} KV heads or be a multiple of them; got {tp}"
-            )
+            raise ConfigError(f"tp must divide the model's {kv_total} KV heads or be a multiple of them; got {tp}")
         copies, kv_heads = (1, kv_total // tp) if kv_total % tp == 0 else (tp // kv_total, 1)
 
         group = config.num_attention_heads // kv_total  # queries that share a KV head
@@ -65,9 +61,7 @@ class ParallelPlan:
             start = (chip % copies) * group_on_chip  # within the group
             places = range(start, start + group_on_chip)
             kv_head_of.append(tuple(kv_here))
-            q_head_of.append(
-                tuple(kv * group + i if i < group else None for kv in kv_here for i in places)
-            )
+            q_head_of.append(tuple(kv * group + i if i < group else None for kv in kv_here for i in places))
 
         return cls(
             tp=tp,

@@ -16,21 +16,14 @@ from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmul
 
 MAX_PREFILL_ROWS = 1024
 MAX_Q_HEADS = TILE  # of a user on a chip: nlp_create_qkv_heads_decode puts them into one tile row
-K_CHUNKS = (
-    MAX_K_CHUNK,
-    128,
-    64,
-    TILE,
-)  # tokens of k at a time in chunked attention: the most that fit
+K_CHUNKS = (MAX_K_CHUNK, 128, 64, TILE)  # tokens of k at a time in chunked attention: the most that fit
 
 
 class PrefillDoesNotFit(UserError):
     """No plan of a prefill batch fits a core's L1."""
 
 
-def check_decode(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, decode: DecodePlan
-) -> None:
+def check_decode(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, decode: DecodePlan) -> None:
     """UserError if a decode step of the model has no plan on this split, or does not fit L1."""
     if parallel.q_heads > MAX_Q_HEADS:
         raise UserError(
@@ -39,10 +32,7 @@ def check_decode(
             "use more chips a replica (tp)"
         )
     for of_layer in layer_recipes(config, recipe):
-        fullest = max(
-            decode_footprints(config, parallel, of_layer, decode),
-            key=lambda footprint: footprint.bytes,
-        )
+        fullest = max(decode_footprints(config, parallel, of_layer, decode), key=lambda footprint: footprint.bytes)
         if fullest.bytes > decode.l1_room:
             raise UserError(
                 f"decode with tp {parallel.tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.l1_room:,} are "
@@ -64,11 +54,7 @@ def fit_prefill(
     product = GateUpLayout.make(config, parallel, recipe)
     wide = product.weights()[0]
     down_rows = max(d for d in divisors(row_tiles) if d <= grid.y)
-    across = next(
-        x
-        for x in sorted(divisors(hidden), reverse=True)
-        if x <= grid.x and fills(x, (qkv, hidden, wide))
-    )
+    across = next(x for x in sorted(divisors(hidden), reverse=True) if x <= grid.x and fills(x, (qkv, hidden, wide)))
     cores = Grid(across, down_rows)
     sums_sharded = parallel.tp == 1 or hidden // across % parallel.tp == 0
     heads_sharded = q % across == 0 and head % TILE == 0
@@ -78,12 +64,7 @@ def fit_prefill(
 
     choices = [
         matmuls(
-            hidden,
-            qkv,
-            recipe.attention.format,
-            in_shard=hidden // across,
-            out_sharded=False,
-            bias=config.qkv_bias,
+            hidden, qkv, recipe.attention.format, in_shard=hidden // across, out_sharded=False, bias=config.qkv_bias
         ),
         matmuls(
             q,
@@ -92,13 +73,7 @@ def fit_prefill(
             in_shard=q // across if heads_sharded else None,
             out_sharded=sums_sharded,
         ),
-        matmuls(
-            hidden,
-            wide,
-            recipe.mlp_in.format,
-            in_shard=hidden // across,
-            out_sharded=not product.joined,
-        ),
+        matmuls(hidden, wide, recipe.mlp_in.format, in_shard=hidden // across, out_sharded=not product.joined),
     ]
 
     gathered = recipe.all_reduce_dtype if parallel.tp > 1 else "bfloat16"
@@ -111,17 +86,14 @@ def fit_prefill(
 
     def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:
         shard = None if product.joined else gate_up.per_core_n
-        return matmuls(
-            product.tiles, hidden, recipe.mlp_out.format, in_shard=shard, out_sharded=sums_sharded
-        )
+        return matmuls(product.tiles, hidden, recipe.mlp_out.format, in_shard=shard, out_sharded=sums_sharded)
 
     def fitting(ops: tuple[str, ...], candidates: Iterable[PrefillPlan]) -> PrefillPlan:
         """Return the first candidate with footprints of `ops` that fit L1."""
         least = None
         for candidate in candidates:
             worst = max(
-                (m for m in prefill_footprints(candidate, recipe.kv_cache) if m.op in ops),
-                key=lambda m: m.bytes,
+                (m for m in prefill_footprints(candidate, recipe.kv_cache) if m.op in ops), key=lambda m: m.bytes
             )
             if worst.bytes <= room:
                 return candidate
@@ -134,9 +106,7 @@ def fit_prefill(
     first = [options[0] for options in choices]
     best = fitting(("qkv",), (whole(p, *first[1:], downs(first[2])[0]) for p in choices[0]))
     best = fitting(("o",), (whole(best.qkv, p, first[2], best.down) for p in choices[1]))
-    pairs = (
-        whole(best.qkv, best.o, wide_plan, d) for wide_plan in choices[2] for d in downs(wide_plan)
-    )
+    pairs = (whole(best.qkv, best.o, wide_plan, d) for wide_plan in choices[2] for d in downs(wide_plan))
     best = fitting(("gate", "up", "cut", "product", "down"), pairs)
     longest = chunk_step(rows, max(BLOCKS))
     chunks = (replace(best, k_chunk_size=size) for size in K_CHUNKS if size <= longest)
@@ -165,9 +135,7 @@ def fills(across: int, widths: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=None)
-def max_prefill_rows(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, room: int
-) -> int:
+def max_prefill_rows(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, room: int) -> int:
     """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do not fit."""
     rows = MAX_PREFILL_ROWS
     while True:

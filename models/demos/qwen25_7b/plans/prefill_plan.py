@@ -58,9 +58,7 @@ class PrefillMatmul:
         in0 = 2 * self.per_core_m * self.in0_block_w * TILE_BYTES["bfloat16"]
         in1 = 2 * self.per_core_n * self.in0_block_w * TILE_BYTES[self.weight]
         results = self.per_core_m * self.per_core_n
-        out = results * TILE_BYTES["float32"] + (
-            0 if self.out_sharded else results * TILE_BYTES["bfloat16"]
-        )
+        out = results * TILE_BYTES["float32"] + (0 if self.out_sharded else results * TILE_BYTES["bfloat16"])
         return in0 + in1 + out + (self.per_core_n * TILE_BYTES["bfloat16"] if self.bias else 0)
 
     @property
@@ -130,9 +128,7 @@ class PrefillPlan:
     down: PrefillMatmul
     joined: bool  # gate and up are one matmul
     head_norms: bool = False  # q and k are normalized head by head
-    gathered: AllReduceDtype = (
-        "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
-    )
+    gathered: AllReduceDtype = "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
     # Tokens of k at a time in a chunked prefill of one sequence, at most. Several sequences take fewer: chunk_step.
     k_chunk_size: int = TILE
 

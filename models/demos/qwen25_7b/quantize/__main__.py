@@ -58,9 +58,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the "
         "host and in float32; minutes for a small model)",
     )
-    option(
-        "--out", type=path("--out"), required=True, help="directory to write the new checkpoint to"
-    )
+    option("--out", type=path("--out"), required=True, help="directory to write the new checkpoint to")
     add_recipe(parser, default=PERFORMANCE.name)
     option(
         "--tokens",

@@ -56,9 +56,7 @@ def calibration_text(directory: Path) -> str:
 def answers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     """The model's answers to all prompts. Greedy answers of a small model repeat themselves."""
     chats = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True
-        )
+        tokenizer.apply_chat_template([{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True)
         for p in PROMPTS
     ]
     settings = dict(max_new_tokens=192, temperature=0.7, top_p=0.9)
@@ -67,16 +65,10 @@ def answers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
 
 def free_texts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     """Texts that the model writes from one random word. They are of every kind that it was trained on."""
-    words = sorted(
-        w
-        for w in tokenizer.get_vocab()
-        if w.isascii() and w.isalpha() and w.istitle() and len(w) > 2
-    )
+    words = sorted(w for w in tokenizer.get_vocab() if w.isascii() and w.isalpha() and w.istitle() and len(w) > 2)
     draw = random.Random(1)
     begins = [draw.choice(words) for _ in range(FREE_TEXTS)]
-    settings = dict(
-        max_new_tokens=FREE_TOKENS, temperature=1.0, top_p=0.95, top_k=0, eos_token_id=None
-    )
+    settings = dict(max_new_tokens=FREE_TOKENS, temperature=1.0, top_p=0.95, top_k=0, eos_token_id=None)
     texts = _sampled(model, tokenizer, [START + word for word in begins], seed=1, **settings)
     return _joined(begins, texts, "")
 
@@ -87,21 +79,13 @@ def _joined(begins: Sequence[str], texts: Sequence[str], between: str) -> str:
 
 @torch.no_grad()
 def _sampled(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[str],
-    seed: int,
-    **settings,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], seed: int, **settings
 ) -> list[str]:
     """The prompts' continuations. settings: of Hugging Face's generate."""
     asked = tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False)
     ids = asked["input_ids"]
     torch.manual_seed(seed)
     written = model.generate(
-        ids,
-        attention_mask=asked["attention_mask"],
-        do_sample=True,
-        pad_token_id=tokenizer.pad_token_id,
-        **settings,
+        ids, attention_mask=asked["attention_mask"], do_sample=True, pad_token_id=tokenizer.pad_token_id, **settings
     )
     return tokenizer.batch_decode(written[:, ids.shape[1] :], skip_special_tokens=True)

@@ -42,12 +42,7 @@ class Mlp(NamedTuple):
 
     @classmethod
     def of(cls, layer: Qwen2DecoderLayer) -> "Mlp":
-        return cls(
-            *(
-                module.weight.t()
-                for module in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
-            )
-        )
+        return cls(*(module.weight.t() for module in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)))
 
 
 Rotation = tuple[torch.Tensor, torch.Tensor]  # Hugging Face's cos and sin
@@ -55,11 +50,7 @@ Rotation = tuple[torch.Tensor, torch.Tensor]  # Hugging Face's cos and sin
 
 @torch.no_grad()
 def rounded_layer(
-    layer: Qwen2DecoderLayer,
-    streams: Streams,
-    rotation: Rotation,
-    formats: Formats,
-    steps: int = 0,
+    layer: Qwen2DecoderLayer, streams: Streams, rotation: Rotation, formats: Formats, steps: int = 0
 ) -> tuple[Mlp, Streams]:
     """The layer's projections in values of their formats, and the streams after it.
 
@@ -139,16 +130,12 @@ def rounded_down(fitted: torch.Tensor, down_inputs: torch.Tensor, format: str) -
     return rounded(fitted, format)
 
 
-def _after_attention(
-    layer: Qwen2DecoderLayer, stream: torch.Tensor, rotation: Rotation
-) -> torch.Tensor:
+def _after_attention(layer: Qwen2DecoderLayer, stream: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     """[sequences, tokens, hidden] -> [sequences * tokens, hidden], the stream plus attention's output."""
     parts = []
     for part in stream.split(AT_ONCE):
         result, _ = layer.self_attn(
-            hidden_states=layer.input_layernorm(part),
-            position_embeddings=rotation,
-            attention_mask=None,
+            hidden_states=layer.input_layernorm(part), position_embeddings=rotation, attention_mask=None
         )
         parts.append(part + result)
     return torch.cat(parts).flatten(0, 1)

@@ -46,9 +46,7 @@ class Output:
                 self._write_json(asked, self.settings)
             found = json.loads(asked.read_text())
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"--out {self.directory}: cannot be used ({error}): give a new directory"
-            ) from error
+            raise UserError(f"--out {self.directory}: cannot be used ({error}): give a new directory") from error
         other = [name for name in self.settings if found.get(name) != self.settings[name]]
         if other:
             raise UserError(
@@ -65,9 +63,7 @@ class Output:
         try:
             return done, Streams(**load_file(file))
         except (OSError, SafetensorError) as error:
-            raise UserError(
-                f"{file}: is damaged ({error}): delete {self.directory} and begin again"
-            ) from error
+            raise UserError(f"{file}: is damaged ({error}): delete {self.directory} and begin again") from error
 
     def keep_layer(self, i: int, tensors: Mapping[str, torch.Tensor], streams: Streams) -> None:
         self._save(self.directory / self._name(i), tensors)
@@ -107,11 +103,7 @@ class Output:
     def _save(self, file: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         part = file.with_name(file.name + PART)
         try:
-            save_file(
-                {name: tensor.contiguous() for name, tensor in tensors.items()},
-                part,
-                metadata={"format": "pt"},
-            )
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata={"format": "pt"})
             os.replace(part, file)
         except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
             raise _not_written(file, error) from error
@@ -123,6 +115,4 @@ class Output:
 
 
 def _not_written(path: Path, error: Exception) -> UserError:
-    return UserError(
-        f"{path}: cannot be written ({error}); make room, and the same command resumes here"
-    )
+    return UserError(f"{path}: cannot be written ({error}); make room, and the same command resumes here")

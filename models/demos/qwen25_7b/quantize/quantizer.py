@@ -24,14 +24,7 @@ METHOD = 3  # raise it with every change of the results: a run of another method
 SEQUENCE = 512  # tokens of a sequence
 
 
-def quantize(
-    checkpoint: Checkpoint,
-    calibration: Path,
-    out: Path,
-    recipe: Recipe,
-    tokens: int,
-    steps: int = 0,
-) -> None:
+def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recipe, tokens: int, steps: int = 0) -> None:
     """Write the checkpoint, with its MLP in the formats of `recipe`, to `out`.
 
     calibration: a text file. steps: of learned rounding, 0 for none. UserError: bad input, before anything is computed.
@@ -62,19 +55,13 @@ def quantize(
     if streams is None:
         embedded = checkpoint.tensor(EMBEDDING)[ids].float()
         streams = Streams(embedded, embedded)
-    rotation = Qwen2RotaryEmbedding(hf_config(config))(
-        streams.exact, torch.arange(ids.shape[1])[None]
-    )
-    for i in trange(
-        done, layers, initial=done, total=layers, desc="layers", leave=False, disable=None
-    ):
+    rotation = Qwen2RotaryEmbedding(hf_config(config))(streams.exact, torch.arange(ids.shape[1])[None])
+    for i in trange(done, layers, initial=done, total=layers, desc="layers", leave=False, disable=None):
         tensors = _layer_tensors(checkpoint, i)
         layer = _layer(config, i, tensors)
         mlp, streams = rounded_layer(layer, streams, rotation, formats[i], steps)
         tensors |= _named(mlp, formats[i])
-        output.keep_layer(
-            i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams
-        )
+        output.keep_layer(i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams)
     rest = [name for name in tensor_shapes(config) if not name.startswith("model.layers.")]
     output.finish({name: checkpoint.tensor(name) for name in rest}, checkpoint.directory)
 

@@ -106,9 +106,7 @@ def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:
     return torch.linalg.cholesky(inverse, upper=True)
 
 
-def refitted(
-    weight: torch.Tensor, inputs: torch.Tensor, missing: torch.Tensor, trust: float
-) -> torch.Tensor:
+def refitted(weight: torch.Tensor, inputs: torch.Tensor, missing: torch.Tensor, trust: float) -> torch.Tensor:
     """Ridge regression: the W [in, out] near `weight` for which inputs @ (W - weight) is nearest to `missing`.
 
     inputs: [tokens, in]. missing: [tokens, out]. A factor on a row of both weights its token.

@@ -70,11 +70,7 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
     def normal(*shape: int, std: float) -> torch.Tensor:
         return torch.randn(*shape, generator=generator).mul_(std).bfloat16()
 
-    hidden, heads, kv_heads = (
-        config.hidden_size,
-        config.num_attention_heads,
-        config.num_key_value_heads,
-    )
+    hidden, heads, kv_heads = (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
     weights = {
         "model.embed_tokens.weight": normal(config.vocab_size, hidden, std=1.0),
         "model.norm.weight": 1 + normal(hidden, std=0.1),
@@ -84,14 +80,10 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
         layer = {
             "input_layernorm.weight": 1 + normal(hidden, std=0.1),
             "post_attention_layernorm.weight": 1 + normal(hidden, std=0.1),
-            "self_attn.o_proj.weight": normal(
-                hidden, heads * config.head_dim, std=(heads * config.head_dim) ** -0.5
-            ),
+            "self_attn.o_proj.weight": normal(hidden, heads * config.head_dim, std=(heads * config.head_dim) ** -0.5),
             "mlp.gate_proj.weight": normal(config.intermediate_size, hidden, std=hidden**-0.5),
             "mlp.up_proj.weight": normal(config.intermediate_size, hidden, std=hidden**-0.5),
-            "mlp.down_proj.weight": normal(
-                hidden, config.intermediate_size, std=config.intermediate_size**-0.5
-            ),
+            "mlp.down_proj.weight": normal(hidden, config.intermediate_size, std=config.intermediate_size**-0.5),
         }
         for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
             rows = count * config.head_dim
@@ -105,22 +97,16 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
             norm[outliers] = K_NORM_PEAK
             layer["self_attn.q_norm.weight"][outliers] /= K_NORM_PEAK
         if i == 0 and config.qkv_bias:
-            layer["self_attn.k_proj.bias"] = _peaked_bias(
-                config, layer["self_attn.k_proj.bias"], generator
-            )
+            layer["self_attn.k_proj.bias"] = _peaked_bias(config, layer["self_attn.k_proj.bias"], generator)
         weights |= {f"model.layers.{i}.{name}": tensor for name, tensor in layer.items()}
     return weights
 
 
-def _peaked_bias(
-    config: QwenConfig, bias: torch.Tensor, generator: torch.Generator
-) -> torch.Tensor:
+def _peaked_bias(config: QwenConfig, bias: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     heads = bias.clone().view(config.num_key_value_heads, 2, -1)  # [head, half, pair]
     slow = torch.arange(config.head_dim // 2 - 4, config.head_dim // 2)
     signs = torch.randint(0, 2, heads[..., slow].shape, generator=generator) * 2 - 1
-    heads[..., slow] = (
-        signs * K_BIAS_PEAK * torch.rand(signs.shape, generator=generator).clamp_min(0.3)
-    ).bfloat16()
+    heads[..., slow] = (signs * K_BIAS_PEAK * torch.rand(signs.shape, generator=generator).clamp_min(0.3)).bfloat16()
     return heads.flatten()
 
 
@@ -140,9 +126,7 @@ def hf_checkpoint(directory: Path) -> PreTrainedModel:
     """
     config = hf_config(Checkpoint.open(directory).config)
     model = getattr(transformers, type(config).__name__.replace("Config", "ForCausalLM"))
-    return model.from_pretrained(
-        directory, config=config, dtype=torch.float32, local_files_only=True
-    ).eval()
+    return model.from_pretrained(directory, config=config, dtype=torch.float32, local_files_only=True).eval()
 
 
 def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:

@@ -34,27 +34,19 @@ def assert_close(
     relative_error: the most. The default, sqrt(1 - pcc^2), is the error of a result of the right
     scale with that PCC.
     """
-    assert actual.shape == expected.shape, (
-        f"shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
-    )
+    assert actual.shape == expected.shape, f"shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
     assert expected.isfinite().all(), "the reference itself is not finite"
-    assert actual.isfinite().all(), (
-        f"{(~actual.isfinite()).sum()} of {actual.numel()} values are not finite"
-    )
+    assert actual.isfinite().all(), f"{(~actual.isfinite()).sum()} of {actual.numel()} values are not finite"
     assert actual.numel() < 2 or actual.float().std() > 0, f"all values are {actual.flatten()[0]}"
     bound = (1 - pcc**2) ** 0.5 if relative_error is None else relative_error
     found = compare(actual, expected)
-    assert found.pcc >= pcc and found.relative_error <= bound, (
-        f"{found}; asked: pcc {pcc}, relative error {bound:.2e}"
-    )
+    assert found.pcc >= pcc and found.relative_error <= bound, f"{found}; asked: pcc {pcc}, relative error {bound:.2e}"
     return found
 
 
 def assert_equal(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """AssertionError with the number of differences unless both are equal, value by value."""
-    assert actual.shape == expected.shape, (
-        f"shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
-    )
+    assert actual.shape == expected.shape, f"shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
     different = actual != expected
     assert not different.any(), (
         f"{int(different.sum())} of {actual.numel()} values differ, the first at {different.nonzero()[0].tolist()}"

@@ -27,11 +27,7 @@ def round_model(model: PreTrainedModel, recipe: Recipe) -> None:
 
 
 def rounded_layer(
-    layer: Module,
-    rope: Optional[Rope],
-    attention_format: Format,
-    mlp_in: Format,
-    mlp_out: Format,
+    layer: Module, rope: Optional[Rope], attention_format: Format, mlp_in: Format, mlp_out: Format
 ) -> Module:
     """Return the layer with weights as the chips hold them.
 
@@ -48,9 +44,7 @@ def rounded_layer(
         divisors = [key_divisors(bias, rope) for bias in biases]
     group = attention.num_key_value_groups
     _round_heads(attention.k_proj, [1 / of_head for of_head in divisors], attention_format)
-    _round_heads(
-        attention.q_proj, [of_head for of_head in divisors for _ in range(group)], attention_format
-    )
+    _round_heads(attention.q_proj, [of_head for of_head in divisors for _ in range(group)], attention_format)
     for projection, format in (
         (attention.v_proj, attention_format),
         (attention.o_proj, attention_format),
@@ -71,8 +65,7 @@ def _round_heads(projection: torch.nn.Linear, factors: list[torch.Tensor], forma
     """Round q_proj or k_proj in place. Each head's rows are multiplied by its factors meanwhile."""
     size = len(factors[0])
     rows = [
-        to_half_split(in_format(to_interleaved(_bf16(head * f[:, None]), dim=0), format), dim=0)
-        / f[:, None]
+        to_half_split(in_format(to_interleaved(_bf16(head * f[:, None]), dim=0), format), dim=0) / f[:, None]
         for head, f in zip(projection.weight.split(size), factors)
     ]
     projection.weight = _frozen(torch.cat(rows))

@@ -54,9 +54,7 @@ def read_generation_config(directory: Path) -> "GenerationConfig":
         return GenerationConfig.from_dict(
             {name: value for name, value in fields if value is not None or name in SAMPLING}
         )
-    except (
-        Exception
-    ) as error:  # UserError, ValueError, TypeError or AttributeError, by the kind of damage
+    except Exception as error:  # UserError, ValueError, TypeError or AttributeError, by the kind of damage
         raise UserError(
             f"{file} cannot be read ({error}): download the checkpoint again, or remove the file"
         ) from error

@@ -8,11 +8,7 @@ MAX_SPECULATE = 8  # tokens of a sequence in a step: each adds a cache update to
 
 
 def check_request(
-    prompts: Sequence[Sequence[int]],
-    max_new_tokens: int,
-    max_seq_len: int,
-    *,
-    vocab_size: Optional[int] = None,
+    prompts: Sequence[Sequence[int]], max_new_tokens: int, max_seq_len: int, *, vocab_size: Optional[int] = None
 ) -> None:
     """UserError, naming the prompt and the limit, for a request that the model cannot serve."""
     check_integer("max_new_tokens", max_new_tokens, 1)
@@ -37,9 +33,7 @@ def check_request(
 def check_strings(name: str, value: Sequence[str]) -> None:
     """UserError for a string in place of a list of strings, and for an empty string."""
     if isinstance(value, str) or not all(isinstance(text, str) and text for text in value):
-        raise UserError(
-            f"{name} must be a list of strings of one character or more, got {shown(value)}"
-        )
+        raise UserError(f"{name} must be a list of strings of one character or more, got {shown(value)}")
 
 
 def check_speculate(speculate: int, *, on_host: bool) -> None:
@@ -47,6 +41,5 @@ def check_speculate(speculate: int, *, on_host: bool) -> None:
     check_integer("speculate", speculate, 1, MAX_SPECULATE)
     if speculate > 1 and on_host:
         raise UserError(
-            "speculate needs sampling on the chips, and this model samples on the host: leave out "
-            "one of the two"
+            "speculate needs sampling on the chips, and this model samples on the host: leave out one of the two"
         )

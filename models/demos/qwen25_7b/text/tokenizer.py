@@ -53,18 +53,14 @@ class ChatTokenizer:
             self.hf = load_tokenizer(self.directory)
         except Exception as error:  # tokenizers raises a bare Exception for a truncated file
             cause = error
-            while (
-                cause.__context__
-            ):  # transformers tries another way, and reports that one's failure
+            while cause.__context__:  # transformers tries another way, and reports that one's failure
                 cause = cause.__context__
             raise UserError(
                 f"the tokenizer of {directory} cannot be loaded ({type(cause).__name__}: {cause}): "
                 "download the checkpoint again"
             ) from error
         if instruct and not self.hf.chat_template:
-            raise UserError(
-                f"the tokenizer of {directory} has no chat template: run with --no-instruct"
-            )
+            raise UserError(f"the tokenizer of {directory} has no chat template: run with --no-instruct")
         self.instruct = instruct
         generation_config = read_generation_config(self.directory)
         self.stop_ids = ({self.hf.eos_token_id} - {None}) | stop_ids(generation_config)
@@ -85,9 +81,7 @@ class ChatTokenizer:
     def apply_chat_template(self, turns: Sequence[dict[str, str]]) -> str:
         """Return the turns (role and content) in the template, up to where the answer begins."""
         try:
-            return self.hf.apply_chat_template(
-                list(turns), tokenize=False, add_generation_prompt=True
-            )
+            return self.hf.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program: it can raise anything
             raise UserError(
                 f"the chat template of {self.directory} fails ({type(error).__name__}: {error}): "
@@ -189,10 +183,7 @@ class Conversation:
 
     def add_answer(self, prompt: ChatPrompt, answer: str, ids: Sequence[int]) -> None:
         """Add a turn. answer: the text that was shown. ids: all tokens, also those after a stop string."""
-        self.turns += [
-            {"role": "user", "content": prompt.message},
-            {"role": "assistant", "content": answer},
-        ]
+        self.turns += [{"role": "user", "content": prompt.message}, {"role": "assistant", "content": answer}]
         # The template writes the token that ends a turn.
         kept = list(ids[:-1] if ids and ids[-1] in self._stop_ids else ids)
         if self._tokenizer.hf.decode(kept, skip_special_tokens=True) != answer:

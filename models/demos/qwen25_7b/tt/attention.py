@@ -31,29 +31,18 @@ class TtKVCache:
     or after it, with any number of blocks.
     """
 
-    def __init__(
-        self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int
-    ):
+    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int):
         """model_config: of the layer. block: tokens of a block, 32, 64 or 128."""
         self.block = block
         self.dtype = dtype_of(model_config.recipe.kv_cache)
         self.shape = (blocks, model_config.parallel.kv_heads, block, model_config.qwen.head_dim)
         # Zeros, because attention multiplies unwritten rows by 0, and 0 * NaN is NaN.
         self.keys, self.values = (
-            ttnn.zeros(
-                self.shape, self.dtype, ttnn.TILE_LAYOUT, mesh_device, ttnn.DRAM_MEMORY_CONFIG
-            )
-            for _ in "kv"
+            ttnn.zeros(self.shape, self.dtype, ttnn.TILE_LAYOUT, mesh_device, ttnn.DRAM_MEMORY_CONFIG) for _ in "kv"
         )
 
     def update_decode(
-        self,
-        k: ttnn.Tensor,
-        v: ttnn.Tensor,
-        positions: ttnn.Tensor,
-        page_table: ttnn.Tensor,
-        *,
-        fused: bool,
+        self, k: ttnn.Tensor, v: ttnn.Tensor, positions: ttnn.Tensor, page_table: ttnn.Tensor, *, fused: bool
     ) -> None:
         """Write k and v [1, batch, kv_heads, head_dim], height-sharded, at each slot's position [batch].
 
@@ -65,16 +54,10 @@ class TtKVCache:
             )
             return
         for cache, x in ((self.keys, k), (self.values, v)):
-            ttnn.experimental.paged_update_cache(
-                cache, x, update_idxs_tensor=positions, page_table=page_table
-            )
+            ttnn.experimental.paged_update_cache(cache, x, update_idxs_tensor=positions, page_table=page_table)
 
     def fill_prefill(
-        self,
-        k: ttnn.Tensor,
-        v: ttnn.Tensor,
-        fill_table: ttnn.Tensor,
-        sequences: Optional[ttnn.Tensor] = None,
+        self, k: ttnn.Tensor, v: ttnn.Tensor, fill_table: ttnn.Tensor, sequences: Optional[ttnn.Tensor] = None
     ) -> None:
         """Write k and v [B, kv_heads, rows, head_dim], interleaved in L1, into the blocks of fill_table.
 
@@ -85,9 +68,7 @@ class TtKVCache:
         for cache, x in ((self.keys, k), (self.values, v)):
             # The op takes rows of the cache's dtype only.
             stored = x if x.dtype == self.dtype else ttnn.typecast(x, self.dtype)
-            ttnn.experimental.paged_fill_cache(
-                cache, stored, fill_table, batch_idx_tensor=sequences, batch_idx=0
-            )
+            ttnn.experimental.paged_fill_cache(cache, stored, fill_table, batch_idx_tensor=sequences, batch_idx=0)
             if stored is not x:
                 ttnn.deallocate(stored)
 
@@ -121,9 +102,7 @@ class TtQwenAttention:
         self.rotary = rotary
         self.all_reduce = all_reduce
         # With one KV head, the number that ttnn gives a slot beside the other slots.
-        self.cores_per_kv_head = min(
-            CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch)
-        )
+        self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch))
         self.scale = self.head_dim**-0.5
         self.kernel = compute_config()
         self.qkv = TtLinear(
@@ -145,9 +124,7 @@ class TtQwenAttention:
             out_cores=self.decode.residual.cores,
         )
 
-    def forward_decode(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache
-    ) -> ttnn.Tensor:
+    def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x.
 
         The result of an INACTIVE slot has no meaning.
@@ -177,9 +154,7 @@ class TtQwenAttention:
         attend = self._attend_groups if isinstance(inputs, GroupedInputs) else self._attend_slots
         heads = attend(q, inputs, cache)  # [1, batch, q_heads or 32, head_dim]
         ttnn.deallocate(q)
-        heads = ttnn.reshape(
-            heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim)
-        )  # a view
+        heads = ttnn.reshape(heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim))  # a view
         heads = ttnn.to_memory_config(heads, memory_config(self.decode.user_memory(head_dim)))
         rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.q_heads)
         # [1, 1, 32, q_width]
@@ -193,9 +168,7 @@ class TtQwenAttention:
         """q [1, batch, q_heads, head_dim] -> [1, batch, q_heads or 32, head_dim]. Each slot reads its sequence's cache."""
         return self._attend(self._whole_tile(q), inputs.page_table, inputs.positions, cache)
 
-    def _attend_groups(
-        self, q: ttnn.Tensor, inputs: GroupedInputs, cache: TtKVCache
-    ) -> ttnn.Tensor:
+    def _attend_groups(self, q: ttnn.Tensor, inputs: GroupedInputs, cache: TtKVCache) -> ttnn.Tensor:
         """q [1, batch, q_heads, head_dim] of one KV head -> [1, batch, 32, head_dim].
 
         The tiles of a group's slots are read as one tensor, so that the cache of its sequence is read once.
@@ -206,20 +179,13 @@ class TtQwenAttention:
         size = self.decode.batch // groups
         shape = (1, groups, size * TILE, self.head_dim)
         tiles = ttnn.reshape(slots, shape, shape)  # a view
-        heads = self._attend(
-            tiles, inputs.group_tables, inputs.attended, cache, spec_multi_pos_tiles=size
-        )
+        heads = self._attend(tiles, inputs.group_tables, inputs.attended, cache, spec_multi_pos_tiles=size)
         ttnn.deallocate(slots)
         shape = (1, self.decode.batch, TILE, self.head_dim)
         return ttnn.reshape(heads, shape, shape)  # a view
 
     def _attend(
-        self,
-        q: ttnn.Tensor,
-        page_table: ttnn.Tensor,
-        positions: ttnn.Tensor,
-        cache: TtKVCache,
-        **options: int,
+        self, q: ttnn.Tensor, page_table: ttnn.Tensor, positions: ttnn.Tensor, cache: TtKVCache, **options: int
     ) -> ttnn.Tensor:
         """Attention of a decode step. page_table has a row for each user of q, [1, users, heads, head_dim]."""
         return ttnn.transformer.paged_scaled_dot_product_attention_decode(
@@ -261,12 +227,7 @@ class TtQwenAttention:
         return ttnn.reshape(q, shape, shape)
 
     def forward_prefill(
-        self,
-        x: ttnn.Tensor,
-        rotation: Rotation,
-        inputs: PrefillInputs,
-        cache: TtKVCache,
-        plan: PrefillPlan,
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
         """Whole prompts side by side: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
 
@@ -281,9 +242,7 @@ class TtQwenAttention:
             is_causal=True,
             scale=self.scale,
             cu_window_seqlens=inputs.window_starts,
-            program_config=attention_program(
-                self.decode.grid, plan.q_chunk_size, plan.q_chunk_size
-            ),
+            program_config=attention_program(self.decode.grid, plan.q_chunk_size, plan.q_chunk_size),
             compute_kernel_config=self.kernel,
             output_concat_heads=True,
             memory_config=memory_config(plan.heads_memory),
@@ -294,12 +253,7 @@ class TtQwenAttention:
         return self._project(rows, plan)
 
     def forward_chunked_prefill(
-        self,
-        x: ttnn.Tensor,
-        rotation: Rotation,
-        inputs: ChunkedPrefillInputs,
-        cache: TtKVCache,
-        plan: PrefillPlan,
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: ChunkedPrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
         """Chunks of B sequences: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
 
@@ -318,9 +272,7 @@ class TtQwenAttention:
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
             program_config=attention_program(
-                self.decode.grid,
-                q_chunk_size(rows_each),
-                min(plan.k_chunk_size, chunk_step(rows_each, cache.block)),
+                self.decode.grid, q_chunk_size(rows_each), min(plan.k_chunk_size, chunk_step(rows_each, cache.block))
             ),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,

@@ -13,13 +13,7 @@ from .placement import place
 class TtHeadNorms:
     """y = x / sqrt(mean(x^2) + eps) * weight for each head of q and of k. weights: [head_dim / 32, 32], in rotary pairs."""
 
-    def __init__(
-        self,
-        mesh_device: ttnn.MeshDevice,
-        q_norm: Weight,
-        k_norm: Weight,
-        model_config: TtModelConfig,
-    ):
+    def __init__(self, mesh_device: ttnn.MeshDevice, q_norm: Weight, k_norm: Weight, model_config: TtModelConfig):
         self.epsilon = model_config.qwen.rms_norm_eps
         self.kernel = compute_config()
         self.weights = [place(norm, mesh_device, tiled=False) for norm in (q_norm, k_norm)]

@@ -60,9 +60,7 @@ class Inputs:
 
         return type(self)(
             *(
-                tuple(host(v, format) for v in value)
-                if isinstance(value, tuple)
-                else host(value, format)
+                tuple(host(v, format) for v in value) if isinstance(value, tuple) else host(value, format)
                 for value, format in zip(self._values(), self.FORMATS, strict=True)
             )
         )
@@ -74,10 +72,7 @@ class Inputs:
             return ttnn.to_device(tensor, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
 
         return type(self)(
-            *(
-                tuple(map(device, value)) if isinstance(value, tuple) else device(value)
-                for value in self._values()
-            )
+            *(tuple(map(device, value)) if isinstance(value, tuple) else device(value) for value in self._values())
         )
 
     def _values(self) -> list:
@@ -209,9 +204,7 @@ class PenaltyFactors(NamedTuple):
     @classmethod
     def of(cls, sampling: SamplingParams) -> "PenaltyFactors":
         penalty = sampling.repetition_penalty
-        return cls(
-            1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty
-        )
+        return cls(1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty)
 
 
 class RowControls(NamedTuple):
@@ -253,9 +246,7 @@ class SamplingControls(Inputs):
     noise: Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random; UNIFORMS numbers of a full slot
 
     @classmethod
-    def of(
-        cls, params: Sequence[SamplingParams], noise: torch.Tensor | None = None
-    ) -> "SamplingControls":
+    def of(cls, params: Sequence[SamplingParams], noise: torch.Tensor | None = None) -> "SamplingControls":
         """torch values: row u for params[u], greedy for the rows after them. noise [32, CANDIDATES]: default zeros."""
         of_slots = (*params, *[GREEDY] * (MAX_USERS - len(params)))
         rows = [RowControls.of(p) for p in of_slots]

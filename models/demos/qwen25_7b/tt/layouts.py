@@ -28,21 +28,14 @@ def memory_config(shards: Optional[Shards]) -> ttnn.MemoryConfig:
     cores = rectangle(shards.grid)
     if shards.cores < shards.grid.cores:
         first = ttnn.CoreCoord(0, 0)
-        cores = ttnn.num_cores_to_corerangeset_in_subcoregrids(
-            first, shards.cores, cores, row_wise=True
-        )
+        cores = ttnn.num_cores_to_corerangeset_in_subcoregrids(first, shards.cores, cores, row_wise=True)
     spec = ttnn.ShardSpec(cores, shards.shape, ttnn.ShardOrientation.ROW_MAJOR)
     return ttnn.MemoryConfig(LAYOUTS[shards.layout], ttnn.BufferType.L1, spec)
 
 
-def decode_program(
-    matmul: DecodeMatmul,
-) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
+def decode_program(matmul: DecodeMatmul) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
     return ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
-        in0_block_w=matmul.in0_block_w,
-        per_core_M=1,
-        per_core_N=matmul.per_core_n,
-        fused_activation=None,
+        in0_block_w=matmul.in0_block_w, per_core_M=1, per_core_N=matmul.per_core_n, fused_activation=None
     )
 
 
@@ -60,9 +53,7 @@ def prefill_program(matmul: PrefillMatmul) -> ttnn.MatmulMultiCoreReuseMultiCast
     )
 
 
-def norm_program(
-    cores: Grid, row_tiles: int, column_tiles: int
-) -> ttnn.LayerNormShardedMultiCoreProgramConfig:
+def norm_program(cores: Grid, row_tiles: int, column_tiles: int) -> ttnn.LayerNormShardedMultiCoreProgramConfig:
     """row_tiles, column_tiles: of each core's shard."""
     return ttnn.LayerNormShardedMultiCoreProgramConfig(
         compute_with_storage_grid_size=(cores.x, cores.y),

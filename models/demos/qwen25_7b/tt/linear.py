@@ -85,9 +85,7 @@ class TtLinear:
             compute_kernel_config=self.kernel,
         )
 
-    def forward_prefill(
-        self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]
-    ) -> ttnn.Tensor:
+    def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
         """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan for both."""
         return ttnn.linear(
             x,
@@ -102,10 +100,7 @@ class TtLinear:
 
 # ---- the all-reduce of a projection by rows
 
-TOPOLOGIES: dict[Topology, ttnn.Topology] = {
-    "line": ttnn.Topology.Linear,
-    "ring": ttnn.Topology.Ring,
-}
+TOPOLOGIES: dict[Topology, ttnn.Topology] = {"line": ttnn.Topology.Linear, "ring": ttnn.Topology.Ring}
 
 
 class TtAllReduce:
@@ -119,9 +114,7 @@ class TtAllReduce:
         self.partial_sum_dtype = dtype_of(plan.dtype)
         self.memory = memory_config(model_config.decode.residual_memory)
         self.decode_sum = METHODS[plan.method](mesh_device, model_config)
-        self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(
-            mesh_device, model_config
-        )
+        self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(mesh_device, model_config)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """x [1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> [1, 1, 32, hidden] bfloat16 on the residual cores.
@@ -179,9 +172,7 @@ class TtAllReduceAsync:
         cores = rectangle(model_config.decode.grid)
         self.semaphore = ttnn.create_global_semaphore(mesh_device, cores, 0)
 
-    def forward(
-        self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig
-    ) -> ttnn.Tensor:
+    def forward(self, x: ttnn.Tensor, scattered: ttnn.MemoryConfig, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
         """x, width-sharded on the residual cores -> the sum in bfloat16. Nothing is scattered. Frees x."""
         y = ttnn.experimental.all_reduce_async(
             x,
@@ -236,19 +227,10 @@ class TtScatterGather:
             ttnn.deallocate(summed)
             summed = rounded
         y = ttnn.all_gather(
-            summed,
-            dim=3,
-            cluster_axis=1,
-            memory_config=memory,
-            num_links=self.links,
-            topology=self.topology,
+            summed, dim=3, cluster_axis=1, memory_config=memory, num_links=self.links, topology=self.topology
         )  # [1, 1, S, hidden]
         ttnn.deallocate(summed)
         return y
 
 
-METHODS = {
-    "none": TtNoSum,
-    "all_reduce_async": TtAllReduceAsync,
-    "reduce_scatter + all_gather": TtScatterGather,
-}
+METHODS = {"none": TtNoSum, "all_reduce_async": TtAllReduceAsync, "reduce_scatter + all_gather": TtScatterGather}

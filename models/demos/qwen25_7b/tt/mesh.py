@@ -127,9 +127,7 @@ def open_mesh(
     kind = machine(mesh)
     available = _available_chips()
     if available < kind.chips:
-        raise MeshError(
-            f"{kind.name} has {kind.chips} chips, this machine has {available}: choose a smaller --mesh"
-        )
+        raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {available}: choose a smaller --mesh")
     core = ttnn.DispatchCoreType.WORKER
     device = None
     try:

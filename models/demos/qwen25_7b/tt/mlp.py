@@ -20,12 +20,7 @@ class TtQwenMLP:
     """
 
     def __init__(
-        self,
-        mesh_device: ttnn.MeshDevice,
-        weights: MlpWeights,
-        model_config: TtModelConfig,
-        *,
-        all_reduce: TtAllReduce,
+        self, mesh_device: ttnn.MeshDevice, weights: MlpWeights, model_config: TtModelConfig, *, all_reduce: TtAllReduce
     ):
         layout = GateUpLayout.make(model_config.qwen, model_config.parallel, model_config.recipe)
         # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
@@ -63,9 +58,7 @@ class TtQwenMLP:
 class TtGateUp:
     """silu(gate(x)) * up(x) by two matmuls. gate, up: [hidden, mlp] a chip."""
 
-    def __init__(
-        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig
-    ):
+    def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig):
         self.gate, self.up = (
             TtLinear(
                 mesh_device,
@@ -101,9 +94,7 @@ class TtGateUp:
 class TtJoinedGateUp:
     """silu(gate(x)) * up(x) by one matmul with the weight [gate | up]. gate, up: [hidden, mlp] a chip."""
 
-    def __init__(
-        self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig
-    ):
+    def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig):
         self.mlp = gate.shape[1]
         self.both = TtLinear(
             mesh_device,

@@ -27,13 +27,7 @@ class TtModelConfig:
 
     @classmethod
     def make(
-        cls,
-        mesh_device: ttnn.MeshDevice,
-        qwen: QwenConfig,
-        recipe: Recipe,
-        *,
-        batch: int,
-        max_seq_len: int,
+        cls, mesh_device: ttnn.MeshDevice, qwen: QwenConfig, recipe: Recipe, *, batch: int, max_seq_len: int
     ) -> "TtModelConfig":
         """The configuration for at least `batch` slots of up to max_seq_len tokens on a row of the mesh.
 
@@ -42,9 +36,7 @@ class TtModelConfig:
         if not 1 <= batch <= MAX_USERS:
             raise UserError(f"batch must be 1 to {MAX_USERS} users, got {batch}")
         if not 1 <= max_seq_len <= qwen.context:
-            raise UserError(
-                f"max_seq_len must be 1 to the model's {qwen.context} tokens, got {max_seq_len}"
-            )
+            raise UserError(f"max_seq_len must be 1 to the model's {qwen.context} tokens, got {max_seq_len}")
         parallel = ParallelPlan.make(qwen, chips_in_row(mesh_device))
         decode = DecodePlan.make(
             qwen,
@@ -80,12 +72,8 @@ class TtModelConfig:
     @property
     def max_prefill_rows(self) -> int:
         """Rows of the largest prefill batch that fits L1, a power of two."""
-        return max_prefill_rows(
-            self.qwen, self.parallel, self.recipe, self.decode.grid, self.decode.l1_room
-        )
+        return max_prefill_rows(self.qwen, self.parallel, self.recipe, self.decode.grid, self.decode.l1_room)
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
         """Each layer's plan of a prefill batch. rows: a power of two from 32 to max_prefill_rows."""
-        return fit_prefill_layers(
-            self.qwen, self.parallel, self.recipe, self.decode.grid, rows, self.decode.l1_room
-        )
+        return fit_prefill_layers(self.qwen, self.parallel, self.recipe, self.decode.grid, rows, self.decode.l1_room)

@@ -109,9 +109,7 @@ def place(
     return ttnn.to_device(joined, mesh_device, memory_config=memory_config)
 
 
-def to_mesh_rows(
-    shards: Sequence[ttnn.Tensor], mesh_device: ttnn.MeshDevice, dim: int
-) -> ttnn.Tensor:
+def to_mesh_rows(shards: Sequence[ttnn.Tensor], mesh_device: ttnn.MeshDevice, dim: int) -> ttnn.Tensor:
     """Host tensors, one for each chip of a row -> the multi-device host tensor that ShardTensor2dMesh would make.
 
     dim: along which the shards were cut.

@@ -53,9 +53,7 @@ class TtRotary:
 
     def rotation_decode(self, positions: ttnn.Tensor) -> Rotation:
         """positions: [1, 32 * rotary_users] uint32 (inputs.expand_rotary_positions)."""
-        return Rotation(
-            self._decode_factor(positions, self.cos), self._decode_factor(positions, self.sin)
-        )
+        return Rotation(self._decode_factor(positions, self.cos), self._decode_factor(positions, self.sin))
 
     def _decode_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
         # a slot's tile row on its core
@@ -67,32 +65,21 @@ class TtRotary:
 
     def rotation_prefill(self, positions: ttnn.Tensor) -> Rotation:
         """positions: [1, S] uint32."""
-        return Rotation(
-            self._prefill_factor(positions, self.cos), self._prefill_factor(positions, self.sin)
-        )
+        return Rotation(self._prefill_factor(positions, self.cos), self._prefill_factor(positions, self.sin))
 
     def _prefill_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
         memory = ttnn.L1_MEMORY_CONFIG
-        rows = ttnn.embedding(
-            positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory
-        )  # [1, S, head_dim]
+        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)  # [1, S, head_dim]
         return ttnn.unsqueeze_to_4D(rows)
 
-    def forward_decode(
-        self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation
-    ) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+    def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """q and k [1, batch, heads, head_dim], height-sharded, one slot a core -> q and k rotated, in the same cores.
 
         One op rotates both where q and k lie on different cores; else one op each.
         """
         if self.decode.fused_qk:
             return ttnn.experimental.rotary_embedding_llama_fused_qk(
-                q,
-                k,
-                rotation.cos,
-                rotation.sin,
-                self.trans_mat_decode,
-                compute_kernel_config=self.kernel,
+                q, k, rotation.cos, rotation.sin, self.trans_mat_decode, compute_kernel_config=self.kernel
             )
         return tuple(
             ttnn.experimental.rotary_embedding_llama(
@@ -106,9 +93,7 @@ class TtRotary:
             for x in (q, k)
         )
 
-    def forward_prefill(
-        self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation
-    ) -> tuple[ttnn.Tensor, ttnn.Tensor]:
+    def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """q and k [B, heads, S, head_dim], interleaved in L1 -> q and k rotated, interleaved in L1. Frees q and k.
 
         All B sequences take the S positions of `rotation`.
@@ -137,9 +122,7 @@ def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, tor
     """
     angles = rotary_angles(config, positions)
     size = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
-    return tuple(
-        (f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin)
-    )
+    return tuple((f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin))
 
 
 def rotary_angles(config: QwenConfig, positions: int) -> torch.Tensor:

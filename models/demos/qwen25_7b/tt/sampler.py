@@ -71,9 +71,7 @@ class TtPenalties:
         ttnn.add(changed, other, output_tensor=changed)
         ttnn.mul(self.counts, controls.frequency, output_tensor=other)
         ttnn.subtract(changed, other, output_tensor=changed)
-        ttnn.mul(
-            self.counts, controls.presence, input_tensor_a_activations=[gtz], output_tensor=other
-        )
+        ttnn.mul(self.counts, controls.presence, input_tensor_a_activations=[gtz], output_tensor=other)
         penalized = ttnn.subtract(changed, other, dtype=ttnn.bfloat16, memory_config=L1)
         _free(changed, other)
         return penalized
@@ -82,9 +80,7 @@ class TtPenalties:
         """Add the first column of sampled [1, 1, 32, n] uint32, a token id a slot, to `seen` and `counts`."""
         ids = ttnn.typecast(sampled, ttnn.float32)  # exact: ids are below 2**24
         first = ttnn.slice(ids, [0, 0, 0, 0], [1, 1, MAX_USERS, 1], memory_config=L1)
-        new = ttnn.eq(
-            self.tokens, first, dtype=ttnn.bfloat16, memory_config=L1
-        )  # [1, 1, 32, vocab]
+        new = ttnn.eq(self.tokens, first, dtype=ttnn.bfloat16, memory_config=L1)  # [1, 1, 32, vocab]
         ttnn.maximum(self.seen, new, output_tensor=self.seen)
         ttnn.add(self.counts, new, output_tensor=self.counts)
         _free(ids, first, new)
@@ -105,16 +101,12 @@ class TtSampler:
         self.kernel = compute_config()
         self.shards = model_config.logits_shards
         self.full = TtFullSampler(mesh_device, model_config)
-        self.paddings = [
-            _padding(mesh_device, topk_columns(columns) - columns) for _, columns in self.shards
-        ]
+        self.paddings = [_padding(mesh_device, topk_columns(columns) - columns) for _, columns in self.shards]
         vocab = model_config.parallel.vocab
         firsts = [first + chip * vocab for chip in range(self.chips) for first, _ in self.shards]
         of_candidates = torch.tensor(firsts).repeat_interleave(CANDIDATES)
         # [1, 1, 32, shards * CANDIDATES] a chip: the token id of the first column of each candidate's shard
-        self.first = shard(
-            of_candidates.repeat(1, 1, MAX_USERS, 1).int(), mesh_device, 3, ttnn.uint32
-        )
+        self.first = shard(of_candidates.repeat(1, 1, MAX_USERS, 1).int(), mesh_device, 3, ttnn.uint32)
         # An inactive slot's logits may be NaN; topk may then return any column, so its id is clamped to the vocabulary.
         end_of_shards = max(first + topk_columns(columns) for first, columns in self.shards)
         highest = (self.chips - 1) * vocab + end_of_shards - 1
@@ -127,9 +119,7 @@ class TtSampler:
         _free(best)
         self._write(best_ids, tokens)
 
-    def sample_random(
-        self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor
-    ) -> None:
+    def sample_random(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
         """Write a token for each slot by its controls. A greedy slot gets the token with the largest logit."""
         self._write(self._sampled_ids(logits, controls), tokens)
 
@@ -176,10 +166,7 @@ class TtSampler:
         self._write(sampled, tokens)
 
     def _penalized(
-        self,
-        logits: Sequence[ttnn.Tensor],
-        controls: SamplingControls,
-        penalties: TtPenalties,
+        self, logits: Sequence[ttnn.Tensor], controls: SamplingControls, penalties: TtPenalties
     ) -> Iterator[ttnn.Tensor]:
         """Penalized logits shards in L1. Each shard is freed when the next shard is requested.
 
@@ -190,9 +177,7 @@ class TtSampler:
         _free(changed)
 
     @staticmethod
-    def _penalize(
-        logits: Sequence[ttnn.Tensor], controls: SamplingControls, penalties: TtPenalties
-    ) -> ttnn.Tensor:
+    def _penalize(logits: Sequence[ttnn.Tensor], controls: SamplingControls, penalties: TtPenalties) -> ttnn.Tensor:
         """Penalized logits [1, 1, 32, vocab] bfloat16 in L1."""
         if len(logits) == 1:
             return penalties.forward(logits[0], controls)
@@ -212,15 +197,11 @@ class TtSampler:
             yield of_shard
             _free(of_shard)
 
-    def _sampled_ids(
-        self, logits: Iterable[ttnn.Tensor], controls: SamplingControls
-    ) -> ttnn.Tensor:
+    def _sampled_ids(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls) -> ttnn.Tensor:
         """Token ids [1, 1, 32, CANDIDATES] by falling score; the first column is sampled."""
         return self._ranked(*self._best(logits), controls)
 
-    def _ranked(
-        self, best: ttnn.Tensor, best_ids: ttnn.Tensor, controls: SamplingControls
-    ) -> ttnn.Tensor:
+    def _ranked(self, best: ttnn.Tensor, best_ids: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
         """Candidates of _best -> token ids by falling score. Frees the candidates."""
         scores = self._scores(best, controls)
         _, indices = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)

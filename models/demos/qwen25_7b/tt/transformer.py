@@ -35,9 +35,7 @@ class TtTransformer:
     weights: split as model_config.parallel says. UserError, before a weight is read, if the model does not fit the chips' DRAM.
     """
 
-    def __init__(
-        self, mesh_device: ttnn.MeshDevice, weights: ModelWeights, model_config: TtModelConfig
-    ):
+    def __init__(self, mesh_device: ttnn.MeshDevice, weights: ModelWeights, model_config: TtModelConfig):
         _check_split(weights, model_config)
         check_fits(mesh_device, model_config.memory_budget)
         self.mesh_device = mesh_device
@@ -57,11 +55,7 @@ class TtTransformer:
                 mlp_sum=mlp_sum,
             )
             for i in tqdm(
-                range(model_config.qwen.num_hidden_layers),
-                desc="layers",
-                unit="layer",
-                leave=False,
-                disable=None,
+                range(model_config.qwen.num_hidden_layers), desc="layers", unit="layer", leave=False, disable=None
             )
         ]
         self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
@@ -85,15 +79,11 @@ class TtTransformer:
 
         source: a Checkpoint, a state dict, or an open_checkpoint result, whose packed weights come from its cache.
         """
-        model_config = TtModelConfig.make(
-            mesh_device, config, recipe, batch=batch, max_seq_len=max_seq_len
-        )
+        model_config = TtModelConfig.make(mesh_device, config, recipe, batch=batch, max_seq_len=max_seq_len)
         weights = packed_weights(source, config, model_config.parallel, recipe)
         return cls(mesh_device, weights, model_config)
 
-    def forward_decode(
-        self, inputs: DecodeInputs, caches: Sequence[TtKVCache]
-    ) -> list[ttnn.Tensor]:
+    def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """One token a slot -> each chip's logits shards [1, 1, 32, columns] (TtLMHead); row u is slot u's."""
         x = self.embedding.forward_decode(inputs.tokens)  # [1, 1, 32, hidden]
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
@@ -109,9 +99,7 @@ class TtTransformer:
         x = self._prefill(inputs, caches, range(len(self.layers)))  # [1, 1, S, hidden]
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
-    def fill_caches(
-        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
-    ) -> None:
+    def fill_caches(self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]) -> None:
         """A prefill batch without logits, for a chunk that is not its prompt's last."""
         ttnn.deallocate(self._prefill(inputs, caches, range(len(self.layers))))
 
@@ -126,10 +114,7 @@ class TtTransformer:
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
     def _prefill(
-        self,
-        inputs: PrefillInputs | ChunkedPrefillInputs,
-        caches: Sequence[TtKVCache],
-        layers: Iterable[int],
+        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache], layers: Iterable[int]
     ) -> ttnn.Tensor:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
         is_chunk = isinstance(inputs, ChunkedPrefillInputs)
@@ -167,9 +152,7 @@ class TtTransformer:
         """Logits shards -> [32 * rows of the mesh, vocab_size] on the host."""
         shape = tuple(self.mesh_device.shape)
         composer = ttnn.ConcatMesh2dToTensor(self.mesh_device, shape, dims=(0, 1))
-        shards = [
-            ttnn.to_torch(t, mesh_composer=composer) for t in logits
-        ]  # [rows, tp, 32, columns]
+        shards = [ttnn.to_torch(t, mesh_composer=composer) for t in logits]  # [rows, tp, 32, columns]
         # a chip's shards side by side, then chip after chip
         in_order = [shard[:, chip] for chip in range(shape[1]) for shard in shards]
         whole = torch.cat(in_order, dim=-1)  # [rows, 32, tp * vocab]
@@ -219,9 +202,7 @@ class TtDecoderLayer:
         self.mlp = TtQwenMLP(mesh_device, weights.mlp, model_config, all_reduce=mlp_sum)
         self.memory = memory_config(model_config.decode.residual_memory)
 
-    def forward_decode(
-        self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache
-    ) -> ttnn.Tensor:
+    def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x."""
         normed = self.input_norm.forward_decode(x)
         y = self.attention.forward_decode(normed, rotation, inputs, cache)
@@ -230,12 +211,7 @@ class TtDecoderLayer:
         return _add(h, y, self.memory)
 
     def forward_prefill(
-        self,
-        x: ttnn.Tensor,
-        rotation: Rotation,
-        inputs: PrefillInputs,
-        cache: TtKVCache,
-        plan: PrefillPlan,
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
         """Whole prompts: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)
@@ -243,12 +219,7 @@ class TtDecoderLayer:
         return self._mlp_prefill(_add(x, y, memory_config(plan.residual_memory)), plan)
 
     def forward_chunked_prefill(
-        self,
-        x: ttnn.Tensor,
-        rotation: Rotation,
-        inputs: ChunkedPrefillInputs,
-        cache: TtKVCache,
-        plan: PrefillPlan,
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: ChunkedPrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
         """Chunks of sequences: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)

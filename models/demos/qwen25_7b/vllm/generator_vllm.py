@@ -278,10 +278,7 @@ class QwenForCausalLM:
         ]
         self._write_sampling(next_tokens, new_counts=new_counts)
         self.replica.launch_decode()
-        if not any(
-            next_token.params.reads_logits or next_token.params.counts_answer
-            for next_token in next_tokens
-        ):
+        if not any(next_token.params.reads_logits or next_token.params.counts_answer for next_token in next_tokens):
             return self.replica.pop_pending()
         ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
         self._read_sampled(next_tokens, ids, log_probs)
@@ -337,13 +334,9 @@ class QwenForCausalLM:
                 occurrences = any(d.params.counts_answer for d in on_chips)
                 inputs.write_token_counts(penalized, occurrences=occurrences)
         inputs.write_sampling_params(params)
-        inputs.write_noise_for(
-            (d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy
-        )
+        inputs.write_noise_for((d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy)
 
-    def _read_sampled(
-        self, next_tokens: Sequence[NextToken], ids: torch.Tensor, log_probs: torch.Tensor
-    ) -> None:
+    def _read_sampled(self, next_tokens: Sequence[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> None:
         """Wait for the newest launch; write the tokens and log-probabilities at their slots."""
         tokens = self.replica.read_tokens()
         reads_logits = any(next_token.params.reads_logits for next_token in next_tokens)
@@ -364,9 +357,5 @@ class QwenForCausalLM:
                 self._prompt_lengths.add(slot, tokens[slot])
 
 
-def _with_log_probs(
-    next_tokens: Iterable[NextToken], ids: torch.Tensor, log_probs: torch.Tensor
-) -> Sampled:
-    return (
-        (ids, log_probs) if any(next_token.params.log_prob for next_token in next_tokens) else ids
-    )
+def _with_log_probs(next_tokens: Iterable[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> Sampled:
+    return (ids, log_probs) if any(next_token.params.log_prob for next_token in next_tokens) else ids

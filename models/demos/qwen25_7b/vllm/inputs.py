@@ -8,14 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from ..config.sampling import (
-    COLDEST,
-    GREEDY,
-    LARGEST_PENALTY,
-    SEEDS,
-    SMALLEST_FACTOR,
-    SamplingParams,
-)
+from ..config.sampling import COLDEST, GREEDY, LARGEST_PENALTY, SEEDS, SMALLEST_FACTOR, SamplingParams
 from ..engine.replica import Replica
 from ..engine.sampling import TokenCounts, stream_key
 from ..plans.grids import ceil_div
@@ -53,9 +46,7 @@ def slot_params(params: Any, slots: int, vocab_size: int) -> list[SlotParams]:
     """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values, or one value."""
     columns = [getattr(params, name) for name in _FIELDS]
     columns = [c if isinstance(c, (list, tuple)) else [c] * slots for c in columns]
-    return [
-        _slot_params(*(column[slot] for column in columns), vocab_size) for slot in range(slots)
-    ]
+    return [_slot_params(*(column[slot] for column in columns), vocab_size) for slot in range(slots)]
 
 
 def _slot_params(*values: Any) -> SlotParams:
@@ -101,8 +92,7 @@ def token_counts(
     if prompt_tokens is None or output_tokens is None:
         return [TokenCounts()] * slots
     prompts, answers = (
-        own_tokens(tokens, (tokens.numpy() >= 0).sum(axis=1))
-        for tokens in (prompt_tokens, output_tokens)
+        own_tokens(tokens, (tokens.numpy() >= 0).sum(axis=1)) for tokens in (prompt_tokens, output_tokens)
     )
     return [TokenCounts(prompts[slot], answers[slot]) for slot in range(slots)]
 
@@ -230,7 +220,5 @@ def own_blocks(page_table: torch.Tensor, lengths: Sequence[int], replica: Replic
     width = min(page_table.shape[1], replica.width)
     own = torch.tensor([ceil_div(n, replica.block) for n in lengths])[:, None]
     tables = torch.zeros(replica.batch, replica.width, dtype=torch.int32)
-    tables[: len(page_table), :width] = torch.where(
-        torch.arange(width) < own, page_table[:, :width], 0
-    )
+    tables[: len(page_table), :width] = torch.where(torch.arange(width) < own, page_table[:, :width], 0)
     return tables

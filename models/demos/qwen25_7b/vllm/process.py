@@ -24,9 +24,7 @@ STOP_FILE = "QWEN25_7B_STOP_FILE"
 ENGINE_TITLE = "VLLM::EngineCore"
 
 
-def run(
-    arguments: list[str], environment: Optional[Mapping[str, str]], drain_seconds: float = 0
-) -> int:
+def run(arguments: list[str], environment: Optional[Mapping[str, str]], drain_seconds: float = 0) -> int:
     """Run a server until it ends or SIGINT, SIGTERM or SIGHUP stops it. No process of its session survives.
 
     drain_seconds: how long the engines may take to finish their requests (--shutdown-timeout).
@@ -38,9 +36,7 @@ def run(
             signal.signal(number, lambda number, _frame: stopped.append(number))
     with tempfile.TemporaryDirectory() as directory:
         stop_file = Path(directory) / "stop"
-        environment = (os.environ if environment is None else environment) | {
-            STOP_FILE: f"{stop_file}"
-        }
+        environment = (os.environ if environment is None else environment) | {STOP_FILE: f"{stop_file}"}
         server = subprocess.Popen(arguments, env=environment, start_new_session=True)
         while not stopped and server.poll() is None:
             time.sleep(TICK)
@@ -51,16 +47,10 @@ def run(
         print(f"error: killed what did not stop: {', '.join(killed)}", file=sys.stderr, flush=True)
     if reason:
         name = signal.Signals(reason[0]).name
-        print(
-            f"stopped by {name} after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True
-        )
+        print(f"stopped by {name} after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         return 0
     if server.returncode == 0:
-        print(
-            "error: the server ended by itself: its engine died (see above)",
-            file=sys.stderr,
-            flush=True,
-        )
+        print("error: the server ended by itself: its engine died (see above)", file=sys.stderr, flush=True)
     return abs(server.returncode) or 1
 
 

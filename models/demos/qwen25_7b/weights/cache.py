@@ -63,11 +63,7 @@ def cache_root(name: str = CACHE_NAME) -> Path:
 
 
 def open_checkpoint(
-    model: str | Path,
-    *,
-    cache: Optional[str | Path] = None,
-    use_cache: bool = True,
-    revision: Optional[str] = None,
+    model: str | Path, *, cache: Optional[str | Path] = None, use_cache: bool = True, revision: Optional[str] = None
 ) -> "CachedCheckpoint | Checkpoint":
     """Open a checkpoint by its directory or hub id. Reads no weights and does not need ttnn.
 
@@ -87,10 +83,7 @@ def open_checkpoint(
 
 
 def packed_weights(
-    source: TensorSource | Mapping[str, torch.Tensor],
-    config: QwenConfig,
-    parallel: ParallelPlan,
-    recipe: Recipe,
+    source: TensorSource | Mapping[str, torch.Tensor], config: QwenConfig, parallel: ParallelPlan, recipe: Recipe
 ) -> ModelWeights:
     """Return the weights for a split. Those of a CachedCheckpoint are packed into its folder first, and mapped from there."""
     from .inventory import inventory  # imports ttnn
@@ -110,9 +103,7 @@ class CachedCheckpoint:
     - folder: of the packed weights.
     """
 
-    def __init__(
-        self, model: str | Path, root: Path, revision: Optional[str], *, optional: bool = False
-    ):
+    def __init__(self, model: str | Path, root: Path, revision: Optional[str], *, optional: bool = False):
         """optional: where nothing can be written, the weights are used without the cache."""
         self._model = model
         self._revision = revision
@@ -172,9 +163,7 @@ class CachedCheckpoint:
         try:
             return ttnn.load_tensor(self._file(shard))
         except RuntimeError as error:
-            logger.warning(
-                f"cache: {self._file(shard)}: damaged ({_reason(error)}); it is packed again"
-            )
+            logger.warning(f"cache: {self._file(shard)}: damaged ({_reason(error)}); it is packed again")
             self._file(shard).unlink(missing_ok=True)
             self.pack([shard])
             return self.build(shard)
@@ -201,9 +190,7 @@ class CachedCheckpoint:
         if self.directory.parent != self.folder:
             with suppress(OSError):  # a cache that can only be read is enough
                 for name in self._names:
-                    Copies.of(self.folder, name).write(
-                        self.directory, self.config.tie_word_embeddings, self._notes
-                    )
+                    Copies.of(self.folder, name).write(self.directory, self.config.tie_word_embeddings, self._notes)
 
     def _pack(self, missing: Sequence[WeightShard], temporary: Path) -> None:
         import ttnn
@@ -225,9 +212,7 @@ class CachedCheckpoint:
         total = sum(map(shard_bytes, missing))
         free = shutil.disk_usage(self.folder).free
         if total > free:
-            raise CacheError(
-                f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free"
-            )
+            raise CacheError(f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free")
         threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         bar = dict(unit="B", unit_scale=True, leave=False, disable=None)
         try:

@@ -67,12 +67,7 @@ class Copies:
             whole.mkdir()
             for file in small:
                 shutil.copy2(file, whole / file.name)
-            record = dict(
-                name=self.name,
-                packing=packing(),
-                tie_word_embeddings=tie_word_embeddings,
-                notes=notes,
-            )
+            record = dict(name=self.name, packing=packing(), tie_word_embeddings=tie_word_embeddings, notes=notes)
             (whole / RECORD).write_text(json.dumps(record, indent=1))
             os.replace(whole, self.directory)
 
@@ -127,9 +122,7 @@ def _sampled(file: BinaryIO) -> Iterator[tuple[int, int]]:
         if name != "__metadata__":
             first, end = entry["data_offsets"]
             count = min(SAMPLE, end - first)
-            yield from (
-                (start + at, count) for at in {first, (first + end - count) // 2, end - count}
-            )
+            yield from ((start + at, count) for at in {first, (first + end - count) // 2, end - count})
 
 
 def packing() -> str:

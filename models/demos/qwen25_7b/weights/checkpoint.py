@@ -87,9 +87,7 @@ class Checkpoint:
         unread = _check_against_config(headers, own, directory)
         notes = []
         if own != config:
-            notes.append(
-                f"{LM_HEAD} differs from the embedding and is used, against tie_word_embeddings"
-            )
+            notes.append(f"{LM_HEAD} differs from the embedding and is used, against tie_word_embeddings")
         if unread:
             notes.append(f"{_first_of(unread)} not read: no part of a model that generates text")
         notes = [f"{directory}: {note}" for note in notes]
@@ -157,9 +155,7 @@ def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
 
 
 def local_directory(
-    model: str | Path,
-    files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES),
-    revision: Optional[str] = None,
+    model: str | Path, files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES), revision: Optional[str] = None
 ) -> Path:
     """The directory itself, or where those files of a hub id lie now. The hub's directories are named by commits."""
     if not str(model):
@@ -230,15 +226,11 @@ def weight_files(directory: Path) -> list[Path]:
                 f"{directory}: holds pytorch_model.bin but no safetensors; load it with transformers and write it "
                 "again with save_pretrained"
             )
-        raise CheckpointError(
-            f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}"
-        )
+        raise CheckpointError(f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}")
     contents = read_json(index)
     files = contents.get("weight_map") if isinstance(contents, dict) else None
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-        raise CheckpointError(
-            f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}"
-        )
+        raise CheckpointError(f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}")
     return [directory / file for file in sorted(set(files.values()))]
 
 
@@ -251,9 +243,7 @@ def _with_own_head(headers: Mapping[str, TensorHeader], config: QwenConfig) -> Q
     return config if same else replace(config, tie_word_embeddings=False)
 
 
-def _check_against_config(
-    headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path
-) -> list[str]:
+def _check_against_config(headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path) -> list[str]:
     """Return the names of tensors that the model does not read. CheckpointError: the weights are not those of this config."""
     layers = len({name.split(".")[2] for name in headers if name.startswith("model.layers.")})
     # Layers of a checkpoint that is not whole are looked for first, before a billion names are made.
@@ -278,8 +268,7 @@ def _check_against_config(
         header = headers[name]
         if header.shape != shape:
             raise CheckpointError(
-                f"{header.file}: {name} must be {list(shape)} by config.json, got {list(header.shape)}; "
-                f"{OWN_CONFIG}"
+                f"{header.file}: {name} must be {list(shape)} by config.json, got {list(header.shape)}; {OWN_CONFIG}"
             )
         if header.dtype not in DTYPES:
             raise CheckpointError(
@@ -305,9 +294,7 @@ def _why_missing(missing: list[str], surplus: list[str], layers: int, directory:
     kind = _kind_of(surplus, directory)
     if kind:
         return f"{_first_of(missing)} missing, {_first_of(surplus)} found; {kind}"
-    if not {EMBEDDING, LM_HEAD} & set(
-        missing
-    ):  # a value head beside an incomplete model is not the reason
+    if not {EMBEDDING, LM_HEAD} & set(missing):  # a value head beside an incomplete model is not the reason
         surplus = [other for other in surplus if other.startswith("model.")]
     if surplus:
         return (

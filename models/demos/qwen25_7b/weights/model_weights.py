@@ -132,9 +132,7 @@ class ModelWeights:
     @property
     def embedding(self) -> Weight:
         """[vocab_size, hidden], on every chip"""
-        return self._weight(
-            Table("model.embed_tokens.weight", (self.config.vocab_size, self.config.hidden_size))
-        )
+        return self._weight(Table("model.embed_tokens.weight", (self.config.vocab_size, self.config.hidden_size)))
 
     @property
     def final_norm(self) -> Weight:

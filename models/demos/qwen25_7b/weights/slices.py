@@ -10,14 +10,7 @@ from typing import Callable, Iterator, Literal, Optional
 import torch
 
 from ..config.rope import Rope
-from .rotary_pairs import (
-    centered_pairs,
-    key_divisors,
-    norm_divisors,
-    scale_key,
-    scale_query,
-    to_interleaved,
-)
+from .rotary_pairs import centered_pairs, key_divisors, norm_divisors, scale_key, scale_query, to_interleaved
 
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
@@ -182,9 +175,7 @@ class WeightShard:
     tiled: bool  # tile layout; else row-major
 
 
-def _narrow(
-    blocks: tuple[TensorRange | Constant, ...], first: int, last: int
-) -> Iterator[TensorRange | Constant]:
+def _narrow(blocks: tuple[TensorRange | Constant, ...], first: int, last: int) -> Iterator[TensorRange | Constant]:
     """Yield the parts of the blocks that lie in [first, last) of all their rows or columns."""
     at = 0
     for block in blocks:

@@ -13,9 +13,7 @@ from .slices import Constant, HeadNorm, KeyScaling, Projection, TensorRange
 Slices = tuple[Projection, ...]
 
 
-def qkv_weights(
-    layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None
-) -> Slices:
+def qkv_weights(layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
     """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs.
 
     rope: of a layer whose keys may be centered (rotary_pairs.py).
@@ -23,9 +21,7 @@ def qkv_weights(
     return _qkv(layer, "weight", config.hidden_size, config, parallel, rope)
 
 
-def qkv_biases(
-    layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None
-) -> Slices:
+def qkv_biases(layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
     """The biases of qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]. Centered pairs of keys have zeros."""
     return _qkv(layer, "bias", 1, config, parallel, rope)
 
@@ -41,14 +37,7 @@ def centered_biases(layer: str, config: QwenConfig, parallel: ParallelPlan, rope
     return tuple(Projection(0, tuple(map(key, heads)), 1) for heads in parallel.kv_head_of)
 
 
-def _qkv(
-    layer: str,
-    kind: str,
-    other: int,
-    config: QwenConfig,
-    parallel: ParallelPlan,
-    rope: Optional[Rope],
-) -> Slices:
+def _qkv(layer: str, kind: str, other: int, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope]) -> Slices:
     size = config.head_dim
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
     k_bias = f"{layer}self_attn.k_proj.bias" if config.qkv_bias else None
@@ -88,9 +77,7 @@ def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     name, size = f"{layer}self_attn.o_proj.weight", config.head_dim
 
     def rows(heads) -> tuple[TensorRange | Constant, ...]:
-        return tuple(
-            Constant(size) if h is None else TensorRange(name, h * size, size) for h in heads
-        )
+        return tuple(Constant(size) if h is None else TensorRange(name, h * size, size) for h in heads)
 
     return tuple(Projection(1, rows(heads), config.hidden_size) for heads in parallel.q_head_of)
 
@@ -112,9 +99,7 @@ def down_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slic
 
 def lm_head_weights(config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """[hidden, vocab], zero columns after the vocabulary. Column t of all chips' columns is token t."""
-    return _split(
-        "lm_head.weight", 0, config.vocab_size, parallel.vocab, config.hidden_size, parallel.tp
-    )
+    return _split("lm_head.weight", 0, config.vocab_size, parallel.vocab, config.hidden_size, parallel.tp)
 
 
 def _mlp(name: str, split_dim: int, config: QwenConfig, parallel: ParallelPlan) -> Slices:

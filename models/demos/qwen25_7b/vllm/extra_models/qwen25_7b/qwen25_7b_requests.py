@@ -12,9 +12,7 @@ from typing import Any, Awaitable, Callable, Iterator, Optional
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-STOP_FILE = (
-    "QWEN25_7B_STOP_FILE"  # names a file that exists once the server stops (vllm/process.py)
-)
+STOP_FILE = "QWEN25_7B_STOP_FILE"  # names a file that exists once the server stops (vllm/process.py)
 SEEDS = 1 << 31  # the plugin's tensor of seeds is int32
 LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 INTEGERS = 1 << 63  # what vLLM can send to the engine
@@ -43,15 +41,11 @@ class RequestCheck:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and os.path.exists(os.environ.get(STOP_FILE, "")):
-            return await _refuse(
-                send, 503, "the server is stopping: send the request to another one"
-            )
+            return await _refuse(send, 503, "the server is stopping: send the request to another one")
         if scope["type"] != "http" or scope["method"] != "POST":
             return await self._app(scope, receive, send)
         if not self._has_key(scope):  # vLLM itself guards paths below /v1 only
-            return await _refuse(
-                send, 401, "this server asks for its --api-key: Authorization: Bearer KEY"
-            )
+            return await _refuse(send, 401, "this server asks for its --api-key: Authorization: Bearer KEY")
         messages = [await receive()]
         while messages[-1].get("more_body"):
             messages.append(await receive())
@@ -72,10 +66,7 @@ class RequestCheck:
         layer: Any = self._app
         while layer is not None and not hasattr(layer, "verify_token"):
             layer = getattr(layer, "app", None)
-        keys = {
-            name.decode().title(): value.decode("latin-1")
-            for name, value in scope.get("headers", ())
-        }
+        keys = {name.decode().title(): value.decode("latin-1") for name, value in scope.get("headers", ())}
         return layer is None or layer.verify_token(keys)
 
 

@@ -21,9 +21,7 @@ from vllm_tt_plugin.input_batch import InputBatch
 from vllm_tt_plugin.worker import TTWorker, close_mesh_device
 
 logger = logging.getLogger("vllm.qwen25_7b")  # vLLM shows loggers below its own
-PRIORITY = (
-    100  # multiprocessing ends what has a priority, the highest first, before it ends the process
-)
+PRIORITY = 100  # multiprocessing ends what has a priority, the highest first, before it ends the process
 
 
 class RowUpdates(BatchUpdateBuilder):

@@ -16,6 +16,4 @@ def create_submeshes(mesh_device: ttnn.MeshDevice, data_parallel: int) -> list[t
     Finalize(None, CDLL(None).exit, args=(0,), exitpriority=-100)
     if data_parallel == 1:
         return [mesh_device]
-    return mesh_device.create_submeshes(
-        ttnn.MeshShape(1, mesh_device.get_num_devices() // data_parallel)
-    )
+    return mesh_device.create_submeshes(ttnn.MeshShape(1, mesh_device.get_num_devices() // data_parallel))
