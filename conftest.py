@@ -1,5 +1,6 @@
 """Pytest options, and the choice of the backend before any test module imports ttnn."""
 
+import gc
 import os
 import signal
 from functools import partial
@@ -11,6 +12,8 @@ from models.demos.qwen25_7b.plans.machines import MACHINES, check_tp, machine
 from models.demos.qwen25_7b.tt import mesh
 from models.demos.qwen25_7b.tt.mesh import describe_backend, select_backend
 
+# torch, transformers and ttnn make two million objects, which the collector would walk again and again while they load.
+gc.disable()
 SIZES = ("tiny", "7b")
 DEFAULT_MESHES = ("N150", "N300")  # what runs unless --mesh says otherwise
 
@@ -33,9 +36,9 @@ def pytest_addoption(parser):
     )
     group.addoption(
         "--family",
-        default="qwen2",
+        action="append",
         choices=("qwen2", "qwen3", "llama"),
-        help="the modules of tests/pcc: Qwen2's (default), Qwen3's or Llama 3's",
+        help="the modules of tests/pcc: Qwen2's (default), Qwen3's or Llama 3's; may be given several times",
     )
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 
@@ -51,6 +54,11 @@ def pytest_configure(config):
             check_tp(config.getoption("--mesh") or "N300", config.getoption("--tp"))
     except UserError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
@@ -81,10 +89,13 @@ def pytest_report_header(config):
 
 
 def pytest_generate_tests(metafunc):
-    """Parametrize `mesh_name` and `size` over all values, or over those of the command line."""
+    """Parametrize `mesh_name`, `size` and `family` over all values, or over those of the command line."""
     size = metafunc.config.getoption("--size")
     if "mesh_name" in metafunc.fixturenames:
         metafunc.parametrize("mesh_name", mesh_names(metafunc.config), scope="session")
+    if "family" in metafunc.fixturenames:
+        families = metafunc.config.getoption("--family") or ["qwen2"]
+        metafunc.parametrize("family", families, scope="session")
     if "size" in metafunc.fixturenames:
         sizes = [size] if size else SIZES
         params = [pytest.param(s, marks=[pytest.mark.seven_b] * (s == "7b")) for s in sizes]

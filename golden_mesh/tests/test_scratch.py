@@ -23,6 +23,7 @@ ALONE = "from golden_mesh.start import scratch; print(scratch.make(), flush=True
 def temporary(tmp_path, monkeypatch):
     """A directory for the temporary files of this test."""
     monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}")
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}")
     monkeypatch.setattr(scratch.atexit, "register", lambda *args: None)
     return tmp_path
 
@@ -51,6 +52,21 @@ def test_the_next_start_removes_what_a_killed_process_left_and_no_other(temporar
     assert (temporary / "golden-mesh-results").is_dir() and (temporary / "golden-mesh-notes").is_dir()
     alive.communicate("\n")
     assert alive.returncode == 0 and not in_use.exists()
+
+
+@pytest.mark.parametrize(
+    "megabytes, flags, there", [(2048, 0, True), (64, 0, False), (2048, os.ST_NOEXEC, False)]
+)  # Docker's /dev/shm has 64 MB, and runs no programs
+def test_without_tmpdir_it_lies_in_memory_that_has_room_and_runs_programs(
+    temporary, monkeypatch, megabytes, flags, there
+):
+    memory = temporary / "memory"
+    memory.mkdir()
+    monkeypatch.delenv("TMPDIR")
+    monkeypatch.setattr(scratch, "MEMORY", memory)
+    status = SimpleNamespace(f_bavail=megabytes, f_bfree=0, f_blocks=0, f_frsize=1 << 20, f_flag=flags)
+    monkeypatch.setattr(scratch.os, "statvfs", lambda path: status)
+    assert scratch.make().parent == (memory if there else temporary)
 
 
 def refuse(number: int):

@@ -9,8 +9,8 @@ from tests.pcc.reference import reference as reference_of
 
 
 @pytest.fixture(scope="session")
-def reference(size, pytestconfig) -> Reference:
-    return reference_of(size, pytestconfig.getoption("--family"))
+def reference(size, family) -> Reference:
+    return reference_of(size, family)
 
 
 @pytest.fixture(scope="module")

@@ -211,7 +211,7 @@ def reference(size: str, family: str = "qwen2") -> Reference:
     if size == "7b" or family != "qwen2":
         config = config_of(family, num_hidden_layers=2, tie_word_embeddings=False)
         if size == "7b":
-            config = cut(EIGHT_B[family], layers=2) if family in EIGHT_B else TWO_LAYERS
+            config = cut(EIGHT_B[family], layers=1) if family in EIGHT_B else TWO_LAYERS
         weights, layers = random_weights(config), range(1)
         if size == "tiny":
             # A trained layer changes the stream more. bfloat16 rounds the stream's outliers, in few channels here.

@@ -1,5 +1,6 @@
 """Hugging Face's model in float32 as the reference, and random weights with the 7B's outliers."""
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Optional
@@ -13,9 +14,9 @@ from ..config.rope import Llama3
 from ..weights.checkpoint import Checkpoint
 
 K_BIAS_PEAK = 171.0  # the largest K bias of Qwen2.5-7B's layer 0
-
-
 K_NORM_PEAK = 12.0  # an outlier of a head norm's weight, as Qwen3 has some
+# Random values of a larger tensor repeat. A prime number: no row of a matrix begins as another one does.
+PERIOD = 4_194_301
 
 
 def family(config: QwenConfig) -> str:
@@ -68,7 +69,9 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int, std: float) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator).mul_(std).bfloat16()
+        count = math.prod(shape)
+        values = torch.randn(min(count, PERIOD), generator=generator).mul_(std).bfloat16()
+        return values.repeat(-(-count // PERIOD))[:count].view(shape)
 
     hidden, heads, kv_heads = (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
     weights = {
