@@ -61,6 +61,10 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_unconfigure():
+    gc.unfreeze()  # else ttnn lists its frozen objects as leaked
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config, items):
     """Skip tests that this run is not about. Mark tests as `repeat` that `make test` runs on other machines."""

@@ -30,7 +30,8 @@ from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.plain import in_float32, is_plain
 
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
-STEP = 64  # rows of a weight widened at a time: they stay in the processor's cache
+STEP = 64  # rows of a wide weight widened at a time
+WIDENED = 1 << 17  # elements of a narrow one: they stay in the processor's cache
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
 DEST = 1 << 18  # elements of a bfloat16 dest at a time: a core's second cache holds them
 GRID = 8  # columns of a Wormhole's cores
@@ -182,13 +183,16 @@ def known_products() -> Iterator[None]:
 def _float32_dest_of_weight(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     count, (inner, columns) = len(rows), weight.shape
     rows = _padded(source_b(rows, kernel), below=-count % ROWS)
-    widened = torch.zeros(min(inner, STEP), columns + -columns % COLUMNS)
-    filled = widened[:, :columns]
-    total = torch.zeros(len(rows), widened.shape[1])
-    for start in range(0, inner, STEP):
-        part = _cut(weight[start : start + STEP], kernel)
-        filled[: len(part)].copy_(part)
-        total.addmm_(rows[:, start : start + STEP], widened[: len(part)])
+    width = columns + -columns % COLUMNS
+    step = max(STEP, WIDENED // width // STEP * STEP)
+    widened = torch.empty(min(inner, step), width)
+    widened[:, columns:] = 0
+    total = None
+    for start in range(0, inner, step):
+        part = _cut(weight[start : start + step], kernel)
+        widened[: len(part), :columns] = part
+        left, right = rows[:, start : start + step], widened[: len(part)]
+        total = left @ right if total is None else total.addmm_(left, right)
     return total[:count, :columns]
 
 
