@@ -164,18 +164,6 @@ class DecodeMatmul:
         """Columns in tiles that each DRAM bank holds, padding included."""
         return ceil_div(self.n_tiles, DRAM_BANKS)
 
-    @property
-    def padding(self) -> float:
-        """Padding of the banks as a share of the weight."""
-        return self.tiles_a_bank * DRAM_BANKS / self.n_tiles - 1
-
-    def __str__(self) -> str:
-        return (
-            f"K {self.k_tiles} tiles on {self.in_cores} cores, {self.in0_block_w} at a time; N {self.n_tiles} tiles from "
-            f"{DRAM_BANKS} banks, {self.tiles_a_bank} each ({self.padding:.1%} padding), to {self.out_cores} cores, "
-            f"{self.per_core_n} each; {self.l1_bytes:,} of {MATMUL_L1:,} bytes of L1"
-        )
-
 
 def plan_decode_matmul(
     k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0
