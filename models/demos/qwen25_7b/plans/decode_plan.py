@@ -197,11 +197,7 @@ def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str) -> list
     Before version 0.81 ttnn takes the first one only.
     """
     shard = k_tiles // in_cores
-    fitting = [
-        w
-        for w in divisors(k_tiles)
-        if (shard % w == 0 or w % shard == 0) and decode_l1_bytes(n_tiles, w, weight, w > shard) <= MATMUL_L1
-    ]
+    fitting = [w for w in divisors(k_tiles) if decode_l1_bytes(n_tiles, w, weight, w > shard) <= MATMUL_L1]
     within = [w for w in fitting if shard % w == 0 and w <= 8]
     over = [w for w in fitting if w % shard == 0 and w > max(within)]
     return within[-1:] + over * BLOCKS_SPAN_SHARDS
