@@ -63,9 +63,9 @@ def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, mesh_name, h
         model, _ = model_decode(mesh_device, QWEN25_7B, BFP8, users=32, position=1024, links=links)
     rows = cells("models/demos/qwen25_7b/PERF.md", "A step, a prompt, a load")
     name, chips = mesh_name.partition("-tp")[0], mesh_device.shape[1]
-    row = f"{ {1: 'N150', 2: 'N300'}.get(chips, name) }, tp {chips}"  # one or two chips are the same step on every machine
-    steps = {machine.split(" x dp")[0]: step for machine, _, _, step, *_ in rows}
-    assert steps[row] == step_ms(model.seconds).replace(" ms", "")
+    machine = {1: "N150", 2: "N300"}.get(chips, name)  # a step of one or two chips is one on every machine
+    steps = {row.split(" x dp")[0]: step for row, _, _, step, *_ in rows}
+    assert steps[f"{machine}, tp {chips}"] == step_ms(model.seconds).replace(" ms", "")
 
 
 MODEL = "models/demos/qwen25_7b/docs/performance_model.md", "The chain of multicasts"
