@@ -1,37 +1,61 @@
-"""A decode matmul gives one result at every width of its blocks of x: within a core's shard, and over several shards."""
+"""A decode matmul of the 7B gives one result at every width of its blocks of x: within a core's shard, and over several.
+
+Columns share no sums, so one tile of columns on each DRAM bank stands for all. The plans have all columns.
+"""
 
 from dataclasses import replace
 
 import pytest
+import torch
 import ttnn
+from golden_mesh.arithmetic.sums import exact_sums
 
-from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.plans.decode_plan import MATMUL_L1
-from models.demos.qwen25_7b.plans.grids import divisors
-from models.demos.qwen25_7b.tt.layouts import decode_program
-from models.demos.qwen25_7b.tt.linear import TtLinear
+from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
+from models.demos.qwen25_7b.perf.plan_tables import decode_plans
+from models.demos.qwen25_7b.plans.decode_plan import DRAM_BANKS
+from models.demos.qwen25_7b.plans.grids import TILE, Grid, width_sharded
+from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
+from models.demos.qwen25_7b.tt.layouts import decode_program, memory_config
+from models.demos.qwen25_7b.tt.linear import compute_config
+from models.demos.qwen25_7b.tt.placement import dram_width_sharded, dtype_of, replicate
 from tests.pcc.bench import assert_module
 
+GRID = Grid(8, 8)
 
-@pytest.mark.make_test_on("N300", "T3K")
-def test_every_width_of_a_block_gives_the_projection(mesh_device, bench):
-    cores, weight = bench.decode.residual.cores, bench.weights.attention(0).qkv
-    grid, head_dim = bench.decode.grid.cores, bench.config.head_dim
-    how = dict(group=BFP8.attention, in_cores=cores, out_cores=grid, head_dim=head_dim)
-    linear = TtLinear(mesh_device, weight, **how)
-    x = bench.reference.normed(0, 32)
-    plan, results = linear.decode_matmul, {}
-    shard = plan.k_tiles // plan.in_cores
-    for width in divisors(plan.k_tiles):
-        block = replace(plan, in0_block_w=width)
-        if (shard % width and width % shard) or block.l1_bytes > MATMUL_L1:
-            continue
-        linear.decode_program = decode_program(block)
-        put = bench.put_users(x)
-        results[width] = bench.take_rows(linear.forward_decode(put), 32)
-        ttnn.deallocate(put)
-    assert len(results) > 2 and plan.in0_block_w in results
-    first, *others = results.values()
-    for chips in others:
-        for one, other in zip(first, chips, strict=True):
-            assert_module([other], one, pcc=0.99999, gain=2e-4)
+
+def matmuls():
+    """Each x and format with all widths of the matmuls that have it: K in tiles, cores of x, format -> widths."""
+    found, names = {}, {}
+    for tp in SPLITS:
+        for recipe in (BFP8, PERFORMANCE):
+            for name, plan in decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, GRID).items():
+                key = plan.k_tiles, plan.in_cores, plan.weight
+                found.setdefault(key, (plan, set()))[1].update(plan.widths)
+                names.setdefault(key, {})[f"tp {tp} {name}"] = None
+    return [pytest.param(*of, id=", ".join(names[key])) for key, of in found.items()]
+
+
+@pytest.mark.chips(1)
+@pytest.mark.parametrize("plan, widths", matmuls())
+def test_every_width_of_a_block_gives_one_result(mesh_device, plan, widths):
+    rows, columns = TILE * plan.k_tiles, TILE * DRAM_BANKS
+    torch.manual_seed(0)
+    values = torch.randn(1, 1, rows, columns) * rows**-0.5
+    weight = replicate(
+        values, mesh_device, dtype_of(plan.weight), memory_config=dram_width_sharded(mesh_device, rows, columns)
+    )
+    x = torch.randn(1, 1, TILE, rows)
+    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(rows, GRID, plan.in_cores)))
+    exact = ttnn.to_torch(put).double() @ ttnn.to_torch(weight).double()
+
+    def result(width: int) -> torch.Tensor:
+        block = replace(plan, n_tiles=DRAM_BANKS, per_core_n=1, in0_block_w=width)
+        how = dict(program_config=decode_program(block), memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
+        how |= dict(dtype=ttnn.float32, compute_kernel_config=compute_config())
+        return ttnn.to_torch(ttnn.linear(put, weight, **how))
+
+    with exact_sums():  # on a golden mesh: block by block, as the kernel adds them
+        first, *others = map(result, sorted(widths))
+    assert_module([first], exact.float(), pcc=0.99999, gain=1e-3)
+    for other in others:
+        assert (other - first).norm() < 1e-6 * first.norm(), "only the order of float32 sums may differ"

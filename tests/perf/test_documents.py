@@ -1,4 +1,4 @@
-"""Figures in PERF.md, docs/sampling.md and golden_mesh/docs/perf.md equal the code's figures."""
+"""Figures in PERF.md, docs/performance_model.md, docs/sampling.md and golden_mesh/docs/perf.md equal the code's figures."""
 
 from pathlib import Path
 
@@ -6,19 +6,21 @@ import pytest
 from golden_mesh.perf import calibration as cal
 from golden_mesh.perf.chain import chain_seconds, held_out_steps, layer_hops
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
-from models.demos.qwen25_7b.perf.report import step_ms, tokens_a_second
+from models.demos.qwen25_7b.config import BFP8, BFP8_KV8, QWEN25_7B
+from models.demos.qwen25_7b.perf.plan_tables import chain_table, hops_table
+from models.demos.qwen25_7b.perf.report import step_ms
 from models.demos.qwen25_7b.perf.step_model import model_decode
+from models.demos.qwen25_7b.plans.grids import Grid
 from models.demos.qwen25_7b.tt.placement import links_between
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def cells(document: str, section: str) -> list[list[str]]:
-    """Return the rows of the section's first table, without the header."""
+def cells(document: str, section: str, table: int = 0) -> list[list[str]]:
+    """Return the rows of one of the section's tables, without the header."""
     text = (REPOSITORY / document).read_text().split(f"## {section}\n")[1].split("\n## ")[0]
-    table = text[text.index("\n|") :].lstrip().split("\n\n")[0]
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.split("\n")[2:]]
+    tables = [block for block in text.split("\n\n") if block.lstrip().startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in tables[table].strip().split("\n")[2:]]
 
 
 def test_the_misses_are_those_of_the_held_out_points():
@@ -60,7 +62,25 @@ def test_the_step_of_the_7b_is_that_of_the_first_table(mesh_device, mesh_name, h
     with host_alone():
         model, _ = model_decode(mesh_device, QWEN25_7B, BFP8, users=32, position=1024, links=links)
     rows = cells("models/demos/qwen25_7b/PERF.md", "A step, a prompt, a load")
-    name, _, tp = mesh_name.partition("-tp")
-    row = f"{name}, tp {tp or mesh_device.shape[1]}"
-    steps = {machine.split(" x dp")[0]: step for machine, users, step, *_ in rows if users == "32"}
-    assert steps[row] == f"{step_ms(model.seconds)}; {tokens_a_second(model.seconds)}"
+    name, chips = mesh_name.partition("-tp")[0], mesh_device.shape[1]
+    machine = {1: "N150", 2: "N300"}.get(chips, name)  # a step of one or two chips is one on every machine
+    steps = {row.split(" x dp")[0]: step for row, _, _, step, *_ in rows}
+    assert steps[f"{machine}, tp {chips}"] == step_ms(model.seconds).replace(" ms", "")
+
+
+MODEL = "models/demos/qwen25_7b/docs/performance_model.md", "The chain of multicasts"
+
+
+def test_the_table_of_hops_is_the_commands():
+    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in hops_table(QWEN25_7B, BFP8).splitlines()]
+    written = [[cell.removesuffix(" (joined)") for cell in row] for row in cells(*MODEL)]
+    assert written == split[-4:]
+
+
+def test_the_steps_with_a_chain_are_those_of_the_model():
+    """Without a capture: the step without the chain is the written one, in tenths of a millisecond."""
+    rows = cells(*MODEL, table=1)
+    steps = {int(split.removeprefix("tp ")): 1e-3 * float(plain) for split, plain, *_ in rows}
+    for written, line in zip(rows, chain_table(QWEN25_7B, BFP8_KV8, "Qwen2.5-7B", Grid(8, 8), steps).splitlines()[2:]):
+        computed = [float(cell) for cell in line.strip("| tp").split("|") if cell.strip()]
+        assert [float(cell) for cell in (written[0][3:], *written[1:]) if cell] == pytest.approx(computed, abs=0.11)

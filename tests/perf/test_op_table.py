@@ -9,13 +9,14 @@ from golden_mesh.perf.op_costs import Rates
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf import all_reduce_prices
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
+from models.demos.qwen25_7b.perf.plan_tables import decode_plans, hops
 from models.demos.qwen25_7b.perf.report import op_table
 from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.placement import row_topology
+from models.demos.qwen25_7b.tt.placement import row_topology, worker_grid
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.sizes import cut
 
@@ -62,6 +63,13 @@ def test_the_table_has_a_row_an_operation_with_cores_and_dtype(step):
         for result in op.results:
             assert result.dtype in row[2] and result.memory in row[3], row
             assert not result.shard or str(result.cores) in row[4], row
+
+
+def test_each_matmul_has_its_hops(mesh_device, config, plan, step):
+    plans = decode_plans(config, plan, BFP8, worker_grid(mesh_device))
+    rows = op_table(step.layer, plans.values()).splitlines()[2:]
+    found = [row.strip("| ").split(" | ")[-1] for row, op in zip(rows, step.layer) if op.name == "Matmul"]
+    assert found == [hops(plans[name]) for name in ("QKV", "O", "gate + up", "gate", "up", "down") if name in plans]
 
 
 def test_results_are_bfloat16_on_cores_but_for_attentions(step):

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from models.demos.qwen25_7b.bringup.ops import VARIANTS
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.perf.plan_tables import decode_plans
+from models.demos.qwen25_7b.perf.plan_tables import decode_plans, narrow
 from models.demos.qwen25_7b.plans import decode_plan
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
@@ -53,9 +54,10 @@ def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
     for name, plan in plans.items():
         tiles, left = divmod(plan.k_tiles, plan.in_cores)
         assert left == 0, f"{name}: an input core's tiles are not whole"
-        block = plan.in0_block_w
-        assert tiles % block == 0 or block % tiles == 0, f"{name}: a block of K cuts a shard"
-        assert plan.k_tiles % block == 0
+        for block in plan.widths:
+            assert tiles % block == 0 or block % tiles == 0, f"{name}: a block of K cuts a shard"
+            assert plan.k_tiles % block == 0 and replace(plan, in0_block_w=block).l1_bytes <= MATMUL_L1, name
+        assert plan.in0_block_w in plan.widths and tiles % plan.widths[0] == 0, name
         assert plan.out_cores * plan.per_core_n == plan.n_tiles, f"{name}: output cores"
         assert plan.out_cores <= grid.cores, f"{name}: output cores"
         weight_blocks = 3 * plan.in0_block_w * plan.tiles_a_bank * TILE_BYTES[plan.weight]
@@ -68,6 +70,17 @@ def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
     else:
         assert plans["gate"].out_cores == plans["down"].in_cores
     assert ("gate + up" in plans) == (config is QWEN25_7B and tp == 8), "it saves padding there"
+
+
+@pytest.mark.parametrize("tp, before, after", [(1, 270, 242), (2, 135, 121), (4, 128, 107), (8, 98, 55)])
+def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, after):
+    plans = decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, GRIDS["8x8"])
+    layer = [plan for name, plan in plans.items() if "LM head" not in name]
+    assert (sum(narrow(plan).hops for plan in layer), sum(plan.hops for plan in layer)) == (before, after)
+    timed = VARIANTS["ttnn.linear"]["in0_block_w"]
+    assert all(plan.widths[0] in timed and plan.in0_block_w in timed for plan in plans.values()), (
+        "make bringup times both"
+    )
 
 
 @pytest.mark.parametrize("config, grid, tp, recipe", cases)

@@ -185,9 +185,9 @@ def launches(d: Dims, chips: int) -> int:
     return d.layers * a_layer + LAUNCHES_AROUND
 
 
-def moved_seconds(d: Dims, chips: int, scattered: float) -> float:
-    """Of a step of one user: weights, cache and collectives."""
-    cache = cache_bytes(d, chips, 1, ONE_USER_RUN) / (DRAM * scattered)
+def moved_seconds(d: Dims, chips: int, scattered: float, users: int = 1, position: int = ONE_USER_RUN) -> float:
+    """Of a step: weights, cache and collectives."""
+    cache = cache_bytes(d, chips, users, position) / (DRAM * scattered)
     streamed = weight_bytes(d, chips) / (DRAM * MATMUL_SHARE)
     return streamed + cache + d.layers * layer_collective_seconds(d, chips)
 
@@ -297,11 +297,13 @@ def calibrate() -> Calibration:
     )
 
 
+def step_seconds(d: Dims, chips: int, rates: Rates, users: int = 1, position: int = ONE_USER_RUN) -> float:
+    """The operations of a published port's step."""
+    return moved_seconds(d, chips, rates.scattered, users, position) + launches(d, chips) * rates.launch
+
+
 def _speed(key: Key, published: float, rates: Rates, host: float, users: int = 1) -> Point:
-    seconds = moved_seconds(*key, rates.scattered) + launches(*key) * rates.launch + host
-    if users > 1:
-        more = cache_bytes(*key, users, SHORT_RUN) - cache_bytes(*key, 1, ONE_USER_RUN)
-        seconds += more / (DRAM * rates.scattered)
+    seconds = step_seconds(*key, rates, users, ONE_USER_RUN if users == 1 else SHORT_RUN) + host
     crowd = f"{key[0].name}, {users} users" if users > 1 else key[0].name
     return _point((replace(key[0], name=crowd), key[1]), SPEED, published, 1 / seconds)
 

@@ -50,10 +50,6 @@ class Row:
         return self.count * self.bound.floor
 
     @property
-    def loss(self) -> float:
-        return self.seconds - self.floor
-
-    @property
     def dram_bytes(self) -> int:
         """Bytes that a chip moves from and to DRAM, padding of the banks included."""
         return self.count * (self.work.streamed + self.work.scattered)

@@ -14,7 +14,7 @@ from ..config.recipe_file import add_recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..plans.machines import check_tp, machine
-from ..plans.parallel_plan import MAX_USERS, TILE
+from ..plans.parallel_plan import MAX_USERS, SPLITS, TILE, ParallelPlan
 from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
 from .published_models import FAMILIES, SIZES
 
@@ -102,18 +102,22 @@ class Ops:
     def table(args: argparse.Namespace) -> str:
         check_step(args)
         with opened(args) as device:
+            from ..tt.placement import worker_grid
             from .capture import capture_prefill, capture_step
+            from .plan_tables import decode_plans
             from .report import op_table
 
+            config, plans = small_vocabulary(DIMS[args.dims]), {}
             if args.prefill:
-                batches = capture_prefill(device, small_vocabulary(DIMS[args.dims]), args.recipe, args.prefill)
+                batches = capture_prefill(device, config, args.recipe, args.prefill)
                 layers = {batch.label: batch.step.layer for batch in batches}
             else:
-                step = capture_step(device, small_vocabulary(DIMS[args.dims]), args.recipe, args.batch)
+                step = capture_step(device, config, args.recipe, args.batch)
                 layers = {f"{args.batch} users a replica": step.layer}
+                plans = decode_plans(config, ParallelPlan.make(config, args.tp), args.recipe, worker_grid(device))
         return "\n\n".join(
             f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
-            f"\n\n{op_table(layer)}"
+            f"\n\n{op_table(layer, plans.values())}"
             for what, layer in layers.items()
         )
 
@@ -202,6 +206,39 @@ class Hops:
         return hops_table(DIMS[args.dims], args.recipe)
 
 
+class Chain:
+    """Modeled steps of 32 users with and without the chain of multicasts, for every split of a machine.
+
+    This port and tt_transformers, in the recipe's formats and without the host.
+    """
+
+    EXAMPLES = (f"{PERF} chain --mesh T3K", f"{PERF} chain --mesh N300 --recipe performance")
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        add_machine(parser)
+        Hops.add_options(parser)
+
+    @staticmethod
+    def table(args: argparse.Namespace) -> str:
+        config, steps, args.worker_dispatch = DIMS[args.dims], {}, False
+        for args.tp in (tp for tp in SPLITS if machine(args.mesh).row % tp == 0):
+            with opened(args) as device:
+                from ..tt.placement import links_between, worker_grid
+                from .plan_tables import HOP_AT_MOST, POSITION, USERS, chain_table
+                from .step_model import model_decode
+
+                how = dict(users=USERS, position=POSITION, links=links_between(device))
+                model, _ = model_decode(device, config, args.recipe, **how)
+                steps[args.tp], grid = model.seconds, worker_grid(device)
+        table = chain_table(config, args.recipe, title_of(args), grid, steps)
+        return (
+            f"{title_of(args)}, {args.mesh}, recipe {args.recipe}, {USERS} users a replica at position {POSITION}. Modeled, not "
+            f"measured; a hop takes {1e6 * HOP_AT_MOST:.2f} us, which is the most that it can take. tt_transformers' cache is "
+            f"bfloat8_b.\n\n{table}"
+        )
+
+
 class Models:
     """The splits that hold each published checkpoint of the family, on every machine. Counts from the plans."""
 
@@ -288,6 +325,7 @@ COMMANDS = {
     "model": Model,
     "ops": Ops,
     "hops": Hops,
+    "chain": Chain,
     "splits": Splits,
     "models": Models,
     "packing": Packing,

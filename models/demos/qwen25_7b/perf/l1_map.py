@@ -57,7 +57,7 @@ class Row:
 
     @property
     def planned_tensors(self) -> int:
-        return self.planned.bytes - self.planned.buffers
+        return sum(size for _, size in self.planned.tensors)
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,7 @@ def l1_table(mapped: L1Map) -> str:
     rows = []
     for row in mapped.rows:
         whole = mapped.persistent + row.planned.bytes
+        hole = [("hole", row.planned.hole)] * (row.planned.hole > 0)
         rows.append(
             (
                 row.planned.op,
@@ -188,7 +189,7 @@ def l1_table(mapped: L1Map) -> str:
                 f"{row.tensors:,}",
                 *(f"{size:,}" if size else "-" for size in (row.planned.buffers, row.buffers)),
                 f"{whole:,} ({whole / L1:.0%})",
-                ", ".join(f"{name} {size:,}" for name, size in row.planned.tensors),
+                ", ".join(f"{name} {size:,}" for name, size in (*row.planned.tensors, *hole)),
             )
         )
     fullest = max(mapped.rows, key=lambda row: row.planned.bytes)

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+from golden_mesh.perf.calibration import Dims, calibrate, step_seconds
+from golden_mesh.perf.chain import HOP_AT_MOST, layer_hops
+from golden_mesh.perf.chain import chain_seconds as published_chain
+
 from ..cli.terminal import markdown
 from ..config import BFP8_KV8, QWEN25_7B, QwenConfig, Recipe
 from ..plans.all_reduce_plan import AllReducePlan
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.decode_plan import HALF_CORES, HOP, DecodeMatmul, GateUpLayout, plan_decode_matmul
-from ..plans.grids import TILE, Grid, ceil_div, divisors, most_even, residual_grid
+from ..plans.grids import TILE, Grid, ceil_div, most_even, residual_grid
 from ..plans.machines import MACHINES, MachineKind
 from ..plans.memory_budget import decode_matmuls, memory_budget, step_bytes
 from ..plans.parallel_plan import SPLITS, ParallelPlan
@@ -53,28 +57,74 @@ def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
 
 
 def hops_table(config: QwenConfig, recipe: Recipe) -> str:
-    """The multicasts of each decode matmul, one after the other: blocks within a shard of x, and the planned ones."""
+    """The chain of multicasts of each decode matmul: with blocks within a core's x, and as planned."""
     rows = []
     for tp in SPLITS:
         plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, Grid(8, 8))
-        cells, before, after = [], 0, 0
-        for plan in plans.values():
-            shard = plan.k_tiles // plan.in_cores
-            narrow = replace(plan, in0_block_w=max(w for w in divisors(shard) if w <= 8))
-            if plan.in0_block_w < shard:
-                narrow = plan  # L1 holds no longer block
-            cells.append(" to ".join(dict.fromkeys(map(_hops, (narrow, plan)))))
-            before, after = before + narrow.hops, after + plan.hops
-        rows.append((f"tp {tp}", ", ".join(f"{n} {c}" for n, c in zip(plans, cells)), f"{before} to {after}"))
+        lm_head = [name for name in plans if name.startswith("LM head")]
+        of_layer = [plan for name, plan in plans.items() if name not in lm_head]
+        columns = ("QKV", "O", "gate + up" if "gate + up" in plans else "gate", "down")
+        cells = [_both(plans[name]) for name in columns]
+        before, after = (sum(plan.hops for plan in of) for of in (map(narrow, of_layer), of_layer))
+        rows.append((f"tp {tp}", *cells, "; ".join(_both(plans[name]) for name in lm_head), f"{before} to {after}"))
     title = (
-        f"Recipe {recipe}, 8x8 cores. Hops of a matmul x us of weights a hop at 249.5 GB/s a chip: with blocks within one core's x, "
-        f"then as planned, at least {1e6 * HOP:.0f} us where L1 allows it. All matmuls once; a layer has gate and up."
+        f"Recipe {recipe}, 8x8 cores. Hops of a matmul x us of weights a hop at 249.5 GB/s a chip: with blocks within one core's "
+        f"x, to those planned. A planned block has {1e6 * HOP:.0f} us of weights or more, where L1 allows it. tp 8 joins gate and up where that saves padding."
     )
-    return f"{title}\n\n{markdown(('split', 'hops', 'in all'), rows)}"
+    header = ("split", "QKV", "O", "gate, up (each)", "down", "LM head", "hops a layer")
+    return f"{title}\n\n{markdown(header, rows)}"
 
 
-def _hops(plan: DecodeMatmul) -> str:
+def narrow(plan: DecodeMatmul) -> DecodeMatmul:
+    """The plan with a block within a core's x, as before tt-metal PR 55444."""
+    return replace(plan, in0_block_w=plan.widths[0])
+
+
+def hops(plan: DecodeMatmul) -> str:
     return f"{plan.hops} x {1e6 * plan.hop_seconds:.2f}"
+
+
+def _both(plan: DecodeMatmul) -> str:
+    return " to ".join(dict.fromkeys((hops(narrow(plan)), hops(plan))))
+
+
+def chain_seconds(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid) -> tuple[float, float]:
+    """The most that the chains of a step take longer than its weights: with blocks within a core's x, and as planned."""
+    plans = decode_plans(config, parallel, recipe, grid)
+    times = [(plans[w.name], w.times) for w in decode_matmuls(config, parallel, recipe)]
+    return tuple(
+        sum(count * max(0.0, p.hops * (HOP_AT_MOST - p.hop_seconds)) for p, count in some)
+        for some in ([(narrow(plan), count) for plan, count in times], times)
+    )
+
+
+CHAIN = (
+    "split",
+    "ms of a step, without the chain",
+    "blocks within a core's x",
+    "as planned",
+    "tt_transformers: hops a layer",
+    "ms of a step, without the chain",
+    "with it",
+)
+
+
+def chain_table(config: QwenConfig, recipe: Recipe, name: str, grid: Grid, steps: dict[int, float]) -> str:
+    """This port and tt_transformers, priced alike. name: of the published model. steps: modeled seconds by tp."""
+    heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    widths = config.intermediate_size, config.vocab_size
+    formats = recipe.attention.format, recipe.mlp_in.format
+    theirs = Dims(name, config.hidden_size, config.num_hidden_layers, *heads, *widths, *formats)
+    rows = []
+    for tp, modeled in steps.items():
+        waits = chain_seconds(config, ParallelPlan.make(config, tp), recipe, grid)
+        cells = [f"{1e3 * (modeled + wait):.1f}" for wait in (0.0, *waits)]
+        if config.num_attention_heads % tp == 0:
+            step = step_seconds(theirs, tp, calibrate().rates, USERS, POSITION)
+            with_chain = step + published_chain(theirs, tp)
+            cells += [f"{layer_hops(theirs, tp)}", f"{1e3 * step:.1f}", f"{1e3 * with_chain:.1f}"]
+        rows.append((f"tp {tp}", *cells, *[""] * (len(CHAIN) - 1 - len(cells))))
+    return markdown(CHAIN, rows)
 
 
 def decode_plans(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid) -> dict[str, DecodeMatmul]:

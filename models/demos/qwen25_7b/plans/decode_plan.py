@@ -145,6 +145,11 @@ class DecodeMatmul:
         return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight, gathers)
 
     @property
+    def widths(self) -> list[int]:
+        """What in0_block_w can be."""
+        return block_widths(self.k_tiles, self.n_tiles, self.in_cores, self.weight)
+
+    @property
     def hops(self) -> int:
         """Blocks of x that are multicast one after the other."""
         return self.k_tiles // self.in0_block_w
@@ -158,18 +163,6 @@ class DecodeMatmul:
     def tiles_a_bank(self) -> int:
         """Columns in tiles that each DRAM bank holds, padding included."""
         return ceil_div(self.n_tiles, DRAM_BANKS)
-
-    @property
-    def padding(self) -> float:
-        """Padding of the banks as a share of the weight."""
-        return self.tiles_a_bank * DRAM_BANKS / self.n_tiles - 1
-
-    def __str__(self) -> str:
-        return (
-            f"K {self.k_tiles} tiles on {self.in_cores} cores, {self.in0_block_w} at a time; N {self.n_tiles} tiles from "
-            f"{DRAM_BANKS} banks, {self.tiles_a_bank} each ({self.padding:.1%} padding), to {self.out_cores} cores, "
-            f"{self.per_core_n} each; {self.l1_bytes:,} of {MATMUL_L1:,} bytes of L1"
-        )
 
 
 def plan_decode_matmul(
@@ -187,24 +180,27 @@ def plan_decode_matmul(
     ValueError: no plan fits L1.
     """
     per_core_n = next(p for p in divisors(n_tiles) if n_tiles // p <= out_cores and (not divides or divides % p == 0))
-    blocks = [w for w in divisors(k_tiles // in_cores) if w <= 8 and decode_l1_bytes(n_tiles, w, weight) <= MATMUL_L1]
-    if not blocks:
+    widths = block_widths(k_tiles, n_tiles, in_cores, weight)
+    if not widths:
         raise ValueError(
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
             f"{decode_l1_bytes(n_tiles, 1, weight)} bytes of a core's L1, {MATMUL_L1} are there: split its columns"
         )
-    block = max(blocks)
-    if BLOCKS_SPAN_SHARDS:
-        shard = k_tiles // in_cores
-        wider = [
-            w
-            for w in divisors(k_tiles)
-            if w % shard == 0 and w > block and decode_l1_bytes(n_tiles, w, weight, True) <= MATMUL_L1
-        ]
-        widths = [block, *wider]
-        covering = (w for w in widths if block_seconds(n_tiles, w, weight) >= HOP)
-        block = next(covering, widths[-1])
+    covering = (w for w in widths if block_seconds(n_tiles, w, weight) >= HOP)
+    block = next(covering, widths[-1])
     return DecodeMatmul(k_tiles, n_tiles, in_cores, block, per_core_n, weight)
+
+
+def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str) -> list[int]:
+    """Tiles of K in a block that fits L1: the longest within an input core's tiles, then those of several cores.
+
+    Before version 0.81 ttnn takes the first one only.
+    """
+    shard = k_tiles // in_cores
+    fitting = [w for w in divisors(k_tiles) if decode_l1_bytes(n_tiles, w, weight, w > shard) <= MATMUL_L1]
+    within = [w for w in fitting if shard % w == 0 and w <= 8]
+    over = [w for w in fitting if w % shard == 0 and w > max(within)]
+    return within[-1:] + over * BLOCKS_SPAN_SHARDS
 
 
 def block_seconds(n_tiles: int, in0_block_w: int, weight: str) -> float:
