@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 from ..cli.terminal import say
 from ..errors import UserError
 from ..files import write_json
-from ..plans.machines import machine
+from ..plans.machines import Split
 from ..tt.mesh import command_queues, host_alone, open_replicas, select_backend
 from .stages import run_program
 
@@ -87,7 +87,7 @@ def speed(args: argparse.Namespace) -> None:
     names, crowds, prompts, steps = CASES[args.size]
     source, config = weights(args.size)
     queues, found = command_queues(), []
-    with open_replicas(args.mesh, machine(args.mesh).row, queues=queues) as devices:
+    with open_replicas(Split.of(args.mesh), queues=queues) as devices:
         for name, users, prompt in product(names, crowds, prompts):
             row, recipe = {"recipe": name, "users": users, "prompt": prompt}, RECIPES[name]
             say(f"running {row}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..cli.options import Parser, add_machine, path
 from ..config.recipe_file import add_recipe
 from ..files import check_output
-from ..plans.machines import check_tp, machine
+from ..plans.machines import Split
 from ..text.request import check_speculate
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty", "seed"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line. UserError names the option that cannot be."""
+    """Read the command line; args.split is the machine with its tp. UserError names the option that cannot be."""
     parser = Parser(description="Text from Qwen2.5 on an N150, N300, N150x4, T3K or Galaxy.", examples=EXAMPLES)
     _add_prompts(parser.add_argument_group("prompts (one of the first four)"))
     _add_answers(parser.add_argument_group("answers"))
@@ -36,8 +36,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     _add_model(parser.add_argument_group("model and machine"))
     args = parser.parse_args(argv)
     _check(parser, args)
-    if args.tp is None:
-        args.tp = machine(args.mesh).row
     if args.max_new_tokens is None and not args.chat:
         args.max_new_tokens = NEW_TOKENS
     return args
@@ -61,8 +59,7 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
         parser.error("--chat has one user and shows its answers; --batch-size and --out are for prompts")
     if not all(args.stop):
         parser.error("--stop needs one character or more")
-    if args.tp is not None:
-        check_tp(args.mesh, args.tp)
+    args.split = Split.of(args.mesh, args.tp)
     check_speculate(args.speculate, on_host=args.sample_on == "host")
     if args.out is not None:
         check_output("--out", args.out, new=True)

@@ -1,6 +1,7 @@
 """Replica: one model on its row of chips, with its caches and its device inputs."""
 
 from collections import deque
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Mapping, Optional, Sequence
 
@@ -25,17 +26,25 @@ from .trace import PendingRead, Queues, Traces, traces_that_fit
 SAMPLED_AGAIN = SamplingMode.PENALIZED, SamplingMode.FULL
 
 
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """What a replica is made for."""
+
+    users: int = 1  # sequences at once, up to 32
+    max_seq_len: int = 1024  # tokens of a sequence, prompt and answer
+    speculate: int = 1  # tokens of a sequence in a verify step; each takes a slot
+    block: int = BLOCK  # tokens in a block of the cache
+    traced: bool = True  # whether the mesh has traces: slow dispatch and a mesh without a trace region have none
+    queues: int = 1  # command queues that the mesh was opened with
+
+
 class Replica:
     """Launches prefill batches and decode steps, and reads their tokens apart from the launch.
 
     All replicas of a mesh therefore work at once, and a step runs while the step before it is read. Each
     launch samples a token for every slot on the chips. The replica keeps the logits of that launch.
 
-    - caches: one a layer.
-    - users: sequences at once (default: the model's slots).
-    - speculate: tokens of a sequence in a verify step.
-    - traced: whether the mesh has traces. Slow dispatch and a mesh without a trace region have none.
-    - queues: command queues that the mesh was opened with.
+    caches: one a layer. users: default the model's slots. The rest as in ReplicaOptions.
     """
 
     def __init__(
@@ -80,32 +89,24 @@ class Replica:
         source: TensorSource | Mapping[str, torch.Tensor],
         config: QwenConfig,
         recipe: Recipe,
-        *,
-        users: int,
-        max_seq_len: int,
-        block: int = BLOCK,
-        traced: bool,
-        queues: int = 1,
-        speculate: int = 1,
+        options: ReplicaOptions = ReplicaOptions(),
+        **changed: int,
     ) -> "Replica":
-        """Load a model for `users` sequences of up to max_seq_len tokens, with its caches.
-
-        - source: as in TtTransformer.load.
-        - block: tokens in a block of the cache.
-        - speculate: slots that the model gets for each user, up to 32 in all.
+        """Load a model with its caches. source: as in TtTransformer.load. changed: fields of `options`.
 
         UserError, before a weight is read: the DRAM of the chips is too small.
         """
+        o = replace(options, **changed)
         parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
-        check_block(block)
-        blocks = blocks_for(users, max_seq_len, block)
-        budget = memory_budget(config, parallel, recipe, max_seq_len, blocks, block)
-        smaller = smaller_sizes(config, parallel, recipe, users, max_seq_len, block, free_dram(mesh_device))
+        check_block(o.block)
+        blocks = blocks_for(o.users, o.max_seq_len, o.block)
+        budget = memory_budget(config, parallel, recipe, o.max_seq_len, blocks, o.block)
+        smaller = smaller_sizes(config, parallel, recipe, o.users, o.max_seq_len, o.block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
-        size = dict(batch=min(users * speculate, MAX_USERS), max_seq_len=max_seq_len)
+        size = dict(batch=min(o.users * o.speculate, MAX_USERS), max_seq_len=o.max_seq_len)
         model = TtTransformer.load(mesh_device, source, config, recipe, **size)
-        caches = allocate_caches(mesh_device, model.config, blocks, block)
-        return cls(model, caches, traced=traced, queues=queues, users=users, speculate=speculate)
+        caches = allocate_caches(mesh_device, model.config, blocks, o.block)
+        return cls(model, caches, traced=o.traced, queues=o.queues, users=o.users, speculate=o.speculate)
 
     @property
     def groups(self) -> int:

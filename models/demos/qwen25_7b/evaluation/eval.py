@@ -11,10 +11,11 @@ from ..config import RECIPES, Recipe, recipe_named
 from ..config.recipe_file import add_recipes
 from ..errors import UserError
 from ..files import check_directory, write_json
-from ..tt.mesh import command_queues
+from ..plans.machines import Split
+from ..tt.mesh import command_queues, open_replicas
 from .by_position import Bucket, add_by_position, buckets_from
 from .divergence import Score, score_decode, score_prefill, score_reading
-from .model import EvaluatedModel, Split, add_model, replicas_on
+from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
 from .texts import add_sample, sample_from
 
@@ -129,7 +130,7 @@ class Evaluation:
     def results(self, variants: Sequence[Variant]) -> Iterator[Result]:
         """Each result as soon as it is known. The mesh is open until the iteration ends."""
         readings = self._read(self.model)
-        with self.split.open() as devices:
+        with open_replicas(self.split, queues=command_queues()) as devices:
             for variant in variants:
                 weights = [None] * len(self.buckets)
                 if self.by_position:
@@ -197,14 +198,14 @@ class EvalCommand:
         for recipe in recipes:
             recipe.check_layers(model.config.num_hidden_layers)
         variants = _variants(recipes, _open_quantized(args.quantized, model))
-        split = Split.of(args.mesh, model.config, args.tp)
+        split = split_for(model.config, args.mesh, args.tp)
         if by_position:
             buckets = buckets_from(args, model)
         else:
             sample = sample_from(args, model.tokenizer(), model.directory, model.config.context)
             buckets = [Bucket(len(sample.texts[0]) - 1, sample)]
         check_directory("--out", args.out)
-        backend = split.select_backend(args.backend)
+        backend = choose_backend(args.backend, split)
         evaluation = Evaluation(model, split, buckets, by_position, backend)
         say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
         content = "by-position" if by_position else "decode"

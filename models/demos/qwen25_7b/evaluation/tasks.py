@@ -12,9 +12,9 @@ from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import command_queues
+from ..tt.mesh import command_queues, open_replicas
 from .eval import add_out, result_file
-from .model import EvaluatedModel, Split, add_model, replicas_on
+from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .questions import questions_task, read_questions
 
 CONTEXT = 1024  # tokens a user
@@ -91,7 +91,7 @@ class TasksCommand:
         model = EvaluatedModel.open(args.model)
         for recipe in recipes:
             recipe.check_layers(model.config.num_hidden_layers)
-        splits = [Split.of(args.mesh, model.config, tp) for tp in _tensor_parallel(args.tp)]
+        splits = [split_for(model.config, args.mesh, tp) for tp in _tensor_parallel(args.tp)]
         context = min(args.max_seq_len, model.config.context)
         if questions and args.max_new_tokens >= context:
             raise UserError(
@@ -99,7 +99,7 @@ class TasksCommand:
                 "give less, or a larger --max-seq-len"
             )
         check_directory("--out", args.out)
-        backend = splits[0].select_backend(args.backend)
+        backend = choose_backend(args.backend, splits[0])
         file = result_file(args.out, model.name, splits[0], "tasks")
         rows, runs = [], []
         try:
@@ -151,7 +151,7 @@ def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
     context = min(args.max_seq_len, model.config.context)
     for split in splits:
         options = dict(texts=split.dp * MAX_USERS, max_seq_len=context, queues=command_queues())
-        with split.open() as devices:
+        with open_replicas(split, queues=command_queues()) as devices:
             for recipe in recipes:
                 complain(f"{split}, {recipe.name}")
                 tasks = [*names, *([questions_task(questions, **asked)] if questions else [])]
