@@ -136,7 +136,7 @@ SLOTS = (0, 12, 5, 9), (1, 3, 15), (2, 8)
 
 def plain_steps(replica, tokens) -> list[list[int]]:
     """Return the token sampled after each token, computed one token a step in BLOCKS."""
-    inactive = replica.batch - USERS
+    inactive = replica.slots - USERS
     tables = [attention_table(own, replica.width) for own in (*BLOCKS, *[[]] * inactive)]
     choices = [[] for _ in tokens]
     for i in range(MOST):

@@ -22,8 +22,8 @@ from .prefill_batch import PrefillBatch, PrefillKind, blank_inputs, prefill_inpu
 from .sampling import SamplingMode
 from .trace import PendingRead, Queues, Traces, traces_that_fit
 
-# modes that sample a prefill's logits once more, after its trace
-SAMPLED_AGAIN = SamplingMode.PENALIZED, SamplingMode.FULL
+# modes that a prefill's trace lacks: they sample its logits after it
+SEPARATE_SAMPLING = SamplingMode.PENALIZED, SamplingMode.FULL
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Replica:
         self.model = model
         self.mesh_device = model.mesh_device
         self.caches = caches
-        self.batch = model.config.decode.batch
+        self.slots = model.config.decode.batch
         self.speculate = speculate
-        self.users = self.batch if users is None else users
+        self.users = self.slots if users is None else users
         self.block = caches[0].block
         self.blocks = caches[0].shape[0]
         # A cache update refuses a table with more entries than the cache has blocks.
@@ -122,8 +122,8 @@ class Replica:
         `read_tokens` returns the tokens by slot; a batch in which no prompt ends has no tokens.
         """
         kind, mode = batch.kind, self.inputs.mode
-        sampled_again = kind.samples and mode in SAMPLED_AGAIN
-        if sampled_again:
+        separate = kind.samples and mode in SEPARATE_SAMPLING
+        if separate:
             self.traces.release_unless_compiled(("prefill", mode))
         values = prefill_inputs(batch, self.block, self.width, self._key_table)
         if self.traces.enabled and kind in self._prefill_inputs:
@@ -134,7 +134,7 @@ class Replica:
             inputs = self._on_device(values)
             logits = self.traces.run(kind, partial(self._prefill, inputs, kind), traced=False)
             inputs.deallocate()
-        if sampled_again:
+        if separate:
             # Slots outside the prefill get a token too, so the token counts stay as they are.
             self._sample(mode, logits, record=False)
             self.traces.mark_compiled(("prefill", mode))
@@ -249,7 +249,7 @@ class Replica:
         verify_steps = (len(SamplingMode) - 1) * (1 + (self.inputs.grouped is not None))
         steps = len(SamplingMode) + verify_steps * (self.speculate > 1)
         fitting = traces_that_fit(self.mesh_device, self.model.config.qwen.num_hidden_layers)
-        kinds = prefill_kinds(self.model.max_prefill_rows, self.batch)
+        kinds = prefill_kinds(self.model.max_prefill_rows, self.slots)
         return kinds[: max(0, fitting - steps)]
 
     def _on_device(self, values: PrefillInputs | ChunkedPrefillInputs) -> PrefillInputs | ChunkedPrefillInputs:

@@ -149,9 +149,9 @@ def _layer_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, l
     ]
 
 
-def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, own: tuple[int, int]) -> DecodeWeight:
-    """own: rows and columns of the model's own, of those that are held."""
-    return DecodeWeight(name, rows, columns, format, times, tile_bytes(*own, format))
+def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, size: tuple[int, int]) -> DecodeWeight:
+    """size: (rows, columns) without padding."""
+    return DecodeWeight(name, rows, columns, format, times, tile_bytes(*size, format))
 
 
 def tile_bytes(rows: int, columns: int, format: str) -> int:

@@ -219,6 +219,6 @@ def own_blocks(page_table: torch.Tensor, lengths: Sequence[int], replica: Replic
     """
     width = min(page_table.shape[1], replica.width)
     own = torch.tensor([ceil_div(n, replica.block) for n in lengths])[:, None]
-    tables = torch.zeros(replica.batch, replica.width, dtype=torch.int32)
+    tables = torch.zeros(replica.slots, replica.width, dtype=torch.int32)
     tables[: len(page_table), :width] = torch.where(torch.arange(width) < own, page_table[:, :width], 0)
     return tables
