@@ -73,7 +73,7 @@ def _main(argv: list[str] | None) -> int:
     asked = (args.only or args.first or "").split(",") if args.only or args.first else []
     for name in asked:
         if name not in names:
-            raise UserError(f"{name!r} is no stage: there are {', '.join(names)}")
+            raise UserError(f"{name!r} is not a stage; the stages are {', '.join(names)}")
     again = names[names.index(asked[0]) :] if args.first else asked
     chosen = [stage for stage in every if stage.name in again or not args.only]
     try:
