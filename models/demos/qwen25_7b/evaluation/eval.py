@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from ..cli.options import add_machine, path
+from ..cli.options import NUMBER, add_machine, add_recipes, path
 from ..cli.terminal import complain, markdown, say
 from ..config import RECIPES, Recipe, recipe_named
-from ..config.recipe_file import add_recipes
 from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.machines import Split
@@ -21,6 +20,7 @@ from .texts import add_sample, sample_from
 
 OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"
+TP_DEFAULT = "(default: as many as the model can be split over)"
 LEGEND = (
     "KL(Hugging Face in float32 || recipe) and NLL in nats a token. top-1, top-5: the recipe's first choice is Hugging "
     "Face's first choice, is among its first five."
@@ -32,13 +32,8 @@ POSITION_LEGEND = (
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out",
-        type=path("--out"),
-        default=OUT,
-        metavar="DIR",
-        help=f"directory for the results as JSON (default: {OUT})",
-    )
+    text = f"directory for the results as JSON (default: {OUT})"
+    parser.add_argument("--out", type=path("--out"), default=OUT, metavar="DIR", help=text)
 
 
 def result_file(out: Path, model: str, split: Split, content: str) -> Path:
@@ -175,17 +170,12 @@ class EvalCommand:
     def add_options(parser: argparse.ArgumentParser) -> None:
         models = parser.add_argument_group("model and recipes")
         add_model(models)
-        models.add_argument(
-            "--quantized",
-            metavar="DIR",
-            help="--model after `quantize`: recipes with 4-bit weights run with these weights, too",
-        )
+        text = "--model after `quantize`: recipes with 4-bit weights run with these weights, too"
+        models.add_argument("--quantized", metavar="DIR", help=text)
         add_recipes(models, default=",".join(RECIPES))
         machine = parser.add_argument_group("machine")
         add_machine(machine)
-        machine.add_argument(
-            "--tp", type=int, metavar="N", help="chips of a replica (default: as many as the model can be split over)"
-        )
+        machine.add_argument("--tp", **NUMBER, help=f"chips of a replica {TP_DEFAULT}")
         add_by_position(add_sample(parser))
         add_out(parser)
 

@@ -4,16 +4,15 @@ import argparse
 from dataclasses import asdict
 from typing import Iterator
 
-from ..cli.options import add_machine, path
+from ..cli.options import NUMBER, add_machine, add_recipes, path
 from ..cli.terminal import complain, markdown, say
 from ..config import BFP8, recipe_named
-from ..config.recipe_file import add_recipes
 from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
 from ..text.tokenizer import ChatTokenizer
 from ..tt.mesh import command_queues, open_replicas
-from .eval import add_out, result_file
+from .eval import TP_DEFAULT, add_out, result_file
 from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .questions import questions_task, read_questions
 
@@ -36,48 +35,21 @@ class TasksCommand:
         models = parser.add_argument_group("model and recipes")
         add_model(models)
         add_recipes(models, default=BFP8.name)
-        models.add_argument(
-            "--max-seq-len",
-            type=int,
-            default=CONTEXT,
-            metavar="N",
-            help="context, tokens a user (default: %(default)s)",
-        )
+        context = "context, tokens a user (default: %(default)s)"
+        models.add_argument("--max-seq-len", default=CONTEXT, help=context, **NUMBER)
         machine = parser.add_argument_group("machine")
         add_machine(machine)
-        machine.add_argument(
-            "--tp",
-            metavar="N,...",
-            help="chips of a replica, one run for each (default: as many as the model can be split over)",
-        )
+        machine.add_argument("--tp", metavar="N,...", help=f"chips of a replica, one run for each {TP_DEFAULT}")
         option = parser.add_argument_group("questions").add_argument
-        option(
-            "--tasks",
-            default="",
-            metavar="NAMES",
-            help="comma-separated names of lm-eval's tasks; most download their data",
-        )
-        option(
-            "--questions",
-            type=path("--questions"),
-            metavar="FILE",
-            help='JSON lines: {"question": "...", "answer": "... #### 12"}',
-        )
-        option("--limit", type=int, metavar="N", help="questions of each task at most")
-        option("--fewshot", type=int, metavar="N", help="solved examples before each question (default: the task's)")
-        option(
-            "--instruct",
-            action=argparse.BooleanOptionalAction,
-            default=True,
-            help="use the chat template (default: yes)",
-        )
-        option(
-            "--max-new-tokens",
-            type=int,
-            default=256,
-            metavar="N",
-            help="of an answer to --questions (default: %(default)s)",
-        )
+        names = "comma-separated names of lm-eval's tasks; most download their data"
+        option("--tasks", default="", metavar="NAMES", help=names)
+        lines = 'JSON lines: {"question": "...", "answer": "... #### 12"}'
+        option("--questions", type=path("--questions"), metavar="FILE", help=lines)
+        option("--limit", **NUMBER, help="questions of each task at most")
+        option("--fewshot", **NUMBER, help="solved examples before each question (default: the task's)")
+        template = "use the chat template (default: yes)"
+        option("--instruct", action=argparse.BooleanOptionalAction, default=True, help=template)
+        option("--max-new-tokens", default=256, help="of an answer to --questions (default: %(default)s)", **NUMBER)
         add_out(parser)
 
     @staticmethod

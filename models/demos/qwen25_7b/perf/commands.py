@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Iterator
 
-from ..cli.options import add_machine, path
+from ..cli.options import add_machine, add_recipe, path
 from ..config import QWEN25_7B, QwenConfig
-from ..config.recipe_file import add_recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..plans.machines import Split, machine
