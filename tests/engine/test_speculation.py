@@ -50,9 +50,7 @@ def cases(tokenizer, quoting, vocab_size) -> list[Case]:
 @pytest.fixture(scope="module")
 def replica(replica_of):
     """A replica with slots for four tokens of each of three sequences."""
-    replica = replica_of(USERS, CONTEXT, speculate=MOST)
-    yield replica
-    replica.close()
+    return replica_of(USERS, CONTEXT, speculate=MOST)
 
 
 @pytest.fixture(scope="module")

@@ -72,14 +72,9 @@ _KINDS = {
 }
 _WORDS = {list: "a list", Mapping: "an object", bool: "true or false"}
 _COUNTS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-)
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "max_position_embeddings"
+).split()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,19 +153,9 @@ class ReplicaEngine:
     def _sample(self, sequences: list[Sequence]) -> Iterator[list[int]]:
         """Sample each sequence's next token on the host, from the logits of the newest launch."""
         logits = self.replica.read_logits()
-        tokens = sample_rows(
-            [
-                LogitsRow(
-                    logits[s.slot],
-                    s.params,
-                    s.key,
-                    len(s.tokens),
-                    s.count_tokens() if s.params.penalized else TokenCounts(),
-                )
-                for s in sequences
-            ]
-        )
-        return ([token] for token in tokens)
+        counts = [s.count_tokens() if s.params.penalized else TokenCounts() for s in sequences]
+        rows = [LogitsRow(logits[s.slot], s.params, s.key, len(s.tokens), c) for s, c in zip(sequences, counts)]
+        return ([token] for token in sample_rows(rows))
 
 
 class Generator:

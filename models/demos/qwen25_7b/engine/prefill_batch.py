@@ -18,7 +18,7 @@ from ..plans.grids import TILE, ceil_div, padded_rows
 from ..plans.key_table import KeyTable
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import MAX_K_CHUNKS, chunk_step
-from ..tt.inputs import ChunkedPrefillInputs, PrefillInputs
+from ..tt.inputs import AnyPrefillInputs, ChunkedPrefillInputs, PrefillInputs
 
 # What reading all weights costs, in rows to compute. Modeled: 260 rows on T3K, 370 on N300, thousands on N150.
 WEIGHTS = 256
@@ -268,9 +268,7 @@ def _sizes(max_rows: int) -> list[int]:
 # ---- device inputs
 
 
-def prefill_inputs(
-    batch: PrefillBatch, block: int, width: int, key_table: KeyTable
-) -> PrefillInputs | ChunkedPrefillInputs:
+def prefill_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTable) -> AnyPrefillInputs:
     """Return the batch's inputs as torch values. width: entries of a sequence's block table in decode."""
     return (_chunked_inputs if batch.chunked else _prompt_inputs)(batch, block, width, key_table)
 
@@ -318,9 +316,7 @@ def _chunked_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyT
     )
 
 
-def blank_inputs(
-    kind: PrefillKind, block: int, width: int, key_table: KeyTable
-) -> PrefillInputs | ChunkedPrefillInputs:
+def blank_inputs(kind: PrefillKind, block: int, width: int, key_table: KeyTable) -> AnyPrefillInputs:
     """Return inputs of a kind of batch that write nothing, as torch values."""
     nothing = PrefillChunk(Prompt(0, (), 0, ()), 0, 0, 0)
     batch = PrefillBatch(kind.rows, (nothing,), kind.chunked, kind.sequences)

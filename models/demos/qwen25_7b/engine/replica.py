@@ -13,7 +13,7 @@ from ..plans.blocks import BLOCK, blocks_for, check_block, table_width
 from ..plans.memory_budget import memory_budget, smaller_sizes
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
-from ..tt.inputs import ChunkedPrefillInputs, PrefillInputs, VerifyInputs
+from ..tt.inputs import AnyPrefillInputs, VerifyInputs
 from ..tt.placement import check_fits, chips_in_row, free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.model_weights import TensorSource
@@ -175,7 +175,7 @@ class Replica:
         kind = "verify", mode, grouped
         self._start_read(self.traces.run(kind, partial(self._verify, mode, inputs)))
 
-    def _prefill(self, inputs: PrefillInputs | ChunkedPrefillInputs, kind: PrefillKind) -> list[ttnn.Tensor]:
+    def _prefill(self, inputs: AnyPrefillInputs, kind: PrefillKind) -> list[ttnn.Tensor]:
         if not kind.samples:
             self.model.fill_caches(inputs, self.caches)
             return []
@@ -252,7 +252,7 @@ class Replica:
         kinds = prefill_kinds(self.model.max_prefill_rows, self.slots)
         return kinds[: max(0, fitting - steps)]
 
-    def _on_device(self, values: PrefillInputs | ChunkedPrefillInputs) -> PrefillInputs | ChunkedPrefillInputs:
+    def _on_device(self, values: AnyPrefillInputs) -> AnyPrefillInputs:
         return values.to_host(self.mesh_device).to_device(self.mesh_device)
 
 

@@ -92,6 +92,9 @@ class AttentionWeights:
     o: Weight  # [q_heads * head_dim, hidden]
 
 
+MLP = "gate", "up", "down"
+
+
 @dataclass(frozen=True)
 class MlpWeights:
     """mlp of one layer; shapes are one chip's."""
@@ -174,12 +177,8 @@ class ModelWeights:
         )
 
     def mlp(self, i: int) -> MlpWeights:
-        common = (_layer(i), self.config, self.parallel)
-        return MlpWeights(
-            gate=self._weight(*transforms.gate_weights(*common)),
-            up=self._weight(*transforms.up_weights(*common)),
-            down=self._weight(*transforms.down_weights(*common)),
-        )
+        slices = (transforms.mlp_weights(_layer(i), name, self.config, self.parallel) for name in MLP)
+        return MlpWeights(*(self._weight(*of_chips) for of_chips in slices))
 
     def _norm(self, name: str) -> Weight:
         # rms_norm reads its weight as rows of a tile
