@@ -96,17 +96,19 @@ class Replica:
 
         UserError, before a weight is read: the DRAM of the chips is too small.
         """
-        o = replace(options, **changed)
+        options = replace(options, **changed)
+        users, max_seq_len, block = options.users, options.max_seq_len, options.block
         parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
-        check_block(o.block)
-        blocks = blocks_for(o.users, o.max_seq_len, o.block)
-        budget = memory_budget(config, parallel, recipe, o.max_seq_len, blocks, o.block)
-        smaller = smaller_sizes(config, parallel, recipe, o.users, o.max_seq_len, o.block, free_dram(mesh_device))
+        check_block(block)
+        blocks = blocks_for(users, max_seq_len, block)
+        budget = memory_budget(config, parallel, recipe, max_seq_len, blocks, block)
+        smaller = smaller_sizes(config, parallel, recipe, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
-        size = dict(batch=min(o.users * o.speculate, MAX_USERS), max_seq_len=o.max_seq_len)
+        size = dict(batch=min(users * options.speculate, MAX_USERS), max_seq_len=max_seq_len)
         model = TtTransformer.load(mesh_device, source, config, recipe, **size)
-        caches = allocate_caches(mesh_device, model.config, blocks, o.block)
-        return cls(model, caches, traced=o.traced, queues=o.queues, users=o.users, speculate=o.speculate)
+        caches = allocate_caches(mesh_device, model.config, blocks, block)
+        how = dict(traced=options.traced, queues=options.queues, speculate=options.speculate)
+        return cls(model, caches, users=users, **how)
 
     @property
     def groups(self) -> int:
