@@ -30,10 +30,7 @@ def write_report(out: Path, title: str, mesh: str, size: str, outcomes: dict[str
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
     ran = {name for name, outcome in outcomes.items() if outcome.verdict != "skipped"}
     read = lambda stage, pattern: [json.loads(file.read_text()) for file in sorted(out.glob(pattern)) if stage in ran]
-    report = {
-        "title": title,
-        "mesh": mesh,
-        "size": size,
+    report = dict(title=title, mesh=mesh, size=size) | {
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
         **{name: sum(read(name, f"{name}.json"), []) for name in ("machine", "ops", "speed")},
         "answers": [row for each in read("answers", "*-decode.json") for row in each["results"]],

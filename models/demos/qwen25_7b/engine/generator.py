@@ -55,12 +55,8 @@ class ReplicaEngine:
         self.stats = SpeculationStats()
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
-            self._speculation = Speculation(
-                slots=replica.slots,
-                max_tokens=replica.speculate,
-                groups=replica.groups,
-                k_chunk=decode_k_chunk(replica.width * replica.block),
-            )
+            size = dict(slots=replica.slots, max_tokens=replica.speculate, groups=replica.groups)
+            self._speculation = Speculation(k_chunk=decode_k_chunk(replica.width * replica.block), **size)
         self._drafts: list[Draft] = []  # of the verify step in flight
 
     @property

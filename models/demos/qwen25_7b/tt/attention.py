@@ -105,24 +105,13 @@ class TtQwenAttention:
         self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch))
         self.scale = self.head_dim**-0.5
         self.kernel = compute_config()
-        self.qkv = TtLinear(
-            mesh_device,
-            weights.qkv,
-            bias=weights.qkv_bias,
-            group=model_config.recipe.attention,
-            in_cores=self.decode.residual.cores,
-            out_cores=self.decode.grid.cores,
-            head_dim=self.head_dim,
-        )
+        group, residual_cores = model_config.recipe.attention, self.decode.residual.cores
+        how = dict(group=group, in_cores=residual_cores, out_cores=self.decode.grid.cores, head_dim=self.head_dim)
+        self.qkv = TtLinear(mesh_device, weights.qkv, bias=weights.qkv_bias, **how)
         self.head_norms = TtHeadNorms.make(mesh_device, weights, model_config)
         self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, model_config)
-        self.o = TtLinear(
-            mesh_device,
-            weights.o,
-            group=model_config.recipe.attention,
-            in_cores=self.q_heads,  # nlp_concat_heads_decode lays one head onto a core
-            out_cores=self.decode.residual.cores,
-        )
+        # nlp_concat_heads_decode lays one head onto a core
+        self.o = TtLinear(mesh_device, weights.o, group=group, in_cores=self.q_heads, out_cores=residual_cores)
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x.

@@ -56,14 +56,8 @@ class TtLinear:
     ):
         rows, columns = weight.shape
         self.kernel = compute_config(group.math_fidelity)
-        self.decode_matmul = plan_decode_matmul(
-            ceil_div(rows, TILE),
-            ceil_div(columns, TILE),
-            in_cores,
-            group.format,
-            out_cores=out_cores,
-            divides=head_dim // TILE,
-        )
+        k, n, divides = ceil_div(rows, TILE), ceil_div(columns, TILE), head_dim // TILE
+        self.decode_matmul = plan_decode_matmul(k, n, in_cores, group.format, out_cores=out_cores, divides=divides)
         self.decode_program = decode_program(self.decode_matmul)
         banks = dram_width_sharded(mesh_device, rows, columns)
         self.weight = place(weight, mesh_device, group.format, banks)

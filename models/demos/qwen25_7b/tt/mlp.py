@@ -29,13 +29,8 @@ class TtQwenMLP:
         gate, up = weights.gate.padded(columns), weights.up.padded(columns)
         kind = TtJoinedGateUp if layout.joined else TtGateUp
         self.gate_up = kind(mesh_device, gate, up, model_config)
-        self.down = TtLinear(
-            mesh_device,
-            weights.down.padded(columns),
-            group=model_config.recipe.mlp_out,
-            in_cores=self.gate_up.out_cores,
-            out_cores=model_config.decode.residual.cores,
-        )
+        cores = dict(in_cores=self.gate_up.out_cores, out_cores=model_config.decode.residual.cores)
+        self.down = TtLinear(mesh_device, weights.down.padded(columns), group=model_config.recipe.mlp_out, **cores)
         self.all_reduce = all_reduce
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:

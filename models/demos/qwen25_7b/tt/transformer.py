@@ -42,18 +42,14 @@ class TtTransformer:
         self.config = model_config
         self.max_prefill_rows = model_config.max_prefill_rows
         self.rotary = TtRotary(mesh_device, model_config)
-        attention_sum = TtAllReduce(mesh_device, model_config)
-        mlp_sum = TtAllReduce(mesh_device, model_config)
+        shared = dict(
+            rotary=self.rotary,
+            attention_sum=TtAllReduce(mesh_device, model_config),
+            mlp_sum=TtAllReduce(mesh_device, model_config),
+        )
         self.embedding = TtEmbedding(mesh_device, weights.embedding, model_config)
         self.layers = [
-            TtDecoderLayer(
-                mesh_device,
-                weights.layer(i),
-                model_config.of_layer(i),
-                rotary=self.rotary,
-                attention_sum=attention_sum,
-                mlp_sum=mlp_sum,
-            )
+            TtDecoderLayer(mesh_device, weights.layer(i), model_config.of_layer(i), **shared)
             for i in tqdm(range(model_config.qwen.num_hidden_layers), "layers", unit="layer", leave=False, disable=None)
         ]
         self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
@@ -264,15 +260,10 @@ class TtLMHead:
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
         columns_of_all_chips = model_config.parallel.tp * model_config.parallel.vocab
         bias = padding_bias(weight) if columns_of_all_chips > model_config.qwen.vocab_size else None
+        decode, group = model_config.decode, model_config.recipe.lm_head
+        how = dict(group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
         self.shards = [
-            TtLinear(
-                mesh_device,
-                weight.narrow(first, columns),
-                bias=bias and bias.narrow(first, columns),
-                group=model_config.recipe.lm_head,
-                in_cores=model_config.decode.residual.cores,
-                out_cores=model_config.decode.grid.cores,
-            )
+            TtLinear(mesh_device, weight.narrow(first, columns), bias=bias and bias.narrow(first, columns), **how)
             for first, columns in model_config.logits_shards
         ]
 

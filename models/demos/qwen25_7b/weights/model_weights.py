@@ -148,12 +148,7 @@ class ModelWeights:
         return self._weight(*transforms.lm_head_weights(self.config, self.parallel))
 
     def layer(self, i: int) -> LayerWeights:
-        return LayerWeights(
-            input_norm=self.input_norm(i),
-            attention=self.attention(i),
-            post_attention_norm=self.post_attention_norm(i),
-            mlp=self.mlp(i),
-        )
+        return LayerWeights(self.input_norm(i), self.attention(i), self.post_attention_norm(i), self.mlp(i))
 
     def input_norm(self, i: int) -> Weight:
         return self._norm(f"{_layer(i)}input_layernorm.weight")
