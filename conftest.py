@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.plans.machines import MACHINES, check_tp, machine
+from models.demos.qwen25_7b.plans.machines import MACHINES, Split, machine
 from models.demos.qwen25_7b.tt import mesh
 from models.demos.qwen25_7b.tt.mesh import describe_backend, select_backend
 
@@ -50,8 +50,7 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         config.backend = select_backend(config.getoption("--backend"), config.getoption("--mesh") or "N300")
-        if config.getoption("--tp"):
-            check_tp(config.getoption("--mesh") or "N300", config.getoption("--tp"))
+        Split.of(config.getoption("--mesh") or "N300", config.getoption("--tp"))
     except UserError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -125,7 +124,7 @@ def replica_devices(mesh_name, pytestconfig):
     options = dict(
         worker_dispatch=pytestconfig.getoption("--worker-dispatch"), queues=pytestconfig.getoption("--queues")
     )
-    with open_replicas(name, int(tp or machine(name).row), **options) as devices:
+    with open_replicas(Split.of(name, int(tp) if tp else None), **options) as devices:
         yield devices
 
 

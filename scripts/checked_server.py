@@ -40,7 +40,7 @@ class Server:
         except httpx.HTTPError as error:
             sys.exit(f"error: no server at {url} ({error}): start one with make serve")
         if response.status_code == 401:
-            sys.exit(f"error: {url} wants a key: name it with --api-key")
+            sys.exit(f"error: {url} asks for a key: give it with --api-key")
         served = response.json()["data"][0]
         self.model = served["id"]
         self.aborts = False  # whether an aborted request precedes each request

@@ -11,7 +11,7 @@ sys.exit(not (sys.version_info[:2] in ((3, 10), (3, 12)) and platform.python_imp
 
 if [ -n "${CPYTHON:-}" ]; then
     suits "$CPYTHON" && command -v "$CPYTHON" && exit 0
-    echo "CPYTHON=$CPYTHON is no CPython 3.10 or 3.12 on Linux x86-64; ttnn has wheels for no other." >&2
+    echo "CPYTHON=$CPYTHON is not a CPython 3.10 or 3.12 on Linux x86-64; ttnn has wheels for no other." >&2
     exit 2
 fi
 for candidate in python3.12 python3.10 python3 python \

@@ -6,7 +6,7 @@ venv=$1
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -e "$venv" ]; then
     if ! CPYTHON="$venv/bin/python" sh "$here/find_python.sh" >/dev/null 2>&1; then
-        echo "$venv is there and is no environment of CPython 3.10 or 3.12: rename it, or remove it (make clean), and call make again." >&2
+        echo "$venv exists and is not an environment of CPython 3.10 or 3.12: rename it, or remove it (make clean), and call make again." >&2
         exit 2
     fi
     exit 0

@@ -1,5 +1,7 @@
 """Fixtures of several folders: the small checkpoint, its tokenizer, Hugging Face's model, replicas, prompts."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -50,19 +52,20 @@ def hf():
 
 @pytest.fixture(scope="module")
 def replica_of(mesh_device, checkpoint, queues):
-    """replica_of(users, max_seq_len, **options): a Replica of the small checkpoint.
-
-    The default recipe is bf16.
-    """
+    """replica_of(users, max_seq_len, **options): a Replica of the small checkpoint, closed after the module's tests."""
     from models.demos.qwen25_7b.engine.replica import Replica
 
-    def replica_of(users, max_seq_len, recipe=BF16, **options):
-        options = dict(traced=traces_available(), queues=queues) | options
-        return Replica.load(
-            mesh_device, checkpoint, checkpoint.config, recipe, users=users, max_seq_len=max_seq_len, **options
-        )
+    alive = weakref.WeakSet()
 
-    return replica_of
+    def replica_of(users, max_seq_len, recipe=BF16, **options):
+        options = dict(users=users, max_seq_len=max_seq_len, traced=traces_available(), queues=queues) | options
+        replica = Replica.load(mesh_device, checkpoint, checkpoint.config, recipe, **options)
+        alive.add(replica)
+        return replica
+
+    yield replica_of
+    for replica in alive:
+        replica.close()
 
 
 @pytest.fixture(scope="session")

@@ -39,9 +39,7 @@ def answers(hf, tokenizer, prompts):
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    replica = replica_of(USERS, 2048)
-    yield replica
-    replica.close()
+    return replica_of(USERS, 2048)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ OPTIONS = [
     (["--stop", ""], ["--stop", "one character"]),
     (["--speculate", "9"], ["speculate", "1 to 8"]),
     (["--speculate", "2", "--sample-on", "host"], ["speculate", "host"]),
-    (["--out", "/"], ["--out /", "no regular file"]),
+    (["--out", "/"], ["--out /", "not a regular file"]),
     (["--out", "prompts.json"], ["--out prompts.json", "exists"]),
     (["--cache", "x", "--no-cache"], ["--cache", "--no-cache"]),
     (["--chat", "--no-instruct"], ["--chat needs the chat template"]),

@@ -10,9 +10,7 @@ PROMPTS = [[5, 6, 7], [8, 9]]
 
 @pytest.fixture(scope="module")
 def generator(replica_of):
-    generator = Generator([replica_of(2, 64)])
-    yield generator
-    generator.close()
+    return Generator([replica_of(2, 64)])
 
 
 @pytest.mark.parametrize("token", [-1, 1056, 1 << 40])

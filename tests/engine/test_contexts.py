@@ -11,9 +11,7 @@ USERS, ROOMY, NEW_TOKENS = 3, 2048, 6
 
 @pytest.fixture(scope="module")
 def roomy(replica_of):
-    generator = Generator([replica_of(USERS, ROOMY)])
-    yield generator
-    generator.close()
+    return Generator([replica_of(USERS, ROOMY)])
 
 
 @pytest.fixture(scope="module")

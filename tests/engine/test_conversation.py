@@ -13,9 +13,7 @@ QUESTIONS = ("What is the capital of France?", "Count from 3 to 12.", "What is 2
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    replica = replica_of(1, 320)
-    yield replica
-    replica.close()
+    return replica_of(1, 320)
 
 
 @pytest.fixture

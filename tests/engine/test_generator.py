@@ -32,9 +32,7 @@ def prompts(tokenizer):
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    replica = replica_of(3, 256)
-    yield replica
-    replica.close()
+    return replica_of(3, 256)
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ BATCH, CONTEXT, STEPS = 4, 64, 5
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    replica = replica_of(BATCH, CONTEXT)
-    yield replica
-    replica.close()
+    return replica_of(BATCH, CONTEXT)
 
 
 def caches(replica) -> torch.Tensor:

@@ -29,9 +29,7 @@ PCC = 0.9997
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    replica = replica_of(USERS, CONTEXT, traced=False)
-    yield replica
-    replica.close()
+    return replica_of(USERS, CONTEXT, traced=False)
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,7 @@ SAMPLINGS = (
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    replica = replica_of(SLOTS, CONTEXT)
-    yield replica
-    replica.close()
+    return replica_of(SLOTS, CONTEXT)
 
 
 @pytest.fixture(scope="module")

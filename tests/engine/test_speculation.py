@@ -50,9 +50,7 @@ def cases(tokenizer, quoting, vocab_size) -> list[Case]:
 @pytest.fixture(scope="module")
 def replica(replica_of):
     """A replica with slots for four tokens of each of three sequences."""
-    replica = replica_of(USERS, CONTEXT, speculate=MOST)
-    yield replica
-    replica.close()
+    return replica_of(USERS, CONTEXT, speculate=MOST)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +134,7 @@ SLOTS = (0, 12, 5, 9), (1, 3, 15), (2, 8)
 
 def plain_steps(replica, tokens) -> list[list[int]]:
     """Return the token sampled after each token, computed one token a step in BLOCKS."""
-    inactive = replica.batch - USERS
+    inactive = replica.slots - USERS
     tables = [attention_table(own, replica.width) for own in (*BLOCKS, *[[]] * inactive)]
     choices = [[] for _ in tokens]
     for i in range(MOST):

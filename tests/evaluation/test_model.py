@@ -6,7 +6,7 @@ import pytest
 
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.evaluation.model import Split
+from models.demos.qwen25_7b.evaluation.model import split_for
 from models.demos.qwen25_7b.plans.machines import machine
 
 
@@ -16,13 +16,13 @@ from models.demos.qwen25_7b.plans.machines import machine
 )
 def test_the_default_split_has_as_many_chips_as_share_the_kv_heads(mesh, heads, kv_heads, tp):
     config = replace(QWEN25_7B, num_attention_heads=heads, num_key_value_heads=kv_heads)
-    split = Split.of(mesh, config, None)
+    split = split_for(config, mesh, None)
     assert (split.tp, split.dp) == (tp, machine(mesh).chips // tp)
 
 
 def test_a_requested_split_is_kept_or_refused():
     three = replace(QWEN25_7B, num_attention_heads=9, num_key_value_heads=3)
-    assert Split.of("T3K", QWEN25_7B, 2).tp == 2
+    assert split_for(QWEN25_7B, "T3K", 2).tp == 2
     for kind, config, tp, message in (("N300", three, 2, "3 KV heads"), ("N300", QWEN25_7B, 4, "tp must divide 2")):
         with pytest.raises(UserError, match=message):
-            Split.of(kind, config, tp)
+            split_for(config, kind, tp)

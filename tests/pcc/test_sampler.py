@@ -8,8 +8,7 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8, QWEN25_7B
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
-from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel, penalize, sample
-from models.demos.qwen25_7b.engine.token_tables import TokenTables
+from models.demos.qwen25_7b.engine.sampling import TokenCounts, TokenTables, gumbel, penalize, sample
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, SamplingControls
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig

@@ -167,7 +167,7 @@ REFUSED = {
     "no reference": (["--reference", "/nonexistent"], "{}", "--reference /nonexistent"),
     "no questions": (["--questions", "/nonexistent"], "{}", "--questions /nonexistent"),
     "no model": (["--model", "."], "{}", "config.json"),
-    "no stage": (["--only", "dance"], "{}", "'dance' is no stage: there are machine, ops, modules"),
+    "no stage": (["--only", "dance"], "{}", "'dance' is not a stage; the stages are machine, ops, modules"),
     "no limit": (["--slower", "0"], "{}", "--slower"),
     "a file": (["--out", __file__], "{}", "--out"),
     "below a file": (["--out", f"{__file__}/x"], "{}", "--out"),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from models.demos.qwen25_7b.plans.machines import MACHINES, MeshError, check_tp, machine
+from models.demos.qwen25_7b.plans.machines import MACHINES, MeshError, Split, machine
 
 # A Galaxy whose cables do not close the rows and columns to rings. ttnn refuses its 4x8 chips on a ring's fabric.
 WITHOUT_TORUS = """
@@ -21,8 +21,9 @@ links = tuple(link for number, link in enumerate(galaxy.links) if not closes(num
 systems.SYSTEMS["GALAXY"] = replace(galaxy, links=links)
 
 from models.demos.qwen25_7b.tt.mesh import open_replicas, select_backend
+from models.demos.qwen25_7b.plans.machines import Split
 select_backend("golden", "GALAXY")
-with open_replicas("GALAXY", 8) as rows:
+with open_replicas(Split.of("GALAXY")) as rows:
     from models.demos.qwen25_7b.tt.placement import links_between, row_topology
     print(len(rows), *rows[0].shape, row_topology(rows[0]), links_between(rows[0]))
 """
@@ -43,7 +44,7 @@ def test_an_unknown_machine_is_refused_with_the_known_ones():
 @pytest.mark.parametrize("mesh, tp", [("GALAXY", 16), ("TG", 32), ("T3K", 3), ("N300", 0)])
 def test_a_replica_lies_within_a_row(mesh, tp):
     with pytest.raises(MeshError, match=f"tp must divide {machine(mesh).row}, got {tp}"):
-        check_tp(mesh, tp)
+        Split.of(mesh, tp)
 
 
 def test_only_whole_rows_of_more_than_two_chips_are_rings():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.demos.qwen25_7b.plans.machines import MeshError
+from models.demos.qwen25_7b.plans.machines import MeshError, Split
 from models.demos.qwen25_7b.tt import mesh
 from models.demos.qwen25_7b.tt.mesh import select_backend
 from tests.weights.support import logged
@@ -62,7 +62,7 @@ def test_a_file_that_is_no_simulator(monkeypatch):
 
     monkeypatch.setattr("ttnn.GetNumAvailableDevices", fail)
     with pytest.raises(MeshError, match="(No chips detected).*tt-smi") as refused:
-        with mesh.open_mesh("N300"):
+        with mesh.open_mesh(Split.of("N300")):
             pass
     assert "main" not in str(refused.value) and "project" not in str(refused.value)
 

@@ -67,7 +67,7 @@ def test_a_known_block_was_written(calls, random):
             for batch in scheduler.prefill_batches(sequences)[:launches]:
                 for chunk in batch.chunks:
                     sequence = scheduler.slots[chunk.prompt.slot]
-                    for i in range(chunk.write_start // BLOCK, chunk.end // BLOCK):
+                    for i in range(chunk.num_cached // BLOCK, chunk.end // BLOCK):
                         written[sequence.blocks[i]] = tuple(sequence.tokens[: (i + 1) * BLOCK])
                     scheduler.launched(sequence, chunk.end)
             random.shuffle(sequences)

@@ -5,8 +5,7 @@ import random
 import pytest
 import torch
 
-from models.demos.qwen25_7b.engine.sampling import TokenCounts
-from models.demos.qwen25_7b.engine.token_tables import TokenTables
+from models.demos.qwen25_7b.engine.sampling import TokenCounts, TokenTables
 from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED
 
 COLUMNS = 50

@@ -63,7 +63,7 @@ def check_output(option: str, file: Path, *, new: bool = False) -> None:
     option: the command line's name for the file. new: refuse a file that exists.
     """
     if file.exists() and not file.is_file():
-        raise UserError(f"{option} {file}: is no regular file; give another name")
+        raise UserError(f"{option} {file}: not a regular file; give another name")
     if new and file.exists():
         raise UserError(f"{option} {file}: exists; give a new name")
     check_directory(option, file.parent)

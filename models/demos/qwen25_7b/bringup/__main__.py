@@ -34,24 +34,15 @@ def _main(argv: list[str] | None) -> int:
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
     folder = lambda name: Path(name).resolve()
-    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder of logs and report")
-    parser.add_argument("--model", help="directory or hub id of real weights, for the stages answers and server")
-    parser.add_argument(
-        "--reference",
-        metavar="FILE",
-        help=".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB",
-    )
-    parser.add_argument("--questions", metavar="FILE", help="JSON lines in GSM8K's form, which every split answers")
-    parser.add_argument(
-        "--size", choices=SIZES, default="7b", help="dims; tiny: minutes on a golden mesh (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--slower",
-        type=float,
-        default=1,
-        metavar="N",
-        help="time limits of N times the usual, for a simulator or a slow host",
-    )
+    option = parser.add_argument
+    option("--out", type=folder, required=True, metavar="DIR", help="folder of logs and report")
+    option("--model", help="directory or hub id of real weights, for the stages answers and server")
+    reference = ".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB"
+    option("--reference", metavar="FILE", help=reference)
+    option("--questions", metavar="FILE", help="JSON lines in GSM8K's form, which every split answers")
+    option("--size", choices=SIZES, default="7b", help="dims; tiny: minutes on a golden mesh (default: %(default)s)")
+    slower = "time limits of N times the usual, for a simulator or a slow host"
+    option("--slower", type=float, default=1, metavar="N", help=slower)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--only", metavar="STAGE,...", help="run these stages alone, again")
     which.add_argument("--from", dest="first", metavar="STAGE", help="run this stage and those after it, again")
@@ -73,7 +64,7 @@ def _main(argv: list[str] | None) -> int:
     asked = (args.only or args.first or "").split(",") if args.only or args.first else []
     for name in asked:
         if name not in names:
-            raise UserError(f"{name!r} is no stage: there are {', '.join(names)}")
+            raise UserError(f"{name!r} is not a stage; the stages are {', '.join(names)}")
     again = names[names.index(asked[0]) :] if args.first else asked
     chosen = [stage for stage in every if stage.name in again or not args.only]
     try:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from ..cli.terminal import markdown, say
 from ..files import write_json
-from ..plans.machines import TTNN_VERSION, machine
+from ..plans.machines import TTNN_VERSION, Split
 from ..tt.mesh import TRACE_REGION_BYTES, describe_backend, open_mesh, select_backend
 from .stages import run_program
 
@@ -26,9 +26,10 @@ def facts(mesh: str, backend: str) -> list[Fact]:
     from ..plans.memory_budget import DRAM_BYTES
     from ..tt.placement import links_between, row_topology, worker_grid
 
-    kind, cards = machine(mesh), sorted(Path("/sys/class/tenstorrent").glob("*"))
+    split, cards = Split.of(mesh), sorted(Path("/sys/class/tenstorrent").glob("*"))
     firmware = dict.fromkeys(_read(f"{card}/tt_fw_bundle_ver") for card in cards)
-    with open_mesh(mesh) as device:
+    with open_mesh(split) as device:
+        kind = split.kind
         dram = ttnn.get_memory_view(device, ttnn.BufferType.DRAM)
         grid = worker_grid(device)
         return [

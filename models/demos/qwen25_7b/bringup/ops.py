@@ -13,7 +13,7 @@ from typing import Any, Iterator
 from ..cli.terminal import say
 from ..errors import UserError
 from ..files import write_json
-from ..plans.machines import machine
+from ..plans.machines import Split
 from ..plans.parallel_plan import MAX_USERS
 from ..tt.mesh import open_replicas, select_backend
 from .speed import prefill, weights
@@ -50,7 +50,7 @@ def record(args: argparse.Namespace) -> None:
     from ..engine.replica import Replica
 
     source, config = weights(args.size, num_hidden_layers=2)
-    with open_replicas(args.mesh, machine(args.mesh).row) as devices:
+    with open_replicas(Split.of(args.mesh)) as devices:
         how = dict(users=MAX_USERS, max_seq_len=CONTEXT, traced=False)
         replica = Replica.load(devices[0], source, config, BFP8, **how)
         prefill(replica, PROMPT, [0])
@@ -111,7 +111,7 @@ def replay(args: argparse.Namespace) -> None:
     rows = json.loads(file.read_text()) if file.exists() else []  # of a run that was stopped
     left = ops[len(rows) :]
     say(replays.HEADER)
-    with open_replicas(args.mesh, machine(args.mesh).row) as devices:
+    with open_replicas(Split.of(args.mesh)) as devices:
         for op, row in zip(left, replays.replay(devices[0], kept | {"ops": left}, calls, say)):
             rows.append(row | {key: op[key] for key in ("setting", "of") if key in op})
             write_json(file, rows)

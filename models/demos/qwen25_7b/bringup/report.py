@@ -30,10 +30,7 @@ def write_report(out: Path, title: str, mesh: str, size: str, outcomes: dict[str
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
     ran = {name for name, outcome in outcomes.items() if outcome.verdict != "skipped"}
     read = lambda stage, pattern: [json.loads(file.read_text()) for file in sorted(out.glob(pattern)) if stage in ran]
-    report = {
-        "title": title,
-        "mesh": mesh,
-        "size": size,
+    report = dict(title=title, mesh=mesh, size=size) | {
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
         **{name: sum(read(name, f"{name}.json"), []) for name in ("machine", "ops", "speed")},
         "answers": [row for each in read("answers", "*-decode.json") for row in each["results"]],
@@ -115,14 +112,8 @@ def _speed(row: dict[str, Any]) -> tuple[str, ...]:
     if "refused" in row:
         return (*case, f"refused: {row['refused']}", "", "", "", "", "")
     step = row["step_ms"]
-    return (
-        *case,
-        f"{row['first_token_ms']:.1f}",
-        f"{step:.2f}",
-        *_modeled(row.get("modeled_ms"), step),
-        f"{1e3 / step:.1f}",
-        f"{row['share_of_dram']:.0%}",
-    )
+    modeled, share = _modeled(row.get("modeled_ms"), step), f"{row['share_of_dram']:.0%}"
+    return *case, f"{row['first_token_ms']:.1f}", f"{step:.2f}", *modeled, f"{1e3 / step:.1f}", share
 
 
 def _modeled(modeled: Optional[float], measured: float) -> tuple[str, str]:
@@ -137,13 +128,8 @@ def _server(row: dict[str, Any], mesh: str) -> tuple[str, ...]:
     times_worse = math.inf
     if mesh in TARGETS and case == (128, 128, 1):
         times_worse = max(first / TARGETS[mesh][0], TARGETS[mesh][1] / speed)
-    return (
-        *map(str, case),
-        f"{first:.0f}",
-        f"{speed:.1f}",
-        f"{row['output_throughput']:.0f}",
-        next((tier for tier, most in TIERS.items() if times_worse <= most), ""),
-    )
+    tier = next((tier for tier, most in TIERS.items() if times_worse <= most), "")
+    return *map(str, case), f"{first:.0f}", f"{speed:.1f}", f"{row['output_throughput']:.0f}", tier
 
 
 def _answer(row: dict[str, Any]) -> tuple[str, ...]:

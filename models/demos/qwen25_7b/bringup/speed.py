@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 from ..cli.terminal import say
 from ..errors import UserError
 from ..files import write_json
-from ..plans.machines import machine
+from ..plans.machines import Split
 from ..tt.mesh import command_queues, host_alone, open_replicas, select_backend
 from .stages import run_program
 
@@ -46,7 +46,7 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
     from ..engine.prefill_batch import Prompt, pack_prompts
     from ..plans.blocks import attention_tables, equal_shares
 
-    shares, seeded = equal_shares(replica.blocks, replica.batch), torch.Generator().manual_seed(0)
+    shares, seeded = equal_shares(replica.blocks, replica.slots), torch.Generator().manual_seed(0)
     vocabulary = replica.model.config.qwen.vocab_size
     tokens = torch.randint(vocabulary, (prompt,), generator=seeded).tolist()
     seconds = []
@@ -55,10 +55,10 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
         prompts = [Prompt(user, tokens, 0, shares[user])]
         for batch in pack_prompts(prompts, replica.model.max_prefill_rows, replica.block):
             replica.prefill(batch)
-        first = replica.read_tokens()[: replica.batch]
+        first = replica.read_tokens()[: replica.slots]
         seconds.append(time.perf_counter() - begin)
     tables = attention_tables(shares, replica.width)
-    replica.inputs.write_slots(first, [prompt] * replica.batch, tables)
+    replica.inputs.write_slots(first, [prompt] * replica.slots, tables)
     return seconds
 
 
@@ -87,7 +87,7 @@ def speed(args: argparse.Namespace) -> None:
     names, crowds, prompts, steps = CASES[args.size]
     source, config = weights(args.size)
     queues, found = command_queues(), []
-    with open_replicas(args.mesh, machine(args.mesh).row, queues=queues) as devices:
+    with open_replicas(Split.of(args.mesh), queues=queues) as devices:
         for name, users, prompt in product(names, crowds, prompts):
             row, recipe = {"recipe": name, "users": users, "prompt": prompt}, RECIPES[name]
             say(f"running {row}")

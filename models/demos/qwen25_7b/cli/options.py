@@ -1,13 +1,17 @@
 """Command-line parsing that every program of this repository shares."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
+from ..config import BFP8
+from ..config.recipe_file import KNOWN, recipe_named
 from ..errors import UserError
 from ..plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
 
 VERSION = "0.2.0"  # of this repository; pyproject.toml reads it
+NUMBER = dict(type=int, metavar="N")  # of an option
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,12 +29,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **kwargs,
         )
-        self.add_argument(
-            "--version",
-            action="version",
-            version=f"Qwen2.5-7B on TT-NN {VERSION}, for ttnn {TTNN_VERSION}",
-            help="show the version and exit",
-        )
+        version = f"Qwen2.5-7B on TT-NN {VERSION}, for ttnn {TTNN_VERSION}"
+        self.add_argument("--version", action="version", version=version, help="show the version and exit")
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (--help shows the options)")
@@ -42,15 +42,12 @@ def add_commands(parser: Parser, commands: Mapping[str, Any]) -> None:
     commands: name -> module or class. The first line of its docstring is the help. It has
     `add_options(parser)`, and may have EXAMPLES.
     """
-    subparsers = parser.add_subparsers(
-        dest="command", required=True, metavar=f"{{{','.join(commands)}}}", parser_class=Parser
-    )
+    names = f"{{{','.join(commands)}}}"
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar=names, parser_class=Parser)
     for name, command in commands.items():
-        text = command.__doc__
-        examples = getattr(command, "EXAMPLES", ())
-        command.add_options(
-            subparsers.add_parser(name, help=text.partition("\n")[0], description=text, examples=examples)
-        )
+        text, examples = command.__doc__, getattr(command, "EXAMPLES", ())
+        line = text.partition("\n")[0]
+        command.add_options(subparsers.add_parser(name, help=line, description=text, examples=examples))
 
 
 def path(option: str) -> Callable[[str], Path]:
@@ -66,16 +63,23 @@ def path(option: str) -> Callable[[str], Path]:
 
 def add_machine(parser: argparse._ActionsContainer) -> None:
     """Add --mesh and --backend to a parser or to an argument group."""
-    parser.add_argument(
-        "--mesh",
-        type=lambda name: machine(name, "--mesh").name,
-        default="N300",
-        help=f"{', '.join(MACHINES)} (default: %(default)s)",
+    known, default = (lambda name: machine(name, "--mesh").name), "(default: %(default)s)"
+    parser.add_argument("--mesh", type=known, default="N300", help=f"{', '.join(MACHINES)} {default}")
+    below = "below ttnn: a device (a card, or the simulator that TT_METAL_SIMULATOR names), or the golden mesh"
+    how = f"{below}; auto: the device if there is one {default}"
+    parser.add_argument("--backend", default="auto", choices=BACKENDS, help=how)
+
+
+def add_recipe(parser: argparse._ActionsContainer, name: str = "--recipe", default: str = BFP8.name) -> None:
+    """Add the option `name`. Its value is a Recipe."""
+    known, text = (
+        partial(recipe_named, option=name),
+        f"number formats of weights and cache: {KNOWN} (default: %(default)s)",
     )
-    parser.add_argument(
-        "--backend",
-        default="auto",
-        choices=BACKENDS,
-        help="below ttnn: a device (a card, or the simulator that TT_METAL_SIMULATOR names), or "
-        "the golden mesh; auto: the device if there is one (default: %(default)s)",
-    )
+    parser.add_argument(name, type=known, default=default, metavar="NAME|FILE.json", help=text)
+
+
+def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:
+    """Add --recipes. Its value is text: names of recipes and files, separated by commas."""
+    text = f"comma-separated: {KNOWN} (default: %(default)s)"
+    parser.add_argument("--recipes", default=default, metavar="NAMES", help=text)

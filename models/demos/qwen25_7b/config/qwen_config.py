@@ -21,26 +21,14 @@ class ConfigError(UserError):
 
 # Of transformers' configs, for fields that config.json lacks.
 _QWEN = dict(
-    vocab_size=151936,
-    hidden_size=4096,
-    intermediate_size=22016,
-    num_hidden_layers=32,
-    num_attention_heads=32,
-    num_key_value_heads=32,
-    hidden_act="silu",
-    max_position_embeddings=32768,
-    rms_norm_eps=1e-6,
-    sliding_window=4096,
+    vocab_size=151936, hidden_size=4096, intermediate_size=22016, num_hidden_layers=32, num_attention_heads=32,
+    num_key_value_heads=32, hidden_act="silu", max_position_embeddings=32768, rms_norm_eps=1e-6, sliding_window=4096,
     max_window_layers=28,
-)
+)  # fmt: skip
 _LLAMA = _QWEN | dict(
-    vocab_size=32000,
-    intermediate_size=11008,
-    num_key_value_heads=None,
-    max_position_embeddings=2048,
-    bos_token_id=1,
+    vocab_size=32000, intermediate_size=11008, num_key_value_heads=None, max_position_embeddings=2048, bos_token_id=1,
     eos_token_id=2,
-)
+)  # fmt: skip
 _MISTRAL = _LLAMA | dict(intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072)
 
 
@@ -72,14 +60,9 @@ _KINDS = {
 }
 _WORDS = {list: "a list", Mapping: "an object", bool: "true or false"}
 _COUNTS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-)
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "max_position_embeddings"
+).split()
 
 
 @dataclass(frozen=True, kw_only=True)

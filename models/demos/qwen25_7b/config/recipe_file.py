@@ -1,13 +1,12 @@
-"""Recipes by name or from a JSON file, and the option that names one."""
+"""Recipes by name or from a JSON file."""
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import UserError
 from ..files import read_json
-from .recipe import BFP8, RECIPES, AllReduceDtype, CacheFormat, Fidelity, Format, Group, Recipe
+from .recipe import RECIPES, AllReduceDtype, CacheFormat, Fidelity, Format, Group, Recipe
 
 GROUPS = ("attention", "mlp_in", "mlp_out", "lm_head")
 PLAIN = {"kv_cache": CacheFormat, "all_reduce_dtype": AllReduceDtype}
@@ -34,24 +33,6 @@ def recipe_named(named: str, option: str = "recipe") -> Recipe:
     if file.suffix != ".json":
         raise UserError(f"{option} knows {KNOWN}; got {named!r}")
     return _recipe(file, read_json(file, "recipe"))
-
-
-def add_recipe(parser: argparse._ActionsContainer, name: str = "--recipe", default: str = BFP8.name) -> None:
-    """Add the option `name`. Its value is a Recipe."""
-    parser.add_argument(
-        name,
-        type=lambda named: recipe_named(named, name),
-        default=default,
-        metavar="NAME|FILE.json",
-        help=f"number formats of weights and cache: {KNOWN} (default: %(default)s)",
-    )
-
-
-def add_recipes(parser: argparse._ActionsContainer, default: str) -> None:
-    """Add --recipes. Its value is text: names of recipes and files, separated by commas."""
-    parser.add_argument(
-        "--recipes", default=default, metavar="NAMES", help=f"comma-separated: {KNOWN} (default: %(default)s)"
-    )
 
 
 def _recipe(file: Path, content: Any) -> Recipe:

@@ -49,7 +49,7 @@ class Chat:
                     conversation = self._new_conversation()
                     say("(a new conversation)\n")
                 elif line.startswith("/") and " " not in line:
-                    say(f"({'' if line == '/help' else f'{line} is no command: '}{HELP})\n")
+                    say(f"({'' if line == '/help' else f'unknown command {line}: '}{HELP})\n")
                 elif line:
                     self._take_turn(conversation, line)
 

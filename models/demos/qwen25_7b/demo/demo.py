@@ -39,7 +39,6 @@ def main(argv: list[str] | None = None) -> None:
     from ..cli.terminal import complain, say
     from ..config.sampling import GREEDY
     from ..engine.open_model import open_model
-    from ..plans.machines import machine
     from ..plans.parallel_plan import MAX_USERS
     from ..reference.small import SMALL_CHECKPOINT
     from ..text.generation_config import default_sampling, read_generation_config, unsupported_fields
@@ -70,22 +69,21 @@ def main(argv: list[str] | None = None) -> None:
 
     if sys.stderr.isatty():
         complain(f"opening {args.mesh}: ttnn takes seconds to import")
-    dp = machine(args.mesh).chips // args.tp
     with open_model(
         checkpoint,
-        mesh=args.mesh,
-        tp=args.tp,
+        mesh=args.split,
         backend=args.backend,
         recipe=args.recipe,
-        users=max(1, min(len(prompts), MAX_USERS * dp)),
+        users=max(1, min(len(prompts), MAX_USERS * args.split.dp)),
         max_seq_len=context,
         tokenizer=tokenizer,
         on_host=args.sample_on == "host",
         speculate=args.speculate,
     ) as model:
-        where = f"{args.mesh}, tp {args.tp} x dp {dp}, recipe {args.recipe}"
         how = "greedy" if params.greedy else params
-        say(f"\n{where}, below ttnn {model.backend}\ncontext {context} tokens, sampling {how}")
+        say(
+            f"\n{args.split}, recipe {args.recipe}, below ttnn {model.backend}\ncontext {context} tokens, sampling {how}"
+        )
         if args.chat:
             Chat(model, params, args.stop, context, args.max_new_tokens).run()
         else:

@@ -4,10 +4,9 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..cli.options import Parser, add_machine, path
-from ..config.recipe_file import add_recipe
+from ..cli.options import NUMBER, Parser, add_machine, add_recipe, path
 from ..files import check_output
-from ..plans.machines import check_tp, machine
+from ..plans.machines import Split
 from ..text.request import check_speculate
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty", "seed"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line. UserError names the option that cannot be."""
+    """Read the command line; args.split is the machine with its tp. UserError names the option that cannot be."""
     parser = Parser(description="Text from Qwen2.5 on an N150, N300, N150x4, T3K or Galaxy.", examples=EXAMPLES)
     _add_prompts(parser.add_argument_group("prompts (one of the first four)"))
     _add_answers(parser.add_argument_group("answers"))
@@ -36,8 +35,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     _add_model(parser.add_argument_group("model and machine"))
     args = parser.parse_args(argv)
     _check(parser, args)
-    if args.tp is None:
-        args.tp = machine(args.mesh).row
     if args.max_new_tokens is None and not args.chat:
         args.max_new_tokens = NEW_TOKENS
     return args
@@ -61,8 +58,7 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
         parser.error("--chat has one user and shows its answers; --batch-size and --out are for prompts")
     if not all(args.stop):
         parser.error("--stop needs one character or more")
-    if args.tp is not None:
-        check_tp(args.mesh, args.tp)
+    args.split = Split.of(args.mesh, args.tp)
     check_speculate(args.speculate, on_host=args.sample_on == "host")
     if args.out is not None:
         check_output("--out", args.out, new=True)
@@ -71,88 +67,51 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
 def _add_prompts(group: argparse._ArgumentGroup) -> None:
     one = group.add_mutually_exclusive_group()
     one.add_argument("--prompt", metavar="TEXT", help="one prompt")
-    one.add_argument(
-        "--prompt-file", type=path("--prompt-file"), metavar="FILE", help="one prompt: a text file or a pipe"
-    )
-    one.add_argument(
-        "--prompts",
-        type=path("--prompts"),
-        metavar="FILE",
-        help='JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once',
-    )
+    a_file = "one prompt: a text file or a pipe"
+    one.add_argument("--prompt-file", type=path("--prompt-file"), metavar="FILE", help=a_file)
+    several = 'JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once'
+    one.add_argument("--prompts", type=path("--prompts"), metavar="FILE", help=several)
     one.add_argument("--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it")
-    group.add_argument(
-        "--batch-size", type=int, metavar="N", help="number of users; the prompts are repeated or cut to this number"
-    )
+    users = "number of users; the prompts are repeated or cut to this number"
+    group.add_argument("--batch-size", **NUMBER, help=users)
     group.add_argument("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
 
 
 def _add_answers(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--max-new-tokens",
-        type=int,
-        metavar="N",
-        help="an answer ends after N tokens (default: 64; in a chat the rest of the context)",
+    option = group.add_argument
+    tokens = "an answer ends after N tokens (default: 64; in a chat the rest of the context)"
+    option("--max-new-tokens", **NUMBER, help=tokens)
+    option("--stop", action="append", default=[], metavar="TEXT", help="end an answer before TEXT; may be repeated")
+    context = (
+        "context, tokens a user: the cache is allocated for it (default: what the longest prompt and its answer need, "
     )
-    group.add_argument(
-        "--stop", action="append", default=[], metavar="TEXT", help="end an answer before TEXT; may be repeated"
-    )
-    group.add_argument(
-        "--max-seq-len",
-        type=int,
-        metavar="N",
-        help="context, tokens a user: the cache is allocated for it (default: what the longest "
-        "prompt and its answer need, at least 1024; in a chat 4096)",
-    )
-    group.add_argument(
-        "--out",
-        type=path("--out"),
-        metavar="FILE",
-        help="write the answers to a new file, a line of JSON for each prompt",
-    )
+    option("--max-seq-len", **NUMBER, help=f"{context}at least 1024; in a chat 4096)")
+    out = "write the answers to a new file, a line of JSON for each prompt"
+    option("--out", type=path("--out"), metavar="FILE", help=out)
 
 
 def _add_sampling(group: argparse._ArgumentGroup) -> None:
     option = group.add_argument
     option("--temperature", type=float, metavar="T", help="0 is greedy (default: 0)")
-    option(
-        "--top-k",
-        type=int,
-        metavar="K",
-        help="0 keeps all tokens; the host samples where K is above 32, or 0 with --top-p below 1 (default: 32)",
-    )
+    top_k = "0 keeps all tokens; the host samples where K is above 32, or 0 with --top-p below 1 (default: 32)"
+    option("--top-k", type=int, metavar="K", help=top_k)
     option("--top-p", type=float, metavar="P", help="1 keeps all tokens (default: 1)")
-    option(
-        "--repetition-penalty", type=float, metavar="P", help="above 1: repeated tokens become less likely (default: 1)"
-    )
-    option("--seed", type=int, metavar="N", help="makes sampled text repeatable")
-    option(
-        "--sample-on",
-        default="device",
-        choices=("device", "host"),
-        help="where tokens are sampled (default: %(default)s)",
-    )
-    option(
-        "--speculate",
-        type=int,
-        default=1,
-        metavar="K",
-        help="accept up to K tokens of a text in a step, drafted from the text itself; the answers "
-        "stay the same (default: 1, off)",
-    )
+    penalty = "above 1: repeated tokens become less likely (default: 1)"
+    option("--repetition-penalty", type=float, metavar="P", help=penalty)
+    option("--seed", **NUMBER, help="makes sampled text repeatable")
+    where = "where tokens are sampled (default: %(default)s)"
+    option("--sample-on", default="device", choices=("device", "host"), help=where)
+    draft = "accept up to K tokens of a text in a step, drafted from the text itself; the answers stay the same"
+    option("--speculate", type=int, default=1, metavar="K", help=f"{draft} (default: 1, off)")
 
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add_machine(group)
-    option = group.add_argument
-    option("--tp", type=int, metavar="N", help="chips of a replica of the model (default: all of a row of the mesh)")
-    option("--model", help="directory or hub id of a checkpoint (default: the small one of this repository)")
+    group.add_argument("--tp", **NUMBER, help="chips of a replica of the model (default: all of a row of the mesh)")
+    model = "directory or hub id of a checkpoint (default: the small one of this repository)"
+    group.add_argument("--model", help=model)
     add_recipe(group)
     cache = group.add_mutually_exclusive_group()
-    cache.add_argument(
-        "--cache",
-        type=path("--cache"),
-        metavar="DIR",
-        help="where packed weights are kept for the next start (default: ~/.cache)",
-    )
+    folder = "where packed weights are kept for the next start (default: ~/.cache)"
+    cache.add_argument("--cache", type=path("--cache"), metavar="DIR", help=folder)
     cache.add_argument("--no-cache", action="store_true", help="keep none, use none")

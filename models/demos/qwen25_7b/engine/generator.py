@@ -49,18 +49,14 @@ class ReplicaEngine:
         self.replica = replica
         self.pool = BlockPool(replica.blocks, replica.block)
         self.scheduler = Scheduler(
-            self.pool, slots=replica.batch, max_sequences=replica.users, max_prefill_rows=replica.model.max_prefill_rows
+            self.pool, slots=replica.slots, max_sequences=replica.users, max_prefill_rows=replica.model.max_prefill_rows
         )
-        self.batch = InputBatch(replica.inputs, on_host=on_host)
+        self.input_batch = InputBatch(replica.inputs, on_host=on_host)
         self.stats = SpeculationStats()
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
-            self._speculation = Speculation(
-                slots=replica.batch,
-                max_tokens=replica.speculate,
-                groups=replica.groups,
-                k_chunk=decode_k_chunk(replica.width * replica.block),
-            )
+            size = dict(slots=replica.slots, max_tokens=replica.speculate, groups=replica.groups)
+            self._speculation = Speculation(k_chunk=decode_k_chunk(replica.width * replica.block), **size)
         self._drafts: list[Draft] = []  # of the verify step in flight
 
     @property
@@ -78,11 +74,11 @@ class ReplicaEngine:
 
     def finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
-        self.batch.invalidate()
+        self.input_batch.invalidate()
 
     def launch_prefill(self, batch: PrefillBatch) -> None:
         slots = self.scheduler.slots
-        self.batch.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
+        self.input_batch.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
         self.replica.prefill(batch)
         for chunk in batch.chunks:
             self.scheduler.launched(slots[chunk.prompt.slot], chunk.end)
@@ -103,21 +99,21 @@ class ReplicaEngine:
         read. Before new values are written for all slots, the steps in flight are read.
         """
         running = self.running
-        on_host = any(map(self.batch.samples_on_host, running))
+        on_host = any(map(self.input_batch.samples_on_host, running))
         ahead = 1 if self._speculation or on_host else STEPS_AHEAD
-        while self.in_flight < min(max_steps, ahead) and (self.batch.valid or not self.in_flight):
+        while self.in_flight < min(max_steps, ahead) and (self.input_batch.valid or not self.in_flight):
             self._drafts = self._propose(running)
             if self._drafts:
                 grouped = self._speculation.grouped(running)
-                self.batch.write_drafts(self._drafts, grouped=grouped)
+                self.input_batch.write_drafts(self._drafts, grouped=grouped)
                 self.replica.launch_verify(grouped=grouped)
                 return
-            self.batch.write_step(running, self.in_flight)
+            self.input_batch.write_step(running, self.in_flight)
             self.replica.launch_decode()
 
     def _propose(self, running: list[Sequence]) -> list[Draft]:
         """None beside penalties: the chips count tokens by slot, and drafts borrow slots."""
-        if self._speculation is None or any(map(self.batch.penalizes_on_device, running)):
+        if self._speculation is None or any(map(self.input_batch.penalizes_on_device, running)):
             return []
         return self._speculation.propose(running)
 
@@ -137,14 +133,14 @@ class ReplicaEngine:
         """Read the steps in flight and drop their tokens."""
         while self.in_flight:
             self.replica.read_tokens()
-            self.batch.invalidate()
+            self.input_batch.invalidate()
 
     def _append_tokens(self, sequences: list[Sequence]) -> None:
         """Append each sequence's tokens of the oldest launch in flight."""
         sampled = self.replica.read_tokens()
         new_tokens = {sequence: [sampled[sequence.slot]] for sequence in sequences}
         new_tokens |= {draft.sequence: draft.accept(sampled) for draft in self._drafts}
-        on_host = list(filter(self.batch.samples_on_host, sequences))
+        on_host = list(filter(self.input_batch.samples_on_host, sequences))
         if on_host:
             new_tokens |= zip(on_host, self._sample(on_host))
         for sequence in sequences:
@@ -153,19 +149,9 @@ class ReplicaEngine:
     def _sample(self, sequences: list[Sequence]) -> Iterator[list[int]]:
         """Sample each sequence's next token on the host, from the logits of the newest launch."""
         logits = self.replica.read_logits()
-        tokens = sample_rows(
-            [
-                LogitsRow(
-                    logits[s.slot],
-                    s.params,
-                    s.key,
-                    len(s.tokens),
-                    s.count_tokens() if s.params.penalized else TokenCounts(),
-                )
-                for s in sequences
-            ]
-        )
-        return ([token] for token in tokens)
+        counts = [s.count_tokens() if s.params.penalized else TokenCounts() for s in sequences]
+        rows = [LogitsRow(logits[s.slot], s.params, s.key, len(s.tokens), c) for s, c in zip(sequences, counts)]
+        return ([token] for token in sample_rows(rows))
 
 
 class Generator:

@@ -12,10 +12,9 @@ from ..plans.parallel_plan import MAX_USERS
 from ..tt.inputs import UNIFORMS, DecodeInputs, GroupedInputs, SamplingControls, VerifyInputs, host_noise, token_row
 from ..tt.placement import host_replicated
 from ..tt.transformer import TtTransformer
-from .sampling import SamplingMode, TokenCounts, gumbel, uniform
+from .sampling import SamplingMode, TokenCounts, TokenTables, gumbel, uniform
 from .scheduler import Sequence
 from .speculation import Draft
-from .token_tables import TokenTables
 from .trace import Queues
 
 # Tokens of a sequence that one attention reads the cache for: sizes that were seen right on simulated chips.

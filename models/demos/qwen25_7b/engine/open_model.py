@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 from ..config import BFP8, Recipe, recipe_named
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError, check_integer
-from ..plans.machines import check_tp, machine
+from ..plans.machines import Split
 from ..plans.parallel_plan import MAX_USERS
 from ..text.request import check_speculate, check_strings
 from ..text.tokenizer import ChatTokenizer
@@ -118,7 +118,7 @@ def _end(answers: "weakref.WeakSet[Iterator[TextDelta]]") -> None:
 def open_model(
     model: str | Path | CachedCheckpoint | Checkpoint,
     *,
-    mesh: str = "N300",
+    mesh: str | Split = "N300",
     tp: Optional[int] = None,
     backend: str = "auto",
     recipe: Recipe | str = BFP8,
@@ -132,7 +132,7 @@ def open_model(
     """Open a checkpoint on a machine. Call it before ttnn is imported. A process has one open model.
 
     - model: a directory or hub id, loaded through the user's cache; or an open checkpoint.
-    - mesh: N150, N300, N150x4, T3K or GALAXY. tp: chips that share a replica (default: all of a row).
+    - mesh: N150, N300, N150x4, T3K or GALAXY; or a Split, which has tp. tp: chips that share a replica (default: all of a row).
     - recipe: number formats, as a Recipe, its name or a JSON file.
     - users: sequences at once, up to 32 a replica. Further prompts wait for a slot.
     - max_seq_len: tokens of the longest sequence, prompt and answer.
@@ -144,35 +144,24 @@ def open_model(
     """
     if OpenModel._opened is not None and OpenModel._opened.alive:
         raise UserError("this process has an open model already: close it first")
-    kind = machine(mesh)
-    tp = kind.row if tp is None else tp
-    check_tp(kind.name, tp)
-    check_integer("users", users, 1, MAX_USERS * (kind.chips // tp))
+    split = mesh if isinstance(mesh, Split) else Split.of(mesh, tp)
+    check_integer("users", users, 1, MAX_USERS * split.dp)
     check_speculate(speculate, on_host=on_host)
     recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe
     checkpoint = open_checkpoint(model) if isinstance(model, (str, Path)) else model
     check_integer("max_seq_len", max_seq_len, 1, checkpoint.config.context)
     tokenizer = tokenizer or ChatTokenizer(checkpoint.directory, instruct=instruct)
-    below = describe_backend(select_backend(backend, kind.name))
+    below = describe_backend(select_backend(backend, split.kind.name))
 
     from .generator import Generator
-    from .replica import Replica
+    from .replica import Replica, ReplicaOptions
 
-    queues, dp = command_queues(), kind.chips // tp
+    queues = command_queues()
+    options = ReplicaOptions(max_seq_len=max_seq_len, traced=traces_available(), queues=queues, speculate=speculate)
     with ExitStack() as resources:
-        devices = resources.enter_context(open_replicas(kind.name, tp, queues=queues))
+        devices = resources.enter_context(open_replicas(split, queues=queues))
         replicas = [
-            Replica.load(
-                device,
-                checkpoint,
-                checkpoint.config,
-                recipe,
-                users=min(MAX_USERS, len(range(i, users, dp))),
-                max_seq_len=max_seq_len,
-                traced=traces_available(),
-                queues=queues,
-                speculate=speculate,
-            )
+            Replica.load(device, checkpoint, checkpoint.config, recipe, options, users=len(range(i, users, split.dp)))
             for i, device in enumerate(devices[:users])
         ]
         generator = Generator(replicas, on_host=on_host)

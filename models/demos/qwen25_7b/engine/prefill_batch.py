@@ -18,7 +18,7 @@ from ..plans.grids import TILE, ceil_div, padded_rows
 from ..plans.key_table import KeyTable
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import MAX_K_CHUNKS, chunk_step
-from ..tt.inputs import ChunkedPrefillInputs, PrefillInputs
+from ..tt.inputs import AnyPrefillInputs, ChunkedPrefillInputs, PrefillInputs
 
 # What reading all weights costs, in rows to compute. Modeled: 260 rows on T3K, 370 on N300, thousands on N150.
 WEIGHTS = 256
@@ -38,13 +38,13 @@ class Prompt:
 class PrefillChunk:
     """The positions from `start` to before `end` of a prompt.
 
-    The batch writes positions from `write_start` on to the cache. The cache holds the positions before. They are
-    computed again where attention starts at a multiple of its chunk size, or where the batch has one start.
+    The cache holds the first `num_cached` positions; the batch writes the others. Positions between `start` and `num_cached`
+    are computed again where attention starts at a multiple of its chunk size, or where the batch has one start.
     """
 
     prompt: Prompt
     start: int
-    write_start: int
+    num_cached: int
     end: int
 
     @property
@@ -161,15 +161,15 @@ def _cut(prompt: Prompt, max_rows: int, block: int) -> Iterator[PrefillBatch]:
     """Yield the prompt's batches, if no other prompt shares them: full chunks, then the rest."""
     at, end = prompt.num_cached, len(prompt.tokens)
     while True:
-        write_start = at // block * block
-        rest = _smallest_batch([PrefillChunk(prompt, at, write_start, end)], max_rows, block)
+        num_cached = at // block * block
+        rest = _smallest_batch([PrefillChunk(prompt, at, num_cached, end)], max_rows, block)
         if rest is not None:
             yield rest
             return
         step = chunk_step(max_rows, block)
         start = at // step * step
         at = start + max_rows
-        chunk = PrefillChunk(prompt, start, write_start, at)
+        chunk = PrefillChunk(prompt, start, num_cached, at)
         yield PrefillBatch(max_rows, (chunk,), chunked=start > 0)
 
 
@@ -187,7 +187,7 @@ def _cut_together(
         fitting = [
             chunk
             for chunk in (rest.chunks[0] for rest in rests)
-            if chunk.write_start == 0 and cut < chunk.end <= cut * 3 // 2
+            if chunk.num_cached == 0 and cut < chunk.end <= cut * 3 // 2
         ]
         chosen = fitting[: len(fitting) // share * share]
         if not chosen or cut % block:
@@ -195,7 +195,7 @@ def _cut_together(
         first = [replace(chunk, start=0, end=cut) for chunk in chosen]
         groups = [tuple(first[i : i + share]) for i in range(0, len(first), share)]
         beginnings = [PrefillBatch(max_rows, group, chunked=False) for group in groups]
-        after = [replace(chunk, start=cut, write_start=cut) for chunk in chosen]
+        after = [replace(chunk, start=cut, num_cached=cut) for chunk in chosen]
         slots = {chunk.prompt.slot for chunk in chosen}
         left = [rest for rest in rests if slots.isdisjoint(rest.slots)]
         left += [_smallest_batch([chunk], max_rows, block) for chunk in after]
@@ -213,7 +213,7 @@ def _pack(rests: list[PrefillBatch], max_rows: int, block: int) -> Iterator[Pref
 
     A batch costs its rows and WEIGHTS. It costs no more than its rests alone.
     """
-    rests = sorted(rests, key=lambda rest: (rest.chunks[0].write_start, -rest.rows))
+    rests = sorted(rests, key=lambda rest: (rest.chunks[0].num_cached, -rest.rows))
     while rests:
         cheapest, least, alone = rests[0], inf, 0
         for count, rest in enumerate(rests, 1):
@@ -248,7 +248,7 @@ def _after_prefixes(chunks: Sequence[PrefillChunk], max_rows: int, block: int) -
     Far from the beginning it is larger, so that attention has no more than MAX_K_CHUNKS chunks of keys.
     """
     sequences = 1 << (len(chunks) - 1).bit_length()
-    at, end = min(chunk.write_start for chunk in chunks), max(chunk.end for chunk in chunks)
+    at, end = min(chunk.num_cached for chunk in chunks), max(chunk.end for chunk in chunks)
     for rows in _sizes(max_rows):
         each = rows // sequences
         step = chunk_step(each, block)
@@ -268,9 +268,7 @@ def _sizes(max_rows: int) -> list[int]:
 # ---- device inputs
 
 
-def prefill_inputs(
-    batch: PrefillBatch, block: int, width: int, key_table: KeyTable
-) -> PrefillInputs | ChunkedPrefillInputs:
+def prefill_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTable) -> AnyPrefillInputs:
     """Return the batch's inputs as torch values. width: entries of a sequence's block table in decode."""
     return (_chunked_inputs if batch.chunked else _prompt_inputs)(batch, block, width, key_table)
 
@@ -318,9 +316,7 @@ def _chunked_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyT
     )
 
 
-def blank_inputs(
-    kind: PrefillKind, block: int, width: int, key_table: KeyTable
-) -> PrefillInputs | ChunkedPrefillInputs:
+def blank_inputs(kind: PrefillKind, block: int, width: int, key_table: KeyTable) -> AnyPrefillInputs:
     """Return inputs of a kind of batch that write nothing, as torch values."""
     nothing = PrefillChunk(Prompt(0, (), 0, ()), 0, 0, 0)
     batch = PrefillBatch(kind.rows, (nothing,), kind.chunked, kind.sequences)
@@ -349,4 +345,4 @@ def _windows(bounds: Sequence[int], rows: int) -> torch.Tensor:
 def _written_blocks(chunk: PrefillChunk, block: int) -> list[int]:
     """Return the cache block that each block of the chunk's rows is written to, or NO_BLOCK."""
     inside = range(chunk.start // block, ceil_div(chunk.end, block))
-    return [chunk.prompt.blocks[i] if i * block >= chunk.write_start else NO_BLOCK for i in inside]
+    return [chunk.prompt.blocks[i] if i * block >= chunk.num_cached else NO_BLOCK for i in inside]

@@ -1,6 +1,7 @@
 """Replica: one model on its row of chips, with its caches and its device inputs."""
 
 from collections import deque
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Mapping, Optional, Sequence
 
@@ -12,7 +13,7 @@ from ..plans.blocks import BLOCK, blocks_for, check_block, table_width
 from ..plans.memory_budget import memory_budget, smaller_sizes
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
-from ..tt.inputs import ChunkedPrefillInputs, PrefillInputs, VerifyInputs
+from ..tt.inputs import AnyPrefillInputs, VerifyInputs
 from ..tt.placement import check_fits, chips_in_row, free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.model_weights import TensorSource
@@ -21,8 +22,20 @@ from .prefill_batch import PrefillBatch, PrefillKind, blank_inputs, prefill_inpu
 from .sampling import SamplingMode
 from .trace import PendingRead, Queues, Traces, traces_that_fit
 
-# modes that sample a prefill's logits once more, after its trace
-SAMPLED_AGAIN = SamplingMode.PENALIZED, SamplingMode.FULL
+# modes that a prefill's trace lacks: they sample its logits after it
+SEPARATE_SAMPLING = SamplingMode.PENALIZED, SamplingMode.FULL
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """What a replica is made for."""
+
+    users: int = 1  # sequences at once, up to 32
+    max_seq_len: int = 1024  # tokens of a sequence, prompt and answer
+    speculate: int = 1  # tokens of a sequence in a verify step; each takes a slot
+    block: int = BLOCK  # tokens in a block of the cache
+    traced: bool = True  # whether the mesh has traces: slow dispatch and a mesh without a trace region have none
+    queues: int = 1  # command queues that the mesh was opened with
 
 
 class Replica:
@@ -31,11 +44,7 @@ class Replica:
     All replicas of a mesh therefore work at once, and a step runs while the step before it is read. Each
     launch samples a token for every slot on the chips. The replica keeps the logits of that launch.
 
-    - caches: one a layer.
-    - users: sequences at once (default: the model's slots).
-    - speculate: tokens of a sequence in a verify step.
-    - traced: whether the mesh has traces. Slow dispatch and a mesh without a trace region have none.
-    - queues: command queues that the mesh was opened with.
+    caches: one a layer. users: default the model's slots. The rest as in ReplicaOptions.
     """
 
     def __init__(
@@ -51,9 +60,9 @@ class Replica:
         self.model = model
         self.mesh_device = model.mesh_device
         self.caches = caches
-        self.batch = model.config.decode.batch
+        self.slots = model.config.decode.batch
         self.speculate = speculate
-        self.users = self.batch if users is None else users
+        self.users = self.slots if users is None else users
         self.block = caches[0].block
         self.blocks = caches[0].shape[0]
         # A cache update refuses a table with more entries than the cache has blocks.
@@ -80,32 +89,26 @@ class Replica:
         source: TensorSource | Mapping[str, torch.Tensor],
         config: QwenConfig,
         recipe: Recipe,
-        *,
-        users: int,
-        max_seq_len: int,
-        block: int = BLOCK,
-        traced: bool,
-        queues: int = 1,
-        speculate: int = 1,
+        options: ReplicaOptions = ReplicaOptions(),
+        **changed: int,
     ) -> "Replica":
-        """Load a model for `users` sequences of up to max_seq_len tokens, with its caches.
-
-        - source: as in TtTransformer.load.
-        - block: tokens in a block of the cache.
-        - speculate: slots that the model gets for each user, up to 32 in all.
+        """Load a model with its caches. source: as in TtTransformer.load. changed: fields of `options`.
 
         UserError, before a weight is read: the DRAM of the chips is too small.
         """
+        options = replace(options, **changed)
+        users, max_seq_len, block = options.users, options.max_seq_len, options.block
         parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
         check_block(block)
         blocks = blocks_for(users, max_seq_len, block)
         budget = memory_budget(config, parallel, recipe, max_seq_len, blocks, block)
         smaller = smaller_sizes(config, parallel, recipe, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
-        size = dict(batch=min(users * speculate, MAX_USERS), max_seq_len=max_seq_len)
+        size = dict(batch=min(users * options.speculate, MAX_USERS), max_seq_len=max_seq_len)
         model = TtTransformer.load(mesh_device, source, config, recipe, **size)
         caches = allocate_caches(mesh_device, model.config, blocks, block)
-        return cls(model, caches, traced=traced, queues=queues, users=users, speculate=speculate)
+        how = dict(traced=options.traced, queues=options.queues, speculate=options.speculate)
+        return cls(model, caches, users=users, **how)
 
     @property
     def groups(self) -> int:
@@ -121,8 +124,8 @@ class Replica:
         `read_tokens` returns the tokens by slot; a batch in which no prompt ends has no tokens.
         """
         kind, mode = batch.kind, self.inputs.mode
-        sampled_again = kind.samples and mode in SAMPLED_AGAIN
-        if sampled_again:
+        separate = kind.samples and mode in SEPARATE_SAMPLING
+        if separate:
             self.traces.release_unless_compiled(("prefill", mode))
         values = prefill_inputs(batch, self.block, self.width, self._key_table)
         if self.traces.enabled and kind in self._prefill_inputs:
@@ -133,7 +136,7 @@ class Replica:
             inputs = self._on_device(values)
             logits = self.traces.run(kind, partial(self._prefill, inputs, kind), traced=False)
             inputs.deallocate()
-        if sampled_again:
+        if separate:
             # Slots outside the prefill get a token too, so the token counts stay as they are.
             self._sample(mode, logits, record=False)
             self.traces.mark_compiled(("prefill", mode))
@@ -174,7 +177,7 @@ class Replica:
         kind = "verify", mode, grouped
         self._start_read(self.traces.run(kind, partial(self._verify, mode, inputs)))
 
-    def _prefill(self, inputs: PrefillInputs | ChunkedPrefillInputs, kind: PrefillKind) -> list[ttnn.Tensor]:
+    def _prefill(self, inputs: AnyPrefillInputs, kind: PrefillKind) -> list[ttnn.Tensor]:
         if not kind.samples:
             self.model.fill_caches(inputs, self.caches)
             return []
@@ -248,10 +251,10 @@ class Replica:
         verify_steps = (len(SamplingMode) - 1) * (1 + (self.inputs.grouped is not None))
         steps = len(SamplingMode) + verify_steps * (self.speculate > 1)
         fitting = traces_that_fit(self.mesh_device, self.model.config.qwen.num_hidden_layers)
-        kinds = prefill_kinds(self.model.max_prefill_rows, self.batch)
+        kinds = prefill_kinds(self.model.max_prefill_rows, self.slots)
         return kinds[: max(0, fitting - steps)]
 
-    def _on_device(self, values: PrefillInputs | ChunkedPrefillInputs) -> PrefillInputs | ChunkedPrefillInputs:
+    def _on_device(self, values: AnyPrefillInputs) -> AnyPrefillInputs:
         return values.to_host(self.mesh_device).to_device(self.mesh_device)
 
 

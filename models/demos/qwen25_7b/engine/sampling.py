@@ -9,12 +9,13 @@ import secrets
 from enum import Enum
 from functools import reduce
 from math import isfinite, isnan
-from typing import NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
 
 from ..config.sampling import CANDIDATES, SEEDS, SamplingParams
+from ..plans.parallel_plan import MAX_USERS
 from ..tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, PenaltyFactors
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
@@ -90,6 +91,33 @@ class TokenCounts(NamedTuple):
 
     prompt: Sequence[int] | np.ndarray | torch.Tensor = ()
     answer: Sequence[int] | np.ndarray | torch.Tensor = ()
+
+
+class TokenTables:
+    """The two tables [1, 1, 32, columns] bfloat16 of TtPenalties, counted anew whenever sequences change slots.
+
+    - seen: 1 for tokens of the prompt or the answer, else 0.
+    - counts: occurrences of each token in the answer, up to MOST_COUNTED.
+
+    columns: of all chips.
+    """
+
+    def __init__(self, columns: int):
+        shape = 1, 1, MAX_USERS, columns
+        self.seen, self.counts = (torch.zeros(shape, dtype=torch.bfloat16) for _ in range(2))
+
+    def update(self, sequences: Mapping[int, TokenCounts], *, occurrences: bool = True) -> None:
+        """sequences: by slot. occurrences: False leaves `counts` as it is; only some penalties need it."""
+        self.seen.zero_()
+        if occurrences:
+            self.counts.zero_()
+        for slot, counts in sequences.items():
+            prompt, answer = (torch.from_numpy(np.array(ids, dtype=np.int64)) for ids in counts)
+            self.seen[0, 0, slot, prompt] = 1
+            self.seen[0, 0, slot, answer] = 1
+            if occurrences:
+                tokens, times = answer.unique(return_counts=True)
+                self.counts[0, 0, slot, tokens] = times.clamp(max=MOST_COUNTED).bfloat16()
 
 
 class LogitsRow(NamedTuple):

@@ -40,7 +40,6 @@ class Sequence:
         self.key = stream_key(params.seed)
         self.slot: Optional[int] = None  # None: waiting
         self.blocks: list[int] = []
-        self.prefix_length = 0  # tokens that the cache held at admission
         self.num_cached = 0  # tokens that the cache holds once all launched work is done
         self.new_tokens: list[int] = []  # from the last step or prefill
 
@@ -190,17 +189,14 @@ class Scheduler:
         self._unwritten.difference_update(sequence.blocks[len(prefix) :])
         full = len(sequence.tokens) // self.pool.block
         self._unwritten.update(sequence.blocks[len(prefix) : full])
-        sequence.prefix_length = len(prefix) * self.pool.block
-        sequence.num_cached = sequence.prefix_length
+        sequence.num_cached = len(prefix) * self.pool.block
         sequence.slot = self.slots.index(None)
         self.slots[sequence.slot] = sequence
         self.running.append(sequence)
 
     def prefill_batches(self, sequences: Iterable[Sequence]) -> list[PrefillBatch]:
         """Return the prefill batches of sequences that were just admitted."""
-        prompts = [
-            Prompt(sequence.slot, sequence.tokens, sequence.prefix_length, sequence.blocks) for sequence in sequences
-        ]
+        prompts = [Prompt(s.slot, s.tokens, s.num_cached, s.blocks) for s in sequences]
         return pack_prompts(prompts, self._max_prefill_rows, self.pool.block)
 
     def launched(self, sequence: Sequence, end: int) -> None:

@@ -9,8 +9,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run_command(argv: list[str] | None) -> None:
     quiet_libraries()
-    from ..cli.options import Parser, add_commands, add_machine
-    from ..config.recipe_file import add_recipes, recipe_named
+    from ..cli.options import Parser, add_commands, add_machine, add_recipes
+    from ..config import recipe_named
 
     # The commands import torch and transformers, which takes seconds. A wrong name is refused before.
     names = Parser(add_help=False, allow_abbrev=False)

@@ -5,21 +5,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from ..cli.options import add_machine, path
+from ..cli.options import NUMBER, add_machine, add_recipes, path
 from ..cli.terminal import complain, markdown, say
 from ..config import RECIPES, Recipe, recipe_named
-from ..config.recipe_file import add_recipes
 from ..errors import UserError
 from ..files import check_directory, write_json
-from ..tt.mesh import command_queues
+from ..plans.machines import Split
+from ..tt.mesh import command_queues, open_replicas
 from .by_position import Bucket, add_by_position, buckets_from
 from .divergence import Score, score_decode, score_prefill, score_reading
-from .model import EvaluatedModel, Split, add_model, replicas_on
+from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
 from .texts import add_sample, sample_from
 
 OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"
+TP_DEFAULT = "(default: as many as the model can be split over)"
 LEGEND = (
     "KL(Hugging Face in float32 || recipe) and NLL in nats a token. top-1, top-5: the recipe's first choice is Hugging "
     "Face's first choice, is among its first five."
@@ -31,13 +32,8 @@ POSITION_LEGEND = (
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out",
-        type=path("--out"),
-        default=OUT,
-        metavar="DIR",
-        help=f"directory for the results as JSON (default: {OUT})",
-    )
+    text = f"directory for the results as JSON (default: {OUT})"
+    parser.add_argument("--out", type=path("--out"), default=OUT, metavar="DIR", help=text)
 
 
 def result_file(out: Path, model: str, split: Split, content: str) -> Path:
@@ -129,7 +125,7 @@ class Evaluation:
     def results(self, variants: Sequence[Variant]) -> Iterator[Result]:
         """Each result as soon as it is known. The mesh is open until the iteration ends."""
         readings = self._read(self.model)
-        with self.split.open() as devices:
+        with open_replicas(self.split, queues=command_queues()) as devices:
             for variant in variants:
                 weights = [None] * len(self.buckets)
                 if self.by_position:
@@ -174,17 +170,12 @@ class EvalCommand:
     def add_options(parser: argparse.ArgumentParser) -> None:
         models = parser.add_argument_group("model and recipes")
         add_model(models)
-        models.add_argument(
-            "--quantized",
-            metavar="DIR",
-            help="--model after `quantize`: recipes with 4-bit weights run with these weights, too",
-        )
+        text = "--model after `quantize`: recipes with 4-bit weights run with these weights, too"
+        models.add_argument("--quantized", metavar="DIR", help=text)
         add_recipes(models, default=",".join(RECIPES))
         machine = parser.add_argument_group("machine")
         add_machine(machine)
-        machine.add_argument(
-            "--tp", type=int, metavar="N", help="chips of a replica (default: as many as the model can be split over)"
-        )
+        machine.add_argument("--tp", **NUMBER, help=f"chips of a replica {TP_DEFAULT}")
         add_by_position(add_sample(parser))
         add_out(parser)
 
@@ -197,14 +188,14 @@ class EvalCommand:
         for recipe in recipes:
             recipe.check_layers(model.config.num_hidden_layers)
         variants = _variants(recipes, _open_quantized(args.quantized, model))
-        split = Split.of(args.mesh, model.config, args.tp)
+        split = split_for(model.config, args.mesh, args.tp)
         if by_position:
             buckets = buckets_from(args, model)
         else:
             sample = sample_from(args, model.tokenizer(), model.directory, model.config.context)
             buckets = [Bucket(len(sample.texts[0]) - 1, sample)]
         check_directory("--out", args.out)
-        backend = split.select_backend(args.backend)
+        backend = choose_backend(args.backend, split)
         evaluation = Evaluation(model, split, buckets, by_position, backend)
         say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
         content = "by-position" if by_position else "decode"

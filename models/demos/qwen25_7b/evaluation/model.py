@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 from ..config import QwenConfig, Recipe
-from ..plans.machines import MachineKind, check_tp, machine
+from ..plans.machines import Split, machine
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..reference.small import SMALL_CHECKPOINT
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import command_queues, describe_backend, open_replicas, select_backend, traces_available
+from ..tt.mesh import describe_backend, select_backend, traces_available
 from ..weights.checkpoint import Checkpoint
 from .smollm2 import cached_smollm2
 
@@ -48,40 +48,19 @@ class EvaluatedModel:
         return ChatTokenizer(self.directory, instruct=False).hf
 
 
-@dataclass(frozen=True)
-class Split:
-    """A machine and its tensor parallelism: tp chips hold a replica, and dp replicas run side by side."""
+def split_for(config: QwenConfig, mesh: str, tp: Optional[int]) -> Split:
+    """mesh: a machine's name. tp: default as many chips as the model's KV heads can be split over."""
+    if tp is None:
+        row, kv_heads = machine(mesh).row, config.num_key_value_heads
+        tp = max(n for n in SPLITS if row % n == 0 and ParallelPlan.deals_out(kv_heads, n))
+    split = Split.of(mesh, tp)
+    ParallelPlan.make(config, tp)  # UserError: the model cannot be split over tp chips
+    return split
 
-    kind: MachineKind
-    tp: int
 
-    @classmethod
-    def of(cls, mesh: str, config: QwenConfig, tp: Optional[int]) -> "Split":
-        """mesh: a machine's name. tp: None for as many chips as the model's KV heads can be split over."""
-        kind = machine(mesh)
-        if tp is None:
-            shares = [n for n in SPLITS if kind.row % n == 0]
-            tp = max(n for n in shares if ParallelPlan.deals_out(config.num_key_value_heads, n))
-        check_tp(kind.name, tp)
-        ParallelPlan.make(config, tp)  # UserError: the model cannot be split over tp chips
-        return cls(kind, tp)
-
-    @property
-    def dp(self) -> int:
-        return self.kind.chips // self.tp
-
-    def __str__(self) -> str:
-        return f"{self.kind.name}, tp {self.tp} x dp {self.dp}"
-
-    def select_backend(self, backend: str) -> str:
-        """Select what is below ttnn, which must happen before ttnn is imported. Returns its name."""
-        return describe_backend(select_backend(backend, self.kind.name)).split(" (")[0]
-
-    @contextmanager
-    def open(self) -> Iterator[list]:
-        """Open the replicas' mesh devices, each a row of tp chips."""
-        with open_replicas(self.kind.name, self.tp, queues=command_queues()) as devices:
-            yield devices
+def choose_backend(backend: str, split: Split) -> str:
+    """Select what is below ttnn, which must happen before ttnn is imported. Returns its name."""
+    return describe_backend(select_backend(backend, split.kind.name)).split(" (")[0]
 
 
 @contextmanager

@@ -4,17 +4,16 @@ import argparse
 from dataclasses import asdict
 from typing import Iterator
 
-from ..cli.options import add_machine, path
+from ..cli.options import NUMBER, add_machine, add_recipes, path
 from ..cli.terminal import complain, markdown, say
 from ..config import BFP8, recipe_named
-from ..config.recipe_file import add_recipes
 from ..errors import UserError
 from ..files import check_directory, write_json
 from ..plans.parallel_plan import MAX_USERS
 from ..text.tokenizer import ChatTokenizer
-from ..tt.mesh import command_queues
-from .eval import add_out, result_file
-from .model import EvaluatedModel, Split, add_model, replicas_on
+from ..tt.mesh import command_queues, open_replicas
+from .eval import TP_DEFAULT, add_out, result_file
+from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .questions import questions_task, read_questions
 
 CONTEXT = 1024  # tokens a user
@@ -36,48 +35,21 @@ class TasksCommand:
         models = parser.add_argument_group("model and recipes")
         add_model(models)
         add_recipes(models, default=BFP8.name)
-        models.add_argument(
-            "--max-seq-len",
-            type=int,
-            default=CONTEXT,
-            metavar="N",
-            help="context, tokens a user (default: %(default)s)",
-        )
+        context = "context, tokens a user (default: %(default)s)"
+        models.add_argument("--max-seq-len", default=CONTEXT, help=context, **NUMBER)
         machine = parser.add_argument_group("machine")
         add_machine(machine)
-        machine.add_argument(
-            "--tp",
-            metavar="N,...",
-            help="chips of a replica, one run for each (default: as many as the model can be split over)",
-        )
+        machine.add_argument("--tp", metavar="N,...", help=f"chips of a replica, one run for each {TP_DEFAULT}")
         option = parser.add_argument_group("questions").add_argument
-        option(
-            "--tasks",
-            default="",
-            metavar="NAMES",
-            help="comma-separated names of lm-eval's tasks; most download their data",
-        )
-        option(
-            "--questions",
-            type=path("--questions"),
-            metavar="FILE",
-            help='JSON lines: {"question": "...", "answer": "... #### 12"}',
-        )
-        option("--limit", type=int, metavar="N", help="questions of each task at most")
-        option("--fewshot", type=int, metavar="N", help="solved examples before each question (default: the task's)")
-        option(
-            "--instruct",
-            action=argparse.BooleanOptionalAction,
-            default=True,
-            help="use the chat template (default: yes)",
-        )
-        option(
-            "--max-new-tokens",
-            type=int,
-            default=256,
-            metavar="N",
-            help="of an answer to --questions (default: %(default)s)",
-        )
+        names = "comma-separated names of lm-eval's tasks; most download their data"
+        option("--tasks", default="", metavar="NAMES", help=names)
+        lines = 'JSON lines: {"question": "...", "answer": "... #### 12"}'
+        option("--questions", type=path("--questions"), metavar="FILE", help=lines)
+        option("--limit", **NUMBER, help="questions of each task at most")
+        option("--fewshot", **NUMBER, help="solved examples before each question (default: the task's)")
+        template = "use the chat template (default: yes)"
+        option("--instruct", action=argparse.BooleanOptionalAction, default=True, help=template)
+        option("--max-new-tokens", default=256, help="of an answer to --questions (default: %(default)s)", **NUMBER)
         add_out(parser)
 
     @staticmethod
@@ -91,7 +63,7 @@ class TasksCommand:
         model = EvaluatedModel.open(args.model)
         for recipe in recipes:
             recipe.check_layers(model.config.num_hidden_layers)
-        splits = [Split.of(args.mesh, model.config, tp) for tp in _tensor_parallel(args.tp)]
+        splits = [split_for(model.config, args.mesh, tp) for tp in _tensor_parallel(args.tp)]
         context = min(args.max_seq_len, model.config.context)
         if questions and args.max_new_tokens >= context:
             raise UserError(
@@ -99,7 +71,7 @@ class TasksCommand:
                 "give less, or a larger --max-seq-len"
             )
         check_directory("--out", args.out)
-        backend = splits[0].select_backend(args.backend)
+        backend = choose_backend(args.backend, splits[0])
         file = result_file(args.out, model.name, splits[0], "tasks")
         rows, runs = [], []
         try:
@@ -151,7 +123,7 @@ def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
     context = min(args.max_seq_len, model.config.context)
     for split in splits:
         options = dict(texts=split.dp * MAX_USERS, max_seq_len=context, queues=command_queues())
-        with split.open() as devices:
+        with open_replicas(split, queues=command_queues()) as devices:
             for recipe in recipes:
                 complain(f"{split}, {recipe.name}")
                 tasks = [*names, *([questions_task(questions, **asked)] if questions else [])]

@@ -54,7 +54,7 @@ def predict_with_prefill(replica: Replica, texts: Sequence[ForcedText]) -> Itera
     for index, text in enumerate(texts):
         for batch in prefill_batches(replica, Prompt(0, text.ids[:-1], 0, blocks)):
             (chunk,) = batch.chunks
-            for first in range(max(chunk.write_start, text.prompt_length - 1), chunk.end, MAX_USERS):
+            for first in range(max(chunk.num_cached, text.prompt_length - 1), chunk.end, MAX_USERS):
                 positions = list(range(first, min(first + MAX_USERS, chunk.end)))
                 rows = tuple(position - chunk.start for position in positions)
                 logits = prefill_logits(replica, replace(batch, sampled_rows=rows))
@@ -81,8 +81,8 @@ class _Slots:
         self.replica = replica
         self.blocks = equal_shares(replica.blocks, replica.users)
         self.texts: dict[int, tuple[int, ForcedText]] = {}  # by slot: a text's index, and the text
-        self.positions = [INACTIVE] * replica.batch  # of the token that the next step reads
-        self.tables = attention_tables([[]] * replica.batch, replica.width)
+        self.positions = [INACTIVE] * replica.slots  # of the token that the next step reads
+        self.tables = attention_tables([[]] * replica.slots, replica.width)
         self.changed = True  # a text was added or removed since the last upload to the device
 
     @property
@@ -109,7 +109,7 @@ class _Slots:
         return Prediction([index], [text.prompt_length - 1], logits[[slot]])
 
     def launch(self) -> None:
-        tokens = [0] * self.replica.batch
+        tokens = [0] * self.replica.slots
         for slot, (_, text) in self.texts.items():
             tokens[slot] = text.ids[self.positions[slot]]
         if self.changed:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from ..cli.options import path
+from ..cli.options import NUMBER, path
 from ..errors import UserError
 from ..files import read_text
 from ..reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
@@ -47,19 +47,14 @@ class Sample:
 def add_sample(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the options that `sample_from` reads. Returns their group."""
     group = parser.add_argument_group("texts")
-    group.add_argument(
-        "--text",
-        type=path("--text"),
-        metavar="FILE",
-        help="file to cut texts from (default: text that no model was trained on)",
-    )
+    file = "file to cut texts from (default: text that no model was trained on)"
+    group.add_argument("--text", type=path("--text"), metavar="FILE", help=file)
     for name, default, what in (
         ("--texts", 32, "texts at most; 32 fill a batch"),
         ("--prompt-tokens", 32, "prompt tokens of each text"),
         ("--steps", 64, "scored tokens of each text"),
     ):
-        how = f"{what} (default: %(default)s)"
-        group.add_argument(name, type=int, default=default, metavar="N", help=how)
+        group.add_argument(name, default=default, help=f"{what} (default: %(default)s)", **NUMBER)
     return group
 
 

@@ -94,7 +94,7 @@ def capture_step(
     """
     with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT, tokens) as replica:
         replica.inputs.write_sampling_params([sampling])
-        verify = partial(replica.launch_verify, grouped=replica.groups * tokens == replica.batch)
+        verify = partial(replica.launch_verify, grouped=replica.groups * tokens == replica.slots)
         launch = verify if tokens > 1 else replica.launch_decode
         return _captured(replica, launch, list(layer_kinds(config, recipe).values()))
 

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Iterator
 
-from ..cli.options import add_machine, path
+from ..cli.options import add_machine, add_recipe, path
 from ..config import QWEN25_7B, QwenConfig
-from ..config.recipe_file import add_recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
-from ..plans.machines import check_tp, machine
+from ..plans.machines import Split, machine
 from ..plans.parallel_plan import MAX_USERS, SPLITS, TILE, ParallelPlan
 from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
 from .published_models import FAMILIES, SIZES
@@ -50,8 +49,7 @@ def add_step(parser: argparse.ArgumentParser, prefill: str) -> argparse._Argumen
 
 def check_step(args: argparse.Namespace) -> None:
     """UserError unless the values are possible. Sets args.tp where it is absent."""
-    args.tp = machine(args.mesh).row if args.tp is None else args.tp
-    check_tp(args.mesh, args.tp)
+    args.tp = Split.of(args.mesh, args.tp).tp
     check_range("--batch", args.batch, 1, MAX_USERS, "users a replica")
     config = DIMS[args.dims]
     args.recipe.check_layers(config.num_hidden_layers)
@@ -68,7 +66,7 @@ def check_range(option: str, value: int, least: int, most: int, unit: str) -> No
 def opened(args: argparse.Namespace) -> Iterator:
     """The mesh of the machine's first replica. A golden mesh computes no values: no table has any."""
     backend = select_backend(args.backend, args.mesh)
-    with open_replicas(args.mesh, args.tp, worker_dispatch=args.worker_dispatch) as devices:
+    with open_replicas(Split.of(args.mesh, args.tp), worker_dispatch=args.worker_dispatch) as devices:
         with host_alone(backend):
             yield devices[0]
 

@@ -19,7 +19,7 @@ from ..config import BFP8, QWEN25_7B, QwenConfig
 from ..config.sampling import CANDIDATES
 from ..engine.replica import Replica
 from ..plans.blocks import table_width
-from ..plans.machines import MachineKind
+from ..plans.machines import MachineKind, Split
 from ..plans.parallel_plan import MAX_USERS
 from ..reference.hf import random_weights
 from ..reference.small import SMALL_CHECKPOINT
@@ -106,7 +106,7 @@ def host_table(kind: MachineKind, backend: str) -> str:
     config = replace(config, num_hidden_layers=LAYERS)
     queues = command_queues()
     rows = []
-    with open_replicas(kind.name, kind.row, queues=queues) as (device, *_):
+    with open_replicas(Split(kind, kind.row), queues=queues) as (device, *_):
         how = dict(users=USERS, max_seq_len=1024, queues=queues)
         loaded = Replica.load(device, random_weights(config), config, BFP8, traced=False, **how)
         for traced in (True, False) if traces_available() else (False,):
@@ -195,7 +195,7 @@ def vllm_step(model: QwenForCausalLM, request: dict, length: int) -> Callable[[]
 def vllm_table(kind: MachineKind, backend: str) -> str:
     """Host time of the vLLM class's step on a row of a machine's chips."""
     rows = []
-    with open_replicas(kind.name, kind.row) as (device, *_):
+    with open_replicas(Split(kind, kind.row)) as (device, *_):
         model = vllm_model(device, QWEN25_7B.vocab_size)
         with host_alone(backend):
             for name, request in REQUESTS.items():

@@ -1,6 +1,7 @@
 """The machines: how many chips each has, how they are joined, and what ttnn runs on. Nothing here imports ttnn."""
 
 from dataclasses import dataclass
+from typing import Optional
 
 from ..errors import UserError, is_integer, shown
 
@@ -57,10 +58,27 @@ def machine(name: str, argument: str = "mesh") -> MachineKind:
     return BY_NAME[name.upper()]
 
 
-def check_tp(mesh: str, tp: int) -> None:
-    """MeshError unless rows of the machine are cut evenly into replicas of `tp` chips."""
-    kind = machine(mesh)
-    if not is_integer(tp) or tp < 1 or kind.row % tp:
-        chips = f"{kind.chips} chip{'s' if kind.chips > 1 else ''}"
-        rows = f" in rows of {kind.row}" if kind.row < kind.chips else ""
-        raise MeshError(f"{kind.name} has {chips}{rows}; tp must divide {kind.row}, got {shown(tp)}")
+@dataclass(frozen=True)
+class Split:
+    """A machine's chips: tp chips of a row hold a replica of the model, and dp replicas run side by side."""
+
+    kind: MachineKind
+    tp: int
+
+    @classmethod
+    def of(cls, mesh: str, tp: Optional[int] = None) -> "Split":
+        """mesh: a machine's name. tp: default all chips of a row. MeshError unless rows are cut evenly."""
+        kind = machine(mesh)
+        tp = kind.row if tp is None else tp
+        if not is_integer(tp) or tp < 1 or kind.row % tp:
+            chips = f"{kind.chips} chip{'s' if kind.chips > 1 else ''}"
+            rows = f" in rows of {kind.row}" if kind.row < kind.chips else ""
+            raise MeshError(f"{kind.name} has {chips}{rows}; tp must divide {kind.row}, got {shown(tp)}")
+        return cls(kind, tp)
+
+    @property
+    def dp(self) -> int:
+        return self.kind.chips // self.tp
+
+    def __str__(self) -> str:
+        return f"{self.kind.name}, tp {self.tp} x dp {self.dp}"

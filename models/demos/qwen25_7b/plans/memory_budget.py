@@ -106,7 +106,7 @@ class DecodeWeight:
 def decode_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
     """All of a step's; layers that follow another recipe are listed apart from the others."""
     lm_head = Counter(columns for _, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format))
-    whole = max(lm_head)
+    whole, hidden = max(lm_head), config.hidden_size
     return [
         *(
             weight
@@ -114,15 +114,8 @@ def decode_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe) -
             for weight in _layer_matmuls(config, parallel, of_layer, times)
         ),
         *(
-            _decode_weight(
-                "LM head" if columns == whole else "LM head, the rest",
-                config.hidden_size,
-                columns,
-                recipe.lm_head.format,
-                times,
-                (config.hidden_size, columns),
-            )
-            for columns, times in lm_head.items()
+            _decode_weight(f"LM head{', the rest' * (n < whole)}", hidden, n, recipe.lm_head.format, times, (hidden, n))
+            for n, times in lm_head.items()
         ),
     ]
 
@@ -149,9 +142,9 @@ def _layer_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, l
     ]
 
 
-def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, own: tuple[int, int]) -> DecodeWeight:
-    """own: rows and columns of the model's own, of those that are held."""
-    return DecodeWeight(name, rows, columns, format, times, tile_bytes(*own, format))
+def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, size: tuple[int, int]) -> DecodeWeight:
+    """size: (rows, columns) without padding."""
+    return DecodeWeight(name, rows, columns, format, times, tile_bytes(*size, format))
 
 
 def tile_bytes(rows: int, columns: int, format: str) -> int:

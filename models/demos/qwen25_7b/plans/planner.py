@@ -123,7 +123,7 @@ def fit_prefill_layers(
     for i, of_layer in enumerate(plans):
         if of_layer.cores != plans[0].cores:
             raise PrefillDoesNotFit(
-                f"recipe {recipes[i].name} of layer {i} wants the residual on {of_layer.cores}, layer 0 on {plans[0].cores}: "
+                f"recipe {recipes[i].name} of layer {i} puts the residual on {of_layer.cores}, layer 0 on {plans[0].cores}: "
                 "keep gate and up of all layers in one format"
             )
     return plans

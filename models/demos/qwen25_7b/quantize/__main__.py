@@ -46,32 +46,21 @@ def _quantize(argv: list[str] | None) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from ..cli.options import path
+    from ..cli.options import add_recipe, path
     from ..config.recipe import PERFORMANCE
-    from ..config.recipe_file import add_recipe
 
     option = parser.add_argument
     option("--model", required=True, help='directory, hub id or "smollm2"')
-    option(
-        "--calibration",
-        type=path("--calibration"),
-        help="UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the "
-        "host and in float32; minutes for a small model)",
+    text = (
+        "UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the host "
     )
+    option("--calibration", type=path("--calibration"), help=f"{text}and in float32; minutes for a small model)")
     option("--out", type=path("--out"), required=True, help="directory to write the new checkpoint to")
     add_recipe(parser, default=PERFORMANCE.name)
-    option(
-        "--tokens",
-        type=int,
-        default=24576,
-        help="tokens of the calibration text at most; memory and time grow with them (default: %(default)s)",
-    )
-    option(
-        "--steps",
-        type=int,
-        default=60,
-        help="steps of learned rounding in a layer, 0 for none; time grows with them (default: %(default)s)",
-    )
+    tokens = "tokens of the calibration text at most; memory and time grow with them (default: %(default)s)"
+    option("--tokens", type=int, default=24576, help=tokens)
+    steps = "steps of learned rounding in a layer, 0 for none; time grows with them (default: %(default)s)"
+    option("--steps", type=int, default=60, help=steps)
 
 
 def _own_text(model: Path, out: Path) -> Path:

@@ -13,6 +13,11 @@ from ..config import QwenConfig
 from ..config.rope import Llama3
 from ..weights.checkpoint import Checkpoint
 
+# config.json's names that QwenConfig has, too
+SAME_FIELDS = (
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
+    "rms_norm_eps rope_theta max_position_embeddings tie_word_embeddings bos_token_id"
+)
 K_BIAS_PEAK = 171.0  # the largest K bias of Qwen2.5-7B's layer 0
 K_NORM_PEAK = 12.0  # an outlier of a head norm's weight, as Qwen3 has some
 # Random values of a larger tensor repeat. A prime number: no row of a matrix begins as another one does.
@@ -27,37 +32,19 @@ def family(config: QwenConfig) -> str:
 def hf_config(config: QwenConfig) -> PretrainedConfig:
     """transformers' config of the model. sdpa: eager attention in low precision is no reference."""
     return getattr(transformers, f"{family(config)}Config")(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_hidden_layers=config.num_hidden_layers,
-        num_attention_heads=config.num_attention_heads,
-        num_key_value_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
-        rms_norm_eps=config.rms_norm_eps,
-        rope_theta=config.rope_theta,
+        **{name: getattr(config, name) for name in SAME_FIELDS.split()},
         rope_scaling=_rope_scaling(config),
-        max_position_embeddings=config.max_position_embeddings,
-        tie_word_embeddings=config.tie_word_embeddings,
-        bos_token_id=config.bos_token_id,
         eos_token_id=list(config.eos_token_ids) or None,
         attn_implementation="sdpa",
     )
 
 
 def _rope_scaling(config: QwenConfig) -> Optional[dict]:
-    yarn = config.rope_scaling
-    if isinstance(yarn, Llama3):
-        return {"rope_type": "llama3"} | asdict(yarn)
-    return yarn and {
-        "rope_type": "yarn",
-        "factor": yarn.factor,
-        "original_max_position_embeddings": yarn.original_context,
-        "attention_factor": yarn.attention_factor,
-        "beta_fast": yarn.beta_fast,
-        "beta_slow": yarn.beta_slow,
-        "truncate": yarn.truncate,
-    }
+    scaling = config.rope_scaling
+    if scaling is None or isinstance(scaling, Llama3):
+        return scaling and {"rope_type": "llama3"} | asdict(scaling)
+    fields = asdict(scaling)
+    return {"rope_type": "yarn", "original_max_position_embeddings": fields.pop("original_context")} | fields
 
 
 def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]:

@@ -12,33 +12,14 @@ if TYPE_CHECKING:
 
 SAMPLING = "temperature", "top_k", "top_p", "repetition_penalty"
 # Other fields that change which token is next, with the value of each that changes nothing.
-UNSUPPORTED = {
-    "min_p": 0,
-    "top_h": 0,
-    "typical_p": 1,
-    "epsilon_cutoff": 0,
-    "eta_cutoff": 0,
-    "no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1,
-    "encoder_no_repeat_ngram_size": 0,
-    "exponential_decay_length_penalty": 0,
-    "num_beams": 1,
-    "penalty_alpha": 0,
-    "bad_words_ids": 0,
-    "force_words_ids": 0,
-    "constraints": 0,
-    "suppress_tokens": 0,
-    "begin_suppress_tokens": 0,
-    "forced_bos_token_id": 0,
-    "forced_eos_token_id": 0,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "stop_strings": 0,
-    "sequence_bias": 0,
-    "guidance_scale": 1,
-    "dola_layers": 0,
-    "watermarking_config": 0,
-}
+NOTHING_AT_0 = (
+    "min_p top_h epsilon_cutoff eta_cutoff no_repeat_ngram_size encoder_no_repeat_ngram_size "
+    "exponential_decay_length_penalty penalty_alpha bad_words_ids force_words_ids constraints suppress_tokens "
+    "begin_suppress_tokens forced_bos_token_id forced_eos_token_id min_length min_new_tokens stop_strings "
+    "sequence_bias dola_layers watermarking_config"
+)
+NOTHING_AT_1 = "typical_p encoder_repetition_penalty num_beams guidance_scale"
+UNSUPPORTED = dict.fromkeys(NOTHING_AT_0.split(), 0) | dict.fromkeys(NOTHING_AT_1.split(), 1)
 
 
 def read_generation_config(directory: Path) -> "GenerationConfig":

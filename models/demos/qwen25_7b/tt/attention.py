@@ -10,11 +10,11 @@ from ..plans.prefill_plan import PrefillPlan, chunk_step, q_chunk_size
 from ..weights.model_weights import AttentionWeights
 from .centered_keys import TtCenteredKeys
 from .head_norms import TtHeadNorms
-from .inputs import ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
+from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
 from .layouts import attention_program, memory_config
 from .linear import TtAllReduce, TtLinear, compute_config
 from .model_config import TtModelConfig
-from .placement import dtype_of
+from .placement import dtype_of, free
 from .rotary import Rotation, TtRotary
 
 # Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each join
@@ -105,24 +105,13 @@ class TtQwenAttention:
         self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch))
         self.scale = self.head_dim**-0.5
         self.kernel = compute_config()
-        self.qkv = TtLinear(
-            mesh_device,
-            weights.qkv,
-            bias=weights.qkv_bias,
-            group=model_config.recipe.attention,
-            in_cores=self.decode.residual.cores,
-            out_cores=self.decode.grid.cores,
-            head_dim=self.head_dim,
-        )
+        group, residual_cores = model_config.recipe.attention, self.decode.residual.cores
+        how = dict(group=group, in_cores=residual_cores, out_cores=self.decode.grid.cores, head_dim=self.head_dim)
+        self.qkv = TtLinear(mesh_device, weights.qkv, bias=weights.qkv_bias, **how)
         self.head_norms = TtHeadNorms.make(mesh_device, weights, model_config)
         self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, model_config)
-        self.o = TtLinear(
-            mesh_device,
-            weights.o,
-            group=model_config.recipe.attention,
-            in_cores=self.q_heads,  # nlp_concat_heads_decode lays one head onto a core
-            out_cores=self.decode.residual.cores,
-        )
+        # nlp_concat_heads_decode lays one head onto a core
+        self.o = TtLinear(mesh_device, weights.o, group=group, in_cores=self.q_heads, out_cores=residual_cores)
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x.
@@ -149,8 +138,7 @@ class TtQwenAttention:
             k = self.centered_keys.forward_decode(k, inputs.key_rows)
         for positions in inputs.cache_positions:
             cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
-        ttnn.deallocate(k)
-        ttnn.deallocate(v)
+        free(k, v)
         attend = self._attend_groups if isinstance(inputs, GroupedInputs) else self._attend_slots
         heads = attend(q, inputs, cache)  # [1, batch, q_heads or 32, head_dim]
         ttnn.deallocate(q)
@@ -247,9 +235,7 @@ class TtQwenAttention:
             output_concat_heads=True,
             memory_config=memory_config(plan.heads_memory),
         )  # [1, 1, S, q_width]
-        ttnn.deallocate(q)
-        ttnn.deallocate(k)
-        ttnn.deallocate(v)
+        free(q, k, v)
         return self._project(rows, plan)
 
     def forward_chunked_prefill(
@@ -263,8 +249,7 @@ class TtQwenAttention:
         sequences, rows_each = inputs.page_table.shape[0], inputs.positions.shape[-1]
         q, k, v = self._rotated_heads(x, rotation, inputs, plan, sequences)
         cache.fill_prefill(k, v, inputs.fill_table, inputs.sequences)
-        ttnn.deallocate(k)
-        ttnn.deallocate(v)
+        free(k, v)
         heads = ttnn.transformer.chunked_scaled_dot_product_attention(
             q,
             cache.keys,
@@ -285,12 +270,7 @@ class TtQwenAttention:
         return self._project(rows, plan)
 
     def _rotated_heads(
-        self,
-        x: ttnn.Tensor,
-        rotation: Rotation,
-        inputs: PrefillInputs | ChunkedPrefillInputs,
-        plan: PrefillPlan,
-        sequences: int = 1,
+        self, x: ttnn.Tensor, rotation: Rotation, inputs: AnyPrefillInputs, plan: PrefillPlan, sequences: int = 1
     ) -> tuple[ttnn.Tensor, ttnn.Tensor, ttnn.Tensor]:
         """q [B, q_heads, S / B, head_dim], k and v [B, kv_heads, S / B, head_dim], interleaved in L1. Frees x.
 

@@ -12,7 +12,7 @@ from ..config import QwenConfig
 from ..plans.grids import TILE
 from ..weights.model_weights import Weight
 from .model_config import TtModelConfig
-from .placement import to_mesh_rows
+from .placement import add_and_free, to_mesh_rows
 from .rotary import rotary_angles
 
 
@@ -61,7 +61,7 @@ class TtCenteredKeys:
         )  # [1, 32 * batch, head_dim]
         _, batch, kv_heads, head_dim = k.shape
         rows = ttnn.reshape(rows, (1, batch, kv_heads, head_dim), (1, batch, TILE, head_dim))
-        return _add(k, rows, memory)
+        return add_and_free(k, rows, memory)
 
     def forward_prefill(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
         """k [B, kv_heads, S / B, head_dim], interleaved in L1, rotated -> centered. Frees k.
@@ -72,15 +72,7 @@ class TtCenteredKeys:
         rows = ttnn.embedding(
             key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory
         )  # [1, B * kv_heads * S / B, head_dim]
-        return _add(k, ttnn.reshape(rows, tuple(k.shape)), memory)
-
-
-def _add(k: ttnn.Tensor, rows: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
-    """Frees both."""
-    centered = ttnn.add(k, rows, memory_config=memory)
-    ttnn.deallocate(k)
-    ttnn.deallocate(rows)
-    return centered
+        return add_and_free(k, ttnn.reshape(rows, tuple(k.shape)), memory)
 
 
 def centered_rows(config: QwenConfig, bias: torch.Tensor, positions: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ from ..plans.grids import TILE, ceil_div
 from ..plans.parallel_plan import MAX_USERS
 from .inputs import UNIFORMS
 from .model_config import TtModelConfig
-from .placement import replicate, shard
+from .placement import free, replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
 MOST_PIECES = 18  # 2376 tiles of columns are then cut three times: into 18, 12 and 11 pieces
@@ -128,8 +128,7 @@ def _cut(row: ttnn.Tensor, level: Level, fill: ttnn.Tensor | None) -> ttnn.Tenso
     pieces = [_columns(row, start, start + level.width) for start in starts]
     ttnn.deallocate(row)
     cut = ttnn.concat(pieces, dim=0, memory_config=L1)
-    for piece in pieces:
-        ttnn.deallocate(piece)
+    free(*pieces)
     return cut
 
 

@@ -46,12 +46,7 @@ class TtHeadNorms:
 
     def _norm(self, x: ttnn.Tensor, weight: ttnn.Tensor) -> ttnn.Tensor:
         """Frees x."""
-        y = ttnn.rms_norm(
-            x,
-            weight=weight,
-            epsilon=self.epsilon,
-            memory_config=ttnn.L1_MEMORY_CONFIG,
-            compute_kernel_config=self.kernel,
-        )
+        how = dict(memory_config=ttnn.L1_MEMORY_CONFIG, compute_kernel_config=self.kernel)
+        y = ttnn.rms_norm(x, weight=weight, epsilon=self.epsilon, **how)
         ttnn.deallocate(x)
         return y

@@ -20,7 +20,7 @@ from ..plans.decode_plan import DecodePlan
 from ..plans.grids import TILE
 from ..plans.key_table import KeyTable
 from ..plans.parallel_plan import MAX_USERS
-from .placement import host_replicated
+from .placement import free, host_replicated
 
 Tensor = torch.Tensor | ttnn.Tensor  # torch until `to_host`
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
@@ -58,12 +58,9 @@ class Inputs:
             typed = value.float() if format is FLOAT32 else value.int()
             return host_replicated(typed, mesh_device, format.dtype, format.layout)
 
-        return type(self)(
-            *(
-                tuple(host(v, format) for v in value) if isinstance(value, tuple) else host(value, format)
-                for value, format in zip(self._values(), self.FORMATS, strict=True)
-            )
-        )
+        pairs = zip(self._values(), self.FORMATS, strict=True)
+        each = lambda value, format: tuple(host(v, format) for v in value)
+        return type(self)(*(each(v, format) if isinstance(v, tuple) else host(v, format) for v, format in pairs))
 
     def to_device(self, mesh_device: ttnn.MeshDevice):
         """Tensors on the host -> new tensors in the chips' DRAM."""
@@ -79,8 +76,7 @@ class Inputs:
         return [getattr(self, field.name) for field in fields(self)]
 
     def deallocate(self) -> None:
-        for tensor in self:
-            ttnn.deallocate(tensor)
+        free(*self)
 
 
 @dataclass(frozen=True)
@@ -193,6 +189,9 @@ class ChunkedPrefillInputs(Inputs):
     sequences: Tensor  # [B]: 0, 1, ... B - 1, the rows of fill_table
 
 
+AnyPrefillInputs = PrefillInputs | ChunkedPrefillInputs
+
+
 class PenaltyFactors(NamedTuple):
     """Penalties as numbers for a logit. A number is 0 without its penalty."""
 
@@ -221,12 +220,8 @@ class RowControls(NamedTuple):
         allowed = torch.zeros(CANDIDATES)
         allowed[kept:] = NEVER
         # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
-        return cls(
-            1.0 if sampling.greedy else 1 / sampling.temperature,
-            allowed,
-            sampling.top_p if sampling.top_p < 1 else 2,
-            float(sampling.full),
-        )
+        top_p = sampling.top_p if sampling.top_p < 1 else 2
+        return cls(1.0 if sampling.greedy else 1 / sampling.temperature, allowed, top_p, float(sampling.full))
 
 
 @dataclass(frozen=True)

@@ -56,14 +56,8 @@ class TtLinear:
     ):
         rows, columns = weight.shape
         self.kernel = compute_config(group.math_fidelity)
-        self.decode_matmul = plan_decode_matmul(
-            ceil_div(rows, TILE),
-            ceil_div(columns, TILE),
-            in_cores,
-            group.format,
-            out_cores=out_cores,
-            divides=head_dim // TILE,
-        )
+        k, n, divides = ceil_div(rows, TILE), ceil_div(columns, TILE), head_dim // TILE
+        self.decode_matmul = plan_decode_matmul(k, n, in_cores, group.format, out_cores=out_cores, divides=divides)
         self.decode_program = decode_program(self.decode_matmul)
         banks = dram_width_sharded(mesh_device, rows, columns)
         self.weight = place(weight, mesh_device, group.format, banks)
@@ -75,27 +69,13 @@ class TtLinear:
 
     def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] of dtype, width-sharded in L1."""
-        return ttnn.linear(
-            x,
-            self.weight,
-            bias=self.bias,
-            program_config=self.decode_program,
-            memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
-            dtype=dtype,
-            compute_kernel_config=self.kernel,
-        )
+        how = dict(program_config=self.decode_program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
+        return ttnn.linear(x, self.weight, bias=self.bias, dtype=dtype, compute_kernel_config=self.kernel, **how)
 
     def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
         """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan for both."""
-        return ttnn.linear(
-            x,
-            self.weight,
-            bias=self.bias,
-            program_config=prefill_program(matmul),
-            memory_config=memory_config(memory),
-            dtype=ttnn.bfloat16,
-            compute_kernel_config=self.kernel,
-        )
+        how = dict(program_config=prefill_program(matmul), memory_config=memory_config(memory), dtype=ttnn.bfloat16)
+        return ttnn.linear(x, self.weight, bias=self.bias, compute_kernel_config=self.kernel, **how)
 
 
 # ---- the all-reduce of a projection by rows
@@ -136,16 +116,10 @@ class TtAllReduce:
 class TtNoSum:
     """One chip's partial sum is the sum."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
+    def __init__(self, *_):
         pass
 
-    def forward(
-        self,
-        x: ttnn.Tensor,
-        scattered: ttnn.MemoryConfig,
-        memory: ttnn.MemoryConfig,
-        gathered: ttnn.DataType = ttnn.bfloat16,
-    ) -> ttnn.Tensor:
+    def forward(self, x: ttnn.Tensor, *_) -> ttnn.Tensor:
         return x
 
 
@@ -163,12 +137,8 @@ class TtAllReduceAsync:
         self.topology = TOPOLOGIES[plan.topology]
         width = plan.chips * plan.hidden
         # The kernel lays the buffer out by the dtype of its input and ignores the dtype of the buffer.
-        self.buffer = replicate(
-            torch.zeros(1, 1, 32, width),
-            mesh_device,
-            dtype_of(plan.dtype),
-            memory_config=memory_config(width_sharded(width, model_config.decode.residual)),
-        )
+        memory = memory_config(width_sharded(width, model_config.decode.residual))
+        self.buffer = replicate(torch.zeros(1, 1, 32, width), mesh_device, dtype_of(plan.dtype), memory_config=memory)
         cores = rectangle(model_config.decode.grid)
         self.semaphore = ttnn.create_global_semaphore(mesh_device, cores, 0)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Iterator, Optional
 from loguru import logger
 
 from ..errors import shown
-from ..plans.machines import BACKENDS, TTNN_VERSION, MachineKind, MeshError, check_tp, machine
+from ..plans.machines import BACKENDS, TTNN_VERSION, MeshError, Split, machine
 
 if TYPE_CHECKING:
     import ttnn
@@ -109,22 +109,19 @@ def command_queues(worker_dispatch: bool = False) -> int:
 
 
 @contextmanager
-def open_mesh(
-    mesh: str, *, tp: Optional[int] = None, worker_dispatch: bool = False, queues: int = 1
-) -> Iterator["ttnn.MeshDevice"]:
+def open_mesh(split: Split, *, worker_dispatch: bool = False, queues: int = 1) -> Iterator["ttnn.MeshDevice"]:
     """The machine's chips as one mesh device, which is closed at the end.
 
     The fabric is a ring where a replica is one, else a line. Collectives take their topology from the fabric
     (row_topology in tt/placement.py).
 
-    tp: chips of a row that share a model. The default is the whole row.
     worker_dispatch: send commands from worker cores. This leaves a grid of 8x7.
     queues: command queues, at most command_queues().
     MeshError: the machine has fewer chips.
     """
     import ttnn
 
-    kind = machine(mesh)
+    kind = split.kind
     available = _available_chips()
     if available < kind.chips:
         raise MeshError(f"{kind.name} has {kind.chips} chips, this machine has {available}: choose a smaller --mesh")
@@ -132,7 +129,7 @@ def open_mesh(
     device = None
     try:
         if kind.chips > 1:
-            _set_fabric(kind, tp or kind.row)
+            _set_fabric(split)
         with shielded():  # a mesh that is half open cannot be closed
             device = ttnn.open_mesh_device(
                 ttnn.MeshShape(*kind.shape),
@@ -151,21 +148,18 @@ def open_mesh(
 
 
 @contextmanager
-def open_replicas(
-    mesh: str, tp: int, *, worker_dispatch: bool = False, queues: int = 1
-) -> Iterator[list["ttnn.MeshDevice"]]:
-    """The machine's chips as chips / tp mesh devices of (1, tp), each for a replica of the model."""
+def open_replicas(split: Split, *, worker_dispatch: bool = False, queues: int = 1) -> Iterator[list["ttnn.MeshDevice"]]:
+    """The machine's chips as dp mesh devices of (1, tp), each for a replica of the model."""
     import ttnn
 
-    check_tp(mesh, tp)
-    with open_mesh(mesh, tp=tp, worker_dispatch=worker_dispatch, queues=queues) as whole:
-        if tp == machine(mesh).chips:
+    with open_mesh(split, worker_dispatch=worker_dispatch, queues=queues) as whole:
+        if split.dp == 1:
             yield [whole]
             return
         rows = []
         try:
             with shielded():
-                rows = whole.create_submeshes(ttnn.MeshShape(1, tp))
+                rows = whole.create_submeshes(ttnn.MeshShape(1, split.tp))
             yield rows
         finally:
             with shielded():
@@ -191,7 +185,7 @@ def shielded() -> Iterator[None]:
             signal.raise_signal(arrived[0])
 
 
-def _set_fabric(kind: MachineKind, tp: int) -> None:
+def _set_fabric(split: Split) -> None:
     """Set the fabric before the mesh is opened: a ring where a replica is one, else a line.
 
     With a ring's fabric the library lays the chips of a Galaxy out as 8x4 only if the cables of its torus are there,
@@ -199,9 +193,10 @@ def _set_fabric(kind: MachineKind, tp: int) -> None:
     """
     import ttnn
 
-    if kind.is_ring(tp):
+    if split.kind.is_ring(split.tp):
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D_RING)
-        if kind.shape[0] == 1 or _laid_out_as(kind.shape):
+        shape = split.kind.shape
+        if shape[0] == 1 or _laid_out_as(shape):
             return
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)

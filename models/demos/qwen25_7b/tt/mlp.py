@@ -9,6 +9,7 @@ from ..weights.model_weights import MlpWeights, Weight
 from .layouts import memory_config
 from .linear import TtAllReduce, TtLinear
 from .model_config import TtModelConfig
+from .placement import free
 
 SILU = [ttnn.UnaryOpType.SILU]
 
@@ -28,13 +29,8 @@ class TtQwenMLP:
         gate, up = weights.gate.padded(columns), weights.up.padded(columns)
         kind = TtJoinedGateUp if layout.joined else TtGateUp
         self.gate_up = kind(mesh_device, gate, up, model_config)
-        self.down = TtLinear(
-            mesh_device,
-            weights.down.padded(columns),
-            group=model_config.recipe.mlp_out,
-            in_cores=self.gate_up.out_cores,
-            out_cores=model_config.decode.residual.cores,
-        )
+        cores = dict(in_cores=self.gate_up.out_cores, out_cores=model_config.decode.residual.cores)
+        self.down = TtLinear(mesh_device, weights.down.padded(columns), group=model_config.recipe.mlp_out, **cores)
         self.all_reduce = all_reduce
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
@@ -59,16 +55,9 @@ class TtGateUp:
     """silu(gate(x)) * up(x) by two matmuls. gate, up: [hidden, mlp] a chip."""
 
     def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig):
-        self.gate, self.up = (
-            TtLinear(
-                mesh_device,
-                weight,
-                group=model_config.recipe.mlp_in,
-                in_cores=model_config.decode.residual.cores,
-                out_cores=model_config.decode.grid.cores,
-            )
-            for weight in (gate, up)
-        )
+        decode, group = model_config.decode, model_config.recipe.mlp_in
+        how = dict(group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
+        self.gate, self.up = (TtLinear(mesh_device, weight, **how) for weight in (gate, up))
         self.out_cores = self.gate.decode_matmul.out_cores
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
@@ -77,8 +66,7 @@ class TtGateUp:
         up = self.up.forward_decode(x)  # [1, 1, 32, mlp]
         memory = gate.memory_config()
         hidden = ttnn.mul(gate, up, input_tensor_a_activations=SILU, memory_config=memory)
-        ttnn.deallocate(gate)
-        ttnn.deallocate(up)
+        free(gate, up)
         return hidden
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:

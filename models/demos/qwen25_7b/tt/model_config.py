@@ -38,15 +38,9 @@ class TtModelConfig:
         if not 1 <= max_seq_len <= qwen.context:
             raise UserError(f"max_seq_len must be 1 to the model's {qwen.context} tokens, got {max_seq_len}")
         parallel = ParallelPlan.make(qwen, chips_in_row(mesh_device))
-        decode = DecodePlan.make(
-            qwen,
-            parallel,
-            worker_grid(mesh_device),
-            batch,
-            topology=row_topology(mesh_device),
-            partial_sums=recipe.all_reduce_dtype,
-            links=links_between(mesh_device),
-        )
+        chips = dict(topology=row_topology(mesh_device), links=links_between(mesh_device))
+        sums = recipe.all_reduce_dtype
+        decode = DecodePlan.make(qwen, parallel, worker_grid(mesh_device), batch, partial_sums=sums, **chips)
         check_decode(qwen, parallel, recipe, decode)
         return cls(qwen, parallel, recipe, decode, max_seq_len)
 

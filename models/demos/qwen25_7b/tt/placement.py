@@ -88,6 +88,18 @@ def row_topology(mesh_device: ttnn.MeshDevice) -> Topology:
     return "ring" if usable == ttnn.Topology.Ring else "line"
 
 
+def free(*tensors: ttnn.Tensor) -> None:
+    for tensor in tensors:
+        ttnn.deallocate(tensor)
+
+
+def add_and_free(x: ttnn.Tensor, y: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
+    """x + y, of x's dtype. Frees both."""
+    total = ttnn.add(x, y, memory_config=memory)
+    free(x, y)
+    return total
+
+
 def place(
     weight: Weight,
     mesh_device: ttnn.MeshDevice,

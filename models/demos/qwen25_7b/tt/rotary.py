@@ -5,6 +5,7 @@ HF rotates the pairs (j, j + head_dim / 2). The weight transforms reorder the ro
 """
 
 from dataclasses import dataclass
+from typing import Iterator
 
 import torch
 import ttnn
@@ -15,7 +16,7 @@ from ..plans.grids import TILE
 from .layouts import memory_config
 from .linear import compute_config
 from .model_config import TtModelConfig
-from .placement import replicate
+from .placement import free, replicate
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,7 @@ class Rotation:
     sin: ttnn.Tensor
 
     def deallocate(self) -> None:
-        ttnn.deallocate(self.cos)
-        ttnn.deallocate(self.sin)
+        free(self.cos, self.sin)
 
 
 class TtRotary:
@@ -53,24 +53,18 @@ class TtRotary:
 
     def rotation_decode(self, positions: ttnn.Tensor) -> Rotation:
         """positions: [1, 32 * rotary_users] uint32 (inputs.expand_rotary_positions)."""
-        return Rotation(self._decode_factor(positions, self.cos), self._decode_factor(positions, self.sin))
-
-    def _decode_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
-        # a slot's tile row on its core
-        memory = memory_config(self.decode.rotary_memory(self.head_dim))
-        rows = ttnn.embedding(
-            positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory
-        )  # [1, 32 * rotary_users, head_dim]
-        return ttnn.reshape(rows, (1, self.decode.rotary_users, TILE, self.head_dim))
+        memory = memory_config(self.decode.rotary_memory(self.head_dim))  # a slot's tile row on its core
+        shape = (1, self.decode.rotary_users, TILE, self.head_dim)
+        return Rotation(*(ttnn.reshape(rows, shape) for rows in self._look_up(positions, memory)))
 
     def rotation_prefill(self, positions: ttnn.Tensor) -> Rotation:
         """positions: [1, S] uint32."""
-        return Rotation(self._prefill_factor(positions, self.cos), self._prefill_factor(positions, self.sin))
+        return Rotation(*map(ttnn.unsqueeze_to_4D, self._look_up(positions, ttnn.L1_MEMORY_CONFIG)))
 
-    def _prefill_factor(self, positions: ttnn.Tensor, table: ttnn.Tensor) -> ttnn.Tensor:
-        memory = ttnn.L1_MEMORY_CONFIG
-        rows = ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)  # [1, S, head_dim]
-        return ttnn.unsqueeze_to_4D(rows)
+    def _look_up(self, positions: ttnn.Tensor, memory: ttnn.MemoryConfig) -> Iterator[ttnn.Tensor]:
+        """cos and sin of positions [1, n], [1, n, head_dim] each."""
+        for table in (self.cos, self.sin):
+            yield ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
 
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """q and k [1, batch, heads, head_dim], height-sharded, one slot a core -> q and k rotated, in the same cores.
@@ -81,17 +75,9 @@ class TtRotary:
             return ttnn.experimental.rotary_embedding_llama_fused_qk(
                 q, k, rotation.cos, rotation.sin, self.trans_mat_decode, compute_kernel_config=self.kernel
             )
-        return tuple(
-            ttnn.experimental.rotary_embedding_llama(
-                x,
-                rotation.cos,
-                rotation.sin,
-                self.trans_mat_decode,
-                is_decode_mode=True,
-                compute_kernel_config=self.kernel,
-            )
-            for x in (q, k)
-        )
+        factors = rotation.cos, rotation.sin, self.trans_mat_decode
+        how = dict(is_decode_mode=True, compute_kernel_config=self.kernel)
+        return tuple(ttnn.experimental.rotary_embedding_llama(x, *factors, **how) for x in (q, k))
 
     def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """q and k [B, heads, S, head_dim], interleaved in L1 -> q and k rotated, interleaved in L1. Frees q and k.
@@ -101,15 +87,9 @@ class TtRotary:
         return self._rotate(q, rotation), self._rotate(k, rotation)
 
     def _rotate(self, x: ttnn.Tensor, rotation: Rotation) -> ttnn.Tensor:
-        y = ttnn.experimental.rotary_embedding_llama(
-            x,
-            rotation.cos,
-            rotation.sin,
-            self.trans_mat_prefill,
-            is_decode_mode=False,
-            memory_config=ttnn.L1_MEMORY_CONFIG,
-            compute_kernel_config=self.kernel,
-        )
+        how = dict(is_decode_mode=False, memory_config=ttnn.L1_MEMORY_CONFIG, compute_kernel_config=self.kernel)
+        factors = rotation.cos, rotation.sin, self.trans_mat_prefill
+        y = ttnn.experimental.rotary_embedding_llama(x, *factors, **how)
         ttnn.deallocate(x)
         return y
 

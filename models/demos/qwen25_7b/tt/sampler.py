@@ -15,9 +15,10 @@ from .full_sampler import TtFullSampler
 from .inputs import NEVER, SamplingControls
 from .linear import compute_config
 from .model_config import TtModelConfig
-from .placement import host_sharded, replicate, shard
+from .placement import free, host_sharded, replicate, shard
 
 L1 = ttnn.L1_MEMORY_CONFIG
+Logits = Sequence[ttnn.Tensor]  # shards
 
 
 class TtPenalties:
@@ -73,7 +74,7 @@ class TtPenalties:
         ttnn.subtract(changed, other, output_tensor=changed)
         ttnn.mul(self.counts, controls.presence, input_tensor_a_activations=[gtz], output_tensor=other)
         penalized = ttnn.subtract(changed, other, dtype=ttnn.bfloat16, memory_config=L1)
-        _free(changed, other)
+        free(changed, other)
         return penalized
 
     def record(self, sampled: ttnn.Tensor) -> None:
@@ -83,7 +84,7 @@ class TtPenalties:
         new = ttnn.eq(self.tokens, first, dtype=ttnn.bfloat16, memory_config=L1)  # [1, 1, 32, vocab]
         ttnn.maximum(self.seen, new, output_tensor=self.seen)
         ttnn.add(self.counts, new, output_tensor=self.counts)
-        _free(ids, first, new)
+        free(ids, first, new)
 
 
 class TtSampler:
@@ -116,7 +117,7 @@ class TtSampler:
     def sample_greedy(self, logits: Iterable[ttnn.Tensor], tokens: ttnn.Tensor) -> None:
         """Write each slot's token with the largest logit."""
         best, best_ids = self._best(logits)
-        _free(best)
+        free(best)
         self._write(best_ids, tokens)
 
     def sample_random(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls, tokens: ttnn.Tensor) -> None:
@@ -124,13 +125,7 @@ class TtSampler:
         self._write(self._sampled_ids(logits, controls), tokens)
 
     def sample_penalized(
-        self,
-        logits: Sequence[ttnn.Tensor],
-        controls: SamplingControls,
-        penalties: TtPenalties,
-        tokens: ttnn.Tensor,
-        *,
-        record: bool,
+        self, logits: Logits, controls: SamplingControls, penalties: TtPenalties, tokens: ttnn.Tensor, *, record: bool
     ) -> None:
         """Write a token for each slot by its controls and penalties. record: count the tokens in `penalties`."""
         sampled = self._sampled_ids(self._penalized(logits, controls, penalties), controls)
@@ -139,13 +134,7 @@ class TtSampler:
         self._write(sampled, tokens)
 
     def sample_full(
-        self,
-        logits: Sequence[ttnn.Tensor],
-        controls: SamplingControls,
-        penalties: TtPenalties,
-        tokens: ttnn.Tensor,
-        *,
-        record: bool,
+        self, logits: Logits, controls: SamplingControls, penalties: TtPenalties, tokens: ttnn.Tensor, *, record: bool
     ) -> None:
         """sample_penalized, and full slots sample from the whole vocabulary (tt/full_sampler.py)."""
         changed = self._penalize(logits, controls, penalties)
@@ -154,36 +143,34 @@ class TtSampler:
         of_all = self.full.forward(
             changed, largest, controls.inverse_temperature, controls.noise
         )  # [1, 1, 32, 1] float32
-        _free(changed, largest)
+        free(changed, largest)
         ranked = self._ranked(best, best_ids, controls)
         ranked32 = ttnn.typecast(ranked, ttnn.float32)  # exact: ids are below 2**24
         first = ttnn.slice(ranked32, [0, 0, 0, 0], [1, 1, MAX_USERS, 1], memory_config=L1)
         ids = ttnn.where(controls.full, of_all, first)
         sampled = ttnn.typecast(ids, ttnn.uint32)
-        _free(of_all, ranked, ranked32, first, ids)
+        free(of_all, ranked, ranked32, first, ids)
         if record:
             penalties.record(sampled)
         self._write(sampled, tokens)
 
-    def _penalized(
-        self, logits: Sequence[ttnn.Tensor], controls: SamplingControls, penalties: TtPenalties
-    ) -> Iterator[ttnn.Tensor]:
+    def _penalized(self, logits: Logits, controls: SamplingControls, penalties: TtPenalties) -> Iterator[ttnn.Tensor]:
         """Penalized logits shards in L1. Each shard is freed when the next shard is requested.
 
         Penalties work on all shards at once: elementwise ops take any width, and one launch is cheaper than several.
         """
         changed = self._penalize(logits, controls, penalties)
         yield from self._shards_of(changed)
-        _free(changed)
+        free(changed)
 
     @staticmethod
-    def _penalize(logits: Sequence[ttnn.Tensor], controls: SamplingControls, penalties: TtPenalties) -> ttnn.Tensor:
+    def _penalize(logits: Logits, controls: SamplingControls, penalties: TtPenalties) -> ttnn.Tensor:
         """Penalized logits [1, 1, 32, vocab] bfloat16 in L1."""
         if len(logits) == 1:
             return penalties.forward(logits[0], controls)
         whole = ttnn.concat(list(logits), dim=-1, memory_config=L1)
         changed = penalties.forward(whole, controls)
-        _free(whole)
+        free(whole)
         return changed
 
     def _shards_of(self, whole: ttnn.Tensor) -> Iterator[ttnn.Tensor]:
@@ -195,7 +182,7 @@ class TtSampler:
             ends = [0, 0, 0, first], [1, 1, MAX_USERS, first + columns]
             of_shard = ttnn.slice(whole, *ends, memory_config=L1)
             yield of_shard
-            _free(of_shard)
+            free(of_shard)
 
     def _sampled_ids(self, logits: Iterable[ttnn.Tensor], controls: SamplingControls) -> ttnn.Tensor:
         """Token ids [1, 1, 32, CANDIDATES] by falling score; the first column is sampled."""
@@ -206,7 +193,7 @@ class TtSampler:
         scores = self._scores(best, controls)
         _, indices = ttnn.topk(scores, CANDIDATES, dim=-1, stable=True, memory_config=L1)
         sampled = ttnn.gather(best_ids, -1, indices, memory_config=L1)
-        _free(best_ids, scores, indices)
+        free(best_ids, scores, indices)
         return sampled
 
     def _best(self, logits: Iterable[ttnn.Tensor]) -> tuple[ttnn.Tensor, ttnn.Tensor]:
@@ -216,11 +203,11 @@ class TtSampler:
         if values.shape[-1] > CANDIDATES:
             best, indices = ttnn.topk(values, CANDIDATES, dim=-1, stable=True, memory_config=L1)
             best_ids = ttnn.gather(ids, -1, indices, memory_config=L1)
-            _free(values, ids, indices)
+            free(values, ids, indices)
             values, ids = best, best_ids
         if self.last is not None:
             clamped = ttnn.minimum(ids, self.last, memory_config=L1)
-            _free(ids)
+            free(ids)
             ids = clamped
         return values, ids
 
@@ -236,11 +223,11 @@ class TtSampler:
                 continue
             wide = ttnn.concat([of_shard, padding], dim=-1, memory_config=L1)
             best.append(ttnn.topk(wide, CANDIDATES, dim=-1, stable=True, memory_config=L1))
-            _free(wide)
+            free(wide)
         values, indices = (_concat(list(parts)) for parts in zip(*best))
         indices32 = ttnn.typecast(indices, ttnn.uint32)
         ids = ttnn.add(indices32, self.first, memory_config=L1)
-        _free(indices, indices32)
+        free(indices, indices32)
         return values, ids
 
     def _gather_chips(self, x: ttnn.Tensor) -> ttnn.Tensor:
@@ -248,7 +235,7 @@ class TtSampler:
         if self.chips == 1:
             return x
         whole = ttnn.all_gather(x, dim=3, cluster_axis=1, memory_config=L1)
-        _free(x)
+        free(x)
         return whole
 
     def _scores(self, best: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
@@ -262,7 +249,7 @@ class TtSampler:
         dropped = ttnn.ge(before, controls.top_p)
         noisy = ttnn.add(masked, controls.noise)
         scores = ttnn.where(dropped, NEVER, noisy)
-        _free(best, values, scaled, masked, probabilities, sums, before, dropped, noisy)
+        free(best, values, scaled, masked, probabilities, sums, before, dropped, noisy)
         return scores
 
     def _write(self, sampled: ttnn.Tensor, tokens: ttnn.Tensor) -> None:
@@ -271,7 +258,7 @@ class TtSampler:
         end = (0, 0, 0, MAX_USERS - 1)
         first = ttnn.untilize_with_unpadding(row, output_tensor_end=end, memory_config=L1)
         ttnn.copy(first, tokens)  # [1, 1, 1, 32]
-        _free(sampled, row, first)
+        free(sampled, row, first)
 
 
 def topk_columns(columns: int) -> int:
@@ -290,10 +277,5 @@ def _concat(parts: list[ttnn.Tensor]) -> ttnn.Tensor:
     if len(parts) == 1:
         return parts[0]
     whole = ttnn.concat(parts, dim=-1, memory_config=L1)
-    _free(*parts)
+    free(*parts)
     return whole
-
-
-def _free(*tensors: ttnn.Tensor) -> None:
-    for tensor in tensors:
-        ttnn.deallocate(tensor)

@@ -17,12 +17,12 @@ from ..weights.cache import packed_weights
 from ..weights.model_weights import LayerWeights, ModelWeights, TensorSource, Weight
 from ..weights.slices import Constant, Projection, TensorRange
 from .attention import TtKVCache, TtQwenAttention
-from .inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs
+from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, PrefillInputs
 from .layouts import memory_config, norm_program
 from .linear import TtAllReduce, TtLinear, compute_config
 from .mlp import TtQwenMLP
 from .model_config import TtModelConfig
-from .placement import check_fits, place
+from .placement import add_and_free, check_fits, place
 from .rotary import Rotation, TtRotary
 from .sampler import TtPenalties, TtSampler
 
@@ -42,21 +42,15 @@ class TtTransformer:
         self.config = model_config
         self.max_prefill_rows = model_config.max_prefill_rows
         self.rotary = TtRotary(mesh_device, model_config)
-        attention_sum = TtAllReduce(mesh_device, model_config)
-        mlp_sum = TtAllReduce(mesh_device, model_config)
+        shared = dict(
+            rotary=self.rotary,
+            attention_sum=TtAllReduce(mesh_device, model_config),
+            mlp_sum=TtAllReduce(mesh_device, model_config),
+        )
         self.embedding = TtEmbedding(mesh_device, weights.embedding, model_config)
         self.layers = [
-            TtDecoderLayer(
-                mesh_device,
-                weights.layer(i),
-                model_config.of_layer(i),
-                rotary=self.rotary,
-                attention_sum=attention_sum,
-                mlp_sum=mlp_sum,
-            )
-            for i in tqdm(
-                range(model_config.qwen.num_hidden_layers), desc="layers", unit="layer", leave=False, disable=None
-            )
+            TtDecoderLayer(mesh_device, weights.layer(i), model_config.of_layer(i), **shared)
+            for i in tqdm(range(model_config.qwen.num_hidden_layers), "layers", unit="layer", leave=False, disable=None)
         ]
         self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
         self.norm = TtRMSNorm(mesh_device, weights.final_norm, model_config)
@@ -92,20 +86,16 @@ class TtTransformer:
         rotation.deallocate()
         return self._logits(x)
 
-    def forward_prefill(
-        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
-    ) -> list[ttnn.Tensor]:
+    def forward_prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """A prefill batch -> logits shards [1, 1, 32, columns]. Row u is for row inputs.logits_indices[u] of the batch."""
         x = self._prefill(inputs, caches, range(len(self.layers)))  # [1, 1, S, hidden]
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
-    def fill_caches(self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]) -> None:
+    def fill_caches(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache]) -> None:
         """A prefill batch without logits, for a chunk that is not its prompt's last."""
         ttnn.deallocate(self._prefill(inputs, caches, range(len(self.layers))))
 
-    def compile_prefill(
-        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache]
-    ) -> list[ttnn.Tensor]:
+    def compile_prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """forward_prefill through the first layer of each kind, which compiles all its programs. The logits mean nothing."""
         first: dict[Any, int] = {}
         for i, layer in enumerate(self.layers):
@@ -113,9 +103,7 @@ class TtTransformer:
         x = self._prefill(inputs, caches, first.values())  # [1, 1, S, hidden]
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
-    def _prefill(
-        self, inputs: PrefillInputs | ChunkedPrefillInputs, caches: Sequence[TtKVCache], layers: Iterable[int]
-    ) -> ttnn.Tensor:
+    def _prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache], layers: Iterable[int]) -> ttnn.Tensor:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
         is_chunk = isinstance(inputs, ChunkedPrefillInputs)
         plans = self.config.prefill_plans(inputs.tokens.shape[-1])
@@ -206,9 +194,9 @@ class TtDecoderLayer:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x."""
         normed = self.input_norm.forward_decode(x)
         y = self.attention.forward_decode(normed, rotation, inputs, cache)
-        h = _add(x, y, self.memory)
+        h = add_and_free(x, y, self.memory)
         y = self.mlp.forward_decode(self.post_attention_norm.forward_decode(h))
-        return _add(h, y, self.memory)
+        return add_and_free(h, y, self.memory)
 
     def forward_prefill(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
@@ -216,7 +204,7 @@ class TtDecoderLayer:
         """Whole prompts: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)
         y = self.attention.forward_prefill(normed, rotation, inputs, cache, plan)
-        return self._mlp_prefill(_add(x, y, memory_config(plan.residual_memory)), plan)
+        return self._mlp_prefill(add_and_free(x, y, memory_config(plan.residual_memory)), plan)
 
     def forward_chunked_prefill(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: ChunkedPrefillInputs, cache: TtKVCache, plan: PrefillPlan
@@ -224,11 +212,11 @@ class TtDecoderLayer:
         """Chunks of sequences: [1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded. Frees x."""
         normed = self.input_norm.forward_prefill(x, plan)
         y = self.attention.forward_chunked_prefill(normed, rotation, inputs, cache, plan)
-        return self._mlp_prefill(_add(x, y, memory_config(plan.residual_memory)), plan)
+        return self._mlp_prefill(add_and_free(x, y, memory_config(plan.residual_memory)), plan)
 
     def _mlp_prefill(self, h: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         y = self.mlp.forward_prefill(self.post_attention_norm.forward_prefill(h, plan), plan)
-        return _add(h, y, memory_config(plan.residual_memory))
+        return add_and_free(h, y, memory_config(plan.residual_memory))
 
 
 class TtRMSNorm:
@@ -238,9 +226,11 @@ class TtRMSNorm:
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
-        self.epsilon = model_config.qwen.rms_norm_eps
-        self.kernel = compute_config()
-        self.weight = place(weight, mesh_device, tiled=False)
+        self.options = dict(
+            weight=place(weight, mesh_device, tiled=False),
+            epsilon=model_config.qwen.rms_norm_eps,
+            compute_kernel_config=compute_config(),
+        )
         self.memory = memory_config(model_config.decode.residual_memory)
         cores = model_config.decode.residual
         tiles = model_config.qwen.hidden_size // TILE // cores.cores
@@ -248,26 +238,14 @@ class TtRMSNorm:
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores."""
-        return ttnn.rms_norm(
-            x,
-            weight=self.weight,
-            epsilon=self.epsilon,
-            program_config=self.program,
-            memory_config=self.memory,
-            compute_kernel_config=self.kernel,
-        )
+        return ttnn.rms_norm(x, program_config=self.program, memory_config=self.memory, **self.options)
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
         """[1, 1, S, hidden] block-sharded in L1 -> [1, 1, S, hidden] block-sharded in L1."""
         cores, tiles = plan.cores, plan.hidden // TILE
-        return ttnn.rms_norm(
-            x,
-            weight=self.weight,
-            epsilon=self.epsilon,
-            program_config=norm_program(cores, plan.rows // TILE // cores.y, tiles // cores.x),
-            memory_config=memory_config(plan.residual_memory),
-            compute_kernel_config=self.kernel,
-        )
+        program = norm_program(cores, plan.rows // TILE // cores.y, tiles // cores.x)
+        memory = memory_config(plan.residual_memory)
+        return ttnn.rms_norm(x, program_config=program, memory_config=memory, **self.options)
 
 
 class TtLMHead:
@@ -282,15 +260,10 @@ class TtLMHead:
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
         columns_of_all_chips = model_config.parallel.tp * model_config.parallel.vocab
         bias = padding_bias(weight) if columns_of_all_chips > model_config.qwen.vocab_size else None
+        decode, group = model_config.decode, model_config.recipe.lm_head
+        how = dict(group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
         self.shards = [
-            TtLinear(
-                mesh_device,
-                weight.narrow(first, columns),
-                bias=bias and bias.narrow(first, columns),
-                group=model_config.recipe.lm_head,
-                in_cores=model_config.decode.residual.cores,
-                out_cores=model_config.decode.grid.cores,
-            )
+            TtLinear(mesh_device, weight.narrow(first, columns), bias=bias and bias.narrow(first, columns), **how)
             for first, columns in model_config.logits_shards
         ]
 
@@ -319,14 +292,6 @@ def padding_bias(weight: Weight) -> Weight:
         return Projection(0, constants, other=1)
 
     return Weight(weight.build, tuple(map(bias_of, weight.slices)))
-
-
-def _add(residual: ttnn.Tensor, update: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
-    """residual + update, of the residual's dtype. Frees both."""
-    total = ttnn.add(residual, update, memory_config=memory)
-    ttnn.deallocate(residual)
-    ttnn.deallocate(update)
-    return total
 
 
 def _check_split(weights: ModelWeights, model_config: TtModelConfig) -> None:

@@ -24,7 +24,7 @@ from ..plans.parallel_plan import ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint
-from .inputs import DecodeState, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
+from .inputs import DecodeState, InputUpdates, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
 from .speculation import speculation_plan, verified_tokens, verify
 from .startup import (
     can_trace,
@@ -242,11 +242,8 @@ class QwenForCausalLM:
         """Compute one token of each slot. With spec_mode, verify draft tokens, see `verify`.
 
         Returns logits [slots, 1, vocab_size] float32, or, with sampling_params, the sampled tokens; a PendingRead if the
-        chips sampled all of them.
-        reset_batch: sequences have changed slots. It may be False after steps that left no tokens on the
-        chips, so vLLM's values are written there too.
-        reload_inputs, reload_page_table, reset_sampling_state: the commands of decode_input_update_contract 1, None with
-        an earlier plugin. Sampling parameters are written whenever they differ from the last ones.
+        chips sampled all of them. reset_batch and reload_*: see InputUpdates. Sampling parameters are written whenever they
+        differ from the last ones.
         """
         self._enable_traces(enable_trace)
         if spec_mode is not None:
@@ -254,19 +251,16 @@ class QwenForCausalLM:
             block = tokens, start_pos, page_table, num_valid_drafts
             return verify(self.replica, self.sequences, *block, spec_mode)
         on_device = sampling_params is not None
-        legacy = reload_inputs is None
-        if legacy:
-            reload_inputs = reset_batch or not on_device
-        positions = self._state.write(
-            tokens, start_pos, page_table, from_host=reload_inputs, new_tables=reload_page_table
-        )
-        new_counts = self._state.from_host if legacy else bool(reset_sampling_state)
+        commands = reload_inputs, reload_page_table, reset_sampling_state
+        updates = InputUpdates.of(on_device, reset_batch, *commands)
+        positions = self._state.write(tokens, start_pos, page_table, updates)
         if not on_device:
             self.replica.launch_decode()
             self.replica.read_tokens()
             self._state.invalidate()
             return self.replica.read_logits()[: self.sequences].float()[:, None]
         params = self._slot_params(sampling_params, self.sequences)
+        new_counts = self._state.from_host if updates.counts is None else updates.counts
         counts = [TokenCounts()] * self.sequences
         # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
         if new_counts or any(p.on_host and p.sampling.penalized for p in params):

@@ -3,7 +3,7 @@
 vLLM 0.25.1 stops its API server first. The API server kills the engine, which leaves the mesh open, and then waits for
 open streams that nothing continues. Here the engines get the signal first: they abort their requests, which ends the
 streams, and close their meshes (qwen25_7b_worker.py). The API server gets the signal after them. Until then it answers
-503, because RequestCheck (qwen25_7b_requests.py) finds the file that STOP_FILE names.
+503, because RequestCheck (qwen25_7b_requests.py) finds the file that STOP_FILE names. See docs/vllm.md.
 """
 
 import os

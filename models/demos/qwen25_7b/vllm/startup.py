@@ -122,7 +122,7 @@ def warm_up_prefill(replica: Replica) -> None:
     The second call, with traces, captures them and computes nothing.
     """
     largest, traced = replica.model.max_prefill_rows, replica.traces.enabled
-    kinds = prefill_kinds(largest, replica.batch)
+    kinds = prefill_kinds(largest, replica.slots)
     logged = -inf
     for number, kind in enumerate(kinds, 1):
         if time.monotonic() > logged + LOG_SECONDS:
@@ -146,7 +146,7 @@ def warm_up_prefill(replica: Replica) -> None:
 
 def warm_up_decode(replica: Replica) -> None:
     """Run a step in each sampling mode. All slots are inactive, so it writes nothing to the caches."""
-    slots = replica.batch
+    slots = replica.slots
     logger.info("Warm-up: decode of %d slots%s", slots, TRACED[replica.traces.enabled])
     tables = attention_tables([[]] * slots, replica.width)
     replica.inputs.write_slots([0] * slots, [INACTIVE] * slots, tables)

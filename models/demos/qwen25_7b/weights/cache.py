@@ -135,7 +135,7 @@ class CachedCheckpoint:
             self.folder = folder_of(root, model, weights)
             copies = Copies.of(self.folder, self._names[0])
         else:
-            logger.warning(f"{model}: its weights are not there; used are those of {copies}")
+            logger.warning(f"{model}: its weights are not there; using those of {copies}")
             self.folder = copies.directory.parent
             if not (self.directory / "config.json").exists():
                 self.directory = copies.directory

@@ -92,6 +92,9 @@ class AttentionWeights:
     o: Weight  # [q_heads * head_dim, hidden]
 
 
+MLP = "gate", "up", "down"
+
+
 @dataclass(frozen=True)
 class MlpWeights:
     """mlp of one layer; shapes are one chip's."""
@@ -145,12 +148,7 @@ class ModelWeights:
         return self._weight(*transforms.lm_head_weights(self.config, self.parallel))
 
     def layer(self, i: int) -> LayerWeights:
-        return LayerWeights(
-            input_norm=self.input_norm(i),
-            attention=self.attention(i),
-            post_attention_norm=self.post_attention_norm(i),
-            mlp=self.mlp(i),
-        )
+        return LayerWeights(self.input_norm(i), self.attention(i), self.post_attention_norm(i), self.mlp(i))
 
     def input_norm(self, i: int) -> Weight:
         return self._norm(f"{_layer(i)}input_layernorm.weight")
@@ -174,12 +172,8 @@ class ModelWeights:
         )
 
     def mlp(self, i: int) -> MlpWeights:
-        common = (_layer(i), self.config, self.parallel)
-        return MlpWeights(
-            gate=self._weight(*transforms.gate_weights(*common)),
-            up=self._weight(*transforms.up_weights(*common)),
-            down=self._weight(*transforms.down_weights(*common)),
-        )
+        slices = (transforms.mlp_weights(_layer(i), name, self.config, self.parallel) for name in MLP)
+        return MlpWeights(*(self._weight(*of_chips) for of_chips in slices))
 
     def _norm(self, name: str) -> Weight:
         # rms_norm reads its weight as rows of a tile

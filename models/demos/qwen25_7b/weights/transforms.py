@@ -82,29 +82,15 @@ def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     return tuple(Projection(1, rows(heads), config.hidden_size) for heads in parallel.q_head_of)
 
 
-def gate_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
-    """[hidden, mlp], zero columns after the model's last."""
-    return _mlp(f"{layer}mlp.gate_proj.weight", 0, config, parallel)
-
-
-def up_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
-    """[hidden, mlp], zero columns after the model's last."""
-    return _mlp(f"{layer}mlp.up_proj.weight", 0, config, parallel)
-
-
-def down_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
-    """[mlp, hidden], zero rows after the model's last."""
-    return _mlp(f"{layer}mlp.down_proj.weight", 1, config, parallel)
+def mlp_weights(layer: str, name: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
+    """gate and up: [hidden, mlp], zero columns after the model's last; down: [mlp, hidden], zero rows after it."""
+    split_dim, extent = int(name == "down"), config.intermediate_size
+    return _split(f"{layer}mlp.{name}_proj.weight", split_dim, extent, parallel.mlp, config.hidden_size, parallel.tp)
 
 
 def lm_head_weights(config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """[hidden, vocab], zero columns after the vocabulary. Column t of all chips' columns is token t."""
     return _split("lm_head.weight", 0, config.vocab_size, parallel.vocab, config.hidden_size, parallel.tp)
-
-
-def _mlp(name: str, split_dim: int, config: QwenConfig, parallel: ParallelPlan) -> Slices:
-    extent, hidden = config.intermediate_size, config.hidden_size
-    return _split(name, split_dim, extent, parallel.mlp, hidden, parallel.tp)
 
 
 def _split(name: str, split_dim: int, extent: int, share: int, other: int, tp: int) -> Slices:

@@ -4,7 +4,7 @@ The plugin closes the mesh in __del__, which Python does not call when an engine
 reset of the card. This worker closes it at a shutdown, after an error, and at SIGTERM, also while the model loads.
 
 It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates), and
-makes bad_words of several tokens work (Rows).
+makes bad_words of several tokens work (Rows). Needed with the plugin up to b95c050, see docs/vllm.md.
 """
 
 import logging
