@@ -81,8 +81,8 @@ test-serving:
 test-golden:
 	$(PYTHON) -m pytest golden_mesh --golden N300
 
-# The 7B's modules that N150 runs inside a decoder layer. N300 also runs each alone.
-ALONE = attention mlp
+# The 7B's modules that N150 runs inside a layer or a transformer. N300 also runs each alone.
+ALONE = attention mlp rms_norm rotary embedding
 
 test-7b:
 	$(PYTHON) -m pytest --mesh N300 -m seven_b
@@ -90,10 +90,7 @@ test-7b:
 
 # What differs in Qwen3 and Llama 3.
 test-families:
-	$(PYTHON) -m pytest --mesh N300 --size tiny --family qwen3 $(FAMILY)
-	$(PYTHON) -m pytest --mesh N300 --size tiny --family llama $(FAMILY)
-	$(PYTHON) -m pytest --mesh N300 --size 7b --family qwen3 tests/pcc/test_decoder_layer.py -k bfp8
-	$(PYTHON) -m pytest --mesh N300 --size 7b --family llama tests/pcc/test_decoder_layer.py -k bfp8
+	$(PYTHON) -m pytest --mesh N300 --family qwen3 --family llama $(FAMILY) -k "tiny or (decoder_layer and bfp8)"
 
 FAMILY = $(addprefix tests/pcc/test_,attention.py decoder_layer.py transformer.py)
 

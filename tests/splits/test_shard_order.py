@@ -1,6 +1,7 @@
 """The inventory lists exactly the shards that a model builds, in the model's order. Plans count the bytes that they take."""
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from tests.sizes import cut
 # Joining, padding and sharding are the 7B's.
 CONFIG = cut("7B", layers=2, vocab_size=33_000)
 FAMILIES = {size: cut(size, layers=2, vocab_size=33_000) for size in ("Qwen3-8B", "Llama-3.1-8B")}
+# A T3K's shorter rows are an N150's and an N300's.
+pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K", "T3K-tp4")
 CONTEXT, SPARE = 64, 10_000
 
 
@@ -28,7 +31,7 @@ class Recorder:
     """Builds shards and records the requests. Its shards are zeros."""
 
     requested: list[WeightShard] = field(default_factory=list)
-    made: dict = field(default_factory=dict)  # one tensor of each shape and format, as values do not matter
+    made: ClassVar[dict] = {}  # one tensor of each shape and format, as values do not matter
 
     def build(self, shard: WeightShard) -> ttnn.Tensor:
         self.requested.append(shard)
