@@ -92,13 +92,10 @@ def pytest_report_header(config):
 
 
 def pytest_generate_tests(metafunc):
-    """Parametrize `mesh_name`, `size` and `family` over all values, or over those of the command line."""
+    """Parametrize `mesh_name` and `size` over all values, or over those of the command line."""
     size = metafunc.config.getoption("--size")
     if "mesh_name" in metafunc.fixturenames:
         metafunc.parametrize("mesh_name", mesh_names(metafunc.config), scope="session")
-    if "family" in metafunc.fixturenames:
-        families = metafunc.config.getoption("--family") or ["qwen2"]
-        metafunc.parametrize("family", families, scope="session")
     if "size" in metafunc.fixturenames:
         sizes = [size] if size else SIZES
         params = [pytest.param(s, marks=[pytest.mark.seven_b] * (s == "7b")) for s in sizes]

@@ -8,6 +8,11 @@ from tests.pcc.reference import Reference
 from tests.pcc.reference import reference as reference_of
 
 
+def pytest_generate_tests(metafunc):
+    if "family" in metafunc.fixturenames:
+        metafunc.parametrize("family", metafunc.config.getoption("--family") or ["qwen2"], scope="session")
+
+
 @pytest.fixture(scope="session")
 def reference(size, family) -> Reference:
     return reference_of(size, family)
