@@ -9,7 +9,9 @@ Usage:
 See README.md.
 """
 
+import atexit
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -93,7 +95,15 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
     ttnn_package()
     check_version()
     directory = _prepare(system)
-    importlib.import_module("golden_mesh.start.install").install(directory)
+    collects = gc.isenabled()
+    gc.disable()  # torch and ttnn make a million objects while they load, which the collector would walk again and again
+    try:
+        importlib.import_module("golden_mesh.start.install").install(directory)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # else ttnn lists objects as leaked
+        if collects:
+            gc.enable()
     _active = system
 
 
