@@ -81,8 +81,8 @@ test-serving:
 test-golden:
 	$(PYTHON) -m pytest golden_mesh --golden N300
 
-# The 7B's modules that N150 runs inside a layer or a transformer. N300 also runs each alone.
-ALONE = attention mlp rms_norm rotary embedding
+# The 7B's modules that N300 runs alone, and N150 inside a layer or at the small checkpoint's dims.
+ALONE = attention mlp rms_norm rotary embedding transformer long_context
 
 test-7b:
 	$(PYTHON) -m pytest --mesh N300 -m seven_b
