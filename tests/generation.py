@@ -1,11 +1,18 @@
 """The new tokens of a prompt: Hugging Face's greedy ones, and those of a Generator."""
 
+from functools import lru_cache
+
 import torch
 
 
-@torch.no_grad()
 def greedy(hf, prompt, new_tokens, stop_ids, **options) -> list[int]:
-    """Return the tokens of Hugging Face's greedy answer."""
+    """Return the tokens of Hugging Face's greedy answer. Equal questions are computed once in a process."""
+    return list(_greedy(hf, tuple(prompt), new_tokens, frozenset(stop_ids), **options))
+
+
+@lru_cache(maxsize=None)
+@torch.no_grad()
+def _greedy(hf, prompt, new_tokens, stop_ids, **options) -> list[int]:
     out = hf.generate(
         torch.tensor([prompt]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
