@@ -149,7 +149,7 @@ def main() -> None:
                 self.model.close()
 
     few = settings(
-        max_examples=7,
+        max_examples=5,
         stateful_step_count=12,
         deadline=None,
         derandomize=True,

@@ -9,8 +9,8 @@ from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from tests.generation import generate
 
-# A T3K's shorter rows are an N150's and an N300's.
-pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K", "T3K-tp4")
+# A T3K's shorter rows are those of these machines.
+pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")
 
 # All prompts begin together, so both generators compute them in the same prefill batches.
 USERS, NEW_TOKENS = 4, 12
