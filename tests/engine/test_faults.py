@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.engine.trace import PendingRead, Queues
 from tests.generation import generate, greedy
 
-NEW_TOKENS = 8
+NEW_TOKENS = 5
 RANDOM = SamplingParams(1.0, seed=1)
 PENALIZED = SamplingParams(repetition_penalty=1.3)
 FULL = SamplingParams(3.0, top_k=0, seed=2)

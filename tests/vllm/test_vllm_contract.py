@@ -26,7 +26,7 @@ def test_two_steps_in_flight(served, prompts, expected, tokenizer):
 
 @pytest.mark.parametrize("options", [{"trace": False}, {"device": False, "trace": False, "ahead": 2}])
 def test_logits_for_vllms_sampler_and_no_traces(served, prompts, expected, tokenizer, options):
-    assert engine(served, **options).serve(requests(prompts[:34], tokenizer)) == expected[:34]
+    assert engine(served, **options).serve(requests(prompts[:12], tokenizer)) == expected[:12]
 
 
 @pytest.mark.parametrize("options", [{"ahead": 2}, {"device": False}])
@@ -34,7 +34,7 @@ def test_decode_commands_of_later_plugins(served, prompts, expected, tokenizer, 
     """A stand-in of their calls: no such plugin runs here as a whole."""
     assert QwenForCausalLM.decode_input_update_contract == 1
     busy = engine(served, commands=True, **options)
-    assert busy.serve(requests(prompts[:34], tokenizer)) == expected[:34]
+    assert busy.serve(requests(prompts[:12], tokenizer)) == expected[:12]
 
 
 @pytest.mark.parametrize("trace", [True, False])
