@@ -131,7 +131,7 @@ def _run_per_chip(step: Call, shards, memory) -> None:
             results[chip] = rounded
     for i, slot in enumerate(step.outputs):
         memory.write(slot, [result[i] for result in results], padding=_padding(step))
-    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
+    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments if rewritten else {}
     for name, values in rewritten.items():
         memory.write(bound[name], [_packed(step.golden, value, bound[name].dtype) for value in values])
 
