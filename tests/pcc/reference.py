@@ -102,6 +102,7 @@ class Reference:
         stored = bf16((rotated - center) / divisors)
         return KeysValues(stored * divisors + center, bf16(values), center, divisors)
 
+    @lru_cache(maxsize=None)
     def of_chips(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return center and divisors of KeysValues for layer i."""
         attention, heads = self.layer(i).self_attn, self.config.num_key_value_heads
