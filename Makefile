@@ -1,5 +1,5 @@
 # make demo     generate text on the golden mesh (or on a device, if there is one)
-# make check    two minutes on two cores: unit tests, every module's PCC on an N300, a demo
+# make check    a minute on two cores: unit tests, every module's PCC on an N300, a demo
 # make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8,
 #               ARGS=--by-position
 # make test     every test, by machine: N300, N150, four N150, every split of a T3K, a Galaxy, a grid of 8x7; ARGS="..." runs pytest with these arguments
