@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from tests.unit.program import start
+from tests.commands.program import start
 
 QUIET = """
 from models.demos.qwen25_7b.cli.command import quiet_libraries

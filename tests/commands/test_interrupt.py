@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.unit.program import start
+from tests.commands.program import start
 
 # Short sleeps: Python handles a signal that arrives just before a sleep at the sleep's end.
 SLEEP = "say('ready')\nfor _ in range(600): time.sleep(0.1)"
