@@ -5,7 +5,6 @@ import subprocess
 import textwrap
 
 import pytest
-
 from tests.unit.program import start
 
 QUIET = """

@@ -4,7 +4,6 @@ import os
 import signal
 
 import pytest
-
 from tests.unit.program import start
 
 # Short sleeps: Python handles a signal that arrives just before a sleep at the sleep's end.
