@@ -12,9 +12,9 @@ import ttnn
 from golden_mesh.errors import GoldenError, MissingGolden
 from golden_mesh.mesh import dispatch, doors
 from golden_mesh.mesh.arguments import ON_HOST
-from golden_mesh.mesh.registry import GOLDENS
 from golden_mesh.mesh.tensor_methods import HOST_ONLY, METHODS, OPERATIONS, PLAIN
 from golden_mesh.mesh.transfer import STAND_INS
+from golden_mesh.registry import GOLDENS
 from golden_mesh.start.install import UNREGISTERED
 
 CLASS_ATTRIBUTES = {"__module__", "__doc__", "__new__", "__hash__"}

@@ -16,7 +16,7 @@ import ttnn
 from safetensors import safe_open
 
 from golden_mesh import exact_sums
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 
 FILES = [Path(__file__).parent / "vectors" / f"{name}.safetensors" for name in ("chip", "mixed")]
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from golden_mesh.arithmetic.sums import exact_sums, sum_as
 from golden_mesh.errors import GoldenError, GoldenMeshError, MissingGolden, TraceError
 from golden_mesh.hazards import HazardError, HazardWarning, respond_with
-from golden_mesh.mesh.registry import collective, golden
 from golden_mesh.perf import sections
+from golden_mesh.registry import collective, golden
 from golden_mesh.start.overlay import ttnn_package
 from golden_mesh.start.systems import SYSTEMS
 from golden_mesh.start.versions import check_version

@@ -8,8 +8,8 @@ from golden_mesh.arithmetic import engine
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.collectives import parts_of_sum
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.registry import GOLDENS
-from golden_mesh.mesh.steps import Call, memory, run
+from golden_mesh.mesh.steps import Step, memory, run
+from golden_mesh.registry import GOLDENS
 from goldens.support import ROW_MAJOR, assert_close, assert_same, semaphores, sharded
 
 E, LINE, RING = ttnn.experimental, ttnn.Topology.Linear, ttnn.Topology.Ring
@@ -213,5 +213,5 @@ ALONG_AXES = (  # op, arguments, each chip's values in each piece of 32 columns
 @pytest.mark.parametrize("name, positional, named, want", ALONG_AXES)
 def test_along_an_axis(shards, name, positional, named, want):
     out = slot(1 << 20, 32 * len(want[0]))
-    run(Call(GOLDENS[f"ttnn.{name}"], (slot(0, 32), *positional), named, (slot(0, 32),), (out,)))
+    run(Step(GOLDENS[f"ttnn.{name}"], (slot(0, 32), *positional), named, (slot(0, 32),), (out,)))
     assert [value[0, 0, 0, ::32].tolist() for value in memory.read(out)] == want

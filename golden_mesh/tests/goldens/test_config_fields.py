@@ -11,7 +11,7 @@ from test_signatures import function_of
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.config_fields import PRECISION, REFUSED, WITHOUT_EFFECT
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 
 OF_THE_CONV = {"activation", "padding_mode", "weights_dtype"}
 ELSEWHERE = {  # fields that another op or argument of the call decides

@@ -12,7 +12,7 @@ from golden_mesh.arithmetic.engine import keep
 from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 from goldens.support import Put, assert_same, assert_values, bf16, examples
 
 LARGE = [20.0, -20.0, 90.0, 1e38, -1e38, 1e-30, -1e-30]

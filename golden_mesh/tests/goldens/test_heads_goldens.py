@@ -4,7 +4,7 @@ import pytest
 import torch
 import ttnn
 
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 from goldens.support import Put, assert_same, bf16, block_sharded, examples, ints, sharded
 
 E, T = ttnn.experimental, ttnn.transformer

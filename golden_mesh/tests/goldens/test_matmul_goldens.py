@@ -11,7 +11,7 @@ import ttnn
 from golden_mesh import exact_sums
 from golden_mesh.arithmetic.aligned import aligned_product
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 from goldens.support import (
     EXACT,
     ROW_MAJOR,

@@ -7,7 +7,7 @@ import torch
 import ttnn
 
 from golden_mesh.mesh import dispatch
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 
 REPEATS = 200
 

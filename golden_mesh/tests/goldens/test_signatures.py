@@ -9,8 +9,8 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens import COUNT
-from golden_mesh.mesh.registry import EXTRAS, GOLDENS, PLACEMENT
-from golden_mesh.mesh.signatures import REQUIRED, Parameter, equal, overloads
+from golden_mesh.registry import EXTRAS, GOLDENS, PLACEMENT
+from golden_mesh.signatures import REQUIRED, Parameter, equal, overloads
 
 # Parameters that change what an op computes and that no golden takes: a call that gives one is
 # refused.

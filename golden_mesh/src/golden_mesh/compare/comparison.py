@@ -27,9 +27,9 @@ from golden_mesh.compare.torch_values import FROM_HOST, Reference
 from golden_mesh.compare.what_if import WhatIf, kernels_of
 from golden_mesh.mesh import dispatch, steps, transfer
 from golden_mesh.mesh.arguments import on_device, tensors_in
-from golden_mesh.mesh.buffers import lines, place
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.steps import Call, memory, written_in_place
+from golden_mesh.mesh.steps import Step, memory, written_in_place
+from golden_mesh.program import lines, place
 from golden_mesh.rounding import round_to
 
 current: Optional["Comparison"] = None  # the one under way
@@ -95,7 +95,7 @@ class Comparison:
     without: dict[str, str] = field(default_factory=dict)  # op -> why it has no float32 form
     reference: Reference = field(default_factory=Reference)
     _site: Optional[Site] = None
-    _sites: dict[int, tuple[Call, Site]] = field(default_factory=dict)  # of recorded steps, by id
+    _sites: dict[int, tuple[Step, Site]] = field(default_factory=dict)  # of recorded steps, by id
     _makers: dict[tuple, tuple[int, int]] = field(default_factory=dict)  # place -> row, result
     mirrors: bool = True  # whether what is written to memory goes to the stream, too
 
@@ -109,11 +109,11 @@ class Comparison:
     def called(self, result) -> None:
         self._site = site(result)
 
-    def record(self, step: Call) -> None:
+    def record(self, step: Step) -> None:
         self._sites[id(step)] = step, self._site
 
     @known_products()
-    def run(self, step: Call) -> None:
+    def run(self, step: Step) -> None:
         """Run the step in golden memory and in the stream, and keep its errors."""
         _, where = self._sites.get(id(step), (step, self._site))
         written = tuple(dict.fromkeys((*written_in_place(step), *step.outputs)))
@@ -139,7 +139,7 @@ class Comparison:
         if scratch is not None and scratch.results:
             self._add(step.golden.name, where, kernels, floats, scratch, trial, frozenset(inputs))
 
-    def _try(self, step: Call) -> dict[Slot, list]:
+    def _try(self, step: Step) -> dict[Slot, list]:
         """The results of the step under `what_if`, by the slots of the real ones."""
         other = self.what_if.step(step)
         trial = Scratch(memory, other, in_float32=False)
@@ -147,7 +147,7 @@ class Comparison:
             steps.run(other, trial)
         return {slot._replace(dtype=None): values for slot, values in trial.results.items()}
 
-    def _in_float32(self, step: Call, scratch: Scratch) -> bool:
+    def _in_float32(self, step: Step, scratch: Scratch) -> bool:
         """Run the step in float32 from its inputs and from the stream. False: it has no float32 form."""
         try:
             with plain_float32():
@@ -223,7 +223,7 @@ class Comparison:
         for i, (*_, slot, _) in enumerate(found):
             self._makers[_address(slot)] = row.number, i
 
-    def _reads_finite(self, step: Call, inputs: frozenset[tuple[int, int]]) -> bool:
+    def _reads_finite(self, step: Step, inputs: frozenset[tuple[int, int]]) -> bool:
         """Whether the inputs are finite. What the step has written over is known by the row that made it."""
         if any(self.rows[number - 1].own.wild for number, _ in inputs):
             return False

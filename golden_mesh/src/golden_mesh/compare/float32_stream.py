@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 
 from golden_mesh.mesh.memory import GoldenMemory, Region, Slot, unwritten
-from golden_mesh.mesh.steps import Call
+from golden_mesh.mesh.steps import Step
 
 # Modules of goldens that compute alike from bfloat16 and from float32 holders of equal values. Their large inputs
 # (weights, caches) need no copy in float32.
@@ -50,7 +50,7 @@ class Stream(GoldenMemory):
 class Reader:
     """A memory's values as the goldens of one call take them: in float32."""
 
-    def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
+    def __init__(self, source: GoldenMemory, step: Step, in_float32: bool = True):
         self.source, self.step = source, step
         self.in_float32 = in_float32
         golden = step.golden
@@ -75,7 +75,7 @@ class Reader:
 class Scratch(Reader):
     """Takes the results of one call and leaves the memory that it reads as it is."""
 
-    def __init__(self, source: GoldenMemory, step: Call, in_float32: bool = True):
+    def __init__(self, source: GoldenMemory, step: Step, in_float32: bool = True):
         super().__init__(source, step, in_float32)
         self.results: dict[Slot, list] = {}
 

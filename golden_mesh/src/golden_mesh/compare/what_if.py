@@ -10,7 +10,7 @@ from golden_mesh.arithmetic import flash
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.steps import Call, written_in_place
+from golden_mesh.mesh.steps import Step, written_in_place
 
 
 class WhatIf:
@@ -25,7 +25,7 @@ class WhatIf:
             return replace(kernel, phases=PHASES[self.value])
         return replace(kernel, wide=self.value == "float32") if self.name == "dest" else kernel
 
-    def step(self, step: Call) -> Call:
+    def step(self, step: Step) -> Step:
         """The step with results of another dtype."""
         if self.name != "dtype":
             return step

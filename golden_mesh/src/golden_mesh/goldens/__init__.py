@@ -30,6 +30,6 @@ from golden_mesh.goldens import (  # noqa: F401
     selection,
     softmax,
 )
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 
 COUNT = len(GOLDENS)

@@ -12,7 +12,7 @@ from golden_mesh.arithmetic.product import multiply, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 CHUNK = 32  # queries and keys of a chunk without a program config
 HIDES = -1e4  # a score that hides its key, whatever the scale

@@ -14,7 +14,7 @@ from golden_mesh.goldens.attention_decode import (
     paged_scaled_dot_product_attention_decode,
     scaled_dot_product_attention_decode,
 )
-from golden_mesh.mesh.registry import collective, golden
+from golden_mesh.registry import collective, golden
 
 
 def _values(keys: torch.Tensor, head_dim_v: int, values: torch.Tensor | None = None) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from golden_mesh.goldens.backward_steps import STEPS
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def gradients(function: Callable, grad: torch.Tensor, *inputs: torch.Tensor) -> list[torch.Tensor]:

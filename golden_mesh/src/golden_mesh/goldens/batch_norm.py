@@ -2,7 +2,7 @@
 
 import torch
 
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 @golden("ttnn.batch_norm")

@@ -11,7 +11,7 @@ import ttnn
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.registry import collective
+from golden_mesh.registry import collective
 
 
 def _sum(shards: list[torch.Tensor], in_float32: bool) -> torch.Tensor:

@@ -18,7 +18,7 @@ from golden_mesh.arithmetic.product import product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 from golden_mesh.rounding import round_to
 
 TILE = 32

@@ -8,7 +8,7 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.conv import _tensor
 from golden_mesh.hazards.checks import checks
 from golden_mesh.mesh.arguments import on_device
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 @checks("ttnn.experimental.prepare_conv3d_weights")

@@ -18,7 +18,7 @@ from golden_mesh.goldens.conv import (
     padding_of,
     prepare_conv_bias,
 )
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 @golden("ttnn.conv_transpose2d")

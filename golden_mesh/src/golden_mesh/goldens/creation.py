@@ -6,7 +6,7 @@ A constant is one expanded value: an empty cache takes no host memory until a wr
 import torch
 import ttnn
 
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def constant(value, out) -> torch.Tensor:

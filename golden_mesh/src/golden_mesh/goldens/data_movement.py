@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def _as(x: torch.Tensor, shape) -> torch.Tensor:

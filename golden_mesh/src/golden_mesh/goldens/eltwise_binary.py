@@ -20,7 +20,7 @@ from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate_all, wide
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 BLOCK_FLOATS = {ttnn.bfloat8_b, ttnn.bfloat4_b}
 

@@ -13,7 +13,7 @@ from golden_mesh.goldens.eltwise_binary import (
     reverse_subtract,
     squared_difference,
 )
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def _in_place(function: Callable) -> Callable:

@@ -12,7 +12,7 @@ import torch
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.eltwise_binary import compute
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 BITS = 32
 _CUT = (1 << BITS) - 1

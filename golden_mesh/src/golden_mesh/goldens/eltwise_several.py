@@ -13,7 +13,7 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, wide
 from golden_mesh.goldens.eltwise_binary import Operand, compute
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def _in_float32(function: Callable, *operands: Operand) -> torch.Tensor:

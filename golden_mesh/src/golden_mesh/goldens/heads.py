@@ -8,7 +8,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards.checks import checks
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 @golden("ttnn.experimental.nlp_create_qkv_heads")

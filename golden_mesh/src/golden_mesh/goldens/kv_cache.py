@@ -8,7 +8,7 @@ import torch
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 TILE = 32
 

@@ -10,7 +10,7 @@ import ttnn
 
 from golden_mesh.arithmetic import packer
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 @golden("ttnn.to_memory_config")

@@ -10,7 +10,7 @@ from golden_mesh.arithmetic.product import block_of_grid, product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
 from golden_mesh.goldens.collectives import is_ring, parts_of_sum
-from golden_mesh.mesh.registry import collective, golden
+from golden_mesh.registry import collective, golden
 
 _BLOCK_FLOATS = (ttnn.bfloat8_b, ttnn.bfloat4_b)
 

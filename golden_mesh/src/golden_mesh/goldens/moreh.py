@@ -15,7 +15,7 @@ from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.goldens.activations import function
 from golden_mesh.goldens.backward import gradients, slots
 from golden_mesh.goldens.creation import constant
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def _present(values, wanted, out=None) -> list[torch.Tensor]:

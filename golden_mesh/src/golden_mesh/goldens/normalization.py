@@ -14,7 +14,7 @@ from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse_root
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 TILE = 32
 

@@ -6,7 +6,7 @@ from golden_mesh.arithmetic import bfloat16_dest, engine
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.product import sums_of_columns, sums_of_rows
 from golden_mesh.goldens.activations import wide
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def _dims(x: torch.Tensor, dim) -> tuple[int, ...]:

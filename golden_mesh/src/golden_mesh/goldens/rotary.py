@@ -14,7 +14,7 @@ from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, matrix: torch.Tensor, kernel: Kernel) -> torch.Tensor:

@@ -6,7 +6,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 
 @golden("ttnn.tril")

@@ -14,7 +14,7 @@ from golden_mesh.arithmetic import engine, flash
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.registry import golden
+from golden_mesh.registry import golden
 
 TILE = 32
 CORES = 56  # of the smallest grid, 8x7

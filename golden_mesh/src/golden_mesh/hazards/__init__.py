@@ -192,7 +192,7 @@ def meet(name: str, op: str, what: str) -> None:
     if _response == "error" or (_response == "default" and hazard.refused):
         raise HazardError(message)
     if not noted[name, op]:
-        from golden_mesh.mesh.buffers import lines  # ttnn is loaded by now
+        from golden_mesh.program import lines  # ttnn is loaded by now
 
         warnings.warn_explicit(message, HazardWarning, *(lines(1) or [("?", 0)])[0])
     noted[name, op] += 1

@@ -6,7 +6,7 @@ from typing import Callable
 import ttnn
 
 from golden_mesh.hazards import meet
-from golden_mesh.mesh.registry import GOLDENS
+from golden_mesh.registry import GOLDENS
 
 Arguments = dict[str, object]  # parameter -> argument, for the arguments of the call
 

@@ -5,7 +5,7 @@ from typing import Any, Callable, Iterator
 import ttnn
 
 from golden_mesh.errors import GoldenError
-from golden_mesh.mesh.signatures import overloads
+from golden_mesh.signatures import overloads
 
 # Operations that take tensors on the host. Each was tried. The others fail: 283 operations of ttnn 0.81.1 end the
 # process with a segmentation fault, and ttnn.pad returns its input.

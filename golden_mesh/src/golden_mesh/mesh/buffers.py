@@ -6,25 +6,15 @@ Errors of full memory list them. golden_mesh.live_buffers() returns them at any 
 import contextlib
 import functools
 import re
-import sys
-import threading
 from math import ceil
-from pathlib import Path
 from typing import Callable, NamedTuple
 
-import torch
 import ttnn
 
-import golden_mesh
 from golden_mesh.mesh import meshes
 from golden_mesh.mesh.arguments import on_device, tensors_in
+from golden_mesh.program import lines, place
 
-# Files whose frames are not the program's.
-_LIBRARIES = (
-    "<",
-    *(f"{Path(p).parent}/" for p in (golden_mesh.__file__, ttnn.__file__, torch.__file__)),
-    *(module.__file__ for module in (contextlib, functools, threading)),
-)
 _FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
 SHOWN = 12  # buffers of an error
 # Mesh id, ttnn.BufferType, address -> what was made there last. Its line is the result of `lines`.
@@ -40,21 +30,6 @@ class Buffer(NamedTuple):
     memory: str  # L1, DRAM, L1_SMALL or TRACE
     bytes: int  # on each core; of DRAM in each bank
     cores: int  # of DRAM banks; 0: unknown
-
-
-def lines(count: int) -> list[tuple[str, int]]:
-    """File and number of the lines of the program that are running, the innermost first."""
-    frame, found = sys._getframe(1), []
-    while frame is not None and len(found) < count:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
-            found.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return found
-
-
-def place(file: str, line: int) -> str:
-    path = Path(file)
-    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
 
 
 def live_buffers() -> list[Buffer]:

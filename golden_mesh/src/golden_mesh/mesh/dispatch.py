@@ -17,10 +17,10 @@ from golden_mesh.mesh import buffers, config_fields, meshes
 from golden_mesh.mesh.arguments import ON_HOST, host_tensor_refused, on_device, substitute, tensors_in
 from golden_mesh.mesh.buffers import bank_bytes
 from golden_mesh.mesh.memory import Slot
-from golden_mesh.mesh.registry import GOLDENS
-from golden_mesh.mesh.steps import Call, memory, run
+from golden_mesh.mesh.steps import Step, memory, run
 from golden_mesh.mesh.trace import Traces
 from golden_mesh.mesh.views import Views
+from golden_mesh.registry import GOLDENS
 
 views = Views()
 traces = Traces(run, computing=lambda: computing)
@@ -154,7 +154,7 @@ def call(operation, *args, **kwargs):
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
         return result  # the input's memory under another shape: nothing was computed
     known = {_place(s) for s in slots.values()}
-    step = Call(
+    step = Step(
         golden,
         substitute(golden_args, ttnn.Tensor, slot),
         substitute(golden_kwargs, ttnn.Tensor, slot),

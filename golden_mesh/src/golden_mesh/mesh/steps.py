@@ -10,14 +10,14 @@ from golden_mesh.arithmetic.plain import is_plain
 from golden_mesh.errors import GoldenError
 from golden_mesh.mesh.arguments import substitute
 from golden_mesh.mesh.memory import NEVER_WRITTEN, GoldenMemory, Slot
-from golden_mesh.mesh.registry import Golden
 from golden_mesh.mesh.unknown import as_marks, keep_marks, read_all
+from golden_mesh.registry import Golden
 
 memory = GoldenMemory()
 
 
 @dataclass(frozen=True)
-class Call:
+class Step:
     """One op with slots in place of its tensors. It can be computed again at any later time."""
 
     golden: Golden
@@ -33,7 +33,7 @@ class Call:
         return tuple(slot if slot.part is None else slot.part.whole for slot in written)
 
 
-def run(step: Call, memory=memory) -> None:
+def run(step: Step, memory=memory) -> None:
     """Compute the step's values from golden memory into golden memory.
 
     memory: a GoldenMemory, or what stands in for it (compare/comparison.py).
@@ -49,7 +49,7 @@ def run(step: Call, memory=memory) -> None:
 
 
 @torch.inference_mode()  # no gradients are needed, and small ops take a tenth less time
-def _run(step: Call, memory) -> None:
+def _run(step: Step, memory) -> None:
     targets = written_in_place(step)
     unread = (targets or step.outputs) if step.golden.unread else ()
     reads = [slot for slot in step.inputs if slot not in unread]
@@ -67,7 +67,7 @@ def _run(step: Call, memory) -> None:
         _run_per_chip(step, shards, memory)
 
 
-def written_in_place(step: Call) -> list[Slot]:
+def written_in_place(step: Step) -> list[Slot]:
     """Return the slots of the arguments that the op writes in place."""
     if not step.golden.writes:
         return []
@@ -75,7 +75,7 @@ def written_in_place(step: Call) -> list[Slot]:
     return [bound[name] for name in step.golden.writes if isinstance(bound.get(name), Slot)]
 
 
-def _replicas(step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
+def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
     """Return chips (as indices) in groups.
 
     Within a group every one of `slots` holds one torch tensor.
@@ -87,8 +87,8 @@ def _replicas(step: Call, shards: dict[Slot, list[torch.Tensor]], slots: list[Sl
     return list(groups.values())
 
 
-def _extras(step: Call) -> dict:
-    """Return the keywords that a golden takes beside its op's arguments (mesh/registry.py), except `store`."""
+def _extras(step: Step) -> dict:
+    """Return the keywords that a golden takes beside its op's arguments (registry.py), except `store`."""
     extras = {}
     if "out" in step.golden.wants:
         outputs = step.outputs
@@ -109,7 +109,7 @@ def _computed(dtype: ttnn.DataType) -> ttnn.DataType:
     return ttnn.float32 if is_plain() and "INT" not in dtype.name else dtype
 
 
-def _run_per_chip(step: Call, shards, memory) -> None:
+def _run_per_chip(step: Step, shards, memory) -> None:
     chips = len(step.outputs[0].devices) if step.outputs else 0
     results: list[tuple | None] = [None] * chips
     extras = _extras(step)
@@ -136,7 +136,7 @@ def _run_per_chip(step: Call, shards, memory) -> None:
         memory.write(bound[name], [_packed(step.golden, value, bound[name].dtype) for value in values])
 
 
-def _padding(step: Call) -> float | None:
+def _padding(step: Step) -> float | None:
     """Return the value that the op puts into the padding of its result's tiles, if it is known."""
     if not isinstance(step.golden.pads, str):
         return step.golden.pads
@@ -145,7 +145,7 @@ def _padding(step: Call) -> float | None:
     return bound.arguments[step.golden.pads]
 
 
-def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None, memory) -> None:
+def _run_in_place(step: Step, shards, targets: list[Slot], unknown: str | None, memory) -> None:
     """Run the golden in place. unknown: why some of the shards are marks (mesh/unknown.py), if they are."""
     if step.golden.unread:
         shards |= {slot: memory.writable(slot) for slot in targets}
@@ -169,7 +169,7 @@ def _run_in_place(step: Call, shards, targets: list[Slot], unknown: str | None, 
             memory.settle(slot, unknown)
 
 
-def _run_over_chips(step: Call, shards, memory) -> None:
+def _run_over_chips(step: Step, shards, memory) -> None:
     slot = step.inputs[0]
     axis = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments.get("cluster_axis")
     groups: dict[tuple, list[int]] = {}
@@ -195,7 +195,7 @@ def _run_over_chips(step: Call, shards, memory) -> None:
                 memory.forget(out._replace(devices=chip[:1], coordinates=chip[1:]), NEVER_WRITTEN)
 
 
-def _rounded(step: Call, value) -> tuple[torch.Tensor, ...]:
+def _rounded(step: Step, value) -> tuple[torch.Tensor, ...]:
     """Return the golden's results as the packer writes them, checked against the real op's output specs."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) != len(step.outputs):

@@ -47,7 +47,7 @@ def _operations() -> list[str]:
     import ttnn
 
     from golden_mesh.mesh import dispatch
-    from golden_mesh.mesh.registry import GOLDENS
+    from golden_mesh.registry import GOLDENS
     from golden_mesh.start import versions
 
     there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable
 
-from golden_mesh.mesh.signatures import is_default
+from golden_mesh.signatures import is_default
 
 # Arguments that say where and how an op runs. Goldens ignore them. A golden with a result that depends on one of them
 # (mostly compute_kernel_config) declares it as a keyword.
