@@ -8,6 +8,7 @@ import ttnn
 
 from golden_mesh.errors import GoldenError, TraceError
 from golden_mesh.hazards import noted
+from golden_mesh.mesh.trace import Trace, _check_buffers
 
 SHAPE = (1, 1, 32, 96)
 
@@ -109,6 +110,15 @@ def test_a_replay_overwrites_tensors_allocated_in_its_temporaries_memory(traced,
     ttnn.deallocate(larger)
     traced.replay()
     assert noted[hazard] == before + 1, "the trace writes to none of the other neighbours"
+
+
+@pytest.mark.parametrize("start, end, is_hit", [(0, 64, 0), (0, 96, 1), (80, 96, 1), (96, 192, 1), (128, 192, 0)])
+def test_a_replay_that_writes_beside_a_buffer_is_no_hazard(monkeypatch, start, end, is_hit):
+    dram, hazard = ttnn.BufferType.DRAM, ("buffer where a live trace writes", "ttnn.execute_trace")
+    monkeypatch.setattr("golden_mesh.mesh.trace._buffers", lambda mesh: [(dram, (start, end))])
+    before = noted[hazard]
+    _check_buffers(Trace(None, temporaries={dram: [(64, 128)]}), 1, set())
+    assert noted[hazard] == before + is_hit
 
 
 def test_a_replay_reads_what_its_capture_deallocated(golden):

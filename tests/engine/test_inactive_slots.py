@@ -5,6 +5,7 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, equal_shares
+from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.reference.metrics import assert_equal
 from tests.caches import read_caches
 
@@ -40,6 +41,9 @@ def test_inactive_slots_write_nothing_and_stay_inactive(replica):
     of_chips = ttnn.to_torch(replica.inputs.decode.positions, mesh_composer=composer)
     of_chips = of_chips.view(-1, BATCH)
     assert (of_chips == torch.tensor([INACTIVE, 30 + STEPS, INACTIVE, STEPS])).all()
+    key_rows = ttnn.to_torch(replica.inputs.decode.key_rows, mesh_composer=composer).long().view(-1, BATCH, TILE)
+    next_rows = replica.model.config.key_table.decode_rows(torch.tensor([30 + STEPS, STEPS]))
+    assert (key_rows[:, [1, 3]] == next_rows.view(2, TILE)).all(), "of tokens that the next step writes"
 
 
 def test_a_step_of_inactive_slots_alone_is_possible(replica):

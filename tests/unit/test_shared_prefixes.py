@@ -64,6 +64,7 @@ def test_a_known_block_was_written(calls, random):
             sequences = [Sequence(user, prompt, 3, GREEDY, ()) for user, prompt in enumerate(prompts)]
             for sequence in sequences:
                 scheduler.admit(sequence)
+                assert sequence.prefix_length < len(sequence.tokens), "the last token's logits are needed"
             for batch in scheduler.prefill_batches(sequences)[:launches]:
                 for chunk in batch.chunks:
                     sequence = scheduler.slots[chunk.prompt.slot]
@@ -77,3 +78,15 @@ def test_a_known_block_was_written(calls, random):
                 for i, block in enumerate(scheduler.pool.lookup_prefix(prompt)):
                     assert written.get(block) == tuple(prompt[: (i + 1) * BLOCK])
     assert scheduler.pool.num_free == 64
+
+
+def test_the_last_token_of_an_answer_is_part_of_no_prefix():
+    """No step has written it to the cache."""
+    scheduler = Scheduler(BlockPool(8, BLOCK), slots=1, max_sequences=1, max_prefill_rows=32)
+    sequence = Sequence(0, [1] * (2 * BLOCK - 1), 3, GREEDY, ())
+    scheduler.admit(sequence)
+    scheduler.launched(sequence, len(sequence.tokens))
+    sequence.append([2])
+    tokens = sequence.tokens
+    scheduler.finish(sequence)
+    assert len(tokens) == 2 * BLOCK and len(scheduler.pool.lookup_prefix(tokens)) == 1

@@ -35,6 +35,7 @@ def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with(
     rows = list(product(*EXTREMES.values()))
     params = slot_params(Columns(rows), len(rows), 64)
     assert len(params) == len(rows) == 31500
+    assert [p.sampling.seed is None for p in params[:4]] == [True, True, False, False]
     factors = torch.tensor([PenaltyFactors.of(p.sampling) for p in params], dtype=torch.float32)
     assert factors.isfinite().all()
     heat = [RowControls.of(p.sampling).inverse_temperature for p in params[::4500]]

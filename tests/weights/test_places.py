@@ -157,16 +157,16 @@ def test_two_checkpoints_of_one_name_size_and_time(place, tmp_path):
 
 @pytest.mark.parametrize("name", ["norm", "embed_tokens", "0.mlp.up_proj"])
 def test_one_tensor_that_changed(name, tmp_path):
-    """At its first element, in the middle or at its last: the time of the file stays."""
+    """At its first element, in the middle or at its last: the time of the file stays. Elsewhere the time tells."""
     model = plain(tmp_path)
-    for at in (0, 0.5, -1):
+    for at, time in ((0, 0), (0.5, 0), (-1, 0), (0.25, 1)):
         answer(model, tmp_path / "cache")
         before = {folder.name for folder in tmp_path.glob("cache/*/model-*")}
         tensors = load_file(model / WEIGHTS)
         tensor = next(tensors[key] for key in tensors if name in key).view(-1)
         tensor[int(at * (len(tensor) - 1)) if at > 0 else at] += 1
         save_file(tensors, model / WEIGHTS)
-        os.utime(model / WEIGHTS, (0, 0))
+        os.utime(model / WEIGHTS, (time, time))
         answer(model, tmp_path / "cache")
         assert {folder.name for folder in tmp_path.glob("cache/*/model-*")} > before
 

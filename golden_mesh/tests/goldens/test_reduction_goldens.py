@@ -148,12 +148,13 @@ def test_topk_may_give_labels_instead_of_places(chips):
     assert_same(got, [labels.gather(-1, v.argsort(-1, descending=True)[..., :32]) for v in x])
 
 
+@pytest.mark.parametrize("largest", (True, False))
 @pytest.mark.parametrize("width", (64, 8192))
-def test_stable_topk_gives_the_first_of_equal_values_first(chips, width):
+def test_stable_topk_gives_the_first_of_equal_values_first(chips, width, largest):
     """More than k values are equal: the choice of the k matters."""
     x = [v.round().clamp(-2, 2) for v in chips.draw(1, 1, 32, width)]
-    values, indices = ttnn.topk(chips.put(x), k=32, dim=-1, stable=True)
-    first = lambda row: sorted(range(width), key=lambda i: (-row[i], i))[:32]
+    values, indices = ttnn.topk(chips.put(x), k=32, dim=-1, largest=largest, stable=True)
+    first = lambda row: sorted(range(width), key=lambda i: (-row[i] if largest else row[i], i))[:32]
     expected = [torch.tensor([first(row) for row in v[0, 0].tolist()])[None, None] for v in x]
     assert_same(indices, expected)
     assert_same(values, [v.gather(-1, e) for v, e in zip(x, expected)])

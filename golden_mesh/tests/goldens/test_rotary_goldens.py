@@ -23,16 +23,16 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pairs: str) -
     return torch.cat([result.real, result.imag], -1)
 
 
-def tables(count: int, pairs: str, by_user: bool = False, copies: int = 1) -> list[Put]:
+def tables(count: int, pairs: str, by_user: bool = False) -> list[Put]:
     """cos and sin for neighboring pairs or halves, of the first positions or of users in shards."""
     positions = torch.arange(count) * 37 % 500 if by_user else torch.arange(count)
     angles = torch.outer(positions.float(), 1e4 ** (-torch.arange(0, DIM, 2) / DIM))
     in_halves = torch.cat([angles] * 2, -1)
     angles = angles.repeat_interleave(2, -1) if pairs == "neighbors" else in_halves
-    both = [table.bfloat16().float().repeat(copies, 1) for table in (angles.cos(), angles.sin())]
+    both = [table.bfloat16().float() for table in (angles.cos(), angles.sin())]
     if not by_user:
         return [Put(table[None, None]) for table in both]
-    place = sharded("HEIGHT", (32, DIM), count * copies)
+    place = sharded("HEIGHT", (32, DIM), count)
     return [Put(table[None, :, None], memory_config=place) for table in both]
 
 
@@ -51,7 +51,7 @@ def in_users(heads: int, users: int = USERS, start: int = 0) -> Put:
 
 NEIGHBORS, HALVES = "neighbors", "halves"
 PROMPT, LLAMA = (1, 3, 64, DIM), "E.rotary_embedding_llama"
-FUSED = in_users(7, 32), in_users(2, 32, start=32), *tables(32, NEIGHBORS, True, copies=2)
+FUSED = in_users(7, 32), in_users(2, 32, start=32), *tables(64, NEIGHBORS, True)
 EXAMPLES = {
     f"{LLAMA}(x, y, z, u)":
         ("rotated(x, y, z, NEIGHBORS)", PROMPT, *tables(64, NEIGHBORS), swap_matrix()),
