@@ -64,7 +64,7 @@ def test_a_known_block_was_written(calls, random):
             sequences = [Sequence(user, prompt, 3, GREEDY, ()) for user, prompt in enumerate(prompts)]
             for sequence in sequences:
                 scheduler.admit(sequence)
-                assert sequence.prefix_length < len(sequence.tokens), "the last token's logits are needed"
+                assert sequence.num_cached < len(sequence.tokens), "the last token's logits are needed"
             for batch in scheduler.prefill_batches(sequences)[:launches]:
                 for chunk in batch.chunks:
                     sequence = scheduler.slots[chunk.prompt.slot]
