@@ -46,8 +46,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     os.environ.setdefault("TT_LOGGER_LEVEL", "error")
     os.environ.setdefault("LOGURU_LEVEL", "ERROR")
-    # A shell's background job ignores Ctrl-C, and so would the programs that tests start and interrupt.
+    # A shell's background job ignores Ctrl-C, and nohup's program the terminal's end. So would the programs that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # a function is not inherited
     try:
         config.backend = select_backend(config.getoption("--backend"), config.getoption("--mesh") or "N300")
         Split.of(config.getoption("--mesh") or "N300", config.getoption("--tp"))

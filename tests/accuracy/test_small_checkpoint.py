@@ -104,7 +104,7 @@ def test_the_host_samples_what_the_chips_sample(replica, tokenizer, prompts):
     def answers(on_host):
         generator = Generator([replica], on_host=on_host)
         return [
-            generate(generator, some, 20, stop_ids=tokenizer.stop_ids, sampling=sampling)
+            generate(generator, some, 10, stop_ids=tokenizer.stop_ids, sampling=sampling)
             for some, sampling in ((prompts, options), (prompts[:3], hot), (prompts, GREEDY))
         ]
 

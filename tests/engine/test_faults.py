@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.engine.trace import PendingRead, Queues
 from tests.generation import generate, greedy
 
-NEW_TOKENS = 5
+NEW_TOKENS = 4
 RANDOM = SamplingParams(1.0, seed=1)
 PENALIZED = SamplingParams(repetition_penalty=1.3)
 FULL = SamplingParams(3.0, top_k=0, seed=2)
@@ -79,7 +79,7 @@ def fail_at(patched, owner, name, call, error) -> list:
 def prompts(tokenizer):
     """Prompt 1 begins as prompt 0 does, so that a chunked prefill computes its rest."""
     first, second, third = map(tokenizer.encode, ("What is 7 + 5?", "Name the planets.", "Spell the word banana."))
-    beginning = (first * 20)[:128]
+    beginning = (first * 20)[:64]
     return [beginning + second, beginning + third]
 
 

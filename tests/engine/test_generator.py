@@ -22,7 +22,7 @@ QUESTIONS = (
     "What is the capital of Japan?",
     "What are the days of the week?",
 )
-NEW_TOKENS = 24
+NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")

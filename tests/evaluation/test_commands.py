@@ -14,7 +14,7 @@ from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-FEW = ["--texts", "5", "--prompt-tokens", "20", "--steps", "20"]
+FEW = ["--texts", "4", "--prompt-tokens", "20", "--steps", "12"]
 LATE = ["--recipes", "bfp8", "--texts", "2", "--steps", "8", "--text", f"{HELD_OUT}"]
 
 # Runs commands one after the other in one process, and prints their outputs as JSON.
@@ -89,7 +89,7 @@ def test_eval_reports_the_divergence_of_each_recipe(ran):
     )
     assert [line[0] for line in lines] == ["bfp8", "bfp8-kv8", "four"]
     conditions = [written[name] for name in ("model", "tp", "texts")]
-    assert conditions == ["small checkpoint", 2, 5]
+    assert conditions == ["small checkpoint", 2, 4]
     for line, recipe in zip(lines, written["results"]):
         assert recipe["recipe"]["name"] == line[0] and int(line[-1]) == recipe["tokens"]
         assert recipe["phase"] == line[1] == "decode"
@@ -141,7 +141,7 @@ def test_a_users_text_on_a_chosen_split(ran):
     place, output = ran
     written = json.loads((place.parents[1] / "text/Qwen2.5-1B-N300-tp1-decode.json").read_text())
     assert (written["text"], written["tp"], written["dp"]) == ("README.md", 1, 2)
-    assert written["results"][0]["tokens"] == 5 * 20 and "README.md" in output["text"]
+    assert written["results"][0]["tokens"] == 4 * 12 and "README.md" in output["text"]
 
 
 def test_tasks_are_scored_in_one_table_over_splits(ran):

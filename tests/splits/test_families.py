@@ -13,7 +13,7 @@ from tests.generation import generate
 
 # A T3K's shorter rows are those of these machines.
 pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")
-NEW_TOKENS = 10
+NEW_TOKENS = 6
 TOKENS = 512
 
 

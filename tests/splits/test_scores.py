@@ -13,6 +13,9 @@ from models.demos.qwen25_7b.evaluation.questions import questions_task, read_que
 from models.demos.qwen25_7b.reference.small import small_questions
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 
+# one replica of two chips, eight of one, two of four
+pytestmark = pytest.mark.make_test_on("N300", "T3K-tp1", "T3K-tp4")
+
 COUNT, WRONG = (36, 4)  # more questions than a replica has slots, and false answers in the file
 
 

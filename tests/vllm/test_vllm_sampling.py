@@ -49,16 +49,22 @@ FULL = SAMPLINGS[2], SAMPLINGS[7]  # any token of the vocabulary may be sampled
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("selected", [range(8), (0, 1, 4), (0, 1, 2, 3)], ids=["all", "on the chips", "no penalties"])
 def test_every_option_beside_every_other(served, prompts, tokenizer, ahead, selected):
-    """Sampled tokens equal the host sampler's tokens from the same logits."""
+    """Sampled tokens equal the host sampler's tokens from the same logits. Steps overlap once no request has penalties."""
     samplings = [SAMPLINGS[i] for i in selected]
     some = prompts[20 : 20 + len(samplings)]
+
+    def made() -> list:
+        found = make_requests(some, tokenizer, samplings)
+        for request in found:
+            request.new_tokens -= 4 * request.penalized
+        return found
+
     busy = engine(served, ahead=ahead)
-    answers = busy.serve(make_requests(some, tokenizer, samplings))
-    expected = engine(served, device=False, host_sampler=ours).serve(make_requests(some, tokenizer, samplings))
+    answers = busy.serve(made())
+    expected = engine(served, device=False, host_sampler=ours).serve(made())
     for i, sampling in enumerate(samplings):
         if sampling in FULL:  # the chips sample it in another way, alone with the same token
-            alone = make_requests(some[i : i + 1], tokenizer, [sampling])
-            expected[i : i + 1] = engine(served).serve(alone)
+            expected[i : i + 1] = engine(served).serve(made()[i : i + 1])
     assert answers == expected
     assert busy.overlapped or ahead == 1
 

@@ -8,7 +8,7 @@ import torch
 
 from tests import generation
 
-SLOTS, MAX_LEN, BLOCK, NEW_TOKENS = 32, 512, 64, 20
+SLOTS, MAX_LEN, BLOCK, NEW_TOKENS = 32, 512, 64, 12
 
 
 @dataclass
