@@ -8,7 +8,7 @@ from models.demos.qwen25_7b.engine.replica import Replica, ReplicaOptions
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from tests.generation import generate, greedy
 
-NEW_TOKENS = 14
+NEW_TOKENS = 8
 PROMPTS = [
     "What is the capital of France?",
     "Count from 9 to 30.",

@@ -7,11 +7,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from test_vllm_start import options
-from vllm_requests import BLOCK, MAX_LEN, NEW_TOKENS, TTSamplingParams, greedy, start
+from vllm_requests import BLOCK, NEW_TOKENS, TTSamplingParams, greedy, start
 
 from models.demos.qwen25_7b.vllm import generator_vllm
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 
+MAX_LEN = 256
 ROWS, DRAFTS, WIDTH = 4, 2, MAX_LEN // BLOCK  # 12 of a model's 16 slots
 PLAN = (
     "effective_k lanes_per_request extra_bytes_per_seq extra_bytes_per_token accept_modes "

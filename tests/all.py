@@ -1,0 +1,119 @@
+"""Runs every test, or the jobs that are named: python tests/all.py [JOB ...].
+
+A process is one machine, so each run of pytest is a process: a fork of this one, which has imported torch and transformers
+but not ttnn. Three jobs run at a time, with one thread each, and a job's runs come one after the other. Its output is
+printed when it ends.
+
+No machine repeats another's tests: a T3K's rows of one and two chips are an N150 and an N300. Markers are in pyproject.toml.
+"""
+
+import gc
+import importlib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+LIBRARIES = "torch", "transformers.generation", "transformers.models.qwen2.modeling_qwen2", "hypothesis", "pytest"
+AT_ONCE = 3
+MODULES = "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc/test_transformer.py"
+# What the 7B's modules show on an N300 alone: on an N150 the layer, and the small checkpoint's dims, stand for them.
+ALONE = "attention mlp rms_norm rotary embedding transformer long_context".split()
+WITHOUT_ALONE = " ".join(f"--ignore tests/pcc/test_{name}.py" for name in ALONE)
+ENGINES = "tests/engine tests/vllm tests/evaluation"
+# Rows of four chips without a ring. N150x4 runs every module on a ring of four.
+LINE = "tests/pcc/test_decoder_layer.py tests/pcc/test_lm_head.py tests/pcc/test_sampler.py"
+T3K = "--mesh T3K --size tiny --queues 2 -m 'not repeat'"
+
+# Name -> pytest's arguments, run by run; what begins with $ is a command. The longest come first. The 7B's dims take up to
+# 12 GB, so they are one job, and the T3K's 5 GB come when they have ended.
+JOBS = {
+    "7b": (
+        "--mesh N300 -m seven_b -k 'not (bf16 and (test_attention or test_mlp))'",
+        f"--mesh N150 -m 'seven_b and not repeat' -k '(not decoder_layer or performance) and not (lm_head and bf16)' {WITHOUT_ALONE} "
+        "tests/pcc tests/splits tests/perf",
+    ),
+    "engines": (f"--mesh N300 -m 'not seven_b' {ENGINES}",),
+    # What no other job has: a new folder of tests runs here.
+    "n300": ("--mesh N300 -m 'not seven_b' " + " ".join(f"--ignore {folder}" for folder in ENGINES.split()),),
+    "golden": ("golden_mesh --golden N300",),
+    # What differs in Qwen3 and Llama 3.
+    "families": (f"--mesh N300 --family qwen3 --family llama {MODULES} -k 'tiny or (decoder_layer and bfp8)'",),
+    "t3k-splits": (f"{T3K} tests/splits",),
+    "n150": ("--mesh N150 -m 'not (seven_b or repeat)' tests/pcc tests/accuracy tests/splits tests/perf",),
+    "t3k": (f"{T3K} --tp 8 tests/pcc tests/perf", f"{T3K} --tp 4 {LINE} tests/perf"),
+    # A ring of four chips, and four replicas.
+    "n150x4": (
+        "--mesh N150x4 --size tiny --queues 2 -m 'not repeat' tests/pcc tests/splits",
+        "--mesh N150x4 --tp 1 --size tiny --queues 2 tests/splits/test_replicas.py",
+    ),
+    "transformers5": ("$ make --no-print-directory test-transformers5",),
+    "8x7": (
+        "--mesh N300 --size tiny --worker-dispatch -m 'not (seven_b or repeat)' tests/pcc/test_attention.py tests/perf",
+    ),
+    # Text from each of four replicas, the 7B's DRAM and the modeled step.
+    "galaxy": ("--mesh GALAXY --queues 2 -m galaxy tests/splits tests/perf",),
+    # The stages that run no tests of ours.
+    "bringup": (
+        f"$ {sys.executable} -m models.demos.qwen25_7b.bringup --mesh N300 --backend golden --size tiny "
+        f"--out {tempfile.gettempdir()}/bringup-{os.getpid()} --only machine,ops,speed",
+    ),
+}
+
+
+def fork(work, *arguments) -> int:
+    """Run work(*arguments) in a fork of this process, which ends with its status. Return the fork's pid."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        sys.exit(work(*arguments))
+    return pid
+
+
+def run_job(name: str, output) -> int:
+    """Return 0 if every run of the job passes."""
+    if output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    failed = 0
+    for run in JOBS[name]:
+        print(f"{name}: {run if run[0] == '$' else 'pytest ' + run}", flush=True)
+        if run[0] == "$":
+            failed |= subprocess.call(shlex.split(run[1:]))
+        else:
+            failed |= os.waitpid(fork(sys.modules["pytest"].main, shlex.split(run)), 0)[1]
+    return int(failed != 0)
+
+
+def main(names: list[str]) -> int:
+    if unknown := [name for name in names if name not in JOBS]:
+        sys.exit(f"error: no job {unknown[0]}: choose from {', '.join(JOBS)}")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    gc.disable()  # it would walk two million new objects again and again
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    gc.freeze()
+    sys.path.insert(0, os.getcwd())
+    waiting, running, failed = names or list(JOBS), {}, []
+    alone = len(waiting) == 1
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            name = waiting.pop(0)
+            output = None if alone else tempfile.TemporaryFile("w+")
+            running[fork(run_job, name, output)] = name, output, time.monotonic()
+        pid, status = os.wait()
+        name, output, began = running.pop(pid)
+        if output:
+            output.seek(0)
+            print(output.read(), end="")
+        print(f"{name}: {'FAILED' if status else 'passed'} in {time.monotonic() - began:.0f} s", flush=True)
+        failed += [name] * (status != 0)
+    if failed:
+        print(f"FAILED: {', '.join(failed)}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
