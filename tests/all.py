@@ -15,51 +15,51 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 
-LIBRARIES = "torch", "transformers.generation", "transformers.models.qwen2.modeling_qwen2", "hypothesis", "pytest"
+LIBRARIES = "torch", "transformers.generation", "transformers.models.qwen2.modeling_qwen2", "pytest"
 AT_ONCE = 3
-MODULES = "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc/test_transformer.py"
-# What the 7B's modules show on an N300 alone: on an N150 the layer, and the small checkpoint's dims, stand for them.
-ALONE = "attention mlp rms_norm rotary embedding transformer long_context".split()
-WITHOUT_ALONE = " ".join(f"--ignore tests/pcc/test_{name}.py" for name in ALONE)
 ENGINES = "tests/engine tests/vllm tests/evaluation"
+MODULES = "tests/pcc/test_attention.py tests/pcc/test_decoder_layer.py tests/pcc/test_transformer.py"
 # Rows of four chips without a ring. N150x4 runs every module on a ring of four.
 LINE = "tests/pcc/test_decoder_layer.py tests/pcc/test_lm_head.py tests/pcc/test_sampler.py"
 T3K = "--mesh T3K --size tiny --queues 2 -m 'not repeat'"
+# At the 7B's dims a layer stands for its modules, which run alone in one recipe, on an N300. An N150 has the layer in that one.
+RECIPES = "performance or not (bf16 or bfp8) or (lm_head and bfp8)"
+ALONE = "attention mlp rms_norm rotary embedding transformer long_context".split()
+WITHOUT_ALONE = " ".join(f"--ignore tests/pcc/test_{name}.py" for name in ALONE)
 
 # Name -> pytest's arguments, run by run; what begins with $ is a command. The longest come first. The 7B's dims take up to
 # 12 GB, so they are one job, and the T3K's 5 GB come when they have ended.
 JOBS = {
-    "7b": (
-        "--mesh N300 -m seven_b -k 'not (bf16 and (test_attention or test_mlp))'",
-        f"--mesh N150 -m 'seven_b and not repeat' -k '(not decoder_layer or performance) and not (lm_head and bf16)' {WITHOUT_ALONE} "
-        "tests/pcc tests/splits tests/perf",
-    ),
     "engines": (f"--mesh N300 -m 'not seven_b' {ENGINES}",),
     # What no other job has: a new folder of tests runs here.
     "n300": ("--mesh N300 -m 'not seven_b' " + " ".join(f"--ignore {folder}" for folder in ENGINES.split()),),
+    "7b": (
+        f"--mesh N300 -m seven_b -k '{RECIPES} or decoder_layer'",
+        f"--mesh N150 -m 'seven_b and not repeat' -k '{RECIPES}' {WITHOUT_ALONE} tests/pcc tests/splits tests/perf",
+    ),
     "golden": ("golden_mesh --golden N300",),
-    # What differs in Qwen3 and Llama 3.
-    "families": (f"--mesh N300 --family qwen3 --family llama {MODULES} -k 'tiny or (decoder_layer and bfp8)'",),
     "t3k-splits": (f"{T3K} tests/splits",),
     "n150": ("--mesh N150 -m 'not (seven_b or repeat)' tests/pcc tests/accuracy tests/splits tests/perf",),
-    "t3k": (f"{T3K} --tp 8 tests/pcc tests/perf", f"{T3K} --tp 4 {LINE} tests/perf"),
-    # A ring of four chips, and four replicas.
-    "n150x4": (
-        "--mesh N150x4 --size tiny --queues 2 -m 'not repeat' tests/pcc tests/splits",
-        "--mesh N150x4 --tp 1 --size tiny --queues 2 tests/splits/test_replicas.py",
-    ),
+    # What differs in Qwen3 and Llama 3.
+    "families": (f"--mesh N300 --family qwen3 --family llama {MODULES} -k 'tiny or (decoder_layer and bfp8)'",),
+    # A ring of four chips.
+    "n150x4": ("--mesh N150x4 --size tiny --queues 2 -m 'not repeat' tests/pcc tests/splits",),
+    "t3k": (f"{T3K} --tp 8 tests/pcc tests/perf",),
     "transformers5": ("$ make --no-print-directory test-transformers5",),
+    "t3k-tp4": (f"{T3K} --tp 4 {LINE} tests/perf",),
     "8x7": (
         "--mesh N300 --size tiny --worker-dispatch -m 'not (seven_b or repeat)' tests/pcc/test_attention.py tests/perf",
     ),
-    # Text from each of four replicas, the 7B's DRAM and the modeled step.
-    "galaxy": ("--mesh GALAXY --queues 2 -m galaxy tests/splits tests/perf",),
     # The stages that run no tests of ours.
     "bringup": (
         f"$ {sys.executable} -m models.demos.qwen25_7b.bringup --mesh N300 --backend golden --size tiny "
         f"--out {tempfile.gettempdir()}/bringup-{os.getpid()} --only machine,ops,speed",
     ),
+    # Text from each of four replicas, the 7B's DRAM and the modeled step.
+    "galaxy": ("--mesh GALAXY --queues 2 -m galaxy tests/splits tests/perf",),
+    "n150x4-tp1": ("--mesh N150x4 --tp 1 --size tiny --queues 2 tests/splits/test_replicas.py",),
 }
 
 
@@ -91,6 +91,7 @@ def main(names: list[str]) -> int:
     if unknown := [name for name in names if name not in JOBS]:
         sys.exit(f"error: no job {unknown[0]}: choose from {', '.join(JOBS)}")
     os.environ["OMP_NUM_THREADS"] = "1"
+    warnings.simplefilter("ignore", DeprecationWarning)  # of forks: the other thread frees pyarrow's memory
     gc.disable()  # it would walk two million new objects again and again
     for library in LIBRARIES:
         importlib.import_module(library)

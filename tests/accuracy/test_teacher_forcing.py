@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, RECIPES
+from models.demos.qwen25_7b.config import RECIPES
 from models.demos.qwen25_7b.evaluation.divergence import agreement, score_decode
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace, Reference
@@ -62,12 +62,8 @@ class ByHuggingFace:
         return got.top1, got.top5, got.tokens
 
 
-def on_machines(recipe):
-    machines = ("N150", "N300") if recipe in (BFP8, PERFORMANCE) else ("N300",)
-    return pytest.param(recipe, marks=pytest.mark.make_test_on(*machines), id=recipe.name)
-
-
-@pytest.mark.parametrize("recipe", map(on_machines, RECIPES.values()))
+@pytest.mark.make_test_on("N300")
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_decode_predicts_the_references_tokens(
     replica_devices, queues, evaluated, judge, model, mesh_name, recipe, publish
 ):

@@ -149,7 +149,7 @@ def main() -> None:
                 self.model.close()
 
     few = settings(
-        max_examples=4,
+        max_examples=3,
         stateful_step_count=12,
         deadline=None,
         derandomize=True,
