@@ -22,7 +22,7 @@ QUESTIONS = (
     "What is the capital of Japan?",
     "What are the days of the week?",
 )
-NEW_TOKENS = 12
+NEW_TOKENS = 20  # beyond the block of a prompt
 
 
 @pytest.fixture(scope="module")
