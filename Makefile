@@ -61,7 +61,7 @@ serve:
 bundle: .venv/ready
 	@PYTHONPATH=. $(PYTHON) scripts/make_bundle.py --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
-test: .venv/ready .venv-transformers5/ready
+test: .venv/ready
 	$(PYTHON) $(if $(ARGS),-m pytest $(ARGS),tests/all.py)
 
 # One of its jobs: test-golden, test-7b, test-t3k ...
