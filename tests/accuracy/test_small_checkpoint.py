@@ -7,8 +7,8 @@ from models.demos.qwen25_7b.config.sampling import GREEDY, SamplingParams
 from models.demos.qwen25_7b.engine.generator import Generator
 from models.demos.qwen25_7b.evaluation.teacher_forcing import predict_with_decode
 from models.demos.qwen25_7b.evaluation.texts import ForcedText
-from models.demos.qwen25_7b.reference.metrics import assert_close
 from tests.generation import generate, greedy
+from tests.metrics import assert_close
 
 pytestmark = pytest.mark.make_test_on("N300")
 

@@ -6,8 +6,8 @@ import ttnn
 
 from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, equal_shares
 from models.demos.qwen25_7b.plans.grids import TILE
-from models.demos.qwen25_7b.reference.metrics import assert_equal
 from tests.caches import read_caches
+from tests.metrics import assert_equal
 
 BATCH, CONTEXT, STEPS = 4, 64, 5
 

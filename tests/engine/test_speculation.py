@@ -13,9 +13,9 @@ from models.demos.qwen25_7b.engine.input_batch import InputBatch
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.engine.speculation import Draft
 from models.demos.qwen25_7b.plans.blocks import INACTIVE, attention_table
-from models.demos.qwen25_7b.reference.metrics import assert_equal
 from tests.caches import cache_tensors, read_caches
 from tests.generation import generate
+from tests.metrics import assert_equal
 
 USERS, MOST, CONTEXT, NEW_TOKENS = 3, 4, 128, 20
 PLANETS = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus and Neptune.<|im_end|>"

@@ -26,7 +26,6 @@ from models.demos.qwen25_7b.plans.grids import TILE, Grid, padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import fit_prefill
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
-from models.demos.qwen25_7b.reference.metrics import assert_close
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
 from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs, expand_rotary_positions
 from models.demos.qwen25_7b.tt.layouts import memory_config
@@ -35,6 +34,7 @@ from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import replicate, row_topology, worker_grid
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from tests.metrics import assert_close
 from tests.pcc.paged_cache import PagedCache
 from tests.pcc.reference import Reference
 

@@ -6,10 +6,10 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.plans.blocks import attention_table, chunked_table_width, fill_table, table_width
-from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal
 from models.demos.qwen25_7b.tt.attention import TtKVCache
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
+from tests.metrics import assert_close, assert_equal
 from tests.pcc.reference import KeysValues
 
 

@@ -8,10 +8,10 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.reference.metrics import assert_equal
 from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.transformer import TtEmbedding
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from tests.metrics import assert_equal
 
 
 @pytest.fixture(scope="module")

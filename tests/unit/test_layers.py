@@ -20,10 +20,9 @@ BELOW = {  # what a room may import
     "vllm": ["engine", "text", "tt", "weights", "plans", "config"],
     "cli": ["plans", "config"],
 } | {
-    # perf times the vLLM class on the host
-    command: [*COMMANDS, "cli", "engine", "text", "vllm" if command == "perf" else "", "tt", "weights", "plans", "config", "reference"]
+    command: [*COMMANDS, "cli", "engine", "text", "tt", "weights", "plans", "config", "reference"]
     for command in COMMANDS
-}  # fmt: skip
+}
 ANYWHERE = "errors", "files"
 # Lowest first
 GOLDEN_ROOMS = "errors program registry rounding signatures start.versions < arithmetic < hazards < mesh < goldens < perf < compare < start < replay"

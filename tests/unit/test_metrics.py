@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.demos.qwen25_7b.reference.metrics import assert_close, assert_equal, compare
+from tests.metrics import assert_close, assert_equal, compare
 
 REFERENCE = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
 NOISE = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))

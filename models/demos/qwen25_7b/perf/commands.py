@@ -256,20 +256,6 @@ class Models:
         return models_table(one or PUBLISHED, args.recipe)
 
 
-class Packing:
-    """Prefill batches of several prompts, one prompt after the other and packed. Counted; times modeled."""
-
-    EXAMPLES = (f"{PERF} packing", f"{PERF} packing --recipe performance")
-
-    add_options = staticmethod(add_recipe)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        from .packing import packing_table
-
-        return packing_table(args.recipe)
-
-
 class L1:
     """The L1 map of a core while each operation of a layer runs: planned, and from ttnn's graph capture."""
 
@@ -300,33 +286,4 @@ class L1:
         return f"{split_of(args)}, {mapped.title}: bytes of a core's L1.\n\n{l1_table(mapped)}"
 
 
-class Host:
-    """Host time of a decode step: 28 layers, 32 users; and of a step of vLLM, by kind of request.
-
-    On a golden mesh: Python and ttnn without a device.
-    """
-
-    EXAMPLES = (f"{PERF} host --mesh N300", f"{PERF} host --mesh T3K --backend golden")
-
-    add_options = staticmethod(add_machine)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        backend = select_backend(args.backend, args.mesh)
-        from .host_time import host_table, vllm_table
-
-        kind = machine(args.mesh)
-        return f"{host_table(kind, backend)}\n\n{vllm_table(kind, backend)}"
-
-
-COMMANDS = {
-    "model": Model,
-    "ops": Ops,
-    "hops": Hops,
-    "chain": Chain,
-    "splits": Splits,
-    "models": Models,
-    "packing": Packing,
-    "l1": L1,
-    "host": Host,
-}
+COMMANDS = {"model": Model, "ops": Ops, "hops": Hops, "chain": Chain, "splits": Splits, "models": Models, "l1": L1}
