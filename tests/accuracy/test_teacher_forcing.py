@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from models.demos.qwen25_7b.config import RECIPES
-from models.demos.qwen25_7b.evaluation.divergence import agreement, score_decode
+from models.demos.qwen25_7b.evaluation.divergence import score_decode
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
-from models.demos.qwen25_7b.evaluation.reference import HuggingFace, Reference
+from models.demos.qwen25_7b.evaluation.reference import HuggingFace
 from models.demos.qwen25_7b.evaluation.texts import sample
+from tests.accuracy.reference_file import Reference, agreement
 
 SMALL_FLOORS = 0.985, 1.0  # top-1, top-5
 FLOORS = 0.84, 0.96  # lower ends of published ports of Qwen2.5-7B (84-94 %, 96-99 %)
@@ -47,8 +48,7 @@ class ByFile:
         self.texts, self.longest = len(self.reference.texts()), len(self.reference.tokens)
 
     def __call__(self, replicas) -> tuple[float, float, int]:
-        got = agreement(replicas, self.reference)
-        return got.top1, got.top5, got.tokens
+        return agreement(replicas, self.reference)
 
 
 class ByHuggingFace:

@@ -13,7 +13,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.reference import rounded as in_recipe
-from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights, residual_stream
+from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors, norm_divisors
@@ -232,4 +232,13 @@ def reference(size: str, family: str = "qwen2") -> Reference:
 
 def bf16(x: torch.Tensor) -> torch.Tensor:
     """Round x to bfloat16. Returns float32."""
+    return x.bfloat16().float()
+
+
+def residual_stream(config: QwenConfig, *shape: int, seed: int = 0) -> torch.Tensor:
+    """[*shape, hidden] like the stream between the 7B's layers: values around 1, and four outlier channels."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(*shape, config.hidden_size, generator=generator)
+    outliers = torch.randperm(config.hidden_size, generator=generator)[:4]
+    x[..., outliers] *= torch.tensor([300.0, 120.0, 60.0, 30.0])
     return x.bfloat16().float()

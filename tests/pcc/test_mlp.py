@@ -4,11 +4,10 @@ import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.reference.hf import residual_stream
 from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
 from tests.pcc.bench import assert_mlp
-from tests.pcc.reference import bf16
+from tests.pcc.reference import bf16, residual_stream
 
 PCC = {BF16: 0.9999, BFP8: 0.999, PERFORMANCE: 0.999}
 

@@ -5,10 +5,9 @@ import torch
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.reference.hf import residual_stream
 from models.demos.qwen25_7b.tt.transformer import TtRMSNorm
 from tests.pcc.bench import assert_module, evened
-from tests.pcc.reference import bf16
+from tests.pcc.reference import bf16, residual_stream
 
 PCC = 0.99998
 

@@ -9,8 +9,7 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
-from models.demos.qwen25_7b.perf.all_reduce_prices import collectives
-from models.demos.qwen25_7b.perf.plan_tables import decode_plans
+from models.demos.qwen25_7b.perf.plan_tables import collectives, decode_plans
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.reference.hf import random_weights

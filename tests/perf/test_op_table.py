@@ -7,9 +7,9 @@ from golden_mesh.perf.device_ops import Op
 from golden_mesh.perf.op_costs import Rates
 
 from models.demos.qwen25_7b.config import BFP8
-from models.demos.qwen25_7b.perf import all_reduce_prices
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans, hops
+from models.demos.qwen25_7b.perf.plan_tables import sent as sent_by
 from models.demos.qwen25_7b.perf.report import op_table
 from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
@@ -96,7 +96,7 @@ def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_de
     model = modeled(step, config, plan)
     assert sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode") == planned.cache
     sent = sum(row.count * row.work.sent for row in model.in_layer)
-    assert sent == 2 * all_reduce_prices.sent(all_reduce) * config.num_hidden_layers
+    assert sent == 2 * sent_by(all_reduce) * config.num_hidden_layers
 
 
 def modeled(step: Step, config, plan: ParallelPlan) -> StepModel:

@@ -26,7 +26,7 @@ from models.demos.qwen25_7b.plans.decode_plan import (
     lm_head_shard_tiles,
     plan_decode_matmul,
 )
-from models.demos.qwen25_7b.plans.grids import L1, TILE, TILE_BYTES, Grid, padded_rows, residual_grid
+from models.demos.qwen25_7b.plans.grids import L1, TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
@@ -60,7 +60,7 @@ def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
         assert plan.in0_block_w in plan.widths and tiles % plan.widths[0] == 0, name
         assert plan.out_cores * plan.per_core_n == plan.n_tiles, f"{name}: output cores"
         assert plan.out_cores <= grid.cores, f"{name}: output cores"
-        weight_blocks = 3 * plan.in0_block_w * plan.tiles_a_bank * TILE_BYTES[plan.weight]
+        weight_blocks = 3 * plan.in0_block_w * ceil_div(plan.n_tiles, 12) * TILE_BYTES[plan.weight]
         assert weight_blocks < plan.l1_bytes <= MATMUL_L1 < L1, name
     assert config.head_dim // TILE % plans["QKV"].per_core_n == 0, "a core's border cuts a head"
     residual = residual_grid(config.hidden_size // TILE, grid, tp).cores

@@ -6,7 +6,7 @@ from typing import Iterable, Sequence
 import torch
 from tqdm import tqdm
 
-from .reference import Reading, Reference
+from .reference import Reading
 from .texts import ForcedText, Sample
 
 
@@ -114,27 +114,3 @@ def _score(predictions: Iterable, sample: Sample, reading: Reading) -> Score:
                 parts.append(compare(part.logits, reference, torch.tensor(following)))
                 bar.update(len(rows))
     return Score.join(parts)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Shares of the scored tokens."""
-
-    top1: float
-    top5: float
-    tokens: int
-
-
-def agreement(replicas: Sequence, reference: Reference) -> Agreement:
-    """Agreement of decode steps with a reference file, over the second half of its text."""
-    from .teacher_forcing import predict_with_decode
-
-    first, among = [], []
-    texts = reference.texts()
-    for prediction in predict_with_decode(replicas, texts):
-        choices = prediction.logits.float().argmax(-1)
-        for text, position, choice in zip(prediction.texts, prediction.positions, choices):
-            if position >= texts[text].prompt_length:  # before that the prediction is prefill's
-                first.append(bool(choice == reference.top5[position, 0]))
-                among.append(bool((choice == reference.top5[position]).any()))
-    return Agreement(sum(first) / len(first), sum(among) / len(among), len(first))

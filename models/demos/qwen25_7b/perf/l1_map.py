@@ -1,11 +1,10 @@
 """The L1 map of a core: bytes of tensors and circular buffers while each op of a layer runs, planned and captured."""
 
-import re
 from dataclasses import dataclass, replace
 from typing import Callable, Iterator, Sequence
 
 import ttnn
-from golden_mesh.perf.device_ops import SUFFIX
+from golden_mesh.perf.l1 import L1Use, l1_uses
 
 from ..cli.terminal import markdown
 from ..config import QwenConfig, Recipe
@@ -36,15 +35,6 @@ LAUNCHES = {
 }
 MATMUL = ("Matmul",)  # of every other op
 FIRST_LAYER = f"{LAYER}0"
-
-
-@dataclass(frozen=True)
-class Captured:
-    """L1 of a core while a device operation runs, in bytes since the step began."""
-
-    op: str
-    tensors: int  # the largest sum, the operation's own temporaries included
-    buffers: int  # circular buffers; 0 where ttnn reports none
 
 
 @dataclass(frozen=True)
@@ -109,49 +99,13 @@ def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: C
     nodes = graph_of(replica, run)
     return L1Map(
         title,
-        tuple(match(footprints, list(captured(nodes)))),
+        tuple(match(footprints, list(l1_uses(nodes, FIRST_LAYER)))),
         L1 - replica.model.config.decode.l1_room,
         view.total_bytes_allocated_per_bank,
     )
 
 
-def captured(nodes: Sequence[dict]) -> Iterator[Captured]:
-    """L1 of each device operation of layer 0. nodes: the result of ttnn.graph.end_graph_capture."""
-    scopes, inside, alive, found = [], 0, {}, []
-    for node in nodes:
-        kind, params = node["node_type"], node["params"]
-        if kind == "function_start":
-            scopes.append([params["name"], sum(alive.values()), []])
-            inside += params["name"] == FIRST_LAYER
-        elif kind == "function_end":
-            name, tensors, buffers = scopes.pop()
-            inside -= name == FIRST_LAYER
-            if inside and SUFFIX.match(name):
-                op = re.sub(r"(Device)?Operation$", "", name)
-                found.append(Captured(op, tensors, extent(buffers)))
-        elif kind == "circular_buffer_allocate" and params["globally_allocated"] == "0":
-            for scope in scopes:
-                scope[2].append((int(params["address"]), int(params["size"])))
-        elif kind == "buffer_allocate" and params["type"] == "L1":
-            alive[params["address"]] = int(params["max_size_per_bank"])
-            for scope in scopes:
-                scope[1] = max(scope[1], sum(alive.values()))
-        elif kind == "buffer_deallocate" and params["type"] == "L1":
-            alive.pop(params["address"], None)
-    return iter(found)
-
-
-def extent(buffers: Sequence[tuple[int, int]]) -> int:
-    """Bytes from the first to the last circular buffer (address, bytes).
-
-    Every chip reports its own buffers, at the same addresses. Buffers of different cores may overlap.
-    """
-    if not buffers:
-        return 0
-    return max(at + size for at, size in buffers) - min(at for at, _ in buffers)
-
-
-def match(footprints: Sequence[OpFootprint], launched: Sequence[Captured]) -> Iterator[Row]:
+def match(footprints: Sequence[OpFootprint], launched: Sequence[L1Use]) -> Iterator[Row]:
     """Each footprint with its device operations. ValueError: the plan and the capture have different ops."""
     at = 0
     for footprint, following in zip(footprints, [*footprints[1:], None]):

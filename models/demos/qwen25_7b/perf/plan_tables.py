@@ -5,6 +5,7 @@ from dataclasses import replace
 from golden_mesh.perf.calibration import Dims, calibrate, step_seconds
 from golden_mesh.perf.chain import HOP_AT_MOST, layer_hops
 from golden_mesh.perf.chain import chain_seconds as published_chain
+from golden_mesh.perf.collective_prices import Collective
 
 from ..cli.terminal import markdown
 from ..config import BFP8_KV8, QWEN25_7B, QwenConfig, Recipe
@@ -15,7 +16,6 @@ from ..plans.grids import TILE, Grid, ceil_div, most_even, residual_grid
 from ..plans.machines import MACHINES, MachineKind
 from ..plans.memory_budget import decode_matmuls, memory_budget, step_bytes
 from ..plans.parallel_plan import SPLITS, ParallelPlan
-from .all_reduce_prices import sent
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
 
@@ -54,6 +54,22 @@ def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
         f"{step.cache / 1e9:.3f} GB",
         f"{sent(all_reduce) / kind.links / 1024:.0f} KiB",
     )
+
+
+def collectives(plan: AllReducePlan) -> tuple[Collective, ...]:
+    """all_reduce_async counts as an all-gather: each chip sends its whole partial sum to all others."""
+    topology = plan.topology if plan.chips == 8 else "line"  # no other ring was measured
+    how, size = (plan.chips, topology), plan.partial_sum_bytes
+    if plan.method == "none":
+        return ()
+    if plan.method == "all_reduce_async":
+        return (Collective("all_gather", *how, plan.chips * size),)
+    return Collective("reduce_scatter", *how, size), Collective("all_gather", *how, size)
+
+
+def sent(plan: AllReducePlan) -> int:
+    """Bytes through the busiest link in one direction."""
+    return sum(collective.sent for collective in collectives(plan))
 
 
 def hops_table(config: QwenConfig, recipe: Recipe) -> str:

@@ -19,7 +19,7 @@ class Sizes(NamedTuple):
     two_ops_over_narrow: float  # those two, where bfloat8_b is allowed
 
 
-# By chips and topology, from the measured prices of collectives (perf/all_reduce_prices.py).
+# By chips and topology, from the measured prices of collectives (tests/perf/test_collective_prices.py).
 SIZES: dict[tuple[int, Topology], Sizes] = {
     (2, "line"): Sizes(79_360, inf, inf),
     (4, "line"): Sizes(71_168, 259_840, 422_912),

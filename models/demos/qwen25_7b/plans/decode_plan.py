@@ -159,11 +159,6 @@ class DecodeMatmul:
         """The time in which a core streams the weights of a block."""
         return block_seconds(self.n_tiles, self.in0_block_w, self.weight)
 
-    @property
-    def tiles_a_bank(self) -> int:
-        """Columns in tiles that each DRAM bank holds, padding included."""
-        return ceil_div(self.n_tiles, DRAM_BANKS)
-
 
 def plan_decode_matmul(
     k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0

@@ -100,15 +100,6 @@ def _peaked_bias(config: QwenConfig, bias: torch.Tensor, generator: torch.Genera
     return heads.flatten()
 
 
-def residual_stream(config: QwenConfig, *shape: int, seed: int = 0) -> torch.Tensor:
-    """[*shape, hidden] like the stream between the 7B's layers: values around 1, and four outlier channels."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(*shape, config.hidden_size, generator=generator)
-    outliers = torch.randperm(config.hidden_size, generator=generator)[:4]
-    x[..., outliers] *= torch.tensor([300.0, 120.0, 60.0, 30.0])
-    return x.bfloat16().float()
-
-
 def hf_checkpoint(directory: Path) -> PreTrainedModel:
     """Hugging Face's model of a checkpoint in float32, with sdpa: eager attention rounds more.
 
