@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 
 from models.demos.qwen25_7b.demo.answers import Answer, Speed, save, show
-from models.demos.qwen25_7b.demo.prompts import read_prompts
+from models.demos.qwen25_7b.demo.options import read_prompts
 
 ANSWERS = [Answer("a\x1b[2J\nb" * 9, 30, "\x9b\r\n!", 3, "stop"), Answer("c", 4, "e" * 500, 12, "length")]
 

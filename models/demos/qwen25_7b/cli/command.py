@@ -47,9 +47,7 @@ def _show(message: Any) -> None:
 def run(main: Callable[[], Optional[int]]) -> NoReturn:
     """Run a program and exit with its status: `if __name__ == "__main__": run(main)`."""
     interrupt.handle_signals()
-    gc.set_threshold(
-        100_000
-    )  # torch, transformers and ttnn make two million objects: the default takes a second for them
+    gc.set_threshold(100_000)  # torch, transformers and ttnn make two million objects: the default takes a second
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
     try:

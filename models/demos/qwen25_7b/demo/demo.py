@@ -28,8 +28,7 @@ def main(argv: list[str] | None = None) -> None:
 
     What needs no weights is checked before the model is opened.
     """
-    from .options import CHAT_CONTEXT, CONTEXT, parse, sampling
-    from .prompts import read_prompts
+    from .options import CHAT_CONTEXT, CONTEXT, parse, read_prompts, sampling
 
     args = parse(argv)
     prompts = [] if args.chat else read_prompts(args)

@@ -1,11 +1,13 @@
-"""The demo's command line: its options, and the checks that need neither a model nor a device."""
+"""The demo's command line: its options, its prompts, and the checks that need neither a model nor a device."""
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cli.options import NUMBER, Parser, add_machine, add_recipe, path
-from ..files import check_output
+from ..errors import UserError, shown
+from ..files import check_output, read_json, read_json_lines, read_text
 from ..plans.machines import Split
 from ..text.request import check_speculate
 
@@ -16,6 +18,7 @@ CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt as
 CHAT_CONTEXT = 4096  # the default for a conversation
 MOST_USERS = 100_000  # whose prompts are in memory; a replica runs 32 at once
 NEW_TOKENS = 64  # of an answer to a prompt
+DEFAULT_PROMPT = "What is the capital of France?"
 
 DEMO = f"python {__package__.replace('.', '/')}/demo.py"
 EXAMPLES = (
@@ -83,9 +86,9 @@ def _add_answers(group: argparse._ArgumentGroup) -> None:
     option("--max-new-tokens", **NUMBER, help=tokens)
     option("--stop", action="append", default=[], metavar="TEXT", help="end an answer before TEXT; may be repeated")
     context = (
-        "context, tokens a user: the cache is allocated for it (default: what the longest prompt and its answer need, "
+        "context, tokens a user (default: what the longest prompt and its answer need, at least 1024; in a chat 4096)"
     )
-    option("--max-seq-len", **NUMBER, help=f"{context}at least 1024; in a chat 4096)")
+    option("--max-seq-len", **NUMBER, help=context)
     out = "write the answers to a new file, a line of JSON for each prompt"
     option("--out", type=path("--out"), metavar="FILE", help=out)
 
@@ -115,3 +118,40 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     folder = "where packed weights are kept for the next start (default: ~/.cache)"
     cache.add_argument("--cache", type=path("--cache"), metavar="DIR", help=folder)
     cache.add_argument("--no-cache", action="store_true", help="keep none, use none")
+
+
+def read_prompts(args: argparse.Namespace) -> list[str]:
+    """One prompt for each user, from --prompt, --prompt-file, --prompts or the default.
+
+    --batch-size repeats them or cuts them to its number. UserError names the option, the file or the
+    prompt that cannot be.
+    """
+    if args.prompts is not None:
+        prompts = _from_json(args.prompts)
+    elif args.prompt_file is not None:
+        prompts = [read_text(args.prompt_file, "--prompt-file")]
+    else:
+        prompts = [DEFAULT_PROMPT if args.prompt is None else args.prompt]
+    for i, prompt in enumerate(prompts):
+        if not prompt.strip():
+            raise UserError(f"prompt {i} is empty: a prompt needs at least one character")
+    users = len(prompts) if args.batch_size is None else args.batch_size
+    return [prompts[i % len(prompts)] for i in range(users)]
+
+
+def _from_json(file: Path) -> list[str]:
+    """The prompts of a JSON list or of JSON lines."""
+    text = read_text(file, "--prompts")
+    if text.lstrip().startswith("["):
+        items = read_json(file, "--prompts")
+    else:
+        items = [item for _, item in read_json_lines(text, f"--prompts {file}")]
+    if not items:
+        raise UserError(f"--prompts {file}: no prompts; expected a JSON list or JSON lines")
+    prompts = [item.get("prompt") if isinstance(item, dict) else item for item in items]
+    for i, prompt in enumerate(prompts):
+        if not isinstance(prompt, str):
+            raise UserError(
+                f'--prompts {file}: item {i} must be a string or an object with a "prompt", got {shown(items[i])}'
+            )
+    return prompts

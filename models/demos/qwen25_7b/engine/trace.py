@@ -3,16 +3,9 @@
 from typing import Callable, Hashable, NamedTuple
 
 import ttnn
+from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
 
 from ..tt.mesh import TRACE_REGION_BYTES
-
-try:
-    from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
-except ModuleNotFoundError:  # ttnn before 0.80 tracks no allocations
-
-    def acknowledge_corruptible(tensor: ttnn.Tensor) -> None:
-        pass
-
 
 COMPUTE, TRANSFER = 0, 1  # command queues
 

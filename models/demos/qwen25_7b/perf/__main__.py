@@ -1,4 +1,4 @@
-"""Tables of PERF.md: counts, host times, and modeled times of a step and a prompt."""
+"""Tables of PERF.md: counts, and modeled times of a step and a prompt."""
 
 from ..cli.command import quiet_libraries, run, status_of
 from ..cli.terminal import say

@@ -176,9 +176,7 @@ class Splits:
 
     EXAMPLES = (f"{PERF} splits", f"{PERF} splits > splits.md")
 
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        pass
+    add_options = staticmethod(lambda parser: None)
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:

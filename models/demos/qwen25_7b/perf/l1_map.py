@@ -124,14 +124,9 @@ def match(footprints: Sequence[OpFootprint], launched: Sequence[L1Use]) -> Itera
 
 def l1_table(mapped: L1Map) -> str:
     header = (
-        "operation",
-        "tensors, planned",
-        "ttnn",
-        "circular buffers, planned",
-        "ttnn",
-        "planned with persistent bytes, of the core",
-        "tensors",
-    )
+        "operation", "tensors, planned", "ttnn", "circular buffers, planned", "ttnn",
+        "planned with persistent bytes, of the core", "tensors",
+    )  # fmt: skip
     rows = []
     for row in mapped.rows:
         whole = mapped.persistent + row.planned.bytes

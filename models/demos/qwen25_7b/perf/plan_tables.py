@@ -23,13 +23,9 @@ USERS, CONTEXT, POSITION = 32, 2048, 1024
 def splits_table() -> str:
     """DRAM of a chip, and the bytes of a step, for every split of every machine."""
     header = (
-        "machine",
-        "split",
-        "DRAM of a chip: weights + cache + activations",
-        "weights read a step (padding)",
-        "cache read a step",
-        "an all-reduce, through the busiest link",
-    )
+        "machine", "split", "DRAM of a chip: weights + cache + activations", "weights read a step (padding)",
+        "cache read a step", "an all-reduce, through the busiest link",
+    )  # fmt: skip
     title = (
         f"Recipe {BFP8_KV8.name}, {USERS} users a replica; cache for {CONTEXT} tokens a user, read at "
         f"position {POSITION}."
@@ -115,14 +111,9 @@ def chain_seconds(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, gr
 
 
 CHAIN = (
-    "split",
-    "ms of a step, without the chain",
-    "blocks within a core's x",
-    "as planned",
-    "tt_transformers: hops a layer",
-    "ms of a step, without the chain",
-    "with it",
-)
+    "split", "ms of a step, without the chain", "blocks within a core's x", "as planned",
+    "tt_transformers: hops a layer", "ms of a step, without the chain", "with it",
+)  # fmt: skip
 
 
 def chain_table(config: QwenConfig, recipe: Recipe, name: str, grid: Grid, steps: dict[int, float]) -> str:

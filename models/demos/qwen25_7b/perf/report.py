@@ -15,8 +15,6 @@ from .plan_tables import hops
 from .step_model import PrefillModel, StepModel
 
 LABEL = "(modeled, not measured)"
-
-
 RANGES = (
     "The second and third number are the range: what published steps that no fit has seen took, as shares of their "
     f"modeled times {LABEL}. The digits below are for adding up."

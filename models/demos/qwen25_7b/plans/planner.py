@@ -62,20 +62,12 @@ def fit_prefill(
     def matmuls(k, n, format, **where) -> list[PrefillMatmul]:
         return list(prefill_matmuls(row_tiles, k, n, cores, format, **where))
 
+    attention, shard = recipe.attention.format, hidden // across
     choices = [
-        matmuls(
-            hidden, qkv, recipe.attention.format, in_shard=hidden // across, out_sharded=False, bias=config.qkv_bias
-        ),
-        matmuls(
-            q,
-            hidden,
-            recipe.attention.format,
-            in_shard=q // across if heads_sharded else None,
-            out_sharded=sums_sharded,
-        ),
-        matmuls(hidden, wide, recipe.mlp_in.format, in_shard=hidden // across, out_sharded=not product.joined),
+        matmuls(hidden, qkv, attention, in_shard=shard, out_sharded=False, bias=config.qkv_bias),
+        matmuls(q, hidden, attention, in_shard=q // across if heads_sharded else None, out_sharded=sums_sharded),
+        matmuls(hidden, wide, recipe.mlp_in.format, in_shard=shard, out_sharded=not product.joined),
     ]
-
     gathered = recipe.all_reduce_dtype if parallel.tp > 1 else "bfloat16"
 
     def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:

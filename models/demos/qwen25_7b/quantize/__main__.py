@@ -52,9 +52,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--model", required=True, help='directory, hub id or "smollm2"')
     text = (
-        "UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the host "
+        "UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the host)"
     )
-    option("--calibration", type=path("--calibration"), help=f"{text}and in float32; minutes for a small model)")
+    option("--calibration", type=path("--calibration"), help=text)
     option("--out", type=path("--out"), required=True, help="directory to write the new checkpoint to")
     add_recipe(parser, default=PERFORMANCE.name)
     tokens = "tokens of the calibration text at most; memory and time grow with them (default: %(default)s)"

@@ -56,9 +56,7 @@ class TtCenteredKeys:
         key_rows: [1, 32 * batch] uint32 (KeyTable.decode_rows).
         """
         memory = k.memory_config()
-        rows = ttnn.embedding(
-            key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory
-        )  # [1, 32 * batch, head_dim]
+        rows = self._look_up(key_rows, memory)  # [1, 32 * batch, head_dim]
         _, batch, kv_heads, head_dim = k.shape
         rows = ttnn.reshape(rows, (1, batch, kv_heads, head_dim), (1, batch, TILE, head_dim))
         return add_and_free(k, rows, memory)
@@ -69,10 +67,11 @@ class TtCenteredKeys:
         key_rows: [1, B * kv_heads * S / B] uint32 (KeyTable.prefill_rows).
         """
         memory = ttnn.L1_MEMORY_CONFIG
-        rows = ttnn.embedding(
-            key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory
-        )  # [1, B * kv_heads * S / B, head_dim]
+        rows = self._look_up(key_rows, memory)  # [1, B * kv_heads * S / B, head_dim]
         return add_and_free(k, ttnn.reshape(rows, tuple(k.shape)), memory)
+
+    def _look_up(self, key_rows: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
+        return ttnn.embedding(key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
 
 
 def centered_rows(config: QwenConfig, bias: torch.Tensor, positions: int) -> torch.Tensor:

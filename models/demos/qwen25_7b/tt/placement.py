@@ -158,15 +158,8 @@ def shard(
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
 ) -> ttnn.Tensor:
     """The tensor cut evenly along `dim` over the chips of a row, in tiles."""
-    mapper = ttnn.ShardTensor2dMesh(mesh_device, tuple(mesh_device.shape), dims=(None, dim))
-    return ttnn.from_torch(
-        tensor,
-        dtype=dtype,
-        layout=ttnn.TILE_LAYOUT,
-        device=mesh_device,
-        memory_config=memory_config,
-        mesh_mapper=mapper,
-    )
+    host = host_sharded(tensor, mesh_device, dim, dtype)
+    return ttnn.to_device(host, mesh_device, memory_config=memory_config)
 
 
 def host_sharded(

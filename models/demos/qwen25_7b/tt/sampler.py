@@ -140,9 +140,8 @@ class TtSampler:
         changed = self._penalize(logits, controls, penalties)
         best, best_ids = self._best(self._shards_of(changed))
         largest = ttnn.slice(best, [0, 0, 0, 0], [1, 1, MAX_USERS, 1], memory_config=L1)
-        of_all = self.full.forward(
-            changed, largest, controls.inverse_temperature, controls.noise
-        )  # [1, 1, 32, 1] float32
+        # [1, 1, 32, 1] float32
+        of_all = self.full.forward(changed, largest, controls.inverse_temperature, controls.noise)
         free(changed, largest)
         ranked = self._ranked(best, best_ids, controls)
         ranked32 = ttnn.typecast(ranked, ttnn.float32)  # exact: ids are below 2**24

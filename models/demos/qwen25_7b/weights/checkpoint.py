@@ -40,8 +40,6 @@ MERGE = "merge it with peft's merge_and_unload and write the result with save_pr
 OWN_CONFIG = "use the checkpoint's own config.json"
 # Ends of names in AWQ, GPTQ, fp8, compressed-tensors, MLX and bitsandbytes.
 QUANTIZED = ".qweight", "_packed", ".scales", "_scale", "_scale_inv", ".absmax", ".SCB"
-
-
 HUB_ERRORS = {  # the first that fits
     HFValidationError: "no hub id",
     GatedRepoError: "the hub gives it only to users that accepted its terms",

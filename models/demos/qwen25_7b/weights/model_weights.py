@@ -17,7 +17,6 @@ from .slices import Projection, ReadTensor, Table, WeightShard, WeightSlice
 if TYPE_CHECKING:
     import ttnn
 
-
 # Gives a weight shard on the host, [1, 1, rows, columns], ready to be sent.
 BuildShard = Callable[[WeightShard], "ttnn.Tensor"]
 
