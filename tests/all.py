@@ -104,12 +104,13 @@ def main(names: list[str]) -> int:
             name = waiting.pop(0)
             output = None if alone else tempfile.TemporaryFile("w+")
             running[fork(run_job, name, output)] = name, output, time.monotonic()
-        pid, status = os.wait()
+        pid, status, used = os.wait3(0)
         name, output, began = running.pop(pid)
         if output:
             output.seek(0)
             print(output.read(), end="")
-        print(f"{name}: {'FAILED' if status else 'passed'} in {time.monotonic() - began:.0f} s", flush=True)
+        seconds = f"{time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors"
+        print(f"{name}: {'FAILED' if status else 'passed'} in {seconds}", flush=True)
         failed += [name] * (status != 0)
     if failed:
         print(f"FAILED: {', '.join(failed)}")

@@ -108,28 +108,15 @@ def host_time(step: Callable[[], None], steps: int = 50) -> HostTime:
 
 
 def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
-    """The vLLM class with one layer. Its logits are read and replaced by random ones: without values it has none."""
-    config = replace(
-        QwenConfig.from_json(SMALL_CHECKPOINT / "config.json"),
-        num_hidden_layers=1,
-        vocab_size=vocab_size,
-        max_position_embeddings=MAX_LEN,
-    )
+    """The vLLM class with one layer."""
+    config = QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")
+    config = replace(config, num_hidden_layers=1, vocab_size=vocab_size, max_position_embeddings=MAX_LEN)
     size = dict(batch=USERS, max_seq_len=MAX_LEN)
     loaded = TtTransformer.load(device, random_weights(config), config, BFP8, **size)
     model = QwenForCausalLM(loaded, USERS)
     blocks = table_width(MAX_LEN, VLLM_BLOCK) + 1
     shape = blocks, model.model.config.parallel.kv_heads, VLLM_BLOCK, config.head_dim
     model.allocate_kv_cache(shape, torch.bfloat16, config.num_hidden_layers)
-    logits = 3 * torch.randn(USERS, vocab_size, generator=torch.Generator().manual_seed(0))
-    logits = logits.bfloat16()
-    read = model.replica.read_logits
-
-    def read_logits() -> torch.Tensor:
-        read()
-        return logits
-
-    model.replica.read_logits = read_logits
     return model
 
 

@@ -24,14 +24,14 @@ def test_every_architecture_has_a_folder_for_the_plugin():
 
 
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
-def test_requests_of_the_plugin(mesh_device, tmp_path, family):
+def test_requests_of_the_plugin(mesh_device, tmp_path, family, host_alone):
     hf = save(family, tmp_path)
     checkpoint = Checkpoint.open(tmp_path)
     generator = torch.Generator().manual_seed(2)
     ids = torch.randint(checkpoint.config.vocab_size, (300,), generator=generator).tolist()
     prompts = [ids[at : at + size] for at, size in ((0, 1), (3, 64), (9, 130), (70, 31), (80, 150))]
     slots = dict(slots=3, max_len=256)
-    model, caches, blocks = start(QwenForCausalLM, mesh_device, checkpoint, **slots, block=64)
+    model, caches, blocks = start(QwenForCausalLM, mesh_device, checkpoint, **slots, block=64, compile_in=host_alone)
     served = [Request(prompt, NEW_TOKENS) for prompt in prompts]
     Engine(model, caches, blocks, 64, **slots, prefix_caching=True).serve(served)
     for request in served:

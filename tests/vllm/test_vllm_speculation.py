@@ -43,10 +43,10 @@ def test_drafts_take_the_slots_of_a_step(plugin, sequences, requested, drafts):
 
 
 @pytest.fixture(scope="module")
-def model(mesh_device, checkpoint):
+def model(mesh_device, checkpoint, host_alone):
     config = options()
     config.speculative_config = SimpleNamespace(num_speculative_tokens=DRAFTS)
-    size = dict(slots=ROWS, max_len=MAX_LEN, block=BLOCK)
+    size = dict(slots=ROWS, max_len=MAX_LEN, block=BLOCK, compile_in=host_alone)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(generator_vllm, "current_vllm_config", lambda: config)
         model, _, _ = start(QwenForCausalLM, mesh_device, checkpoint, **size)

@@ -36,13 +36,13 @@ def test_a_mesh_of_two_rows(checkpoint):
 
 @pytest.mark.parametrize("max_len, slots, block", [(300, 1, 64), (40, 2, 32)])
 def test_a_cache_of_fewer_blocks_than_a_whole_table(
-    mesh_device, checkpoint, hf, prompts, tokenizer, max_len, slots, block
+    mesh_device, checkpoint, hf, prompts, tokenizer, max_len, slots, block, host_alone
 ):
     """Block tables are as wide as the cache. Long prompts get Hugging Face's tokens."""
     blocks = -(-max_len // block) + 1
     served = start(
         QwenForCausalLM, mesh_device, checkpoint,
-        slots=slots, max_len=max_len, block=block, blocks=blocks, trace=False,
+        slots=slots, max_len=max_len, block=block, blocks=blocks, trace=False, compile_in=host_alone,
     )  # fmt: skip
     fitting = [prompt for prompt in prompts if len(prompt) + NEW_TOKENS <= max_len]
     some = [fitting[0], max(fitting, key=len)]
@@ -52,10 +52,10 @@ def test_a_cache_of_fewer_blocks_than_a_whole_table(
 
 
 @pytest.mark.parametrize("sequences", [1, 9, 17, 31])
-def test_a_full_batch_of_any_size(mesh_device, checkpoint, hf, prompts, tokenizer, sequences):
+def test_a_full_batch_of_any_size(mesh_device, checkpoint, hf, prompts, tokenizer, sequences, host_alone):
     """The model's slots are whole rows of cores: 8, 16, 24 or 32. The plugin's calls have a row for each sequence."""
     size = dict(slots=sequences, max_len=256)
-    served = start(QwenForCausalLM, mesh_device, checkpoint, block=64, trace=False, **size)
+    served = start(QwenForCausalLM, mesh_device, checkpoint, block=64, trace=False, compile_in=host_alone, **size)
     some = [prompts[0], *(prompts[i % 30] for i in range(sequences))]
     expected = [greedy(hf, prompt, tokenizer.stop_ids) for prompt in some]
     for how in ({"ahead": 2}, {"device": False}):

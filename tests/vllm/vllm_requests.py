@@ -1,5 +1,6 @@
 """Requests, and the start of the model class as Tenstorrent's vLLM plugin does it."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Optional
@@ -56,9 +57,13 @@ class Request:
 
 
 def start(
-    model_class, mesh_device, checkpoint, *, slots, max_len, block, blocks=None, optimizations="accuracy", trace=True
-):
-    """Start and warm up the model as the plugin does. Return (model, kv_cache, blocks)."""
+    model_class, mesh_device, checkpoint, *,
+    slots, max_len, block, blocks=None, optimizations="accuracy", trace=True, compile_in=nullcontext,
+):  # fmt: skip
+    """Start and warm up the model as the plugin does. Return (model, kv_cache, blocks).
+
+    compile_in: the context in which prefills compile; what they compute means nothing.
+    """
     hf_config = HFConfig(checkpoint)
     model = model_class.initialize_vllm_model(
         hf_config, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations=optimizations
@@ -77,7 +82,8 @@ def start(
     caches = model.allocate_kv_cache(shape, torch.bfloat16, hf_config.num_hidden_layers)
     width = min(-(-max_len // block), blocks)
     for enable_trace in (False, True) if trace else (False,):
-        model.warmup_model_prefill(kv_cache=caches, enable_trace=enable_trace, can_sample_on_device=True)
+        with nullcontext() if enable_trace else compile_in():
+            model.warmup_model_prefill(kv_cache=caches, enable_trace=enable_trace, can_sample_on_device=True)
         model.warmup_model_decode(
             kv_cache=caches,
             enable_trace=enable_trace,
