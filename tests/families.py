@@ -1,4 +1,4 @@
-"""Small random checkpoints of the other families, saved by Hugging Face, with the small checkpoint's tokenizer."""
+"""Configs of published sizes, cut; small random checkpoints of the other families, with the small checkpoint's tokenizer."""
 
 import shutil
 from dataclasses import replace
@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from models.demos.qwen25_7b.config import QwenConfig
 from models.demos.qwen25_7b.config.rope import Llama3
+from models.demos.qwen25_7b.perf import published_models
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
@@ -55,3 +56,10 @@ def assert_greedy(model, prompt: list[int], answer: list[int], near_tie: float =
     logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
     for row, token in zip(logits, answer):
         assert row.max() - row[token] <= near_tie * row.std()
+
+
+def cut(size: str, *, layers: int | None = None, vocab_size: int = 4096) -> QwenConfig:
+    """Return a size's config with fewer layers, if given, and a smaller vocabulary."""
+    config = (published_models.SIZES | published_models.FAMILIES)[size]
+    tokens = dict(vocab_size=vocab_size, bos_token_id=None, eos_token_ids=())
+    return replace(config, num_hidden_layers=layers or config.num_hidden_layers, **tokens)

@@ -1,11 +1,18 @@
-"""How every command ends: an error of the user, a defect, a full disk, a closed pipe."""
+"""How every command shows its lines and ends: an error of the user, a defect, a full disk, a closed pipe."""
 
+import io
 import os
+import re
 import subprocess
+import sys
 import textwrap
 
 import pytest
 
+from models.demos.qwen25_7b.cli.terminal import complain, printable, say
+from models.demos.qwen25_7b.demo import demo
+from models.demos.qwen25_7b.evaluation import __main__ as evaluation
+from models.demos.qwen25_7b.perf import __main__ as perf
 from tests.commands.program import start
 
 QUIET = """
@@ -59,3 +66,58 @@ def test_libraries_print_nothing(tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": f"{tmp_path}", "TMPDIR": f"{tmp_path}"}
     process = start(textwrap.dedent(QUIET), env=environment, cwd=tmp_path)
     assert result(process) == (0, "", "")
+
+
+def test_control_characters_are_written_out():
+    assert printable("\x1b[2J\a\x9b\x7f\r\n\t é😀") == "\\x1b[2J\\x07\\x9b\\x7f\\x0d\n\t é😀"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_error_after_half_an_answer_starts_a_new_line(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    say("The capital", end="")
+    say("", end="")
+    complain("error: a")
+    say("b")
+    complain("error: c")
+    assert screen.getvalue() == "The capital\nerror: a\nb\nerror: c\n"
+
+
+QUICK = """
+import sys
+from models.demos.qwen25_7b.demo.demo import main
+try:
+    main([sys.argv[1]])
+finally:
+    assert not {"torch", "ttnn", "transformers"} & set(sys.modules), "this takes seconds to import"
+"""
+
+
+@pytest.mark.parametrize("program", [demo, perf, evaluation])
+def test_help_ends_with_two_examples(program, capsys):
+    """Also that of each subcommand."""
+
+    def help_of(*command: str) -> str:
+        with pytest.raises(SystemExit):
+            program.main([*command, "--help"])
+        return capsys.readouterr().out
+
+    subcommands = re.search(r"^  {([\w,]+)}$", help_of(), re.MULTILINE)
+    for command in [(), *((name,) for name in (subcommands[1].split(",") if subcommands else ()))]:
+        text = help_of(*command)
+        examples = text.partition("\nexamples:\n")[2].splitlines()
+        assert len(examples) >= 2, command
+        assert all(" ".join(command) in example for example in examples)
+        assert "None" not in text, command
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_no_library(option):
+    done = subprocess.run([sys.executable, "-c", QUICK, option], capture_output=True, text=True)
+    assert done.returncode == 0 and ("--mesh" in done.stdout or "0.81.1" in done.stdout), done.stderr

@@ -1,6 +1,6 @@
 """Each request gets the tokens that it gets alone.
 
-Cases: more prompts than slots, cached prefixes, cancelled users, errors.
+Cases: more prompts than slots, cached prefixes, cancelled users, errors, bad calls.
 """
 
 import gc
@@ -11,6 +11,7 @@ import pytest
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.generator import Generator
+from models.demos.qwen25_7b.errors import UserError
 from tests.generation import generate, greedy
 
 QUESTIONS = (
@@ -23,6 +24,7 @@ QUESTIONS = (
     "What are the days of the week?",
 )
 NEW_TOKENS = 20  # beyond the block of a prompt
+SHORT = [[5, 6, 7], [8, 9]]
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +186,29 @@ def test_a_model_is_freed_with_its_last_name(another_replica, prompts, tokenizer
         assert freed() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("token", [-1, 1056, 1 << 40])
+def test_a_token_that_the_model_does_not_have_is_refused_before_anything_is_launched(generator, token, monkeypatch):
+    monkeypatch.setattr(generator.replicas[0], "prefill", lambda *_: pytest.fail("launched"))
+    with pytest.raises(UserError, match=f"prompt 1 has token ids .*{token}.*0 to 1055"):
+        generator.generate([[5], [3, 4, token]], 4)
+
+
+def test_a_second_iterator_is_refused(generator):
+    """The second iterator is refused, whether made before or after the first began.
+
+    Closing the first iterator frees the generator.
+    """
+    alone = list(generator.generate(SHORT, 6))
+    first, second = generator.generate(SHORT, 6), generator.generate(SHORT[::-1], 6)
+    begun = [next(first)]
+    with pytest.raises(UserError, match="middle of another call"):
+        next(second)
+    with pytest.raises(UserError, match="middle of another call"):
+        generator.generate(SHORT, 6)
+    assert begun + list(first) == alone
+    cut = generator.generate(SHORT, 6)
+    next(cut)
+    cut.close()
+    assert list(generator.generate(SHORT, 6)) == alone

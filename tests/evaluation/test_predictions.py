@@ -25,9 +25,8 @@ def assert_as_hugging_face(stream, texts, hugging_face):
     for prediction in stream:
         reference = reading.logits(prediction.texts, prediction.positions)
         score = compare(prediction.logits, reference, torch.zeros(len(reference), dtype=torch.long))
-        assert score.kl.max() < 0.03, (
-            "of another text or place"
-        )  # rounding to bfloat16 gives 0.006, a wrong position 1 and more
+        # Rounding to bfloat16 gives 0.006, a wrong position 1 and more.
+        assert score.kl.max() < 0.03, "of another text or place"
         places += zip(prediction.texts, prediction.positions)
     assert sorted(places) == [(i, at) for i, t in enumerate(texts) for at in range(t.prompt_length - 1, len(t.ids) - 1)]
 

@@ -1,8 +1,12 @@
-"""The sequences that a model is scored on, and their scored tokens."""
+"""The sequences that a model is scored on, their scored tokens, and files of questions in GSM8K's format."""
+
+import json
+import re
 
 import pytest
 
 from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.evaluation.questions import NUMBER, read_questions
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT, sample
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT, small_questions
 
@@ -31,12 +35,43 @@ def test_the_small_checkpoints_questions_are_held_out_of_training(tokenizer):
     for ids, judged in zip(got.texts, got.scored):
         text = tokenizer.hf.decode(ids)
         questions = [turn.split("<|im_end|>")[0] for turn in text.split("<|im_start|>user\n")[1:]]
-        assert len(ids) == 65 and all(q in requested and q not in trained for q in questions[:-1]), (
-            text
-        )  # the last question is cut
+        # The last question is cut.
+        assert len(ids) == 65 and all(q in requested and q not in trained for q in questions[:-1]), text
         answers = "".join(tokenizer.hf.decode(ids[at + 1]) for at in judged)
         whole = [turn.split("assistant\n")[1].split("<|im_end|>")[0] for turn in text.split("user\n")[3:-1]]
         assert all(f"{answer}<|im_end|>" in answers for answer in whole), (whole, answers)
         assert answers and "user" not in answers and "<|im_end|>\n" not in answers, answers
         assert min(judged) >= 16 and max(judged) <= 63
     assert sample(tokenizer.hf, SMALL_CHECKPOINT, None, count=8, prompt_length=16, steps=48) == got
+
+
+GOOD = json.dumps({"question": "What is 1 + 1?", "answer": "One and one.\n#### 2", "source": "kept out"})
+
+
+def test_a_file_has_one_question_a_line(tmp_path):
+    file = tmp_path / "asked.jsonl"
+    file.write_text(f"{GOOD}\n\n{GOOD}\n")
+    assert read_questions(file) == [{"question": "What is 1 + 1?", "answer": "One and one.\n#### 2"}] * 2
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("{", "line 2: not JSON"),
+        ('{"question": "What is 1 + 1?", "answer": "2"}', "line 2: must be"),
+        (None, "has no questions"),
+    ],
+)
+def test_a_bad_question_file_is_refused(tmp_path, line, message):
+    file = tmp_path / "asked.jsonl"
+    file.write_text("" if line is None else f"{GOOD}\n{line}\n")
+    with pytest.raises(UserError, match=message) as refused:
+        read_questions(file)
+    assert "asked.jsonl" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text, number", [("So 7 + 5 = 12.", "12"), ("It is $1,014.50.", "1,014.50"), ("below: -3", "-3"), ("12 %, 4,", "4")]
+)
+def test_the_last_number_of_an_answer(text, number):
+    assert re.findall(NUMBER, text)[-1].rstrip(",") == number

@@ -17,8 +17,7 @@ from models.demos.qwen25_7b.reference.hf import hf_config, hf_model, random_weig
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
 from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors, norm_divisors
-from tests.families import config_of
-from tests.sizes import cut
+from tests.families import config_of, cut
 
 # The 7B's dims in two layers, the first with its K bias.
 # Making the full vocabulary would take five times as long as making these layers.

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
+from tests.families import cut
 from tests.pcc.reference import Reference
 from tests.pcc.test_transformer import STEPS, Talk, assert_logits
-from tests.sizes import cut
 
 
 @lru_cache(maxsize=None)

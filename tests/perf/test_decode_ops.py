@@ -19,7 +19,7 @@ from models.demos.qwen25_7b.tt.mesh import traces_available
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.sizes import cut
+from tests.families import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
 from models.demos.qwen25_7b.plans.grids import L1
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.sizes import cut
+from tests.families import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

@@ -18,7 +18,7 @@ from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import row_topology, worker_grid
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from tests.sizes import cut
+from tests.families import cut
 
 pytestmark = pytest.mark.usefixtures("without_values")
 

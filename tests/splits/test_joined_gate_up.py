@@ -8,9 +8,9 @@ from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from tests.families import cut
 from tests.pcc.bench import Bench, assert_mlp
 from tests.pcc.reference import Reference, residual_stream, rounded_layer
-from tests.sizes import cut
 
 CONFIG = cut("7B", layers=1, vocab_size=1024)
 

@@ -8,7 +8,7 @@ import pytest
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.l1_map import L1Map, map_prefill, map_step
-from tests.sizes import cut
+from tests.families import cut
 
 # A T3K's shorter rows are those of these machines.
 pytestmark = pytest.mark.make_test_on("N150", "N300", "N150x4", "T3K")

@@ -15,7 +15,7 @@ from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights.inventory import inventory
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 from models.demos.qwen25_7b.weights.slices import WeightShard
-from tests.sizes import cut
+from tests.families import cut
 
 # The 7B's dims, with fewer layers and a smaller vocabulary.
 # Joining, padding and sharding are the 7B's.

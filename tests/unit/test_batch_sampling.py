@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
-from models.demos.qwen25_7b.engine.sampling import LogitsRow, TokenCounts, gumbel, sample_rows
+from models.demos.qwen25_7b.engine.sampling import LogitsRow, TokenCounts, TokenTables, gumbel, sample_rows
 from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, PenaltyFactors
 
 VOCAB = 4000
@@ -111,3 +111,27 @@ def test_infinite_and_absent_logits(special, top_k, top_p):
         params = SamplingParams(temperature, top_k, top_p)
         requests = [LogitsRow(row, params, 3, position) for position, row in enumerate(logits)]
         assert sample_rows(requests) == [reference(*request) for request in requests]
+
+
+COLUMNS = 50
+
+
+def counted(ids: list[int], most: int) -> torch.Tensor:
+    counts = torch.tensor(ids, dtype=torch.long).bincount(minlength=COLUMNS)
+    return counts.clamp(max=most).bfloat16()
+
+
+@pytest.mark.parametrize("occurrences", [True, False])
+def test_rows_are_those_of_the_sequences(occurrences):
+    rng = random.Random(0)
+    tables = TokenTables(COLUMNS)
+    for _ in range(5):
+        sequences = {
+            slot: TokenCounts(*([rng.randrange(9)] * rng.choice((0, 1, 300)) for _ in range(2)))
+            for slot in rng.sample(range(32), 20)
+        }
+        tables.update(sequences, occurrences=occurrences)
+        for slot, (prompt, answer) in sequences.items():
+            assert tables.seen[0, 0, slot].equal(counted(prompt + answer, 1)), slot
+            if occurrences:
+                assert tables.counts[0, 0, slot].equal(counted(answer, MOST_COUNTED)), slot

@@ -7,9 +7,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from models.demos.qwen25_7b.engine.scheduler import BlockPool
 
 BLOCKS, BLOCK = 12, 4
-few_tokens = st.lists(
-    st.integers(0, 1), min_size=1, max_size=5 * BLOCK
-)  # two token values, so that sequences share prefixes
+# Two token values, so that sequences share prefixes.
+few_tokens = st.lists(st.integers(0, 1), min_size=1, max_size=5 * BLOCK)
 
 
 class Sequences(RuleBasedStateMachine):

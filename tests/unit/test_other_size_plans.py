@@ -6,12 +6,12 @@ import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.perf.published_models import SIZES
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, fit_prefill, max_prefill_rows
-from tests.sizes import SIZES
 
 GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}
 ALL = list(product(SIZES, SPLITS, GRIDS, (BF16, BFP8, PERFORMANCE)))

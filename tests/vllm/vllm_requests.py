@@ -69,13 +69,8 @@ def start(
         hf_config, mesh_device, slots, max_seq_len=max_len, tt_data_parallel=1, optimizations=optimizations
     )
     chips = mesh_device.get_num_devices()
-    budget = model_class.get_max_tokens_all_users(
-        model_name=hf_config._name_or_path,
-        num_devices=chips,
-        tt_data_parallel=1,
-        max_model_len=max_len,
-        max_num_seqs=slots,
-    )
+    sizes = dict(num_devices=chips, tt_data_parallel=1, max_model_len=max_len, max_num_seqs=slots)
+    budget = model_class.get_max_tokens_all_users(model_name=hf_config._name_or_path, **sizes)
     blocks = blocks or -(-(budget + block * slots) // block)
     heads = hf_config.num_key_value_heads // min(chips, hf_config.num_key_value_heads)
     shape = blocks, heads, block, hf_config.head_dim
