@@ -14,6 +14,7 @@ from golden_mesh.perf.calibration import LLAMA_1B, LLAMA_8B, MISTRAL_7B, QWEN3_8
 from golden_mesh.perf.chain import HOP_AT_MOST, chain_seconds, layer_hops, matmuls
 from golden_mesh.perf.collective_prices import collective_seconds
 from golden_mesh.perf.device_ops import Op, Tensor
+from golden_mesh.perf.l1 import l1_uses
 from golden_mesh.perf.op_costs import DRAM, Rates, Work, chips_of, work_of
 from golden_mesh.perf.prices import Row
 from golden_mesh.perf.recorder import Recorder, recording
@@ -251,3 +252,16 @@ def test_a_step_waits_for_hops_longer_than_their_weights():
     assert qkv.waited(one) == 0.0 and qkv.waited(2 * one) == pytest.approx(qkv.stream_seconds)
     waited = sum(m.times * m.waited(HOP_AT_MOST) for m in (qkv, o, both, down))
     assert chain_seconds(LLAMA_1B, 1) == pytest.approx(16 * waited)
+
+
+def test_the_l1_of_each_operation_in_a_scope(golden):
+    """Tensors that lie in L1 already count from the capture's beginning on; those in DRAM and outside of the scope do not."""
+    ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
+    x = golden.full(1, 32, 32 * 64)
+    ttnn.graph.track_function_start("layer")
+    first = ttnn.relu(x, memory_config=ttnn.L1_MEMORY_CONFIG)  # 64 tiles, one a core
+    ttnn.add(first, first, memory_config=ttnn.L1_MEMORY_CONFIG)
+    ttnn.graph.track_function_end()
+    ttnn.neg(x)
+    uses = list(l1_uses(ttnn.graph.end_graph_capture(), "layer"))
+    assert [(use.op, use.tensors) for use in uses] == [("Unary", TILE), ("BinaryNg", 2 * TILE)]
