@@ -1,6 +1,7 @@
 """Runs the golden function of one op on all chips, from golden memory into golden memory."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import ttnn
@@ -25,6 +26,11 @@ class Step:
     kwargs: dict
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
+
+    @cached_property
+    def bound(self) -> dict[str, object]:
+        """The arguments by the names of the golden's parameters."""
+        return self.golden.signature.bind_partial(*self.args, **self.kwargs).arguments
 
     @property
     def writes(self) -> tuple[Slot, ...]:
@@ -71,8 +77,7 @@ def written_in_place(step: Step) -> list[Slot]:
     """Return the slots of the arguments that the op writes in place."""
     if not step.golden.writes:
         return []
-    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
-    return [bound[name] for name in step.golden.writes if isinstance(bound.get(name), Slot)]
+    return [step.bound[name] for name in step.golden.writes if isinstance(step.bound.get(name), Slot)]
 
 
 def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
@@ -96,11 +101,11 @@ def _extras(step: Step) -> dict:
             outputs = tuple(slot._replace(dtype=_computed(slot.dtype)) for slot in outputs)
         extras["out"] = outputs[0] if len(outputs) == 1 else outputs
     if "dtypes" in step.golden.wants:
-        bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
-        extras["dtypes"] = {name: _computed(value.dtype) for name, value in bound.items() if isinstance(value, Slot)}
+        tensors = {name: value for name, value in step.bound.items() if isinstance(value, Slot)}
+        extras["dtypes"] = {name: _computed(value.dtype) for name, value in tensors.items()}
     if "paddings" in step.golden.wants:
-        bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments
-        extras["paddings"] = {name: memory.padding(value) for name, value in bound.items() if isinstance(value, Slot)}
+        tensors = {name: value for name, value in step.bound.items() if isinstance(value, Slot)}
+        extras["paddings"] = {name: memory.padding(value) for name, value in tensors.items()}
     return extras
 
 
@@ -131,9 +136,9 @@ def _run_per_chip(step: Step, shards, memory) -> None:
             results[chip] = rounded
     for i, slot in enumerate(step.outputs):
         memory.write(slot, [result[i] for result in results], padding=_padding(step))
-    bound = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments if rewritten else {}
     for name, values in rewritten.items():
-        memory.write(bound[name], [_packed(step.golden, value, bound[name].dtype) for value in values])
+        slot = step.bound[name]
+        memory.write(slot, [_packed(step.golden, value, slot.dtype) for value in values])
 
 
 def _padding(step: Step) -> float | None:
@@ -171,7 +176,7 @@ def _run_in_place(step: Step, shards, targets: list[Slot], unknown: str | None, 
 
 def _run_over_chips(step: Step, shards, memory) -> None:
     slot = step.inputs[0]
-    axis = step.golden.signature.bind_partial(*step.args, **step.kwargs).arguments.get("cluster_axis")
+    axis = step.bound.get("cluster_axis")
     groups: dict[tuple, list[int]] = {}
     for chip, coordinate in enumerate(slot.coordinates):
         line = () if axis is None else tuple(c for a, c in enumerate(coordinate) if a != axis)
