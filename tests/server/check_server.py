@@ -289,7 +289,7 @@ def run(server: Server, check: Check, company: str = "alone") -> str:
     server.aborts = company == AFTER
     try:
         for chat in streams:
-            next(chat)
+            expect(next(chat, None), "no stream of 1,900 tokens: start the server with --max-model-len 2048")
         return check(server)
     except (Fault, ValueError, KeyError, httpx.HTTPError) as fault:
         return f"FAULT: {type(fault).__name__}: {fault}"

@@ -1,7 +1,7 @@
 """The model's dimensions, read from Hugging Face's config.json.
 
-A field keeps its name in config.json. This module refuses features that the port does not compute:
-sliding windows, other rotary scalings than YaRN and Llama 3's, quantized weights, another architecture. It does so before a weight is read.
+A field keeps its name in config.json. This module refuses features that the port does not compute, before a weight is read:
+sliding windows, other rotary scalings than YaRN and Llama 3's, quantized weights, another architecture.
 A model that ignored such a feature would still produce fluent and wrong text.
 """
 
@@ -257,17 +257,7 @@ def _check_count(name: str, value: Any) -> None:
 # Qwen2.5-7B-Instruct's config.json. The base model's differs in its end token (151643) and in
 # max_position_embeddings (131072).
 QWEN25_7B = QwenConfig(
-    vocab_size=152064,
-    hidden_size=3584,
-    intermediate_size=18944,
-    num_hidden_layers=28,
-    num_attention_heads=28,
-    num_key_value_heads=4,
-    head_dim=128,
-    rms_norm_eps=1e-6,
-    rope_theta=1e6,
-    max_position_embeddings=32768,
-    tie_word_embeddings=False,
-    bos_token_id=151643,
-    eos_token_ids=(151645,),
-)
+    vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
+    num_key_value_heads=4, head_dim=128, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=32768,
+    tie_word_embeddings=False, bos_token_id=151643, eos_token_ids=(151645,),
+)  # fmt: skip
