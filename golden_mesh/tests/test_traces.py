@@ -223,3 +223,11 @@ ttnn.close_mesh_device(mesh)
 def test_ttnns_tracking_of_allocations_reports_a_live_buffer(run_as):
     printed = run_as("N150", TRACKING, TT_METAL_TRACE_ALLOC_TRACKING="1")
     assert printed.endswith("2.0\nTrue True\n")
+
+
+def test_a_program_may_record_any_number_of_events(golden):
+    """Nothing takes events out of a mock's queue: with all 8,192 places taken, ttnn waits for ever. A server is there in an hour."""
+    for queue in (0, None):
+        for _ in range(9000):
+            event = ttnn.record_event(golden.device, queue)
+    ttnn.event_synchronize(event)

@@ -150,7 +150,8 @@ def _prepare(system: str) -> Path:
 def without_values():
     """Compute no values inside the block. Blocks may be nested.
 
-    Calls then take only the host's time. Tensors made inside cannot be read.
+    Calls then take only the host's time. Tensors made inside cannot be read. A mesh serves 8,192 reads inside such blocks
+    and then waits for ever, because a mock keeps them.
     """
     from golden_mesh.mesh import dispatch
 
