@@ -113,7 +113,7 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep what torch frees. Else each value of a MB is fresh memory, which the kernel clears: a fifth of the time."""
+    """Let glibc keep what torch frees. Else each value of a MB is fresh memory, which the kernel clears: a fifth of a prefill."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
     if mallopt is not None:
         for option, size in ((M_TRIM_THRESHOLD, 512 << 20), (M_MMAP_THRESHOLD, 32 << 20)):
