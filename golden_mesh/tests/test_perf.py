@@ -255,7 +255,7 @@ def test_a_step_waits_for_hops_longer_than_their_weights():
 
 
 def test_the_l1_of_each_operation_in_a_scope(golden):
-    """Tensors that lie in L1 already count from the capture's beginning on; those in DRAM and outside of the scope do not."""
+    """Tensors in L1 count. Those in DRAM do not, nor operations outside the scope."""
     ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
     x = golden.full(1, 32, 32 * 64)
     ttnn.graph.track_function_start("layer")

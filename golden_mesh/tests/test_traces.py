@@ -225,9 +225,18 @@ def test_ttnns_tracking_of_allocations_reports_a_live_buffer(run_as):
     assert printed.endswith("2.0\nTrue True\n")
 
 
-def test_a_program_may_record_any_number_of_events(golden):
-    """Nothing takes events out of a mock's queue: with all 8,192 places taken, ttnn waits for ever. A server is there in an hour."""
-    for queue in (0, None):
-        for _ in range(9000):
-            event = ttnn.record_event(golden.device, queue)
+@pytest.mark.parametrize("queue", [0, None, ttnn.QueueId(0)])
+def test_a_program_may_record_any_number_of_events(golden, queue):
+    """Nothing takes events and reads out of a mock's queue: with all 8,192 places taken, ttnn waits for ever."""
+    for _ in range(9000):
+        event = ttnn.record_event(golden.device, cq_id=queue)
     ttnn.event_synchronize(event)
+
+
+def test_a_program_may_copy_to_the_host_any_number_of_times(golden):
+    x, copy = golden.full(3), host(golden)
+    for _ in range(9000):
+        ttnn.copy_device_to_host_tensor(x, copy)
+    assert (ttnn.to_torch(ttnn.get_device_tensors(copy)[0]) == 3).all()
+    with pytest.raises(RuntimeError):
+        ttnn.copy_device_to_host_tensor(golden.full(3, 1, 1, 64, 64), copy)

@@ -192,11 +192,18 @@ def copy_host_to_device_tensor(real, host_tensor, device_tensor, cq_id=None):
     send(host_tensor, device_tensor)
 
 
+_fitting: set[tuple[int, str]] = set()  # mesh ids and kinds of tensors that were copied to the host
+
+
 @handles("ttnn.copy_device_to_host_tensor")
 def copy_device_to_host_tensor(real, device_tensor, host_tensor, blocking=True, cq_id=None):
     slot = _check_copy("ttnn.copy_device_to_host_tensor", host_tensor, device_tensor)
     traces.outside("reading from a device")
-    real(device_tensor, host_tensor)  # checks that the two tensors fit
+    tensors = device_tensor.spec, host_tensor.spec, host_tensor.tensor_topology()
+    kind = device_tensor.device().id(), repr(tensors)
+    if kind not in _fitting:  # a mock keeps each read, and waits for ever for room after 8,192
+        real(device_tensor, host_tensor)  # checks that the two tensors fit
+        _fitting.add(kind)
     padding = known_padding(device_tensor, slot) or 0
     for place, value in zip(slot.coordinates, memory.read(slot), strict=True):
         _bytes(host_tensor, place).copy_(_bytes(_pack(value, device_tensor, padding), (0, 0)))

@@ -9,7 +9,7 @@ from golden_mesh.perf.device_ops import SUFFIX
 
 @dataclass(frozen=True)
 class L1Use:
-    """L1 of a core while a device operation runs, in bytes since the step began."""
+    """L1 of a core while a device operation runs, in bytes since the capture began."""
 
     op: str
     tensors: int  # the largest sum, the operation's own temporaries included
