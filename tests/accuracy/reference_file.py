@@ -19,9 +19,8 @@ class Reference:
     """A text and a reference model's predictions, as tt-metal's ports store them.
 
     The file is a torch dictionary: reference_tokens [1, n], and top5_tokens [n - 1 or n, 5]. Row i of top5_tokens has
-    the five most likely successors of token i, best first. The accuracy tests of tt-metal prefill the
-    first half and feed the second half token by token. They count how often the port's first choice is
-    the best of the five (top-1) or one of the five (top-5).
+    the five most likely successors of token i, best first. tt-metal's accuracy tests prefill the first half and feed the
+    second half token by token. They count how often the port's first choice is the best (top-1) or one of the five (top-5).
     """
 
     tokens: list[int]
@@ -29,12 +28,13 @@ class Reference:
 
     @classmethod
     def load(cls, file: Path, vocab_size: int) -> "Reference":
-        """UserError: the file is no reference of a model with this vocabulary."""
+        """UserError: the file is of no such model."""
         try:
             contents = torch.load(file, weights_only=True)  # unpickling runs no code
             tokens, top5 = contents["reference_tokens"], contents["top5_tokens"]
-            assert tokens.shape == (1, tokens.numel()) and top5.shape == (len(top5), 5)
-            assert tokens.numel() >= 4 and len(top5) >= tokens.numel() - 1, "too few tokens, or rows of top5_tokens"
+            shapes = f"has {list(tokens.shape)} and {list(top5.shape)}"
+            assert tokens.shape == (1, tokens.numel()) and top5.shape == (len(top5), 5), shapes
+            assert tokens.numel() >= 4 and len(top5) >= tokens.numel() - 1, shapes
         except Exception as error:  # torch raises many kinds for a file that is not its own
             raise UserError(
                 f"{file} is no .refpt file with reference_tokens [1, n] and top5_tokens [n - 1 or n, 5]: {error!r}"

@@ -32,6 +32,11 @@ class Step:
         """The arguments by the names of the golden's parameters."""
         return self.golden.signature.bind_partial(*self.args, **self.kwargs).arguments
 
+    @cached_property
+    def tensors(self) -> dict[str, Slot]:
+        """Those of `bound` that are tensors."""
+        return {name: value for name, value in self.bound.items() if isinstance(value, Slot)}
+
     @property
     def writes(self) -> tuple[Slot, ...]:
         """The memory that the op writes: whole tensors, no views."""
@@ -77,7 +82,7 @@ def written_in_place(step: Step) -> list[Slot]:
     """Return the slots of the arguments that the op writes in place."""
     if not step.golden.writes:
         return []
-    return [step.bound[name] for name in step.golden.writes if isinstance(step.bound.get(name), Slot)]
+    return [step.tensors[name] for name in step.golden.writes if name in step.tensors]
 
 
 def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]], slots: list[Slot]) -> list[list[int]]:
@@ -101,11 +106,9 @@ def _extras(step: Step) -> dict:
             outputs = tuple(slot._replace(dtype=_computed(slot.dtype)) for slot in outputs)
         extras["out"] = outputs[0] if len(outputs) == 1 else outputs
     if "dtypes" in step.golden.wants:
-        tensors = {name: value for name, value in step.bound.items() if isinstance(value, Slot)}
-        extras["dtypes"] = {name: _computed(value.dtype) for name, value in tensors.items()}
+        extras["dtypes"] = {name: _computed(slot.dtype) for name, slot in step.tensors.items()}
     if "paddings" in step.golden.wants:
-        tensors = {name: value for name, value in step.bound.items() if isinstance(value, Slot)}
-        extras["paddings"] = {name: memory.padding(value) for name, value in tensors.items()}
+        extras["paddings"] = {name: memory.padding(slot) for name, slot in step.tensors.items()}
     return extras
 
 
