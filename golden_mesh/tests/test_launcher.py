@@ -162,7 +162,11 @@ REFUSED = {
     f"replay {__file__} --calls -1": "--calls: 0 or a larger number is needed, got '-1'",
     "replay": "the following arguments are required: FILE",
     f"replay {__file__} --json none/rows.json": "none/rows.json cannot be written",
-    f"replay {__file__} --json {ROOT}/tests/../tests/{Path(__file__).name}": "is the record: name another file",
+    f"compare --html {__file__} -c 0": "--html .*test_launcher.py: the file exists",
+    f"compare --json {__file__} {__file__}": "--json .*test_launcher.py: the file exists",
+    "compare --json new.txt --html ./new.txt -c 0": "new.txt is the file of --json",
+    f"record --to {__file__} {__file__}": "--to .*test_launcher.py: the file exists",
+    f"replay {__file__} --json {__file__}": "--json .*test_launcher.py: the file exists",
     f"replay {__file__} more": "replay has no option more",
 }
 

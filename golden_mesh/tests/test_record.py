@@ -1,13 +1,17 @@
 """golden-mesh record keeps each distinct operation once, and replay finds its values again."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 import ttnn
 
 from golden_mesh import replay as replays
-from golden_mesh.replay.kinds import fields_of, from_plain, to_plain
+from golden_mesh.errors import GoldenMeshError
+from golden_mesh.replay.kinds import class_path, fields_of, from_plain, to_plain
+from golden_mesh.start.options import parse
+from golden_mesh.start.outputs import write_whole
 
 # Per chip, between chips, in place, a repeated call, and a mask whose padding counts.
 PROGRAM = """
@@ -90,18 +94,12 @@ def test_a_file_that_is_no_record_is_one_line(tmp_path, content):
     assert "\n" not in f"{error.value}"
 
 
-def test_places_of_equal_values_are_equal(mesh_device):
-    """A chip orders equal values otherwise than another one."""
-    x, last = torch.ones(1, 1, 32, 64), torch.arange(63, 31, -1).expand(1, 1, 32, 32)
-    how = dict(dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-    tensor = {name: to_plain(value, lambda _: None) for name, value in how.items()}
-    tensor |= {"shape": [1, 1, 32, 64], "values": x}
-    returned = [{"values": x[..., :32]}, {"values": last}]
-    op = {"op": "ttnn.topk", "arguments": [("list", [("tensor", 0), 32]), {}], "tensors": [tensor]}
-    op |= {"returned": returned, "written": {}, "modeled": None, "device_op": None}
-    assert replays.Replay(mesh_device, op).value().error == 0
-    returned[0]["values"] = x[..., :32] * 2
-    assert replays.Replay(mesh_device, op).value().error == 0.5
+def plain_op(**changes):
+    """An operation of a record, on one chip."""
+    how = {name: to_plain(value, lambda _: None) for name, value in HOW.items()}
+    tensor = how | {"shape": [1, 1, 32, 64], "values": torch.ones(1, 1, 32, 64)}
+    op = {"op": "ttnn.relu", "arguments": [("list", [("tensor", 0)]), {}], "tensors": [tensor]}
+    return op | {"returned": [], "written": {}, "modeled": None, "device_op": None} | changes
 
 
 CORES = ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(3, 0))
@@ -113,6 +111,82 @@ MATMUL = ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
 )
 KERNEL = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, packer_l1_acc=True)
 ATTENTION = ttnn.SDPAProgramConfig(compute_with_storage_grid_size=(8, 8), q_chunk_size=32, k_chunk_size=64)
+HOW = dict(dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+RECORD = {"mesh": (1, 1), "ring": False, "ops": [], "skipped": {}}
+NO_OPERATIONS = (
+    "ttnn.os.system", "os.system", "ttnn.dump_tensor", "ttnn.load_tensor",
+    "ttnn.as_tensor", "ttnn.generic_op", "ttnn.add.function", "ttnn.open_device", "eval",
+)  # fmt: skip
+NO_CLASSES = (
+    "ttnn.os.system", "os.system", "ttnn.pathlib.Path", "ttnn.decorators.FastOperation",
+    "ttnn._ttnn.counter_channel.InterProcessCounterChannel", "ttnn._ttnn.tensor.CoreCoord.__class__", "builtins.eval",
+)  # fmt: skip
+NO_VALUES = [(kind, [name, {"x": 1}]) for kind in ("config", "json", "enum") for name in NO_CLASSES] + [("thing", 1)]
+PLACES = {
+    "argument": lambda v: plain_op(arguments=[("list", [("tensor", 0), v]), {}]),
+    "keyword": lambda v: plain_op(arguments=[("list", []), {"x": v}]),
+    "in a tuple": lambda v: plain_op(arguments=[("list", []), {"x": ("tuple", [1, ("list", [v])])}]),
+    "of a config": lambda v: plain_op(arguments=[("list", []), {"x": ("config", [class_path(KERNEL), {"y": v}])}]),
+    "of cores": lambda v: plain_op(arguments=[("list", []), {"x": ("core set", [("cores", [v])])}]),
+    **{key: lambda v, key=key: plain_op(tensors=[plain_op()["tensors"][0] | {key: v}]) for key in HOW},
+}
+
+
+def refusal(tmp_path, op) -> str:
+    """The message of a record whose second operation is `op`."""
+    torch.save(RECORD | {"ops": [plain_op(), op]}, tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match="evil.pt is no file of golden-mesh record: ") as error:
+        replays.load(tmp_path / "evil.pt")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", NO_OPERATIONS)
+def test_a_record_runs_ttnns_operations_alone(tmp_path, name):
+    assert name in refusal(tmp_path, plain_op(op=name, arguments=[("list", ["touch ran"]), {}]))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_record_makes_values_of_ttnns_classes_alone(tmp_path, place):
+    for value in NO_VALUES:
+        named = value[1][0] if value[0] != "thing" else "thing"
+        assert named in refusal(tmp_path, PLACES[place](value)), value
+
+
+def test_a_name_of_another_ttnn_fails_in_its_row(mesh_device, tmp_path):
+    ops = [plain_op(op="ttnn.of_next_year"), PLACES["keyword"](("enum", [class_path(ttnn.bfloat16), "FLOAT9"]))]
+    torch.save(RECORD | {"ops": [*ops, plain_op()]}, tmp_path / "ops.pt")
+    rows = list(replays.replay(mesh_device, replays.load(tmp_path / "ops.pt"), 0, lambda text: None))
+    assert ["of_next_year" in rows[0]["failed"], "FLOAT9" in rows[1]["failed"], rows[2]["failed"]] == [True, True, None]
+
+
+def test_files_are_replaced_by_their_own_kind_and_whole(tmp_path):
+    record = tmp_path / "ops.pt"
+    torch.save(RECORD | {"system": "N150"}, record)
+    torch.save({"model.weight": torch.ones(3)}, tmp_path / "weights.pt")
+    (tmp_path / "empty").touch()
+    for name in (record, tmp_path / "new.pt", tmp_path / "empty"):
+        assert parse(["record", "--to", f"{name}", "-c", "0"]).to == name
+    for name in ("weights.pt", Path(__file__).name):
+        with pytest.raises(GoldenMeshError, match=f"--to .*{name}: the file exists"):
+            parse(
+                ["record", "--to", f"{tmp_path if name == 'weights.pt' else Path(__file__).parent}/{name}", "-c", "0"]
+            )
+    before = record.read_bytes()
+    with pytest.raises(KeyError):
+        write_whole(record, lambda part: part.write_text("half") and {}["the disk is full"])
+    assert record.read_bytes() == before and not list(tmp_path.glob(".*"))
+    write_whole(record, lambda part: part.write_text("whole"))
+    assert record.read_text() == "whole" and record.stat().st_mode == (tmp_path / "empty").stat().st_mode
+
+
+def test_places_of_equal_values_are_equal(mesh_device):
+    """A chip orders equal values otherwise than another one."""
+    x, last = torch.ones(1, 1, 32, 64), torch.arange(63, 31, -1).expand(1, 1, 32, 32)
+    returned = [{"values": x[..., :32]}, {"values": last}]
+    op = plain_op(op="ttnn.topk", arguments=[("list", [("tensor", 0), 32]), {}], returned=returned)
+    assert replays.Replay(mesh_device, op).value().error == 0
+    returned[0]["values"] = x[..., :32] * 2
+    assert replays.Replay(mesh_device, op).value().error == 0.5
 
 
 @pytest.mark.parametrize(

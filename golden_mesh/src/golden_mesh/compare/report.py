@@ -13,6 +13,7 @@ from typing import Optional
 from golden_mesh.compare.comparison import Comparison, Row, comparing
 from golden_mesh.compare.torch_values import FROM_HOST
 from golden_mesh.compare.what_if import WhatIf
+from golden_mesh.start.outputs import write_whole
 
 BELOW = 0.99  # PCC so far, by default
 SHOWN = 12  # lines of the program in the text
@@ -134,12 +135,13 @@ def write_html(comparison: Comparison, path: Path, title: str) -> None:
         "rows": [record(r) for r in comparison.rows],
     }
     page = (files("golden_mesh") / "compare/compare.html").read_text()
-    path.write_text(page.replace("/*data*/", json.dumps(what).replace("</", "<\\/")))
+    page = page.replace("/*data*/", json.dumps(what).replace("</", "<\\/"))
+    write_whole(path, lambda part: part.write_text(page))
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
     what = {"bracket": comparison.bracket(), "operations": [record(row) for row in comparison.rows]}
-    path.write_text(json.dumps(what, indent=1))
+    write_whole(path, lambda part: part.write_text(json.dumps(what, indent=1)))
 
 
 def report_at_exit(below: float, json_file: Optional[str], html_file: Optional[str], what_if: Optional[str]) -> None:

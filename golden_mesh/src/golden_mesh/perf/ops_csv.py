@@ -10,6 +10,7 @@ from typing import Iterable
 
 from golden_mesh.perf.device_ops import TILE, Tensor, ceil_div
 from golden_mesh.perf.prices import Row
+from golden_mesh.start.outputs import write_whole
 
 NAME = "ops_perf_results_modeled.csv"
 INPUTS, OUTPUTS = 3, 1  # tensors of a row
@@ -24,11 +25,15 @@ def write(folder: Path, rows: Iterable[tuple[Row, int]]) -> Path:
         now += round(NANOSECONDS * row.seconds)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAME
+    write_whole(path, lambda part: _write_table(part, records))
+    return path
+
+
+def _write_table(path: Path, records: list[dict]) -> None:
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, list(records[0]) if records else [])
         table.writeheader()
         table.writerows(records)
-    return path
 
 
 def _record(number: int, row: Row, cores: int, now: int) -> dict:

@@ -9,13 +9,14 @@ that is open already.
 import math
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import torch
 import ttnn
 
-from golden_mesh.replay.kinds import from_plain
+from golden_mesh.replay.kinds import Refused, from_plain, operation
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
 KEYS = set("op arguments tensors returned written modeled device_op".split())  # of a recorded operation
@@ -54,10 +55,28 @@ def load(path: str | Path) -> dict[str, Any]:
         broken = [op for op in kept["ops"] if not KEYS <= op.keys()]
         if broken or kept.get("ring") is None or not rows * columns:
             raise ValueError("fields are missing")
+        for op in kept["ops"]:
+            _check_names(op)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".split("\n")[0]
+        reason = f"{error}" if isinstance(error, Refused) else f"{type(error).__name__}: {error}".split("\n")[0]
         raise ValueError(f"{path} is no file of golden-mesh record: {reason}") from None
     return kept
+
+
+def _check_names(op: dict[str, Any]) -> None:
+    """Refused: the operation or one of its values is none of ttnn's. Values of another version of ttnn pass."""
+    nothing = dict.fromkeys(("tensor", "mesh", "semaphore"), lambda _: None)
+    args, kwargs = op["arguments"]
+    forms = [args, *kwargs.values()]
+    for tensor in op["tensors"]:
+        forms += [tensor[key] for key in ("dtype", "layout", "memory_config")]
+    for make in (lambda: operation(op["op"]), *(partial(from_plain, form, nothing) for form in forms)):
+        try:
+            make()
+        except Refused:
+            raise
+        except Exception:  # of this operation's row
+            pass
 
 
 def _on_all(values, chips: int) -> list[torch.Tensor]:
@@ -71,7 +90,7 @@ class Replay:
         self.device = device
         self.chips = device.get_num_devices()
         self.op = op
-        self.run_op: Callable = eval_name(op["op"])
+        self.run_op: Callable = operation(op["op"])
         self.tensors = [self._put(tensor) for tensor in op["tensors"]]
         own = {"tensor": self.tensors.__getitem__, "mesh": lambda _: device, "semaphore": self._semaphore}
         args, kwargs = op["arguments"]
@@ -161,14 +180,6 @@ def difference(double: list[float], single: list[float], calls: int) -> Optional
     return found / calls if found > spread else None
 
 
-def eval_name(name: str) -> Callable:
-    """The function called "ttnn.experimental.all_reduce_async"."""
-    found = ttnn
-    for part in name.split(".")[1:]:
-        found = getattr(found, part)
-    return found
-
-
 def shown(op: dict[str, Any]) -> str:
     """The name, and the shape of the largest two tensors."""
     shapes = sorted((t["shape"] for t in op["tensors"]), key=math.prod)[-2:]
@@ -195,7 +206,7 @@ def replay(
                 row |= value._asdict()
             seconds = here.seconds(calls) if calls and op["modeled"] else None
             row["us"] = 1e6 * seconds if seconds else None
-        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
             row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         say(line(row))
         yield row

@@ -6,6 +6,7 @@ import sys
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.replay import HEADER, load, opened, replay
 from golden_mesh.start.options import parse
+from golden_mesh.start.outputs import write_whole
 
 
 def main() -> int:
@@ -16,13 +17,13 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(HEADER)
-    failed = 0
+    failed, rows = 0, []
     with opened(kept) as device:
-        out = args.json.open("w") if args.json else None
         for row in replay(device, kept, args.calls, lambda text: text.startswith("running") or print(text, flush=True)):
             failed += bool(row["failed"])
-            if out:
-                print(json.dumps(row), file=out, flush=True)
+            if args.json:
+                rows.append(json.dumps(row))
+                write_whole(args.json, lambda part: part.write_text("\n".join(rows) + "\n"))
     return min(failed, 1)
 
 

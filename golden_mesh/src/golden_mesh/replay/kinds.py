@@ -1,7 +1,8 @@
 """Arguments of ttnn calls as plain values that torch.save keeps, and back. Needs ttnn, and no golden mesh."""
 
 import re
-from functools import reduce
+from enum import Enum
+from functools import cache, reduce
 from typing import Any, Callable, NamedTuple
 
 import ttnn
@@ -20,12 +21,47 @@ def class_path(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def named_class(path: str) -> Any:
-    """The class of ttnn's at "ttnn._ttnn.tensor.CoreCoord"."""
-    package, *names = path.split(".")
-    if package != "ttnn":
-        raise ValueError(f"a record holds values of ttnn's classes only, got one of {path}")
-    return reduce(getattr, names, ttnn)
+class Refused(ValueError):
+    """A record names what no call of a ttnn operation has."""
+
+
+# ttnn's modules of plain values. Classes of other modules open sockets and shared memory.
+_VALUES = re.compile(r"ttnn\._ttnn\.(tensor|types|activation|multi_device|operations)\.")
+
+
+def named_class(path: str) -> type:
+    """ttnn's class of values at "ttnn._ttnn.tensor.CoreCoord".
+
+    Refused: something else has that path. AttributeError: this ttnn has nothing there.
+    """
+    if path.split(".")[0] != "ttnn":
+        raise Refused(f"a record holds values of ttnn's classes only, got one of {path}")
+    found = reduce(getattr, path.split(".")[1:], ttnn)
+    is_class = isinstance(found, type) and f"{found.__module__}.{found.__qualname__}" == path
+    if not is_class or not (issubclass(found, Enum) or _VALUES.match(path)):
+        raise Refused(f"a record holds values of ttnn's classes only, got {path}")
+    return found
+
+
+@cache
+def _operations() -> dict[str, Callable]:
+    """Registered operations by name. Those in Python, such as load_tensor, take names of files; generic_op takes kernels."""
+    named = {op.python_fully_qualified_name: op for op in ttnn.query_registered_operations(include_experimental=True)}
+    plain = ("ttnn.reallocate", "ttnn.unsqueeze_to_4D")  # in Python
+    return {n: op for n, op in named.items() if n in plain or (op.is_cpp_operation and not n.endswith("generic_op"))}
+
+
+def operation(name: str) -> Callable:
+    """The operation that ttnn registered as "ttnn.experimental.all_reduce_async". It takes neither files nor kernels.
+
+    Refused: something else has that name. AttributeError: this ttnn has nothing there.
+    """
+    found = _operations().get(name)
+    if found is None:
+        if name.split(".")[0] == "ttnn":
+            reduce(getattr, name.split(".")[1:], ttnn)
+        raise Refused(f"{name} is no operation of ttnn that a record may hold")
+    return found
 
 
 def fields_of(config: Any) -> dict[str, Any]:
@@ -49,7 +85,7 @@ KINDS = (
     Kind("core", lambda v: isinstance(v, _CORE), lambda v: [v.x, v.y], lambda v: _CORE(*v)),
     Kind("cores", lambda v: isinstance(v, _CORES), lambda v: [v.start, v.end], lambda v: _CORES(*v)),
     Kind("core set", lambda v: isinstance(v, _CORE_SET), lambda v: list(v.ranges()), lambda v: _CORE_SET(v)),
-    Kind("enum", _is_enum, lambda v: [class_path(v), v.name], lambda v: getattr(named_class(v[0]), v[1])),
+    Kind("enum", _is_enum, lambda v: [class_path(v), v.name], lambda v: named_class(v[0])[v[1]]),
     Kind(
         "json", lambda v: hasattr(v, "to_json"), lambda v: [class_path(v), v.to_json()],
         lambda v: named_class(v[0]).from_json(v[1]),
@@ -91,6 +127,8 @@ def from_plain(plain: Any, own: dict[str, Callable] = {}) -> Any:
     name, form = plain
     if name in own:
         return own[name](form)
+    if name not in _BY_NAME:
+        raise Refused(f"a record has no kind {name!r}")
     if name in _DEEP:
         form = [from_plain(item, own) for item in form]
     if name == "config":

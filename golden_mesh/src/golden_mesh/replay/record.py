@@ -8,6 +8,7 @@ list with one for each, or None where the memory was never written. golden-mesh 
 
 import atexit
 import os
+from pathlib import Path
 from typing import Any, Callable, Optional
 
 import torch
@@ -21,7 +22,9 @@ from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.op_costs import chips_of
 from golden_mesh.perf.prices import Row
 from golden_mesh.perf.recorder import Recorder, recording
+from golden_mesh.replay import kinds
 from golden_mesh.replay.kinds import to_plain
+from golden_mesh.start.outputs import write_whole
 
 Values = Optional[torch.Tensor | list[torch.Tensor]]
 
@@ -72,8 +75,9 @@ class Recording:
         if not given or not self._counts(name):
             return real(operation, *args, **kwargs)
         try:
+            kinds.operation(name)
             arguments = self._plain(given, args, kwargs)
-        except TypeError as error:
+        except (TypeError, kinds.Refused) as error:
             self.kept["skipped"][name] = str(error)
             return real(operation, *args, **kwargs)
         tensors = [describe(t) for t in given]
@@ -158,7 +162,8 @@ def start(path: str, prices: bool) -> None:
 
     def write() -> None:
         if record.kept["ops"]:
-            torch.save(record.kept | {"system": os.environ.get("GOLDEN_MESH")}, path)
+            kept = record.kept | {"system": os.environ.get("GOLDEN_MESH")}
+            write_whole(Path(path), lambda part: torch.save(kept, part))
             size = os.path.getsize(path) / 1e6
             print(f"{len(record.kept['ops'])} distinct operations in {path}, {size:.1f} MB")
             for name, reason in record.kept["skipped"].items():

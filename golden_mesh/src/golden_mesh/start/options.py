@@ -3,11 +3,12 @@
 import argparse
 import re
 from pathlib import Path
-from typing import NoReturn, Sequence
+from typing import Callable, NoReturn, Sequence
 
 from golden_mesh.arithmetic.sums import SUMS
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.hazards import RESPONSES
+from golden_mesh.start.outputs import is_kind
 from golden_mesh.start.systems import SYSTEMS, named
 
 COMMANDS = ("run", "perf", "compare", "record", "replay", "doctor")
@@ -48,9 +49,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if given.command == "record" and given.to is None:
         if "--to" in given.program:
             raise GoldenMeshError("--to goes before the program: golden-mesh record --to FILE ...")
-        given.to = Path("ops.pt")
-    if given.command == "replay" and given.json and given.json.resolve() == given.file.resolve():
-        raise GoldenMeshError(f"--json: {given.json} is the record: name another file")
+        given.to = _output("record --to")("ops.pt")
+    if given.command == "compare" and given.json and given.html and given.json.resolve() == given.html.resolve():
+        raise GoldenMeshError(f"--html: {given.html} is the file of --json: name another file")
     if given.command == "perf" and SYSTEMS[given.system].arch != "wormhole_b0":
         raise GoldenMeshError(f"perf has the rates of Wormhole chips, not of a {given.system}'s")
     return given
@@ -117,9 +118,11 @@ def _parser() -> _Parser:
         metavar="SETTING=VALUE",
         help="add a column with another setting: fidelity=HiFi4, dest=float32, dtype=bfloat16 (of results)",
     )
-    compare.add_argument("--json", type=_new_file, metavar="FILE", help="a file for all operations")
-    compare.add_argument("--html", type=_new_file, metavar="FILE", help="a page with a plot of the error")
-    record.add_argument("--to", type=_new_file, metavar="FILE", help="the record (default: ops.pt)")
+    compare.add_argument("--json", type=_output("compare --json"), metavar="FILE", help="a file for all operations")
+    compare.add_argument(
+        "--html", type=_output("compare --html"), metavar="FILE", help="a page with a plot of the error"
+    )
+    record.add_argument("--to", type=_output("record --to"), metavar="FILE", help="the record (default: ops.pt)")
     replay.add_argument("file", type=_record, metavar="FILE", help="of golden-mesh record")
     replay.add_argument(
         "--system",
@@ -131,7 +134,9 @@ def _parser() -> _Parser:
     replay.add_argument(
         "--calls", type=_count, default=20, help="of the shorter trace; 0: no times (default: %(default)s)"
     )
-    replay.add_argument("--json", type=_new_file, help="a file for the rows, one a line, written as they come")
+    replay.add_argument(
+        "--json", type=_output("replay --json"), help="a file for the rows, one a line, written as they come"
+    )
     doctor.add_argument("scripts", nargs="*", type=_script, metavar="SCRIPT")
     return parser
 
@@ -180,10 +185,18 @@ def _record(word: str) -> Path:
     return _file(word, "record")
 
 
-def _new_file(word: str) -> Path:
-    if Path(word).is_dir() or not Path(word).parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{word} cannot be written: name a file in a folder that exists")
-    return Path(word)
+def _output(kind: str) -> Callable[[str], Path]:
+    """The type of an option that names a file to write. An existing file must be of the kind."""
+
+    def path(word: str) -> Path:
+        file = Path(word)
+        if file.is_dir() or not file.parent.is_dir():
+            raise GoldenMeshError(f"{kind} {word} cannot be written: name a file in a folder that exists")
+        if file.is_file() and not is_kind(file, kind):
+            raise GoldenMeshError(f"{kind} {word}: the file exists, and {kind} did not write it: name another file")
+        return file
+
+    return path
 
 
 def _folder(word: str) -> Path:
