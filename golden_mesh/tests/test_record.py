@@ -9,9 +9,9 @@ import ttnn
 
 from golden_mesh import replay as replays
 from golden_mesh.errors import GoldenMeshError
+from golden_mesh.outputs import write_whole
 from golden_mesh.replay.kinds import class_path, fields_of, from_plain, to_plain
 from golden_mesh.start.options import parse
-from golden_mesh.start.outputs import write_whole
 
 # Per chip, between chips, in place, a repeated call, and a mask whose padding counts.
 PROGRAM = """

@@ -13,7 +13,7 @@ from typing import Optional
 from golden_mesh.compare.comparison import Comparison, Row, comparing
 from golden_mesh.compare.torch_values import FROM_HOST
 from golden_mesh.compare.what_if import WhatIf
-from golden_mesh.start.outputs import write_whole
+from golden_mesh.outputs import write_whole
 
 BELOW = 0.99  # PCC so far, by default
 SHOWN = 12  # lines of the program in the text

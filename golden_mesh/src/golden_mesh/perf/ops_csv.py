@@ -8,9 +8,9 @@ import csv
 from pathlib import Path
 from typing import Iterable
 
+from golden_mesh.outputs import write_whole
 from golden_mesh.perf.device_ops import TILE, Tensor, ceil_div
 from golden_mesh.perf.prices import Row
-from golden_mesh.start.outputs import write_whole
 
 NAME = "ops_perf_results_modeled.csv"
 INPUTS, OUTPUTS = 3, 1  # tensors of a row

@@ -4,9 +4,9 @@ import json
 import sys
 
 from golden_mesh.errors import GoldenMeshError
+from golden_mesh.outputs import write_whole
 from golden_mesh.replay import HEADER, load, opened, replay
 from golden_mesh.start.options import parse
-from golden_mesh.start.outputs import write_whole
 
 
 def main() -> int:

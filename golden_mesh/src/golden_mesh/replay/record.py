@@ -18,13 +18,13 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.mesh.steps import memory
+from golden_mesh.outputs import write_whole
 from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.op_costs import chips_of
 from golden_mesh.perf.prices import Row
 from golden_mesh.perf.recorder import Recorder, recording
 from golden_mesh.replay import kinds
 from golden_mesh.replay.kinds import to_plain
-from golden_mesh.start.outputs import write_whole
 
 Values = Optional[torch.Tensor | list[torch.Tensor]]
 

@@ -8,7 +8,7 @@ from typing import Callable, NoReturn, Sequence
 from golden_mesh.arithmetic.sums import SUMS
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.hazards import RESPONSES
-from golden_mesh.start.outputs import is_kind
+from golden_mesh.outputs import is_kind
 from golden_mesh.start.systems import SYSTEMS, named
 
 COMMANDS = ("run", "perf", "compare", "record", "replay", "doctor")
