@@ -28,7 +28,7 @@ for rows, columns in json.loads(sys.argv[2]):
             ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
         mesh = ttnn.open_mesh_device(ttnn.MeshShape(rows, columns), **options)
         grid = mesh.compute_with_storage_grid_size()
-        print(f"{grid.x}x{grid.y}")
+        print(f"{grid.x}x{grid.y}/{ttnn.get_memory_view(mesh, ttnn.BufferType.DRAM).num_banks}")
         cores, by_rows = ttnn.CoreGrid(x=grid.x, y=grid.y), ttnn.ShardStrategy.HEIGHT
         shards = ttnn.create_sharded_memory_config((32, 64), cores, by_rows, use_height_and_width_as_shard_shape=True)
         x = torch.ones(1, 1, 32 * grid.x * grid.y, 64)
@@ -42,21 +42,21 @@ for rows, columns in json.loads(sys.argv[2]):
         ttnn.close_mesh_device(mesh)
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 """
-# Shapes, and the grids with default and with worker dispatch. One harvested row of the N150 leaves nine: one for
+# Shapes, and grid/DRAM banks with default and with worker dispatch. One harvested row of the N150 leaves nine: one for
 # dispatch, eight for programs. Two leave eight: dispatch is on ethernet cores by default, and takes a row of the eight if
-# it is asked to use worker cores. A Blackhole has 14 columns, some harvested, and dispatches from one of them.
+# it is asked to use worker cores. A Blackhole has 14 columns, two harvested (one in a Galaxy), and dispatches from one.
 MESHES = {
-    "N150": ([(1, 1)], "8x8", "8x8"),
-    "N300": ([(1, 1), (1, 2)], "8x8", "8x7"),
-    "N150x4": ([(1, 4), (2, 2), (1, 2), (1, 1)], "8x8", "8x8"),
-    "T3K": ([(1, 8), (2, 4), (1, 4), (2, 2), (1, 2), (1, 1)], "8x8", "8x7"),
-    "GALAXY": ([(4, 8)], "8x9", "8x9"),
-    "P100": ([(1, 1)], "11x10", "11x10"),
-    "P150": ([(1, 1)], "13x10", "13x10"),
-    "P300": ([(1, 2), (1, 1)], "11x10", "11x10"),
-    "P150x4": ([(1, 4), (2, 2)], "13x10", "13x10"),
-    "P150x8": ([(2, 4), (1, 8)], "13x10", "13x10"),
-    "BHGLX": ([(4, 8)], "12x10", "12x10"),
+    "N150": ([(1, 1)], "8x8/12", "8x8/12"),
+    "N300": ([(1, 1), (1, 2)], "8x8/12", "8x7/12"),
+    "N150x4": ([(1, 4), (2, 2), (1, 2), (1, 1)], "8x8/12", "8x8/12"),
+    "T3K": ([(1, 8), (2, 4), (1, 4), (2, 2), (1, 2), (1, 1)], "8x8/12", "8x7/12"),
+    "GALAXY": ([(4, 8)], "8x9/12", "8x9/12"),
+    "P100": ([(1, 1)], "11x10/7", "11x10/7"),
+    "P150": ([(1, 1)], "11x10/8", "11x10/8"),
+    "P300": ([(1, 2), (1, 1)], "11x10/8", "11x10/8"),
+    "P150x4": ([(1, 4), (2, 2)], "11x10/8", "11x10/8"),
+    "P150x8": ([(2, 4), (1, 8)], "11x10/8", "11x10/8"),
+    "BHGLX": ([(4, 8)], "12x10/8", "12x10/8"),
 }
 
 

@@ -18,9 +18,9 @@ The facts about boards are Tenstorrent's:
 The descriptor has the shape that tt-umd, the driver library below ttnn, reads of a real machine.
 
 Facts that differ from card to card are made up: board numbers, and which rows of Tensix cores are harvested.
-The number of harvested rows is the product's: one on an N150, two on each chip of an N300, none on a P150
-and in a Galaxy. Of a Blackhole's 14 columns two are harvested on P100 and P300, one in a BHGLX. Which channels the
-cables of an N150x4 use is made up, too.
+The number of harvested rows is the product's: one on an N150, two on each chip of an N300, none in a Galaxy.
+Of a Blackhole's 14 columns two are harvested, one in a BHGLX. A P150 had 14 before firmware 19.5.0 (January 2026), which
+switches two off (tt-metal issue 47014). Which channels the cables of an N150x4 use is made up, too.
 
 `tests` opens every mesh.
 """
@@ -273,7 +273,7 @@ SYSTEMS: dict[str, System] = {
             coordinates=(None,),
             links=(),
             boards=(Board("p150", (0,)),),
-            harvested_rows=(0,),
+            harvested_rows=(0b10_0000_0100_0000,),
             arch="blackhole",
         ),
         System(
@@ -281,7 +281,7 @@ SYSTEMS: dict[str, System] = {
             coordinates=(None,) * 4,
             links=(*_cables(0, 2, first=4), *_cables(0, 3, first=8), *_cables(1, 3, first=4), *_cables(1, 2, first=8)),
             boards=tuple(Board("p150", (chip,)) for chip in range(4)),
-            harvested_rows=(0,) * 4,
+            harvested_rows=(0b10_0000_0100_0000, 0b1_0001_0000, 0b1100_0000, 0b100_0000_0001),
             arch="blackhole",
         ),
         # From above:                                                1 - 0 - 2 - 3
@@ -302,7 +302,7 @@ SYSTEMS: dict[str, System] = {
                 *_cables(3, 7, first=9, count=2, step=2),
             ),
             boards=tuple(Board("p150", (chip,)) for chip in range(8)),
-            harvested_rows=(0,) * 8,
+            harvested_rows=(0b10_0000_0100_0000, 0b1_0001_0000, 0b1100_0000, 0b100_0000_0001) * 2,
             arch="blackhole",
         ),
         System(
