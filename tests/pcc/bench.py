@@ -31,7 +31,7 @@ from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs,
 from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import replicate, row_topology, worker_grid
+from models.demos.qwen25_7b.tt.placement import chip_of, replicate, row_topology
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 from tests.metrics import assert_close
@@ -75,9 +75,9 @@ class Bench:
     ):
         self.mesh_device, self.reference, self.config = mesh_device, reference, reference.config
         self.plan = ParallelPlan.make(self.config, mesh_device.get_num_devices())
-        self.decode = DecodePlan.make(
-            self.config, self.plan, grid or worker_grid(mesh_device), batch, topology=row_topology(mesh_device)
-        )
+        chip = chip_of(mesh_device)
+        chip = replace(chip, grid=grid or chip.grid)
+        self.decode = DecodePlan.make(self.config, self.plan, chip, batch, topology=row_topology(mesh_device))
         self.weights = ModelWeights(reference.weights, self.config, self.plan)
 
     def model_config(self, recipe: Recipe, max_seq_len: int = CONTEXT) -> TtModelConfig:
@@ -91,7 +91,7 @@ class Bench:
         return TtAllReduce(self.mesh_device, self.model_config(recipe))
 
     def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
-        return fit_prefill(self.config, self.plan, recipe, self.decode.grid, rows, self.decode.l1_room)
+        return fit_prefill(self.config, self.plan, recipe, self.decode.chip, rows, self.decode.l1_room)
 
     def prefill_gain(self, recipe: Recipe) -> float:
         """Allowed relative error in the scale of a prefill's all-reduce."""

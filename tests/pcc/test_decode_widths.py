@@ -12,15 +12,13 @@ from golden_mesh.arithmetic.sums import exact_sums
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans
-from models.demos.qwen25_7b.plans.decode_plan import DRAM_BANKS
-from models.demos.qwen25_7b.plans.grids import TILE, Grid, width_sharded
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.grids import TILE, width_sharded
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 from models.demos.qwen25_7b.tt.layouts import decode_program, memory_config
 from models.demos.qwen25_7b.tt.linear import compute_config
 from models.demos.qwen25_7b.tt.placement import dram_width_sharded, dtype_of, replicate
 from tests.pcc.bench import assert_module
-
-GRID = Grid(8, 8)
 
 
 def matmuls():
@@ -28,7 +26,7 @@ def matmuls():
     found, names = {}, {}
     for tp in SPLITS:
         for recipe in (BFP8, PERFORMANCE):
-            for name, plan in decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, GRID).items():
+            for name, plan in decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, WORMHOLE).items():
                 key = plan.k_tiles, plan.in_cores, plan.weight
                 found.setdefault(key, (plan, set()))[1].update(plan.widths)
                 names.setdefault(key, {})[f"tp {tp} {name}"] = None
@@ -38,18 +36,18 @@ def matmuls():
 @pytest.mark.chips(1)
 @pytest.mark.parametrize("plan, widths", matmuls())
 def test_every_width_of_a_block_gives_one_result(mesh_device, plan, widths):
-    rows, columns = TILE * plan.k_tiles, TILE * DRAM_BANKS
+    rows, columns = TILE * plan.k_tiles, TILE * WORMHOLE.banks
     torch.manual_seed(0)
     values = torch.randn(1, 1, rows, columns) * rows**-0.5
     weight = replicate(
         values, mesh_device, dtype_of(plan.weight), memory_config=dram_width_sharded(mesh_device, rows, columns)
     )
     x = torch.randn(1, 1, TILE, rows)
-    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(rows, GRID, plan.in_cores)))
+    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(rows, WORMHOLE.grid, plan.in_cores)))
     exact = ttnn.to_torch(put).double() @ ttnn.to_torch(weight).double()
 
     def result(width: int) -> torch.Tensor:
-        block = replace(plan, n_tiles=DRAM_BANKS, per_core_n=1, in0_block_w=width)
+        block = replace(plan, n_tiles=WORMHOLE.banks, per_core_n=1, in0_block_w=width)
         how = dict(program_config=decode_program(block), memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
         how |= dict(dtype=ttnn.float32, compute_kernel_config=compute_config())
         return ttnn.to_torch(ttnn.linear(put, weight, **how))

@@ -73,7 +73,7 @@ def test_a_decode_layer_is_16_operations_and_two_all_reduces(model, layer_operat
     Joined gate and up save one op. An all-reduce is one op or two. Layer 0 has outlier keys, which take two.
     """
     fused = 0 if model.config.decode.fused_qk else 2
-    joined = GateUpLayout.make(model.config.qwen, model.config.parallel, BFP8).joined
+    joined = GateUpLayout.make(model.config.qwen, model.config.parallel, BFP8, model.config.decode.chip).joined
     sums = 2 * len(collectives(model.config.decode.all_reduce))
     assert len(layer_operations) == 16 + CENTERING + sums + fused - joined, layer_operations
 
@@ -162,7 +162,7 @@ def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
 
 def test_the_plans_of_test_plans_are_the_modules(model):
     config = model.config
-    planned = decode_plans(config.qwen, config.parallel, BFP8, config.decode.grid)
+    planned = decode_plans(config.qwen, config.parallel, BFP8, config.decode.chip)
     layer = model.layers[0]
     product = layer.mlp.gate_up
     linears = {

@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.config import BFP8, BFP8_KV8, QWEN25_7B
 from models.demos.qwen25_7b.perf.plan_tables import chain_table, hops_table
 from models.demos.qwen25_7b.perf.report import step_ms
 from models.demos.qwen25_7b.perf.step_model import model_decode
-from models.demos.qwen25_7b.plans.grids import Grid
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.tt.placement import links_between
 
 REPOSITORY = Path(__file__).parents[2]
@@ -72,7 +72,10 @@ MODEL = "models/demos/qwen25_7b/docs/performance_model.md", "The chain of multic
 
 
 def test_the_table_of_hops_is_the_commands():
-    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in hops_table(QWEN25_7B, BFP8).splitlines()]
+    split = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in hops_table(QWEN25_7B, BFP8, WORMHOLE).splitlines()
+    ]
     written = [[cell.removesuffix(" (joined)") for cell in row] for row in cells(*MODEL)]
     assert written == split[-4:]
 
@@ -81,6 +84,6 @@ def test_the_steps_with_a_chain_are_those_of_the_model():
     """Without a capture: the step without the chain is the written one, in tenths of a millisecond."""
     rows = cells(*MODEL, table=1)
     steps = {int(split.removeprefix("tp ")): 1e-3 * float(plain) for split, plain, *_ in rows}
-    for written, line in zip(rows, chain_table(QWEN25_7B, BFP8_KV8, "Qwen2.5-7B", Grid(8, 8), steps).splitlines()[2:]):
+    for written, line in zip(rows, chain_table(QWEN25_7B, BFP8_KV8, "Qwen2.5-7B", WORMHOLE, steps).splitlines()[2:]):
         computed = [float(cell) for cell in line.strip("| tp").split("|") if cell.strip()]
         assert [float(cell) for cell in (written[0][3:], *written[1:]) if cell] == pytest.approx(computed, abs=0.11)

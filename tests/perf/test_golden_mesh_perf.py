@@ -12,7 +12,7 @@ from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
 from models.demos.qwen25_7b.perf.step_model import model_step
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.placement import links_between, worker_grid
+from models.demos.qwen25_7b.tt.placement import chip_of, links_between
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 USERS, POSITION = 32, 1024
@@ -44,7 +44,7 @@ def test_a_layer_has_the_prices_of_perf_model(mesh_device, host_alone, recorder)
             replica.launch_decode()
         recorded = section(*next(recorder.captured()), links, POSITION)
         step = capture_step(mesh_device, config, BFP8, USERS)
-    how = dict(chips=mesh_device.shape[1], grid_cores=worker_grid(mesh_device).cores, links=links)
+    how = dict(chips=mesh_device.shape[1], grid_cores=chip_of(mesh_device).grid.cores, links=links)
     how |= dict(users=USERS, position=POSITION)
     modeled = model_step(step, calibrate().rates, weights=0, **how).in_layer
     assert recorded.launches == len(step.layer)

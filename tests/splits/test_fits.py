@@ -17,6 +17,7 @@ from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.tt import centered_keys, placement
@@ -93,7 +94,7 @@ def build(mesh_device, config, recipe, users, tokens, monkeypatch):
 
 
 def budget_of(config, plan, recipe, users, tokens):
-    return memory_budget(config, plan, recipe, tokens, blocks_for(users, tokens, BLOCK))
+    return memory_budget(config, plan, recipe, WORMHOLE, tokens, blocks_for(users, tokens, BLOCK))
 
 
 @pytest.mark.galaxy
@@ -150,7 +151,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(mesh_dev
 )
 def test_a_refusal_names_the_largest_sizes_that_fit(users, tokens, room, sizes):
     plan = ParallelPlan.make(QWEN25_7B, 2)
-    text = smaller_sizes(QWEN25_7B, plan, BFP8, users, tokens, BLOCK, room)
+    text = smaller_sizes(QWEN25_7B, plan, BFP8, WORMHOLE, users, tokens, BLOCK, room)
     found = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) users of (\d+) tokens", text)]
     assert len(found) == sizes
     for fitting in found:

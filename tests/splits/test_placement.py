@@ -1,10 +1,17 @@
 """Weights are sharded over a mesh row and replicated over rows, as by ShardTensor2dMesh."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.tt.placement import place
+from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.grids import Grid
+from models.demos.qwen25_7b.plans.machines import machine
+from models.demos.qwen25_7b.tt import placement
+from models.demos.qwen25_7b.tt.placement import chip_of, place
 from models.demos.qwen25_7b.weights.model_weights import Weight, build_shard
 from models.demos.qwen25_7b.weights.slices import Projection, Table, TensorRange
 
@@ -61,3 +68,19 @@ def test_a_single_slice_is_on_every_chip(mesh_device):
     placed = of_chips(place(whole, mesh_device))
     assert len(placed) == chips and all(chip.equal(placed[0]) for chip in placed)
     assert placed[0].shape[-2:] == (256, 512)
+
+
+def test_the_mesh_has_the_chips_of_its_machine(mesh_device, mesh_name, pytestconfig):
+    """As the table says before a device is open; worker dispatch takes a row of cores."""
+    planned = machine(mesh_name.partition("-tp")[0]).chip
+    if pytestconfig.getoption("--worker-dispatch"):
+        planned = replace(planned, grid=Grid(8, 7))
+    assert chip_of(mesh_device) == planned
+
+
+def test_chips_without_a_row_in_the_table_are_refused(mesh_device, monkeypatch):
+    monkeypatch.setattr(placement, "CHIPS", [replace(WORMHOLE, banks=7)])
+    with pytest.raises(
+        UserError, match="made for WORMHOLE_B0 with 7 banks of DRAM; these chips are WORMHOLE_B0 with 12"
+    ):
+        chip_of(mesh_device)

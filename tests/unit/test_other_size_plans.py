@@ -1,5 +1,6 @@
 """Every Qwen2.5 size on every split has plans within a core's L1, or is refused in one line."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -7,14 +8,15 @@ import pytest
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.published_models import SIZES
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, fit_prefill, max_prefill_rows
 
-GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}
-ALL = list(product(SIZES, SPLITS, GRIDS, (BF16, BFP8, PERFORMANCE)))
+CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
+ALL = list(product(SIZES, SPLITS, CHIPS, (BF16, BFP8, PERFORMANCE)))
 HEADS = r"a chip would have (40|64) of the model's \1 query heads, .* take 32: use more chips"
 DOWN = r"decode with tp 4: down takes [\d,]+ bytes of a core's L1, [\d,]+ are there: use more chips"
 REFUSED = {case: HEADS for case in ALL if case[0] in ("14B", "32B", "72B") and case[1] == 1}
@@ -28,7 +30,7 @@ def name_of(value) -> str | None:
 
 def plans_of(model, tp, grid) -> tuple[ParallelPlan, DecodePlan]:
     plan = ParallelPlan.make(SIZES[model], tp)
-    return plan, DecodePlan.make(SIZES[model], plan, GRIDS[grid], MAX_USERS)
+    return plan, DecodePlan.make(SIZES[model], plan, CHIPS[grid], MAX_USERS)
 
 
 @pytest.mark.parametrize("model, tp, grid, recipe", PLANNED, ids=name_of)
@@ -37,10 +39,10 @@ def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     check_decode(config, plan, recipe, decode)
     footprints = decode_footprints(config, plan, recipe, decode)
     assert max(footprint.bytes for footprint in footprints) <= decode.l1_room
-    rows = max_prefill_rows(config, plan, recipe, GRIDS[grid], decode.l1_room)
+    rows = max_prefill_rows(config, plan, recipe, CHIPS[grid], decode.l1_room)
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:
-        whole = fit_prefill(config, plan, recipe, GRIDS[grid], rows, decode.l1_room)
+        whole = fit_prefill(config, plan, recipe, CHIPS[grid], rows, decode.l1_room)
         assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= decode.l1_room
         rows //= 2
 

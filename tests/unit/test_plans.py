@@ -7,7 +7,6 @@ import pytest
 from models.demos.qwen25_7b.bringup.ops import VARIANTS
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.perf.plan_tables import decode_plans, narrow
-from models.demos.qwen25_7b.plans import decode_plan
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -18,55 +17,55 @@ from models.demos.qwen25_7b.plans.blocks import (
     fill_table,
     table_width,
 )
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import (
-    MATMUL_L1,
     MAX_LM_HEAD_SHARD,
     DecodePlan,
     decode_l1_bytes,
     lm_head_shard_tiles,
     plan_decode_matmul,
 )
-from models.demos.qwen25_7b.plans.grids import L1, TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
-GRIDS = {"8x8": Grid(8, 8), "8x7": Grid(8, 7)}
+CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
 
 cases = [
-    pytest.param(config, grid, tp, recipe, id=f"{size}-{shape}-tp{tp}-{recipe.name}")
+    pytest.param(config, chip, tp, recipe, id=f"{size}-{shape}-tp{tp}-{recipe.name}")
     for size, config in CONFIGS.items()
-    for shape, grid in GRIDS.items()
+    for shape, chip in CHIPS.items()
     for tp in (1, 2, 4, 8)
     for recipe in (BF16, BFP8)
 ]
 
 
-@pytest.mark.parametrize("config, grid, tp, recipe", cases)
-def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
+@pytest.mark.parametrize("config, chip, tp, recipe", cases)
+def test_decode_matmuls_divide_and_fit(config, chip, tp, recipe):
     """Gate's output cores are down's input cores. Joined, each half has four cores, in one row.
 
     The outputs of O and down have no more cores than the residual.
     """
-    plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, grid)
+    plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, chip)
     for name, plan in plans.items():
         tiles, left = divmod(plan.k_tiles, plan.in_cores)
         assert left == 0, f"{name}: an input core's tiles are not whole"
         for block in plan.widths:
             assert tiles % block == 0 or block % tiles == 0, f"{name}: a block of K cuts a shard"
-            assert plan.k_tiles % block == 0 and replace(plan, in0_block_w=block).l1_bytes <= MATMUL_L1, name
+            assert plan.k_tiles % block == 0 and replace(plan, in0_block_w=block).l1_bytes <= chip.matmul_l1, name
         assert plan.in0_block_w in plan.widths and tiles % plan.widths[0] == 0, name
         assert plan.out_cores * plan.per_core_n == plan.n_tiles, f"{name}: output cores"
-        assert plan.out_cores <= grid.cores, f"{name}: output cores"
+        assert plan.out_cores <= chip.grid.cores, f"{name}: output cores"
         weight_blocks = 3 * plan.in0_block_w * ceil_div(plan.n_tiles, 12) * TILE_BYTES[plan.weight]
-        assert weight_blocks < plan.l1_bytes <= MATMUL_L1 < L1, name
+        assert weight_blocks < plan.l1_bytes <= chip.matmul_l1 < chip.l1, name
     assert config.head_dim // TILE % plans["QKV"].per_core_n == 0, "a core's border cuts a head"
-    residual = residual_grid(config.hidden_size // TILE, grid, tp).cores
+    residual = residual_grid(config.hidden_size // TILE, chip.grid, tp).cores
     assert max(plans["O"].out_cores, plans["down"].out_cores) <= residual
     if joined := plans.get("gate + up"):
-        assert joined.out_cores == 8 == grid.x and joined.n_tiles == 2 * plans["down"].k_tiles
+        assert joined.out_cores == 8 == chip.grid.x and joined.n_tiles == 2 * plans["down"].k_tiles
     else:
         assert plans["gate"].out_cores == plans["down"].in_cores
     assert ("gate + up" in plans) == (config is QWEN25_7B and tp == 8), "it saves padding there"
@@ -74,7 +73,7 @@ def test_decode_matmuls_divide_and_fit(config, grid, tp, recipe):
 
 @pytest.mark.parametrize("tp, before, after", [(1, 270, 242), (2, 135, 121), (4, 128, 107), (8, 98, 55)])
 def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, after):
-    plans = decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, GRIDS["8x8"])
+    plans = decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, WORMHOLE)
     layer = [plan for name, plan in plans.items() if "LM head" not in name]
     assert (sum(narrow(plan).hops for plan in layer), sum(plan.hops for plan in layer)) == (before, after)
     timed = VARIANTS["ttnn.linear"]["in0_block_w"]
@@ -83,17 +82,17 @@ def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, a
     )
 
 
-@pytest.mark.parametrize("config, grid, tp, recipe", cases)
-def test_prefill_plans_divide_and_fit(config, grid, tp, recipe):
+@pytest.mark.parametrize("config, chip, tp, recipe", cases)
+def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
     """From one tile to the longest prefill batch, every core has its part, and its L1 holds it."""
     plan = ParallelPlan.make(config, tp)
-    room = DecodePlan.make(config, plan, grid, MAX_USERS).l1_room
-    longest = max_prefill_rows(config, plan, recipe, grid, room)
+    room = DecodePlan.make(config, plan, chip, MAX_USERS).l1_room
+    longest = max_prefill_rows(config, plan, recipe, chip, room)
     rows = TILE
     while rows <= longest:
-        whole = fit_prefill(config, plan, recipe, grid, rows, room)
+        whole = fit_prefill(config, plan, recipe, chip, rows, room)
         across, down = whole.cores.x, whole.cores.y
-        assert rows % (down * TILE) == 0 and down <= grid.y and across <= grid.x
+        assert rows % (down * TILE) == 0 and down <= chip.grid.y and across <= chip.grid.x
         assert config.hidden_size % (across * TILE) == 0, "the residual lies evenly"
         for name in ("qkv", "o", "gate_up", "down"):
             check_prefill_matmul(name, getattr(whole, name), whole.cores, rows)
@@ -103,7 +102,7 @@ def test_prefill_plans_divide_and_fit(config, grid, tp, recipe):
             blocks.append((whole.gate_up.per_core_n, whole.down))
         for shard, matmul in blocks:
             assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
-        assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= room < L1
+        assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= room < chip.l1
         rows *= 2
 
 
@@ -122,34 +121,35 @@ def check_prefill_matmul(name, matmul, cores, rows):
 @pytest.mark.parametrize("tp, rows", [(1, 256), (2, 512), (4, 1024), (8, 1024)])
 def test_the_7bs_longest_prefill_batches(tp, rows):
     plan = ParallelPlan.make(QWEN25_7B, tp)
-    room = DecodePlan.make(QWEN25_7B, plan, Grid(8, 8), MAX_USERS).l1_room
-    assert max_prefill_rows(QWEN25_7B, plan, BFP8, Grid(8, 8), room) == rows
+    room = DecodePlan.make(QWEN25_7B, plan, WORMHOLE, MAX_USERS).l1_room
+    assert max_prefill_rows(QWEN25_7B, plan, BFP8, WORMHOLE, room) == rows
 
 
 def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
     wide = replace(QWEN25_7B, intermediate_size=32 * 8 * 800)
     plan = ParallelPlan.make(wide, 1)
     with pytest.raises(PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"):
-        max_prefill_rows(wide, plan, BFP8, Grid(8, 8), 1_000_000)
+        max_prefill_rows(wide, plan, BFP8, WORMHOLE, 1_000_000)
 
 
 def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():
-    with pytest.raises(ValueError, match=f"{decode_l1_bytes(4752, 1, 'bfloat16')}.*{MATMUL_L1}"):
-        plan_decode_matmul(112, 4752, 28, "bfloat16", out_cores=64)
+    with pytest.raises(ValueError, match=f"{decode_l1_bytes(4752, 1, 'bfloat16', WORMHOLE)}.*{WORMHOLE.matmul_l1}"):
+        plan_decode_matmul(112, 4752, 28, "bfloat16", WORMHOLE, out_cores=64)
 
 
 @pytest.mark.parametrize("format", ["bfloat16", "bfloat8_b", "bfloat4_b"])
 @pytest.mark.parametrize("vocab_tiles", [4752, 2376, 1188, 594, 33, 17])
 def test_logits_shards_but_the_first_have_topks_width_and_are_as_few_as_fit(vocab_tiles, format):
-    first, *others = lm_head_shard_tiles(vocab_tiles, format)
+    first, *others = lm_head_shard_tiles(vocab_tiles, format, WORMHOLE)
     assert first + sum(others) == vocab_tiles
+    room = WORMHOLE.matmul_l1
     most = max(first, *others) if others else MAX_LM_HEAD_SHARD
     assert all(tiles == most for tiles in others) and first <= most
-    assert most & (most - 1) == 0 and most <= MAX_LM_HEAD_SHARD and decode_l1_bytes(most, 1, format) <= MATMUL_L1
-    assert most == MAX_LM_HEAD_SHARD or decode_l1_bytes(2 * most, 1, format) > MATMUL_L1
+    assert most & (most - 1) == 0 and most <= MAX_LM_HEAD_SHARD and decode_l1_bytes(most, 1, format, WORMHOLE) <= room
+    assert most == MAX_LM_HEAD_SHARD or decode_l1_bytes(2 * most, 1, format, WORMHOLE) > room
 
 
-@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
+@pytest.mark.parametrize("grid", [Grid(8, 8), Grid(8, 7)], ids=CHIPS)
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("tiles", [8, 28, 37, 64, 112, 160, 256])
 def test_the_residuals_cores_have_equal_shards_and_leave_l1_for_the_all_reduce(tiles, tp, grid):
@@ -173,10 +173,10 @@ def test_padded_rows_are_powers_of_two_tiles():
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 @pytest.mark.parametrize("users", range(1, MAX_USERS + 1))
-def test_every_number_of_users_has_its_cores(config, grid, users):
-    plan = DecodePlan.make(config, ParallelPlan.make(config, 2), grid, users)
+def test_every_number_of_users_has_its_cores(config, chip, users):
+    plan, grid = DecodePlan.make(config, ParallelPlan.make(config, 2), chip, users), chip.grid
     batch = plan.batch
     assert users <= batch <= MAX_USERS and batch < users + grid.x
     assert batch <= grid.x or batch % grid.x == 0, "the users' cores are no rectangle"
@@ -211,25 +211,7 @@ def test_page_tables_have_blocks_to_read_and_minus_one_where_nothing_is_written(
     assert fill_table([NO_BLOCK, 3], 4).tolist() == [NO_BLOCK, 3, NO_BLOCK, NO_BLOCK]
 
 
-@pytest.mark.parametrize(
-    "found, spans",
-    [
-        ("0.81.1", True),
-        ("1.0.0", True),
-        ("0.82.0.dev3+g12", True),
-        ("0.80.0", False),
-        ("unknown", False),
-        (None, False),
-    ],
-)
-def test_a_block_spans_shards_where_ttnn_takes_it(monkeypatch, found, spans):
-    def version(name):
-        if found is None:
-            raise decode_plan.PackageNotFoundError(name)
-        return found
-
-    monkeypatch.setattr(decode_plan, "version", version)
-    assert decode_plan.blocks_span_shards() == spans
-    monkeypatch.setattr(decode_plan, "BLOCKS_SPAN_SHARDS", spans)
-    plan = plan_decode_matmul(112, 72, 28, "bfloat8_b", out_cores=64, divides=4)
-    assert plan.in0_block_w == (8 if spans else 4)
+@pytest.mark.parametrize("ttnn, block", [((0, 0), 4), ((0, 80), 4), ((0, 81), 8), ((1, 0), 8)])
+def test_a_block_spans_shards_where_ttnn_takes_it(ttnn, block):
+    chip = replace(WORMHOLE, ttnn=ttnn)
+    assert plan_decode_matmul(112, 72, 28, "bfloat8_b", chip, out_cores=64, divides=4).in0_block_w == block

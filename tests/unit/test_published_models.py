@@ -10,14 +10,15 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.perf.published_models import (
     PUBLISHED,
-    ROOM,
     SHORTEST,
     SPLITS,
     largest_split,
     models_table,
+    room_of,
     splits_that_fit,
 )
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import lm_head_shards
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
@@ -48,7 +49,7 @@ def test_every_vocabulary_of_the_family_is_split(vocab, tp):
     config = replace(PUBLISHED[R1_SMALL], vocab_size=vocab)
     plan = ParallelPlan.make(config, tp)
     assert 0 <= plan.vocab * tp - vocab < tp * 32
-    assert sum(width for _, width in lm_head_shards(plan.vocab, "bfloat8_b")) == plan.vocab
+    assert sum(width for _, width in lm_head_shards(plan.vocab, "bfloat8_b", WORMHOLE)) == plan.vocab
     assert largest_split(config, BFP8, MACHINES["T3K"], tp).users == MAX_USERS
 
 
@@ -74,10 +75,10 @@ def test_a_split_is_as_long_as_dram_allows(tp):
     plan = ParallelPlan.make(config, tp)
 
     def total(tokens: int) -> int:
-        return memory_budget(config, plan, BFP8, tokens, blocks_for(MAX_USERS, tokens, BLOCK)).total
+        return memory_budget(config, plan, BFP8, WORMHOLE, tokens, blocks_for(MAX_USERS, tokens, BLOCK)).total
 
     assert split.users == MAX_USERS and split.tokens >= SHORTEST
-    assert total(split.tokens) <= ROOM < total(split.tokens + 1)
+    assert total(split.tokens) <= room_of(WORMHOLE) < total(split.tokens + 1)
 
 
 def test_the_table_of_the_document_is_the_commands():

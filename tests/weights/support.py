@@ -9,6 +9,7 @@ import ttnn
 from loguru import logger
 
 from models.demos.qwen25_7b.config import BFP8, Recipe
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint, packed_weights
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
@@ -44,8 +45,8 @@ def logged(lines: list[str]) -> Iterator[list[str]]:
 
 def shards_of(source, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
     plan = ParallelPlan.make(source.config, tp)
-    weights = packed_weights(source, source.config, plan, recipe)
-    return {shard: _values(weights.build(shard)) for shard in inventory(source.config, plan, recipe)}
+    weights = packed_weights(source, source.config, plan, recipe, WORMHOLE)
+    return {shard: _values(weights.build(shard)) for shard in inventory(source.config, plan, recipe, WORMHOLE)}
 
 
 def made(model: Path, *, tp: int = 2, recipe: Recipe = BFP8) -> Shards:

@@ -3,12 +3,13 @@
 import argparse
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from ..cli.terminal import markdown, say
 from ..files import write_json
+from ..plans.chip import Chip
 from ..plans.machines import TTNN_VERSION, Split
-from ..tt.mesh import TRACE_REGION_BYTES, describe_backend, open_mesh, select_backend
+from ..tt.mesh import describe_backend, open_mesh, select_backend
 from .stages import run_program
 
 
@@ -20,18 +21,25 @@ class Fact(NamedTuple):
     assumed: Optional[str] = None
 
 
+CHIP: dict[str, Callable[[Chip], object]] = {
+    "architecture": lambda chip: chip.architecture,
+    "compute grid": lambda chip: f"{chip.grid.x}x{chip.grid.y}",
+    "banks of DRAM": lambda chip: chip.banks,
+    "DRAM of a chip": lambda chip: f"{chip.dram_bytes / 1e9:.2f} GB",
+    "alignment in DRAM": lambda chip: f"{chip.dram_alignment} bytes",
+    "L1 of a core for buffers": lambda chip: f"{chip.l1:,} bytes",
+}
+
+
 def facts(mesh: str, backend: str) -> list[Fact]:
     import ttnn
 
-    from ..plans.memory_budget import DRAM_BYTES
-    from ..tt.placement import links_between, row_topology, worker_grid
+    from ..tt.placement import chip_of, links_between, row_topology
 
     split, cards = Split.of(mesh), sorted(Path("/sys/class/tenstorrent").glob("*"))
     firmware = dict.fromkeys(_read(f"{card}/tt_fw_bundle_ver") for card in cards)
     with open_mesh(split) as device:
-        kind = split.kind
-        dram = ttnn.get_memory_view(device, ttnn.BufferType.DRAM)
-        grid = worker_grid(device)
+        kind, found = split.kind, chip_of(device)
         return [
             Fact("below ttnn", describe_backend(backend).split(" (")[0], "silicon"),
             Fact("ttnn", version("ttnn").split("+")[0], TTNN_VERSION),
@@ -39,15 +47,10 @@ def facts(mesh: str, backend: str) -> list[Fact]:
             Fact("firmware", ", ".join(firmware) or "not readable"),
             Fact("huge pages of 1 GB", _read("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")),
             Fact("chips", f"{ttnn.get_num_devices()}", f"{kind.chips}"),
-            Fact("compute grid", f"{grid.x}x{grid.y}", "8x8"),
             Fact("links between neighbors", f"{links_between(device)}", f"{kind.links if kind.chips > 1 else 1}"),
             Fact("topology of a row", row_topology(device), "ring" if kind.is_ring(kind.row) else "line"),
-            Fact("DRAM of a chip beside traces", _gigabytes(dram.num_banks * dram.total_bytes_per_bank), _gigabytes(DRAM_BYTES - TRACE_REGION_BYTES)),
-        ]  # fmt: skip
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.2f} GB"
+            *(Fact(what, f"{of(found)}", f"{of(kind.chip)}") for what, of in CHIP.items()),
+        ]
 
 
 def _read(path: str) -> str:

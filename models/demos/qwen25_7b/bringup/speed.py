@@ -16,7 +16,6 @@ from ..plans.machines import Split
 from ..tt.mesh import command_queues, host_alone, open_replicas, select_backend
 from .stages import run_program
 
-DRAM_BYTES_PER_SECOND = 288e9  # of a chip
 WARM = 3  # steps
 # By size: recipes, users, prompts, steps.
 CASES = {"7b": (("bfp8", "performance"), (1, 32), (128, 1024, 8192), 100), "tiny": (("bfp8",), (1, 32), (128,), 4)}
@@ -100,9 +99,9 @@ def speed(args: argparse.Namespace) -> None:
                 row["refused"] = f"{error}"
             else:
                 first, step = measure(replica, users, prompt, steps)
-                parallel = replica.model.config.parallel
-                read = step_bytes(config, parallel, recipe, users, prompt).weights
-                share = read / DRAM_BYTES_PER_SECOND / step
+                parallel, chip = replica.model.config.parallel, replica.model.config.decode.chip
+                read = step_bytes(config, parallel, recipe, chip, users, prompt).weights
+                share = read / chip.bandwidth / step
                 row |= dict(first_token_ms=1e3 * first, step_ms=1e3 * step, share_of_dram=share)
                 replica.close()
                 del replica

@@ -14,7 +14,7 @@ from ..plans.memory_budget import memory_budget, smaller_sizes
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.inputs import AnyPrefillInputs, VerifyInputs
-from ..tt.placement import check_fits, chips_in_row, free_dram
+from ..tt.placement import check_fits, chip_of, chips_in_row, free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.model_weights import TensorSource
 from .input_batch import DeviceInputs
@@ -101,8 +101,9 @@ class Replica:
         parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
         check_block(block)
         blocks = blocks_for(users, max_seq_len, block)
-        budget = memory_budget(config, parallel, recipe, max_seq_len, blocks, block)
-        smaller = smaller_sizes(config, parallel, recipe, users, max_seq_len, block, free_dram(mesh_device))
+        chip = chip_of(mesh_device)
+        budget = memory_budget(config, parallel, recipe, chip, max_seq_len, blocks, block)
+        smaller = smaller_sizes(config, parallel, recipe, chip, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
         size = dict(batch=min(users * options.speculate, MAX_USERS), max_seq_len=max_seq_len)
         model = TtTransformer.load(mesh_device, source, config, recipe, **size)

@@ -100,7 +100,7 @@ class Ops:
     def table(args: argparse.Namespace) -> str:
         check_step(args)
         with opened(args) as device:
-            from ..tt.placement import worker_grid
+            from ..tt.placement import chip_of
             from .capture import capture_prefill, capture_step
             from .plan_tables import decode_plans
             from .report import op_table
@@ -112,7 +112,7 @@ class Ops:
             else:
                 step = capture_step(device, config, args.recipe, args.batch)
                 layers = {f"{args.batch} users a replica": step.layer}
-                plans = decode_plans(config, ParallelPlan.make(config, args.tp), args.recipe, worker_grid(device))
+                plans = decode_plans(config, ParallelPlan.make(config, args.tp), args.recipe, chip_of(device))
         return "\n\n".join(
             f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
             f"\n\n{op_table(layer, plans.values())}"
@@ -199,7 +199,7 @@ class Hops:
     def table(args: argparse.Namespace) -> str:
         from .plan_tables import hops_table
 
-        return hops_table(DIMS[args.dims], args.recipe)
+        return hops_table(DIMS[args.dims], args.recipe, machine("N150").chip)
 
 
 class Chain:
@@ -220,14 +220,14 @@ class Chain:
         config, steps, args.worker_dispatch = DIMS[args.dims], {}, False
         for args.tp in (tp for tp in SPLITS if machine(args.mesh).row % tp == 0):
             with opened(args) as device:
-                from ..tt.placement import links_between, worker_grid
+                from ..tt.placement import chip_of, links_between
                 from .plan_tables import HOP_AT_MOST, POSITION, USERS, chain_table
                 from .step_model import model_decode
 
                 how = dict(users=USERS, position=POSITION, links=links_between(device))
                 model, _ = model_decode(device, config, args.recipe, **how)
-                steps[args.tp], grid = model.seconds, worker_grid(device)
-        table = chain_table(config, args.recipe, title_of(args), grid, steps)
+                steps[args.tp], chip = model.seconds, chip_of(device)
+        table = chain_table(config, args.recipe, title_of(args), chip, steps)
         return (
             f"{title_of(args)}, {args.mesh}, recipe {args.recipe}, {USERS} users a replica at position {POSITION}. Modeled, not "
             f"measured; a hop takes {1e6 * HOP_AT_MOST:.2f} us, which is the most that it can take. tt_transformers' cache is "

@@ -10,7 +10,7 @@ from ..cli.terminal import markdown
 from ..config import QwenConfig, Recipe
 from ..engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from ..engine.replica import Replica
-from ..plans.grids import L1, padded_rows
+from ..plans.grids import padded_rows
 from ..plans.l1 import OpFootprint, decode_footprints, prefill_footprints
 from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
 
@@ -52,10 +52,11 @@ class Row:
 
 @dataclass(frozen=True)
 class L1Map:
-    """persistent: bytes that a core holds before the layer begins, as planned. captured_persistent: as ttnn reports."""
+    """room: bytes of a core for buffers. persistent: those that it holds before the layer begins, as planned. captured_persistent: as ttnn reports."""
 
     title: str
     rows: tuple[Row, ...]
+    room: int
     persistent: int
     captured_persistent: int
 
@@ -96,11 +97,12 @@ def map_prefill(
 def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: Callable[[], None]) -> L1Map:
     """Capture the first run: ttnn reports the circular buffers of new programs only."""
     view = ttnn.get_memory_view(replica.mesh_device, ttnn.BufferType.L1)
-    nodes = graph_of(replica, run)
+    nodes, decode = graph_of(replica, run), replica.model.config.decode
     return L1Map(
         title,
         tuple(match(footprints, list(l1_uses(nodes, FIRST_LAYER)))),
-        L1 - replica.model.config.decode.l1_room,
+        decode.chip.l1,
+        decode.chip.l1 - decode.l1_room,
         view.total_bytes_allocated_per_bank,
     )
 
@@ -137,13 +139,13 @@ def l1_table(mapped: L1Map) -> str:
                 f"{row.planned_tensors:,}",
                 f"{row.tensors:,}",
                 *(f"{size:,}" if size else "-" for size in (row.planned.buffers, row.buffers)),
-                f"{whole:,} ({whole / L1:.0%})",
+                f"{whole:,} ({whole / mapped.room:.0%})",
                 ", ".join(f"{name} {size:,}" for name, size in (*row.planned.tensors, *hole)),
             )
         )
     fullest = max(mapped.rows, key=lambda row: row.planned.bytes)
     notes = [
-        f"A core has {L1:,} bytes. Of these {mapped.persistent:,} are planned as persistent (the rotary matrix, all-reduce "
+        f"A core has {mapped.room:,} bytes. Of these {mapped.persistent:,} are planned as persistent (the rotary matrix, all-reduce "
         f"buffers, semaphores); ttnn has allocated {mapped.captured_persistent:,} before the layer.",
         f"Fullest: {fullest.planned.op}, {mapped.persistent + fullest.planned.bytes:,}.",
         "-: not counted, or not reported: ttnn reports circular buffers of some operations only.",

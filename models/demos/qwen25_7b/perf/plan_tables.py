@@ -11,8 +11,9 @@ from ..cli.terminal import markdown
 from ..config import BFP8_KV8, QWEN25_7B, QwenConfig, Recipe
 from ..plans.all_reduce_plan import AllReducePlan
 from ..plans.blocks import BLOCK, blocks_for
-from ..plans.decode_plan import HALF_CORES, HOP, DecodeMatmul, GateUpLayout, plan_decode_matmul
-from ..plans.grids import TILE, Grid, ceil_div, most_even, residual_grid
+from ..plans.chip import Chip
+from ..plans.decode_plan import HALF_CORES, DecodeMatmul, GateUpLayout, plan_decode_matmul
+from ..plans.grids import TILE, ceil_div, most_even, residual_grid
 from ..plans.machines import MACHINES, MachineKind
 from ..plans.memory_budget import decode_matmuls, memory_budget, step_bytes
 from ..plans.parallel_plan import SPLITS, ParallelPlan
@@ -37,8 +38,8 @@ def splits_table() -> str:
 def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
     parallel = ParallelPlan.make(QWEN25_7B, tp)
     blocks = blocks_for(USERS, CONTEXT, BLOCK)
-    budget = memory_budget(QWEN25_7B, parallel, BFP8_KV8, CONTEXT, blocks)
-    step = step_bytes(QWEN25_7B, parallel, BFP8_KV8, USERS, POSITION)
+    budget = memory_budget(QWEN25_7B, parallel, BFP8_KV8, kind.chip, CONTEXT, blocks)
+    step = step_bytes(QWEN25_7B, parallel, BFP8_KV8, kind.chip, USERS, POSITION)
     topology = "ring" if kind.is_ring(tp) else "line"
     all_reduce = AllReducePlan.make(tp, topology, QWEN25_7B.hidden_size, links=kind.links)
     parts = (budget.weights, budget.cache, budget.activations)
@@ -68,11 +69,11 @@ def sent(plan: AllReducePlan) -> int:
     return sum(collective.sent for collective in collectives(plan))
 
 
-def hops_table(config: QwenConfig, recipe: Recipe) -> str:
+def hops_table(config: QwenConfig, recipe: Recipe, chip: Chip) -> str:
     """The chain of multicasts of each decode matmul: with blocks within a core's x, and as planned."""
     rows = []
     for tp in SPLITS:
-        plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, Grid(8, 8))
+        plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, chip)
         lm_head = [name for name in plans if name.startswith("LM head")]
         of_layer = [plan for name, plan in plans.items() if name not in lm_head]
         columns = ("QKV", "O", "gate + up" if "gate + up" in plans else "gate", "down")
@@ -80,8 +81,9 @@ def hops_table(config: QwenConfig, recipe: Recipe) -> str:
         before, after = (sum(plan.hops for plan in of) for of in (map(narrow, of_layer), of_layer))
         rows.append((f"tp {tp}", *cells, "; ".join(_both(plans[name]) for name in lm_head), f"{before} to {after}"))
     title = (
-        f"Recipe {recipe}, 8x8 cores. Hops of a matmul x us of weights a hop at 249.5 GB/s a chip: with blocks within one core's "
-        f"x, to those planned. A planned block has {1e6 * HOP:.0f} us of weights or more, where L1 allows it. tp 8 joins gate and up where that saves padding."
+        f"Recipe {recipe}, {chip.grid.x}x{chip.grid.y} cores. Hops of a matmul x us of weights a hop at "
+        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip: with blocks within one core's x, to those planned. A planned block has {1e6 * chip.hop:.0f} us of weights or more, "
+        "where L1 allows it. tp 8 joins gate and up where that saves padding."
     )
     header = ("split", "QKV", "O", "gate, up (each)", "down", "LM head", "hops a layer")
     return f"{title}\n\n{markdown(header, rows)}"
@@ -100,10 +102,10 @@ def _both(plan: DecodeMatmul) -> str:
     return " to ".join(dict.fromkeys((hops(narrow(plan)), hops(plan))))
 
 
-def chain_seconds(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid) -> tuple[float, float]:
+def chain_seconds(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> tuple[float, float]:
     """The most that the chains of a step take longer than its weights: with blocks within a core's x, and as planned."""
-    plans = decode_plans(config, parallel, recipe, grid)
-    times = [(plans[w.name], w.times) for w in decode_matmuls(config, parallel, recipe)]
+    plans = decode_plans(config, parallel, recipe, chip)
+    times = [(plans[w.name], w.times) for w in decode_matmuls(config, parallel, recipe, chip)]
     return tuple(
         sum(count * max(0.0, p.hops * (HOP_AT_MOST - p.hop_seconds)) for p, count in some)
         for some in ([(narrow(plan), count) for plan, count in times], times)
@@ -116,7 +118,7 @@ CHAIN = (
 )  # fmt: skip
 
 
-def chain_table(config: QwenConfig, recipe: Recipe, name: str, grid: Grid, steps: dict[int, float]) -> str:
+def chain_table(config: QwenConfig, recipe: Recipe, name: str, chip: Chip, steps: dict[int, float]) -> str:
     """This port and tt_transformers, priced alike. name: of the published model. steps: modeled seconds by tp."""
     heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     widths = config.intermediate_size, config.vocab_size
@@ -124,7 +126,7 @@ def chain_table(config: QwenConfig, recipe: Recipe, name: str, grid: Grid, steps
     theirs = Dims(name, config.hidden_size, config.num_hidden_layers, *heads, *widths, *formats)
     rows = []
     for tp, modeled in steps.items():
-        waits = chain_seconds(config, ParallelPlan.make(config, tp), recipe, grid)
+        waits = chain_seconds(config, ParallelPlan.make(config, tp), recipe, chip)
         cells = [f"{1e3 * (modeled + wait):.1f}" for wait in (0.0, *waits)]
         if config.num_attention_heads % tp == 0:
             step = step_seconds(theirs, tp, calibrate().rates, USERS, POSITION)
@@ -134,12 +136,12 @@ def chain_table(config: QwenConfig, recipe: Recipe, name: str, grid: Grid, steps
     return markdown(CHAIN, rows)
 
 
-def decode_plans(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid) -> dict[str, DecodeMatmul]:
+def decode_plans(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> dict[str, DecodeMatmul]:
     """The plans of a chip's decode matmuls by name, as the modules make them (test_decode_ops.py compares them)."""
-    residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp).cores
-    gate_up = GateUpLayout.make(config, parallel, recipe)
+    residual = residual_grid(config.hidden_size // TILE, chip.grid, parallel.tp).cores
+    gate_up = GateUpLayout.make(config, parallel, recipe, chip)
     # By name: cores of the input, where they are not the residual's; cores for the result, where they are not all.
-    in_cores = {"O": parallel.q_heads, "down": most_even(gate_up.tiles, grid.cores)}
+    in_cores = {"O": parallel.q_heads, "down": most_even(gate_up.tiles, chip.grid.cores)}
     out_cores = {"O": residual, "down": residual, "gate + up": 2 * HALF_CORES}
     return {
         w.name: plan_decode_matmul(
@@ -147,8 +149,9 @@ def decode_plans(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, gri
             ceil_div(w.columns, TILE),
             in_cores.get(w.name, residual),
             w.format,
-            out_cores=out_cores.get(w.name, grid.cores),
+            chip,
+            out_cores=out_cores.get(w.name, chip.grid.cores),
             divides=config.head_dim // TILE if w.name == "QKV" else 0,
         )
-        for w in decode_matmuls(config, parallel, recipe)
+        for w in decode_matmuls(config, parallel, recipe, chip)
     }

@@ -7,16 +7,14 @@ from ..config import QWEN25_7B, QwenConfig, Recipe
 from ..config.rope import Llama3
 from ..errors import UserError
 from ..plans.blocks import BLOCK, blocks_for
+from ..plans.chip import Chip
 from ..plans.decode_plan import DecodePlan
-from ..plans.grids import Grid
 from ..plans.machines import MACHINES, MachineKind
-from ..plans.memory_budget import DRAM_BYTES, RESERVED_BYTES, fits_in, largest, memory_budget
+from ..plans.memory_budget import RESERVED_BYTES, fits_in, largest, memory_budget
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..plans.planner import check_decode, max_prefill_rows
 
-GRID = Grid(8, 8)  # cores of a chip with ethernet dispatch
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
-ROOM = DRAM_BYTES - RESERVED_BYTES  # bytes of a chip for the model and its cache
 
 
 def _size(layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False) -> QwenConfig:
@@ -112,6 +110,11 @@ def splits_that_fit(config: QwenConfig, recipe: Recipe, kind: MachineKind) -> li
     return [smallest, found[-1]] if found[-1].tokens > smallest.tokens else [smallest]
 
 
+def room_of(chip: Chip) -> int:
+    """Bytes of a chip's DRAM for the model and its cache."""
+    return chip.dram_bytes - RESERVED_BYTES
+
+
 def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int) -> Split:
     """The most that `tp` chips of a machine's row hold: 32 users, or fewer with a context of 1024 tokens.
 
@@ -119,16 +122,17 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
     """
     parallel = ParallelPlan.make(config, tp)
     largest_batch(config, recipe, kind, tp)
-    fits = fits_in(ROOM, config, parallel, recipe)
+    room = room_of(kind.chip)
+    fits = fits_in(room, config, parallel, recipe, kind.chip)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
         longest = largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
         return Split(tp, MAX_USERS, longest)
     users = largest(MAX_USERS, lambda n: fits(n, shortest))
     if not users:
-        budget = memory_budget(config, parallel, recipe, shortest, blocks_for(1, shortest, BLOCK))
+        budget = memory_budget(config, parallel, recipe, kind.chip, shortest, blocks_for(1, shortest, BLOCK))
         raise UserError(
-            f"tp {tp}: a chip needs {budget} for one user of {shortest} tokens, {ROOM / 1e9:.2f} GB are there: "
+            f"tp {tp}: a chip needs {budget} for one user of {shortest} tokens, {room / 1e9:.2f} GB are there: "
             "use more chips a replica (tp), or a smaller recipe"
         )
     return Split(tp, users, shortest)
@@ -139,9 +143,9 @@ def largest_batch(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
     parallel = ParallelPlan.make(config, tp)
     how = dict(topology="ring" if kind.is_ring(tp) else "line", links=kind.links)
     how |= dict(partial_sums=recipe.all_reduce_dtype)
-    decode = DecodePlan.make(config, parallel, GRID, MAX_USERS, **how)
+    decode = DecodePlan.make(config, parallel, kind.chip, MAX_USERS, **how)
     check_decode(config, parallel, recipe, decode)
-    return max_prefill_rows(config, parallel, recipe, GRID, decode.l1_room)
+    return max_prefill_rows(config, parallel, recipe, kind.chip, decode.l1_room)
 
 
 def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:

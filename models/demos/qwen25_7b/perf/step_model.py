@@ -17,7 +17,7 @@ from ..plans.blocks import BLOCK, blocks_for
 from ..plans.decode_plan import DecodePlan
 from ..plans.memory_budget import memory_budget, step_bytes
 from ..plans.parallel_plan import ParallelPlan
-from ..tt.placement import check_fits, worker_grid
+from ..tt.placement import check_fits, chip_of
 from .capture import Step, capture_prefill, capture_step
 
 
@@ -142,18 +142,18 @@ def model_decode(
     tokens: of each user that the step computes; more than one: it verifies draft tokens.
     UserError: the model and the cache do not fit.
     """
-    plan, grid = ParallelPlan.make(config, device.shape[1]), worker_grid(device)
-    slots, context = DecodePlan.make(config, plan, grid, users).batch, position + 1
+    plan, chip = ParallelPlan.make(config, device.shape[1]), chip_of(device)
+    slots, context = DecodePlan.make(config, plan, chip, users).batch, position + 1
     blocks = blocks_for(slots, context, BLOCK)
-    check_fits(device, memory_budget(config, plan, recipe, context, blocks))
+    check_fits(device, memory_budget(config, plan, recipe, chip, context, blocks))
     step = capture_step(device, config, recipe, users, tokens, sampling)
-    planned = step_bytes(config, plan, recipe, users, position)
+    planned = step_bytes(config, plan, recipe, chip, users, position)
     model = model_step(
         step,
         calibrate().rates,
         weights=planned.weights - planned.padding,
         chips=plan.tp,
-        grid_cores=grid.cores,
+        grid_cores=chip.grid.cores,
         links=links,
         users=users,
         position=position,
@@ -165,7 +165,7 @@ def model_decode(
 
 def model_prompt(device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int, links: int) -> PrefillModel:
     """Capture and model the prefill of one prompt on a row of chips."""
-    cores, rates = worker_grid(device).cores, calibrate().rates
+    cores, rates = chip_of(device).grid.cores, calibrate().rates
     how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1)
     batches = tuple(
         (batch.rows, model_step(batch.step, rates, position=batch.start, **how))

@@ -1,48 +1,15 @@
 """How a decode step runs, as values: slots and cores, the matmuls that stream weights, the shards of MLP and LM head."""
 
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from ..config import QwenConfig, Recipe
 from ..config.recipe import AllReduceDtype
 from .all_reduce_plan import AllReducePlan, Topology
-from .grids import (
-    L1,
-    SEMAPHORES,
-    TILE,
-    TILE_BYTES,
-    Grid,
-    Shards,
-    ceil_div,
-    divisors,
-    height_sharded,
-    residual_grid,
-    width_sharded,
-)
+from .chip import Chip
+from .grids import TILE, TILE_BYTES, Grid, Shards, ceil_div, divisors, height_sharded, residual_grid, width_sharded
 from .parallel_plan import ParallelPlan
 
-DRAM_BANKS = 12  # of a Wormhole chip
-
-BANK_BANDWIDTH = 249.5e9 / DRAM_BANKS  # bytes a second, golden_mesh/docs/perf.md
-# Blocks of x are multicast one after the other, beside the weights of the block before. A multicast that takes longer than
-# those weights is waited for (tt-metal issue 55443). Seconds of weights that a block should have: published matmuls show that
-# a multicast takes 1.44 us at most (golden_mesh/docs/perf.md), and 2 us are what the plans of O, gate, up and down have.
-HOP = 2e-6
-
-
-def blocks_span_shards() -> bool:
-    """Whether a block of x may span the shards of several cores: since tt-metal PR 55444, in ttnn 0.81."""
-    with suppress(PackageNotFoundError, ValueError):
-        return tuple(map(int, version("ttnn").split(".")[:2])) >= (0, 81)
-    return False  # a build that is not installed: the old rule holds everywhere
-
-
-BLOCKS_SPAN_SHARDS = blocks_span_shards()
-
-# Bytes of a core's L1 for the circular buffers of a matmul. The runtime leaves 1,393,312 bytes for all buffers;
-# activations, the buffers of the all-reduces and the rotary matrix need the rest.
-MATMUL_L1 = 1_120_000
+SEMAPHORES = 40_000  # bytes of a core that collectives keep: L1_SMALL, or L1 on a mesh that was opened without L1_SMALL
 
 
 @dataclass(frozen=True)
@@ -50,7 +17,7 @@ class DecodePlan:
     """A decode step computes one tile row, [1, 1, 32, width]. Its first `batch` rows are slots; the others are not read."""
 
     batch: int  # slots, 1 to 32
-    grid: Grid  # cores of a chip
+    chip: Chip
     residual: Grid  # cores that hold the residual stream
     hidden: int  # columns of the residual stream
     all_reduce: AllReducePlan  # of attention's and the MLP's partial sums
@@ -60,7 +27,7 @@ class DecodePlan:
         cls,
         config: QwenConfig,
         parallel: ParallelPlan,
-        grid: Grid,
+        chip: Chip,
         users: int,
         *,
         topology: Topology = "line",
@@ -74,10 +41,16 @@ class DecodePlan:
         Each slot has its own core, and nlp_concat_heads_decode takes a rectangle of cores. More slots than one row of
         cores holds are therefore rounded up to whole rows: on a grid of 8x8, 9 become 16.
         """
+        grid = chip.grid
         batch = users if users <= grid.x else ceil_div(users, grid.x) * grid.x
         residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp)
         all_reduce = AllReducePlan.make(parallel.tp, topology, config.hidden_size, partial_sums, links)
-        return cls(batch, grid, residual, config.hidden_size, all_reduce)
+        return cls(batch, chip, residual, config.hidden_size, all_reduce)
+
+    @property
+    def grid(self) -> Grid:
+        """Cores of a chip."""
+        return self.chip.grid
 
     @property
     def fused_qk(self) -> bool:
@@ -101,7 +74,7 @@ class DecodePlan:
         """
         partial_sums = 2 * self.all_reduce.chips if self.all_reduce.chips > 1 else 0
         tiles = 1 + partial_sums * (self.hidden // TILE // self.residual.cores)
-        return L1 - tiles * TILE_BYTES["bfloat16"] - SEMAPHORES
+        return self.chip.l1 - tiles * TILE_BYTES["bfloat16"] - SEMAPHORES
 
     @property
     def residual_memory(self) -> Shards:
@@ -124,7 +97,7 @@ class DecodePlan:
 class DecodeMatmul:
     """[32, K] width-sharded in L1 times [K, N] width-sharded over the DRAM banks -> [32, N] width-sharded in L1.
 
-    Twelve cores, one beside each DRAM bank, stream the columns of their bank. The output cores only store the result.
+    One core beside each DRAM bank streams the columns of its bank. The output cores only store the result.
     """
 
     k_tiles: int
@@ -133,6 +106,7 @@ class DecodeMatmul:
     in0_block_w: int  # tiles of K multiplied at a time; divides an input core's tiles, or is a multiple of them
     per_core_n: int  # tiles of N on each output core
     weight: str  # format of the weight
+    chip: Chip
 
     @property
     def out_cores(self) -> int:
@@ -142,12 +116,12 @@ class DecodeMatmul:
     def l1_bytes(self) -> int:
         """Circular buffers of a streaming core, the fullest."""
         gathers = self.in0_block_w > self.k_tiles // self.in_cores
-        return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight, gathers)
+        return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight, self.chip, gathers)
 
     @property
     def widths(self) -> list[int]:
         """What in0_block_w can be."""
-        return block_widths(self.k_tiles, self.n_tiles, self.in_cores, self.weight)
+        return block_widths(self.k_tiles, self.n_tiles, self.in_cores, self.weight, self.chip)
 
     @property
     def hops(self) -> int:
@@ -157,15 +131,15 @@ class DecodeMatmul:
     @property
     def hop_seconds(self) -> float:
         """The time in which a core streams the weights of a block."""
-        return block_seconds(self.n_tiles, self.in0_block_w, self.weight)
+        return block_seconds(self.n_tiles, self.in0_block_w, self.weight, self.chip)
 
 
 def plan_decode_matmul(
-    k_tiles: int, n_tiles: int, in_cores: int, weight: str, *, out_cores: int, divides: int = 0
+    k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: Chip, *, out_cores: int, divides: int = 0
 ) -> DecodeMatmul:
     """Return the plan with the most output cores, then with the longest block of K on an input core that fits L1.
 
-    Where streaming the weights of such a block takes less than HOP, a block spans several input cores.
+    Where streaming the weights of such a block takes less than chip.hop, a block spans several input cores.
 
     - in_cores: cores that hold x.
     - weight: the weight's format.
@@ -175,45 +149,45 @@ def plan_decode_matmul(
     ValueError: no plan fits L1.
     """
     per_core_n = next(p for p in divisors(n_tiles) if n_tiles // p <= out_cores and (not divides or divides % p == 0))
-    widths = block_widths(k_tiles, n_tiles, in_cores, weight)
+    widths = block_widths(k_tiles, n_tiles, in_cores, weight, chip)
     if not widths:
         raise ValueError(
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
-            f"{decode_l1_bytes(n_tiles, 1, weight)} bytes of a core's L1, {MATMUL_L1} are there: split its columns"
+            f"{decode_l1_bytes(n_tiles, 1, weight, chip)} bytes of a core's L1, {chip.matmul_l1} are there: split its columns"
         )
-    covering = (w for w in widths if block_seconds(n_tiles, w, weight) >= HOP)
+    covering = (w for w in widths if block_seconds(n_tiles, w, weight, chip) >= chip.hop)
     block = next(covering, widths[-1])
-    return DecodeMatmul(k_tiles, n_tiles, in_cores, block, per_core_n, weight)
+    return DecodeMatmul(k_tiles, n_tiles, in_cores, block, per_core_n, weight, chip)
 
 
-def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str) -> list[int]:
+def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: Chip) -> list[int]:
     """Tiles of K in a block that fits L1: the longest within an input core's tiles, then those of several cores.
 
     Before version 0.81 ttnn takes the first one only.
     """
     shard = k_tiles // in_cores
-    fitting = [w for w in divisors(k_tiles) if decode_l1_bytes(n_tiles, w, weight, w > shard) <= MATMUL_L1]
+    fitting = [w for w in divisors(k_tiles) if decode_l1_bytes(n_tiles, w, weight, chip, w > shard) <= chip.matmul_l1]
     within = [w for w in fitting if shard % w == 0 and w <= 8]
     over = [w for w in fitting if w % shard == 0 and w > max(within)]
-    return within[-1:] + over * BLOCKS_SPAN_SHARDS
+    return within[-1:] + over * chip.blocks_span_shards
 
 
-def block_seconds(n_tiles: int, in0_block_w: int, weight: str) -> float:
+def block_seconds(n_tiles: int, in0_block_w: int, weight: str, chip: Chip) -> float:
     """The time in which a core streams a block of weights from its DRAM bank."""
-    return in0_block_w * ceil_div(n_tiles, DRAM_BANKS) * TILE_BYTES[weight] / BANK_BANDWIDTH
+    return in0_block_w * ceil_div(n_tiles, chip.banks) * TILE_BYTES[weight] / chip.bank_bandwidth
 
 
-def streamed_tiles(n_tiles: int) -> int:
+def streamed_tiles(n_tiles: int, banks: int) -> int:
     """Tiles of columns that a matmul reads of a weight: every DRAM bank counts as the fullest bank."""
-    return ceil_div(n_tiles, DRAM_BANKS) * DRAM_BANKS
+    return ceil_div(n_tiles, banks) * banks
 
 
-def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, gathers: bool = False) -> int:
+def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, chip: Chip, gathers: bool = False) -> int:
     """Circular buffers of a streaming core: three blocks of weight, two of x, a float32 and a bfloat16 row of results.
 
     gathers: a block spans several shards of x. Its sender gathers it in one more block.
     """
-    bank_tiles = ceil_div(n_tiles, DRAM_BANKS)
+    bank_tiles = ceil_div(n_tiles, chip.banks)
     weights = 3 * in0_block_w * bank_tiles * TILE_BYTES[weight]
     results = bank_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
     return weights + results + (2 + gathers) * in0_block_w * TILE_BYTES["bfloat16"]
@@ -237,11 +211,13 @@ class GateUpLayout:
 
     tiles: int  # columns of gate and of up, and rows of down, that a chip holds with zero padding
     joined: bool
+    banks: int  # of DRAM
 
     @classmethod
-    def make(cls, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe) -> "GateUpLayout":
+    def make(cls, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> "GateUpLayout":
         hidden, tiles = config.hidden_size // TILE, parallel.mlp // TILE
-        apart, joined = cls(tiles, False), cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True)
+        apart = cls(tiles, False, chip.banks)
+        joined = cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True, chip.banks)
         saved_tiles = apart.read_tiles(hidden) - joined.read_tiles(hidden)
         saved_bytes = apart.bytes(hidden, recipe) - joined.bytes(hidden, recipe)
         saves_enough = saved_tiles >= MIN_SAVED_SHARE * apart.read_tiles(hidden)
@@ -253,15 +229,15 @@ class GateUpLayout:
 
     def read_tiles(self, hidden_tiles: int) -> int:
         """Tiles of gate, up and down that a chip reads a layer, padding included."""
-        return self._wide_tiles(hidden_tiles) + self.tiles * streamed_tiles(hidden_tiles)
+        return self._wide_tiles(hidden_tiles) + self.tiles * streamed_tiles(hidden_tiles, self.banks)
 
     def bytes(self, hidden_tiles: int, recipe: Recipe) -> int:
         """Bytes of gate, up and down that a chip reads a layer, padding included."""
         wide = self._wide_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_in.format]
-        return wide + self.tiles * streamed_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_out.format]
+        return wide + self.tiles * streamed_tiles(hidden_tiles, self.banks) * TILE_BYTES[recipe.mlp_out.format]
 
     def _wide_tiles(self, hidden_tiles: int) -> int:
-        return sum(hidden_tiles * streamed_tiles(n) for n in self.weights())
+        return sum(hidden_tiles * streamed_tiles(n, self.banks) for n in self.weights())
 
 
 # ---- LM head
@@ -270,20 +246,20 @@ class GateUpLayout:
 MAX_LM_HEAD_SHARD = 32768 // TILE
 
 
-def lm_head_shards(vocab: int, format: str) -> list[tuple[int, int]]:
+def lm_head_shards(vocab: int, format: str, chip: Chip) -> list[tuple[int, int]]:
     """(first column, columns) of each shard of a chip's `vocab` columns; one matmul computes a shard."""
-    widths = [tiles * TILE for tiles in lm_head_shard_tiles(vocab // TILE, format)]
+    widths = [tiles * TILE for tiles in lm_head_shard_tiles(vocab // TILE, format, chip)]
     return [(sum(widths[:i]), width) for i, width in enumerate(widths)]
 
 
-def lm_head_shard_tiles(vocab_tiles: int, format: str) -> list[int]:
+def lm_head_shard_tiles(vocab_tiles: int, format: str, chip: Chip) -> list[int]:
     """Columns of each shard in tiles: the remainder first, then shards of the largest size.
 
     The largest size is the largest power of two that fits L1 as a matmul; topk needs a power of two. The sampler pads the
     first shard for topk. The padding columns then have the numbers of the next shard's columns.
     """
     most = MAX_LM_HEAD_SHARD
-    while decode_l1_bytes(most, 1, format) > MATMUL_L1:
+    while decode_l1_bytes(most, 1, format, chip) > chip.matmul_l1:
         most //= 2
     rest = vocab_tiles % most
     return [rest] * (rest > 0) + [most] * (vocab_tiles // most)

@@ -8,8 +8,6 @@ from typing import Literal
 
 TILE = 32  # rows and columns of a tile
 TILE_BYTES = {"float32": 4096, "bfloat16": 2048, "bfloat8_b": 1088, "bfloat4_b": 576}
-L1 = 1_393_312  # bytes of a core that the runtime leaves for buffers
-SEMAPHORES = 40_000  # bytes that collectives keep: L1_SMALL, or L1 on a mesh that was opened without L1_SMALL
 
 
 @dataclass(frozen=True)

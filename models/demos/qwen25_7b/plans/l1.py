@@ -9,12 +9,10 @@ from typing import Callable, Iterator
 
 from ..config import QwenConfig, Recipe
 from ..errors import UserError
-from .decode_plan import HALF_CORES, MATMUL_L1, DecodeMatmul, DecodePlan, GateUpLayout, plan_decode_matmul
+from .decode_plan import HALF_CORES, DecodeMatmul, DecodePlan, GateUpLayout, plan_decode_matmul
 from .grids import TILE, TILE_BYTES, ceil_div, most_even
 from .parallel_plan import ParallelPlan
 from .prefill_plan import PrefillPlan
-
-INTERLEAVED_CORES = 64  # cores that hold interleaved tensors on a grid of 8x8
 
 Tensor = tuple[str, int]  # name, bytes of a core
 
@@ -42,15 +40,15 @@ def decode_footprints(
     """
     hidden, head = config.hidden_size // TILE, config.head_dim
     head_tiles, cores = ceil_div(head, TILE), decode.residual.cores
-    gate_up = GateUpLayout.make(config, parallel, recipe)
+    gate_up = GateUpLayout.make(config, parallel, recipe, decode.chip)
 
     def matmul(k: int, n: int, in_cores: int, format: str, out_cores: int, divides: int = 0) -> DecodeMatmul:
         try:
-            return plan_decode_matmul(k, n, in_cores, format, out_cores=out_cores, divides=divides)
+            return plan_decode_matmul(k, n, in_cores, format, decode.chip, out_cores=out_cores, divides=divides)
         except (ValueError, StopIteration) as error:
             raise UserError(
                 f"decode with tp {parallel.tp}: no plan of a matmul of {k} x {n} tiles in {format} fits {out_cores} cores and "
-                f"{MATMUL_L1:,} bytes of each one's L1: use more chips a replica (tp)"
+                f"{decode.chip.matmul_l1:,} bytes of each one's L1: use more chips a replica (tp)"
             ) from error
 
     def tile_row(tiles: int) -> int:
@@ -69,7 +67,7 @@ def decode_footprints(
     h, x, total = ("residual", residual), ("normed", residual), ("sum", residual)
     qkv_rows = ("qkv", tile_row(qkv.per_core_n))
     q, k, v = ((name, tile_row(head_tiles)) for name in "qkv")
-    attended = ("attention", interleaved(decode.batch * TILE, head, cores=grid))
+    attended = ("attention", interleaved(decode.batch * TILE, head, grid))
     attended_sharded = ("attention on its cores", tile_row(head_tiles))
     concatenated = ("heads side by side", tile_row(head_tiles))
     names = ("gate and up",) if gate_up.joined else ("gate", "up")
@@ -85,7 +83,7 @@ def decode_footprints(
             yield footprint("all-reduce", partial_sum, total)
         elif method != "none":
             columns = config.hidden_size // parallel.tp
-            scattered = ("sum of a chip's columns", interleaved(TILE, columns, cores=grid))
+            scattered = ("sum of a chip's columns", interleaved(TILE, columns, grid))
             yield footprint("reduce-scatter", partial_sum, scattered)
             yield footprint("all-gather", scattered, total)
         summed = partial_sum if method == "none" else total
@@ -120,7 +118,7 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     q_width, kv_width = plan.q_heads * plan.head_dim, plan.kv_heads * plan.head_dim
 
     def spread(columns: int, format: str = "bfloat16") -> int:
-        return interleaved(plan.rows, columns, format, plan.interleaved_cores)
+        return interleaved(plan.rows, columns, plan.interleaved_cores, format)
 
     def placed(name: str, is_sharded: bool, columns: int, format: str = "bfloat16") -> Tensor:
         if not is_sharded:
@@ -214,7 +212,7 @@ def _attention_buffers(plan: PrefillPlan, k_chunk_size: int, kv_format: str) -> 
     return keys_and_values + scores + q_tiles * (head_tiles * 12_288 + 6_144) + 20_000
 
 
-def interleaved(rows: int, columns: int, format: str = "bfloat16", cores: int = INTERLEAVED_CORES) -> int:
+def interleaved(rows: int, columns: int, cores: int, format: str = "bfloat16") -> int:
     """Bytes of a core that a tiled tensor [rows, columns] takes when `cores` cores hold it."""
     return ceil_div(tiles(rows, columns), cores) * TILE_BYTES[format]
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..errors import UserError, is_integer, shown
+from .chip import WORMHOLE, Chip
 
 TTNN_VERSION = "0.81.1"  # what this port was tested with
 BACKENDS = ("auto", "device", "golden")  # below ttnn; see tt/mesh.py
@@ -21,6 +22,7 @@ class MachineKind:
     shape: tuple[int, int]  # rows, columns of the mesh that is opened; a replica lies within a row
     mesh_device: str  # its name in MESH_DEVICE of tt-metal and vLLM
     links: int = 1  # ethernet links between neighbors that collectives may use (links_between)
+    chip: Chip = WORMHOLE
 
     @property
     def chips(self) -> int:

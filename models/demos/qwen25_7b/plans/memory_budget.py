@@ -7,13 +7,12 @@ from typing import Callable
 
 from ..config import QwenConfig, Recipe
 from .blocks import BLOCK, blocks_for
+from .chip import Chip
 from .decode_plan import GateUpLayout, lm_head_shards, streamed_tiles
 from .grids import TILE, TILE_BYTES, ceil_div
 from .parallel_plan import ParallelPlan
 
 BF16, FLOAT32 = 2, 4  # bytes
-# A Wormhole chip's DRAM as ttnn.get_memory_view reports it: 12 banks, on N150, N300 and T3K alike.
-DRAM_BYTES = 12 * 1_072_693_184
 # Left out of plans: traces (128 MiB, TRACE_REGION_BYTES of tt/mesh.py), programs, inputs of steps.
 RESERVED_BYTES = 256 << 20
 
@@ -39,19 +38,25 @@ class MemoryBudget:
 
 
 def memory_budget(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int, blocks: int = 0, block: int = BLOCK
+    config: QwenConfig,
+    parallel: ParallelPlan,
+    recipe: Recipe,
+    chip: Chip,
+    max_seq_len: int,
+    blocks: int = 0,
+    block: int = BLOCK,
 ) -> MemoryBudget:
     """The budget of a model for sequences of up to max_seq_len tokens, with a cache of `blocks` blocks."""
     return MemoryBudget(
-        weights=weight_bytes(config, parallel, recipe, max_seq_len),
+        weights=weight_bytes(config, parallel, recipe, chip, max_seq_len),
         cache=blocks * block_bytes(config, parallel, recipe, block),
         activations=TILE * parallel.vocab * BF16,
     )
 
 
-def cache_tokens(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
+def cache_tokens(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, max_seq_len: int) -> int:
     """Tokens of all sequences that a cache can hold beside the model on a chip; 0 if the model does not fit."""
-    room = DRAM_BYTES - RESERVED_BYTES - memory_budget(config, parallel, recipe, max_seq_len).total
+    room = chip.dram_bytes - RESERVED_BYTES - memory_budget(config, parallel, recipe, chip, max_seq_len).total
     return max(0, room // block_bytes(config, parallel, recipe, TILE)) * TILE
 
 
@@ -71,12 +76,12 @@ def layer_recipes(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
     return Counter(recipe.of_layer(i) for i in range(config.num_hidden_layers))
 
 
-def weight_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, max_seq_len: int) -> int:
+def weight_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, max_seq_len: int) -> int:
     hidden, head_dim = config.hidden_size, config.head_dim
-    bias = config.qkv_bias * streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16")
+    bias = config.qkv_bias * streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16", chip.banks)
     bias_and_norms = bias + 2 * (hidden + config.head_norms * head_dim) * BF16
     return (
-        sum(matmul.times * matmul.read for matmul in decode_matmuls(config, parallel, recipe))
+        sum(matmul.times * matmul.read for matmul in decode_matmuls(config, parallel, recipe, chip))
         + config.num_hidden_layers * bias_and_norms
         + config.vocab_size * hidden * BF16  # the embedding, whole on every chip
         + 2 * max_seq_len * head_dim * BF16  # rotary tables
@@ -95,34 +100,39 @@ class DecodeWeight:
     columns: int
     format: str
     times: int  # a step: a layer's in each layer, the LM head's for each logits shard
+    banks: int  # of DRAM
     needed: int  # bytes of the model's own rows and columns, without any padding; a KV head counts on each of its chips
 
     @property
     def read(self) -> int:
         """Bytes each time, with what fills up the DRAM banks."""
-        return streamed_bytes(self.rows, self.columns, self.format)
+        return streamed_bytes(self.rows, self.columns, self.format, self.banks)
 
 
-def decode_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe) -> list[DecodeWeight]:
+def decode_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> list[DecodeWeight]:
     """All of a step's; layers that follow another recipe are listed apart from the others."""
-    lm_head = Counter(columns for _, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format))
+    lm_head = Counter(columns for _, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format, chip))
     whole, hidden = max(lm_head), config.hidden_size
     return [
         *(
             weight
             for of_layer, times in layer_recipes(config, recipe).items()
-            for weight in _layer_matmuls(config, parallel, of_layer, times)
+            for weight in _layer_matmuls(config, parallel, of_layer, chip, times)
         ),
         *(
-            _decode_weight(f"LM head{', the rest' * (n < whole)}", hidden, n, recipe.lm_head.format, times, (hidden, n))
+            _decode_weight(
+                f"LM head{', the rest' * (n < whole)}", hidden, n, recipe.lm_head.format, times, chip, (hidden, n)
+            )
             for n, times in lm_head.items()
         ),
     ]
 
 
-def _layer_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, layers: int) -> list[DecodeWeight]:
+def _layer_matmuls(
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, layers: int
+) -> list[DecodeWeight]:
     hidden = config.hidden_size
-    product = GateUpLayout.make(config, parallel, recipe)
+    product = GateUpLayout.make(config, parallel, recipe, chip)
     mlp = product.tiles * TILE
     gate_up = (
         [("gate + up", 2 * parallel.mlp, 2 * mlp)]
@@ -132,38 +142,40 @@ def _layer_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, l
     qkv, q = parallel.qkv_width(config.head_dim), parallel.q_width(config.head_dim)
     queries = config.num_attention_heads * config.head_dim // parallel.tp  # without zero heads, a chip on average
     return [
-        _decode_weight("QKV", hidden, qkv, recipe.attention.format, layers, (hidden, qkv - q + queries)),
-        _decode_weight("O", q, hidden, recipe.attention.format, layers, (queries, hidden)),
+        _decode_weight("QKV", hidden, qkv, recipe.attention.format, layers, chip, (hidden, qkv - q + queries)),
+        _decode_weight("O", q, hidden, recipe.attention.format, layers, chip, (queries, hidden)),
         *(
-            _decode_weight(name, hidden, held, recipe.mlp_in.format, layers, (hidden, own))
+            _decode_weight(name, hidden, held, recipe.mlp_in.format, layers, chip, (hidden, own))
             for name, own, held in gate_up
         ),
-        _decode_weight("down", mlp, hidden, recipe.mlp_out.format, layers, (parallel.mlp, hidden)),
+        _decode_weight("down", mlp, hidden, recipe.mlp_out.format, layers, chip, (parallel.mlp, hidden)),
     ]
 
 
-def _decode_weight(name: str, rows: int, columns: int, format: str, times: int, size: tuple[int, int]) -> DecodeWeight:
+def _decode_weight(
+    name: str, rows: int, columns: int, format: str, times: int, chip: Chip, size: tuple[int, int]
+) -> DecodeWeight:
     """size: (rows, columns) without padding."""
-    return DecodeWeight(name, rows, columns, format, times, tile_bytes(*size, format))
+    return DecodeWeight(name, rows, columns, format, times, chip.banks, tile_bytes(*size, format))
 
 
 def tile_bytes(rows: int, columns: int, format: str) -> int:
     return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[format]
 
 
-def streamed_bytes(rows: int, columns: int, format: str) -> int:
+def streamed_bytes(rows: int, columns: int, format: str, banks: int) -> int:
     """Bytes of a weight [rows, columns] over the DRAM banks: every bank counts as the fullest bank."""
-    return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE)) * TILE_BYTES[format]
+    return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE), banks) * TILE_BYTES[format]
 
 
 def fits_in(
-    room: int, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, block: int = BLOCK
+    room: int, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, block: int = BLOCK
 ) -> Callable[[int, int], bool]:
     """Return whether (users, tokens of each) fit `room` bytes of a chip's DRAM, with the model."""
 
     def fits(users: int, tokens: int) -> bool:
         blocks = blocks_for(users, tokens, block)
-        return memory_budget(config, parallel, recipe, tokens, blocks, block).total <= room
+        return memory_budget(config, parallel, recipe, chip, tokens, blocks, block).total <= room
 
     return fits
 
@@ -174,11 +186,18 @@ def largest(limit: int, fits: Callable[[int], bool]) -> int:
 
 
 def smaller_sizes(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, users: int, max_seq_len: int, block: int, free: int
+    config: QwenConfig,
+    parallel: ParallelPlan,
+    recipe: Recipe,
+    chip: Chip,
+    users: int,
+    max_seq_len: int,
+    block: int,
+    free: int,
 ) -> str:
     """Describe what fits `free` bytes: the most users of this context, the longest context of these users."""
 
-    fits = fits_in(free, config, parallel, recipe, block)
+    fits = fits_in(free, config, parallel, recipe, chip, block)
     fewer = largest(users - 1, lambda n: fits(n, max_seq_len))
     shorter = largest(max_seq_len - 1, lambda n: fits(users, n))
     sizes = (fewer, max_seq_len), (users, shorter)
@@ -194,9 +213,11 @@ class StepBytes:
     cache: int  # read from DRAM
 
 
-def step_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, users: int, position: int) -> StepBytes:
+def step_bytes(
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, users: int, position: int
+) -> StepBytes:
     """A step of `users` users, each with `position` tokens before the new one."""
-    matmuls = decode_matmuls(config, parallel, recipe)
+    matmuls = decode_matmuls(config, parallel, recipe, chip)
     read = sum(matmul.times * matmul.read for matmul in matmuls)
     needed = sum(matmul.times * matmul.needed for matmul in matmuls)
     blocks = users * ceil_div(position + 1, TILE)

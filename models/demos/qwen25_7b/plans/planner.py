@@ -7,6 +7,7 @@ from typing import Iterable
 from ..config import QwenConfig, Recipe
 from ..errors import UserError
 from .blocks import BLOCKS, MAX_K_CHUNK
+from .chip import Chip
 from .decode_plan import DecodePlan, GateUpLayout
 from .grids import TILE, Grid, ceil_div, divisors
 from .l1 import decode_footprints, prefill_footprints
@@ -42,16 +43,17 @@ def check_decode(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, dec
 
 @lru_cache(maxsize=None)
 def fit_prefill(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, rows: int, room: int
 ) -> PrefillPlan:
     """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodePlan.l1_room).
 
     PrefillDoesNotFit, naming the op and its bytes, if no plan fits.
     """
+    grid = chip.grid
     row_tiles, hidden = rows // TILE, config.hidden_size // TILE
     head = config.head_dim
     q, qkv = parallel.q_width(head) // TILE, parallel.qkv_width(head) // TILE
-    product = GateUpLayout.make(config, parallel, recipe)
+    product = GateUpLayout.make(config, parallel, recipe, chip)
     wide = product.weights()[0]
     down_rows = max(d for d in divisors(row_tiles) if d <= grid.y)
     across = next(x for x in sorted(divisors(hidden), reverse=True) if x <= grid.x and fills(x, (qkv, hidden, wide)))
@@ -107,11 +109,11 @@ def fit_prefill(
 
 
 def fit_prefill_layers(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, rows: int, room: int
+    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, rows: int, room: int
 ) -> list[PrefillPlan]:
     """The plan of each layer by its own recipe. PrefillDoesNotFit if the layers hold the residual on different cores."""
     recipes = [recipe.of_layer(i) for i in range(config.num_hidden_layers)]
-    plans = [fit_prefill(config, parallel, of_layer, grid, rows, room) for of_layer in recipes]
+    plans = [fit_prefill(config, parallel, of_layer, chip, rows, room) for of_layer in recipes]
     for i, of_layer in enumerate(plans):
         if of_layer.cores != plans[0].cores:
             raise PrefillDoesNotFit(
@@ -127,12 +129,12 @@ def fills(across: int, widths: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=None)
-def max_prefill_rows(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, grid: Grid, room: int) -> int:
+def max_prefill_rows(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, room: int) -> int:
     """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do not fit."""
     rows = MAX_PREFILL_ROWS
     while True:
         try:
-            fit_prefill_layers(config, parallel, recipe, grid, rows, room)
+            fit_prefill_layers(config, parallel, recipe, chip, rows, room)
             return rows
         except PrefillDoesNotFit:
             if rows == TILE:

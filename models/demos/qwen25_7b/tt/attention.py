@@ -106,12 +106,20 @@ class TtQwenAttention:
         self.scale = self.head_dim**-0.5
         self.kernel = compute_config()
         group, residual_cores = model_config.recipe.attention, self.decode.residual.cores
-        how = dict(group=group, in_cores=residual_cores, out_cores=self.decode.grid.cores, head_dim=self.head_dim)
+        how = dict(
+            chip=self.decode.chip,
+            group=group,
+            in_cores=residual_cores,
+            out_cores=self.decode.grid.cores,
+            head_dim=self.head_dim,
+        )
         self.qkv = TtLinear(mesh_device, weights.qkv, bias=weights.qkv_bias, **how)
         self.head_norms = TtHeadNorms.make(mesh_device, weights, model_config)
         self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, model_config)
         # nlp_concat_heads_decode lays one head onto a core
-        self.o = TtLinear(mesh_device, weights.o, group=group, in_cores=self.q_heads, out_cores=residual_cores)
+        self.o = TtLinear(
+            mesh_device, weights.o, chip=self.decode.chip, group=group, in_cores=self.q_heads, out_cores=residual_cores
+        )
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x.

@@ -11,6 +11,7 @@ import ttnn
 
 from ..config.recipe import Fidelity, Group
 from ..plans.all_reduce_plan import Topology
+from ..plans.chip import Chip
 from ..plans.decode_plan import plan_decode_matmul
 from ..plans.grids import TILE, Shards, ceil_div, width_sharded
 from ..plans.prefill_plan import PrefillMatmul, PrefillPlan
@@ -51,13 +52,16 @@ class TtLinear:
         group: Group,
         in_cores: int,
         out_cores: int,
+        chip: Chip,
         bias: Optional[Weight] = None,
         head_dim: int = 0,
     ):
         rows, columns = weight.shape
         self.kernel = compute_config(group.math_fidelity)
         k, n, divides = ceil_div(rows, TILE), ceil_div(columns, TILE), head_dim // TILE
-        self.decode_matmul = plan_decode_matmul(k, n, in_cores, group.format, out_cores=out_cores, divides=divides)
+        self.decode_matmul = plan_decode_matmul(
+            k, n, in_cores, group.format, chip, out_cores=out_cores, divides=divides
+        )
         self.decode_program = decode_program(self.decode_matmul)
         banks = dram_width_sharded(mesh_device, rows, columns)
         self.weight = place(weight, mesh_device, group.format, banks)

@@ -23,13 +23,17 @@ class TtQwenMLP:
     def __init__(
         self, mesh_device: ttnn.MeshDevice, weights: MlpWeights, model_config: TtModelConfig, *, all_reduce: TtAllReduce
     ):
-        layout = GateUpLayout.make(model_config.qwen, model_config.parallel, model_config.recipe)
+        layout = GateUpLayout.make(
+            model_config.qwen, model_config.parallel, model_config.recipe, model_config.decode.chip
+        )
         # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
         columns = layout.tiles * TILE
         gate, up = weights.gate.padded(columns), weights.up.padded(columns)
         kind = TtJoinedGateUp if layout.joined else TtGateUp
         self.gate_up = kind(mesh_device, gate, up, model_config)
-        cores = dict(in_cores=self.gate_up.out_cores, out_cores=model_config.decode.residual.cores)
+        cores = dict(
+            chip=model_config.decode.chip, in_cores=self.gate_up.out_cores, out_cores=model_config.decode.residual.cores
+        )
         self.down = TtLinear(mesh_device, weights.down.padded(columns), group=model_config.recipe.mlp_out, **cores)
         self.all_reduce = all_reduce
 
@@ -56,7 +60,7 @@ class TtGateUp:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig):
         decode, group = model_config.decode, model_config.recipe.mlp_in
-        how = dict(group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
+        how = dict(chip=decode.chip, group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
         self.gate, self.up = (TtLinear(mesh_device, weight, **how) for weight in (gate, up))
         self.out_cores = self.gate.decode_matmul.out_cores
 
@@ -87,6 +91,7 @@ class TtJoinedGateUp:
         self.both = TtLinear(
             mesh_device,
             gate.concat(up),  # [hidden, 2 * mlp]
+            chip=model_config.decode.chip,
             group=model_config.recipe.mlp_in,
             in_cores=model_config.decode.residual.cores,
             out_cores=2 * HALF_CORES,

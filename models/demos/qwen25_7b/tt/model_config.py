@@ -12,7 +12,7 @@ from ..plans.memory_budget import MemoryBudget, memory_budget
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..plans.planner import check_decode, fit_prefill_layers, max_prefill_rows
 from ..plans.prefill_plan import PrefillPlan
-from .placement import chips_in_row, links_between, row_topology, worker_grid
+from .placement import chip_of, chips_in_row, links_between, row_topology
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TtModelConfig:
         parallel = ParallelPlan.make(qwen, chips_in_row(mesh_device))
         chips = dict(topology=row_topology(mesh_device), links=links_between(mesh_device))
         sums = recipe.all_reduce_dtype
-        decode = DecodePlan.make(qwen, parallel, worker_grid(mesh_device), batch, partial_sums=sums, **chips)
+        decode = DecodePlan.make(qwen, parallel, chip_of(mesh_device), batch, partial_sums=sums, **chips)
         check_decode(qwen, parallel, recipe, decode)
         return cls(qwen, parallel, recipe, decode, max_seq_len)
 
@@ -56,18 +56,18 @@ class TtModelConfig:
     @property
     def memory_budget(self) -> MemoryBudget:
         """DRAM of a chip without any cache."""
-        return memory_budget(self.qwen, self.parallel, self.recipe, self.max_seq_len)
+        return memory_budget(self.qwen, self.parallel, self.recipe, self.decode.chip, self.max_seq_len)
 
     @property
     def logits_shards(self) -> list[tuple[int, int]]:
         """(first column, columns) of each shard of a chip's logits: the LM head is one matmul a shard."""
-        return lm_head_shards(self.parallel.vocab, self.recipe.lm_head.format)
+        return lm_head_shards(self.parallel.vocab, self.recipe.lm_head.format, self.decode.chip)
 
     @property
     def max_prefill_rows(self) -> int:
         """Rows of the largest prefill batch that fits L1, a power of two."""
-        return max_prefill_rows(self.qwen, self.parallel, self.recipe, self.decode.grid, self.decode.l1_room)
+        return max_prefill_rows(self.qwen, self.parallel, self.recipe, self.decode.chip, self.decode.l1_room)
 
     def prefill_plans(self, rows: int) -> list[PrefillPlan]:
         """Each layer's plan of a prefill batch. rows: a power of two from 32 to max_prefill_rows."""
-        return fit_prefill_layers(self.qwen, self.parallel, self.recipe, self.decode.grid, rows, self.decode.l1_room)
+        return fit_prefill_layers(self.qwen, self.parallel, self.recipe, self.decode.chip, rows, self.decode.l1_room)

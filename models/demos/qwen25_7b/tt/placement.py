@@ -1,5 +1,8 @@
-"""What a mesh device has room for, and weights and torch tensors onto it. Every row of the mesh holds equal tensors."""
+"""What a mesh device is and has room for, and weights and torch tensors onto it. Every row of the mesh holds equal tensors."""
 
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Sequence
 
 import torch
@@ -7,6 +10,7 @@ import ttnn
 
 from ..errors import UserError
 from ..plans.all_reduce_plan import Topology
+from ..plans.chip import CHIPS, Chip
 from ..plans.grids import TILE, Grid, ceil_div
 from ..plans.memory_budget import MemoryBudget
 from ..weights.model_weights import Weight
@@ -24,14 +28,37 @@ def chips_in_row(mesh_device: ttnn.MeshDevice) -> int:
     return mesh_device.shape[1]
 
 
-def worker_grid(mesh_device: ttnn.MeshDevice) -> Grid:
-    """The cores that plans use: the device's compute grid, at most 8x8.
+def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
+    """The mesh's chips: what the library reports; the rest is from the table, by architecture and banks of DRAM.
 
-    The grid is 8x8 with ethernet dispatch and 8x7 with worker dispatch. A single chip in slow dispatch offers 8x9, and no
-    other machine has that last row.
+    UserError for chips that are not in the table. Plans use the table's grid at most: a single chip in slow dispatch
+    offers 8x9, and no other machine has that last row. With worker dispatch a chip has 8x7.
     """
-    grid = mesh_device.compute_with_storage_grid_size()
-    return Grid(min(grid.x, 8), min(grid.y, 8))
+    architecture, grid = mesh_device.arch().name, mesh_device.compute_with_storage_grid_size()
+    kinds = ttnn.BufferType.DRAM, ttnn.BufferType.TRACE, ttnn.BufferType.L1, ttnn.BufferType.L1_SMALL
+    dram, trace, l1, small = (ttnn.get_memory_view(mesh_device, kind) for kind in kinds)
+    known = next((c for c in CHIPS if (c.architecture, c.banks) == (architecture, dram.num_banks)), None)
+    if known is None:
+        names = ", ".join(f"{chip.architecture} with {chip.banks}" for chip in CHIPS)
+        raise UserError(
+            f"plans are made for {names} banks of DRAM; these chips are {architecture} with {dram.num_banks}"
+        )
+    return replace(
+        known,
+        grid=Grid(min(grid.x, known.grid.x), min(grid.y, known.grid.y)),
+        bank_bytes=dram.total_bytes_per_bank + trace.total_bytes_per_bank,
+        dram_alignment=ttnn.get_dram_alignment(),
+        l1=l1.total_bytes_per_bank + small.total_bytes_per_bank,
+        ttnn=ttnn_version(),
+    )
+
+
+def ttnn_version() -> tuple[int, int]:
+    """Major and minor version of ttnn; (0, 0) of a build that is not installed."""
+    with suppress(PackageNotFoundError, ValueError):
+        major, minor, *_ = map(int, version("ttnn").split(".")[:2])
+        return major, minor
+    return 0, 0
 
 
 def free_dram(mesh_device: ttnn.MeshDevice) -> int:

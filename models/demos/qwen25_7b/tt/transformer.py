@@ -74,7 +74,7 @@ class TtTransformer:
         source: a Checkpoint, a state dict, or an open_checkpoint result, whose packed weights come from its cache.
         """
         model_config = TtModelConfig.make(mesh_device, config, recipe, batch=batch, max_seq_len=max_seq_len)
-        weights = packed_weights(source, config, model_config.parallel, recipe)
+        weights = packed_weights(source, config, model_config.parallel, recipe, model_config.decode.chip)
         return cls(mesh_device, weights, model_config)
 
     def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
@@ -261,7 +261,7 @@ class TtLMHead:
         columns_of_all_chips = model_config.parallel.tp * model_config.parallel.vocab
         bias = padding_bias(weight) if columns_of_all_chips > model_config.qwen.vocab_size else None
         decode, group = model_config.decode, model_config.recipe.lm_head
-        how = dict(group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
+        how = dict(chip=decode.chip, group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
         self.shards = [
             TtLinear(mesh_device, weight.narrow(first, columns), bias=bias and bias.narrow(first, columns), **how)
             for first, columns in model_config.logits_shards

@@ -31,6 +31,7 @@ from .startup import (
     check_caches,
     check_number_formats,
     check_start,
+    chip_of_machine,
     current_vllm_config,
     fabric_config,
     recipe_of,
@@ -143,7 +144,9 @@ class QwenForCausalLM:
         """
         config = open_checkpoint(model_name, revision=cls._revision).config
         plan = ParallelPlan.make(config, num_devices // tt_data_parallel)
-        room = cache_tokens(config, plan, cls._recipe, max_model_len) - max_num_seqs * max(BLOCKS)
+        room = cache_tokens(config, plan, cls._recipe, chip_of_machine(os.environ), max_model_len) - max_num_seqs * max(
+            BLOCKS
+        )
         table = table_width(max_model_len, max(BLOCKS)) * max(BLOCKS)
         return max(0, min(room, max(table, max_num_seqs * max_model_len)))
 

@@ -14,8 +14,9 @@ from ..engine.prefill_batch import PrefillBatch, PrefillChunk, PrefillKind, Prom
 from ..engine.replica import Replica
 from ..errors import UserError
 from ..plans.blocks import BLOCKS, INACTIVE, attention_tables
+from ..plans.chip import Chip
 from ..plans.grids import TILE
-from ..plans.machines import BY_NAME
+from ..plans.machines import BY_NAME, MACHINES
 from ..plans.memory_budget import block_bytes
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import chunk_step
@@ -65,6 +66,11 @@ def fabric_config(environment: Mapping[str, str]) -> Optional[dict[str, Any]]:
     if kind is None or not kind.is_ring(kind.chips) or environment.get("TT_VISIBLE_DEVICES"):
         return None
     return {"config": ttnn.FabricConfig.FABRIC_1D_RING}
+
+
+def chip_of_machine(environment: Mapping[str, str]) -> Chip:
+    """The chip of the machine that MESH_DEVICE names in `environment`, before a device is open."""
+    return BY_NAME.get(environment.get("MESH_DEVICE", "").upper(), MACHINES["N150"]).chip
 
 
 def current_vllm_config() -> Any:

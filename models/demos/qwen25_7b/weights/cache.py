@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from ..config import QwenConfig, Recipe
 from ..errors import UserError, warn_once
+from ..plans.chip import Chip
 from ..plans.parallel_plan import ParallelPlan
 from .cache_folder import Copies, folder_of, has_weights
 from .checkpoint import SMALL_FILES, Checkpoint, CheckpointError, local_directory
@@ -83,12 +84,16 @@ def open_checkpoint(
 
 
 def packed_weights(
-    source: TensorSource | Mapping[str, torch.Tensor], config: QwenConfig, parallel: ParallelPlan, recipe: Recipe
+    source: TensorSource | Mapping[str, torch.Tensor],
+    config: QwenConfig,
+    parallel: ParallelPlan,
+    recipe: Recipe,
+    chip: Chip,
 ) -> ModelWeights:
     """Return the weights for a split. Those of a CachedCheckpoint are packed into its folder first, and mapped from there."""
     from .inventory import inventory  # imports ttnn
 
-    shards = inventory(config, parallel, recipe)
+    shards = inventory(config, parallel, recipe, chip)
     if not isinstance(source, CachedCheckpoint):
         return ModelWeights(source, config, parallel)
     source.pack(shards)

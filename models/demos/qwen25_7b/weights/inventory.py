@@ -6,6 +6,7 @@ tests/splits/test_shard_order.py finds a shard that is missing here.
 from typing import Iterator
 
 from ..config import QwenConfig, Recipe
+from ..plans.chip import Chip
 from ..plans.decode_plan import GateUpLayout, lm_head_shards
 from ..plans.grids import TILE, TILE_BYTES, ceil_div
 from ..plans.parallel_plan import ParallelPlan
@@ -16,24 +17,24 @@ BF16 = "bfloat16"
 WIDEST_BYTES = 4  # of an element of a checkpoint
 
 
-def inventory(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe) -> list[WeightShard]:
+def inventory(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> list[WeightShard]:
     """Return the shards in order. Each is listed once, also where several chips hold it.
 
     Shards of padding alone are left out, because they take no time to build.
     UserError: the recipe has layers that the model has not.
     """
     recipe.check_layers(config.num_hidden_layers)
-    lists = _shards_of_weights(ModelWeights({}, config, parallel), recipe)
+    lists = _shards_of_weights(ModelWeights({}, config, parallel), recipe, chip)
     shards = (shard for weight_shards in lists for shard in weight_shards)
     return list(dict.fromkeys(shard for shard in shards if shard.slice.tensors))
 
 
-def _shards_of_weights(weights: ModelWeights, recipe: Recipe) -> Iterator[list[WeightShard]]:
+def _shards_of_weights(weights: ModelWeights, recipe: Recipe, chip: Chip) -> Iterator[list[WeightShard]]:
     config, parallel = weights.config, weights.parallel
     yield weights.embedding.shards(BF16, tiled=False)
     for i in range(config.num_hidden_layers):
         layer, layer_recipe = weights.layer(i), recipe.of_layer(i)
-        layout = GateUpLayout.make(config, parallel, layer_recipe)
+        layout = GateUpLayout.make(config, parallel, layer_recipe, chip)
         yield layer.input_norm.shards(BF16, tiled=False)
         yield layer.attention.qkv.shards(layer_recipe.attention.format, tiled=True)
         if layer.attention.qkv_bias:
@@ -50,7 +51,7 @@ def _shards_of_weights(weights: ModelWeights, recipe: Recipe) -> Iterator[list[W
             yield weight.shards(layer_recipe.mlp_in.format, tiled=True)
         yield down.shards(layer_recipe.mlp_out.format, tiled=True)
     yield weights.final_norm.shards(BF16, tiled=False)
-    for first, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format):
+    for first, columns in lm_head_shards(parallel.vocab, recipe.lm_head.format, chip):
         yield weights.lm_head.narrow(first, columns).shards(recipe.lm_head.format, tiled=True)
 
 
