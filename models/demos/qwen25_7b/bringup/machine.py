@@ -47,9 +47,9 @@ def facts(mesh: str, backend: str) -> list[Fact]:
             Fact("firmware", ", ".join(firmware) or "not readable"),
             Fact("huge pages of 1 GB", _read("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")),
             Fact("chips", f"{ttnn.get_num_devices()}", f"{kind.chips}"),
+            *(Fact(what, f"{of(found)}", f"{of(kind.chip)}") for what, of in CHIP.items()),
             Fact("links between neighbors", f"{links_between(device)}", f"{kind.links if kind.chips > 1 else 1}"),
             Fact("topology of a row", row_topology(device), "ring" if kind.is_ring(kind.row) else "line"),
-            *(Fact(what, f"{of(found)}", f"{of(kind.chip)}") for what, of in CHIP.items()),
         ]
 
 
