@@ -7,10 +7,10 @@ from torch import nn
 
 import golden_mesh
 from golden_mesh.compare.comparison import comparing
-from golden_mesh.compare.torch_values import Fingerprint
+from golden_mesh.compare.fingerprints import Fingerprint
 from goldens.support import sharded
 
-ROWS, WIDTH, HEADS, KV_HEADS, DIM, INNER = 64, 512, 16, 8, 32, 512
+ROWS, WIDTH, HEADS, KV_HEADS, DIM, INNER = 96, 512, 16, 8, 32, 512
 
 
 class Attention(nn.Module):
@@ -77,8 +77,8 @@ def inputs():
     return torch.randn(1, ROWS, WIDTH), angles.cos()[None, None], angles.sin()[None, None]
 
 
-def run(golden, layer: Layer, inputs, fault: str) -> None:
-    """The layer in ttnn, its heads and its MLP split over the chips."""
+def run(golden, layer: Layer, inputs, fault: str, chunks=(ROWS,)) -> None:
+    """The layer in ttnn, its heads and its MLP split over the chips, and the prompt into chunks of these rows."""
     chips, attention, mlp = golden.chips, layer.attention, layer.mlp
 
     def put(weight, dim=None):
@@ -92,7 +92,6 @@ def run(golden, layer: Layer, inputs, fault: str) -> None:
             y = ttnn.all_reduce(y)
         return y
 
-    x, cos, sin = (golden.put(each.reshape(1, 1, -1, each.shape[-1])) for each in inputs)
     norms = [layer.norm.weight, layer.mlp_norm.weight]
     norm, mlp_norm = map(put, norms[::-1] if fault == "norm" else norms)
     weights, biases = zip(*[(part.weight, part.bias) for part in attention.parts])
@@ -109,6 +108,9 @@ def run(golden, layer: Layer, inputs, fault: str) -> None:
     out = attention.o_proj.weight
     if fault == "transpose":
         out = out.T
+    if fault == "scaled attention":
+        out = out * 1.05
+    down = mlp.down_proj.weight * (1.05 if fault == "scaled mlp" else 1)
     if fault == "order":
         out = torch.cat(out.chunk(2, 1)[::-1], 1)
     if fault == "shard":  # of the chip before
@@ -116,48 +118,59 @@ def run(golden, layer: Layer, inputs, fault: str) -> None:
     others = [golden.put(torch.randn(1, KV_HEADS // chips, ROWS, DIM)) for _ in range(2)]
     caches = [golden.put(torch.zeros(1, KV_HEADS // chips, ROWS, DIM)) for _ in range(2)]
 
-    y = ttnn.rms_norm(x, weight=norm, epsilon=1e-5)
-    y = ttnn.linear(y, qkv, bias=bias)
-    heads = dict(num_heads=HEADS // chips, num_kv_heads=KV_HEADS // chips, transpose_k_heads=False)
-    q, k, v = ttnn.experimental.nlp_create_qkv_heads(y, **heads)
-    q, k = (ttnn.experimental.rotary_embedding(each, cos, sin) for each in (q, k))
-    if fault == "cache":  # each key a row further on
-        k = ttnn.roll(k, 1, 2)
-    for cache, values in zip(caches, (k, v)):
-        ttnn.fill_cache(cache, values, 0)
-    if fault == "layer":
-        caches = others
-    y = ttnn.transformer.scaled_dot_product_attention(q, *caches, is_causal=True)
-    y = ttnn.experimental.nlp_concat_heads(y)
-    x = ttnn.add(x, all_reduce(ttnn.linear(y, put(out, 0))))
-    y = ttnn.rms_norm(x, weight=mlp_norm, epsilon=1e-5)
-    gate = ttnn.linear(y, put(mlp.gate_proj.weight, 1), activation="silu")
-    y = ttnn.multiply(gate, ttnn.linear(y, put(mlp.up_proj.weight, 1)))
-    ttnn.add(x, all_reduce(ttnn.linear(y, put(mlp.down_proj.weight, 0))))
+    past = []
+    for chunk in zip(*(each.split(list(chunks), -2) for each in inputs)):
+        x, cos, sin = (golden.put(each.reshape(1, 1, -1, each.shape[-1])) for each in chunk)
+        y = ttnn.rms_norm(x, weight=norm, epsilon=1e-5)
+        y = ttnn.linear(y, qkv, bias=bias)
+        heads = dict(num_heads=HEADS // chips, num_kv_heads=KV_HEADS // chips, transpose_k_heads=False)
+        q, k, v = ttnn.experimental.nlp_create_qkv_heads(y, **heads)
+        q, k = (ttnn.experimental.rotary_embedding(each, cos, sin) for each in (q, k))
+        if fault == "cache":  # each key a row further on
+            k = ttnn.roll(k, 1, 2)
+        if len(chunks) > 1:
+            past.append((k, v))
+            caches = [ttnn.concat(each, dim=2) if len(past) > 1 else each[0] for each in zip(*past)]
+        for cache, values in zip(caches, (k, v) if len(chunks) == 1 else ()):
+            ttnn.fill_cache(cache, values, 0)
+        if fault == "layer":
+            caches = others
+        hidden = torch.ones(q.shape[2], caches[0].shape[2]).triu(caches[0].shape[2] - q.shape[2] + 1)
+        mask = dict(is_causal=False, attn_mask=golden.put(hidden[None, None] * -1e9)) if past else {}
+        y = ttnn.transformer.scaled_dot_product_attention(q, *caches, **mask)
+        y = ttnn.experimental.nlp_concat_heads(y)
+        x = ttnn.add(x, all_reduce(ttnn.linear(y, put(out, 0))))
+        y = ttnn.rms_norm(x, weight=mlp_norm, epsilon=1e-5)
+        gate = ttnn.linear(y, put(mlp.gate_proj.weight, 1), activation="silu")
+        y = ttnn.multiply(gate, ttnn.linear(y, put(mlp.up_proj.weight, 1)))
+        ttnn.add(x, all_reduce(ttnn.linear(y, put(down, 0))))
 
 
 @pytest.fixture
 def compared(golden, layer, inputs):
-    """compared(fault): the comparison of a run."""
+    """compared(fault): the comparison of a run. size: of the residual stream beside its branches."""
 
-    def run_with(fault: str):
+    def run_with(fault: str, size: float = 1, chunks=(ROWS,)):
+        x, *rest = inputs
         with comparing() as comparison:
             with golden_mesh.reference(layer):
-                layer(*inputs)
-            run(golden, layer, inputs, fault)
+                layer(size * x, *rest)
+            run(golden, layer, (size * x, *rest), fault, chunks)
         return comparison
 
     return run_with
 
 
-def test_a_right_program_gives_every_output(compared):
-    comparison = compared("")
+@pytest.mark.parametrize("how", ({}, {"size": 100}, {"chunks": (64, 32)}, {"chunks": (32, 64)}), ids=str)
+def test_a_right_program_gives_every_output(compared, how):
+    comparison = compared("", **how)
     assert comparison.reference.bracket(comparison.rows) is None
     assert "every output" in comparison.bracket()[0]
     names = " ".join(row.equals for row in comparison.rows)
     for name in "norm attention.q_proj attention.o_proj mlp.up_proj mlp".split():
         assert name in names
     assert "the module" in names
+    assert ("the module rows 64 to 95" in names) == (how.get("chunks") == (64, 32))
 
 
 def test_operations_after_the_last_value_are_said_to_be_unjudged(golden, layer, inputs):
@@ -181,6 +194,8 @@ FAULTS = {
     "transpose": ("attention.o_proj", "ttnn.linear"),
     "order": ("attention.o_proj", "ttnn.linear"),
     "layer": ("attention.o_proj", "ttnn.transformer.scaled_dot_product_attention"),
+    "scaled attention": ("attention.o_proj", "ttnn.linear"),
+    "scaled mlp": ("mlp.down_proj", "ttnn.linear"),
 }
 ON_SEVERAL_CHIPS = {  # also the operation that is unequal first
     "forgotten": ("mlp_norm", "ttnn.add"),
@@ -189,11 +204,18 @@ ON_SEVERAL_CHIPS = {  # also the operation that is unequal first
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS | ON_SEVERAL_CHIPS)
-def test_a_fault_is_bracketed(compared, golden, fault):
+# Where the residual stream is large a sum hides its branch; a chunk's rows are rows of the reference's values.
+SIZES = [(fault, {"size": 100}) for fault in "transpose order cache shard".split()]
+SIZES += [(fault, {"size": size}) for fault in ("scaled attention", "scaled mlp") for size in (10, 1000)]
+CHUNKS = [(fault, {"chunks": (32, 64)}) for fault in "norm bias rotary transpose order shard".split()]
+CHUNKS += [("scaled mlp", {"size": 10, "chunks": (64, 32)})]
+
+
+@pytest.mark.parametrize("fault, how", [(fault, {}) for fault in FAULTS | ON_SEVERAL_CHIPS] + SIZES + CHUNKS, ids=str)
+def test_a_fault_is_bracketed(compared, golden, fault, how):
     if fault in ON_SEVERAL_CHIPS and golden.chips == 1:
         pytest.skip("the program has no such place on one chip")
-    comparison = compared(fault)
+    comparison = compared(fault, **how)
     missing, op = (FAULTS | ON_SEVERAL_CHIPS)[fault]
     found = comparison.reference.bracket(comparison.rows)
     assert found.missing.name == missing
@@ -218,26 +240,29 @@ USERS, PAST = 8, 63
 
 
 class Step(nn.Module):
-    """Attention of one token a user to a past."""
+    """Attention of one token a user to a past, and the residual stream."""
 
-    def __init__(self, attention: Attention, past):
+    def __init__(self, layer: Layer, past):
         super().__init__()
-        self.attention, self.past = attention, list(past)
+        self.norm, self.attention, self.past = layer.norm, layer.attention, list(past)
 
     def forward(self, x):
-        parts = self.attention.parts
-        q, k, v = (part(x).unflatten(-1, (-1, DIM)).transpose(1, 2) for part in parts)
+        parts, y = self.attention.parts, self.norm(x)
+        q, k, v = (part(y).unflatten(-1, (-1, DIM)).transpose(1, 2) for part in parts)
         k, v = (torch.cat(each, 2).repeat_interleave(2, 1) for each in zip(self.past, (k, v)))
         y = nn.functional.scaled_dot_product_attention(q, k, v)
-        return self.attention.o_proj(y.transpose(1, 2).flatten(2))
+        return x + self.attention.o_proj(y.transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize("position", (PAST, PAST - 1))
-def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, position):
-    """What ran before the reference's first value counts as right, and the fault has the first place. Keys are scaled."""
+@pytest.mark.parametrize("wrong, size", ((0, 1), (0, 100), (1, 1), (1, 10), (1, 100), (USERS, 1)))
+def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, wrong, size):
+    """What ran before the reference's first value counts as right, and the fault has the first place. Keys are scaled.
+
+    wrong: users whose row of the cache is one off. size: of the residual stream beside attention.
+    """
     torch.manual_seed(3)
-    x, past = torch.randn(USERS, 1, WIDTH), torch.randn(3, USERS, KV_HEADS, PAST, DIM)
-    step, put = Step(layer.attention, past[:2]), golden.put
+    x, past = size * torch.randn(USERS, 1, WIDTH), torch.randn(3, USERS, KV_HEADS, PAST, DIM)
+    step, put = Step(layer, past[:2]), golden.put
     with comparing() as comparison:
         with golden_mesh.reference(step):
             step(x)
@@ -246,7 +271,8 @@ def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, position)
         *caches, other = ttnn.split(ttnn.neg(prompt), USERS, dim=0)
         caches = [ttnn.neg(ttnn.neg(cache)) for cache in caches]
         ttnn.neg(other)
-        y = put(x[None, :, 0][None])
+        x = put(x[None, :, 0][None])
+        y = ttnn.rms_norm(x, weight=put(layer.norm.weight.reshape(1, 1, 1, -1)), epsilon=1e-5)
         q, k, v = (
             ttnn.linear(y, put(part.weight.T[None, None]), bias=put(part.bias[None, None, None]))
             for part in layer.attention.parts
@@ -254,15 +280,15 @@ def test_a_step_after_a_prompt_outside_of_the_reference(golden, layer, position)
         q, k, v = (ttnn.reshape(each, (1, USERS, -1, DIM)) for each in (q, k, v))
         places = [sharded("HEIGHT", (32, DIM), USERS, start) for start in (0, USERS)]
         k, v = map(ttnn.to_memory_config, (ttnn.multiply(k, 2.0), v), places)
-        at = golden.put_ints([position] * USERS)
+        at = golden.put_ints([PAST - 1] * wrong + [PAST] * (USERS - wrong))
         ttnn.experimental.paged_fused_update_cache(caches[0], k, caches[1], v, update_idxs_tensor=at)
         y = ttnn.transformer.scaled_dot_product_attention_decode(
             q, *caches, cur_pos=[PAST] * USERS, scale=DIM**-0.5 / 2
         )
         y = ttnn.reshape(y, (1, 1, USERS, -1))
-        ttnn.linear(y, put(layer.attention.o_proj.weight.T[None, None]))
+        ttnn.add(x, ttnn.linear(y, put(layer.attention.o_proj.weight.T[None, None])))
     found = comparison.reference.bracket(comparison.rows)
-    if position == PAST:
+    if not wrong:
         assert found is None
     else:
         update = "ttnn.experimental.paged_fused_update_cache"

@@ -22,8 +22,8 @@ from golden_mesh.arithmetic.plain import plain_float32
 from golden_mesh.arithmetic.product import known_products
 from golden_mesh.compare.differences import Error, each_once, worst
 from golden_mesh.compare.float32_stream import Reader, Scratch, Stream
+from golden_mesh.compare.reference import FROM_HOST, Reference
 from golden_mesh.compare.sources import Sources
-from golden_mesh.compare.torch_values import FROM_HOST, Reference
 from golden_mesh.compare.what_if import WhatIf, kernels_of
 from golden_mesh.mesh import dispatch, steps, transfer
 from golden_mesh.mesh.arguments import on_device, tensors_in
@@ -104,7 +104,7 @@ class Comparison:
         self.rows.clear()
         self.without.clear()
         self._makers.clear()
-        self.reference.given.clear()
+        self.reference.forget_rows()
 
     def called(self, result) -> None:
         self._site = site(result)
@@ -183,7 +183,7 @@ class Comparison:
         self.add(Row(0, where, FROM_HOST, slot, None, rounding, rounding, other), [exact])
 
     def bracket(self) -> list[str]:
-        """What the values of a reference say (compare/torch_values.py)."""
+        """What the values of a reference say (compare/reference.py)."""
         return self.reference.lines(self.rows)
 
     def copy(self, slot: Slot) -> None:

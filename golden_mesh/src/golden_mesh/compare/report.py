@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 from golden_mesh.compare.comparison import Comparison, Row, comparing
-from golden_mesh.compare.torch_values import FROM_HOST
+from golden_mesh.compare.reference import FROM_HOST
 from golden_mesh.compare.what_if import WhatIf
 from golden_mesh.outputs import write_whole
 
