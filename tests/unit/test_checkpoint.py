@@ -217,3 +217,18 @@ def test_a_wrong_dtype(single, dtype, name):
     rewrite_tensor(single / "model.safetensors", K_BIAS, torch.zeros(16).to(dtype))
     message = refusal(single)
     assert f"{K_BIAS} must be one of BF16, F16, F32, got {name}" in message and "unquantized" in message
+
+
+@pytest.mark.parametrize("file", ["model.gguf", "consolidated.00.pth", "tekken.json", "tokenizer.model"])
+def test_a_folder_of_another_format_says_what_it_is(tmp_path, file):
+    (tmp_path / file).write_bytes(b"{}")
+    with pytest.raises(UserError, match=f"holds {file} .*Hugging Face's format") as error:
+        Checkpoint.open(tmp_path)
+    assert "download" not in str(error.value)
+
+
+@pytest.mark.parametrize("file", ["model.Q4_K_M.gguf", "consolidated.00.pth"])
+def test_weights_of_another_format_beside_a_config(single, file):
+    (single / "model.safetensors").rename(single / file)
+    with pytest.raises(UserError, match=f"holds {file} .*Hugging Face's format"):
+        Checkpoint.open(single)

@@ -4,9 +4,13 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, Optional
 
 from .errors import UserError
+
+# What lies in folders that people take for a checkpoint.
+OTHER_WEIGHTS = {"*.gguf": "llama.cpp's weights", "consolidated*": "weights in their publisher's format"}
+OTHER_FORMATS = OTHER_WEIGHTS | {"tekken.json": "Mistral's own tokenizer", "tokenizer.model": "a tokenizer"}
 
 
 class FileError(UserError):
@@ -55,6 +59,17 @@ def read_json_lines(text: str, label: str) -> list[tuple[int, Any]]:
         except ValueError as error:
             raise FileError(f"{label}, line {number}: not JSON ({error})") from error
     return values
+
+
+def other_format(directory: Path, patterns: Iterable[str] = OTHER_FORMATS) -> Optional[str]:
+    """Return what a folder holds in another format than Hugging Face's, and what to do; None if nothing is known."""
+    for pattern in patterns:
+        for file in sorted(directory.glob(pattern)):
+            return (
+                f"{directory}: holds {file.name} ({OTHER_FORMATS[pattern]}); use the checkpoint in Hugging Face's "
+                "format: config.json, *.safetensors and tokenizer.json"
+            )
+    return None
 
 
 def check_output(option: str, file: Path, *, new: bool = False) -> None:

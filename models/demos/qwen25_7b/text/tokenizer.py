@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Collection, Optional, Sequence
 
-from ..errors import UserError
-from ..files import read_json
-from .generation_config import read_generation_config, stop_ids
+from tokenizers.decoders import DecodeStream
 
-INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a character's first bytes
-WINDOW = 64  # tokens that each new token decodes again, about; all tokens of an answer of 16,000 take 6 ms
+from ..errors import UserError
+from ..files import other_format, read_json
+from .generation_config import read_generation_config, stop_ids
 
 
 def load_tokenizer(directory: Path):
@@ -26,13 +25,11 @@ def load_tokenizer(directory: Path):
     of_model = "Llama" if fields.get("model_type") in ("llama", "mistral") else "Qwen2"
     name = fields.get("tokenizer_class") or f"{of_model}Tokenizer"
     name = f"{name}".removesuffix("Fast") + "Fast"
-    if not (directory / "tokenizer.json").exists():
+    if not any((directory / file).exists() for file in ("tokenizer.json", "tokenizer.model")):
         name = "Qwen2TokenizerFast"  # vocab.json and merges.txt, which no plain class reads
     kind = getattr(transformers, name, transformers.PreTrainedTokenizerFast)
     extra = fields.get("extra_special_tokens")
-    options = {}
-    if isinstance(extra, list):
-        options = dict(extra_special_tokens={}, additional_special_tokens=extra)
+    options = dict(extra_special_tokens={}, additional_special_tokens=extra) if isinstance(extra, list) else {}
     return kind.from_pretrained(directory, local_files_only=True, **options)
 
 
@@ -45,10 +42,9 @@ class ChatTokenizer:
     def __init__(self, directory: Path, *, instruct: bool):
         self.directory = Path(directory)
         files = {file.name for file in self.directory.glob("*")}
-        if "tokenizer.json" not in files and not {"vocab.json", "merges.txt"} <= files:
-            raise UserError(
-                f"{directory} has no tokenizer.json, nor vocab.json and merges.txt: download the checkpoint again"
-            )
+        if not files & {"tokenizer.json", "tokenizer.model"} and not {"vocab.json", "merges.txt"} <= files:
+            missing = f"{directory} has no tokenizer.json, tokenizer.model, nor vocab.json and merges.txt"
+            raise UserError(other_format(self.directory) or f"{missing}: download the checkpoint again")
         try:
             self.hf = load_tokenizer(self.directory)
         except Exception as error:  # tokenizers raises a bare Exception for a truncated file
@@ -56,14 +52,13 @@ class ChatTokenizer:
             while cause.__context__:  # transformers tries another way, and reports that one's failure
                 cause = cause.__context__
             raise UserError(
-                f"the tokenizer of {directory} cannot be loaded ({type(cause).__name__}: {cause}): "
-                "download the checkpoint again"
+                f"the tokenizer of {directory} cannot be loaded ({type(cause).__name__}: {cause}): download the "
+                "checkpoint again, or another that has tokenizer.json"
             ) from error
         if instruct and not self.hf.chat_template:
             raise UserError(f"the tokenizer of {directory} has no chat template: run with --no-instruct")
         self.instruct = instruct
-        generation_config = read_generation_config(self.directory)
-        self.stop_ids = ({self.hf.eos_token_id} - {None}) | stop_ids(generation_config)
+        self.stop_ids = ({self.hf.eos_token_id} - {None}) | stop_ids(read_generation_config(self.directory))
 
     def encode(self, prompt: str) -> list[int]:
         """Return a prompt's token ids, in the chat template if `instruct`."""
@@ -84,14 +79,14 @@ class ChatTokenizer:
             return self.hf.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program: it can raise anything
             raise UserError(
-                f"the chat template of {self.directory} fails ({type(error).__name__}: {error}): "
-                "download the checkpoint again, or run with --no-instruct"
+                f"the chat template of {self.directory} fails ({type(error).__name__}: {error}): run with --no-instruct"
             ) from error
 
 
 class Detokenizer:
     """Turns token ids into text one by one, up to the first stop string.
 
+    The texts together are the decoded text of all ids, without Hugging Face's clean-up of spaces, which drops letters.
     stop: strings that end the text before them. The first complete one wins, wherever tokens begin
     and end. Text that may begin a stop string is held back until the next tokens decide. Special
     tokens give no text, so they match no stop string.
@@ -99,10 +94,11 @@ class Detokenizer:
 
     def __init__(self, tokenizer, stop: Sequence[str] = ()):
         """tokenizer: Hugging Face's."""
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer.backend_tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
         self._stop = stop
-        self._decoded = ""  # text of ids[:_border], which is not decoded again
-        self._border = 0
+        self._waiting: list[int] = []  # tokens that the stream has not got
+        self._decoded = ""
         self.ids: list[int] = []
         self.text = ""  # returned so far
         self.stopped = False  # by a stop string; the caller then calls `Generator.cancel`
@@ -115,18 +111,26 @@ class Detokenizer:
         if self.stopped:
             return ""
         self.ids.append(token)
-        window = self.tokenizer.decode(self.ids[self._border :], skip_special_tokens=True)
-        whole = self._decoded + window
-        if len(self.ids) - self._border >= WINDOW and not window.endswith(INCOMPLETE):
-            self._decoded, self._border = whole, len(self.ids)
-        known = whole if last else whole.rstrip(INCOMPLETE)
-        end = self._find_stop(known)
+        self._waiting.append(token)
+        if last:
+            self._decoded = self._tokenizer.decode(self.ids)
+        elif not self._is_open(token):
+            self._decoded += self._stream.step(self._tokenizer, self._waiting) or ""
+            self._waiting.clear()
+        end = self._find_stop(self._decoded)
         self.stopped = end is not None
         if end is None:
-            end = len(known) if last else len(known) - self._held_back(known)
-        new = known[len(self.text) : end]
+            end = len(self._decoded) - (0 if last else self._held_back(self._decoded))
+        new = self._decoded[len(self.text) : end]
         self.text += new
         return new
+
+    def _is_open(self, token: int) -> bool:
+        """Return whether the next token may change this one's text.
+
+        Byte tokens that stand together are text as a whole or not at all, also with a special token between them.
+        """
+        return not self._tokenizer.decode([token]) or self._tokenizer.id_to_token(token).startswith("<0x")
 
     def _find_stop(self, text: str) -> Optional[int]:
         """Return the start of the first complete stop string. None begins before self.text's end."""
@@ -136,13 +140,8 @@ class Detokenizer:
 
     def _held_back(self, text: str) -> int:
         """Return the number of characters at the text's end that may begin a stop string."""
-        return max((_overlap(text, stop) for stop in self._stop), default=0)
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` that `stop` begins with."""
-    lengths = range(min(len(stop) - 1, len(text)), 0, -1)
-    return next((n for n in lengths if text.endswith(stop[:n])), 0)
+        begun = (stop[:n] for stop in self._stop for n in range(1, len(stop)))
+        return max((len(begin) for begin in begun if text.endswith(begin)), default=0)
 
 
 @dataclass(frozen=True)
@@ -155,10 +154,11 @@ class ChatPrompt:
 
 
 class Conversation:
-    """The turns of a chat as token ids; each prompt begins with all earlier ids.
+    """The turns of a chat as token ids.
 
-    The cache finds a prefix by its token ids. A tokenizer may cut an answer's text into other tokens
-    than the model wrote, so answers keep their ids and only new text is tokenized.
+    The cache finds a prefix by its token ids, and a tokenizer may cut an answer's text into other tokens than the
+    model wrote. So answers keep their ids where the template writes a special token after them. Elsewhere a token may
+    cross an answer's end, so the whole chat is tokenized.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, stop_ids: Collection[int]):
@@ -175,18 +175,17 @@ class Conversation:
         """
         turn = {"role": "user", "content": message}
         chat = self._tokenizer.apply_chat_template([*self.turns, turn])
-        if self._chat and chat.startswith(self._chat):
-            ids = self._ids + self._tokenizer.encode_chat(chat[len(self._chat) :])
-        else:  # the first turn, or a template that writes earlier turns in another way than the newest
-            ids = self._tokenizer.encode_chat(chat)
-        return ChatPrompt(message, chat, ids)
+        added = tuple(self._tokenizer.hf.get_added_vocab())
+        new = chat[len(self._chat) :]
+        if chat.startswith(self._chat) and new.startswith(added):
+            return ChatPrompt(message, chat, self._ids + self._tokenizer.encode_chat(new))
+        # Also where a template writes earlier turns in another way than the newest.
+        return ChatPrompt(message, chat, self._tokenizer.encode_chat(chat))
 
     def add_answer(self, prompt: ChatPrompt, answer: str, ids: Sequence[int]) -> None:
         """Add a turn. answer: the text that was shown. ids: all tokens, also those after a stop string."""
         self.turns += [{"role": "user", "content": prompt.message}, {"role": "assistant", "content": answer}]
         # The template writes the token that ends a turn.
         kept = list(ids[:-1] if ids and ids[-1] in self._stop_ids else ids)
-        if self._tokenizer.hf.decode(kept, skip_special_tokens=True) != answer:
-            kept = self._tokenizer.encode_chat(answer)
-        self._chat = prompt.chat + answer
-        self._ids = prompt.ids + kept
+        whole = self._tokenizer.hf.backend_tokenizer.decode(kept) == answer
+        self._chat, self._ids = (prompt.chat + answer, prompt.ids + kept) if whole else ("", [])

@@ -26,14 +26,14 @@ from safetensors import SafetensorError, safe_open
 from ..config import ConfigError, QwenConfig
 from ..config.quantized import unquantized
 from ..errors import UserError, warn_once
-from ..files import FileError, read_json
+from ..files import OTHER_WEIGHTS, FileError, other_format, read_json
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
 DTYPES = "BF16", "F16", "F32"
-SMALL_FILES = ("*.json", "merges.txt", "*.jinja")  # config, index, tokenizer, chat template
+SMALL_FILES = ("*.json", "merges.txt", "tokenizer.model", "*.jinja")  # config, index, tokenizer, chat template
 WEIGHT_FILES = ("*.safetensors",)
 DOWNLOAD_AGAIN = "download the checkpoint again"
 MERGE = "merge it with peft's merge_and_unload and write the result with save_pretrained"
@@ -224,7 +224,8 @@ def weight_files(directory: Path) -> list[Path]:
                 f"{directory}: holds pytorch_model.bin but no safetensors; load it with transformers and write it "
                 "again with save_pretrained"
             )
-        raise CheckpointError(f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}")
+        missing = f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}; {DOWNLOAD_AGAIN}"
+        raise CheckpointError(other_format(directory, OTHER_WEIGHTS) or missing)
     contents = read_json(index)
     files = contents.get("weight_map") if isinstance(contents, dict) else None
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):

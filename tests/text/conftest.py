@@ -1,0 +1,74 @@
+"""Tokenizers of published models, from what packages bring: mistral-common's files, and the small checkpoint."""
+
+import base64
+import functools
+import json
+import shutil
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
+
+DATA = Path(str(files("mistral_common") / "data"))
+V3 = DATA / "mistral_instruct_tokenizer_240323.model.v3"
+OF_MISTRAL = dict(tokenizer_class="LlamaTokenizer", bos_token="<s>", eos_token="</s>", unk_token="<unk>", legacy=False)
+OF_MISTRAL |= dict(add_bos_token=True, add_eos_token=False)
+
+
+def small(place: Path, **fields) -> ChatTokenizer:
+    for file in SMALL_CHECKPOINT.glob("*.json"):
+        shutil.copy(file, place)
+    file = place / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    return ChatTokenizer(place, instruct=False)
+
+
+def mistral(place: Path, model: Path = V3, **fields) -> ChatTokenizer:
+    """As Mistral-7B-v0.3, with tokenizer.model alone."""
+    shutil.copy(model, place / "tokenizer.model")
+    (place / "config.json").write_text(json.dumps(dict(model_type="mistral")))
+    (place / "tokenizer_config.json").write_text(json.dumps(OF_MISTRAL | fields))
+    return ChatTokenizer(place, instruct=False)
+
+
+def tekken(place: Path) -> ChatTokenizer:
+    """Mistral Nemo's vocabulary, with a merge for a token of two bytes only."""
+    contents = json.loads((DATA / "tekken_240911.json").read_text())
+    special = contents["config"]["default_num_special_tokens"]
+    tokens = [base64.b64decode(token["token_bytes"]) for token in contents["vocab"][: 2**17 - special]]
+    letters = dict(zip(range(256), bytes_to_unicode()))
+    names = ["".join(map(letters.get, token)) for token in tokens]
+    vocab = {f"<SPECIAL_{i}>": i for i in range(special)} | {name: i for i, name in enumerate(names, special)}
+    bpe = Tokenizer(models.BPE(vocab, [tuple(name) for name in names if len(name) == 2]))
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    bpe.add_special_tokens([AddedToken(f"<SPECIAL_{i}>") for i in range(special)])
+    PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<SPECIAL_2>").save_pretrained(place)
+    return ChatTokenizer(place, instruct=False)
+
+
+def bytes_to_unicode() -> list[str]:
+    """The letter of each byte in a byte-level vocabulary: itself where it is printable, else from 256 on."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+VOCABULARIES = {
+    "byte level": small,
+    "with clean-up": functools.partial(
+        small, clean_up_tokenization_spaces=True, tokenizer_class="PreTrainedTokenizerFast"
+    ),
+    "SentencePiece": mistral,
+    "tekken": tekken,
+}
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory):
+    """vocabulary(name) -> ChatTokenizer"""
+    return functools.lru_cache(lambda name: VOCABULARIES[name](tmp_path_factory.mktemp("tokenizer")))
