@@ -5,7 +5,7 @@ Tested: a decode step, and a chunked prefill with a cached prefix.
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.rope import rope_scaling_of
-from models.demos.qwen25_7b.plans.blocks import MAX_K_CHUNK, decode_k_chunk
+from models.demos.qwen25_7b.plans.blocks import MAX_K_CHUNK
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD
 from tests.pcc.bench import AttentionBench, assert_module
 from tests.pcc.reference import stretched
@@ -33,7 +33,7 @@ def test_a_prefill_and_a_step_beyond_32768_tokens(mesh_device, reference):
     step = world.reference.attention_step(i, (START,))
     world.cache.fill(step.past)
     chips = world.run_decode(attention, step.x, (START,))
-    chunks_of_a_core = -(-START // (decode_k_chunk(CONTEXT) * CORES_PER_KV_HEAD))
+    chunks_of_a_core = -(-START // (world.decode.k_chunk(CONTEXT) * CORES_PER_KV_HEAD))
     gain = world.decode_gain + chunks_of_a_core * LOSS_OF_A_CHUNK
     assert_module(chips, step.expected, in_format=step.in_format, pcc=PCC, gain=gain)
     world.cache.assert_wrote([0], [START], step.written, pcc=CACHE_PCC)

@@ -8,7 +8,6 @@ from typing import Collection, Iterator, Optional
 
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
-from ..plans.blocks import decode_k_chunk
 from ..text.request import check_request
 from .input_batch import InputBatch
 from .prefill_batch import PrefillBatch
@@ -56,7 +55,7 @@ class ReplicaEngine:
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
             size = dict(slots=replica.slots, max_tokens=replica.speculate, groups=replica.groups)
-            self._speculation = Speculation(k_chunk=decode_k_chunk(replica.width * replica.block), **size)
+            self._speculation = Speculation(k_chunk=replica.model.config.decode.k_chunk(replica.width * replica.block), **size)
         self._drafts: list[Draft] = []  # of the verify step in flight
 
     @property

@@ -7,7 +7,7 @@ import torch
 import ttnn
 
 from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
-from ..plans.blocks import INACTIVE, attention_table, attention_tables, decode_k_chunk
+from ..plans.blocks import INACTIVE, attention_table, attention_tables
 from ..plans.parallel_plan import MAX_USERS
 from ..tt.inputs import UNIFORMS, DecodeInputs, GroupedInputs, SamplingControls, VerifyInputs, host_noise, token_row
 from ..tt.placement import host_replicated
@@ -67,7 +67,7 @@ class DeviceInputs:
 
     def _groups(self, kv_heads: int, tokens: int, block: int) -> GroupedInputs | None:
         """None where a chip has several KV heads, which ttnn does not group. tokens: of a sequence in a step."""
-        k_chunk = decode_k_chunk(self.width * block)
+        k_chunk = self._plan.k_chunk(self.width * block)
         fitting = (n for n in GROUP_SIZES if n <= tokens and n * k_chunk <= GROUP_SCORES)
         size = next((n for n in fitting if self.slots % n == 0), None)
         if kv_heads > 1 or size is None:

@@ -28,18 +28,19 @@ def table_width(max_seq_len: int, block: int) -> int:
 
     The cache update refuses a table with more entries than the cache has blocks.
     """
-    step = max(block, next((keys for keys in DECODE_K_CHUNKS if keys >= max_seq_len), _max_k_chunk(max_seq_len)))
+    step = _max_k_chunk(max_seq_len)
     return ceil_div(max_seq_len, step) * (step // block)
 
 
-def decode_k_chunk(tokens: int) -> int:
-    """Keys that decode attention takes at a time from a table of `tokens` tokens.
+def decode_k_chunk(tokens: int, most: int) -> int:
+    """Keys that decode attention takes at a time from a table of `tokens` tokens, at most `most` (Chip.k_chunk).
 
     A core rounds its running result to bfloat16 after every chunk, so fewer chunks are more exact. For 32 users of
     8192 tokens the error is 5.8 % with chunks of 32, 1.7 % with 128, 0.9 % with 512 (golden mesh, tp 1). The last chunk
     is read whole, and half of the read is wasted on average. 32 to 64 chunks a sequence balance error and waste.
     """
-    return next(keys for keys in reversed(DECODE_K_CHUNKS) if keys <= _max_k_chunk(tokens) and tokens % keys == 0)
+    most = min(most, _max_k_chunk(tokens))
+    return next(keys for keys in reversed(DECODE_K_CHUNKS) if keys <= most and tokens % keys == 0)
 
 
 def _max_k_chunk(tokens: int) -> int:

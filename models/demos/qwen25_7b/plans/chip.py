@@ -1,6 +1,6 @@
 """What plans know of a chip. A machine's table has it without a device, tt/placement.py's chip_of reads it from an open mesh."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .grids import Grid
 
@@ -21,6 +21,9 @@ class Chip:
     matmul_bandwidth: float  # of these, what matmuls that stream weights reach
     dram_alignment: int  # bytes
     l1: int  # bytes of a core that the runtime leaves for buffers, L1_SMALL included
+    readers_per_bank: int  # cores that stream a decode matmul's weights from a bank of DRAM
+    links: int  # ethernet links to a neighbor that collectives may use, at most
+    k_chunk: int  # keys that a step's attention takes at a time, at most
     # Blocks of x are multicast one after the other, beside the weights of the block before. A multicast that takes longer
     # than those weights is waited for (tt-metal issue 55443). Seconds of weights that a block should have.
     hop: float
@@ -31,9 +34,14 @@ class Chip:
         return self.banks * self.bank_bytes
 
     @property
-    def bank_bandwidth(self) -> float:
-        """Bytes a second that a matmul reads from a bank."""
-        return self.matmul_bandwidth / self.banks
+    def readers(self) -> int:
+        """Cores that stream a decode matmul's weights."""
+        return self.banks * self.readers_per_bank
+
+    @property
+    def reader_bandwidth(self) -> float:
+        """Bytes a second that one of them reads."""
+        return self.matmul_bandwidth / self.readers
 
     @property
     def matmul_l1(self) -> int:
@@ -46,10 +54,18 @@ class Chip:
         return self.ttnn >= (0, 81)
 
 
-# Bandwidths: golden_mesh/docs/perf.md. Published matmuls show that a multicast takes 1.44 us at most, and 2 us are what the
-# plans of O, gate, up and down have. Cores: with ethernet dispatch.
+# Cores: with ethernet dispatch of a Wormhole. A Blackhole has as many columns as its firmware leaves, see chip_of. Bandwidths:
+# golden_mesh/docs/perf.md. Published matmuls show that a multicast takes 1.44 us at most, and 2 us are what the
+# plans of O, gate, up and down have.
 WORMHOLE = Chip(
     architecture="WORMHOLE_B0", grid=Grid(8, 8), banks=12, bank_bytes=1_072_693_184, bandwidth=288e9, matmul_bandwidth=249.5e9,
-    dram_alignment=32, l1=1_393_312, hop=2e-6, ttnn=(0, 81),
+    dram_alignment=32, l1=1_393_312, readers_per_bank=1, links=4, k_chunk=512, hop=2e-6, ttnn=(0, 81),
 )  # fmt: skip
-CHIPS = (WORMHOLE,)
+# One reader a bank streams 260 GB/s whatever the format, two stream 90 % of DRAM (tt-metal PR 54242). Attention of a step hangs
+# with chunks other than 128 (tt-metal issue 32652), and collectives over more than two links deadlock more often.
+BLACKHOLE = Chip(
+    architecture="BLACKHOLE", grid=Grid(11, 10), banks=8, bank_bytes=4_277_141_376, bandwidth=512e9, matmul_bandwidth=460e9,
+    dram_alignment=64, l1=1_461_120, readers_per_bank=2, links=2, k_chunk=128, hop=2e-6, ttnn=(0, 81),
+)  # fmt: skip
+P100 = replace(BLACKHOLE, banks=7, bandwidth=448e9, matmul_bandwidth=403e9)
+CHIPS = WORMHOLE, BLACKHOLE, P100

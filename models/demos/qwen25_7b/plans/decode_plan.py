@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..config import QwenConfig, Recipe
 from ..config.recipe import AllReduceDtype
 from .all_reduce_plan import AllReducePlan, Topology
+from .blocks import decode_k_chunk
 from .chip import Chip
 from .grids import TILE, TILE_BYTES, Grid, Shards, ceil_div, divisors, height_sharded, residual_grid, width_sharded
 from .parallel_plan import ParallelPlan
@@ -38,11 +39,11 @@ class DecodePlan:
 
         topology, links: of the replica's chips. partial_sums: the narrowest format that the recipe allows for them.
 
-        Each slot has its own core, and nlp_concat_heads_decode takes a rectangle of cores. More slots than one row of
-        cores holds are therefore rounded up to whole rows: on a grid of 8x8, 9 become 16.
+        Each slot has its own core. More slots than one row of cores holds are rounded up to whole rows, or to 32: on a grid
+        of 8x8, 9 become 16; on one of 11x10, 9 stay 9, 12 become 22, and 23 become 32.
         """
         grid = chip.grid
-        batch = users if users <= grid.x else ceil_div(users, grid.x) * grid.x
+        batch = users if users <= grid.x else min(ceil_div(users, grid.x) * grid.x, TILE)
         residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp)
         all_reduce = AllReducePlan.make(parallel.tp, topology, config.hidden_size, partial_sums, links)
         return cls(batch, chip, residual, config.hidden_size, all_reduce)
@@ -64,6 +65,15 @@ class DecodePlan:
     def rotary_users(self) -> int:
         """Cores that hold rotary factors: one a slot for q, and one for k with fused_qk."""
         return 2 * self.batch if self.fused_qk else self.batch
+
+    @property
+    def fills_rows(self) -> bool:
+        """Whether the slots' cores are a rectangle, which nlp_concat_heads_decode takes without the grid that they are of."""
+        return self.batch <= self.grid.x or self.batch % self.grid.x == 0
+
+    def k_chunk(self, tokens: int) -> int:
+        """Keys that attention takes at a time from a table of `tokens` tokens."""
+        return decode_k_chunk(tokens, self.chip.k_chunk)
 
     @property
     def l1_room(self) -> int:
@@ -174,12 +184,12 @@ def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: C
 
 def block_seconds(n_tiles: int, in0_block_w: int, weight: str, chip: Chip) -> float:
     """The time in which a core streams a block of weights from its DRAM bank."""
-    return in0_block_w * ceil_div(n_tiles, chip.banks) * TILE_BYTES[weight] / chip.bank_bandwidth
+    return in0_block_w * ceil_div(n_tiles, chip.readers) * TILE_BYTES[weight] / chip.reader_bandwidth
 
 
-def streamed_tiles(n_tiles: int, banks: int) -> int:
+def streamed_tiles(n_tiles: int, readers: int) -> int:
     """Tiles of columns that a matmul reads of a weight: every DRAM bank counts as the fullest bank."""
-    return ceil_div(n_tiles, banks) * banks
+    return ceil_div(n_tiles, readers) * readers
 
 
 def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, chip: Chip, gathers: bool = False) -> int:
@@ -187,7 +197,7 @@ def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, chip: Chip, gat
 
     gathers: a block spans several shards of x. Its sender gathers it in one more block.
     """
-    bank_tiles = ceil_div(n_tiles, chip.banks)
+    bank_tiles = ceil_div(n_tiles, chip.readers)
     weights = 3 * in0_block_w * bank_tiles * TILE_BYTES[weight]
     results = bank_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
     return weights + results + (2 + gathers) * in0_block_w * TILE_BYTES["bfloat16"]
@@ -211,13 +221,13 @@ class GateUpLayout:
 
     tiles: int  # columns of gate and of up, and rows of down, that a chip holds with zero padding
     joined: bool
-    banks: int  # of DRAM
+    readers: int  # cores that stream a weight
 
     @classmethod
     def make(cls, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> "GateUpLayout":
         hidden, tiles = config.hidden_size // TILE, parallel.mlp // TILE
-        apart = cls(tiles, False, chip.banks)
-        joined = cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True, chip.banks)
+        apart = cls(tiles, False, chip.readers)
+        joined = cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True, chip.readers)
         saved_tiles = apart.read_tiles(hidden) - joined.read_tiles(hidden)
         saved_bytes = apart.bytes(hidden, recipe) - joined.bytes(hidden, recipe)
         saves_enough = saved_tiles >= MIN_SAVED_SHARE * apart.read_tiles(hidden)
@@ -229,15 +239,15 @@ class GateUpLayout:
 
     def read_tiles(self, hidden_tiles: int) -> int:
         """Tiles of gate, up and down that a chip reads a layer, padding included."""
-        return self._wide_tiles(hidden_tiles) + self.tiles * streamed_tiles(hidden_tiles, self.banks)
+        return self._wide_tiles(hidden_tiles) + self.tiles * streamed_tiles(hidden_tiles, self.readers)
 
     def bytes(self, hidden_tiles: int, recipe: Recipe) -> int:
         """Bytes of gate, up and down that a chip reads a layer, padding included."""
         wide = self._wide_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_in.format]
-        return wide + self.tiles * streamed_tiles(hidden_tiles, self.banks) * TILE_BYTES[recipe.mlp_out.format]
+        return wide + self.tiles * streamed_tiles(hidden_tiles, self.readers) * TILE_BYTES[recipe.mlp_out.format]
 
     def _wide_tiles(self, hidden_tiles: int) -> int:
-        return sum(hidden_tiles * streamed_tiles(n, self.banks) for n in self.weights())
+        return sum(hidden_tiles * streamed_tiles(n, self.readers) for n in self.weights())
 
 
 # ---- LM head

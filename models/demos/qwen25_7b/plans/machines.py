@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..errors import UserError, is_integer, shown
-from .chip import WORMHOLE, Chip
+from .chip import BLACKHOLE, P100, WORMHOLE, Chip
 
 TTNN_VERSION = "0.81.1"  # what this port was tested with
 BACKENDS = ("auto", "device", "golden")  # below ttnn; see tt/mesh.py
@@ -36,7 +36,8 @@ class MachineKind:
     def is_ring(self, tp: int) -> bool:
         """Whether `tp` chips of a row are a ring: all chips of a row that is cabled around.
 
-        Four N150 are cabled in a ring. A T3K's row runs around its 2x4 chips. A Galaxy's row of 8 is a ring of its torus. Two chips are a line. Of an
+        Four N150 or four P150 are cabled in a ring. The row of a T3K or of eight P150 runs around
+        2x4 chips. A Galaxy's row of 8 is a ring of its torus. Two chips are a line. Of an
         opened mesh the library decides (row_topology in tt/placement.py): a Galaxy may lack the cables of the torus.
         """
         return tp == self.row > 2
@@ -48,6 +49,11 @@ _KINDS = (
     MachineKind("N150x4", (1, 4), "N150x4", links=4),
     MachineKind("T3K", (1, 8), "T3K"),
     MachineKind("GALAXY", (4, 8), "TG", links=4),
+    MachineKind("P100", (1, 1), "P100", chip=P100),
+    MachineKind("P150", (1, 1), "P150", chip=BLACKHOLE),
+    MachineKind("P300", (1, 2), "P300", links=2, chip=BLACKHOLE),
+    MachineKind("P150x4", (1, 4), "P150x4", links=2, chip=BLACKHOLE),
+    MachineKind("P150x8", (1, 8), "P150x8", links=2, chip=BLACKHOLE),
 )
 MACHINES = {kind.name: kind for kind in _KINDS}
 BY_NAME = {name.upper(): kind for kind in _KINDS for name in (kind.name, kind.mesh_device)}

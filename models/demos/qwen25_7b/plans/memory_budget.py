@@ -78,7 +78,7 @@ def layer_recipes(config: QwenConfig, recipe: Recipe) -> Counter[Recipe]:
 
 def weight_bytes(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, max_seq_len: int) -> int:
     hidden, head_dim = config.hidden_size, config.head_dim
-    bias = config.qkv_bias * streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16", chip.banks)
+    bias = config.qkv_bias * streamed_bytes(TILE, parallel.qkv_width(head_dim), "bfloat16", chip.readers)
     bias_and_norms = bias + 2 * (hidden + config.head_norms * head_dim) * BF16
     return (
         sum(matmul.times * matmul.read for matmul in decode_matmuls(config, parallel, recipe, chip))
@@ -100,13 +100,13 @@ class DecodeWeight:
     columns: int
     format: str
     times: int  # a step: a layer's in each layer, the LM head's for each logits shard
-    banks: int  # of DRAM
+    readers: int  # cores that stream it
     needed: int  # bytes of the model's own rows and columns, without any padding; a KV head counts on each of its chips
 
     @property
     def read(self) -> int:
         """Bytes each time, with what fills up the DRAM banks."""
-        return streamed_bytes(self.rows, self.columns, self.format, self.banks)
+        return streamed_bytes(self.rows, self.columns, self.format, self.readers)
 
 
 def decode_matmuls(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> list[DecodeWeight]:
@@ -156,16 +156,16 @@ def _decode_weight(
     name: str, rows: int, columns: int, format: str, times: int, chip: Chip, size: tuple[int, int]
 ) -> DecodeWeight:
     """size: (rows, columns) without padding."""
-    return DecodeWeight(name, rows, columns, format, times, chip.banks, tile_bytes(*size, format))
+    return DecodeWeight(name, rows, columns, format, times, chip.readers, tile_bytes(*size, format))
 
 
 def tile_bytes(rows: int, columns: int, format: str) -> int:
     return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[format]
 
 
-def streamed_bytes(rows: int, columns: int, format: str, banks: int) -> int:
+def streamed_bytes(rows: int, columns: int, format: str, readers: int) -> int:
     """Bytes of a weight [rows, columns] over the DRAM banks: every bank counts as the fullest bank."""
-    return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE), banks) * TILE_BYTES[format]
+    return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE), readers) * TILE_BYTES[format]
 
 
 def fits_in(

@@ -4,14 +4,13 @@ from typing import Optional
 
 import ttnn
 
-from ..plans.blocks import decode_k_chunk
 from ..plans.grids import TILE
 from ..plans.prefill_plan import PrefillPlan, chunk_step, q_chunk_size
 from ..weights.model_weights import AttentionWeights
 from .centered_keys import TtCenteredKeys
 from .head_norms import TtHeadNorms
 from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
-from .layouts import attention_program, memory_config
+from .layouts import attention_program, memory_config, rectangle
 from .linear import TtAllReduce, TtLinear, compute_config
 from .model_config import TtModelConfig
 from .placement import dtype_of, free
@@ -104,6 +103,7 @@ class TtQwenAttention:
         # With one KV head, the number that ttnn gives a slot beside the other slots.
         self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch))
         self.scale = self.head_dim**-0.5
+        self.heads_grid = None if self.decode.fills_rows else rectangle(self.decode.grid)
         self.kernel = compute_config()
         group, residual_cores = model_config.recipe.attention, self.decode.residual.cores
         how = dict(
@@ -152,7 +152,9 @@ class TtQwenAttention:
         ttnn.deallocate(q)
         heads = ttnn.reshape(heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim))  # a view
         heads = ttnn.to_memory_config(heads, memory_config(self.decode.user_memory(head_dim)))
-        rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.q_heads)
+        rows = ttnn.experimental.nlp_concat_heads_decode(
+            heads, num_heads=self.q_heads, sub_core_grids=self.heads_grid
+        )
         # [1, 1, 32, q_width]
         ttnn.deallocate(heads)
         dtype = self.all_reduce.partial_sum_dtype
@@ -206,7 +208,7 @@ class TtQwenAttention:
         return ttnn.SDPAProgramConfig(
             compute_with_storage_grid_size=(grid.x, grid.y),
             q_chunk_size=TILE,
-            k_chunk_size=decode_k_chunk(tokens),
+            k_chunk_size=self.decode.k_chunk(tokens),
             exp_approx_mode=False,
             max_cores_per_head_batch=self.cores_per_kv_head,
         )

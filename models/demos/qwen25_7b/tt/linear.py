@@ -63,12 +63,12 @@ class TtLinear:
             k, n, in_cores, group.format, chip, out_cores=out_cores, divides=divides
         )
         self.decode_program = decode_program(self.decode_matmul)
-        banks = dram_width_sharded(mesh_device, rows, columns)
+        banks = dram_width_sharded(mesh_device, rows, columns, chip.readers_per_bank)
         self.weight = place(weight, mesh_device, group.format, banks)
         # The kernels of both modes read the bias bank by bank; an interleaved bias gives wrong values.
         self.bias = None
         if bias is not None:
-            banks = dram_width_sharded(mesh_device, TILE, columns)
+            banks = dram_width_sharded(mesh_device, TILE, columns, chip.readers_per_bank)
             self.bias = place(bias, mesh_device, "bfloat16", banks)
 
     def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:

@@ -31,8 +31,9 @@ def chips_in_row(mesh_device: ttnn.MeshDevice) -> int:
 def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
     """The mesh's chips: what the library reports; the rest is from the table, by architecture and banks of DRAM.
 
-    UserError for chips that are not in the table. Plans use the table's grid at most: a single chip in slow dispatch
-    offers 8x9, and no other machine has that last row. With worker dispatch a chip has 8x7.
+    UserError for chips that are not in the table. Plans use all columns of the device, because ttnn lays heads and
+    projections row by row over them, and at most the table's rows: a single Wormhole in slow dispatch offers 8x9, and no
+    other machine has that last row. With worker dispatch it has 8x7. A Blackhole offers 11 to 13 columns by its firmware.
     """
     architecture, grid = mesh_device.arch().name, mesh_device.compute_with_storage_grid_size()
     kinds = ttnn.BufferType.DRAM, ttnn.BufferType.TRACE, ttnn.BufferType.L1, ttnn.BufferType.L1_SMALL
@@ -45,7 +46,7 @@ def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
         )
     return replace(
         known,
-        grid=Grid(min(grid.x, known.grid.x), min(grid.y, known.grid.y)),
+        grid=Grid(grid.x, min(grid.y, known.grid.y)),
         bank_bytes=dram.total_bytes_per_bank + trace.total_bytes_per_bank,
         dram_alignment=ttnn.get_dram_alignment(),
         l1=l1.total_bytes_per_bank + small.total_bytes_per_bank,
@@ -81,10 +82,13 @@ def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget, smaller: str 
         )
 
 
-def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int) -> ttnn.MemoryConfig:
-    """[rows, columns] in DRAM, a block of whole tiles of columns on each bank; the last banks may hold padding."""
+def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int, readers: int = 1) -> ttnn.MemoryConfig:
+    """[rows, columns] in DRAM, a block of columns on each bank; the last banks may hold padding.
+
+    readers: cores that share a bank's block in whole tiles.
+    """
     banks = mesh_device.dram_grid_size()
-    width = ceil_div(columns, TILE * banks.x * banks.y) * TILE
+    width = ceil_div(columns, TILE * banks.x * banks.y * readers) * TILE * readers
     cores, order = rectangle(Grid(banks.x, banks.y)), ttnn.ShardOrientation.ROW_MAJOR
     spec = ttnn.ShardSpec(cores, (rows, width), order)
     return ttnn.MemoryConfig(ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.BufferType.DRAM, spec)
@@ -94,11 +98,11 @@ def links_between(mesh_device: ttnn.MeshDevice) -> int:
     """Ethernet links that collectives may use between neighboring chips of a row; 1 where a row is one chip.
 
     The fabric may keep a link for itself: an N300 board with ethernet dispatch sends commands over one of its two. A
-    collective that takes that link hangs (tt-metal issue 25347).
+    collective that takes that link hangs (tt-metal issue 25347). Chip.links is the most.
     """
     if chips_in_row(mesh_device) == 1 or not hasattr(ttnn, "get_num_links"):  # from 0.81 on
         return 1
-    return ttnn.get_num_links(mesh_device, cluster_axis=1)
+    return min(ttnn.get_num_links(mesh_device, cluster_axis=1), chip_of(mesh_device).links)
 
 
 def row_topology(mesh_device: ttnn.MeshDevice) -> Topology:
