@@ -41,7 +41,7 @@ def test_a_machine_is_known_by_the_fields_name_too(name, expected):
 
 
 def test_an_unknown_machine_is_refused_with_the_known_ones():
-    with pytest.raises(MeshError, match="--mesh must be one of N150, N300, N150x4, T3K, GALAXY; got 'TGG'"):
+    with pytest.raises(MeshError, match="--mesh must be one of N150, N300, N150x4, T3K, GALAXY, P100, P150, P300, P150x4, P150x8; got 'TGG'"):
         machine("TGG", "--mesh")
 
 
@@ -53,7 +53,7 @@ def test_a_replica_lies_within_a_row(mesh, tp):
 
 def test_only_whole_rows_of_more_than_two_chips_are_rings():
     rings = {(name, tp) for name, kind in MACHINES.items() for tp in (1, 2, 4, 8) if kind.is_ring(tp)}
-    assert rings == {("N150x4", 4), ("T3K", 8), ("GALAXY", 8)}
+    assert rings == {("N150x4", 4), ("T3K", 8), ("GALAXY", 8), ("P150x4", 4), ("P150x8", 8)}
 
 
 def test_the_rows_of_a_galaxy_without_a_torus_are_lines():
