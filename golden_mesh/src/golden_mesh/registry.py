@@ -12,7 +12,8 @@ A golden may have these keyword parameters beside its op's own:
 
 - `out`: the Slot(s) that the real op returned, for ops with a result that depends on the output's shape or dtype.
 - `dtypes`: the ttnn dtypes of the tensor arguments, by parameter. torch's bfloat16 holds block floats too.
-- `configs`: the memory configs of the tensor arguments, for kernels that depend on the shard of each core.
+- `configs`: the memory configs of the tensor arguments and, as "out", of the first result.
+- `chip`: cores and free L1 (mesh/buffers.py), for ops whose library chooses a program by them.
 - `paddings`: the values in the padding of the tensor arguments' tiles, by parameter. None: unknown.
 - `rewrite`: a function (parameter, values) for an op that overwrites an input beside its result.
 - `store`: a function that packs values to the dtype of the tensor that is written in place.
@@ -42,7 +43,7 @@ PLACEMENT = frozenset(
 
 
 # Keywords that a golden may have and its op does not.
-EXTRAS = frozenset({"configs", "dtypes", "out", "paddings", "rewrite", "store"})
+EXTRAS = frozenset({"chip", "configs", "dtypes", "out", "paddings", "rewrite", "store"})
 # Files of goldens of ops that move data.
 MOVERS = frozenset({"collectives", "creation", "data_movement", "heads", "kv_cache", "layout", "selection"})
 

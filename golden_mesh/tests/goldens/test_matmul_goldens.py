@@ -11,6 +11,8 @@ import ttnn
 from golden_mesh import exact_sums
 from golden_mesh.arithmetic.aligned import aligned_product
 from golden_mesh.errors import GoldenError
+from golden_mesh.goldens.matmul_blocks import Choice
+from golden_mesh.mesh.buffers import Chip
 from golden_mesh.registry import GOLDENS
 from goldens.support import (
     EXACT,
@@ -42,6 +44,12 @@ def in_one_row(columns: int, **options):
 
 
 ACTIVATED = in_one_row(4, fuse_batch=True, fused_activation=SILU)
+
+
+SILU_IN_DEST = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
+    compute_with_storage_grid_size=(2, 6), in0_block_w=2, out_subblock_h=1, out_subblock_w=1, per_core_M=1,
+    per_core_N=1, transpose_mcast=False, fused_activation=SILU,
+)  # fmt: skip
 
 
 def bias(*shape: int):
@@ -84,6 +92,25 @@ EXAMPLES = {
     "ttnn.addmm(x, y, z, alpha=0.5, beta=-2.0, **HOW)":
         ("torch.addmm(x, y, z, alpha=0.5, beta=-2)", (32, 96), (32, 64), (64, 96), {"error": 4e-3}),
 }  # fmt: skip
+# The kernel adds a bias of one tile of rows, to dest. ttnn.add adds any other, to the packed product.
+THREE_TIMES, ON_CORES = (1, 3, 64, 64), HOW | dict(core_grid=ttnn.CoreGrid(x=2, y=2))
+for b, shapes in (
+    (W, ((1, 1, 64, 64), (64, 64), (1, 3, 1, 64), (1, 3, 64, 1), (1, 1, 1, 1))),
+    (THREE_TIMES, ((64,), (1, 1, 1, 64), (1, 3, 1, 64), (1, 3, 64, 64), (1, 1, 64, 64))),
+):
+    for shape in shapes:
+        call = f"ttnn.linear(x, y, bias=z, **HOW)  # {list(b)} and {list(shape)}"
+        EXAMPLES[call] = "x @ y + z", THREE_TIMES, b, bias(*shape), TWO
+for shape in ((1, 64), (64, 64), (1, 3, 1, 64)):
+    call = f"ttnn.linear(x, y, bias=z, activation='silu', **ON_CORES)  # {list(shape)}"
+    EXAMPLES[call] = "F.silu(x @ y + z)", THREE_TIMES, W, shape, THREE
+for shape, order in (
+    ((1, 64), "F.silu(x @ y + z)"),
+    ((64, 64), "F.silu(x @ y) + z"),
+    ((1, 3, 1, 64), "F.silu(x @ y) + z"),
+):
+    call = f"ttnn.linear(x, y, bias=z, program_config=SILU_IN_DEST, **HOW)  # {list(shape)}"
+    EXAMPLES[call] = order, THREE_TIMES, W, bias(*shape), THREE
 for rows in (1, 33):
     for inner, columns in ((70, 45), (200, 96)):
         call, b = f"ttnn.linear(x, y, **HOW)  # {rows} rows of {inner}", (1, 1, inner, columns)
@@ -155,6 +182,40 @@ def test_a_decode_matmul_adds_blocks_of_k(chips, tiles):
 def test_a_block_of_k_that_ends_inside_a_shard_is_refused(chips, tiles, shard):
     with pytest.raises(RuntimeError, match="must (be divisible|divide)"):
         decode_matmul(chips, tiles, shard)
+
+
+DRAM, L1 = ttnn.DRAM_MEMORY_CONFIG, ttnn.L1_MEMORY_CONFIG
+BY_HEIGHT, BY_WIDTH, BY_BOTH = (
+    getattr(ttnn, f"L1_{name}_SHARDED_MEMORY_CONFIG") for name in ("HEIGHT", "WIDTH", "BLOCK")
+)
+# Tiles of a's rows, of K and of b's columns; memory of a and of the result; core grid -> blocks of a Wormhole, a Blackhole.
+# From the names and arguments of the kernels that ttnn 0.81.1 compiles for a mock N150 and P150.
+BLOCKS = [
+    (4, 16, 8, DRAM, DRAM, None, 2, 1),
+    (4, 64, 32, DRAM, DRAM, None, 8, 1),
+    (4, 3, 8, DRAM, DRAM, None, 1, 1),
+    (1, 64, 8, DRAM, DRAM, None, 2, 2),
+    (4, 16, 8, DRAM, L1, None, 16, 16),
+    (4, 16, 32, DRAM, L1, None, 2, 2),
+    (16, 16, 128, DRAM, L1, None, 2, 2),
+    (4, 5, 32, L1, L1, None, 1, 1),
+    (4, 16, 8, DRAM, BY_WIDTH, None, 2, 2),
+    (4, 16, 8, sharded("HEIGHT", (32, 512), 4), BY_HEIGHT, None, 16, 16),
+    (4, 16, 8, sharded("WIDTH", (128, 64), 8), BY_WIDTH, None, 2, 2),
+    (4, 16, 8, sharded("WIDTH", (128, 128), 4), BY_WIDTH, None, 4, 4),
+    (4, 16, 8, DRAM, DRAM, (8, 4), 4, 4),
+    (4, 5, 8, DRAM, DRAM, (8, 4), 1, 1),
+    (4, 64, 1, DRAM, DRAM, (8, 4), 2, 2),
+]
+
+
+@pytest.mark.parametrize("m, k, n, a, out, grid, wormhole, blackhole", BLOCKS)
+def test_blocks_of_k_without_a_program_config_are_the_librarys(m, k, n, a, out, grid, wormhole, blackhole):
+    grid = grid and ttnn.CoreGrid(x=grid[0], y=grid[1])
+    sizes = (2048,) * 3
+    chips = Chip(8, 8, 1_393_312), Chip(11, 10, 1_393_312)
+    found = [Choice(m, k, n, 1, 1, a, DRAM, out, sizes, chip).block(grid) for chip in chips]
+    assert found == [wormhole, blackhole]
 
 
 SPARSITY = torch.tensor([[1.0, 0, 0.5, 0], [0, 2, 0, 1]])

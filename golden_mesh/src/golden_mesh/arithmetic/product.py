@@ -34,7 +34,6 @@ STEP = 64  # rows of a wide weight widened at a time
 WIDENED = 1 << 17  # elements of a narrow one: they stay in the processor's cache
 DEST_COLUMNS = 4096  # columns of a bfloat16 dest at a time: they stay in that cache
 DEST = 1 << 18  # elements of a bfloat16 dest at a time: a core's second cache holds them
-GRID = 8  # columns of a Wormhole's cores
 TILE, FACE = 32, 16  # the engine takes a tile of the inner dim at a time, in two halves
 # Operands (kept, so that no other tensor takes their address) and their product, inside `known_products`.
 _known: Optional[dict[tuple, tuple]] = None
@@ -256,18 +255,6 @@ def _bfloat16_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int,
 def _default_block(inner: int) -> int:
     """Tiles of the inner dim that ttnn's own program configs sum at a time."""
     return 2 if -(-inner // TILE) % 2 == 0 else 1
-
-
-def block_of_grid(rows: int, inner: int, columns: int) -> int | None:
-    """Tiles of the inner dim that ttnn's default config of a grid of cores sums at a time. None: it takes a row of cores.
-
-    The config is for operands in DRAM that are neither one tile nor eight times as long as wide.
-    """
-    short, long = sorted((-(-rows // TILE), -(-columns // TILE)))
-    if short == 1 or long // short > GRID:
-        return None
-    tiles = -(-inner // TILE)
-    return tiles // GRID if tiles % GRID == 0 else 1
 
 
 def _phases(a: torch.Tensor, b: torch.Tensor, kernel: Kernel) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -106,10 +106,10 @@ def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
 
 
 def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
-    """exp of float32 x: the nearest power of two, times a parabola of the rest (ckernel_sfpu_sdpa.h)."""
+    """exp of float32 x: the nearest power of two, times a parabola of the rest (ckernel_sfpu_sdpa.h). 0 from 2**-127 on."""
     whole = (x * _INVERSE_LN2).round().clamp(-127, 127)
     rest = _multiply_add(whole, -0.6931471805599453, x)
-    return torch.ldexp(_polynomial(rest, _PARABOLA), whole)
+    return torch.where(whole == -127, 0, torch.ldexp(_polynomial(rest, _PARABOLA), whole))
 
 
 def _reciprocal(x: torch.Tensor) -> torch.Tensor:

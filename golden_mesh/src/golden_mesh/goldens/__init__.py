@@ -22,6 +22,7 @@ from golden_mesh.goldens import (  # noqa: F401
     kv_cache,
     layout,
     matmul,
+    matmul_fused,
     moreh,
     normalization,
     pool,

@@ -135,7 +135,7 @@ def wide(value):
     return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-Activation = "str | ttnn.UnaryOpType | ttnn.UnaryWithParam"
+Activation = "str | ttnn.UnaryOpType | ttnn.UnaryWithParam | tuple[ttnn.UnaryOpType, float]"
 
 
 def function(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -150,7 +150,7 @@ def function(name: str, x: torch.Tensor) -> torch.Tensor:
 def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
     """Apply an activation to float `x`, as dest holds it. A bfloat16 `x` has a bfloat16 dest.
 
-    Its form is one of ttnn's: "silu", UnaryOpType.SILU or UnaryWithParam(UnaryOpType.SILU).
+    Its form is one of ttnn's: "silu", UnaryOpType.SILU, UnaryWithParam(UnaryOpType.SILU), or type and parameter.
     """
     if activation is None or activation == "":
         return x
@@ -159,6 +159,8 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
         name = _STRINGS.get(activation.lower(), activation.upper())
     elif isinstance(activation, ttnn.UnaryOpType):
         name = activation.name
+    elif isinstance(activation, tuple):
+        name, params = activation[0].name, list(activation[1:])
     else:
         name, params = activation.op_type.name, _parameters(activation)
     if name == "GELU" and not isinstance(activation, str) and params[:1] != [0]:

@@ -1,4 +1,4 @@
-"""Matrix products: linear, matmul, minimal_matmul, sparse_matmul, and products fused with a collective."""
+"""Matrix products: linear, matmul, addmm, sparse_matmul."""
 
 import torch
 import ttnn
@@ -6,11 +6,13 @@ import ttnn
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.packer import pack
-from golden_mesh.arithmetic.product import block_of_grid, product
+from golden_mesh.arithmetic.product import product
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate
-from golden_mesh.goldens.collectives import is_ring, parts_of_sum
-from golden_mesh.registry import collective, golden
+from golden_mesh.goldens.eltwise_binary import compute
+from golden_mesh.goldens.matmul_blocks import Choice
+from golden_mesh.hazards import meet
+from golden_mesh.registry import golden
 
 _BLOCK_FLOATS = (ttnn.bfloat8_b, ttnn.bfloat4_b)
 
@@ -29,24 +31,50 @@ def _kernel(config, dtypes, first: str, second: str, out, configured: bool) -> K
     return Kernel.of(config, fidelity, wide=ttnn.float32 in (a, out.dtype))
 
 
-def _biased(result, bias, kernel: Kernel):
-    """Add the bias to the packed sum. The bias has one row for all rows, or a row for each. The result has its rank."""
+def biased(result, bias, kernel: Kernel):
+    """Add the bias to the packed sum. The bias has one row for all rows, or a row for each."""
     if bias is None:
         return result
     rows = bias.reshape(-1, bias.shape[-1])[: result.shape[-2]]
-    rows = rows.reshape((1,) * (bias.dim() - 2) + rows.shape)
+    rows = rows.reshape((1,) * (max(bias.dim(), result.dim()) - 2) + rows.shape)
     return engine.add_in_float32_dest(result, rows) if kernel.wide else engine.add(result, rows)
 
 
-def _activated(result: torch.Tensor, activation, kernel: Kernel) -> torch.Tensor:
+def activated(result: torch.Tensor, activation, kernel: Kernel) -> torch.Tensor:
     """Apply an activation to dest."""
-    if activation is None:
+    if activation in (None, ""):
         return result
     return activate(result if kernel.wide else result.bfloat16(), activation)
 
 
 def _in_dram(config) -> bool:
     return config.buffer_type == ttnn.BufferType.DRAM and not config.is_sharded()
+
+
+def _adds_in_dest(bias, b, program_config, core_grid, configs) -> bool:
+    """Whether the product's kernel adds the bias. Else ttnn.add does, to the packed product."""
+    if bias.dim() > 1 and bias.shape[-2] > ttnn.TILE_SIZE or bias.shape[-1] != b.shape[-1]:
+        return False
+    if bias.shape[:-2].numel() > 1 or b.shape[:-2].numel() > 1:
+        return False
+    if program_config is not None or core_grid is not None or not configs:
+        return True
+    a, b, out = (configs[name] for name in ("input_tensor_a", "input_tensor_b", "out"))
+    return out.buffer_type == ttnn.BufferType.DRAM and (a.is_sharded() or all(map(_in_dram, (a, b, out))))
+
+
+def _block(a, b, kernel: Kernel, formats, configs, chip, program_config=None, core_grid=None) -> int | None:
+    """Tiles of the inner dim that dest sums: the program config's, or the library's choice.
+
+    formats: of a, b and the result, and of a bias that the kernel adds. configs: memory configs of a, b and the result.
+    """
+    if program_config is not None or chip is None:
+        return getattr(program_config, "in0_block_w", None)
+    m, k, n = (-(-size // ttnn.TILE_SIZE) for size in (*a.shape[-2:], b.shape[-1]))
+    batches = a.shape[:-2].numel(), b.shape[:-2].numel()
+    of_a, of_b, of_result, *of_bias = (ttnn.Tile((32, 32)).get_tile_size(dtype) for dtype in formats)
+    of_sums = ttnn.Tile((32, 32)).get_tile_size(ttnn.float32 if kernel.wide else ttnn.bfloat16)
+    return Choice(m, k, n, *batches, *configs, (of_a, of_b, max(of_sums, of_result), *of_bias), chip).block(core_grid)
 
 
 @golden("ttnn.linear")
@@ -66,28 +94,35 @@ def linear(
     global_cb=None,
     prefetcher_pipes=None,
     configs=None,
+    chip=None,
     dtypes,
     out,
 ):
-    """[..., M, K] @ [..., K, N] + [..., 1 or M, N] -> [..., M, N], then the activation.
+    """[..., M, K] @ [..., K, N] + bias -> [..., M, N], then the activation.
 
-    An activation in the program config works on dest. `activation` is a separate op on the rounded result.
+    - An activation in the program config works on dest. With a core grid `activation` does, too. Else it is an op.
+    - ttnn.add adds a bias that the kernel does not: after an activation in the program config, before `activation`.
     """
     a = input_tensor_a.transpose(-1, -2) if transpose_a else input_tensor_a
     b = input_tensor_b.transpose(-1, -2) if transpose_b else input_tensor_b
     configured = core_grid is not None or program_config is not None
     kernel = _kernel(compute_kernel_config, dtypes, "input_tensor_a", "input_tensor_b", out, configured)
-    block = getattr(program_config, "in0_block_w", None)
-    in_dram = configs and all(map(_in_dram, configs.values()))
-    if in_dram and not configured and out.buffer_type == ttnn.BufferType.DRAM:
-        block = block_of_grid(a.shape[-2], a.shape[-1], b.shape[-1])
-    result = product(a, b, kernel, block=block, biased=bias is not None)
-    result = _biased(result, bias, kernel)
-    result = _activated(result, getattr(program_config, "fused_activation", None), kernel)
-    if activation in (None, ""):
-        return result
-    packed = result if out.dtype == ttnn.float32 else engine.to_bfloat16(result).bfloat16()
-    return activate(packed, activation)
+    in_dest = bias if bias is not None and _adds_in_dest(bias, b, program_config, core_grid, configs) else None
+    names = ["input_tensor_a", "input_tensor_b"]
+    formats = [*map(dtypes.get, names), out.dtype, *(() if in_dest is None else [dtypes["bias"]])]
+    memory = configs and [configs[name] for name in (*names, "out")]
+    block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
+    result = biased(product(a, b, kernel, block=block, biased=in_dest is not None), in_dest, kernel)
+    at_once = getattr(program_config, "fused_activation", None)
+    if core_grid is not None and in_dest is bias:
+        at_once, activation = activation, None
+    result = activated(result, at_once, kernel)
+    if in_dest is not bias:
+        if at_once not in (None, ""):
+            meet("bias after a fused activation", "ttnn.linear", f"bias {list(bias.shape)} for {list(out.shape)}")
+        formats = {"a": out.dtype, "b": dtypes["bias"]}
+        result = compute(torch.add, pack(result, out.dtype), bias, (), (), (), out.dtype, formats)
+    return result if activation in (None, "") else activate(pack(result, out.dtype), activation)
 
 
 @golden("ttnn.matmul")
@@ -106,6 +141,7 @@ def matmul(
     global_cb=None,
     prefetcher_pipes=None,
     configs=None,
+    chip=None,
     dtypes,
     out,
 ):
@@ -120,98 +156,10 @@ def matmul(
         activation=activation,
         compute_kernel_config=compute_kernel_config,
         configs=configs,
+        chip=chip,
         dtypes=dtypes,
         out=out,
     )
-
-
-@golden("ttnn.experimental.minimal_matmul")
-def minimal_matmul(
-    input_tensor, weight_tensor, *, bias_tensor=None, fused_activation=None, dtype=None, compute_kernel_config=None
-):
-    """[..., M, K] @ [..., K, N] + [..., N] -> [..., M, N], then the activation."""
-    kernel = Kernel.of(compute_kernel_config, "HiFi2", wide=True)
-    result = _biased(product(input_tensor, weight_tensor, kernel), bias_tensor, kernel)
-    return _activated(result, fused_activation, kernel)
-
-
-@golden("ttnn.experimental.minimal_matmul_split")
-def minimal_matmul_split(
-    input_tensor,
-    weight_tensor,
-    *,
-    chunks=3,
-    dim=-1,
-    bias_tensor=None,
-    fused_activation=None,
-    dtype=None,
-    compute_kernel_config=None,
-):
-    """minimal_matmul, cut along its last dimension."""
-    result = minimal_matmul(
-        input_tensor,
-        weight_tensor,
-        bias_tensor=bias_tensor,
-        fused_activation=fused_activation,
-        compute_kernel_config=compute_kernel_config,
-    )
-    return result.chunk(chunks, dim)
-
-
-@golden("ttnn.experimental.dit_minimal_matmul_addcmul_fused")
-def dit_minimal_matmul_addcmul_fused(
-    matmul_input_tensor,
-    matmul_weight_tensor,
-    scalar,
-    addcmul_input_tensor1,
-    addcmul_input_tensor2,
-    bias_tensor=None,
-    *,
-    dtype=None,
-    compute_kernel_config=None,
-):
-    """tensor1 + scalar * minimal_matmul * tensor2"""
-    result = minimal_matmul(
-        matmul_input_tensor, matmul_weight_tensor, bias_tensor=bias_tensor, compute_kernel_config=compute_kernel_config
-    )
-    return addcmul_input_tensor1.float() + scalar * result * addcmul_input_tensor2.float()
-
-
-@collective("ttnn.experimental.all_gather_minimal_matmul_async")
-def all_gather_minimal_matmul_async(
-    input_tensor,
-    weight_tensor,
-    *,
-    bias_tensor=None,
-    scalar=None,
-    addcmul_input_tensor1=None,
-    addcmul_input_tensor2=None,
-    fused_activation=None,
-    dtype=None,
-    compute_kernel_config=None,
-    cluster_axis=None,
-    force_transpose=True,
-    chunks=1,
-    dim=-1,
-):
-    """All chips' inputs [..., M, K / chips] joined, by each chip's weight [..., K, N], cut along the last dimension.
-
-    With a scalar: tensor1 + scalar * product * tensor2.
-    """
-    gathered, results = torch.cat(input_tensor, -1), []
-    for chip, weight in enumerate(weight_tensor):
-        result = minimal_matmul(
-            gathered,
-            weight,
-            bias_tensor=None if bias_tensor is None else bias_tensor[chip],
-            fused_activation=fused_activation,
-            compute_kernel_config=compute_kernel_config,
-        )
-        if scalar is not None:
-            added, factor = addcmul_input_tensor1[chip], addcmul_input_tensor2[chip]
-            result = added.float() + scalar * result * factor.float()
-        results.append(result.chunk(chunks, dim))
-    return results
 
 
 @golden("ttnn.addmm")
@@ -227,15 +175,31 @@ def addmm(
     core_grid=None,
     compute_kernel_config=None,
     output_tile=None,
+    configs=None,
+    chip=None,
     dtypes,
     out,
 ):
-    """beta * input + alpha * mat1 @ mat2: a product, rounded, and the sum."""
+    """beta * input + alpha * mat1 @ mat2: a product, then ttnn's multiply and add, each packed."""
+    names = ["mat1_tensor", "mat2_tensor"]
     configured = core_grid is not None or program_config is not None
-    kernel = _kernel(compute_kernel_config, dtypes, "mat1_tensor", "mat2_tensor", out, configured)
-    result = product(mat1_tensor, mat2_tensor, kernel, block=getattr(program_config, "in0_block_w", None))
-    result = result if out.dtype == ttnn.float32 else engine.to_bfloat16(result)
-    return beta * input_tensor.float() + alpha * result
+    kernel = _kernel(compute_kernel_config, dtypes, *names, out, configured)
+    memory = configs and [configs[name] for name in (*names, "out")]
+    formats = [*map(dtypes.get, names), out.dtype]
+    block = _block(mat1_tensor, mat2_tensor, kernel, formats, memory, chip, program_config, core_grid)
+    result = pack(product(mat1_tensor, mat2_tensor, kernel, block=block), out.dtype)
+    added, dtype = input_tensor, dtypes["input_tensor"]
+    if alpha != 1:
+        result = pack(_times(result, alpha, out.dtype), out.dtype)
+    if beta == 0:
+        return result
+    if beta != 1:
+        added = pack(_times(added, beta, dtype), dtype)
+    return compute(torch.add, result, added, (), (), (), out.dtype, {"a": out.dtype, "b": dtype})
+
+
+def _times(x: torch.Tensor, factor: float, dtype) -> torch.Tensor:
+    return compute(torch.mul, x, float(factor), (), (), (), dtype, {"a": dtype})
 
 
 @golden("ttnn.sparse_matmul")
@@ -295,81 +259,4 @@ def _flat_batches(x: torch.Tensor) -> torch.Tensor:
 
 
 def _group(rows, group, kernel: Kernel, bias, index: int) -> torch.Tensor:
-    return _biased(product(rows, group, kernel), None if bias is None else bias[index, :1], kernel)
-
-
-@collective("ttnn.experimental.all_gather_matmul_async")
-def all_gather_matmul_async(
-    input_tensor,
-    weight_tensor,
-    persistent_output_buffer=None,
-    dim=None,
-    multi_device_global_semaphore=None,
-    all_gather_core_grid_offset=None,
-    *,
-    bias=None,
-    transpose_a=False,
-    transpose_b=False,
-    dtype=None,
-    program_config=None,
-    activation=None,
-    compute_kernel_config=None,
-    core_grid=None,
-    dtypes,
-    out,
-):
-    """All chips' inputs joined along dim, and the product of that with each chip's weight."""
-    gathered = torch.cat(input_tensor, dim)
-    how = dict(transpose_a=transpose_a, transpose_b=transpose_b, program_config=program_config)
-    how |= dict(activation=activation, compute_kernel_config=compute_kernel_config)
-    products = _products([gathered] * len(input_tensor), weight_tensor, bias, core_grid, dtypes, out[1], how)
-    return [(gathered, result) for result in products]
-
-
-@collective("ttnn.experimental.matmul_reduce_scatter_async")
-def matmul_reduce_scatter_async(
-    input_tensor,
-    weight_tensor,
-    persistent_intermediate_buffer=None,
-    persistent_output_buffer=None,
-    dim=None,
-    multi_device_global_semaphore=None,
-    reduce_scatter_core_grid_offset=None,
-    *,
-    bias=None,
-    transpose_a=False,
-    transpose_b=False,
-    dtype=None,
-    program_config=None,
-    activation=None,
-    compute_kernel_config=None,
-    core_grid=None,
-    topology=None,
-    dtypes,
-    out,
-):
-    """Each chip's product, and each chip's part along dim of the sum of all products."""
-    how = dict(transpose_a=transpose_a, transpose_b=transpose_b, program_config=program_config)
-    how |= dict(activation=activation, compute_kernel_config=compute_kernel_config)
-    products = _products(input_tensor, weight_tensor, bias, core_grid, dtypes, out[0], how)
-    packed = [pack(result, out[0].dtype) for result in products]
-    return list(zip(packed, parts_of_sum(packed, dim, is_ring(topology, len(packed)))))
-
-
-def _products(inputs, weights, biases, core_grid, dtypes, out, how: dict) -> list[torch.Tensor]:
-    """Each chip's linear."""
-    dtypes = {"input_tensor_a": dtypes["input_tensor"], "input_tensor_b": dtypes["weight_tensor"]}
-    biases = biases or [None] * len(inputs)
-    return [
-        linear(a, b, bias=bias, core_grid=core_grid, dtypes=dtypes, out=out, **how)
-        for a, b, bias in zip(inputs, weights, biases, strict=True)
-    ]
-
-
-@golden("ttnn.dram_prefetcher")
-def dram_prefetcher(tensors, num_layers, global_cb=None, *, enable_performance_mode=False, prefetcher_pipes=None, out):
-    """Send weights to the cores that multiply.
-
-    The result has no meaning: a product's golden reads the weight itself.
-    """
-    return torch.zeros(out.shape)
+    return biased(product(rows, group, kernel), None if bias is None else bias[index, :1], kernel)

@@ -159,6 +159,12 @@ HAZARDS = {
         "pass a compute_kernel_config with fp32_dest_acc_en=True",
         refused=False,
     ),
+    "bias after a fused activation": Hazard(
+        "a bias of several tiles of rows, or with a batch, is added after the program config's activation",
+        f"{SIMULATED}; the golden mesh computes the same",
+        "give the activation to ttnn.linear (activation=), or a bias of one row",
+        refused=False,
+    ),
     "HiFi4 with a float32 dest": Hazard(
         "single results are off by about a power of two",
         "on silicon only (tt-metal issue 38306, ttnn advises HiFi3); simulators and this golden mesh compute it right",

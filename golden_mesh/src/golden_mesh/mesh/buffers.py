@@ -32,6 +32,23 @@ class Buffer(NamedTuple):
     cores: int  # of DRAM banks; 0: unknown
 
 
+class Chip(NamedTuple):
+    """What the library asks of a device before it chooses a program."""
+
+    columns: int  # of cores that compute
+    rows: int
+    free_l1: int  # bytes of a core
+
+    @property
+    def cores(self) -> int:
+        return self.columns * self.rows
+
+
+def chip_of(mesh: ttnn.MeshDevice) -> Chip:
+    grid, l1 = mesh.compute_with_storage_grid_size(), ttnn.get_memory_view(mesh, ttnn.BufferType.L1)
+    return Chip(grid.x, grid.y, l1.largest_contiguous_bytes_free_per_bank)
+
+
 def live_buffers() -> list[Buffer]:
     """The buffers on all open meshes, those with the most bytes on a core first."""
     found = []

@@ -111,6 +111,7 @@ def call(operation, *args, **kwargs):
         hazard_checks.check(name, list(golden.signature.parameters), args, kwargs)
         config_fields.check(name, (*args, *kwargs.values()))
     device = inputs[0].device() if inputs else None
+    chip = {"chip": buffers.chip_of(device)} if golden is not None and "chip" in golden.wants else {}
     for slot in slots.values():
         if len(slot.devices) < device.get_num_devices():
             raise GoldenError(
@@ -146,7 +147,8 @@ def call(operation, *args, **kwargs):
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from None
     if "configs" in golden.wants:
         given = golden.signature.bind_partial(*golden_args, **golden_kwargs).arguments
-        golden_kwargs = golden_kwargs | {"configs": {n: t.memory_config() for n, t in given.items() if on_device(t)}}
+        configs = {n: t.memory_config() for n, t in given.items() if on_device(t)}
+        golden_kwargs = golden_kwargs | chip | {"configs": configs | {"out": outputs[0].memory_config()}}
     for tensor in outputs:
         if id(tensor) not in slots and not golden.view:
             views.forget(tensor.buffer_address())
