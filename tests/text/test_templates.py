@@ -2,8 +2,8 @@
 
 import pytest
 
-from conftest import VOCABULARIES
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer, Conversation
+from tests.text.conftest import VOCABULARIES
 
 END = "{{ eos_token }}"
 # How a template writes a user's turn and an answer.

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from conftest import VOCABULARIES
 from models.demos.qwen25_7b.text.tokenizer import Detokenizer
+from tests.text.conftest import VOCABULARIES
 
 ANSWER = "3, 4, 5 — Grüße 😀 end"
 TEXTS = {

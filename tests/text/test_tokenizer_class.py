@@ -7,10 +7,10 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 from transformers import AutoTokenizer
 
-from conftest import V3, mistral
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
+from tests.text.conftest import V3, mistral
 
 
 @pytest.fixture
