@@ -1,7 +1,7 @@
 """A PCC test: put inputs on a mesh, run one module of the model, compare with Hugging Face's module.
 
     bench = Bench(mesh_device, reference)
-    mlp = TtQwenMLP(mesh_device, bench.weights.mlp(0), bench.model_config(BFP8), all_reduce=bench.all_reduce(BFP8))
+    mlp = TtQwenMLP(mesh_device, bench.model_config(BFP8).layer(0), bench.build, all_reduce=bench.all_reduce(BFP8))
     chips = bench.take_rows(mlp.forward_decode(bench.put_users(x)), len(x))
     assert_module(chips, reference.layer(0).mlp(x), pcc=0.999)
 
@@ -33,7 +33,7 @@ from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import chip_of, replicate, row_topology
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.metrics import assert_close
 from tests.pcc.paged_cache import PagedCache
 from tests.pcc.reference import Reference
@@ -78,20 +78,20 @@ class Bench:
         chip = chip_of(mesh_device)
         chip = replace(chip, grid=grid or chip.grid)
         self.decode = DecodePlan.make(self.config, self.plan, chip, batch, topology=row_topology(mesh_device))
-        self.weights = ModelWeights(reference.weights, self.config, self.plan)
+        self.build = builder(reference.weights)
 
     def model_config(self, recipe: Recipe, max_seq_len: int = CONTEXT) -> TtModelConfig:
         sums = AllReducePlan.make(
             self.plan.tp, self.decode.all_reduce.topology, self.config.hidden_size, recipe.all_reduce_dtype
         )
         decode = replace(self.decode, all_reduce=sums)
-        return TtModelConfig(self.config, self.plan, recipe, decode, max_seq_len)
+        return TtModelConfig(self.config, self.plan, recipe, decode.chip, decode, max_seq_len)
 
     def all_reduce(self, recipe: Recipe) -> TtAllReduce:
         return TtAllReduce(self.mesh_device, self.model_config(recipe))
 
     def prefill_plan(self, rows: int, recipe: Recipe) -> PrefillPlan:
-        return fit_prefill(self.config, self.plan, recipe, self.decode.chip, rows, self.decode.l1_room)
+        return fit_prefill(self.model_config(recipe).layer(0), rows, self.decode.l1_room)
 
     def prefill_gain(self, recipe: Recipe) -> float:
         """Allowed relative error in the scale of a prefill's all-reduce."""
@@ -158,7 +158,7 @@ class AttentionBench(Bench):
         all_reduce = self.all_reduce(recipe)
         self.attention = {
             i: TtQwenAttention(
-                mesh_device, self.weights.attention(i), config, rotary=self.rotary, all_reduce=all_reduce
+                mesh_device, config.layer(i), self.build, config, rotary=self.rotary, all_reduce=all_reduce
             )
             for i in reference.layers
         }

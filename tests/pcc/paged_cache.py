@@ -6,9 +6,9 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.plans.blocks import attention_table, chunked_table_width, fill_table, table_width
+from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
 from models.demos.qwen25_7b.tt.attention import TtKVCache
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
 from tests.metrics import assert_close, assert_equal
 from tests.pcc.reference import KeysValues
 
@@ -25,7 +25,7 @@ class PagedCache:
         self.block, self.context = block, config.max_seq_len
         users, own = config.decode.batch, self.context // block
         blocks = users * (own + 1)  # one unused block a user, which must not change
-        self.on_chips = TtKVCache(mesh_device, config, blocks, block)
+        self.on_chips = TtKVCache(mesh_device, config.layer(0), blocks, block)
         generator = torch.Generator().manual_seed(0)
         order = torch.randperm(blocks, generator=generator)
         self.page_table = order.view(users, -1)[:, :own].int()

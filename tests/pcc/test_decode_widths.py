@@ -11,9 +11,9 @@ import ttnn
 from golden_mesh.arithmetic.sums import exact_sums
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
-from models.demos.qwen25_7b.perf.plan_tables import decode_plans
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.grids import TILE, width_sharded
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 from models.demos.qwen25_7b.tt.layouts import decode_program, memory_config
 from models.demos.qwen25_7b.tt.linear import compute_config
@@ -26,7 +26,8 @@ def matmuls():
     found, names = {}, {}
     for tp in SPLITS:
         for recipe in (BFP8, PERFORMANCE):
-            for name, plan in decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, WORMHOLE).items():
+            table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, WORMHOLE)
+            for name, plan in table.decode_matmuls.items():
                 key = plan.k_tiles, plan.in_cores, plan.weight
                 found.setdefault(key, (plan, set()))[1].update(plan.widths)
                 names.setdefault(key, {})[f"tp {tp} {name}"] = None

@@ -21,12 +21,7 @@ class LayerBench(AttentionBench):
         self.attention.clear()  # the layers have their own
         self.layers = {
             i: TtDecoderLayer(
-                self.mesh_device,
-                self.weights.layer(i),
-                config,
-                rotary=self.rotary,
-                attention_sum=attention_sum,
-                mlp_sum=mlp_sum,
+                self.mesh_device, config.layer(i), self.build, config, self.rotary, attention_sum, mlp_sum
             )
             for i in layers
         }

@@ -10,15 +10,15 @@ from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.transformer import TtEmbedding
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.metrics import assert_equal
 
 
 @pytest.fixture(scope="module")
 def embedding(bench, vocabulary):
-    config = replace(bench.config, vocab_size=len(vocabulary))
-    weights = ModelWeights({"model.embed_tokens.weight": vocabulary}, config, bench.plan)
-    return TtEmbedding(bench.mesh_device, weights.embedding, bench.model_config(BFP8))
+    config = bench.model_config(BFP8)
+    config = replace(config, qwen=replace(config.qwen, vocab_size=len(vocabulary)))
+    return TtEmbedding(bench.mesh_device, builder({"model.embed_tokens.weight": vocabulary}), config)
 
 
 def some_tokens(count, vocabulary):

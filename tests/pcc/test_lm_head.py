@@ -8,7 +8,7 @@ import torch
 from models.demos.qwen25_7b.config import BF16, BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.tt.transformer import TtLMHead
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights
+from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.pcc.bench import assert_module
 
 PCC = {BF16: 0.9999, BFP8: 0.9997}
@@ -28,8 +28,7 @@ def recipe(request):
 
 @pytest.fixture(scope="module")
 def lm_head(bench, vocabulary, config, recipe):
-    weights = ModelWeights({"lm_head.weight": vocabulary}, config.qwen, config.parallel)
-    return TtLMHead(bench.mesh_device, weights.lm_head, replace(config, recipe=recipe))
+    return TtLMHead(bench.mesh_device, builder({"lm_head.weight": vocabulary}), replace(config, recipe=recipe))
 
 
 def test_logits_of_a_tile_row(bench, lm_head, vocabulary, recipe, reference):

@@ -22,7 +22,7 @@ def mlps(bench, reference, recipe):
     """Layer number -> TtQwenMLP."""
     config, all_reduce = bench.model_config(recipe), bench.all_reduce(recipe)
     return {
-        i: TtQwenMLP(bench.mesh_device, bench.weights.mlp(i), config, all_reduce=all_reduce) for i in reference.layers
+        i: TtQwenMLP(bench.mesh_device, config.layer(i), bench.build, all_reduce=all_reduce) for i in reference.layers
     }
 
 

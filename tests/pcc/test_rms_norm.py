@@ -15,12 +15,13 @@ PCC = 0.99998
 @pytest.fixture(scope="module")
 def norms(bench, reference):
     """(TtRMSNorm, Hugging Face's module) of every norm."""
-    weights, hf = bench.weights, reference.model.model
-    pairs = [(weights.final_norm, hf.norm)]
+    config, hf = bench.model_config(BFP8), reference.model.model
+    pairs = [(config.final_norm, hf.norm)]
     for i in reference.layers:
-        pairs += [(weights.input_norm(i), hf.layers[i].input_layernorm)]
-        pairs += [(weights.post_attention_norm(i), hf.layers[i].post_attention_layernorm)]
-    return [(TtRMSNorm(bench.mesh_device, weight, bench.model_config(BFP8)), theirs) for weight, theirs in pairs]
+        layer, theirs = config.layer(i), hf.layers[i]
+        pairs += [(layer.input_norm, theirs.input_layernorm)]
+        pairs += [(layer.post_attention_norm, theirs.post_attention_layernorm)]
+    return [(TtRMSNorm(bench.mesh_device, weight, bench.build, config), theirs) for weight, theirs in pairs]
 
 
 def some_rows(config, count):

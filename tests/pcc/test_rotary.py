@@ -6,10 +6,10 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
+from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
 from models.demos.qwen25_7b.tt.layouts import rectangle
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
 from tests.pcc.bench import WORKER_DISPATCH, Bench, assert_module
 from tests.pcc.reference import bf16
 

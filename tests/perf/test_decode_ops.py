@@ -9,9 +9,8 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
-from models.demos.qwen25_7b.perf.plan_tables import collectives, decode_plans
+from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
-from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.layouts import memory_config
@@ -73,7 +72,7 @@ def test_a_decode_layer_is_16_operations_and_two_all_reduces(model, layer_operat
     Joined gate and up save one op. An all-reduce is one op or two. Layer 0 has outlier keys, which take two.
     """
     fused = 0 if model.config.decode.fused_qk else 2
-    joined = GateUpLayout.make(model.config.qwen, model.config.parallel, BFP8, model.config.decode.chip).joined
+    joined = model.config.layer(0).joined
     sums = 2 * len(collectives(model.config.decode.all_reduce))
     assert len(layer_operations) == 16 + CENTERING + sums + fused - joined, layer_operations
 
@@ -158,18 +157,3 @@ def test_a_traced_step_is_one_call_and_128_bytes(replica, queues):
     assert not sent and len(read) == 2, "one read a step, of two steps"
     assert {tensor.volume() * tensor.element_size() for tensor in read} == {128}
     assert {len(tensor.device_coords()) for tensor in read} == {1}, "every chip holds the same: one is read"
-
-
-def test_the_plans_of_test_plans_are_the_modules(model):
-    config = model.config
-    planned = decode_plans(config.qwen, config.parallel, BFP8, config.decode.chip)
-    layer = model.layers[0]
-    product = layer.mlp.gate_up
-    linears = {
-        "QKV": layer.attention.qkv,
-        "O": layer.attention.o,
-        "down": layer.mlp.down,
-        "LM head": model.lm_head.shards[-1],
-    }
-    linears |= {"gate + up": product.both} if "gate + up" in planned else {"gate": product.gate, "up": product.up}
-    assert {name: linear.decode_matmul for name, linear in linears.items()} == planned

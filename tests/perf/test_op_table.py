@@ -8,13 +8,14 @@ from golden_mesh.perf.op_costs import Rates
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
-from models.demos.qwen25_7b.perf.plan_tables import decode_plans, hops
+from models.demos.qwen25_7b.perf.plan_tables import hops
 from models.demos.qwen25_7b.perf.plan_tables import sent as sent_by
 from models.demos.qwen25_7b.perf.report import op_table
 from models.demos.qwen25_7b.perf.step_model import StepModel, model_step
 from models.demos.qwen25_7b.plans.all_reduce_plan import AllReducePlan
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import step_bytes
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import chip_of, row_topology
@@ -67,7 +68,7 @@ def test_the_table_has_a_row_an_operation_with_cores_and_dtype(step):
 
 
 def test_each_matmul_has_its_hops(mesh_device, config, plan, step):
-    plans = decode_plans(config, plan, BFP8, chip_of(mesh_device))
+    plans = ModelTable(config, plan, BFP8, chip_of(mesh_device)).decode_matmuls
     rows = op_table(step.layer, plans.values()).splitlines()[2:]
     found = [row.strip("| ").split(" | ")[-1] for row, op in zip(rows, step.layer) if op.name == "Matmul"]
     assert found == [hops(plans[name]) for name in ("QKV", "O", "gate + up", "gate", "up", "down") if name in plans]
@@ -83,7 +84,7 @@ def test_results_are_bfloat16_on_cores_but_for_attentions(step):
 
 
 def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
-    planned = step_bytes(config, plan, BFP8, WORMHOLE, USERS, POSITION)
+    planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
     ops = [*matmuls(step.layer) * config.num_hidden_layers, *matmuls(step.after)]
     weights = [op.inputs[1] for op in ops]
     assert all(op.dram_sharded and op.inputs[1].in_dram for op in ops)
@@ -93,7 +94,7 @@ def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
 
 def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_device, config, plan, step):
     all_reduce = AllReducePlan.make(plan.tp, row_topology(mesh_device), config.hidden_size)
-    planned = step_bytes(config, plan, BFP8, WORMHOLE, USERS, POSITION)
+    planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
     model = modeled(step, config, plan)
     assert sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode") == planned.cache
     sent = sum(row.count * row.work.sent for row in model.in_layer)
@@ -102,7 +103,7 @@ def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_de
 
 def modeled(step: Step, config, plan: ParallelPlan) -> StepModel:
     perfect = Rates(streamed=1.0, scattered=1.0, launch=0.0)
-    planned = step_bytes(config, plan, BFP8, WORMHOLE, USERS, POSITION)
+    planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
     weights = planned.weights - planned.padding
     return model_step(
         step, perfect, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION

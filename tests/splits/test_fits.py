@@ -19,6 +19,7 @@ from models.demos.qwen25_7b.perf.capture import capture_prefill
 from models.demos.qwen25_7b.plans.blocks import BLOCK, blocks_for
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.tt import centered_keys, placement
 from models.demos.qwen25_7b.tt.attention import allocate_caches
@@ -27,7 +28,6 @@ from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.placement import dtype_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 
 SEMAPHORES = 10_000  # bytes of L1 that decode's collectives may take, beside L1_SMALL
 USERS = 32
@@ -84,17 +84,15 @@ def allocated(mesh_device) -> int:
 
 def build(mesh_device, config, recipe, users, tokens, monkeypatch):
     """Allocate a model and its caches."""
-    plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     with allocating_only(monkeypatch):
-        weights = ModelWeights({}, config, plan, shape_of)
         model_config = TtModelConfig.make(mesh_device, config, recipe, batch=users, max_seq_len=tokens)
-        model = TtTransformer(mesh_device, weights, model_config)
+        model = TtTransformer(mesh_device, shape_of, model_config)
         blocks = blocks_for(users, tokens, BLOCK)
         return model, allocate_caches(mesh_device, model_config, blocks, BLOCK)
 
 
 def budget_of(config, plan, recipe, users, tokens):
-    return memory_budget(config, plan, recipe, WORMHOLE, tokens, blocks_for(users, tokens, BLOCK))
+    return memory_budget(ModelTable(config, plan, recipe, WORMHOLE), tokens, blocks_for(users, tokens, BLOCK))
 
 
 @pytest.mark.galaxy
@@ -151,7 +149,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_loaded(mesh_dev
 )
 def test_a_refusal_names_the_largest_sizes_that_fit(users, tokens, room, sizes):
     plan = ParallelPlan.make(QWEN25_7B, 2)
-    text = smaller_sizes(QWEN25_7B, plan, BFP8, WORMHOLE, users, tokens, BLOCK, room)
+    text = smaller_sizes(ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE), users, tokens, BLOCK, room)
     found = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) users of (\d+) tokens", text)]
     assert len(found) == sizes
     for fitting in found:

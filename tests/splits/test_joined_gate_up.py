@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from models.demos.qwen25_7b.config import PERFORMANCE
-from models.demos.qwen25_7b.plans.decode_plan import GateUpLayout
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
@@ -26,8 +25,9 @@ def reference() -> Reference:
 def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_device, reference):
     recipe = PERFORMANCE  # formats of 4 and 8 bits
     bench, layer = Bench(mesh_device, reference), reference.layer(0)
-    assert GateUpLayout.make(CONFIG, bench.plan, recipe, bench.decode.chip).joined
-    ours = TtQwenMLP(mesh_device, bench.weights.mlp(0), bench.model_config(recipe), all_reduce=bench.all_reduce(recipe))
+    layer = bench.model_config(recipe).layer(0)
+    assert layer.joined
+    ours = TtQwenMLP(mesh_device, layer, bench.build, all_reduce=bench.all_reduce(recipe))
     formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
     in_format = rounded_layer(layer, CONFIG.centering_rope(0), *formats)
 

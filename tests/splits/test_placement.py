@@ -10,10 +10,11 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.grids import Grid
 from models.demos.qwen25_7b.plans.machines import machine
+from models.demos.qwen25_7b.plans.model_table import Weight
+from models.demos.qwen25_7b.plans.slices import Projection, Table, TensorRange
 from models.demos.qwen25_7b.tt import placement
 from models.demos.qwen25_7b.tt.placement import chip_of, place
-from models.demos.qwen25_7b.weights.model_weights import Weight, build_shard
-from models.demos.qwen25_7b.weights.slices import Projection, Table, TensorRange
+from models.demos.qwen25_7b.weights.model_weights import build_shard
 
 TENSORS = {"w": torch.randn(512, 256, generator=torch.Generator().manual_seed(0)).bfloat16()}
 
@@ -26,7 +27,7 @@ def weight(split_dim: int, chips: int) -> Weight:
     """Return w [out, in] cut evenly along a dim."""
     extent, other = TENSORS["w"].shape[split_dim] // chips, TENSORS["w"].shape[1 - split_dim]
     slices = tuple(Projection(split_dim, (TensorRange("w", chip * extent, extent),), other) for chip in range(chips))
-    return Weight(build, slices)
+    return Weight(slices, "bfloat8_b")
 
 
 def of_chips(tensor: ttnn.Tensor) -> list[torch.Tensor]:
@@ -35,7 +36,7 @@ def of_chips(tensor: ttnn.Tensor) -> list[torch.Tensor]:
 
 def assert_as_cut_by_ttnn(mesh_device, split_dim: int) -> None:
     rows, tp = mesh_device.shape
-    ours = place(weight(split_dim, tp), mesh_device, "bfloat8_b")
+    ours = place(weight(split_dim, tp), mesh_device, build)
     theirs = ttnn.from_torch(
         TENSORS["w"].t()[None, None], dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=mesh_device,
         mesh_mapper=ttnn.ShardTensor2dMesh(mesh_device, (rows, tp), dims=(None, 3 - split_dim)),
@@ -53,8 +54,8 @@ def test_a_mesh_row_divides_a_weight(mesh_device, split_dim):
 
 
 def test_a_table_is_on_every_chip(mesh_device):
-    table = Weight(build, (Table("w", (512, 256)),))
-    chips = of_chips(place(table, mesh_device, tiled=False))
+    table = Weight((Table("w", (512, 256)),), tiled=False)
+    chips = of_chips(place(table, mesh_device, build))
     assert len(chips) == mesh_device.get_num_devices()
     assert all(chip.equal(TENSORS["w"][None, None]) for chip in chips)
 
@@ -64,8 +65,8 @@ def test_a_single_slice_is_on_every_chip(mesh_device):
     chips = mesh_device.get_num_devices()
     if chips == 1:
         pytest.skip("it has one chip")
-    whole = Weight(build, (Projection(0, (TensorRange("w", 0, 512),), 256),))
-    placed = of_chips(place(whole, mesh_device))
+    whole = Weight((Projection(0, (TensorRange("w", 0, 512),), 256),))
+    placed = of_chips(place(whole, mesh_device, build))
     assert len(placed) == chips and all(chip.equal(placed[0]) for chip in placed)
     assert placed[0].shape[-2:] == (256, 512)
 

@@ -1,4 +1,4 @@
-"""The inventory lists exactly the shards that a model builds, in the model's order. Plans count the bytes that they take."""
+"""The table of a model lists exactly the shards that a model builds, in the model's order. Plans count the bytes that they take."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -10,12 +10,11 @@ import ttnn
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import weight_bytes
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
-from models.demos.qwen25_7b.weights.inventory import inventory
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights
-from models.demos.qwen25_7b.weights.slices import WeightShard
 from tests.families import cut
 
 # The 7B's dims, with fewer layers and a smaller vocabulary.
@@ -55,10 +54,10 @@ MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
         *(pytest.param(config, BFP8, id=name) for name, config in FAMILIES.items()),
     ],
 )
-def test_the_inventory_is_what_a_model_requests(mesh_device, model, recipe, host_alone):
+def test_the_table_is_what_a_model_requests(mesh_device, model, recipe, host_alone):
     plan = ParallelPlan.make(model, mesh_device.shape[1])
     requested, _ = made(mesh_device, model, recipe, host_alone)
-    assert requested == inventory(model, plan, recipe, WORMHOLE)
+    assert requested == ModelTable(model, plan, recipe, WORMHOLE).shards
 
 
 @pytest.mark.parametrize("model", [CONFIG, *FAMILIES.values()], ids=["7B", *FAMILIES])
@@ -67,19 +66,17 @@ def test_a_layer_takes_the_planned_bytes(mesh_device, model, host_alone):
     plan = ParallelPlan.make(model, mesh_device.shape[1])
     models = [replace(model, num_hidden_layers=layers) for layers in (1, 2)]
     one, two = (made(mesh_device, m, BFP8, host_alone)[1] for m in models)
-    planned = [weight_bytes(m, plan, BFP8, WORMHOLE, CONTEXT) for m in models]
+    planned = [weight_bytes(ModelTable(m, plan, BFP8, WORMHOLE), CONTEXT) for m in models]
     tables = CONTEXT * plan.kv_heads * model.head_dim * 2 if model.qkv_bias else 0  # no bias here has outliers
     assert abs(planned[1] - planned[0] - tables - (two - one)) < SPARE
 
 
 def made(mesh_device, model, recipe, host_alone) -> tuple[list[WeightShard], int]:
     """Make a model; return the shards that it requested, and the bytes of DRAM that a chip has allocated for it."""
-    plan = ParallelPlan.make(model, mesh_device.shape[1])
     recorder, before = Recorder(), allocated(mesh_device)
     with host_alone():
         config = TtModelConfig.make(mesh_device, model, recipe, batch=1, max_seq_len=CONTEXT)
-        weights = ModelWeights({}, model, plan, recorder.build)
-        transformer = TtTransformer(mesh_device, weights, config)
+        transformer = TtTransformer(mesh_device, recorder.build, config)
     taken = allocated(mesh_device) - before
     del transformer
     return [shard for shard in recorder.requested if shard.slice.tensors], taken

@@ -12,11 +12,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.config.rope import rope_scaling_of
 from models.demos.qwen25_7b.plans.key_table import KeyTable
-from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
-from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.centered_keys import centered_rows
-from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.rotary_pairs import (
+from models.demos.qwen25_7b.plans.rotary_pairs import (
     MOST_LEFT,
     OUTLIER_NORM,
     centered_pairs,
@@ -24,6 +20,10 @@ from models.demos.qwen25_7b.weights.rotary_pairs import (
     to_half_split,
     to_interleaved,
 )
+from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
+from models.demos.qwen25_7b.tt.centered_keys import centered_rows
+from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 YARN = replace(QWEN25_7B, rope_scaling=rope_scaling_of({"rope_scaling": CARD}))

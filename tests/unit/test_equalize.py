@@ -10,11 +10,11 @@ import torch
 from golden_mesh.rounding import round_to, to_block_float
 
 from models.demos.qwen25_7b.config import QWEN25_7B
+from models.demos.qwen25_7b.plans.rotary_pairs import key_divisors, to_half_split, to_interleaved
+from models.demos.qwen25_7b.plans.slices import HeadNorm
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.rotary_pairs import key_divisors, to_half_split, to_interleaved
-from models.demos.qwen25_7b.weights.slices import HeadNorm
 
 SEVEN_B = replace(QWEN25_7B, hidden_size=64, num_hidden_layers=1, vocab_size=64, intermediate_size=32,
                   bos_token_id=None, eos_token_ids=())  # fmt: skip

@@ -13,7 +13,7 @@ BELOW = {  # what a room may import
     "config": [],
     "plans": ["config"],
     "weights": ["plans", "config"],
-    "reference": ["weights", "config"],
+    "reference": ["weights", "plans", "config"],
     "tt": ["weights", "plans", "config"],
     "text": ["config"],
     "engine": ["tt", "text", "weights", "plans", "config"],

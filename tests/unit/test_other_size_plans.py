@@ -12,6 +12,7 @@ from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
 from models.demos.qwen25_7b.plans.grids import TILE, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, fit_prefill, max_prefill_rows
 
@@ -28,28 +29,28 @@ def name_of(value) -> str | None:
     return getattr(value, "name", None)
 
 
-def plans_of(model, tp, grid) -> tuple[ParallelPlan, DecodePlan]:
-    plan = ParallelPlan.make(SIZES[model], tp)
-    return plan, DecodePlan.make(SIZES[model], plan, CHIPS[grid], MAX_USERS)
+def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodePlan]:
+    table = ModelTable(SIZES[model], ParallelPlan.make(SIZES[model], tp), recipe, CHIPS[grid])
+    return table, DecodePlan.make(table.qwen, table.parallel, table.chip, MAX_USERS)
 
 
 @pytest.mark.parametrize("model, tp, grid, recipe", PLANNED, ids=name_of)
 def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
-    config, (plan, decode) = SIZES[model], plans_of(model, tp, grid)
-    check_decode(config, plan, recipe, decode)
-    footprints = decode_footprints(config, plan, recipe, decode)
+    table, decode = plans_of(model, tp, grid, recipe)
+    check_decode(table, decode)
+    footprints = decode_footprints(table.layer(0), decode)
     assert max(footprint.bytes for footprint in footprints) <= decode.l1_room
-    rows = max_prefill_rows(config, plan, recipe, CHIPS[grid], decode.l1_room)
+    rows = max_prefill_rows(table, decode.l1_room)
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:
-        whole = fit_prefill(config, plan, recipe, CHIPS[grid], rows, decode.l1_room)
-        assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= decode.l1_room
+        whole = fit_prefill(table.layer(0), rows, decode.l1_room)
+        assert max(op.bytes for op in prefill_footprints(whole)) <= decode.l1_room
         rows //= 2
 
 
 @pytest.mark.parametrize("model, tp, grid, recipe", REFUSED, ids=name_of)
 def test_a_size_on_a_split_is_refused(model, tp, grid, recipe):
-    plan, decode = plans_of(model, tp, grid)
+    plans = plans_of(model, tp, grid, recipe)
     with pytest.raises(UserError, match=REFUSED[model, tp, grid, recipe]) as caught:
-        check_decode(SIZES[model], plan, recipe, decode)
+        check_decode(*plans)
     assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ import pytest
 
 from models.demos.qwen25_7b.bringup.ops import VARIANTS
 from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.perf.plan_tables import decode_plans, narrow
+from models.demos.qwen25_7b.perf.plan_tables import narrow
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -27,6 +27,7 @@ from models.demos.qwen25_7b.plans.decode_plan import (
 )
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -49,7 +50,7 @@ def test_decode_matmuls_divide_and_fit(config, chip, tp, recipe):
 
     The outputs of O and down have no more cores than the residual.
     """
-    plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, chip)
+    plans = ModelTable(config, ParallelPlan.make(config, tp), recipe, chip).decode_matmuls
     for name, plan in plans.items():
         tiles, left = divmod(plan.k_tiles, plan.in_cores)
         assert left == 0, f"{name}: an input core's tiles are not whole"
@@ -73,7 +74,7 @@ def test_decode_matmuls_divide_and_fit(config, chip, tp, recipe):
 
 @pytest.mark.parametrize("tp, before, after", [(1, 270, 242), (2, 135, 121), (4, 128, 107), (8, 98, 55)])
 def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, after):
-    plans = decode_plans(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, WORMHOLE)
+    plans = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, WORMHOLE).decode_matmuls
     layer = [plan for name, plan in plans.items() if "LM head" not in name]
     assert (sum(narrow(plan).hops for plan in layer), sum(plan.hops for plan in layer)) == (before, after)
     timed = VARIANTS["ttnn.linear"]["in0_block_w"]
@@ -86,11 +87,11 @@ def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, a
 def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
     """From one tile to the longest prefill batch, every core has its part, and its L1 holds it."""
     plan = ParallelPlan.make(config, tp)
-    room = DecodePlan.make(config, plan, chip, MAX_USERS).l1_room
-    longest = max_prefill_rows(config, plan, recipe, chip, room)
+    table, room = ModelTable(config, plan, recipe, chip), DecodePlan.make(config, plan, chip, MAX_USERS).l1_room
+    longest = max_prefill_rows(table, room)
     rows = TILE
     while rows <= longest:
-        whole = fit_prefill(config, plan, recipe, chip, rows, room)
+        whole = fit_prefill(table.layer(0), rows, room)
         across, down = whole.cores.x, whole.cores.y
         assert rows % (down * TILE) == 0 and down <= chip.grid.y and across <= chip.grid.x
         assert config.hidden_size % (across * TILE) == 0, "the residual lies evenly"
@@ -102,7 +103,7 @@ def test_prefill_plans_divide_and_fit(config, chip, tp, recipe):
             blocks.append((whole.gate_up.per_core_n, whole.down))
         for shard, matmul in blocks:
             assert shard % matmul.in0_block_w == 0, "a block of K crosses a core's border"
-        assert max(op.bytes for op in prefill_footprints(whole, recipe.kv_cache)) <= room < chip.l1
+        assert max(op.bytes for op in prefill_footprints(whole)) <= room < chip.l1
         rows *= 2
 
 
@@ -122,14 +123,14 @@ def check_prefill_matmul(name, matmul, cores, rows):
 def test_the_7bs_longest_prefill_batches(tp, rows):
     plan = ParallelPlan.make(QWEN25_7B, tp)
     room = DecodePlan.make(QWEN25_7B, plan, WORMHOLE, MAX_USERS).l1_room
-    assert max_prefill_rows(QWEN25_7B, plan, BFP8, WORMHOLE, room) == rows
+    assert max_prefill_rows(ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE), room) == rows
 
 
 def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
     wide = replace(QWEN25_7B, intermediate_size=32 * 8 * 800)
     plan = ParallelPlan.make(wide, 1)
     with pytest.raises(PrefillDoesNotFit, match=r"prefill of 32 rows with tp 1: (gate|up|down) takes [\d,]+ bytes"):
-        max_prefill_rows(wide, plan, BFP8, WORMHOLE, 1_000_000)
+        max_prefill_rows(ModelTable(wide, plan, BFP8, WORMHOLE), 1_000_000)
 
 
 def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():

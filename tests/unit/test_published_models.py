@@ -22,6 +22,7 @@ from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import lm_head_shards
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
@@ -75,7 +76,9 @@ def test_a_split_is_as_long_as_dram_allows(tp):
     plan = ParallelPlan.make(config, tp)
 
     def total(tokens: int) -> int:
-        return memory_budget(config, plan, BFP8, WORMHOLE, tokens, blocks_for(MAX_USERS, tokens, BLOCK)).total
+        return memory_budget(
+            ModelTable(config, plan, BFP8, WORMHOLE), tokens, blocks_for(MAX_USERS, tokens, BLOCK)
+        ).total
 
     assert split.users == MAX_USERS and split.tokens >= SHORTEST
     assert total(split.tokens) <= room_of(WORMHOLE) < total(split.tokens + 1)

@@ -7,8 +7,8 @@ import pytest
 from models.demos.qwen25_7b.config import PERFORMANCE, QWEN25_7B, Group, recipe_named
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.weights.inventory import inventory
 
 
 def written(tmp_path, content) -> str:
@@ -74,4 +74,4 @@ def test_a_missing_recipe_is_refused(named):
 def test_a_layer_beyond_the_model_is_refused_before_anything_is_read(tmp_path):
     recipe = recipe_named(written(tmp_path, {"layers": {"28": {"kv_cache": "bfloat16"}}}))
     with pytest.raises(UserError, match="recipe mine, layer 28: the model has layers 0 to 27"):
-        inventory(QWEN25_7B, ParallelPlan.make(QWEN25_7B, 2), recipe, WORMHOLE)
+        ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, 2), recipe, WORMHOLE)

@@ -12,8 +12,8 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
 from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
 from models.demos.qwen25_7b.config.rope import inverse_frequencies, rope_scaling_of
+from models.demos.qwen25_7b.plans.rotary_pairs import to_half_split
 from models.demos.qwen25_7b.tt.rotary import rotary_tables
-from models.demos.qwen25_7b.weights.rotary_pairs import to_half_split
 
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 SCALINGS = {

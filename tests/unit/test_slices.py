@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.config.rope import Rope
-from models.demos.qwen25_7b.weights.rotary_pairs import to_interleaved
-from models.demos.qwen25_7b.weights.slices import VERSION, Constant, KeyScaling, Projection, Table, TensorRange
+from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
+from models.demos.qwen25_7b.plans.slices import VERSION, Constant, KeyScaling, Projection, Table, TensorRange
 
 ROPE = Rope(theta=1e4, yarn=None, context=256)
 TENSORS = {

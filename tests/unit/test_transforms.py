@@ -9,10 +9,11 @@ import pytest
 import torch
 from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
-from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.config import BF16, QwenConfig
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.model_table import ModelTable, Weight
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights, Weight
-from models.demos.qwen25_7b.weights.rotary_pairs import centered_pairs, key_divisors, to_half_split, to_interleaved
+from models.demos.qwen25_7b.plans.rotary_pairs import centered_pairs, key_divisors, to_half_split, to_interleaved
 
 TPS = (1, 2, 4, 8)
 TOKENS = 19
@@ -61,14 +62,14 @@ def x(hf_model):
     return x
 
 
-def model_weights(hf_model, tp: int) -> ModelWeights:
+def table_of(hf_model, tp: int) -> ModelTable:
     config = QwenConfig.from_dict(hf_model.config.to_dict())
-    return ModelWeights(hf_model.state_dict(), config, ParallelPlan.make(config, tp))
+    return ModelTable(config, ParallelPlan.make(config, tp), BF16, WORMHOLE)
 
 
-def parts(weights: ModelWeights, weight: Weight) -> list[torch.Tensor]:
+def parts(state: dict[str, torch.Tensor], weight: Weight) -> list[torch.Tensor]:
     """Return each chip's slice of a weight."""
-    return [part.read(weights.read) for part in weight.slices]
+    return [part.read(state.__getitem__) for part in weight.slices]
 
 
 def assert_same(got, want):
@@ -87,12 +88,12 @@ def rotate_pairs(x, cos, sin):
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
 
 
-def chip_attention(weights, x, cos, sin, qkv, bias, centered, o):
+def chip_attention(table, x, cos, sin, qkv, bias, centered, o):
     """Return one chip's partial sum [tokens, hidden] and keys [kv_heads, tokens, head_dim].
 
     centered: the bias that joins keys after the rotation, less a constant.
     """
-    config, plan = weights.config, weights.parallel
+    config, plan = table.qwen, table.parallel
     heads = (x @ qkv + bias).unflatten(1, (-1, config.head_dim)).transpose(0, 1)
     q, k, v = heads.split([plan.q_heads, plan.kv_heads, plan.kv_heads])
     q, k = rotate_pairs(q, cos, sin), rotate_pairs(k, cos, sin)
@@ -114,14 +115,14 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
 
     This holds at any position. Keys change only by a constant, and by the divisors of outlier pairs.
     """
-    weights = model_weights(hf_model, tp)
-    config = weights.config
+    table, state = table_of(hf_model, tp), hf_model.state_dict()
+    config = table.qwen
     cos, sin = hf_model.model.rotary_emb(x, POSITIONS[None])  # [1, TOKENS, head_dim]: halves alike
     cache = DynamicCache()
     want, _ = hf_model.model.layers[layer].self_attn(x[None], (cos, sin), None, past_key_values=cache)
     want_keys = cache.layers[layer].keys[0]  # [kv heads of the model, TOKENS, head_dim]
 
-    attention = weights.attention(layer)
+    ours = table.layer(layer)
     k_bias = hf_model.model.layers[layer].self_attn.k_proj.bias.view(-1, config.head_dim)
     rope = config.centering_rope(layer)
     divisors = torch.stack([key_divisors(head, rope) for head in k_bias])
@@ -129,13 +130,13 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     constant = k_bias * torch.stack([centered_pairs(head, rope) for head in k_bias])
     # pairs of a head of 8 channels are too fast
     assert constant.any() == (config.head_dim == 128), "no pair is centered"
-    tensors = attention.qkv, attention.qkv_bias, attention.centered_bias, attention.o
+    tensors = ours.qkv.weight, ours.qkv.bias, ours.centered_bias, ours.o.weight
     cos, sin = (table[0, :, : config.head_dim // 2] for table in (cos, sin))
     total = torch.zeros_like(x)
-    for chip, slices in enumerate(zip(*(parts(weights, w) for w in tensors), strict=True)):
-        out, keys = chip_attention(weights, x, cos, sin, *slices)
+    for chip, slices in enumerate(zip(*(parts(state, w) for w in tensors), strict=True)):
+        out, keys = chip_attention(table, x, cos, sin, *slices)
         total += out
-        heads = list(weights.parallel.kv_head_of[chip])
+        heads = list(table.parallel.kv_head_of[chip])
         expected = (want_keys[heads] - constant[heads, None]) / divisors[heads, None]
         assert_same(keys, to_interleaved(expected))
     assert_same(total, want[0])
@@ -144,10 +145,9 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("tp", TPS)
 def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
-    weights = model_weights(hf_model, tp)
-    mlp = weights.mlp(layer)
+    ours, state = table_of(hf_model, tp).layer(layer), hf_model.state_dict()
     total = torch.zeros_like(x)
-    for gate, up, down in zip(*(parts(weights, w) for w in (mlp.gate, mlp.up, mlp.down)), strict=True):
+    for gate, up, down in zip(*(parts(state, row.weight) for row in (*ours.gate_up, ours.down)), strict=True):
         total += (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
     assert_same(total, hf_model.model.layers[layer].mlp(x))
 
@@ -155,24 +155,25 @@ def test_mlp_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
 @pytest.mark.parametrize("tp", TPS)
 def test_logits_of_all_chips_in_order_are_hugging_faces(hf_model, x, tp):
     """Column t is token t. Columns after the vocabulary are exactly zero."""
-    weights = model_weights(hf_model, tp)
-    logits = torch.cat([x @ part for part in parts(weights, weights.lm_head)], dim=1)
-    assert logits.shape[1] == tp * weights.parallel.vocab
-    vocab = weights.config.vocab_size
+    table, state = table_of(hf_model, tp), hf_model.state_dict()
+    (lm_head,) = table.lm_head
+    logits = torch.cat([x @ part for part in parts(state, lm_head.weight)], dim=1)
+    assert logits.shape[1] == tp * table.parallel.vocab
+    vocab = table.qwen.vocab_size
     assert_same(logits[:, :vocab], hf_model.lm_head(x))
     assert not logits[:, vocab:].any()
 
 
 def test_norms_and_embedding_are_hugging_faces(hf_model):
-    weights = model_weights(hf_model, 2)
+    table, state = table_of(hf_model, 2), hf_model.state_dict()
     for i, layer in enumerate(hf_model.model.layers):
         for ours, theirs in (
-            (weights.layer(i).input_norm, layer.input_layernorm),
-            (weights.layer(i).post_attention_norm, layer.post_attention_layernorm),
+            (table.layer(i).input_norm, layer.input_layernorm),
+            (table.layer(i).post_attention_norm, layer.post_attention_layernorm),
         ):
-            assert parts(weights, ours)[0].flatten().equal(theirs.weight)
-    assert parts(weights, weights.final_norm)[0].flatten().equal(hf_model.model.norm.weight)
-    assert parts(weights, weights.embedding)[0].equal(hf_model.model.embed_tokens.weight)
+            assert parts(state, ours)[0].flatten().equal(theirs.weight)
+    assert parts(state, table.final_norm)[0].flatten().equal(hf_model.model.norm.weight)
+    assert parts(state, table.embedding)[0].equal(hf_model.model.embed_tokens.weight)
 
 
 def test_rotary_pairs_become_neighbors_and_back():
@@ -186,9 +187,7 @@ def test_rotary_pairs_become_neighbors_and_back():
 def test_weights_keep_the_checkpoints_dtype(hf_model):
     """A silent float32 copy would double the memory of a load."""
     state = {name: t.bfloat16() for name, t in hf_model.state_dict().items()}
-    config = QwenConfig.from_dict(hf_model.config.to_dict())
-    weights = ModelWeights(state, config, ParallelPlan.make(config, 8))
-    attention, mlp = weights.attention(0), weights.mlp(0)
-    held = [attention.qkv, attention.qkv_bias, attention.centered_bias, attention.o]
-    held += [mlp.gate, mlp.up, mlp.down, weights.lm_head]
-    assert {part.dtype for weight in held for part in parts(weights, weight)} == {torch.bfloat16}
+    table = table_of(hf_model, 8)
+    layer = table.layer(0)
+    held = [row.weight for row in (*layer.linears, *table.lm_head)] + [layer.qkv.bias, layer.centered_bias]
+    assert {part.dtype for weight in held for part in parts(state, weight)} == {torch.bfloat16}

@@ -15,6 +15,7 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.blocks import BLOCKS
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import cache_tokens, memory_budget
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 from models.demos.qwen25_7b.vllm.startup import check_number_formats, fabric_config
@@ -112,14 +113,14 @@ def test_impossible_cache_sizes_are_refused(model, checkpoint, blocks, block, na
 def test_the_cache_size_reported_to_vllm_fits(tp, recipe):
     """The 7B leaves room for 32 sequences of 1,000 tokens, except in bf16 on one chip."""
     plan, max_len = ParallelPlan.make(QWEN25_7B, tp), 32768
-    tokens = cache_tokens(QWEN25_7B, plan, recipe, WORMHOLE, max_len)
+    tokens = cache_tokens(ModelTable(QWEN25_7B, plan, recipe, WORMHOLE), max_len)
     if (tp, recipe.name) == (1, "bf16"):
         assert tokens == 0
         return
     assert tokens > 32_000
     for block in BLOCKS:
         assert (
-            memory_budget(QWEN25_7B, plan, recipe, WORMHOLE, max_len, tokens // block, block).total
+            memory_budget(ModelTable(QWEN25_7B, plan, recipe, WORMHOLE), max_len, tokens // block, block).total
             < WORMHOLE.dram_bytes
         )
 
@@ -137,7 +138,7 @@ def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_d
     monkeypatch.setattr(QwenForCausalLM, "_recipe", BFP8)
     assert (
         reported(32, 131072)
-        == cache_tokens(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, WORMHOLE, 131072) - 32 * 128
+        == cache_tokens(ModelTable(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, WORMHOLE), 131072) - 32 * 128
     )
 
 

@@ -10,11 +10,11 @@ from loguru import logger
 
 from models.demos.qwen25_7b.config import BFP8, Recipe
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, open_checkpoint, packed_weights
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.inventory import inventory
-from models.demos.qwen25_7b.weights.slices import WeightShard
 
 Shards = dict[WeightShard, torch.Tensor]
 
@@ -45,8 +45,9 @@ def logged(lines: list[str]) -> Iterator[list[str]]:
 
 def shards_of(source, tp: int = 2, recipe: Recipe = BFP8) -> Shards:
     plan = ParallelPlan.make(source.config, tp)
-    weights = packed_weights(source, source.config, plan, recipe, WORMHOLE)
-    return {shard: _values(weights.build(shard)) for shard in inventory(source.config, plan, recipe, WORMHOLE)}
+    table = ModelTable(source.config, plan, recipe, WORMHOLE)
+    build = packed_weights(source, table)
+    return {shard: _values(build(shard)) for shard in table.shards}
 
 
 def made(model: Path, *, tp: int = 2, recipe: Recipe = BFP8) -> Shards:

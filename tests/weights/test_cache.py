@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 from models.demos.qwen25_7b.config import BF16, BFP8, BFP8_KV8, QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
+from models.demos.qwen25_7b.plans.slices import Projection, WeightShard
 from models.demos.qwen25_7b.weights import cache as weights_cache
 from models.demos.qwen25_7b.weights import cache_folder
 from models.demos.qwen25_7b.weights.cache import CACHE_NAME, cache_root, open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
-from models.demos.qwen25_7b.weights.inventory import inventory, shard_bytes
-from models.demos.qwen25_7b.weights.slices import Projection, WeightShard
 from tests.weights.support import assert_same, load, made, packed, shards_of, unfinished
 
 WEIGHTS = "model.safetensors"
@@ -290,7 +290,7 @@ def test_the_inventory_has_every_element_of_the_checkpoint(tp):
     K's biases of the layers that may be centered are read in two parts.
     """
     plan = ParallelPlan.make(QWEN25_7B, tp)
-    shards = inventory(QWEN25_7B, plan, BFP8, WORMHOLE)
+    shards = ModelTable(QWEN25_7B, plan, BFP8, WORMHOLE).shards
     taken = sum(_elements(shard) for shard in shards)
     copies = tp * plan.kv_heads // QWEN25_7B.num_key_value_heads - 1
     kv = 2 * plan.kv_width(128) * tp // (copies + 1) * (QWEN25_7B.hidden_size + 1)
@@ -307,5 +307,5 @@ def _elements(shard: WeightShard) -> int:
 @pytest.mark.parametrize("tp, gigabytes", [(1, 8.61), (2, 8.61), (8, 9.00)])
 def test_the_7b_in_bfp8_is_half_of_its_checkpoint_and_the_rest_of_its_embedding(tp, gigabytes):
     """tp 8 adds zero heads, second copies of KV heads, and two tiles of MLP columns a chip."""
-    shards = inventory(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, WORMHOLE)
-    assert sum(map(shard_bytes, shards)) / 1e9 == pytest.approx(gigabytes, rel=0.001)
+    shards = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8, WORMHOLE).shards
+    assert sum(shard.bytes for shard in shards) / 1e9 == pytest.approx(gigabytes, rel=0.001)

@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.config import BFP8, QwenConfig
 from models.demos.qwen25_7b.errors import UserError
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.weights.cache import open_checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import tensor_shapes
-from models.demos.qwen25_7b.weights.model_weights import ModelWeights
 from tests.weights.support import logged
 
 WEIGHTS = "model.safetensors"
@@ -44,12 +45,15 @@ def write(directory: Path, seed: int, tied: bool = False) -> None:
         os.utime(file, (0, 0))
 
 
+def table_of(checkpoint) -> ModelTable:
+    return ModelTable(checkpoint.config, ParallelPlan.make(checkpoint.config, 1), BFP8, WORMHOLE)
+
+
 def answer(directory: Path, cache: Path) -> list[torch.Tensor]:
     """What the cache gives as final norm and LM head."""
     checkpoint = open_checkpoint(directory, cache=cache)
-    weights = ModelWeights(checkpoint, checkpoint.config, ParallelPlan.make(checkpoint.config, 1))
-    shards = [*weights.final_norm.shards("bfloat16", tiled=False)]
-    shards += weights.lm_head.shards(BFP8.lm_head.format, tiled=True)
+    table = table_of(checkpoint)
+    shards = [shard for weight in (table.final_norm, table.lm_head[0].weight) for shard in weight.shards]
     checkpoint.pack(shards)
     return [checkpoint.build(shard).to_torch().clone() for shard in shards]
 
@@ -185,8 +189,7 @@ def test_a_home_that_cannot_be_used_means_no_cache_and_one_line(home, tmp_path, 
     expected = right(1)[:1]
     with logged([]) as lines:
         checkpoint = open_checkpoint(model)
-        weights = ModelWeights(checkpoint, checkpoint.config, ParallelPlan.make(checkpoint.config, 1))
-        shards = weights.final_norm.shards("bfloat16", tiled=False)
+        shards = table_of(checkpoint).final_norm.shards
         if home != "unknown":
             checkpoint.pack(shards)
             assert_same([checkpoint.build(shards[0]).to_torch()], expected)

@@ -99,9 +99,8 @@ def speed(args: argparse.Namespace) -> None:
                 row["refused"] = f"{error}"
             else:
                 first, step = measure(replica, users, prompt, steps)
-                parallel, chip = replica.model.config.parallel, replica.model.config.decode.chip
-                read = step_bytes(config, parallel, recipe, chip, users, prompt).weights
-                share = read / chip.bandwidth / step
+                read = step_bytes(replica.model.config, users, prompt).weights
+                share = read / replica.model.config.chip.bandwidth / step
                 row |= dict(first_token_ms=1e3 * first, step_ms=1e3 * step, share_of_dram=share)
                 replica.close()
                 del replica

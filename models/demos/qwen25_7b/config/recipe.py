@@ -84,7 +84,7 @@ BFP8 = Recipe("bfp8", _BFLOAT8, _BFLOAT8, _BFLOAT8, _BFLOAT8, "bfloat16")
 """What ships: half the bytes a token; the cache stays bfloat16."""
 
 BFP8_KV8 = replace(BFP8, name="bfp8-kv8", kv_cache="bfloat8_b")
-"""Half the cache, for long contexts and many users; weights/rotary_pairs.py keeps the K bias from spoiling it. A chip alone
+"""Half the cache, for long contexts and many users; plans/rotary_pairs.py keeps the K bias from spoiling it. A chip alone
 needs it for 32 users of 2048 tokens."""
 
 ACCURACY = replace(BFP8, name="accuracy", lm_head=_BFLOAT16)

@@ -11,6 +11,7 @@ import ttnn
 from ..config import QwenConfig, Recipe
 from ..plans.blocks import BLOCK, blocks_for, check_block, table_width
 from ..plans.memory_budget import memory_budget, smaller_sizes
+from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.inputs import AnyPrefillInputs, VerifyInputs
@@ -98,12 +99,12 @@ class Replica:
         """
         options = replace(options, **changed)
         users, max_seq_len, block = options.users, options.max_seq_len, options.block
-        parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
         check_block(block)
+        parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
+        table = ModelTable(config, parallel, recipe, chip_of(mesh_device))
         blocks = blocks_for(users, max_seq_len, block)
-        chip = chip_of(mesh_device)
-        budget = memory_budget(config, parallel, recipe, chip, max_seq_len, blocks, block)
-        smaller = smaller_sizes(config, parallel, recipe, chip, users, max_seq_len, block, free_dram(mesh_device))
+        budget = memory_budget(table, max_seq_len, blocks, block)
+        smaller = smaller_sizes(table, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
         size = dict(batch=min(users * options.speculate, MAX_USERS), max_seq_len=max_seq_len)
         model = TtTransformer.load(mesh_device, source, config, recipe, **size)

@@ -16,11 +16,10 @@ from ..engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
 from ..engine.replica import Replica
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.parallel_plan import MAX_USERS
+from ..plans.slices import WeightShard
 from ..tt.attention import allocate_caches
 from ..tt.model_config import TtModelConfig
 from ..tt.transformer import TtTransformer
-from ..weights.model_weights import ModelWeights
-from ..weights.slices import WeightShard
 
 LAYER = "decoder_layer_"  # and a number: the scope around a layer's operations in the graph
 CONTEXT = 64  # tokens a user in the captured model's cache; no operation's plan depends on it
@@ -150,8 +149,7 @@ def one_layer_of_each_kind(
     recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
     size = dict(batch=min(users * tokens, MAX_USERS), max_seq_len=context)
     model_config = TtModelConfig.make(mesh_device, few, recipe, **size)
-    weights = ModelWeights({}, few, model_config.parallel, partial(constant_shard, centered=centered))
-    model = TtTransformer(mesh_device, weights, model_config)
+    model = TtTransformer(mesh_device, partial(constant_shard, centered=centered), model_config)
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
     replica = Replica(model, caches, traced=False, users=users, speculate=tokens)
     del model, caches

@@ -13,6 +13,7 @@ from ..config import QWEN25_7B, QwenConfig
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..plans.machines import Split, machine
+from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, SPLITS, TILE, ParallelPlan
 from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
 from .published_models import FAMILIES, SIZES
@@ -102,7 +103,6 @@ class Ops:
         with opened(args) as device:
             from ..tt.placement import chip_of
             from .capture import capture_prefill, capture_step
-            from .plan_tables import decode_plans
             from .report import op_table
 
             config, plans = small_vocabulary(DIMS[args.dims]), {}
@@ -112,7 +112,8 @@ class Ops:
             else:
                 step = capture_step(device, config, args.recipe, args.batch)
                 layers = {f"{args.batch} users a replica": step.layer}
-                plans = decode_plans(config, ParallelPlan.make(config, args.tp), args.recipe, chip_of(device))
+                table = ModelTable(config, ParallelPlan.make(config, args.tp), args.recipe, chip_of(device))
+                plans = table.decode_matmuls
         return "\n\n".join(
             f"{split_of(args)}, {what}: {len(layer)} operations a layer; shapes and bytes of one chip."
             f"\n\n{op_table(layer, plans.values())}"

@@ -66,7 +66,7 @@ def map_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, u
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, users, CONTEXT) as replica:
         model = replica.model
-        footprints = decode_footprints(config, model.config.parallel, recipe.of_layer(0), model.config.decode)
+        footprints = decode_footprints(model.config.layer(0), model.config.decode)
         return _map(replica, f"a step of {users} users", list(footprints), replica.launch_decode)
 
 
@@ -81,7 +81,7 @@ def map_prefill(
     with one_layer_of_each_kind(mesh_device, one, recipe, 1, 2 * rows) as replica:
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
         plan = replica.model.config.prefill_plans(fitting)[0]
-        footprints = prefill_footprints(plan, recipe.of_layer(0).kv_cache)
+        footprints = prefill_footprints(plan)
         others = {"attention"} if cached_prefix else {"attention to the cache", "heads side by side"}
         prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
         first = fitting if cached_prefix else 0

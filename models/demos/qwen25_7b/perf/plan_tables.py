@@ -12,10 +12,10 @@ from ..config import BFP8_KV8, QWEN25_7B, QwenConfig, Recipe
 from ..plans.all_reduce_plan import AllReducePlan
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.chip import Chip
-from ..plans.decode_plan import HALF_CORES, DecodeMatmul, GateUpLayout, plan_decode_matmul
-from ..plans.grids import TILE, ceil_div, most_even, residual_grid
+from ..plans.decode_plan import DecodeMatmul
 from ..plans.machines import MACHINES, MachineKind
-from ..plans.memory_budget import decode_matmuls, memory_budget, step_bytes
+from ..plans.memory_budget import memory_budget, step_bytes
+from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import SPLITS, ParallelPlan
 
 USERS, CONTEXT, POSITION = 32, 2048, 1024
@@ -36,10 +36,10 @@ def splits_table() -> str:
 
 
 def _split_row(kind: MachineKind, tp: int) -> tuple[str, ...]:
-    parallel = ParallelPlan.make(QWEN25_7B, tp)
+    table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), BFP8_KV8, kind.chip)
     blocks = blocks_for(USERS, CONTEXT, BLOCK)
-    budget = memory_budget(QWEN25_7B, parallel, BFP8_KV8, kind.chip, CONTEXT, blocks)
-    step = step_bytes(QWEN25_7B, parallel, BFP8_KV8, kind.chip, USERS, POSITION)
+    budget = memory_budget(table, CONTEXT, blocks)
+    step = step_bytes(table, USERS, POSITION)
     topology = "ring" if kind.is_ring(tp) else "line"
     all_reduce = AllReducePlan.make(tp, topology, QWEN25_7B.hidden_size, links=kind.links)
     parts = (budget.weights, budget.cache, budget.activations)
@@ -73,7 +73,7 @@ def hops_table(config: QwenConfig, recipe: Recipe, chip: Chip) -> str:
     """The chain of multicasts of each decode matmul: with blocks within a core's x, and as planned."""
     rows = []
     for tp in SPLITS:
-        plans = decode_plans(config, ParallelPlan.make(config, tp), recipe, chip)
+        plans = ModelTable(config, ParallelPlan.make(config, tp), recipe, chip).decode_matmuls
         lm_head = [name for name in plans if name.startswith("LM head")]
         of_layer = [plan for name, plan in plans.items() if name not in lm_head]
         columns = ("QKV", "O", "gate + up" if "gate + up" in plans else "gate", "down")
@@ -104,8 +104,7 @@ def _both(plan: DecodeMatmul) -> str:
 
 def chain_seconds(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> tuple[float, float]:
     """The most that the chains of a step take longer than its weights: with blocks within a core's x, and as planned."""
-    plans = decode_plans(config, parallel, recipe, chip)
-    times = [(plans[w.name], w.times) for w in decode_matmuls(config, parallel, recipe, chip)]
+    times = [(linear.decode_matmul, count) for linear, count in ModelTable(config, parallel, recipe, chip).step]
     return tuple(
         sum(count * max(0.0, p.hops * (HOP_AT_MOST - p.hop_seconds)) for p, count in some)
         for some in ([(narrow(plan), count) for plan, count in times], times)
@@ -134,24 +133,3 @@ def chain_table(config: QwenConfig, recipe: Recipe, name: str, chip: Chip, steps
             cells += [f"{layer_hops(theirs, tp)}", f"{1e3 * step:.1f}", f"{1e3 * with_chain:.1f}"]
         rows.append((f"tp {tp}", *cells, *[""] * (len(CHAIN) - 1 - len(cells))))
     return markdown(CHAIN, rows)
-
-
-def decode_plans(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> dict[str, DecodeMatmul]:
-    """The plans of a chip's decode matmuls by name, as the modules make them (test_decode_ops.py compares them)."""
-    residual = residual_grid(config.hidden_size // TILE, chip.grid, parallel.tp).cores
-    gate_up = GateUpLayout.make(config, parallel, recipe, chip)
-    # By name: cores of the input, where they are not the residual's; cores for the result, where they are not all.
-    in_cores = {"O": parallel.q_heads, "down": most_even(gate_up.tiles, chip.grid.cores)}
-    out_cores = {"O": residual, "down": residual, "gate + up": 2 * HALF_CORES}
-    return {
-        w.name: plan_decode_matmul(
-            ceil_div(w.rows, TILE),
-            ceil_div(w.columns, TILE),
-            in_cores.get(w.name, residual),
-            w.format,
-            chip,
-            out_cores=out_cores.get(w.name, chip.grid.cores),
-            divides=config.head_dim // TILE if w.name == "QKV" else 0,
-        )
-        for w in decode_matmuls(config, parallel, recipe, chip)
-    }

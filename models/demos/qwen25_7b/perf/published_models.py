@@ -11,6 +11,7 @@ from ..plans.chip import Chip
 from ..plans.decode_plan import DecodePlan
 from ..plans.machines import MACHINES, MachineKind
 from ..plans.memory_budget import RESERVED_BYTES, fits_in, largest, memory_budget
+from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..plans.planner import check_decode, max_prefill_rows
 
@@ -98,7 +99,6 @@ def splits_that_fit(config: QwenConfig, recipe: Recipe, kind: MachineKind) -> li
     A machine that never holds 32 users of 1024 tokens gets its largest split, with as many users as it holds.
     UserError, with the reason on the largest split, for a model that no split of the machine runs.
     """
-    recipe.check_layers(config.num_hidden_layers)
     found: list[Split] = []
     for tp in (tp for tp in SPLITS if kind.row % tp == 0):
         try:
@@ -120,17 +120,17 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
 
     UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
     """
-    parallel = ParallelPlan.make(config, tp)
+    table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
     largest_batch(config, recipe, kind, tp)
     room = room_of(kind.chip)
-    fits = fits_in(room, config, parallel, recipe, kind.chip)
+    fits = fits_in(room, table)
     shortest = min(SHORTEST, config.context)
     if fits(MAX_USERS, shortest):
         longest = largest(config.context, lambda tokens: fits(MAX_USERS, tokens))
         return Split(tp, MAX_USERS, longest)
     users = largest(MAX_USERS, lambda n: fits(n, shortest))
     if not users:
-        budget = memory_budget(config, parallel, recipe, kind.chip, shortest, blocks_for(1, shortest, BLOCK))
+        budget = memory_budget(table, shortest, blocks_for(1, shortest, BLOCK))
         raise UserError(
             f"tp {tp}: a chip needs {budget} for one user of {shortest} tokens, {room / 1e9:.2f} GB are there: "
             "use more chips a replica (tp), or a smaller recipe"
@@ -140,12 +140,18 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
 
 def largest_batch(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int) -> int:
     """Rows of the largest prefill batch on `tp` chips of a machine's row. UserError: an op has no plan there."""
-    parallel = ParallelPlan.make(config, tp)
-    how = dict(topology="ring" if kind.is_ring(tp) else "line", links=kind.links)
-    how |= dict(partial_sums=recipe.all_reduce_dtype)
-    decode = DecodePlan.make(config, parallel, kind.chip, MAX_USERS, **how)
-    check_decode(config, parallel, recipe, decode)
-    return max_prefill_rows(config, parallel, recipe, kind.chip, decode.l1_room)
+    table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
+    decode = DecodePlan.make(
+        config,
+        table.parallel,
+        kind.chip,
+        MAX_USERS,
+        topology="ring" if kind.is_ring(tp) else "line",
+        partial_sums=recipe.all_reduce_dtype,
+        links=kind.links,
+    )
+    check_decode(table, decode)
+    return max_prefill_rows(table, decode.l1_room)
 
 
 def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:

@@ -16,6 +16,7 @@ from ..errors import UserError
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.decode_plan import DecodePlan
 from ..plans.memory_budget import memory_budget, step_bytes
+from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
 from ..tt.placement import check_fits, chip_of
 from .capture import Step, capture_prefill, capture_step
@@ -143,11 +144,12 @@ def model_decode(
     UserError: the model and the cache do not fit.
     """
     plan, chip = ParallelPlan.make(config, device.shape[1]), chip_of(device)
+    table = ModelTable(config, plan, recipe, chip)
     slots, context = DecodePlan.make(config, plan, chip, users).batch, position + 1
     blocks = blocks_for(slots, context, BLOCK)
-    check_fits(device, memory_budget(config, plan, recipe, chip, context, blocks))
+    check_fits(device, memory_budget(table, context, blocks))
     step = capture_step(device, config, recipe, users, tokens, sampling)
-    planned = step_bytes(config, plan, recipe, chip, users, position)
+    planned = step_bytes(table, users, position)
     model = model_step(
         step,
         calibrate().rates,

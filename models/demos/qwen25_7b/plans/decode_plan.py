@@ -192,6 +192,11 @@ def streamed_tiles(n_tiles: int, readers: int) -> int:
     return ceil_div(n_tiles, readers) * readers
 
 
+def streamed_bytes(rows: int, columns: int, format: str, readers: int) -> int:
+    """Bytes of a weight [rows, columns] over the DRAM banks: every bank counts as the fullest bank."""
+    return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE), readers) * TILE_BYTES[format]
+
+
 def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, chip: Chip, gathers: bool = False) -> int:
     """Circular buffers of a streaming core: three blocks of weight, two of x, a float32 and a bfloat16 row of results.
 

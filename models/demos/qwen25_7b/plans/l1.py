@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Callable, Iterator
 
-from ..config import QwenConfig, Recipe
-from ..errors import UserError
-from .decode_plan import HALF_CORES, DecodeMatmul, DecodePlan, GateUpLayout, plan_decode_matmul
-from .grids import TILE, TILE_BYTES, ceil_div, most_even
-from .parallel_plan import ParallelPlan
+from .decode_plan import DecodePlan
+from .grids import TILE, TILE_BYTES, ceil_div
+from .model_table import Layer
 from .prefill_plan import PrefillPlan
 
 Tensor = tuple[str, int]  # name, bytes of a core
@@ -31,36 +29,17 @@ class OpFootprint:
         return self.buffers + self.hole + sum(size for _, size in self.tensors)
 
 
-def decode_footprints(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, decode: DecodePlan
-) -> Iterator[OpFootprint]:
+def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]:
     """The footprint of each op of a layer in a decode step.
 
     Only the matmuls' circular buffers are counted; they are the largest. UserError if a matmul has no plan.
     """
-    hidden, head = config.hidden_size // TILE, config.head_dim
-    head_tiles, cores = ceil_div(head, TILE), decode.residual.cores
-    gate_up = GateUpLayout.make(config, parallel, recipe, decode.chip)
-
-    def matmul(k: int, n: int, in_cores: int, format: str, out_cores: int, divides: int = 0) -> DecodeMatmul:
-        try:
-            return plan_decode_matmul(k, n, in_cores, format, decode.chip, out_cores=out_cores, divides=divides)
-        except (ValueError, StopIteration) as error:
-            raise UserError(
-                f"decode with tp {parallel.tp}: no plan of a matmul of {k} x {n} tiles in {format} fits {out_cores} cores and "
-                f"{decode.chip.matmul_l1:,} bytes of each one's L1: use more chips a replica (tp)"
-            ) from error
+    config, hidden, head = layer.config, layer.config.hidden_size // TILE, layer.config.head_dim
+    head_tiles, cores, grid = ceil_div(head, TILE), decode.residual.cores, decode.grid.cores
+    qkv, o, gate, *_, down = (linear.decode_matmul for linear in layer.linears)
 
     def tile_row(tiles: int) -> int:
         return sharded(TILE, tiles * TILE)
-
-    grid = decode.grid.cores
-    qkv = matmul(hidden, parallel.qkv_width(head) // TILE, cores, recipe.attention.format, grid, head_tiles)
-    o = matmul(parallel.q_width(head) // TILE, hidden, parallel.q_heads, recipe.attention.format, cores)
-    gate_cores = 2 * HALF_CORES if gate_up.joined else grid
-    gate = matmul(hidden, gate_up.weights()[0], cores, recipe.mlp_in.format, gate_cores)
-    product_cores = most_even(gate_up.tiles, grid) if gate_up.joined else gate.out_cores
-    down = matmul(gate_up.tiles, hidden, product_cores, recipe.mlp_out.format, cores)
 
     sent = decode.all_reduce.dtype
     tables, residual = ("cos and sin", 2 * tile_row(head_tiles)), tile_row(hidden // cores)
@@ -70,9 +49,9 @@ def decode_footprints(
     attended = ("attention", interleaved(decode.batch * TILE, head, grid))
     attended_sharded = ("attention on its cores", tile_row(head_tiles))
     concatenated = ("heads side by side", tile_row(head_tiles))
-    names = ("gate and up",) if gate_up.joined else ("gate", "up")
+    names = ("gate and up",) if layer.joined else ("gate", "up")
     wide = [(name, tile_row(gate.per_core_n)) for name in names]
-    product = ("product", tile_row(gate_up.tiles // product_cores))
+    product = ("product", tile_row(down.k_tiles // down.in_cores))
 
     def footprint(op: str, *tensors: Tensor, buffers: int = 0) -> OpFootprint:
         return OpFootprint(op, (tables, h, *tensors), buffers)
@@ -82,7 +61,7 @@ def decode_footprints(
         if method == "all_reduce_async":
             yield footprint("all-reduce", partial_sum, total)
         elif method != "none":
-            columns = config.hidden_size // parallel.tp
+            columns = config.hidden_size // layer.parallel.tp
             scattered = ("sum of a chip's columns", interleaved(TILE, columns, grid))
             yield footprint("reduce-scatter", partial_sum, scattered)
             yield footprint("all-gather", scattered, total)
@@ -105,7 +84,7 @@ def decode_footprints(
     yield from all_reduce(partial_sum)
     yield footprint("norm", x)
     yield footprint("gate", x, wide[0], buffers=gate.l1_bytes)
-    if not gate_up.joined:
+    if not layer.joined:
         yield footprint("up", x, *wide, buffers=gate.l1_bytes)
     yield footprint("product", x, *wide, product)
     partial_sum = ("partial sum", sharded(TILE, down.per_core_n * TILE, sent))
@@ -113,37 +92,40 @@ def decode_footprints(
     yield from all_reduce(partial_sum)
 
 
-def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprint]:
-    """The footprint of each op of a layer in a prefill batch. kv_format: of the cache; 8 bits take copies of k and v."""
-    q_width, kv_width = plan.q_heads * plan.head_dim, plan.kv_heads * plan.head_dim
+def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
+    """The footprint of each op of a layer in a prefill batch. A cache in 8 bits takes copies of k and v."""
+    layer = plan.layer
+    config, parallel, kv_format = layer.config, layer.parallel, layer.recipe.kv_cache
+    head_dim, hidden, chips = config.head_dim, config.hidden_size, parallel.tp
+    q_width, kv_width = parallel.q_width(head_dim), parallel.kv_width(head_dim)
 
     def spread(columns: int, format: str = "bfloat16") -> int:
-        return interleaved(plan.rows, columns, plan.interleaved_cores, format)
+        return interleaved(plan.rows, columns, layer.chip.grid.cores, format)
 
     def placed(name: str, is_sharded: bool, columns: int, format: str = "bfloat16") -> Tensor:
         if not is_sharded:
             return name, spread(columns, format)
         return name, sharded(plan.rows // plan.cores.y, columns // plan.cores.x, format)
 
-    residual = sharded(plan.rows // plan.cores.y, plan.hidden // plan.cores.x)
-    tables, h, x = (("cos and sin", 2 * spread(plan.head_dim)), ("residual", residual), ("normed", residual))
+    residual = sharded(plan.rows // plan.cores.y, hidden // plan.cores.x)
+    tables, h, x = (("cos and sin", 2 * spread(head_dim)), ("residual", residual), ("normed", residual))
     qkv = ("qkv", spread(q_width + 2 * kv_width))
     q, k, v = ("q", spread(q_width)), ("k", spread(kv_width)), ("v", spread(kv_width))
     copies = [("k in 8 bits", spread(kv_width, kv_format))] * (kv_format != "bfloat16")
     attended = placed("attention", plan.o.in_sharded, q_width)
-    partial_sum = placed("partial sum", plan.o.out_sharded, plan.hidden)
-    columns, name = plan.hidden // plan.chips, "sum of a chip's columns"
+    partial_sum = placed("partial sum", plan.o.out_sharded, hidden)
+    columns, name = hidden // chips, "sum of a chip's columns"
     scattered = placed(name, plan.o.out_sharded, columns)
     rounded = placed(f"{name} in {plan.gathered}", plan.o.out_sharded, columns, plan.gathered)
-    total = placed("sum", True, plan.hidden, plan.gathered)
-    names = ("gate and up",) if plan.joined else ("gate", "up")
+    total = placed("sum", True, hidden, plan.gathered)
+    names = ("gate and up",) if layer.joined else ("gate", "up")
     wide = [(name, _wide_bytes(plan, spread)) for name in names]
 
     def footprint(op: str, buffers: int, *tensors: Tensor, hole: int = 0) -> OpFootprint:
         return OpFootprint(op, (tables, *tensors), buffers, hole)
 
     def all_reduce() -> Iterator[OpFootprint]:
-        if plan.chips > 1:
+        if chips > 1:
             buffer = ("its buffer", partial_sum[1])
             yield footprint("reduce-scatter", 196_608, h, partial_sum, buffer, scattered)
             sent = scattered
@@ -156,9 +138,9 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     yield footprint("norm", _norm_buffers(plan), h, x)
     yield footprint("qkv", plan.qkv.buffers, h, x, qkv)
     yield footprint("heads", 0, h, qkv, q, k, v)
-    if plan.head_norms:
+    if config.head_norms:
         yield footprint("head norms", 0, h, q, k, v, ("q normed", q[1]))
-    rotary_buffers = 25_088 * ceil_div(plan.head_dim, TILE)
+    rotary_buffers = 25_088 * ceil_div(head_dim, TILE)
     yield footprint("rotary", rotary_buffers, h, q, ("q rotated", q[1]), k, v)
     rows = ("rows of the table", k[1])
     yield footprint("center keys", 0, h, q, k, v, rows, ("k centered", k[1]))
@@ -178,13 +160,13 @@ def prefill_footprints(plan: PrefillPlan, kv_format: str) -> Iterator[OpFootprin
     yield from all_reduce()
     yield footprint("norm", _norm_buffers(plan), h, x)
     yield footprint("gate", plan.gate_up.buffers, h, x, wide[0])
-    if plan.joined:
+    if layer.joined:
         halves = [(name, spread(plan.down.k_tiles * TILE)) for name in ("gate", "up")]
         yield footprint("cut", 0, h, *wide, *halves)
         wide = halves
     else:
         yield footprint("up", plan.gate_up.buffers, h, x, *wide)
-    product_buffers = (7 if plan.joined else 2) * TILE_BYTES["bfloat16"]
+    product_buffers = (7 if layer.joined else 2) * TILE_BYTES["bfloat16"]
     yield footprint("product", product_buffers, h, *wide)
     yield footprint("down", plan.down.buffers, h, ("product", wide[0][1]), partial_sum)
     yield from all_reduce()
@@ -199,14 +181,14 @@ def _wide_bytes(plan: PrefillPlan, spread: Callable[[int], int]) -> int:
 
 def _norm_buffers(plan: PrefillPlan) -> int:
     """Fitted to a mock's circular buffers for blocks of 1 to 4 tiles by 1 to 20."""
-    height, width = plan.rows // TILE // plan.cores.y, plan.hidden // TILE // plan.cores.x
+    height, width = plan.rows // TILE // plan.cores.y, plan.layer.config.hidden_size // TILE // plan.cores.x
     return 8_192 * height * width + 12_288 * height + 2_048 * width + 45_056
 
 
 def _attention_buffers(plan: PrefillPlan, k_chunk_size: int, kv_format: str) -> int:
     """Two chunks each of q, k and v, scores, a mask and two float32 results. Fitted to a mock, to some bytes."""
     q_tiles, k_tiles = plan.q_chunk_size // TILE, k_chunk_size // TILE
-    head_tiles = ceil_div(plan.head_dim, TILE)
+    head_tiles = ceil_div(plan.layer.config.head_dim, TILE)
     scores = q_tiles * k_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
     keys_and_values = 4 * k_tiles * head_tiles * TILE_BYTES[kv_format]
     return keys_and_values + scores + q_tiles * (head_tiles * 12_288 + 6_144) + 20_000

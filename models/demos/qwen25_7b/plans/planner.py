@@ -2,17 +2,14 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Iterable
+from typing import Iterable, Optional
 
-from ..config import QwenConfig, Recipe
 from ..errors import UserError
 from .blocks import BLOCKS, MAX_K_CHUNK
-from .chip import Chip
-from .decode_plan import DecodePlan, GateUpLayout
+from .decode_plan import DecodePlan
 from .grids import TILE, Grid, ceil_div, divisors
 from .l1 import decode_footprints, prefill_footprints
-from .memory_budget import layer_recipes
-from .parallel_plan import ParallelPlan
+from .model_table import Layer, Linear, ModelTable
 from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
 MAX_PREFILL_ROWS = 1024
@@ -24,103 +21,87 @@ class PrefillDoesNotFit(UserError):
     """No plan of a prefill batch fits a core's L1."""
 
 
-def check_decode(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, decode: DecodePlan) -> None:
+def check_decode(table: ModelTable, decode: DecodePlan) -> None:
     """UserError if a decode step of the model has no plan on this split, or does not fit L1."""
-    if parallel.q_heads > MAX_Q_HEADS:
+    tp = table.parallel.tp
+    if table.parallel.q_heads > MAX_Q_HEADS:
         raise UserError(
-            f"decode with tp {parallel.tp}: a chip would have {parallel.q_heads} of the model's "
-            f"{config.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
+            f"decode with tp {tp}: a chip would have {table.parallel.q_heads} of the model's "
+            f"{table.qwen.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
             "use more chips a replica (tp)"
         )
-    for of_layer in layer_recipes(config, recipe):
-        fullest = max(decode_footprints(config, parallel, of_layer, decode), key=lambda footprint: footprint.bytes)
+    for layer, _ in table.kinds:
+        fullest = max(decode_footprints(layer, decode), key=lambda footprint: footprint.bytes)
         if fullest.bytes > decode.l1_room:
             raise UserError(
-                f"decode with tp {parallel.tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.l1_room:,} are "
-                "there: use more chips a replica (tp), or a grid of 8x8"
+                f"decode with tp {tp}: {fullest.op} takes {fullest.bytes:,} bytes of a core's L1, {decode.l1_room:,} "
+                "are there: use more chips a replica (tp), or a grid of 8x8"
             )
 
 
 @lru_cache(maxsize=None)
-def fit_prefill(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, rows: int, room: int
-) -> PrefillPlan:
+def fit_prefill(layer: Layer, rows: int, room: int) -> PrefillPlan:
     """The plan of a prefill batch of `rows` rows. room: bytes of a core's L1 for a layer (DecodePlan.l1_room).
 
     PrefillDoesNotFit, naming the op and its bytes, if no plan fits.
     """
-    grid = chip.grid
-    row_tiles, hidden = rows // TILE, config.hidden_size // TILE
-    head = config.head_dim
-    q, qkv = parallel.q_width(head) // TILE, parallel.qkv_width(head) // TILE
-    product = GateUpLayout.make(config, parallel, recipe, chip)
-    wide = product.weights()[0]
-    down_rows = max(d for d in divisors(row_tiles) if d <= grid.y)
-    across = next(x for x in sorted(divisors(hidden), reverse=True) if x <= grid.x and fills(x, (qkv, hidden, wide)))
-    cores = Grid(across, down_rows)
-    sums_sharded = parallel.tp == 1 or hidden // across % parallel.tp == 0
-    heads_sharded = q % across == 0 and head % TILE == 0
+    row_tiles, hidden, q = (extent // TILE for extent in (rows, layer.config.hidden_size, layer.o.weight.shape[0]))
+    grid, wide = layer.chip.grid, layer.gate_up[0]
+    widths = hidden, layer.qkv.weight.shape[1] // TILE, wide.weight.shape[1] // TILE
+    across = next(x for x in sorted(divisors(hidden), reverse=True) if x <= grid.x and fills(x, widths))
+    cores = Grid(across, max(d for d in divisors(row_tiles) if d <= grid.y))
+    shard = hidden // across
+    sums_sharded = layer.parallel.tp == 1 or shard % layer.parallel.tp == 0
+    heads_shard = q // across if q % across == 0 and layer.config.head_dim % TILE == 0 else None
 
-    def matmuls(k, n, format, **where) -> list[PrefillMatmul]:
-        return list(prefill_matmuls(row_tiles, k, n, cores, format, **where))
-
-    attention, shard = recipe.attention.format, hidden // across
-    choices = [
-        matmuls(hidden, qkv, attention, in_shard=shard, out_sharded=False, bias=config.qkv_bias),
-        matmuls(q, hidden, attention, in_shard=q // across if heads_sharded else None, out_sharded=sums_sharded),
-        matmuls(hidden, wide, recipe.mlp_in.format, in_shard=shard, out_sharded=not product.joined),
-    ]
-    gathered = recipe.all_reduce_dtype if parallel.tp > 1 else "bfloat16"
-
-    def whole(qkv_plan, o_plan, gate_up, down) -> PrefillPlan:
-        return PrefillPlan(
-            rows, cores, grid.cores, config.hidden_size, parallel.q_heads, parallel.kv_heads, head, parallel.tp,
-            qkv_plan, o_plan, gate_up, down, product.joined, config.head_norms, gathered,
-        )  # fmt: skip
+    def matmuls(row: Linear, in_shard: Optional[int], out_sharded: bool) -> list[PrefillMatmul]:
+        k, n = (extent // TILE for extent in row.weight.shape)
+        kind = row.group.format, bool(row.bias)
+        return prefill_matmuls(row_tiles, k, n, cores, *kind, in_shard=in_shard, out_sharded=out_sharded)
 
     def downs(gate_up: PrefillMatmul) -> list[PrefillMatmul]:
-        shard = None if product.joined else gate_up.per_core_n
-        return matmuls(product.tiles, hidden, recipe.mlp_out.format, in_shard=shard, out_sharded=sums_sharded)
+        return matmuls(layer.down, None if layer.joined else gate_up.per_core_n, sums_sharded)
 
-    def fitting(ops: tuple[str, ...], candidates: Iterable[PrefillPlan]) -> PrefillPlan:
-        """Return the first candidate with footprints of `ops` that fit L1."""
-        least = None
-        for candidate in candidates:
-            worst = max(
-                (m for m in prefill_footprints(candidate, recipe.kv_cache) if m.op in ops), key=lambda m: m.bytes
-            )
-            if worst.bytes <= room:
-                return candidate
-            least = min(least or worst, worst, key=lambda m: m.bytes)
-        raise PrefillDoesNotFit(
-            f"prefill of {rows} rows with tp {parallel.tp}: {least.op} takes {least.bytes:,} bytes of a core's L1, {room:,} are "
-            "there: use more chips a replica (tp)"
-        )
-
-    first = [options[0] for options in choices]
-    best = fitting(("qkv",), (whole(p, *first[1:], downs(first[2])[0]) for p in choices[0]))
-    best = fitting(("o",), (whole(best.qkv, p, first[2], best.down) for p in choices[1]))
-    pairs = (whole(best.qkv, best.o, wide_plan, d) for wide_plan in choices[2] for d in downs(wide_plan))
-    best = fitting(("gate", "up", "cut", "product", "down"), pairs)
+    qkvs, os = matmuls(layer.qkv, shard, False), matmuls(layer.o, heads_shard, sums_sharded)
+    wides = matmuls(wide, shard, not layer.joined)
+    plan = PrefillPlan(layer, rows, cores, qkvs[0], os[0], wides[0], downs(wides[0])[0])
+    plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), room, "qkv")
+    plan = first_fitting((replace(plan, o=o) for o in os), room, "o")
+    pairs = (replace(plan, gate_up=w, down=down) for w in wides for down in downs(w))
+    plan = first_fitting(pairs, room, "gate", "up", "cut", "product", "down")
     longest = chunk_step(rows, max(BLOCKS))
-    chunks = (replace(best, k_chunk_size=size) for size in K_CHUNKS if size <= longest)
-    best = fitting(("attention to the cache",), chunks)
-    return fitting(tuple({m.op for m in prefill_footprints(best, recipe.kv_cache)}), (best,))
+    chunks = (replace(plan, k_chunk_size=size) for size in K_CHUNKS if size <= longest)
+    plan = first_fitting(chunks, room, "attention to the cache")
+    return first_fitting([plan], room)
 
 
-def fit_prefill_layers(
-    config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, rows: int, room: int
-) -> list[PrefillPlan]:
+def first_fitting(plans: Iterable[PrefillPlan], room: int, *ops: str) -> PrefillPlan:
+    """The first plan with footprints of `ops` that fit L1; default: of all ops."""
+    least, plan = None, None
+    for plan in plans:
+        footprints = (f for f in prefill_footprints(plan) if not ops or f.op in ops)
+        worst = max(footprints, key=lambda footprint: footprint.bytes)
+        if worst.bytes <= room:
+            return plan
+        least = min(least or worst, worst, key=lambda footprint: footprint.bytes)
+    raise PrefillDoesNotFit(
+        f"prefill of {plan.rows} rows with tp {plan.layer.parallel.tp}: {least.op} takes {least.bytes:,} bytes of a core's "
+        f"L1, {room:,} are there: use more chips a replica (tp)"
+    )
+
+
+def fit_prefill_layers(table: ModelTable, rows: int, room: int) -> list[PrefillPlan]:
     """The plan of each layer by its own recipe. PrefillDoesNotFit if the layers hold the residual on different cores."""
-    recipes = [recipe.of_layer(i) for i in range(config.num_hidden_layers)]
-    plans = [fit_prefill(config, parallel, of_layer, chip, rows, room) for of_layer in recipes]
-    for i, of_layer in enumerate(plans):
-        if of_layer.cores != plans[0].cores:
+    plans = {layer.recipe: fit_prefill(layer, rows, room) for layer, _ in table.kinds}
+    recipes = [table.recipe.of_layer(i) for i in range(table.qwen.num_hidden_layers)]
+    for i, recipe in enumerate(recipes):
+        cores, first = (plans[r].cores for r in (recipe, recipes[0]))
+        if cores != first:
             raise PrefillDoesNotFit(
-                f"recipe {recipes[i].name} of layer {i} puts the residual on {of_layer.cores}, layer 0 on {plans[0].cores}: "
+                f"recipe {recipe.name} of layer {i} puts the residual on {cores}, layer 0 on {first}: "
                 "keep gate and up of all layers in one format"
             )
-    return plans
+    return [plans[recipe] for recipe in recipes]
 
 
 def fills(across: int, widths: tuple[int, ...]) -> bool:
@@ -129,12 +110,12 @@ def fills(across: int, widths: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=None)
-def max_prefill_rows(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, room: int) -> int:
+def max_prefill_rows(table: ModelTable, room: int) -> int:
     """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do not fit."""
     rows = MAX_PREFILL_ROWS
     while True:
         try:
-            fit_prefill_layers(config, parallel, recipe, chip, rows, room)
+            fit_prefill_layers(table, rows, room)
             return rows
         except PrefillDoesNotFit:
             if rows == TILE:

@@ -5,11 +5,12 @@ its width, rows of cores the tokens. DRAM holds weights, caches, positions and t
 """
 
 from dataclasses import dataclass
-from typing import Iterator, Optional
+from typing import Optional
 
 from ..config.recipe import AllReduceDtype
 from .blocks import MAX_K_CHUNK
 from .grids import TILE, TILE_BYTES, Grid, Shards, block_sharded, ceil_div, divisors
+from .model_table import Layer
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
 # Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x 2560
@@ -73,11 +74,11 @@ def prefill_matmuls(
     n_tiles: int,
     cores: Grid,
     weight: str,
+    bias: bool,
     *,
     in_shard: Optional[int],
     out_sharded: bool,
-    bias: bool = False,
-) -> Iterator[PrefillMatmul]:
+) -> list[PrefillMatmul]:
     """All plans by rising cost; equal costs by falling blocks of K.
 
     in_shard: tiles of K on a column of cores, of which the last may hold fewer; None: x is interleaved. Every column of
@@ -94,7 +95,7 @@ def prefill_matmuls(
         if ceil_div(n_tiles, n) == cores.x
         for block in blocks
     ]  # fmt: skip
-    return iter(sorted(plans, key=lambda plan: (plan.cost, -plan.in0_block_w)))
+    return sorted(plans, key=lambda plan: (plan.cost, -plan.in0_block_w))
 
 
 def largest_subblock(rows: int, columns: int, one_row: bool = False) -> tuple[int, int]:
@@ -114,23 +115,24 @@ def largest_subblock(rows: int, columns: int, one_row: bool = False) -> tuple[in
 
 @dataclass(frozen=True)
 class PrefillPlan:
+    layer: Layer  # the first of its kind
     rows: int  # a power of two, a tile or more
     cores: Grid  # that hold the residual
-    interleaved_cores: int  # cores that hold interleaved tensors
-    hidden: int
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    chips: int
     qkv: PrefillMatmul
     o: PrefillMatmul
     gate_up: PrefillMatmul  # gate and up alike, or the one matmul that they are
     down: PrefillMatmul
-    joined: bool  # gate and up are one matmul
-    head_norms: bool = False  # q and k are normalized head by head
-    gathered: AllReduceDtype = "bfloat16"  # format of an all-reduce's sums; a chip alone has bfloat16
     # Tokens of k at a time in a chunked prefill of one sequence, at most. Several sequences take fewer: chunk_step.
     k_chunk_size: int = TILE
+
+    @property
+    def hidden(self) -> int:
+        return self.layer.config.hidden_size
+
+    @property
+    def gathered(self) -> AllReduceDtype:
+        """Format of an all-reduce's sums; a chip alone has bfloat16."""
+        return self.layer.recipe.all_reduce_dtype if self.layer.parallel.tp > 1 else "bfloat16"
 
     @property
     def q_chunk_size(self) -> int:
@@ -147,7 +149,7 @@ class PrefillPlan:
         """[1, 1, rows, q_heads * head_dim]: attention's result as the O projection reads it."""
         if not self.o.in_sharded:
             return None
-        return block_sharded(self.rows, self.q_heads * self.head_dim // self.cores.x, self.cores)
+        return block_sharded(self.rows, self.o.k_tiles * TILE // self.cores.x, self.cores)
 
     @property
     def wide_memory(self) -> Optional[Shards]:
@@ -166,7 +168,7 @@ class PrefillPlan:
         """[1, 1, rows, hidden / chips]: a chip's columns of the sum."""
         if not self.o.out_sharded:
             return None
-        return block_sharded(self.rows, self.hidden // self.cores.x // self.chips, self.cores)
+        return block_sharded(self.rows, self.hidden // self.cores.x // self.layer.parallel.tp, self.cores)
 
 
 def q_chunk_size(rows: int) -> int:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ..config import QwenConfig, Recipe
 from ..config.recipe import Format
 from ..config.rope import Rope
-from ..weights.rotary_pairs import key_divisors, to_half_split, to_interleaved
+from ..plans.rotary_pairs import key_divisors, to_half_split, to_interleaved
 
 
 def round_model(model: PreTrainedModel, recipe: Recipe) -> None:

@@ -5,8 +5,9 @@ from typing import Optional
 import ttnn
 
 from ..plans.grids import TILE
+from ..plans.model_table import Layer
 from ..plans.prefill_plan import PrefillPlan, chunk_step, q_chunk_size
-from ..weights.model_weights import AttentionWeights
+from ..weights.model_weights import BuildShard
 from .centered_keys import TtCenteredKeys
 from .head_norms import TtHeadNorms
 from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
@@ -24,17 +25,17 @@ CORES_PER_KV_HEAD = 4
 class TtKVCache:
     """Keys and values of one layer: [blocks, kv_heads, block, head_dim] each, in DRAM; a chip holds its own KV heads.
 
-    Keys are in rotary pairs, rotated, equalized and centered (weights/rotary_pairs.py).
+    Keys are in rotary pairs, rotated, equalized and centered (plans/rotary_pairs.py).
 
     Page tables say which blocks belong to a sequence. The cache is no part of the model: it may be made before the model
     or after it, with any number of blocks.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int):
-        """model_config: of the layer. block: tokens of a block, 32, 64 or 128."""
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, blocks: int, block: int):
+        """block: tokens of a block, 32, 64 or 128."""
         self.block = block
-        self.dtype = dtype_of(model_config.recipe.kv_cache)
-        self.shape = (blocks, model_config.parallel.kv_heads, block, model_config.qwen.head_dim)
+        self.dtype = dtype_of(layer.recipe.kv_cache)
+        self.shape = (blocks, layer.parallel.kv_heads, block, layer.config.head_dim)
         # Zeros, because attention multiplies unwritten rows by 0, and 0 * NaN is NaN.
         self.keys, self.values = (
             ttnn.zeros(self.shape, self.dtype, ttnn.TILE_LAYOUT, mesh_device, ttnn.DRAM_MEMORY_CONFIG) for _ in "kv"
@@ -75,10 +76,9 @@ class TtKVCache:
 def allocate_caches(
     mesh_device: ttnn.MeshDevice, model_config: TtModelConfig, blocks: int, block: int
 ) -> list[TtKVCache]:
-    """A cache for each layer. model_config: of the model."""
+    """A cache for each layer."""
     return [
-        TtKVCache(mesh_device, model_config.of_layer(i), blocks, block)
-        for i in range(model_config.qwen.num_hidden_layers)
+        TtKVCache(mesh_device, model_config.layer(i), blocks, block) for i in range(model_config.qwen.num_hidden_layers)
     ]
 
 
@@ -88,7 +88,8 @@ class TtQwenAttention:
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        weights: AttentionWeights,
+        layer: Layer,
+        build: BuildShard,
         model_config: TtModelConfig,
         *,
         rotary: TtRotary,
@@ -105,21 +106,10 @@ class TtQwenAttention:
         self.scale = self.head_dim**-0.5
         self.heads_grid = None if self.decode.fills_rows else rectangle(self.decode.grid)
         self.kernel = compute_config()
-        group, residual_cores = model_config.recipe.attention, self.decode.residual.cores
-        how = dict(
-            chip=self.decode.chip,
-            group=group,
-            in_cores=residual_cores,
-            out_cores=self.decode.grid.cores,
-            head_dim=self.head_dim,
-        )
-        self.qkv = TtLinear(mesh_device, weights.qkv, bias=weights.qkv_bias, **how)
-        self.head_norms = TtHeadNorms.make(mesh_device, weights, model_config)
-        self.centered_keys = TtCenteredKeys.make(mesh_device, weights.centered_bias, model_config)
-        # nlp_concat_heads_decode lays one head onto a core
-        self.o = TtLinear(
-            mesh_device, weights.o, chip=self.decode.chip, group=group, in_cores=self.q_heads, out_cores=residual_cores
-        )
+        self.qkv = TtLinear(mesh_device, layer.qkv, build)
+        self.head_norms = TtHeadNorms.make(mesh_device, layer, build)
+        self.centered_keys = TtCenteredKeys.make(mesh_device, layer.centered_bias, build, model_config)
+        self.o = TtLinear(mesh_device, layer.o, build)
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
         """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, hidden] on the residual cores. Frees x.

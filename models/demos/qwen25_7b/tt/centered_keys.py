@@ -1,6 +1,6 @@
 """TtCenteredKeys: the outlier pairs of K's bias, added after the rotation without the constant that softmax ignores.
 
-weights/rotary_pairs.py chooses the pairs. docs/numerics.md has the error with and without.
+plans/rotary_pairs.py chooses the pairs. docs/numerics.md has the error with and without.
 """
 
 from typing import Optional
@@ -10,9 +10,10 @@ import ttnn
 
 from ..config import QwenConfig
 from ..plans.grids import TILE
-from ..weights.model_weights import Weight
+from ..plans.model_table import Weight
+from ..weights.model_weights import BuildShard
 from .model_config import TtModelConfig
-from .placement import add_and_free, to_mesh_rows
+from .placement import add_and_free, host_shards, to_mesh_rows
 from .rotary import rotary_angles
 
 
@@ -30,22 +31,22 @@ class TtCenteredKeys:
 
     @classmethod
     def make(
-        cls, mesh_device: ttnn.MeshDevice, weight: Optional[Weight], model_config: TtModelConfig
+        cls, mesh_device: ttnn.MeshDevice, bias: Optional[Weight], build: BuildShard, model_config: TtModelConfig
     ) -> "Optional[TtCenteredKeys]":
-        """None for a layer without centered pairs. weight: AttentionWeights.centered_bias."""
-        if weight is None:
+        """None for a layer without centered pairs. bias: Layer.centered_bias."""
+        if bias is None:
             return None
-        host = weight.host_tensors("bfloat16", tiled=False)
+        host = host_shards(bias, build)
         biases = [ttnn.to_torch(shard).view(-1, model_config.qwen.head_dim) for shard in host]
-        if not any(bias.any() for bias in biases):
+        if not any(of_chip.any() for of_chip in biases):
             return None
         tables = [
             ttnn.from_torch(
-                centered_rows(model_config.qwen, bias, model_config.max_seq_len)[None, None],
+                centered_rows(model_config.qwen, of_chip, model_config.max_seq_len)[None, None],
                 dtype=ttnn.bfloat16,
                 layout=ttnn.ROW_MAJOR_LAYOUT,
             )
-            for bias in biases
+            for of_chip in biases
         ]
         joined = to_mesh_rows(tables, mesh_device, dim=2)
         return cls(ttnn.to_device(joined, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))

@@ -4,28 +4,24 @@ from typing import Optional
 
 import ttnn
 
-from ..weights.model_weights import AttentionWeights, Weight
+from ..plans.model_table import Layer
+from ..weights.model_weights import BuildShard
 from .linear import compute_config
-from .model_config import TtModelConfig
 from .placement import place
 
 
 class TtHeadNorms:
     """y = x / sqrt(mean(x^2) + eps) * weight for each head of q and of k. weights: [head_dim / 32, 32], in rotary pairs."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, q_norm: Weight, k_norm: Weight, model_config: TtModelConfig):
-        self.epsilon = model_config.qwen.rms_norm_eps
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
+        self.epsilon = layer.config.rms_norm_eps
         self.kernel = compute_config()
-        self.weights = [place(norm, mesh_device, tiled=False) for norm in (q_norm, k_norm)]
+        self.weights = [place(norm, mesh_device, build) for norm in layer.head_norms]
 
     @classmethod
-    def make(
-        cls, mesh_device: ttnn.MeshDevice, weights: AttentionWeights, model_config: TtModelConfig
-    ) -> "Optional[TtHeadNorms]":
+    def make(cls, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard) -> "Optional[TtHeadNorms]":
         """None for a model without these norms."""
-        if weights.q_norm is None:
-            return None
-        return cls(mesh_device, weights.q_norm, weights.k_norm, model_config)
+        return cls(mesh_device, layer, build) if layer.head_norms else None
 
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor) -> list[ttnn.Tensor]:
         """q and k [1, batch, heads, head_dim], height-sharded -> normalized, on the same cores. Frees q and k.
@@ -46,7 +42,7 @@ class TtHeadNorms:
 
     def _norm(self, x: ttnn.Tensor, weight: ttnn.Tensor) -> ttnn.Tensor:
         """Frees x."""
-        how = dict(memory_config=ttnn.L1_MEMORY_CONFIG, compute_kernel_config=self.kernel)
-        y = ttnn.rms_norm(x, weight=weight, epsilon=self.epsilon, **how)
+        l1 = ttnn.L1_MEMORY_CONFIG
+        y = ttnn.rms_norm(x, weight=weight, epsilon=self.epsilon, memory_config=l1, compute_kernel_config=self.kernel)
         ttnn.deallocate(x)
         return y

@@ -9,13 +9,12 @@ from typing import Optional
 import torch
 import ttnn
 
-from ..config.recipe import Fidelity, Group
+from ..config.recipe import Fidelity
 from ..plans.all_reduce_plan import Topology
-from ..plans.chip import Chip
-from ..plans.decode_plan import plan_decode_matmul
-from ..plans.grids import TILE, Shards, ceil_div, width_sharded
+from ..plans.grids import TILE, Shards, width_sharded
+from ..plans.model_table import Linear
 from ..plans.prefill_plan import PrefillMatmul, PrefillPlan
-from ..weights.model_weights import Weight
+from ..weights.model_weights import BuildShard
 from .layouts import decode_program, memory_config, prefill_program, rectangle
 from .model_config import TtModelConfig
 from .placement import dram_width_sharded, dtype_of, links_between, place, replicate
@@ -35,51 +34,40 @@ class TtLinear:
     """y = x @ weight (+ bias), each chip with its shard of the weight.
 
     Shards of columns give each chip its columns of y. Shards of rows give each chip a partial sum of y.
-
-    - weight: [in, out] a chip.
-    - bias: [1, out], for shards of columns.
-    - group: the weight's format and fidelity.
-    - in_cores: cores that hold x in decode.
-    - out_cores: the most cores that may hold y in decode.
-    - head_dim: columns that must lie on one core; 0 for none.
     """
 
-    def __init__(
-        self,
-        mesh_device: ttnn.MeshDevice,
-        weight: Weight,
-        *,
-        group: Group,
-        in_cores: int,
-        out_cores: int,
-        chip: Chip,
-        bias: Optional[Weight] = None,
-        head_dim: int = 0,
-    ):
-        rows, columns = weight.shape
-        self.kernel = compute_config(group.math_fidelity)
-        k, n, divides = ceil_div(rows, TILE), ceil_div(columns, TILE), head_dim // TILE
-        self.decode_matmul = plan_decode_matmul(
-            k, n, in_cores, group.format, chip, out_cores=out_cores, divides=divides
-        )
-        self.decode_program = decode_program(self.decode_matmul)
-        banks = dram_width_sharded(mesh_device, rows, columns, chip.readers_per_bank)
-        self.weight = place(weight, mesh_device, group.format, banks)
+    def __init__(self, mesh_device: ttnn.MeshDevice, row: Linear, build: BuildShard):
+        (rows, columns), readers = row.weight.shape, row.chip.readers_per_bank
+        self.kernel = compute_config(row.group.math_fidelity)
+        self.decode_program = decode_program(row.decode_matmul)
+        self.weight = place(row.weight, mesh_device, build, dram_width_sharded(mesh_device, rows, columns, readers))
         # The kernels of both modes read the bias bank by bank; an interleaved bias gives wrong values.
-        self.bias = None
-        if bias is not None:
-            banks = dram_width_sharded(mesh_device, TILE, columns, chip.readers_per_bank)
-            self.bias = place(bias, mesh_device, "bfloat16", banks)
+        banks = dram_width_sharded(mesh_device, TILE, columns, readers)
+        self.bias = place(row.bias, mesh_device, build, banks) if row.bias else None
 
     def forward_decode(self, x: ttnn.Tensor, dtype: ttnn.DataType = ttnn.bfloat16) -> ttnn.Tensor:
         """[1, 1, 32, in] width-sharded in L1 -> [1, 1, 32, out] of dtype, width-sharded in L1."""
-        how = dict(program_config=self.decode_program, memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
-        return ttnn.linear(x, self.weight, bias=self.bias, dtype=dtype, compute_kernel_config=self.kernel, **how)
+        return ttnn.linear(
+            x,
+            self.weight,
+            bias=self.bias,
+            dtype=dtype,
+            program_config=self.decode_program,
+            memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
+            compute_kernel_config=self.kernel,
+        )
 
     def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
         """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan for both."""
-        how = dict(program_config=prefill_program(matmul), memory_config=memory_config(memory), dtype=ttnn.bfloat16)
-        return ttnn.linear(x, self.weight, bias=self.bias, compute_kernel_config=self.kernel, **how)
+        return ttnn.linear(
+            x,
+            self.weight,
+            bias=self.bias,
+            dtype=ttnn.bfloat16,
+            program_config=prefill_program(matmul),
+            memory_config=memory_config(memory),
+            compute_kernel_config=self.kernel,
+        )
 
 
 # ---- the all-reduce of a projection by rows

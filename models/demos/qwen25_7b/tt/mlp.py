@@ -2,13 +2,12 @@
 
 import ttnn
 
-from ..plans.decode_plan import HALF_CORES, GateUpLayout
-from ..plans.grids import TILE, most_even, width_sharded
+from ..plans.grids import width_sharded
+from ..plans.model_table import Layer
 from ..plans.prefill_plan import PrefillPlan
-from ..weights.model_weights import MlpWeights, Weight
+from ..weights.model_weights import BuildShard
 from .layouts import memory_config
 from .linear import TtAllReduce, TtLinear
-from .model_config import TtModelConfig
 from .placement import free
 
 SILU = [ttnn.UnaryOpType.SILU]
@@ -20,21 +19,9 @@ class TtQwenMLP:
     all_reduce adds the chips' results.
     """
 
-    def __init__(
-        self, mesh_device: ttnn.MeshDevice, weights: MlpWeights, model_config: TtModelConfig, *, all_reduce: TtAllReduce
-    ):
-        layout = GateUpLayout.make(
-            model_config.qwen, model_config.parallel, model_config.recipe, model_config.decode.chip
-        )
-        # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
-        columns = layout.tiles * TILE
-        gate, up = weights.gate.padded(columns), weights.up.padded(columns)
-        kind = TtJoinedGateUp if layout.joined else TtGateUp
-        self.gate_up = kind(mesh_device, gate, up, model_config)
-        cores = dict(
-            chip=model_config.decode.chip, in_cores=self.gate_up.out_cores, out_cores=model_config.decode.residual.cores
-        )
-        self.down = TtLinear(mesh_device, weights.down.padded(columns), group=model_config.recipe.mlp_out, **cores)
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard, *, all_reduce: TtAllReduce):
+        self.gate_up = (TtJoinedGateUp if layer.joined else TtGateUp)(mesh_device, layer, build)
+        self.down = TtLinear(mesh_device, layer.down, build)
         self.all_reduce = all_reduce
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
@@ -56,16 +43,13 @@ class TtQwenMLP:
 
 
 class TtGateUp:
-    """silu(gate(x)) * up(x) by two matmuls. gate, up: [hidden, mlp] a chip."""
+    """silu(gate(x)) * up(x) by two matmuls."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig):
-        decode, group = model_config.decode, model_config.recipe.mlp_in
-        how = dict(chip=decode.chip, group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
-        self.gate, self.up = (TtLinear(mesh_device, weight, **how) for weight in (gate, up))
-        self.out_cores = self.gate.decode_matmul.out_cores
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
+        self.gate, self.up = (TtLinear(mesh_device, row, build) for row in layer.gate_up)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on out_cores."""
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on the cores that down reads."""
         gate = self.gate.forward_decode(x)  # [1, 1, 32, mlp]
         up = self.up.forward_decode(x)  # [1, 1, 32, mlp]
         memory = gate.memory_config()
@@ -84,24 +68,16 @@ class TtGateUp:
 
 
 class TtJoinedGateUp:
-    """silu(gate(x)) * up(x) by one matmul with the weight [gate | up]. gate, up: [hidden, mlp] a chip."""
+    """silu(gate(x)) * up(x) by one matmul with the weight [gate | up]."""
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, gate: Weight, up: Weight, model_config: TtModelConfig):
-        self.mlp = gate.shape[1]
-        self.both = TtLinear(
-            mesh_device,
-            gate.concat(up),  # [hidden, 2 * mlp]
-            chip=model_config.decode.chip,
-            group=model_config.recipe.mlp_in,
-            in_cores=model_config.decode.residual.cores,
-            out_cores=2 * HALF_CORES,
-        )
-        grid = model_config.decode.grid
-        self.out_cores = most_even(self.mlp // TILE, grid.cores)
-        self.memory = memory_config(width_sharded(self.mlp, grid, self.out_cores))
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
+        (both,) = layer.gate_up
+        self.both = TtLinear(mesh_device, both, build)  # [hidden, 2 * mlp]
+        self.mlp = layer.down.weight.shape[0]
+        self.memory = memory_config(width_sharded(self.mlp, layer.chip.grid, layer.down.in_cores))
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on out_cores."""
+        """[1, 1, 32, hidden] on the residual cores -> [1, 1, 32, mlp] on the cores that down reads."""
         both = self.both.forward_decode(x)  # [1, 1, 32, 2 * mlp], each half on four cores of a row
         gate = ttnn.narrow(both, -1, 0, self.mlp)  # a view
         up = ttnn.narrow(both, -1, self.mlp, self.mlp)  # a view

@@ -13,8 +13,9 @@ from ..plans.all_reduce_plan import Topology
 from ..plans.chip import CHIPS, Chip
 from ..plans.grids import TILE, Grid, ceil_div
 from ..plans.memory_budget import MemoryBudget
-from ..weights.model_weights import Weight
-from ..weights.slices import Projection
+from ..plans.model_table import Weight
+from ..plans.slices import Projection
+from ..weights.model_weights import BuildShard
 from .layouts import rectangle
 
 
@@ -131,19 +132,23 @@ def add_and_free(x: ttnn.Tensor, y: ttnn.Tensor, memory: ttnn.MemoryConfig) -> t
     return total
 
 
+def host_shards(weight: Weight, build: BuildShard) -> list[ttnn.Tensor]:
+    """One host tensor a slice. Equal slices share a tensor."""
+    built = {shard: build(shard) for shard in dict.fromkeys(weight.shards)}
+    return [built[shard] for shard in weight.shards]
+
+
 def place(
     weight: Weight,
     mesh_device: ttnn.MeshDevice,
-    format: str = "bfloat16",
+    build: BuildShard,
     memory_config: ttnn.MemoryConfig = ttnn.DRAM_MEMORY_CONFIG,
-    *,
-    tiled: bool = True,
 ) -> ttnn.Tensor:
     """A weight on the mesh, [1, 1, rows, columns] a chip; chip c of a row holds weight.slices[c], or a single slice.
 
-    format: the recipe's name for it. The host tiles and packs the shards, or maps them from the cache.
+    build: tiles and packs a shard on the host, or maps it from the cache.
     """
-    host = weight.host_tensors(format, tiled=tiled)
+    host = host_shards(weight, build)
     weight_slice = weight.slices[0]
     if isinstance(weight_slice, Projection) and len(host) == chips_in_row(mesh_device):
         joined = to_mesh_rows(host, mesh_device, dim=3 - weight_slice.split_dim)

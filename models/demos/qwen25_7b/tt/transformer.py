@@ -10,12 +10,11 @@ import ttnn
 from tqdm import tqdm
 
 from ..config import QwenConfig, Recipe
-from ..errors import UserError
 from ..plans.grids import TILE
+from ..plans.model_table import Layer, Weight
 from ..plans.prefill_plan import PrefillPlan
 from ..weights.cache import packed_weights
-from ..weights.model_weights import LayerWeights, ModelWeights, TensorSource, Weight
-from ..weights.slices import Constant, Projection, TensorRange
+from ..weights.model_weights import BuildShard, TensorSource
 from .attention import TtKVCache, TtQwenAttention
 from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, PrefillInputs
 from .layouts import memory_config, norm_program
@@ -26,35 +25,28 @@ from .placement import add_and_free, check_fits, place
 from .rotary import Rotation, TtRotary
 from .sampler import TtPenalties, TtSampler
 
-PADDING_LOGIT = -1e30
-
 
 class TtTransformer:
     """The model on a row of chips. The KV caches are separate: every forward takes one for each layer.
 
-    weights: split as model_config.parallel says. UserError, before a weight is read, if the model does not fit the chips' DRAM.
+    UserError, before a weight is read, if the model does not fit the chips' DRAM.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weights: ModelWeights, model_config: TtModelConfig):
-        _check_split(weights, model_config)
+    def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
         check_fits(mesh_device, model_config.memory_budget)
         self.mesh_device = mesh_device
         self.config = model_config
         self.max_prefill_rows = model_config.max_prefill_rows
         self.rotary = TtRotary(mesh_device, model_config)
-        shared = dict(
-            rotary=self.rotary,
-            attention_sum=TtAllReduce(mesh_device, model_config),
-            mlp_sum=TtAllReduce(mesh_device, model_config),
-        )
-        self.embedding = TtEmbedding(mesh_device, weights.embedding, model_config)
+        sums = [TtAllReduce(mesh_device, model_config) for _ in ("attention", "mlp")]
+        self.embedding = TtEmbedding(mesh_device, build, model_config)
         self.layers = [
-            TtDecoderLayer(mesh_device, weights.layer(i), model_config.of_layer(i), **shared)
+            TtDecoderLayer(mesh_device, model_config.layer(i), build, model_config, self.rotary, *sums)
             for i in tqdm(range(model_config.qwen.num_hidden_layers), "layers", unit="layer", leave=False, disable=None)
         ]
         self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
-        self.norm = TtRMSNorm(mesh_device, weights.final_norm, model_config)
-        self.lm_head = TtLMHead(mesh_device, weights.lm_head, model_config)
+        self.norm = TtRMSNorm(mesh_device, model_config.final_norm, build, model_config)
+        self.lm_head = TtLMHead(mesh_device, build, model_config)
         self.sampler = TtSampler(mesh_device, model_config)
         self.penalties = TtPenalties(mesh_device, model_config)
 
@@ -74,8 +66,7 @@ class TtTransformer:
         source: a Checkpoint, a state dict, or an open_checkpoint result, whose packed weights come from its cache.
         """
         model_config = TtModelConfig.make(mesh_device, config, recipe, batch=batch, max_seq_len=max_seq_len)
-        weights = packed_weights(source, config, model_config.parallel, recipe, model_config.decode.chip)
-        return cls(mesh_device, weights, model_config)
+        return cls(mesh_device, packed_weights(source, model_config), model_config)
 
     def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
         """One token a slot -> each chip's logits shards [1, 1, 32, columns] (TtLMHead); row u is slot u's."""
@@ -99,7 +90,7 @@ class TtTransformer:
         """forward_prefill through the first layer of each kind, which compiles all its programs. The logits mean nothing."""
         first: dict[Any, int] = {}
         for i, layer in enumerate(self.layers):
-            first.setdefault((self.config.of_layer(i), bool(layer.attention.centered_keys)), i)
+            first.setdefault((self.config.recipe.of_layer(i), bool(layer.attention.centered_keys)), i)
         x = self._prefill(inputs, caches, first.values())  # [1, 1, S, hidden]
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
@@ -153,9 +144,9 @@ class TtEmbedding:
     weight: [vocab, hidden], bfloat16, the whole table on every chip; row-major, so that a row is one read.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
+    def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
         self.memory = memory_config(model_config.decode.residual_memory)
-        self.weight = place(weight, mesh_device, tiled=False)
+        self.weight = place(model_config.embedding, mesh_device, build)
 
     def forward_decode(self, tokens: ttnn.Tensor) -> ttnn.Tensor:
         """[1, 1, 1, 32] uint32 -> [1, 1, 32, hidden] on the residual cores."""
@@ -175,19 +166,19 @@ class TtDecoderLayer:
     def __init__(
         self,
         mesh_device: ttnn.MeshDevice,
-        weights: LayerWeights,
+        layer: Layer,
+        build: BuildShard,
         model_config: TtModelConfig,
-        *,
         rotary: TtRotary,
         attention_sum: TtAllReduce,
         mlp_sum: TtAllReduce,
     ):
-        self.input_norm = TtRMSNorm(mesh_device, weights.input_norm, model_config)
+        self.input_norm = TtRMSNorm(mesh_device, layer.input_norm, build, model_config)
         self.attention = TtQwenAttention(
-            mesh_device, weights.attention, model_config, rotary=rotary, all_reduce=attention_sum
+            mesh_device, layer, build, model_config, rotary=rotary, all_reduce=attention_sum
         )
-        self.post_attention_norm = TtRMSNorm(mesh_device, weights.post_attention_norm, model_config)
-        self.mlp = TtQwenMLP(mesh_device, weights.mlp, model_config, all_reduce=mlp_sum)
+        self.post_attention_norm = TtRMSNorm(mesh_device, layer.post_attention_norm, build, model_config)
+        self.mlp = TtQwenMLP(mesh_device, layer, build, all_reduce=mlp_sum)
         self.memory = memory_config(model_config.decode.residual_memory)
 
     def forward_decode(self, x: ttnn.Tensor, rotation: Rotation, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
@@ -225,9 +216,9 @@ class TtRMSNorm:
     Every chip normalizes the whole residual stream. weight: [hidden / 32, 32].
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
+    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, build: BuildShard, model_config: TtModelConfig):
         self.options = dict(
-            weight=place(weight, mesh_device, tiled=False),
+            weight=place(weight, mesh_device, build),
             epsilon=model_config.qwen.rms_norm_eps,
             compute_kernel_config=compute_config(),
         )
@@ -252,20 +243,10 @@ class TtLMHead:
     """The logits of one tile row of tokens. HF: lm_head.
 
     A chip holds parallel.vocab columns, in shards: one matmul over all columns would not fit L1.
-
-    weight: [hidden, vocab] a chip. Columns past the model's vocabulary are padding. A bias gives them PADDING_LOGIT, so
-    that no sampler takes them.
     """
 
-    def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, model_config: TtModelConfig):
-        columns_of_all_chips = model_config.parallel.tp * model_config.parallel.vocab
-        bias = padding_bias(weight) if columns_of_all_chips > model_config.qwen.vocab_size else None
-        decode, group = model_config.decode, model_config.recipe.lm_head
-        how = dict(chip=decode.chip, group=group, in_cores=decode.residual.cores, out_cores=decode.grid.cores)
-        self.shards = [
-            TtLinear(mesh_device, weight.narrow(first, columns), bias=bias and bias.narrow(first, columns), **how)
-            for first, columns in model_config.logits_shards
-        ]
+    def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
+        self.shards = [TtLinear(mesh_device, row, build) for row in model_config.lm_head]
 
     def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
         """[1, 1, 32, hidden] on the residual cores -> logits shards [1, 1, 32, columns] bfloat16, interleaved in DRAM.
@@ -279,28 +260,3 @@ class TtLMHead:
             logits.append(ttnn.sharded_to_interleaved(sharded, ttnn.DRAM_MEMORY_CONFIG))
             ttnn.deallocate(sharded)
         return logits
-
-
-def padding_bias(weight: Weight) -> Weight:
-    """[1, vocab] a chip: 0 for the vocabulary's columns, PADDING_LOGIT for the columns after them."""
-
-    def bias_of(weight_slice: Projection) -> Projection:
-        constants = tuple(
-            Constant(block.count, 0.0 if isinstance(block, TensorRange) else PADDING_LOGIT)
-            for block in weight_slice.blocks
-        )
-        return Projection(0, constants, other=1)
-
-    return Weight(weight.build, tuple(map(bias_of, weight.slices)))
-
-
-def _check_split(weights: ModelWeights, model_config: TtModelConfig) -> None:
-    if weights.parallel.tp != model_config.parallel.tp:
-        raise UserError(
-            f"the weights are split over {weights.parallel.tp} chips, the mesh has {model_config.parallel.tp} in a row: split them "
-            f"over {model_config.parallel.tp}"
-        )
-    if weights.parallel != model_config.parallel:
-        raise UserError(
-            "the weights were split for another model: use ParallelPlan.make(config, tp) with this model's config"
-        )

@@ -20,6 +20,7 @@ from ..engine.trace import PendingRead
 from ..plans.blocks import BLOCKS, table_width
 from ..plans.grids import ceil_div
 from ..plans.memory_budget import cache_tokens
+from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.transformer import TtTransformer
@@ -144,11 +145,10 @@ class QwenForCausalLM:
         """
         config = open_checkpoint(model_name, revision=cls._revision).config
         plan = ParallelPlan.make(config, num_devices // tt_data_parallel)
-        room = cache_tokens(config, plan, cls._recipe, chip_of_machine(os.environ), max_model_len) - max_num_seqs * max(
-            BLOCKS
-        )
-        table = table_width(max_model_len, max(BLOCKS)) * max(BLOCKS)
-        return max(0, min(room, max(table, max_num_seqs * max_model_len)))
+        table = ModelTable(config, plan, cls._recipe, chip_of_machine(os.environ))
+        room = cache_tokens(table, max_model_len) - max_num_seqs * max(BLOCKS)
+        width = table_width(max_model_len, max(BLOCKS)) * max(BLOCKS)
+        return max(0, min(room, max(width, max_num_seqs * max_model_len)))
 
     def allocate_kv_cache(
         self, kv_cache_shape: Sequence[int], dtype: torch.dtype, num_layers: int, **_: Any

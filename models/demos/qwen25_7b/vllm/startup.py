@@ -102,7 +102,7 @@ def check_caches(model: TtTransformer, blocks: int, block: int) -> None:
     config = model.config
     if block not in BLOCKS:
         raise UserError(f"--block-size {block}: start with --block-size 32, 64 or 128")
-    size = blocks * block_bytes(config.qwen, config.parallel, config.recipe, block)
+    size = blocks * block_bytes(config, block)
     free = free_dram(model.mesh_device)
     if size > free:
         raise UserError(

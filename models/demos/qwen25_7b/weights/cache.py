@@ -27,14 +27,13 @@ import torch
 from loguru import logger
 from tqdm import tqdm
 
-from ..config import QwenConfig, Recipe
+from ..config import QwenConfig
 from ..errors import UserError, warn_once
-from ..plans.chip import Chip
-from ..plans.parallel_plan import ParallelPlan
+from ..plans.model_table import ModelTable
+from ..plans.slices import WeightShard
 from .cache_folder import Copies, folder_of, has_weights
 from .checkpoint import SMALL_FILES, Checkpoint, CheckpointError, local_directory
-from .model_weights import ModelWeights, TensorSource, build_shard
-from .slices import WeightShard
+from .model_weights import BuildShard, TensorSource, build_shard, builder
 
 if TYPE_CHECKING:
     import ttnn
@@ -83,21 +82,12 @@ def open_checkpoint(
         return Checkpoint.open(model, revision)
 
 
-def packed_weights(
-    source: TensorSource | Mapping[str, torch.Tensor],
-    config: QwenConfig,
-    parallel: ParallelPlan,
-    recipe: Recipe,
-    chip: Chip,
-) -> ModelWeights:
-    """Return the weights for a split. Those of a CachedCheckpoint are packed into its folder first, and mapped from there."""
-    from .inventory import inventory  # imports ttnn
-
-    shards = inventory(config, parallel, recipe, chip)
+def packed_weights(source: TensorSource | Mapping[str, torch.Tensor], table: ModelTable) -> BuildShard:
+    """What builds the shards of a model. Those of a CachedCheckpoint are packed into its folder first, and mapped from there."""
     if not isinstance(source, CachedCheckpoint):
-        return ModelWeights(source, config, parallel)
-    source.pack(shards)
-    return ModelWeights(source, config, parallel, build=source.build)
+        return builder(source)
+    source.pack(table.shards)
+    return source.build
 
 
 class CachedCheckpoint:
@@ -175,8 +165,6 @@ class CachedCheckpoint:
 
     def pack(self, shards: Sequence[WeightShard]) -> None:
         """Pack the shards that the folder lacks. CacheError: they cannot be written; nothing unfinished stays."""
-        from .inventory import shard_bytes
-
         missing = [shard for shard in shards if not self._file(shard).exists()]
         try:
             if missing:
@@ -185,7 +173,7 @@ class CachedCheckpoint:
                     raise CheckpointError(f"{self._model}: its weights have changed: start again")
                 with self._temporary_folder() as temporary:
                     self._pack(missing, temporary)
-                written = _amount(sum(map(shard_bytes, missing)))
+                written = _amount(sum(shard.bytes for shard in missing))
                 logger.info(f"cache: {written} written to {self._root}")
         except CacheError as error:
             if not self._optional:
@@ -200,21 +188,19 @@ class CachedCheckpoint:
     def _pack(self, missing: Sequence[WeightShard], temporary: Path) -> None:
         import ttnn
 
-        from .inventory import shard_bytes, working_bytes
-
         memory = _Memory(PACKING_BYTES)
 
         def pack(shard: WeightShard) -> int:
             file = self._file(shard)
-            with memory.taken(working_bytes(shard)):
+            with memory.taken(shard.working_bytes):
                 tensor = build_shard(shard, self.tensor)
                 with self._writing():
                     ttnn.dump_tensor(temporary / file.name, tensor)
                     _sync(temporary / file.name)  # a loss of power leaves no file of zeros
                     os.replace(temporary / file.name, file)
-            return shard_bytes(shard)
+            return shard.bytes
 
-        total = sum(map(shard_bytes, missing))
+        total = sum(shard.bytes for shard in missing)
         free = shutil.disk_usage(self.folder).free
         if total > free:
             raise CacheError(f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free")

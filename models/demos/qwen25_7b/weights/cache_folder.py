@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Iterator, Optional, Sequence
 
 from ..config import QwenConfig
+from ..plans.slices import VERSION
 from .checkpoint import SMALL_FILES, CheckpointError, weight_files
-from .slices import VERSION
 
 RECORD = "checkpoint.json"
 SAMPLE = 1024  # bytes

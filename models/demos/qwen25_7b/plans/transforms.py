@@ -7,7 +7,7 @@ from typing import Optional
 
 from ..config import QwenConfig
 from ..config.rope import Rope
-from ..plans.parallel_plan import ParallelPlan
+from .parallel_plan import ParallelPlan
 from .slices import Constant, HeadNorm, KeyScaling, Projection, TensorRange
 
 Slices = tuple[Projection, ...]

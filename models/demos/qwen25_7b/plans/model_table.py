@@ -1,0 +1,327 @@
+"""What a model is on a row of chips, listed once.
+
+A row is a weight with its format and slices; a projection also has the cores of its decode matmul. Modules take their rows.
+The packer, MemoryBudget, the L1 sums and perf read the same rows.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Callable, Iterator, Optional
+
+from ..config import Group, QwenConfig, Recipe
+from ..errors import UserError
+from . import transforms
+from .chip import Chip
+from .decode_plan import HALF_CORES, DecodeMatmul, GateUpLayout, lm_head_shards, plan_decode_matmul, streamed_bytes
+from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
+from .parallel_plan import ParallelPlan
+from .slices import Constant, Projection, Table, TensorRange, WeightShard, WeightSlice
+
+PADDING_LOGIT = -1e30  # of columns past the vocabulary, so that no sampler takes them
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight on a row of chips. A single slice is on every chip."""
+
+    slices: tuple[WeightSlice, ...]  # slices[c] is chip c's; all have one shape
+    format: str = "bfloat16"
+    tiled: bool = True
+
+    def __post_init__(self):
+        shapes = {weight_slice.shape for weight_slice in self.slices}
+        assert len(shapes) == 1, "chips run one program: their slices have one shape"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of one chip's slice."""
+        return self.slices[0].shape
+
+    @property
+    def shards(self) -> list[WeightShard]:
+        return [WeightShard(weight_slice, self.format, self.tiled) for weight_slice in self.slices]
+
+    def narrow(self, first: int, count: int) -> "Weight":
+        """Return `count` of each chip's columns, or rows where those are split, from number `first`."""
+        return self._map(lambda weight_slice: weight_slice.narrow(first, count))
+
+    def padded(self, extent: int) -> "Weight":
+        """Pad each chip's slice with zeros to `extent` columns, or rows where those are split."""
+        return self._map(lambda weight_slice: weight_slice.padded(extent))
+
+    def concat(self, other: "Weight") -> "Weight":
+        """Append each chip's columns of the other weight."""
+        pairs = zip(self.slices, other.slices, strict=True)
+        return replace(self, slices=tuple(a.concat(b) for a, b in pairs))
+
+    def _map(self, change: Callable[[Projection], Projection]) -> "Weight":
+        return replace(self, slices=tuple(map(change, self.slices)))
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A projection: y = x @ weight (+ bias), each chip with its shard of the weight."""
+
+    name: str
+    weight: Weight  # [in, out] a chip
+    group: Group  # its format and fidelity
+    own: tuple[
+        int, int
+    ]  # rows and columns of the model's own, without any padding; a KV head counts on each of its chips
+    in_cores: int  # that hold x in decode
+    out_cores: int  # the most that may hold y in decode
+    chip: Chip
+    bias: Optional[Weight] = None  # [1, out]
+    head_dim: int = 0  # columns that must lie on one core; 0 for none
+
+    @cached_property
+    def decode_matmul(self) -> DecodeMatmul:
+        """UserError if no plan fits a core's L1."""
+        k, n = (ceil_div(extent, TILE) for extent in self.weight.shape)
+        format, chip, heads = self.group.format, self.chip, self.head_dim // TILE
+        try:
+            return plan_decode_matmul(k, n, self.in_cores, format, chip, out_cores=self.out_cores, divides=heads)
+        except (ValueError, StopIteration) as error:
+            raise UserError(
+                f"decode with tp {len(self.weight.slices)}: no plan of a matmul of {k} x {n} tiles in {format} fits "
+                f"{self.out_cores} cores and {chip.matmul_l1:,} bytes of each one's L1: use more chips a replica (tp)"
+            ) from error
+
+    @property
+    def read(self) -> int:
+        """Bytes of the weight that a step reads, with what fills up the DRAM banks."""
+        return streamed_bytes(*self.weight.shape, self.group.format, self.chip.readers)
+
+    @property
+    def bias_bytes(self) -> int:
+        return streamed_bytes(*self.bias.shape, self.bias.format, self.chip.readers) if self.bias else 0
+
+    @property
+    def needed(self) -> int:
+        """Bytes of the model's own rows and columns."""
+        rows, columns = self.own
+        return ceil_div(rows, TILE) * ceil_div(columns, TILE) * TILE_BYTES[self.group.format]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One decoder layer; shapes are one chip's."""
+
+    config: QwenConfig
+    parallel: ParallelPlan
+    recipe: Recipe  # the layer's
+    chip: Chip
+    input_norm: Weight  # [hidden / 32, 32], on every chip
+    qkv: Linear  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
+    head_norms: tuple[Weight, ...]  # of q and of k, [head_dim / 32, 32] on every chip; or none
+    # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv.bias; only of config.centered_layers
+    centered_bias: Optional[Weight]
+    o: Linear  # [q_heads * head_dim, hidden]
+    post_attention_norm: Weight  # [hidden / 32, 32], on every chip
+    gate_up: tuple[Linear, ...]  # gate and up, [hidden, mlp] each, or one [hidden, 2 * mlp]: GateUpLayout
+    down: Linear  # [mlp, hidden]
+
+    @property
+    def joined(self) -> bool:
+        """Whether gate and up are one matmul."""
+        return len(self.gate_up) == 1
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        return self.qkv, self.o, *self.gate_up, self.down
+
+    @property
+    def norms(self) -> tuple[Weight, ...]:
+        return self.input_norm, *self.head_norms, self.post_attention_norm
+
+    def weights(self) -> Iterator[Weight]:
+        """All weights, in the order in which the modules read them."""
+        yield self.input_norm
+        yield from _of(self.qkv)
+        yield from self.head_norms
+        if self.centered_bias:
+            yield self.centered_bias
+        yield from _of(self.o)
+        yield self.post_attention_norm
+        for linear in (*self.gate_up, self.down):
+            yield from _of(linear)
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """A model on a row of chips. UserError: the recipe has layers that the model has not."""
+
+    qwen: QwenConfig
+    parallel: ParallelPlan
+    recipe: Recipe
+    chip: Chip
+
+    def __post_init__(self):
+        self.recipe.check_layers(self.qwen.num_hidden_layers)
+
+    def layer(self, i: int) -> Layer:
+        return _layer(self.qwen, self.parallel, self.recipe.of_layer(i), self.chip, i)
+
+    @cached_property
+    def kinds(self) -> list[tuple[Layer, int]]:
+        """The first layer of each recipe, and how many layers follow that recipe."""
+        recipes = [self.recipe.of_layer(i) for i in range(self.qwen.num_hidden_layers)]
+        return [(self.layer(recipes.index(recipe)), times) for recipe, times in Counter(recipes).items()]
+
+    @property
+    def embedding(self) -> Weight:
+        """[vocab_size, hidden], on every chip; row-major, so that a row is one read."""
+        table = Table("model.embed_tokens.weight", (self.qwen.vocab_size, self.qwen.hidden_size))
+        return Weight((table,), tiled=False)
+
+    @property
+    def final_norm(self) -> Weight:
+        return _norm("model.norm.weight", self.qwen)
+
+    @cached_property
+    def logits_shards(self) -> list[tuple[int, int]]:
+        """(first column, columns) of each shard of a chip's logits: the LM head is one matmul a shard."""
+        return lm_head_shards(self.parallel.vocab, self.recipe.lm_head.format, self.chip)
+
+    @cached_property
+    def lm_head(self) -> tuple[Linear, ...]:
+        """[hidden, columns] of each shard. A bias gives columns past the vocabulary PADDING_LOGIT."""
+        qwen, group = self.qwen, self.recipe.lm_head
+        weight = Weight(transforms.lm_head_weights(qwen, self.parallel), group.format)
+        pads = self.parallel.tp * self.parallel.vocab > qwen.vocab_size
+        bias = _padding_bias(weight) if pads else None
+        widest = max(columns for _, columns in self.logits_shards)
+        return tuple(
+            Linear(
+                f"LM head{', the rest' * (columns < widest)}",
+                weight.narrow(first, columns),
+                group,
+                own=(qwen.hidden_size, columns),
+                in_cores=_residual_cores(qwen, self.parallel, self.chip),
+                out_cores=self.chip.grid.cores,
+                chip=self.chip,
+                bias=bias and bias.narrow(first, columns),
+            )
+            for first, columns in self.logits_shards
+        )
+
+    @cached_property
+    def step(self) -> list[tuple[Linear, int]]:
+        """The projections of a decode step, and how often each runs: layers of a recipe together, then the LM head."""
+        layers = [(linear, times) for layer, times in self.kinds for linear in layer.linears]
+        heads = {linear.name: linear for linear in self.lm_head}
+        times = Counter(linear.name for linear in self.lm_head)
+        return layers + [(linear, times[name]) for name, linear in heads.items()]
+
+    @property
+    def decode_matmuls(self) -> dict[str, DecodeMatmul]:
+        """The plans of a step's matmuls by name; of equal names the last."""
+        return {linear.name: linear.decode_matmul for linear, _ in self.step}
+
+    @property
+    def shards(self) -> list[WeightShard]:
+        """All shards that a model reads, in its order; each once, also where several chips hold it.
+
+        Shards of padding alone are left out, because they take no time to build.
+        """
+        layers = (weight for i in range(self.qwen.num_hidden_layers) for weight in self.layer(i).weights())
+        heads = (weight for linear in self.lm_head for weight in _of(linear))
+        weights = (self.embedding, *layers, self.final_norm, *heads)
+        return list(dict.fromkeys(s for weight in weights for s in weight.shards if s.slice.tensors))
+
+
+@lru_cache(maxsize=None)
+def _layer(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, i: int) -> Layer:
+    prefix, rope = f"model.layers.{i}.", config.centering_rope(i)
+    of_model = prefix, config, parallel
+    hidden, grid = config.hidden_size, chip.grid.cores
+    residual = _residual_cores(config, parallel, chip)
+    qkv, q = parallel.qkv_width(config.head_dim), parallel.q_width(config.head_dim)
+    queries = config.num_attention_heads * config.head_dim // parallel.tp  # without zero heads, a chip on average
+    layout = GateUpLayout.make(config, parallel, recipe, chip)
+    # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
+    mlp = layout.tiles * TILE
+
+    def projection(name: str, group: Group) -> Weight:
+        return Weight(transforms.mlp_weights(prefix, name, config, parallel), group.format).padded(mlp)
+
+    def wide(name: str, weight: Weight, own: int, out_cores: int) -> Linear:
+        return Linear(name, weight, recipe.mlp_in, (hidden, own), residual, out_cores, chip)
+
+    gate, up = (projection(name, recipe.mlp_in) for name in ("gate", "up"))
+    product_cores = most_even(layout.tiles, grid)
+    return Layer(
+        config,
+        parallel,
+        recipe,
+        chip,
+        input_norm=_norm(f"{prefix}input_layernorm.weight", config),
+        qkv=Linear(
+            "QKV",
+            Weight(transforms.qkv_weights(*of_model, rope), recipe.attention.format),
+            recipe.attention,
+            own=(hidden, qkv - q + queries),
+            in_cores=residual,
+            out_cores=grid,
+            chip=chip,
+            bias=Weight(transforms.qkv_biases(*of_model, rope)) if config.qkv_bias else None,
+            head_dim=config.head_dim,
+        ),
+        head_norms=tuple(
+            Weight((transforms.head_norm(prefix, name, config),), tiled=False) for name in "qk" * config.head_norms
+        ),
+        centered_bias=rope and Weight(transforms.centered_biases(*of_model, rope), tiled=False),
+        o=Linear(
+            "O",
+            Weight(transforms.o_weights(*of_model), recipe.attention.format),
+            recipe.attention,
+            own=(queries, hidden),
+            in_cores=parallel.q_heads,  # nlp_concat_heads_decode lays one head onto a core
+            out_cores=residual,
+            chip=chip,
+        ),
+        post_attention_norm=_norm(f"{prefix}post_attention_layernorm.weight", config),
+        gate_up=(
+            (wide("gate + up", gate.concat(up), 2 * parallel.mlp, 2 * HALF_CORES),)
+            if layout.joined
+            else (wide("gate", gate, parallel.mlp, grid), wide("up", up, parallel.mlp, grid))
+        ),
+        down=Linear(
+            "down",
+            projection("down", recipe.mlp_out),
+            recipe.mlp_out,
+            own=(parallel.mlp, hidden),
+            in_cores=product_cores,
+            out_cores=residual,
+            chip=chip,
+        ),
+    )
+
+
+def _residual_cores(config: QwenConfig, parallel: ParallelPlan, chip: Chip) -> int:
+    return residual_grid(config.hidden_size // TILE, chip.grid, parallel.tp).cores
+
+
+def _norm(name: str, config: QwenConfig) -> Weight:
+    """[hidden / 32, 32]: rms_norm reads its weight as rows of a tile."""
+    return Weight((Table(name, (config.hidden_size // TILE, TILE)),), tiled=False)
+
+
+def _of(linear: Linear) -> Iterator[Weight]:
+    yield linear.weight
+    if linear.bias:
+        yield linear.bias
+
+
+def _padding_bias(weight: Weight) -> Weight:
+    """[1, vocab] a chip: 0 for the vocabulary's columns, PADDING_LOGIT for the columns after them."""
+
+    def bias_of(weight_slice: Projection) -> Projection:
+        constants = tuple(
+            Constant(block.count, 0.0 if isinstance(block, TensorRange) else PADDING_LOGIT)
+            for block in weight_slice.blocks
+        )
+        return Projection(0, constants, other=1)
+
+    return Weight(tuple(map(bias_of, weight.slices)))
