@@ -43,7 +43,9 @@ JOBS = {
     "t3k-splits": (f"{T3K} tests/splits",),
     "n150": ("--mesh N150 -m 'not (seven_b or repeat)' tests/pcc tests/accuracy tests/splits tests/perf",),
     # What differs in Qwen3 and Llama 3.
-    "families": (f"--mesh N300 --family qwen3 --family llama {MODULES} -k 'tiny or (decoder_layer and bfp8)'",),
+    "families": (
+        f"--mesh N300 --family qwen3 --family llama --family llama-bias {MODULES} -k 'tiny or (decoder_layer and bfp8)'",
+    ),
     # A ring of four chips.
     "n150x4": ("--mesh N150x4 --size tiny --queues 2 -m 'not repeat' tests/pcc tests/splits",),
     "t3k": (f"{T3K} --tp 8 tests/pcc tests/perf",),

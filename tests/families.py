@@ -19,8 +19,10 @@ NEAR_TIE = 0.05
 # What differs from the small checkpoint.
 FAMILIES = {
     "qwen2": {},
-    "qwen3": dict(qkv_bias=False, head_norms=True, head_dim=64),
-    "llama": dict(qkv_bias=False, rope_scaling=LLAMA3, num_attention_heads=16),
+    "qwen3": dict(architecture="Qwen3ForCausalLM", qkv_bias=False, head_norms=True, head_dim=64),
+    "llama": dict(architecture="LlamaForCausalLM", qkv_bias=False, rope_scaling=LLAMA3, num_attention_heads=16),
+    # with attention_bias
+    "llama-bias": dict(architecture="LlamaForCausalLM", o_bias=True, num_attention_heads=16),
 }
 
 

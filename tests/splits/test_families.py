@@ -1,4 +1,4 @@
-"""Qwen3 and Llama 3 have Hugging Face's text on every split: traced or not, packed, after a cached prefix, under vLLM's calls."""
+"""Qwen3, Llama 3 and a Llama with biases have Hugging Face's text on every split: traced or not, packed, after a cached prefix, under vLLM's calls."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ NEW_TOKENS = 6
 TOKENS = 512
 
 
-@pytest.fixture(scope="module", params=["qwen3", "llama"])
+@pytest.fixture(scope="module", params=["qwen3", "llama", "llama-bias"])
 def saved(request, tmp_path_factory):
     """(checkpoint, Hugging Face's model)."""
     directory = tmp_path_factory.mktemp(request.param)

@@ -179,11 +179,31 @@ def test_a_window_of_mistral_is_refused_where_a_text_exceeds_it():
         assert not QwenConfig.from_dict(fields | {"sliding_window": window}).qkv_bias
 
 
-@pytest.mark.parametrize("field", ["attention_bias", "mlp_bias"])
-@pytest.mark.parametrize("model_type", ["qwen3", "llama"])
-def test_biases_that_a_config_adds_are_refused(model_type, field):
-    with pytest.raises(ConfigError, match=f"{field} must be false"):
-        QwenConfig.from_dict({"model_type": model_type, field: True})
+def test_a_window_of_mistral_is_compared_with_the_context_that_yarn_gives():
+    scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    fields = {"model_type": "mistral", "max_position_embeddings": 32768, "rope_scaling": scaling}
+    with pytest.raises(ConfigError, match="sliding_window 32768, which a text of 131072"):
+        QwenConfig.from_dict(fields | {"sliding_window": 32768})
+    assert QwenConfig.from_dict(fields | {"sliding_window": 131072}).context == 131072
+
+
+@pytest.mark.parametrize("model_type, bias", [("qwen2", None), ("qwen3", False), ("llama", True), ("mistral", None)])
+def test_a_config_knows_its_architecture_and_its_biases(model_type, bias):
+    """Llama's attention_bias gives all four projections one. bias: what attention_bias may be beside false."""
+    fields = {"model_type": model_type, "sliding_window": None}
+    config = QwenConfig.from_dict(fields | {"attention_bias": bias})
+    assert config.architecture.lower() == f"{model_type}forcausallm"
+    assert (config.qkv_bias, config.o_bias) == (bias is True or model_type == "qwen2", bias is True)
+    others = ["mlp_bias"] if bias else ["mlp_bias", "attention_bias"]
+    for field in others:
+        with pytest.raises(ConfigError, match=f"{field} must be false"):
+            QwenConfig.from_dict(fields | {field: True})
+
+
+@pytest.mark.parametrize("hidden", [8, 48, 1000])
+def test_a_hidden_size_of_no_whole_tiles_is_refused(hidden):
+    with pytest.raises(ConfigError, match=f"hidden_size must be a multiple of 32, got {hidden}"):
+        QwenConfig.from_dict(INSTRUCT | {"hidden_size": hidden})
 
 
 def test_defaults_of_the_rest():

@@ -41,12 +41,13 @@ class _Family(NamedTuple):
     head_norms: bool = False
     # A sliding_window is active without use_sliding_window.
     window_is_active: bool = False
+    attention_bias: bool = False  # config.json's attention_bias gives q, k, v and o a bias
 
 
 FAMILIES = {
     "qwen2": _Family("Qwen2ForCausalLM", _QWEN, qkv_bias=True),
     "qwen3": _Family("Qwen3ForCausalLM", _QWEN | dict(head_dim=128), head_norms=True),
-    "llama": _Family("LlamaForCausalLM", _LLAMA),
+    "llama": _Family("LlamaForCausalLM", _LLAMA, attention_bias=True),
     "mistral": _Family("MistralForCausalLM", _MISTRAL, window_is_active=True),
 }
 _KINDS = {
@@ -80,7 +81,9 @@ class QwenConfig:
     rope_theta: float
     rope_scaling: Optional[RopeScaling] = None  # where the context is stretched
     max_position_embeddings: int
+    architecture: str = "Qwen2ForCausalLM"  # transformers' class
     qkv_bias: bool = True
+    o_bias: bool = False
     head_norms: bool = False  # whether each head of q and k is normalized before its rotation
     tie_word_embeddings: bool = False
     bos_token_id: Optional[int] = None
@@ -89,6 +92,10 @@ class QwenConfig:
     def __post_init__(self):
         for name in _COUNTS:
             _check_count(name, getattr(self, name))
+        if self.hidden_size % 32:
+            raise ConfigError(
+                f"hidden_size must be a multiple of 32, got {self.hidden_size}: a chip multiplies tiles of 32 x 32"
+            )
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
         if heads % kv_heads:
             raise ConfigError(
@@ -158,7 +165,9 @@ class QwenConfig:
                 rms_norm_eps=fields["rms_norm_eps"],
                 rope_theta=theta_of(fields),
                 rope_scaling=rope_scaling_of(fields),
-                qkv_bias=family.qkv_bias,
+                architecture=family.architecture,
+                qkv_bias=family.qkv_bias or bool(fields.get("attention_bias")),
+                o_bias=family.attention_bias and bool(fields.get("attention_bias")),
                 head_norms=family.head_norms,
                 tie_word_embeddings=bool(fields.get("tie_word_embeddings")),
                 bos_token_id=fields.get("bos_token_id"),
@@ -194,7 +203,7 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, sou
             "checkpoint that generates text"
         )
     for name in ("attention_bias", "mlp_bias"):
-        if fields.get(name):
+        if fields.get(name) and not (name == "attention_bias" and family.attention_bias):
             raise ConfigError(f"{name} must be false: a checkpoint of this kind has no biases here")
     if fields["hidden_act"] not in ("silu", "swish"):  # two names of one function
         raise ConfigError(f"hidden_act must be 'silu', got {shown(fields['hidden_act'])}")
@@ -217,7 +226,9 @@ def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:
         return f"layer_types {', '.join(others)}" if others else ""
     window = fields["sliding_window"]
     if family.window_is_active:
-        longest = fields["max_position_embeddings"]
+        scaling, longest = rope_scaling_of(fields), fields["max_position_embeddings"]
+        if scaling and is_integer(longest):
+            longest = max(longest, scaling.context)
         active = window is not None and not (is_integer(window) and window >= longest)
         return f"sliding_window {shown(window)}, which a text of {shown(longest)} tokens exceeds" * active
     if not fields.get("use_sliding_window") or window is None:

@@ -47,10 +47,15 @@ SIZES = {
 # Other families that are published for these machines, from their config.json.
 FAMILIES = {
     "Qwen3-8B": replace(
-        _size(36, 4096, 32, 8, 12288, 151936), qkv_bias=False, head_norms=True, max_position_embeddings=40960
+        _size(36, 4096, 32, 8, 12288, 151936),
+        architecture="Qwen3ForCausalLM",
+        qkv_bias=False,
+        head_norms=True,
+        max_position_embeddings=40960,
     ),
     "Llama-3.1-8B": replace(
         _size(32, 4096, 32, 8, 14336, 128256),
+        architecture="LlamaForCausalLM",
         qkv_bias=False,
         rms_norm_eps=1e-5,
         rope_theta=5e5,

@@ -16,7 +16,7 @@ from .chip import Chip
 from .decode_plan import HALF_CORES, DecodeMatmul, GateUpLayout, lm_head_shards, plan_decode_matmul, streamed_bytes
 from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
 from .parallel_plan import ParallelPlan
-from .slices import Constant, Projection, Table, TensorRange, WeightShard, WeightSlice
+from .slices import Constant, Norm, Projection, Table, TensorRange, WeightShard, WeightSlice
 
 PADDING_LOGIT = -1e30  # of columns past the vocabulary, so that no sampler takes them
 
@@ -280,6 +280,7 @@ def _layer(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chi
             in_cores=parallel.q_heads,  # nlp_concat_heads_decode lays one head onto a core
             out_cores=residual,
             chip=chip,
+            bias=Weight(transforms.o_biases(*of_model)) if config.o_bias else None,
         ),
         post_attention_norm=_norm(f"{prefix}post_attention_layernorm.weight", config),
         gate_up=(
@@ -305,7 +306,7 @@ def _residual_cores(config: QwenConfig, parallel: ParallelPlan, chip: Chip) -> i
 
 def _norm(name: str, config: QwenConfig) -> Weight:
     """[hidden / 32, 32]: rms_norm reads its weight as rows of a tile."""
-    return Weight((Table(name, (config.hidden_size // TILE, TILE)),), tiled=False)
+    return Weight((Norm(name, config.hidden_size),), tiled=False)
 
 
 def _of(linear: Linear) -> Iterator[Weight]:

@@ -15,7 +15,7 @@ from .rotary_pairs import centered_pairs, key_divisors, norm_divisors, scale_key
 
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
-VERSION = 4
+VERSION = 5
 WIDEST_BYTES = 4  # of an element of a checkpoint
 
 ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
@@ -87,6 +87,18 @@ class Projection:
         scaling = [block.scaling.tensor for block in ranges if block.scaling]
         return tuple(dict.fromkeys([*(block.tensor for block in ranges), *scaling]))
 
+    @property
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the checkpoint's tensors, as far as this slice reaches."""
+        extents: dict[str, int] = {}
+        for block in self.blocks:
+            if isinstance(block, TensorRange):
+                extents[block.tensor] = max(extents.get(block.tensor, 0), block.first + block.count)
+        if self.other == 1:
+            return {name: (extent,) for name, extent in extents.items()}
+        sizes = {name: (extent, self.other) for name, extent in extents.items()}
+        return sizes if self.split_dim == 0 else {name: size[::-1] for name, size in sizes.items()}
+
     def narrow(self, first: int, count: int) -> "Projection":
         """Return `count` of the rows or columns, from number `first`."""
         return replace(self, blocks=tuple(_narrow(self.blocks, first, first + count)))
@@ -129,14 +141,28 @@ class Projection:
 
 @dataclass(frozen=True)
 class Table:
-    """A whole tensor in another shape: the embedding, or the weight of a norm."""
+    """A whole tensor: the embedding."""
 
     tensor: str
     shape: tuple[int, int]
 
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        return (self.tensor,)
+    tensors = property(lambda self: (self.tensor,))
+    tensor_shapes = property(lambda self: {self.tensor: self.shape})
+
+    def read(self, tensor: ReadTensor) -> torch.Tensor:
+        return tensor(self.tensor)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The weight of a norm in rows of a tile, as rms_norm reads it: [size / 32, 32]."""
+
+    tensor: str
+    size: int
+
+    shape = property(lambda self: (self.size // TILE, TILE))
+    tensors = property(lambda self: (self.tensor,))
+    tensor_shapes = property(lambda self: {self.tensor: (self.size,)})
 
     def read(self, tensor: ReadTensor) -> torch.Tensor:
         return tensor(self.tensor).reshape(self.shape)
@@ -153,7 +179,8 @@ class HeadNorm:
     k_norm: str
     head_dim: int
 
-    shape = property(lambda self: (self.head_dim // 32, 32))
+    shape = property(lambda self: (self.head_dim // TILE, TILE))
+    tensor_shapes = property(lambda self: {self.tensor: (self.head_dim,)})
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -165,7 +192,7 @@ class HeadNorm:
         return to_interleaved(scale(tensor(self.tensor), divisors)).reshape(self.shape)
 
 
-WeightSlice = Projection | Table | HeadNorm
+WeightSlice = Projection | Table | Norm | HeadNorm
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,13 @@ def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     return tuple(Projection(1, rows(heads), config.hidden_size) for heads in parallel.q_head_of)
 
 
+def o_biases(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
+    """[1, hidden]: the bias of o_weights on the first chip, zeros on the others."""
+    hidden = config.hidden_size
+    bias = TensorRange(f"{layer}self_attn.o_proj.bias", 0, hidden)
+    return tuple(Projection(0, (Constant(hidden) if chip else bias,), 1) for chip in range(parallel.tp))
+
+
 def mlp_weights(layer: str, name: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     """gate and up: [hidden, mlp], zero columns after the model's last; down: [mlp, hidden], zero rows after it."""
     split_dim, extent = int(name == "down"), config.intermediate_size

@@ -33,7 +33,7 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     config = checkpoint.config
     layers = config.num_hidden_layers
     check_blocks(config)
-    if not config.qkv_bias:
+    if config.architecture != "Qwen2ForCausalLM":
         raise UserError(
             f"{checkpoint.directory}: quantize compensates Qwen2's layers only; other families are rounded at load time"
         )

@@ -24,16 +24,13 @@ K_NORM_PEAK = 12.0  # an outlier of a head norm's weight, as Qwen3 has some
 PERIOD = 4_194_301
 
 
-def family(config: QwenConfig) -> str:
-    """The first part of the names of transformers' classes that compute the model."""
-    return "Qwen3" if config.head_norms else "Qwen2" if config.qkv_bias else "Llama"
-
-
 def hf_config(config: QwenConfig) -> PretrainedConfig:
     """transformers' config of the model. sdpa: eager attention in low precision is no reference."""
-    return getattr(transformers, f"{family(config)}Config")(
+    return getattr(transformers, config.architecture.replace("ForCausalLM", "Config"))(
         **{name: getattr(config, name) for name in SAME_FIELDS.split()},
         rope_scaling=_rope_scaling(config),
+        attention_bias=config.o_bias,
+        sliding_window=None,
         eos_token_id=list(config.eos_token_ids) or None,
         attn_implementation="sdpa",
     )
@@ -80,6 +77,8 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
             layer[f"self_attn.{name}_proj.weight"] = normal(rows, hidden, std=hidden**-0.5)
             if config.qkv_bias:
                 layer[f"self_attn.{name}_proj.bias"] = normal(rows, std=1.0)
+        if config.o_bias:
+            layer["self_attn.o_proj.bias"] = normal(hidden, std=1.0)
         if config.head_norms:
             layer["self_attn.q_norm.weight"] = 1 + normal(config.head_dim, std=0.1)
             layer["self_attn.k_norm.weight"] = norm = 1 + normal(config.head_dim, std=0.1)
@@ -105,15 +104,15 @@ def hf_checkpoint(directory: Path) -> PreTrainedModel:
 
     Its config is this port's. transformers 4.57 does not read rope_parameters, and ties a head that differs.
     """
-    config = hf_config(Checkpoint.open(directory).config)
-    model = getattr(transformers, type(config).__name__.replace("Config", "ForCausalLM"))
-    return model.from_pretrained(directory, config=config, dtype=torch.float32, local_files_only=True).eval()
+    config = Checkpoint.open(directory).config
+    model = getattr(transformers, config.architecture)
+    return model.from_pretrained(directory, config=hf_config(config), dtype=torch.float32, local_files_only=True).eval()
 
 
 def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
     """The family's ...ForCausalLM in float32 with these weights."""
     with torch.device("meta"):
-        model = getattr(transformers, f"{family(config)}ForCausalLM")(hf_config(config))
+        model = getattr(transformers, config.architecture)(hf_config(config))
     model.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, assign=True)
     # The rotary embedding's buffers are not in a state dict.
     model.model.rotary_emb = type(model.model.rotary_emb)(hf_config(config))

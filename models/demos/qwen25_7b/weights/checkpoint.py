@@ -23,10 +23,13 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError, safe_open
 
-from ..config import ConfigError, QwenConfig
+from ..config import BF16, ConfigError, QwenConfig
 from ..config.quantized import unquantized
 from ..errors import UserError, warn_once
 from ..files import OTHER_WEIGHTS, FileError, other_format, read_json
+from ..plans.chip import WORMHOLE
+from ..plans.model_table import ModelTable
+from ..plans.parallel_plan import ParallelPlan
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -124,31 +127,13 @@ def check_numbers(tensor: torch.Tensor, name: str) -> None:
 
 
 def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor that a checkpoint of this config has."""
-    hidden, mlp, vocab = config.hidden_size, config.intermediate_size, config.vocab_size
-    q_width = config.num_attention_heads * config.head_dim
-    kv_width = config.num_key_value_heads * config.head_dim
-    layer = {
-        "input_layernorm.weight": (hidden,),
-        "self_attn.q_proj.weight": (q_width, hidden),
-        "self_attn.k_proj.weight": (kv_width, hidden),
-        "self_attn.v_proj.weight": (kv_width, hidden),
-        "self_attn.o_proj.weight": (hidden, q_width),
-        "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (mlp, hidden),
-        "mlp.up_proj.weight": (mlp, hidden),
-        "mlp.down_proj.weight": (hidden, mlp),
-    }
-    if config.qkv_bias:
-        widths = dict(q=q_width, k=kv_width, v=kv_width)
-        layer |= {f"self_attn.{name}_proj.bias": (width,) for name, width in widths.items()}
-    if config.head_norms:
-        layer |= {f"self_attn.{name}_norm.weight": (config.head_dim,) for name in "qk"}
-    shapes = {EMBEDDING: (vocab, hidden), "model.norm.weight": (hidden,)}
-    if not config.tie_word_embeddings:
-        shapes[LM_HEAD] = (vocab, hidden)
-    for i in range(config.num_hidden_layers):
-        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
+    """Name and shape of every tensor that a checkpoint of this config has: what one chip alone reads, of any kind."""
+    table = ModelTable(config, ParallelPlan.make(config, 1), BF16, WORMHOLE)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for shard in table.shards:
+        shapes |= shard.slice.tensor_shapes
+    if config.tie_word_embeddings:
+        del shapes[LM_HEAD]
     return shapes
 
 
