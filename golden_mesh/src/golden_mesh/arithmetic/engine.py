@@ -123,7 +123,7 @@ def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1) -> torch.Tensor:
     """a + sign * b."""
-    if a.dtype == b.dtype == torch.bfloat16:
+    if a.dtype == b.dtype == torch.bfloat16 and a.numel():
         total = _sum_of_bfloat16(a, b, sign)
         if total is not None:
             return total
