@@ -16,7 +16,7 @@ from ..config.sampling import GREEDY
 from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
 from ..engine.sampling import LogitsRow, TokenCounts, log_prob, sample_rows
-from ..engine.trace import PendingRead
+from ..engine.trace import PendingRead, can_trace
 from ..plans.blocks import BLOCKS, table_width
 from ..plans.grids import ceil_div
 from ..plans.memory_budget import cache_tokens
@@ -28,7 +28,6 @@ from ..weights.cache import open_checkpoint
 from .inputs import DecodeState, InputUpdates, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
 from .speculation import speculation_plan, verified_tokens, verify
 from .startup import (
-    can_trace,
     check_caches,
     check_number_formats,
     check_start,

@@ -20,7 +20,6 @@ from ..plans.machines import BY_NAME, MACHINES
 from ..plans.memory_budget import block_bytes
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import chunk_step
-from ..tt.mesh import traces_available
 from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
 
@@ -115,11 +114,6 @@ def check_caches(model: TtTransformer, blocks: int, block: int) -> None:
             f"a cache of {blocks} blocks of {block} tokens holds {usable} tokens, fewer than one sequence of "
             f"--max-model-len {config.max_seq_len}: start with a smaller --max-model-len"
         )
-
-
-def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
-    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
-    return traces_available() and view.num_banks * view.total_bytes_per_bank > 0
 
 
 def warm_up_prefill(replica: Replica) -> None:
