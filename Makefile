@@ -23,13 +23,18 @@ PIP = $(PYTHON) -m pip install --disable-pip-version-check
 # PyPI's torch brings 4 GB of CUDA libraries. https://download.pytorch.org/whl/cpu has one without them.
 TORCH_INDEX ?=
 
+# A variable as a word of the shell, and as an option where it is set: a space, a quote or a $ is a character like others.
+unexport MESH MODEL REFERENCE QUESTIONS OUT SIZE RECIPES
+quoted = '$(subst ','\'',$(value $1))'
+option = $(if $(value $2),--$1=$(call quoted,$2))
+
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-transformers5 clean
 
 demo: .venv/ready
-	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
+	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py $(call option,mesh,MESH) $(ARGS)
 
 check: .venv/ready
 	@echo "units, and PCC of every module, side by side: a dot a test"
@@ -45,21 +50,21 @@ check-pcc:
 	@echo "PCC of every module: done"
 
 eval: .venv/ready
-	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) \
-		$(if $(RECIPES),--recipes $(RECIPES)) $(ARGS)
+	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval $(call option,mesh,MESH) $(call option,model,MODEL) \
+		$(call option,recipes,RECIPES) $(ARGS)
 
 bringup: .venv/ready
-	@$(PYTHON) -m models.demos.qwen25_7b.bringup --mesh $(MESH) --out $(or $(OUT),bringup-$(MESH)) --size $(SIZE) \
-		$(if $(MODEL),--model $(MODEL)) $(if $(REFERENCE),--reference $(REFERENCE)) \
-		$(if $(QUESTIONS),--questions $(QUESTIONS)) $(ARGS)
+	@$(PYTHON) -m models.demos.qwen25_7b.bringup $(call option,mesh,MESH) $(call option,size,SIZE) \
+		$(or $(call option,out,OUT),--out=bringup-$(call quoted,MESH)) $(call option,model,MODEL) \
+		$(call option,reference,REFERENCE) $(call option,questions,QUESTIONS) $(ARGS)
 
 serve:
 	@sh scripts/vllm_venv.sh .venv-vllm scripts/find_python.sh
-	@exec env MESH_DEVICE=$(MESH) .venv-vllm/bin/python scripts/serve.py \
-		$(or $(MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
+	@exec env MESH_DEVICE=$(call quoted,MESH) .venv-vllm/bin/python scripts/serve.py \
+		$(if $(value MODEL),$(call quoted,MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
 
 bundle: .venv/ready
-	@PYTHONPATH=. $(PYTHON) scripts/make_bundle.py --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) $(ARGS)
+	@PYTHONPATH=. $(PYTHON) scripts/make_bundle.py $(call option,mesh,MESH) $(call option,model,MODEL) $(ARGS)
 
 test: .venv/ready
 	$(PYTHON) $(if $(ARGS),-m pytest $(ARGS),tests/all.py)

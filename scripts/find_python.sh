@@ -2,6 +2,8 @@
 # Prints the path of a CPython that ttnn has a wheel for: $CPYTHON if it is set, else the first found
 # on PATH, then under pyenv, uv and /opt.
 set -u
+: "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"  # cron and containers may set none, and pyenv's python3 needs it
+export HOME
 
 suits() {
     "$1" -c 'import sys, platform
@@ -14,9 +16,10 @@ if [ -n "${CPYTHON:-}" ]; then
     echo "CPYTHON=$CPYTHON is not a CPython 3.10 or 3.12 on Linux x86-64; ttnn has wheels for no other." >&2
     exit 2
 fi
-for candidate in python3.12 python3.10 python3 python \
-    "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.10*/bin/python3 \
-    "$HOME"/.local/share/uv/python/cpython-3.12*/bin/python3 "$HOME"/.local/share/uv/python/cpython-3.10*/bin/python3 \
+pyenv=${PYENV_ROOT:-$HOME/.pyenv}/versions
+uv=$HOME/.local/share/uv/python
+for candidate in python3.12 python3.10 python3 python "$pyenv"/3.12*/bin/python3 "$pyenv"/3.10*/bin/python3 \
+    "$uv"/cpython-3.12*/bin/python3 "$uv"/cpython-3.10*/bin/python3 \
     /opt/python3.12/bin/python3 /opt/python3.10/bin/python3; do
     if suits "$candidate"; then
         command -v "$candidate"
