@@ -79,9 +79,9 @@ class Copies:
 def folder_of(root: Path, model: str | Path, directory: Path) -> Path:
     """The folder for the weights in `directory`, by their contents and by what config.json changes in the packed bytes."""
     tied = QwenConfig.from_json(directory / "config.json").tie_word_embeddings
-    state = json.dumps([weights_digest(directory), tied, packing()])
+    digest = _digest(json.dumps([weights_digest(directory), tied, packing()]))
     name = os.fsencode(os.path.basename(os.path.abspath(model))).decode(errors="replace")
-    return root / f"{name}-{_digest(state)}"
+    return next(root.glob(f"*-{digest}"), root / f"{name}-{digest}")
 
 
 def has_weights(directory: Path, *, whole: bool) -> bool:

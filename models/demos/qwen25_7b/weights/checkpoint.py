@@ -152,7 +152,7 @@ def local_directory(
     if exists(model, "--model") and os.path.isdir(model):
         return _not_an_adapter(Path(model))
     try:
-        directory = snapshot_download(str(model), revision=revision, allow_patterns=list(files))
+        directory = _download(str(model), revision=revision, allow_patterns=list(files))
     except Exception as error:  # bad id, no such repository, no network, no token, full disk
         at = f" at revision {revision}" if revision else ""
         kinds = (why for kind, why in HUB_ERRORS.items() if isinstance(error, kind))
@@ -161,6 +161,16 @@ def local_directory(
             f"{model}{at}: no directory here, and {reason}; check the name and the network, or give a directory"
         ) from error
     return _not_an_adapter(Path(directory))
+
+
+def _download(model: str, **options) -> str:
+    """As snapshot_download, which takes what is on disk where the hub cannot be reached, but not for a broken proxy."""
+    try:
+        return snapshot_download(model, **options)
+    except Exception as error:
+        if type(error).__name__ not in ("ProxyError", "SSLError"):  # of requests, or in hub 1 of httpx
+            raise
+        return snapshot_download(model, local_files_only=True, **options)
 
 
 def _not_an_adapter(directory: Path) -> Path:
