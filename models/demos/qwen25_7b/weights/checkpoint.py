@@ -245,8 +245,10 @@ def weight_files(directory: Path) -> list[Path]:
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise CheckpointError(f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}")
     for file in files.values():
-        if Path(file).name != file:
-            raise CheckpointError(f"{index}: names {shown(file)}, and weights lie beside their index; {DOWNLOAD_AGAIN}")
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise CheckpointError(
+                f"{index}: names {shown(file)}, and weights lie beside their index, in .safetensors; {DOWNLOAD_AGAIN}"
+            )
     return [directory / file for file in sorted(set(files.values()))]
 
 
