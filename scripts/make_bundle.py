@@ -6,17 +6,25 @@ without tt-model-manager. Weights are not in it: the server loads them from the 
 
 import argparse
 import json
+import os
 import re
+import shlex
 import shutil
 import time
 from pathlib import Path
 
+from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
+from models.demos.qwen25_7b.weights.checkpoint import SMALL_FILES, local_directory
 
 HERE = Path(__file__).resolve().parents[1]
 PACKAGE = Path("models/demos/qwen25_7b")
 EXTRA = PACKAGE / "vllm/extra_models/qwen25_7b"
-SCRIPTS = "serve.py", "vllm_venv.sh", "find_python.sh"
+DEFAULT = "Qwen/Qwen2.5-7B-Instruct"
+SCRIPTS = "serve.py", "vllm_venv.sh", "vllm_lock.txt", "find_python.sh"
 RESOURCES = {"max_model_len": 2048, "max_num_seqs": 32, "block_size": 64}  # of manifest and run.sh
 PORT = 20000  # tt-model's
 OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scripts/vllm_venv.sh
@@ -47,14 +55,16 @@ fi
 set -- --port @PORT@ @LENGTHS@ "$@"
 set -- "${VENV:-$here/venv}/bin/python" "$here/scripts/serve.py" "${MODEL:-$model}" "$@"
 if [ "${TT_MODEL_PRINT:-}" = 1 ]; then
-    echo "MESH_DEVICE=$MESH_DEVICE $*"
+    for word in env "MESH_DEVICE=$MESH_DEVICE" ${HF_HOME:+"HF_HOME=$HF_HOME"} "$@"; do
+        printf "'%s' " "$(printf %s "$word" | sed "s/'/'\\\\\\\\''/g")"
+    done
+    echo
     exit 0
 fi
 exec "$@"
 """
 CARD = """\
 ---
-license: apache-2.0
 base_model: @MODEL@
 pipeline_tag: text-generation
 tags: [tenstorrent, ttnn, vllm]
@@ -62,7 +72,8 @@ tags: [tenstorrent, ttnn, vllm]
 
 # @MODEL@ on @MESH@
 
-A port of Qwen2.5 to TT-NN, served by vLLM with Tenstorrent's plugin.
+A port to TT-NN, served by vLLM with Tenstorrent's plugin. The code has the license in LICENSE, the weights have that of
+@MODEL@.
 
     sh install.sh
     sh run.sh
@@ -74,7 +85,20 @@ in software. Speed on @MESH@, start time and power are unknown.
 """
 
 
-def manifest(kind: MachineKind, model: str, ttnn: str) -> dict:
+def architecture(model: str) -> str:
+    """Return the architecture of a hub id, by its config.json. UserError: no hub id, out of reach, or not served."""
+    try:
+        validate_repo_id(model)
+    except HFValidationError as error:
+        raise UserError(f"--model: {error}") from error
+    if os.path.isdir(model):
+        raise UserError(f"--model {model}: a directory; a bundle has no weights, so it names a hub id")
+    if model == DEFAULT:  # needs no network
+        return QWEN25_7B.architecture
+    return QwenConfig.from_json(local_directory(model, SMALL_FILES) / "config.json").architecture
+
+
+def manifest(kind: MachineKind, model: str, arch: str, ttnn: str) -> dict:
     return {
         "schema_version": "6",
         "name": f"{model.rpartition('/')[2]}-{kind.name}",
@@ -87,7 +111,7 @@ def manifest(kind: MachineKind, model: str, ttnn: str) -> dict:
         },
         "weights": {"repo": model},
         "mesh": {"devices": kind.chips, "topology": "x".join(map(str, kind.shape))},
-        "entrypoint": {"class": "model:QwenForCausalLM", "arch_name": "Qwen2ForCausalLM"},
+        "entrypoint": {"class": "model:QwenForCausalLM", "arch_name": arch},
         "resources": RESOURCES,
         "deps": {
             "python": "3.12",
@@ -99,6 +123,7 @@ def manifest(kind: MachineKind, model: str, ttnn: str) -> dict:
 
 def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
     """model: a hub id. out: a folder that does not exist. FileExistsError if it does."""
+    arch = architecture(model)
     ignored = shutil.ignore_patterns("__pycache__", "small")
     shutil.copytree(HERE / PACKAGE, out / PACKAGE, ignore=ignored)
     (out / "scripts").mkdir()
@@ -111,18 +136,18 @@ def write_bundle(kind: MachineKind, model: str, out: Path) -> None:
     torch = re.search(r"^torch=(.*)$", script, re.M)[1]
     pins = re.findall(r"^ttnn==.*$", (HERE / "requirements.txt").read_text(), re.M)
     pins.append(f"torch=={torch}")
-    metadata = {"arch": "Qwen2ForCausalLM", "main_class": "model:QwenForCausalLM"}
+    metadata = {"arch": arch, "main_class": "model:QwenForCausalLM"}
     ttnn = pins[0].partition("==")[2]
     lengths = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in RESOURCES.items())
     values = {
         "MESH": kind.name,
-        "MODEL": model,
-        "NAME": model.rpartition("/")[2],
+        "MODEL": shlex.quote(model),
+        "NAME": shlex.quote(model.rpartition("/")[2]),
         "PORT": f"{PORT}",
         "LENGTHS": lengths,
     }
     for name, text in {
-        "tt_kernel_manifest.json": json.dumps(manifest(kind, model, ttnn), indent=2),
+        "tt_kernel_manifest.json": json.dumps(manifest(kind, model, arch, ttnn), indent=2),
         "vllm_models/qwen25_7b/vllm_metadata.json": json.dumps(metadata, indent=2),
         "requirements.txt": "\n".join(pins) + "\n",
         "vllm-overrides.txt": OVERRIDES,
@@ -140,13 +165,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     option = parser.add_argument
     option("--mesh", choices=list(MACHINES), default="N300")
-    option("--model", default="Qwen/Qwen2.5-7B-Instruct", help="hub id (default: %(default)s)")
+    option("--model", default=DEFAULT, help="hub id (default: %(default)s)")
     option("--out", type=Path, help="folder to write (default: generated/bundle-MESH)")
     args = parser.parse_args()
     out = args.out or HERE / "generated" / f"bundle-{args.mesh}"
     if out.exists():
         parser.error(f"{out} exists: remove it, or name another folder with --out")
-    write_bundle(MACHINES[args.mesh], args.model, out)
+    try:
+        write_bundle(MACHINES[args.mesh], args.model, out)
+    except UserError as error:
+        parser.error(f"{error}")
     print(f"{out}: sh install.sh, then sh run.sh")
 
 

@@ -26,12 +26,13 @@ from models.demos.qwen25_7b.vllm.options import REPLICAS_OPTIONS, checked_option
 from models.demos.qwen25_7b.vllm.process import run  # noqa: E402
 
 DEFAULTS = ["--block-size", "64", "--max-num-seqs", "32", "--max-model-len", "2048"]
-# Refuses requests that would end the engine. EXTRA_MODELS_DIR makes the module importable.
+# Refuses what would end the engine, and what vLLM ignores. EXTRA_MODELS_DIR makes the module importable.
 DEFAULTS += ["--middleware", "qwen25_7b_requests.RequestCheck"]
-# With "auto", vLLM checks a request by one backend and compiles it by the first that was used (vLLM issue 43920). A failed
-# compilation ends the engine.
+# llguidance keeps a constraint or refuses it. With "auto", vLLM checks a request by one backend and compiles it by the
+# first that was used (vLLM issue 43920). A failed compilation ends the engine.
 STRUCTURED = "--structured-outputs-config"
-BACKEND = [f"{STRUCTURED}.backend", "xgrammar"]
+# An object has the properties that its schema names, unless it says otherwise, as OpenAI and xgrammar have it.
+BACKEND = [f"{STRUCTURED}.backend", "guidance", f"{STRUCTURED}.disable_additional_properties", "true"]
 DEFAULTS += ["--worker-cls", "qwen25_7b_worker.MeshWorker"]  # closes the mesh at the end
 DEFAULTS += BACKEND
 # l1_small_size: where collectives keep semaphores, which otherwise split the L1 that the matmuls need.
@@ -112,7 +113,7 @@ def read_yaml(file: str) -> dict:
 def read_config(text: str) -> dict:
     try:
         config = json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         config = None
     if not isinstance(config, dict) or not isinstance(config.get("tt", {}), dict):
         raise UserError(f"{CONFIG_OPTION} must be a JSON object such as '{{\"tt\": {{...}}}}', got {text!r}")
@@ -136,6 +137,8 @@ def serve(model: str, options: list[str]) -> int:
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     environment = os.environ | {
         "MESH_DEVICE": kind.mesh_device if kind else mesh,
+        # A required tool call is a JSON schema then. Otherwise it is a structural tag of xgrammar's form.
+        "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
         "EXTRA_MODELS_DIR": str(HERE / "models/demos/qwen25_7b/vllm/extra_models"),
     }
     if any(option.partition("=")[0] in ASKING for option in options):

@@ -64,7 +64,9 @@ if step vllm "$vllm" "3/5 vLLM $vllm, built without kernels"; then
         pip install --no-deps --no-build-isolation --no-binary vllm "vllm==$vllm"
     done_step
 fi
-if step requirements "$vllm $torch" "4/5 what vLLM requires"; then
+# The versions are those of the lock file; its first lines have the command that makes it from requirements.txt.
+lock=$(dirname "$0")/vllm_lock.txt
+if step requirements "$vllm $torch $(cksum <"$lock")" "4/5 what vLLM requires"; then
     "$venv/bin/python" - "$torch" >"$venv/requirements.txt" <<'PYTHON'
 import sys
 from importlib.metadata import requires
@@ -72,10 +74,11 @@ from importlib.metadata import requires
 for line in requires("vllm"):
     if "extra ==" not in line and not line.startswith(("opencv", "numpy", "torch")):
         print(line)
-# ttnn needs numpy 1, and this is the last OpenCV for numpy 1.
-print("opencv-python-headless==4.11.0.86", "numpy<2", f"torch=={sys.argv[1]}", "tblib", sep="\n")
+# ttnn needs numpy 1, and this is the last OpenCV for numpy 1. xgrammar 0.2.5 to 0.2.8 end the process at a pattern's
+# repetition above 128 (mlc-ai/xgrammar issue 863).
+print("opencv-python-headless==4.11.0.86", "numpy<2", f"torch=={sys.argv[1]}", "tblib", "xgrammar==0.2.3", sep="\n")
 PYTHON
-    pip install -r "$venv/requirements.txt"
+    pip install -r "$venv/requirements.txt" -c "$lock"
     done_step
 fi
 if step plugin "$plugin" "5/5 Tenstorrent's plugin from $plugin"; then

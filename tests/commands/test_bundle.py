@@ -3,13 +3,17 @@
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from models.demos.qwen25_7b.config.qwen_config import FAMILIES
+from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES
+from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/make_bundle.py"
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
@@ -60,8 +64,14 @@ def test_run_sh_starts_the_server_script(bundle):
         options += [f"--{key.replace('_', '-')}", str(value)]
     options += ["--port", "1"]  # vLLM takes the last one
     assert run() == ["N300", script, MODEL, *options]
-    printed = run(TT_MODEL_PRINT="1")
-    assert printed == ["MESH_DEVICE=N300", f"{python}", script, MODEL, *options]
+    line = subprocess.run(
+        ["sh", f"{bundle}/run.sh", "--x", "it's a b"],
+        env=environment | {"TT_MODEL_PRINT": "1", "HF_HOME": "/a b"},
+        capture_output=True,
+        text=True,
+    ).stdout
+    words = ["env", "MESH_DEVICE=N300", "HF_HOME=/a b", f"{python}", script, MODEL, *options[:-2], "--x", "it's a b"]
+    assert shlex.split(line) == words, "a shell takes the line"
     assert run(MODEL="/m", MESH_DEVICE="T3K") == ["T3K", script, "/m", *options]
     python.write_text('#!/bin/sh\necho "$2" "${HF_HOME:-}"\n')
     (bundle / ".hf").mkdir()
@@ -69,13 +79,13 @@ def test_run_sh_starts_the_server_script(bundle):
     (bundle / "weights").mkdir()
     (bundle / "weights/config.json").write_text("{}")
     assert run(HF_HOME="/h") == [f"{bundle}/weights", "/h"]
-    named = f"--served-model-name {MODEL.partition('/')[2]} {MODEL} --port 1"
-    assert " ".join(run(TT_MODEL_PRINT="1")).endswith(named)
+    named = ["--served-model-name", MODEL.partition("/")[2], MODEL, "--port", "1"]
+    assert shlex.split(" ".join(run(TT_MODEL_PRINT="1")))[-5:] == named
 
 
 def test_its_class_finds_the_bundles_package(bundle):
     program = (
-        "import sys, runpy, golden_mesh; golden_mesh.activate('N150'); runpy.run_path(sys.argv[1]); print(sys.path[-1])"
+        "import sys, runpy, golden_mesh; golden_mesh.activate('N150'); runpy.run_path(sys.argv[1]); print(sys.path[-2])"
     )
     command = [sys.executable, "-c", program, f"{bundle}/model.py"]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True)
@@ -87,3 +97,24 @@ def test_the_servers_script_finds_its_modules_in_the_bundle(bundle):
     command = [sys.executable, f"{bundle}/scripts/serve.py"]
     done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True)
     assert "OpenAI-compatible server" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral"])
+def test_a_bundle_of_another_family(tmp_path, monkeypatch, family):
+    arch = FAMILIES[family].architecture
+    config = json.loads((SMALL_CHECKPOINT / "config.json").read_text()) | dict(model_type=family, architectures=[arch])
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(make_bundle, "local_directory", lambda *_: tmp_path)
+    make_bundle.write_bundle(MACHINES["N300"], "org/other", tmp_path / "b")
+    assert json.loads((tmp_path / "b/tt_kernel_manifest.json").read_text())["entrypoint"]["arch_name"] == arch
+    assert json.loads((tmp_path / "b/vllm_models/qwen25_7b/vllm_metadata.json").read_text())["arch"] == arch
+    card = (tmp_path / "b/README.md").read_text()
+    assert "org/other" in card and "Qwen" not in card and "license:" not in card
+
+
+@pytest.mark.parametrize("model", ["x; touch F #", "/abs/path", "../up", "", "models", "a/b/c"])
+def test_a_model_that_is_no_hub_id_is_one_line(tmp_path, model):
+    """A directory, too: its path means nothing where the bundle is unpacked."""
+    with pytest.raises(UserError, match="--model"):
+        make_bundle.write_bundle(MACHINES["N300"], model, tmp_path / "b")
+    assert not list(tmp_path.iterdir())

@@ -1,41 +1,59 @@
-"""Structured output of every kind, for check_server.py."""
+"""Structured output of every kind, for check_server.py. The library jsonschema says whether an answer keeps its schema."""
 
 import json
 import random
 from collections import Counter
+from typing import Any
 
 from checked_server import CHAT, Server, expect
+from jsonschema import Draft202012Validator
 
 SHORT = "What is the capital of France?"
-# Constraints that vLLM checks by one program and compiles by another. The server keeps one or refuses it.
-SCHEMAS = [  # and a test of the value that was read, where one is easily said
-    ({"type": "object", "minProperties": 1}, len),
-    ({"type": "object", "maxProperties": 2}, lambda value: len(value) <= 2),
-    ({"type": "object", "patternProperties": {"^x": {"type": "integer"}}}, None),
-    ({"type": "object", "propertyNames": {"pattern": "^a"}}, None),
-    ({"type": "array", "items": [{"type": "integer"}]}, None),
-    ({"type": "array", "uniqueItems": True}, None),
-    ({"type": "array", "contains": {"type": "integer"}}, None),
-    ({"type": "integer", "multipleOf": 7}, lambda value: value % 7 == 0),
-    ({"type": "integer", "minimum": 2, "exclusiveMaximum": 4}, (2, 3).__contains__),
-    ({"not": {"type": "integer"}}, lambda value: not isinstance(value, int)),
-    ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, lambda value: value >= 3),
-    ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, None),
-    ({"if": {"type": "integer"}, "then": {"minimum": 3}}, None),
-    ({"type": "string", "format": "email"}, None),
-    ({"type": "string", "pattern": "(?i)x"}, None),
-    ({"enum": [1, "a", None, {"b": 2}]}, [1, "a", None, {"b": 2}].__contains__),
-    ({"$ref": "#/$defs/x"}, None),
-]
+INTEGER, STRING, OBJECT = {"type": "integer"}, {"type": "string"}, {"type": "object"}
+A, AB = {"properties": {"a": INTEGER}}, {"properties": {"a": INTEGER, "b": INTEGER}}
+# Constraints that a compiler reads over, does not take, or ends at.
+SCHEMAS = [
+    *(OBJECT | more for more in (
+        {"minProperties": 1}, {"maxProperties": 2}, {"patternProperties": {"^x": INTEGER}}, A | {"required": ["z"]},
+        {"propertyNames": {"pattern": "^a"}}, AB | {"dependentRequired": {"a": ["b"]}}, A | {"minProperties": 2},
+        AB | {"additionalProperties": False, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"properties": {"a": STRING | {"minLength": -1}}, "required": ["a"]},
+        {"properties": {"z": INTEGER}, "required": ["z"], "allOf": [OBJECT | A | {"required": ["a"]}]},
+        {"properties": {"a": {"enum": ["x", 5], "type": "string"}}, "required": ["a"], "additionalProperties": False},
+    )),
+    *({"type": "array"} | more for more in (
+        {"items": [INTEGER]}, {"uniqueItems": True}, {"contains": INTEGER}, {"items": INTEGER, "minItems": 2, "maxItems": 3},
+        {"items": INTEGER, "minItems": 10**5, "maxItems": 10**9},
+    )),
+    *(INTEGER | more for more in (
+        {"multipleOf": 7}, {"minimum": 2, "exclusiveMaximum": 4}, {"enum": [1, 5], "minimum": 3}, {"not": {"const": 3}},
+        {"anyOf": [{"minimum": 3}, {"maximum": 0}]}, {"if": {"minimum": 5}, "then": {"minimum": 10}},
+    )),
+    *(STRING | more for more in (
+        {"format": "email"}, {"format": "no such"}, {"minLength": 2, "maxLength": 3}, {"pattern": "^a+$", "maxLength": 2},
+        *({"pattern": pattern} for pattern in (
+            "(?i)x", "^(?=.*b)[ab]+$", "^[A-Za-z ]{1,1000}$", r"^\d{1,200}$", "^([a-z]{1,30} ){1,300}$", "^a{1,2147483648}$",
+        )),
+    )),
+    {"required": ["a"]}, {"minLength": 3}, {"uniqueItems": True}, {"multipleOf": 7}, {"not": INTEGER},
+    {"allOf": [INTEGER, {"minimum": 3}]}, {"oneOf": [INTEGER, STRING]},
+    {"oneOf": [INTEGER | {"minimum": 0}, INTEGER | {"maximum": 10}]}, {"if": INTEGER, "then": {"minimum": 3}},
+    {"enum": [1, "a", None, {"b": 2}]}, {"enum": [f"value {i}" for i in range(20_000)]},
+    {"$ref": "#/$defs/x"}, {"$ref": "#"}, {"$ref": "#/$defs/x", "minimum": 3, "$defs": {"x": INTEGER}},
+]  # fmt: skip
+CHAIN = "start: p0\n" + "".join(f'p{i}: "a" p{i + 1} |\n' for i in range(6000)) + 'p6000: "a"'
 GRAMMARS = [
-    *({"choice": choice} for choice in (["a\nb", "c"], [""], [])),
-    *({"regex": regex} for regex in ("(?i)abc", r"\p{L}+", "a**", "(?=a)b", r"(a)\1", "a{1,99999}")),
-    *({"grammar": grammar} for grammar in ('start: "a" | "b"', "root ::= (((")),
-    *(
-        {"structural_tag": json.dumps({"structures": [tag], "triggers": ["<f>"]})}
-        for tag in [{"begin": "<f>", "schema": {"type": "object", "minProperties": 1}, "end": "</f>"}]
-    ),
-]
+    *({"choice": choice} for choice in (["a\nb", "c"], [""], [], [f"v{i}" for i in range(20_000)])),
+    *({"regex": regex} for regex in ("(?i)abc", r"\p{L}+", "a**", "(?=a)b", r"(a)\1", "a{1,99999}", "(a|b)*a(a|b){200}")),
+    *({"grammar": grammar} for grammar in (
+        'start: "a" | "b"', 'root ::= "a" | "b"', "root ::= (((", "root ::= Token(99999)", "start: start", CHAIN,
+    )),
+    *({"structural_tag": json.dumps(tag)} for tag in (
+        {"structures": [{"begin": "<f=1>", "schema": OBJECT | {"minProperties": 1}, "end": "</f>"}], "triggers": ["<f="]},
+        {"structures": [{"begin": "<f=1>", "schema": STRING | {"minLength": -1}, "end": "</f>"}], "triggers": ["<f="]},
+        {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": OBJECT}},
+    )),
+]  # fmt: skip
 
 
 def json_schema(schema: dict) -> dict:
@@ -43,22 +61,26 @@ def json_schema(schema: dict) -> dict:
 
 
 def structures(server: Server) -> str:
-    """In random order: each constraint is kept or refused, and a plain chat after it is right."""
-    wanted = [({"structured_outputs": option}, None) for option in GRAMMARS]
-    for schema, holds in SCHEMAS:
-        wanted.append(({"response_format": json_schema(schema)}, holds))
+    """In random order: each constraint is kept or refused, and a plain chat after each ten is right."""
+    wanted: list[tuple[dict, Any]] = [({"structured_outputs": option}, None) for option in GRAMMARS]
+    for schema in SCHEMAS:
+        wanted.append(({"response_format": json_schema(schema)}, schema))
         tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-        wanted.append(({"tools": [tool], "tool_choice": "required"}, None))
+        wanted.append(({"tools": [tool], "tool_choice": "required"}, schema))
     random.Random(0).shuffle(wanted)
-    statuses = Counter()
-    for option, holds in wanted:
-        response = server.post(CHAT, server.body(SHORT, CHAT, max_tokens=60) | option)
-        statuses[response.status_code] += 1
+    counts = Counter()
+    for number, (option, schema) in enumerate(wanted):
+        response = server.post(CHAT, server.body(SHORT, CHAT, max_tokens=32) | option)
         expect(response.status_code in (200, 400), f"{option}: {response.text}")
-        if response.is_success and holds:
+        counts["refused" if response.status_code == 400 else "answered"] += 1
+        if response.is_success and schema is not None:
             (choice,) = response.json()["choices"]
-            if choice["finish_reason"] == "stop":
-                value = json.loads(choice["message"]["content"])
-                expect(holds(value), f"{option}: {value}")
-        server.expect_greedy(server.prompt(SHORT), server.ask(SHORT, CHAT))
-    return f"each is kept or refused; of each status: {dict(sorted(statuses.items()))}"
+            calls = choice["message"].get("tool_calls")
+            texts = [call["function"]["arguments"] for call in calls] if calls else [choice["message"]["content"]]
+            if choice["finish_reason"] != "length":
+                for text in texts:
+                    counts["kept"] += 1
+                    expect(Draft202012Validator(schema).is_valid(json.loads(text)), f"{option}: {text}")
+        if number % 10 == 9:
+            server.expect_greedy(server.prompt(SHORT), server.ask(SHORT, CHAT))
+    return f"each is kept or refused: {dict(sorted(counts.items()))}"

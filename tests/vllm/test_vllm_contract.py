@@ -3,9 +3,7 @@
 import pytest
 import torch
 from vllm_engine import Engine, engine
-from vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, TTSamplingParams, greedy, requests
-
-from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
+from vllm_requests import MAX_LEN, NEW_TOKENS, SLOTS, greedy, requests
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +25,6 @@ def test_two_steps_in_flight(served, prompts, expected, tokenizer):
 @pytest.mark.parametrize("options", [{"trace": False}, {"device": False, "trace": False, "ahead": 2}])
 def test_logits_for_vllms_sampler_and_no_traces(served, prompts, expected, tokenizer, options):
     assert engine(served, **options).serve(requests(prompts[:12], tokenizer)) == expected[:12]
-
-
-@pytest.mark.parametrize("options", [{"ahead": 2}, {"device": False}])
-def test_decode_commands_of_later_plugins(served, prompts, expected, tokenizer, options):
-    """A stand-in of their calls: no such plugin runs here as a whole."""
-    assert QwenForCausalLM.decode_input_update_contract == 1
-    busy = engine(served, commands=True, **options)
-    assert busy.serve(requests(prompts[:12], tokenizer)) == expected[:12]
-
-
-@pytest.mark.parametrize("trace", [True, False])
-def test_penalties_under_the_commands_of_later_plugins(served, prompts, tokenizer, trace):
-    """Without traces inputs are reloaded in each step, and token counts are not reset."""
-    some = prompts[10:16]
-    sampling = TTSamplingParams(repetition_penalty=1.3, presence_penalty=2.0)
-    expected = engine(served).serve(requests(some, tokenizer, sampling=sampling))
-    answers = engine(served, commands=True, trace=trace).serve(requests(some, tokenizer, sampling=sampling))
-    assert answers == expected
 
 
 def test_blocks_run_short(served, tight, tokenizer):

@@ -1,21 +1,28 @@
-"""The server refuses a request that would end the engine or be read over, and passes every other request on."""
+"""What the server refuses before vLLM sees it, and what it refuses after vLLM has parsed it."""
 
 import asyncio
-import importlib.util
 import json
+import os
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from models.demos.qwen25_7b import vllm
 
-FILE = f"{vllm.__path__[0]}/extra_models/qwen25_7b/qwen25_7b_requests.py"
-spec = importlib.util.spec_from_file_location("qwen25_7b_requests", FILE)
-requests = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(requests)
+sys.path.append(f"{vllm.__path__[0]}/extra_models/qwen25_7b")
+import qwen25_7b_parameters as parameters  # noqa: E402
+import qwen25_7b_requests as requests  # noqa: E402
 
 VOCAB_SIZE = 1056
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(autouse=True)
+def no_vllm(monkeypatch):
+    monkeypatch.setattr(parameters, "install", lambda: None)
 
 
 def post(*parts: bytes, path: str = CHAT, method: str = "POST", key: str = "") -> tuple[bytes | None, dict | None]:
@@ -39,11 +46,8 @@ def post(*parts: bytes, path: str = CHAT, method: str = "POST", key: str = "") -
             message = await receive()
             got.append(message["body"])
 
-    model = SimpleNamespace(get_vocab_size=lambda: VOCAB_SIZE)
-    state = SimpleNamespace(vllm_config=SimpleNamespace(model_config=model))
-    app = SimpleNamespace(state=state)
     headers = [(b"authorization", b"Bearer right")]
-    scope = dict(type="http", method=method, path=path, app=app, headers=headers)
+    scope = dict(type="http", method=method, path=path, headers=headers)
     asyncio.run(requests.RequestCheck(Keys(vllm, key) if key else vllm)(scope, receive, send))
     if not sent:
         return b"".join(got), None
@@ -65,12 +69,11 @@ class Keys:
         await self._inner(scope, receive, send)
 
 
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/invocations", "/tokenize"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/invocations", "/tokenize"])
 def test_a_request_without_the_key_gets_401_on_every_path(path):
-    """vLLM guards paths below /v1 only, and a seed of 41 bits ends the engine."""
-    body = json.dumps(dict(seed=1 << 40)).encode()
-    assert post(body, path=path, key="another")[1]["code"] == 401
-    assert post(body, path=path, key="right")[1]["code"] == 400
+    """vLLM guards paths below /v1 only."""
+    assert post(b"{}", path=path, key="another")[1]["code"] == 401
+    assert post(b"{", b"}", path=path, key="right") == (b"{}", None)
 
 
 @pytest.mark.parametrize("method, path", [("GET", "/health"), ("POST", CHAT)])
@@ -81,89 +84,113 @@ def test_a_server_that_stops_answers_503(tmp_path, monkeypatch, method, path):
     assert post(b"{}", path=path, method=method)[1]["code"] == 503
 
 
-@pytest.mark.parametrize(
-    "params, named",
-    [
-        (dict(seed=1 << 31), "seed"),
-        (dict(seed=-(1 << 31) - 1), "seed"),
-        (dict(seed="3000000000"), "seed"),  # vLLM takes this string and this float
-        (dict(seed=3e9), "seed"),
-        (dict(seed=(1 << 31) - 2, n=3), "seed"),  # the third sequence's seed is 2**31
-        (dict(repetition_penalty=1e39), "repetition_penalty"),
-        (dict(stop_token_ids=[5, VOCAB_SIZE], min_tokens=1), "stop_token_ids"),
-        (dict(stop_token_ids=[-1]), "stop_token_ids"),
-        (dict(top_k=1 << 70), "top_k"),
-        (dict(sampling_params=dict(seed=1 << 31)), "seed"),
-    ],
-)
-def test_what_would_end_the_engine_is_refused_alone(params, named):
-    _, error = post(json.dumps(dict(prompt="a") | params).encode())
-    assert error["message"].startswith(named) and error["code"] == 400
+def sampling(**changes) -> SimpleNamespace:
+    """vLLM's SamplingParams, as far as they are checked."""
+    defaults = dict(n=1, seed=None, repetition_penalty=1.0, stop_token_ids=None, thinking_token_budget=None)
+    return SimpleNamespace(**defaults | dict(logprob_token_ids=None, logit_bias=None) | changes)
 
 
 @pytest.mark.parametrize(
-    "params, words",
+    "changes, named",
     [
-        (dict(best_of=3, n=2), "vLLM ignores best_of"),
-        (dict(guided_choice=["yes", "no"]), "vLLM ignores guided_choice: use structured_outputs"),
-        (dict(guided_json={}), "vLLM ignores guided_json"),
+        (dict(seed=1 << 31), "seed must be"),
+        (dict(seed=-(1 << 31) - 1), "seed must be"),
+        (dict(seed=(1 << 31) - 2, n=3), "seed must be"),  # the third sequence's seed is 2**31
+        (dict(repetition_penalty=1e39), "repetition_penalty must be"),
+        (dict(stop_token_ids=[5, VOCAB_SIZE]), "stop_token_ids must be"),
+        (dict(stop_token_ids=[-1]), "stop_token_ids must be"),
         (dict(thinking_token_budget=0), "the plugin ignores thinking_token_budget"),
-        (dict(sampling_params=dict(logprob_token_ids=[5])), "the plugin ignores logprob_token_ids"),
+        (dict(logprob_token_ids=[5]), "the plugin ignores logprob_token_ids"),
+        (dict(seed=(1 << 31) - 3, n=3), None),
+        (dict(seed=-(1 << 31), stop_token_ids=[0, VOCAB_SIZE - 1], repetition_penalty=1e-46), None),
+        (dict(logprob_token_ids=[]), None),
     ],
 )
-def test_what_would_be_read_over_is_refused(params, words):
-    _, error = post(json.dumps(dict(prompt="a") | params).encode())
-    assert error["message"].startswith(words) and error["code"] == 400
-
-
-def test_completions_of_vllm_have_no_bad_words():
-    body = json.dumps(dict(prompt="a", bad_words=["no"])).encode()
-    _, error = post(body, path=COMPLETIONS)
-    assert error["message"].startswith("/v1/completions of vLLM ignores bad_words: use /v1/chat")
-    assert post(body, path=CHAT) == (body, None)
+def test_parameters_that_would_end_the_engine_or_be_ignored(changes, named):
+    check = lambda: parameters.check_parameters(sampling(**changes), VOCAB_SIZE)  # noqa: E731
+    if named is None:
+        return check()
+    with pytest.raises(ValueError, match=f"^{named}"):
+        check()
 
 
 @pytest.mark.parametrize(
-    "params",
+    "unknown, words",
     [
-        dict(best_of=2, n=2, guided_json=None, thinking_token_budget=-1),
-        dict(bad_words=[]),
-        dict(bad_words=7, best_of="x"),
-        dict(seed=(1 << 31) - 3, n=3),
-        dict(seed=-(1 << 31), n=None),
-        dict(seed=None, repetition_penalty=None, stop_token_ids=None),
-        dict(seed="x", repetition_penalty="x", stop_token_ids="x"),  # vLLM says what is wrong
-        dict(repetition_penalty=1e-46, stop_token_ids=[0, VOCAB_SIZE - 1], sampling_params=7),
-        dict(seed=float("nan"), repetition_penalty=float("nan")),
+        (dict(guided_choice=["yes", "no"]), "guided_choice here: use structured_outputs"),
+        (dict(guided_json={}), "guided_json here"),
+        (dict(best_of=3), "best_of here: leave it out"),
+        (dict(bad_words=["no"]), "bad_words here"),  # of completions, by every path
+        (dict(best_of=2, bad_words=[], guided_json=None, store=True, metadata={"a": "b"}), None),
+        (None, None),
     ],
 )
-def test_other_requests_arrive_unchanged(params):
-    body = json.dumps(dict(prompt="a") | params).encode()
-    assert post(body[:5], body[5:], b"") == (body, None)
+def test_options_that_vllm_ignores_on_a_route(unknown, words):
+    """A request's other unknown fields ask for no other text."""
+    request = SimpleNamespace(model_extra=unknown, n=2)
+    check = lambda: parameters.check_fields(request, {"bad_words", *parameters.OLD_NAMES})  # noqa: E731
+    if words is None:
+        return check()
+    with pytest.raises(ValueError, match=f"^vLLM ignores {words}"):
+        check()
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
-def test_a_body_that_is_no_json_object_is_left_to_vllm(body):
-    assert post(body) == (body, None)
+@pytest.mark.parametrize(
+    "changes, named", [(dict(n=3), None), (dict(logit_bias={5: 1}), "logit_bias"), (dict(seed=1), "seed")]
+)
+def test_beam_search_keeps_few_options(changes, named):
+    fields = tuple(vars(sampling()))
+    check = lambda: parameters.check_beam_search(sampling(**changes), sampling(), fields)  # noqa: E731
+    if named is None:
+        return check()
+    with pytest.raises(ValueError, match=f"ignores {named}"):
+        check()
 
 
-@pytest.mark.parametrize("schema, refused", [
-    ({"not": {"type": "integer"}}, "not"),
-    ({"type": "array", "items": {"if": {"type": "integer"}, "then": {"minimum": 3}}}, "if"),
-    ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "allOf"),
-    ({"allOf": [{"type": "integer"}]}, None),
-    ({"enum": [{"not": 1}], "default": {"if": 2}}, None),
-    ({"properties": {"not": {"type": "integer"}, "if": {"type": "string"}}}, None),
-    ({"$defs": {"not": {"properties": {"a": {"anyOf": [{"dependentRequired": {}}]}}}}}, "dependentRequired"),
-])  # fmt: skip
-@pytest.mark.parametrize("place", [
-    lambda schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}},
-    lambda schema: {"structured_outputs": {"json": schema}},
-    lambda schema: {"structured_outputs": {"json": json.dumps(schema)}},
-    lambda schema: {"text": {"format": {"type": "json_schema", "schema": schema}}},
-    lambda schema: {"tools": [{"type": "function", "function": {"name": "not", "parameters": schema}}], "tool_choice": "required"},
-], ids=["response_format", "structured_outputs", "as text", "responses", "tools"])  # fmt: skip
-def test_a_schema_whose_keyword_xgrammar_reads_over(place, schema, refused):
-    _, error = post(json.dumps(place(schema)).encode())
-    assert (error is None) == (refused is None)
-    assert refused is None or f"the keyword {refused} " in error["message"]
+class Backend:
+    """vLLM's GuidanceBackend. A grammar is a program that says what happens when it compiles."""
+
+    def compile_grammar(self, kind, grammar):
+        exec(grammar, globals())
+        return self
+
+    def allocate_token_bitmask(self, rows):
+        return torch.zeros(rows, 3, dtype=torch.int32)
+
+    error, accepts = "", True
+
+    @property
+    def ll_matcher(self):
+        return SimpleNamespace(get_error=lambda: self.error, is_stopped=lambda: False)
+
+    def fill_bitmask(self, mask, row):
+        mask[row, 1] = -(1 << 31)  # token 63
+
+    def accept_tokens(self, _, tokens):
+        assert tokens == [63]
+        return self.accepts
+
+
+def test_a_grammar_compiles_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.setattr(parameters, "CPU_SECONDS", 1)
+    trials, here = parameters.GrammarTrials(Backend()), os.getpid()
+    assert trials.refusal("kind", "pass") == trials.refusal("kind", f"assert os.getpid() != {here}") == ""
+    for grammar, words in (
+        ("raise ValueError('line 1\\nline 2')", "line 1 line 2"),
+        ("{}['triggers']", "not of a form that vLLM takes .KeyError: 'triggers'.$"),
+        ("raise SystemExit('panic')", "not of a form that vLLM takes .SystemExit"),
+        ("os.kill(os.getpid(), 9)", "too large"),
+        ("while True: pass", "takes more than 1 s"),
+        ("Backend.error = 'x' * 10**6", "x" * 300),
+        ("Backend.accepts = False", "no token fits"),
+    ):
+        with pytest.raises(ValueError, match=f"^structured output: {words}"):
+            trials.check("kind", grammar)
+    assert (Backend.error, Backend.accepts) == ("", True)
+
+
+def test_a_grammar_that_was_tried_is_not_tried_again():
+    trials, slow = parameters.GrammarTrials(Backend()), "time.sleep(0.5); raise ValueError('bad')"
+    assert trials.refusal("kind", slow) == "bad"
+    began = time.monotonic()
+    assert trials.refusal("kind", slow) == "bad" and time.monotonic() < began + 0.4

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import ttnn
 from vllm_engine import Engine
 from vllm_requests import NEW_TOKENS, HFConfig, greedy, requests, start
 
@@ -18,7 +17,7 @@ from models.demos.qwen25_7b.plans.memory_budget import cache_tokens, memory_budg
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
-from models.demos.qwen25_7b.vllm.startup import check_number_formats, fabric_config
+from models.demos.qwen25_7b.vllm.startup import check_number_formats
 
 
 def refusal(mesh_device, checkpoint, slots=32, **options) -> str:
@@ -140,21 +139,6 @@ def test_no_more_memory_is_allocated_than_full_contexts_need(monkeypatch, mesh_d
         reported(32, 131072)
         == cache_tokens(ModelTable(opened.config, ParallelPlan.make(QWEN25_7B, 2), BFP8, WORMHOLE), 131072) - 32 * 128
     )
-
-
-@pytest.mark.parametrize(
-    "environment, ring",
-    [
-        ({"MESH_DEVICE": "T3K"}, True),
-        ({"MESH_DEVICE": "T3K", "TT_VISIBLE_DEVICES": "0,1,2,3"}, False),  # a data-parallel rank
-        ({"MESH_DEVICE": "N300"}, False),
-        ({"MESH_DEVICE": "(1, 2)"}, False),
-        ({}, False),
-    ],
-)
-def test_the_class_asks_for_a_ring_where_the_chips_are_one(environment, ring):
-    expected = {"config": ttnn.FabricConfig.FABRIC_1D_RING} if ring else None
-    assert fabric_config(environment) == expected
 
 
 def test_the_revision_of_vllm_reaches_the_weights(mesh_device, checkpoint, monkeypatch):

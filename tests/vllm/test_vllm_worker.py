@@ -1,4 +1,4 @@
-"""The worker mends what the plugin does to the rows of its batch. vLLM's classes are stand-ins."""
+"""Worker and scheduler mend what the plugin does to rows and ended requests. The plugin's classes are stand-ins."""
 
 import importlib.util
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from models.demos.qwen25_7b import vllm
 
-FILE = f"{vllm.__path__[0]}/extra_models/qwen25_7b/qwen25_7b_worker.py"
+FOLDER = f"{vllm.__path__[0]}/extra_models/qwen25_7b"
 
 
 class BatchUpdateBuilder:
@@ -34,19 +34,49 @@ class InputBatch:
 
 
 class TTWorker:
-    """The plugin's, with one batch."""
+    """The plugin's, with one batch and a cache of 544 blocks of 10 bytes."""
+
+    def __init__(self, blocks=None):
+        self.cache_config = SimpleNamespace(num_gpu_blocks_override=blocks)
+
+    def determine_available_memory(self):
+        self.cache_config.num_gpu_blocks_override = 544
+        return 5440
 
     def initialize_from_config(self, _):
         self.model_runner = SimpleNamespace(input_batch=InputBatch())
 
 
+class TTScheduler:
+    """The plugin's: the output of a prefill without room is dropped. vLLM empties both sets in each."""
+
+    def __init__(self):
+        self.finished_req_ids, self.reset_preempted_req_ids = set(), set()
+        self.room = 0
+
+    def schedule(self):
+        output = self._schedule_prefill_only()
+        return output if output.total_num_scheduled_tokens else self._output(1)
+
+    def _schedule_prefill_only(self):
+        return self._output(self.room)
+
+    def _output(self, tokens):
+        ended, preempted = self.finished_req_ids, self.reset_preempted_req_ids
+        self.finished_req_ids, self.reset_preempted_req_ids = set(), set()
+        return SimpleNamespace(
+            total_num_scheduled_tokens=tokens, finished_req_ids=ended, preempted_req_ids=preempted or None
+        )
+
+
 @pytest.fixture
-def worker(monkeypatch):
+def load(monkeypatch):
     names = {
         "vllm.v1.sample.logits_processor": dict(BatchUpdateBuilder=BatchUpdateBuilder),
         "vllm_tt_plugin.config": dict(get_tt_config=None),
         "vllm_tt_plugin.input_batch": dict(InputBatch=InputBatch),
         "vllm_tt_plugin.worker": dict(TTWorker=TTWorker, close_mesh_device=None),
+        "vllm_tt_plugin.scheduler": dict(TTScheduler=TTScheduler),
     }
     for path, contents in names.items():
         parts = path.split(".")
@@ -54,10 +84,37 @@ def worker(monkeypatch):
             module = ModuleType(".".join(parts[:end]))
             monkeypatch.setitem(sys.modules, module.__name__, module)
         vars(module).update(contents)
-    spec = importlib.util.spec_from_file_location("qwen25_7b_worker", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MeshWorker()
+
+    def module(name):
+        spec = importlib.util.spec_from_file_location(name, f"{FOLDER}/{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return module
+
+
+@pytest.fixture
+def worker(load):
+    return load("qwen25_7b_worker").MeshWorker()
+
+
+@pytest.mark.parametrize("asked, blocks", [(None, 544), (171, 171), (600, 600)])
+def test_num_gpu_blocks_override_is_kept(load, asked, blocks):
+    """The class refuses more than the DRAM takes."""
+    worker = load("qwen25_7b_worker").MeshWorker(asked)
+    assert worker.determine_available_memory() == 10 * blocks
+    assert worker.cache_config.num_gpu_blocks_override == blocks
+
+
+def test_the_worker_hears_of_every_end(load):
+    scheduler = load("qwen25_7b_scheduler").Scheduler()
+    scheduler.finished_req_ids, scheduler.reset_preempted_req_ids = {"a"}, {"b"}
+    output = scheduler.schedule()
+    assert output.total_num_scheduled_tokens == 1, "a decode step in the place of a prefill without room"
+    assert (output.finished_req_ids, output.preempted_req_ids) == ({"a"}, {"b"})
+    scheduler.room, scheduler.finished_req_ids = 5, {"c"}
+    assert scheduler.schedule().finished_req_ids == {"c"} and not scheduler.finished_req_ids
 
 
 def apply(update, options: dict) -> None:

@@ -37,19 +37,15 @@ class Engine:
     - prefix_caching: Reuse known full blocks.
     - decode_as_prefill: Send decode steps as prefills, as the plugin's main and stable branches do.
     - host_sampler(request, logits): The host's sampler. Default: greedy.
-    - commands: Send decode steps as later plugins do (docs/DECODE_RELOAD_CONTRACT.md): four commands, no reset_batch,
-      and tokens and positions that mean nothing where reload_inputs is False.
     """
 
     def __init__(
         self, model, kv_cache, blocks, block, *, slots, max_len, device=True, ahead=1, prefix_caching=False,
-        decode_as_prefill=False, trace=True, host_sampler=None, commands=False,
+        decode_as_prefill=False, trace=True, host_sampler=None,
     ):  # fmt: skip
         self.model, self.kv_cache, self.block, self.trace = model, kv_cache, block, trace
         self.device, self.ahead, self.prefix_caching = device, ahead, prefix_caching
         self.decode_as_prefill, self.host_sampler = decode_as_prefill, host_sampler
-        self.commands = commands
-        self.sent_blocks: list[list[int]] = []  # of the step before
         rng = np.random.default_rng(next(_seeds))
         self.pool = BlockPool(blocks, block)
         assert self.pool.allocate(1) == [0]
@@ -160,15 +156,8 @@ class Engine:
             extra["slot_remap"] = torch.arange(self.capacity, dtype=torch.int32).flip(0)
         tokens = torch.tensor(newest, dtype=torch.int32)
         start_pos = torch.tensor(positions, dtype=torch.int32)
-        if self.commands:
-            extra.pop("reset_batch", None)
-            extra |= self._commands(device)
-            if not extra["reload_inputs"]:
-                tokens.fill_(7)
-                start_pos.fill_(1)
         self.changed = False
         self.last_on_host = not device
-        self.sent_blocks = [list(r.blocks) for r in self.running]
         out = self.model.decode_forward(
             tokens=tokens, page_table=table, kv_cache=self.kv_cache, start_pos=start_pos,
             enable_trace=self.trace, read_from_device=False, **extra,
@@ -181,18 +170,6 @@ class Engine:
             self._drain()  # vLLM needs the sampled tokens for its next step
         while len(self.flight) >= self.ahead:
             self._finish()
-
-    def _commands(self, device: bool) -> dict[str, bool]:
-        """The contract's table of transitions."""
-        transition = self.changed or self.last_on_host
-        reload = transition or not device or not self.trace
-        grown = [r.blocks for r in self.running] != self.sent_blocks
-        return dict(
-            reload_inputs=reload,
-            reload_page_table=grown and not reload,
-            reload_sampling_params=device and transition,
-            reset_sampling_state=device and transition,
-        )
 
     def _finish(self) -> None:
         requests, out, events, device = self.flight.popleft()

@@ -5,25 +5,23 @@ goes on. Started again, it keeps the stages that have an outcome; --only and --f
 """
 
 import argparse
-import hashlib
+import subprocess
 from datetime import date
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..cli.command import run, status_of
-from ..cli.options import Parser, add_machine, path
+from ..cli.options import VERSION, Parser, add_machine
 from ..cli.terminal import say
 from ..errors import UserError
 from ..evaluation.questions import read_questions
-from ..files import check_directory, exists
+from ..files import check_directory
 from ..tt.mesh import describe_backend, device_present
 from .report import write_report
 from .runner import REPOSITORY, known_outcomes, run_stages
 from .stages import SIZES, stages
 
-PACKAGE = Path(__file__).parents[1]
 PLACE = "mesh", "backend", "size", "cards"  # of all stages of a folder
 
 
@@ -35,8 +33,9 @@ def _main(argv: list[str] | None) -> int:
     prog = f"python -m {__package__}"
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
+    folder = lambda name: Path(name).resolve()
     option = parser.add_argument
-    option("--out", type=path("--out"), required=True, metavar="DIR", help="folder of logs and report")
+    option("--out", type=folder, required=True, metavar="DIR", help="folder of logs and report")
     option("--model", help="directory or hub id of real weights, for the stages answers and server")
     reference = ".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB"
     option("--reference", metavar="FILE", help=reference)
@@ -62,13 +61,12 @@ def _main(argv: list[str] | None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     every = stages(args)
     names = [stage.name for stage in every]
-    given = args.only if args.first is None else args.first
-    asked = [] if given is None else given.split(",")
+    asked = (args.only or args.first or "").split(",") if args.only or args.first else []
     for name in asked:
         if name not in names:
             raise UserError(f"{name!r} is not a stage; the stages are {', '.join(names)}")
-    again = asked if args.first is None else names[names.index(asked[0]) :]
-    chosen = [stage for stage in every if stage.name in again or args.only is None]
+    again = names[names.index(asked[0]) :] if args.first else asked
+    chosen = [stage for stage in every if stage.name in again or not args.only]
     try:
         run_stages(chosen, args.out, say, again)
     finally:
@@ -86,30 +84,22 @@ def _ran_on(args: argparse.Namespace) -> dict[str, Any]:
     if backend == "auto":
         backend = "device" if device_present() else "golden"
     serials = sorted(Path("/sys/class/tenstorrent").glob("*/tt_serial")) if backend == "device" else []
+    describe = "git describe --always --dirty --abbrev=12 --exclude=*".split()
+    commit = subprocess.run(describe, cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
     return {
         "mesh": args.mesh,
         "backend": describe_backend(backend).split(" (")[0],
         "size": args.size,
         "cards": [file.read_text().strip() for file in serials],
-        "code": _code(),
+        "commit": commit or VERSION,
         "ttnn": version("ttnn"),
     }
-
-
-def _code() -> str:
-    """A digest of the programs that stages run: another edit, another digest, committed or not."""
-    digest = hashlib.sha256()
-    for root in (PACKAGE, REPOSITORY / "tests", REPOSITORY / "scripts", Path(find_spec("golden_mesh").origin).parent):
-        for file in sorted(root.rglob("*.py")):
-            digest.update(f"{file.relative_to(root)} {file.stat().st_size} ".encode() + file.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _check_inputs(args: argparse.Namespace) -> None:
     """UserError: an option that a stage would refuse an hour later. Stages run elsewhere, so paths become absolute."""
     check_directory("--out", args.out)
-    args.out = args.out.resolve()
-    if args.reference and not exists(args.reference, "--reference"):
+    if args.reference and not Path(args.reference).is_file():
         raise UserError(f"--reference {args.reference}: no such file")
     if args.questions:
         read_questions(Path(args.questions))
@@ -117,7 +107,7 @@ def _check_inputs(args: argparse.Namespace) -> None:
         from ..config import QwenConfig
         from ..weights.checkpoint import Checkpoint, local_directory
 
-        if exists(args.model, "--model"):
+        if Path(args.model).is_dir():
             args.model = f"{Path(args.model).resolve()}"
             Checkpoint.open(args.model)
         else:

@@ -16,7 +16,7 @@ from ..config.sampling import GREEDY
 from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
 from ..engine.sampling import LogitsRow, TokenCounts, log_prob, sample_rows
-from ..engine.trace import PendingRead, can_trace
+from ..engine.trace import PendingRead
 from ..plans.blocks import BLOCKS, table_width
 from ..plans.grids import ceil_div
 from ..plans.memory_budget import cache_tokens
@@ -25,15 +25,14 @@ from ..plans.parallel_plan import ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint
-from .inputs import DecodeState, InputUpdates, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
-from .speculation import speculation_plan, verified_tokens, verify
+from .inputs import DecodeState, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
 from .startup import (
+    can_trace,
     check_caches,
     check_number_formats,
     check_start,
     chip_of_machine,
     current_vllm_config,
-    fabric_config,
     recipe_of,
     warm_up_decode,
     warm_up_prefill,
@@ -55,7 +54,7 @@ class NextToken(NamedTuple):
 class QwenForCausalLM:
     """The plugin constructs it, allocates its caches, runs the warm-up, then runs steps.
 
-    Arguments have the plugin's names. Arguments that the model does not use, and those of later plugins, are ignored.
+    Arguments have the plugin's names. Arguments that the model does not use are ignored.
     The plugin decides which sequence is in which slot, which blocks it has, and where tokens are sampled. A slot without
     a sequence has start_pos -1. The only state by slot is the state of the chips between two decode steps (DecodeState).
     """
@@ -64,27 +63,15 @@ class QwenForCausalLM:
         "supports_prefix_caching": True,
         "supports_async_decode": True,
         "supports_sample_on_device": True,
-        # Later plugins, see their docs/MODEL_CAPABILITIES.md.
-        "supports_chunked_prefill": True,
-        "supports_device_grammar": False,
-        "max_device_top_k": None,  # this class samples on the host what the chips cannot, slot by slot
-        "fabric_config": fabric_config(os.environ),
-        "supports_spec_decode": True,  # n-gram drafts, see spec_plan
     }
-    # Later plugins, see their docs/DECODE_RELOAD_CONTRACT.md: commands in the place of reset_batch.
-    decode_input_update_contract = 1
     # of the newest model, because get_max_tokens_all_users is not told
     _recipe: Recipe = recipe_of(None)
     _revision: Optional[str] = None
 
-    def __init__(self, model: TtTransformer, sequences: int, speculate: int = 1):
-        """sequences: rows of the plugin's decode calls; the model may have more slots, see DecodePlan.make.
-
-        speculate: tokens of a sequence in a verify step. They have a slot each.
-        """
+    def __init__(self, model: TtTransformer, sequences: int):
+        """sequences: rows of the plugin's decode calls; the model may have more slots, see DecodePlan.make."""
         self.model = model
         self.sequences = sequences
-        self.speculate = speculate
         self.replica: Optional[Replica] = None  # until the caches are allocated
         self._prompt_lengths = PromptLengths()
 
@@ -112,18 +99,8 @@ class QwenForCausalLM:
         cls._revision = vllm_config and vllm_config.model_config.revision
         config = QwenConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
-        speculate = verified_tokens(vllm_config)
-        size = dict(batch=max_batch_size * speculate, max_seq_len=max_seq_len)
-        model = TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size)
-        return cls(model, max_batch_size, speculate)
-
-    @classmethod
-    def spec_plan(cls, _vllm_config: Any, max_num_seqs: int, requested_k: int) -> Any:
-        """Return the plugin's SpecPlan: how many draft tokens of a sequence a step verifies.
-
-        Later plugins, see their docs/SPEC_DECODE_CONTRACT.md.
-        """
-        return speculation_plan(max_num_seqs, requested_k)
+        size = dict(batch=max_batch_size, max_seq_len=max_seq_len)
+        return cls(TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size), max_batch_size)
 
     @classmethod
     def get_max_tokens_all_users(
@@ -158,10 +135,10 @@ class QwenForCausalLM:
         """
         model, (blocks, _, block, _) = self.model, kv_cache_shape
         device = model.mesh_device
-        check_caches(model, blocks, block)
+        check_caches(model, blocks, block, self.sequences)
         caches = allocate_caches(device, model.config, blocks, block)
         self._can_trace = can_trace(device)
-        self.replica = Replica(model, caches, traced=self._can_trace, speculate=self.speculate)
+        self.replica = Replica(model, caches, traced=self._can_trace)
         self._state = DecodeState(self.replica)
         return caches
 
@@ -232,37 +209,26 @@ class QwenForCausalLM:
         enable_trace: bool = False,
         sampling_params: Any = None,
         reset_batch: bool = True,
-        reload_inputs: Optional[bool] = None,
-        reload_page_table: Optional[bool] = None,
-        reset_sampling_state: Optional[bool] = None,
         prompt_tokens: Optional[torch.Tensor] = None,
         output_tokens: Optional[torch.Tensor] = None,
-        spec_mode: Optional[str] = None,
-        num_valid_drafts: Optional[torch.Tensor] = None,
         **_: Any,
     ) -> Any:
-        """Compute one token of each slot. With spec_mode, verify draft tokens, see `verify`.
+        """Compute one token of each slot.
 
         Returns logits [slots, 1, vocab_size] float32, or, with sampling_params, the sampled tokens; a PendingRead if the
-        chips sampled all of them. reset_batch and reload_*: see InputUpdates. Sampling parameters are written whenever they
-        differ from the last ones.
+        chips sampled all of them. reset_batch: sequences have changed slots. It may be False after steps that left no
+        tokens on the chips. Sampling parameters are written whenever they differ from the last ones.
         """
         self._enable_traces(enable_trace)
-        if spec_mode is not None:
-            self._state.invalidate()
-            block = tokens, start_pos, page_table, num_valid_drafts
-            return verify(self.replica, self.sequences, *block, spec_mode)
-        on_device = sampling_params is not None
-        commands = reload_inputs, reload_page_table, reset_sampling_state
-        updates = InputUpdates.of(on_device, reset_batch, *commands)
-        positions = self._state.write(tokens, start_pos, page_table, updates)
-        if not on_device:
+        on_host = sampling_params is None
+        positions = self._state.write(tokens, start_pos, page_table, reset_batch or on_host)
+        if on_host:
             self.replica.launch_decode()
             self.replica.read_tokens()
             self._state.invalidate()
             return self.replica.read_logits()[: self.sequences].float()[:, None]
         params = self._slot_params(sampling_params, self.sequences)
-        new_counts = self._state.from_host if updates.counts is None else updates.counts
+        new_counts = self._state.from_host
         counts = [TokenCounts()] * self.sequences
         # Between two changes of the batch the chips count, so a step's work does not grow with the sequences.
         if new_counts or any(p.on_host and p.sampling.penalized for p in params):

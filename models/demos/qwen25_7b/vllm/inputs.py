@@ -159,25 +159,6 @@ class PromptLengths:
         return next((record for record in self._recent if record.equals(tokens)), None)
 
 
-class InputUpdates(NamedTuple):
-    """What the host writes before a decode step, for each of the plugin's contracts.
-
-    Up to b95c050: reset_batch, sequences have changed slots. It may be False after steps that left no tokens on the chips.
-    decode_input_update_contract 1: the commands reload_inputs, reload_page_table and reset_sampling_state.
-    """
-
-    inputs: bool  # tokens and positions
-    tables: Optional[bool]  # page tables; None: where they differ
-    counts: Optional[bool]  # token counts; None: with tokens and positions
-
-    @classmethod
-    def of(
-        cls, on_device: bool, reset_batch: bool, inputs: Optional[bool], tables: Optional[bool], counts: Optional[bool]
-    ) -> "InputUpdates":
-        """on_device: whether the chips sample. inputs: None without commands."""
-        return cls(reset_batch or not on_device, None, None) if inputs is None else cls(inputs, tables, bool(counts))
-
-
 class DecodeState:
     """The chips' inputs of the next decode step. vLLM's values lag behind while steps are in flight."""
 
@@ -190,21 +171,21 @@ class DecodeState:
         self._tokens: Optional[list[int]] = None  # of the next step; None: the chips hold them
 
     def write(
-        self, tokens: torch.Tensor, start_pos: torch.Tensor, page_table: torch.Tensor, updates: InputUpdates
+        self, tokens: torch.Tensor, start_pos: torch.Tensor, page_table: torch.Tensor, from_host: bool
     ) -> list[int]:
         """Write the next step's inputs. Return the position of each slot's token, INACTIVE for empty slots.
 
-        Without updates.inputs vLLM's tokens and positions may be those of the step before, and the chips' values are used.
+        Without from_host vLLM's tokens and positions may be those of the step before, and the chips' values are used.
         tokens: [slots, 1]. start_pos: [slots]. page_table: [slots, any width].
         """
-        self.from_host = from_host = updates.inputs or self._positions is None
+        self.from_host = from_host = from_host or self._positions is None
         positions = start_pos.tolist() if from_host else self._positions
         tables = own_blocks(page_table, [position + 1 for position in positions], self._replica)
         inputs = self._replica.inputs
         if from_host:
             inputs.write_slots(tokens.flatten().tolist(), positions, tables)
         else:
-            if not tables.equal(self._tables) if updates.tables is None else updates.tables:
+            if not tables.equal(self._tables):
                 inputs.write_block_tables(tables)
             if self._tokens is not None:
                 inputs.write_tokens(self._tokens)

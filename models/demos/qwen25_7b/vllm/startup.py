@@ -20,6 +20,7 @@ from ..plans.machines import BY_NAME, MACHINES
 from ..plans.memory_budget import block_bytes
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import chunk_step
+from ..tt.mesh import traces_available
 from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
 
@@ -56,17 +57,6 @@ def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
         )
 
 
-def fabric_config(environment: Mapping[str, str]) -> Optional[dict[str, Any]]:
-    """Return the arguments of ttnn.set_fabric_config for the machine, None for the plugin's own: a line.
-
-    environment: with MESH_DEVICE, and TT_VISIBLE_DEVICES in a data-parallel rank, whose chips are no ring.
-    """
-    kind = BY_NAME.get(environment.get("MESH_DEVICE", "").upper())
-    if kind is None or not kind.is_ring(kind.chips) or environment.get("TT_VISIBLE_DEVICES"):
-        return None
-    return {"config": ttnn.FabricConfig.FABRIC_1D_RING}
-
-
 def chip_of_machine(environment: Mapping[str, str]) -> Chip:
     """The chip of the machine that MESH_DEVICE names in `environment`, before a device is open."""
     return BY_NAME.get(environment.get("MESH_DEVICE", "").upper(), MACHINES["N150"]).chip
@@ -96,8 +86,8 @@ def check_number_formats(vllm_config: Any) -> None:
             )
 
 
-def check_caches(model: TtTransformer, blocks: int, block: int) -> None:
-    """blocks of `block` tokens: of the cache, as vLLM has computed them."""
+def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) -> None:
+    """blocks of `block` tokens: of the cache, as vLLM has computed them. sequences: --max-num-seqs."""
     config = model.config
     if block not in BLOCKS:
         raise UserError(f"--block-size {block}: start with --block-size 32, 64 or 128")
@@ -106,7 +96,7 @@ def check_caches(model: TtTransformer, blocks: int, block: int) -> None:
     if size > free:
         raise UserError(
             f"a cache of {blocks} blocks of {block} tokens takes {size / 1e9:.2f} GB of a chip, {free / 1e9:.2f} GB are "
-            "free: start with a smaller --max-num-seqs or --max-model-len"
+            "free: start with a smaller --max-num-seqs, --max-model-len or --num-gpu-blocks-override"
         )
     usable = (blocks - 1) * block  # vLLM gives block 0 to no sequence
     if usable < config.max_seq_len:
@@ -114,6 +104,16 @@ def check_caches(model: TtTransformer, blocks: int, block: int) -> None:
             f"a cache of {blocks} blocks of {block} tokens holds {usable} tokens, fewer than one sequence of "
             f"--max-model-len {config.max_seq_len}: start with a smaller --max-model-len"
         )
+    if usable < sequences * config.max_seq_len:
+        logger.warning(
+            "The cache holds %.1f of %d contexts (--max-num-seqs) of %d tokens. Where more are in use, vLLM preempts "
+            "requests, and computes their tokens again.", usable / config.max_seq_len, sequences, config.max_seq_len,
+        )  # fmt: skip
+
+
+def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
+    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
+    return traces_available() and view.num_banks * view.total_bytes_per_bank > 0
 
 
 def warm_up_prefill(replica: Replica) -> None:
@@ -153,10 +153,6 @@ def warm_up_decode(replica: Replica) -> None:
     for params in (PENALIZED, FULL, SamplingParams(temperature=1.0), GREEDY):
         replica.inputs.write_sampling_params([params])
         replica.launch_decode()
-        replica.read_tokens()
-    if replica.speculate > 1:
-        replica.inputs.write_verify([])
-        replica.launch_verify()
         replica.read_tokens()
 
 

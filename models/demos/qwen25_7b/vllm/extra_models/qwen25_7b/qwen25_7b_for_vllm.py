@@ -10,10 +10,13 @@ above = Path(__file__).resolve().parents
 for folder in (*above, *(root / package.replace(".", "/") for root in above)):  # a bundle's root
     if (folder / "vllm/generator_vllm.py").is_file():
         root = folder.parents[2]
-        sys.path.append(str(root))  # after the user's own paths
+        sys.path += [str(root), f"{folder}/vllm/extra_models/qwen25_7b"]  # after the user's own paths
         package = ".".join(folder.relative_to(root).parts)
         break
 
+platform = sys.modules.get("vllm_tt_plugin.platform")  # reads the name after it has imported this module
+if platform is not None:
+    platform.TT_SCHEDULER_CLS = "qwen25_7b_scheduler.Scheduler"
 try:
     QwenForCausalLM = import_module(f"{package}.vllm.generator_vllm").QwenForCausalLM
 except ModuleNotFoundError as missing:

@@ -59,6 +59,16 @@ class MeshWorker(TTWorker):
         if pending:
             sys.exit()
 
+    def determine_available_memory(self) -> int:
+        """Return the bytes of the cache, of --num-gpu-blocks-override blocks if given, which the plugin ignores."""
+        asked = self.cache_config.num_gpu_blocks_override
+        size = super().determine_available_memory()
+        if asked is None:
+            return size
+        size = size // self.cache_config.num_gpu_blocks_override * asked
+        self.cache_config.num_gpu_blocks_override = asked
+        return size
+
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
         batch = self.model_runner.input_batch
