@@ -67,6 +67,14 @@ def test_decode_of_users_at_different_positions(world_of, recipe, batch):
     decode(world_of(recipe, batch), mixed(batch))
 
 
+@pytest.mark.make_test_on("P150")
+@pytest.mark.parametrize("batch", (5, 9, 12))
+def test_decode_with_every_slot_taken(world_of, batch):
+    """On 11 columns of cores 12 users take two rows, 22 slots. 32 users, which test_decode_of_users has, end within a row."""
+    world = world_of(BFP8, batch)
+    decode(world, mixed(world.decode.batch))
+
+
 def test_decode_of_32_users_on_56_cores(world_of):
     decode(world_of(BFP8, MAX_USERS, WORKER_DISPATCH), mixed(MAX_USERS))
 
