@@ -59,6 +59,12 @@ JOBS = {
         f"$ {sys.executable} -m models.demos.qwen25_7b.bringup --mesh N300 --backend golden --size tiny "
         f"--out {tempfile.gettempdir()}/bringup-{os.getpid()} --only machine,ops,speed",
     ),
+    # Blackhole: slots on 11 columns of cores, two readers a bank of DRAM, rings of four and of eight.
+    "blackhole": (
+        "--mesh P150 -m 'not repeat' -k 'every_slot or (decoder_layer and bfp8) or (centered and kv8)' tests/pcc",
+        "--mesh P150x8 --queues 2 --size tiny -m 'not repeat' tests/splits/test_replicas.py tests/perf/test_traced_steps.py",
+        "--mesh P300 --size tiny tests/perf/test_l1.py",
+    ),
     # Text from each of four replicas, the 7B's DRAM and the modeled step.
     "galaxy": ("--mesh GALAXY --queues 2 -m galaxy tests/splits tests/perf",),
     "n150x4-tp1": ("--mesh N150x4 --tp 1 --size tiny --queues 2 tests/splits/test_replicas.py",),
