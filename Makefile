@@ -23,13 +23,18 @@ PIP = $(PYTHON) -m pip install --disable-pip-version-check
 # PyPI's torch brings 4 GB of CUDA libraries. https://download.pytorch.org/whl/cpu has one without them.
 TORCH_INDEX ?=
 
+# A variable as a word of the shell, and as an option where it is set: a space, a quote or a $ is a character like others.
+unexport MESH MODEL REFERENCE QUESTIONS OUT SIZE RECIPES
+quoted = '$(subst ','\'',$(value $1))'
+option = $(if $(value $2),--$1=$(call quoted,$2))
+
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-transformers5 clean
+.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-transformers5 test-python310 clean
 
 demo: .venv/ready
-	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --mesh $(MESH) $(ARGS)
+	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py $(call option,mesh,MESH) $(ARGS)
 
 check: .venv/ready
 	@echo "units, and PCC of every module, side by side: a dot a test"
@@ -45,21 +50,21 @@ check-pcc:
 	@echo "PCC of every module: done"
 
 eval: .venv/ready
-	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) \
-		$(if $(RECIPES),--recipes $(RECIPES)) $(ARGS)
+	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval $(call option,mesh,MESH) $(call option,model,MODEL) \
+		$(call option,recipes,RECIPES) $(ARGS)
 
 bringup: .venv/ready
-	@$(PYTHON) -m models.demos.qwen25_7b.bringup --mesh $(MESH) --out $(or $(OUT),bringup-$(MESH)) --size $(SIZE) \
-		$(if $(MODEL),--model $(MODEL)) $(if $(REFERENCE),--reference $(REFERENCE)) \
-		$(if $(QUESTIONS),--questions $(QUESTIONS)) $(ARGS)
+	@$(PYTHON) -m models.demos.qwen25_7b.bringup $(call option,mesh,MESH) $(call option,size,SIZE) \
+		$(or $(call option,out,OUT),--out=bringup-$(call quoted,MESH)) $(call option,model,MODEL) \
+		$(call option,reference,REFERENCE) $(call option,questions,QUESTIONS) $(ARGS)
 
 serve:
 	@sh scripts/vllm_venv.sh .venv-vllm scripts/find_python.sh
-	@exec env MESH_DEVICE=$(MESH) .venv-vllm/bin/python scripts/serve.py \
-		$(or $(MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
+	@exec env MESH_DEVICE=$(call quoted,MESH) .venv-vllm/bin/python scripts/serve.py \
+		$(if $(value MODEL),$(call quoted,MODEL),models/demos/qwen25_7b/reference/small) $(ARGS)
 
 bundle: .venv/ready
-	@PYTHONPATH=. $(PYTHON) scripts/make_bundle.py --mesh $(MESH) $(if $(MODEL),--model $(MODEL)) $(ARGS)
+	@PYTHONPATH=. $(PYTHON) scripts/make_bundle.py $(call option,mesh,MESH) $(call option,model,MODEL) $(ARGS)
 
 test: .venv/ready
 	$(PYTHON) $(if $(ARGS),-m pytest $(ARGS),tests/all.py)
@@ -82,6 +87,22 @@ test-transformers5: .venv-transformers5/ready
 	.venv-transformers5/bin/python -m pip install --disable-pip-version-check --no-warn-conflicts --no-compile --quiet 'transformers==5.24.*' 'numpy<2'
 	@touch $@
 
+# Units and a demo with CPython 3.10, where this machine has one beside .venv's.
+test-python310: .venv-python310/ready
+	.venv-python310/bin/python -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text tests/commands/test_command.py
+	.venv-python310/bin/python models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
+
+# The pins of requirements.txt but evaluation's, and the CUDA libraries of .venv: 1.7 GB, and a minute of a processor.
+.venv-python310/ready: .venv/ready
+	@"$$(sh scripts/find_python.sh 3.10)" -m venv --clear --without-pip .venv-python310
+	@site=$$(.venv-python310/bin/python -c $(SITE)) && ln -s "$$($(PYTHON) -c $(SITE))/nvidia" "$$site/nvidia" && \
+		printf '%s\n' '$(CURDIR)' '$(CURDIR)/golden_mesh/src' > "$$site/venv.pth"
+	$(PIP310) --no-deps $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(shell grep -E '^(torch|ttnn)=' requirements.txt)
+	@sed '/^\(torch\|ttnn\|gguf\|lm-eval\|pyarrow\|-e\)/d' requirements.txt > .venv-python310/requirements.txt
+	$(PIP310) -r .venv-python310/requirements.txt click filelock graphviz jinja2 networkx sympy typing_extensions
+	@touch $@
+
+PIP310 = $(PYTHON) -m pip --python .venv-python310/bin/python install --disable-pip-version-check --no-warn-conflicts --no-compile --quiet
 SITE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 # An existing environment is kept. pip adds missing packages, so a stopped installation resumes. --no-compile:
@@ -93,4 +114,4 @@ SITE = 'import sysconfig; print(sysconfig.get_path("purelib"))'
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-transformers5 .venv-vllm
+	rm -rf .venv .venv-transformers5 .venv-python310 .venv-vllm

@@ -9,8 +9,13 @@ if [ -e "$venv" ]; then
         echo "$venv exists and is not an environment of CPython 3.10 or 3.12: rename it, or remove it (make clean), and call make again." >&2
         exit 2
     fi
-    exit 0
+else
+    python=$(sh "$here/find_python.sh")
+    echo "making $venv with $python; pip installs torch and ttnn next: some 6 GB on disk, and a few minutes"
+    "$python" -m venv --without-pip "$venv"
 fi
-python=$(sh "$here/find_python.sh")
-echo "making $venv with $python; pip installs torch and ttnn next: some 6 GB on disk, and a few minutes"
-"$python" -m venv "$venv"
+# Ubuntu's Python has no ensurepip without python3-venv.
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 && ! "$venv/bin/python" -m ensurepip --default-pip >/dev/null 2>&1; then
+    echo "$venv has no pip, and its Python cannot install it: apt install python3-venv, or name another Python with CPYTHON=/path/to/python, then rename or remove $venv." >&2
+    exit 2
+fi

@@ -113,7 +113,7 @@ def read_yaml(file: str) -> dict:
 def read_config(text: str) -> dict:
     try:
         config = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         config = None
     if not isinstance(config, dict) or not isinstance(config.get("tt", {}), dict):
         raise UserError(f"{CONFIG_OPTION} must be a JSON object such as '{{\"tt\": {{...}}}}', got {text!r}")

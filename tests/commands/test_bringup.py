@@ -149,13 +149,13 @@ def test_the_next_stage_runs_and_a_second_run_keeps_outcomes(tmp_path):
 ])  # fmt: skip
 def test_what_a_stage_ran_on_decides_what_is_kept(tmp_path, verdict, on, again, kept):
     (tmp_path / "ops.json").write_text("x")
-    before = asdict(Outcome(verdict, 1, on={"commit": on}))
+    before = asdict(Outcome(verdict, 1, on={"code": on}))
     (tmp_path / "outcomes.json").write_text(json.dumps({"ops": before}))
     appends = f"open({str(tmp_path / 'ops.json')!r}, 'a').write('y')"
-    ops = stage(tmp_path, "ops", appends, on={"commit": "a"}, results=("ops.json",))
+    ops = stage(tmp_path, "ops", appends, on={"code": "a"}, results=("ops.json",))
     run_stages([ops], tmp_path, print, again)
     assert (tmp_path / "ops.json").read_text() == {"keep": "x", "new": "y", "go on": "xy"}[kept]
-    assert known_outcomes(tmp_path)["ops"].on["commit"] == ("a" if kept != "keep" else on)
+    assert known_outcomes(tmp_path)["ops"].on["code"] == ("a" if kept != "keep" else on)
 
 
 REFUSED = {

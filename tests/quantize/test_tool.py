@@ -144,7 +144,7 @@ def test_an_unfinished_run_with_other_settings_is_refused(capsys, calibration, t
     error = refused(capsys, *common)
     assert "another" in error and "formats" in error
     settings.write_text("{")
-    assert "cannot be used" in refused(capsys, *common)
+    assert "settings.json: not JSON" in refused(capsys, *common)
 
 
 def test_a_model_whose_dims_are_no_whole_blocks():

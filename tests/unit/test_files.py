@@ -1,38 +1,56 @@
 """Files that a user names: one line of error, outputs tried before the work, written whole or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from models.demos.qwen25_7b.cli.options import Parser, path
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.files import FileError, check_directory, check_output, read_json, read_text, write_whole
+from models.demos.qwen25_7b.files import (
+    FileError,
+    check_directory,
+    check_output,
+    exists,
+    read_json,
+    read_json_lines,
+    read_text,
+    write_whole,
+)
 
 UNREADABLE = {
-    "absent": (lambda path: None, "not found"),
-    "a directory": (Path.mkdir, "Is a directory"),
-    "a link to itself": (lambda path: path.symlink_to(path), "symbolic links"),
-    "not UTF-8": (lambda path: path.write_bytes(b"ab\xff"), "not UTF-8 (byte 2"),
+    "absent": ("file", lambda path: None, "not found"),
+    "a directory": ("file", Path.mkdir, "Is a directory"),
+    "a link to itself": ("file", lambda path: path.symlink_to(path), "symbolic links"),
+    "not UTF-8": ("file", lambda path: path.write_bytes(b"ab\xff"), "not UTF-8 (byte 2"),
+    "a long name": (256 * "n", lambda path: None, "File name too long"),
+    "a long path": (3000 * "n/", lambda path: None, "File name too long"),
+    "a null byte": ("a\0b", lambda path: None, "null byte"),
 }
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_an_unreadable_file_is_one_line_that_names_it(tmp_path, case):
-    make, reason = UNREADABLE[case]
-    make(tmp_path / "file")
-    for read in (read_text, read_json):
+    name, make, reason = UNREADABLE[case]
+    make(tmp_path / name)
+    for read in (read_text, read_json) if case in list(UNREADABLE)[:4] else (read_text, read_json, exists):
         with pytest.raises(FileError) as refused:
-            read(tmp_path / "file", "--text")
+            read(tmp_path / name, "--text")
         message = str(refused.value)
-        assert message.startswith(f"--text {tmp_path / 'file'}: ") and reason in message
+        assert message.startswith(f"--text {tmp_path / name}: ") and reason in message
         assert "\n" not in message
 
 
-@pytest.mark.parametrize("content, reason", [("", "Expecting value"), ("{'a': 1}", "property name")])
+@pytest.mark.parametrize("content, reason", [
+    ("", "not JSON .*Expecting value"), ("{'a': 1}", "not JSON .*property name"), (200_000 * "[", "nested too deep"),
+    ('{"a": ["\\ud83d"]}', "half of a surrogate pair"),
+])  # fmt: skip
 def test_a_file_that_is_not_json_is_one_line(tmp_path, content, reason):
     (tmp_path / "file").write_text(content)
-    with pytest.raises(FileError, match=f"not JSON .*{reason}"):
+    with pytest.raises(FileError, match=f"file: .*{reason}"):
         read_json(tmp_path / "file")
+    with pytest.raises(FileError, match=f"lines, line 2: .*{reason}"):
+        read_json_lines(f"1\n{content or '?'}", "lines")
 
 
 def test_trying_an_output_leaves_nothing_behind(tmp_path):
@@ -54,6 +72,29 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
     write_whole(file, lambda part: part.write_text("new"))
     assert file.read_text() == "new" and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("name", [255 * "n", 84 * "\N{EURO SIGN}" + ".py"], ids=["ascii", "of three bytes"])
+def test_a_file_may_have_the_longest_name(tmp_path, name):
+    check_output("--out", tmp_path / "new" / name)
+    write_whole(tmp_path / "new" / name, lambda part: part.write_text("new"))
+    assert [file.name for file in (tmp_path / "new").iterdir()] == [name]
+    for longer in (tmp_path / f"{name}n", tmp_path / f"{name}n" / "deep", tmp_path / "new" / "new" / f"{name}n"):
+        with pytest.raises(UserError, match="File name too long"):
+            check_output("--out", longer)
+    assert len(list(tmp_path.rglob("*"))) == 2
+
+
+def test_what_others_left_beside_a_file_stays(tmp_path, monkeypatch):
+    """Another user of the folder links the names of unfinished files to a file of this user's: none is written to."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    file = tmp_path / "result.json"
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    for name in (".result.1.json", "result.json.part", ".tmp-1"):
+        (tmp_path / name).symlink_to(mine)
+    write_whole(file, lambda part: part.write_text("new"))
+    assert (mine.read_text(), file.read_text(), len(list(tmp_path.iterdir()))) == ("mine", "new", 5)
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):

@@ -78,8 +78,12 @@ def test_without_the_hub_a_start_from_the_cache_alone(hub, cache, right, monkeyp
         open_checkpoint(NAME, cache=cache, revision="v2")
 
 
-def test_a_hub_that_cannot_be_reached_is_one_line(cache, monkeypatch):
-    monkeypatch.setattr(checkpoint, "snapshot_download", unreachable)
+@pytest.mark.parametrize("how", ["no route", "a proxy that is down"])
+def test_a_hub_that_cannot_be_reached_is_one_line(cache, monkeypatch, how):
+    if how == "no route":
+        monkeypatch.setattr(checkpoint, "snapshot_download", unreachable)
+    else:
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     with pytest.raises(UserError, match="nowhere/at-all: no directory here, and the hub cannot be reached") as refused:
         load("nowhere/at-all", cache)
     assert "\n" not in str(refused.value)

@@ -84,6 +84,15 @@ def behind_a_link(folder: Path) -> Path:
     return folder / "current"
 
 
+def link_into_blobs(folder: Path) -> Path:
+    """Any folder may be called blobs, and its files keep their names when they change."""
+    model = plain(folder)
+    (folder / "blobs").mkdir()
+    (model / WEIGHTS).rename(folder / "blobs" / WEIGHTS)
+    (model / WEIGHTS).symlink_to(f"../blobs/{WEIGHTS}")
+    return model
+
+
 def in_the_hubs_cache(folder: Path) -> Path:
     snapshot, blobs = folder / "snapshots" / ("1" * 40), folder / "blobs"
     write(snapshot, 1)
@@ -95,11 +104,7 @@ def in_the_hubs_cache(folder: Path) -> Path:
 
 
 def train(model: Path) -> None:
-    target = model.resolve()
-    if (model / WEIGHTS).is_symlink():  # the hub gives other contents another name
-        for file in model.iterdir():
-            file.unlink()
-    write(target, 2)
+    write(model, 2)
 
 
 def tie(model: Path) -> None:
@@ -128,7 +133,7 @@ def exchange(model: Path) -> None:
     other.rename(model)
 
 
-PLACES = plain, in_snapshots, behind_a_link, in_the_hubs_cache
+PLACES = plain, in_snapshots, behind_a_link, link_into_blobs, in_the_hubs_cache
 # what a start gives then: seed and tied; a UserError; or the weights of the last start, with a line
 CHANGES = [(train, (2, False)), (tie, (1, True)), (to_bin, "holds pytorch_model.bin"), (empty, None), (exchange, (2, False))]  # fmt: skip
 
@@ -148,6 +153,17 @@ def test_a_checkpoint_that_changed(place, change, expected, tmp_path):
         assert_same(answer(model, cache), right(*expected or (1,)))
     told = [line for line in lines if "its weights are not there" in line]
     assert len(told) == (expected is None) and all(f"those of {model}, packed on 2" in line for line in told)
+
+
+def test_a_checkpoint_that_moves_is_packed_once_and_seen_to_change_everywhere(tmp_path):
+    cache, folders = tmp_path / "cache", []
+    for place in PLACES:
+        model = place(tmp_path / place.__name__)
+        for seed in (1, 2, 1):
+            write(model, seed)
+            assert_same(answer(model, cache), right(seed))
+            folders.append({folder.name for folder in cache.glob("*/*-*")})
+    assert len(folders[0]) == 1 and all(each == folders[1] and len(each) == 2 for each in folders[1:])
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)

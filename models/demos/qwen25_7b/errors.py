@@ -36,6 +36,15 @@ def check_number(name: str, value: Any) -> None:
         raise UserError(f"{name} must be a finite number, got {shown(value)}")
 
 
+def check_utf8(name: str, text: str) -> None:
+    """UserError for bytes of an argument, a path or a variable that are no UTF-8: Python has them as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        written = text.encode(errors="backslashreplace").decode()
+        raise UserError(f"{name} {written} is not UTF-8; give it another name, or convert it") from error
+
+
 def is_integer(value: Any) -> bool:
     """Whether `value` is an integer of Python or NumPy. True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)

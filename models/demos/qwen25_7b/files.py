@@ -3,8 +3,9 @@
 import json
 import os
 import tempfile
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 from .errors import UserError
 
@@ -14,7 +15,21 @@ OTHER_FORMATS = OTHER_WEIGHTS | {"tekken.json": "Mistral's own tokenizer", "toke
 
 
 class FileError(UserError):
-    """A file cannot be read, or does not hold the content that was expected."""
+    """A file cannot be read or written, or does not hold the content that was expected."""
+
+
+def exists(path: str | Path, option: str = "") -> bool:
+    """Whether a file or directory lies at `path`. pathlib's own raises for other paths on 3.12, and says no on later ones.
+
+    FileError: the system cannot tell, as for a name that is too long or in a folder of another user.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise FileError(f"{_label(option, path)}: cannot be read ({_reason(error)})") from error
+    return True
 
 
 def read_text(file: str | Path, option: str = "") -> str:
@@ -23,15 +38,15 @@ def read_text(file: str | Path, option: str = "") -> str:
     option: the command line's name for the file, for messages.
     FileError: the file is absent, unreadable or not UTF-8.
     """
-    label = f"{option} {file}".strip()
+    label = _label(option, file)
     try:
         return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise FileError(f"{label}: not found") from error
-    except OSError as error:
-        raise FileError(f"{label}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{label}: not UTF-8 (byte {error.start}: {error.reason}); convert it to UTF-8") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"{label}: cannot be read ({_reason(error)})") from error
 
 
 def read_json(file: str | Path, option: str = "") -> Any:
@@ -40,11 +55,7 @@ def read_json(file: str | Path, option: str = "") -> Any:
     option: the command line's name for the file, for messages.
     FileError: the file cannot be read, or is not JSON.
     """
-    text = read_text(file, option)
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise FileError(f"{option} {file}: not JSON ({error})".lstrip()) from error
+    return parse_json(read_text(file, option), _label(option, file))
 
 
 def read_json_lines(text: str, label: str) -> list[tuple[int, Any]]:
@@ -52,13 +63,25 @@ def read_json_lines(text: str, label: str) -> list[tuple[int, Any]]:
 
     label: names the file in messages. FileError: a line is not JSON.
     """
-    values = []
-    for number, line in enumerate(text.split("\n"), 1):  # a string of JSON may hold U+2028
-        try:
-            values += [(number, json.loads(line))] if line.strip() else []
-        except ValueError as error:
-            raise FileError(f"{label}, line {number}: not JSON ({error})") from error
-    return values
+    lines = enumerate(text.split("\n"), 1)  # a string of JSON may hold U+2028
+    return [(number, parse_json(line, f"{label}, line {number}")) for number, line in lines if line.strip()]
+
+
+def parse_json(text: str | bytes, label: str) -> Any:
+    """The value of a JSON text. label: names it in messages.
+
+    FileError: it is not JSON, is nested too deep for Python, or has half of a surrogate pair, which no UTF-8 holds.
+    """
+    try:
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise FileError(f"{label}: not JSON of use here (nested too deep)") from error
+    except UnicodeEncodeError as error:
+        raise FileError(f"{label}: has half of a surrogate pair ({ascii(error.object[error.start])})") from error
+    except ValueError as error:
+        raise FileError(f"{label}: not JSON ({error})") from error
+    return value
 
 
 def other_format(directory: Path, patterns: Iterable[str] = OTHER_FORMATS) -> Optional[str]:
@@ -77,42 +100,68 @@ def check_output(option: str, file: Path, *, new: bool = False) -> None:
 
     option: the command line's name for the file. new: refuse a file that exists.
     """
-    if file.exists() and not file.is_file():
-        raise UserError(f"{option} {file}: not a regular file; give another name")
-    if new and file.exists():
-        raise UserError(f"{option} {file}: exists; give a new name")
-    check_directory(option, file.parent)
+    if exists(file, option):
+        if not file.is_file():
+            raise UserError(f"{option} {file}: not a regular file; give another name")
+        if new:
+            raise UserError(f"{option} {file}: exists; give a new name")
+    _try_to_write(option, file, file)
 
 
 def check_directory(option: str, directory: Path) -> None:
     """UserError unless files can be written to `directory`, which may be still to be made. Nothing is left behind."""
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    _try_to_write(option, directory, directory / "file")
+
+
+def _try_to_write(option: str, named: Path, file: Path) -> None:
+    """Do what write_whole does, and undo it."""
+    missing = [folder for folder in file.parents if not exists(folder, option)]
     try:
-        with tempfile.TemporaryFile(dir=existing) as file:
-            file.write(b"x")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _part_of(file) as part:
+            part.write_bytes(b"x")
     except OSError as error:
-        raise UserError(f"{option} {directory}: cannot be written ({error.strerror}); give another place") from error
+        raise FileError(f"{_label(option, named)}: cannot be written ({_reason(error)}); give another place") from error
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def _part_of(file: Path) -> Iterator[Path]:
+    """A path for the unfinished file: of its name, in a new folder of this user beside it."""
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
+        yield Path(folder, file.name)
 
 
 def write_whole(file: Path, write: Callable[[Path], None]) -> None:
-    """Write a file under another name in its directory, and rename it.
+    """Write a file beside its place, and move it there.
 
-    write: writes the content to the path that it gets.
+    write: writes the content to the path that it gets. FileError: it cannot be written; nothing unfinished stays.
     """
-    # Libraries choose a format by the suffix.
-    part = file.with_name(f".{file.stem}.{os.getpid()}{file.suffix}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with _part_of(file) as part:
             write(part)
             os.replace(part, file)
-        finally:
-            part.unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written ({error.strerror})") from error
+        raise FileError(f"{_label('', file)}: cannot be written ({_reason(error)})") from error
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write UTF-8 text, as write_whole does."""
+    write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def write_json(file: Path, contents: dict | list) -> None:
     """Write an object or a list as indented JSON, as write_whole does."""
-    text = json.dumps(contents, indent=2) + "\n"
-    write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
+    write_text(file, json.dumps(contents, indent=2) + "\n")
+
+
+def _label(option: str, path: str | Path) -> str:
+    return f"{option} {path}".strip()
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or f"{error}"

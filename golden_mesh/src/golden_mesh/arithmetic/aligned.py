@@ -8,15 +8,19 @@ Records of matmuls are met to 2e-7, with bfloat8_b and bfloat4_b weights in LoFi
 bits of longer sums depend on the order in which dest adds groups.
 """
 
+from functools import partial
+
 import torch
 
 from golden_mesh.arithmetic.engine import SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
+from golden_mesh.arithmetic.parts import in_parts
 
 GROUP = 8  # products that the engine adds at a time
 HALF = 16  # rows of the inner dim of one instruction: two groups
 PLACES = 10  # below the largest product's power of two
 AT_ONCE = 1 << 17  # elements of a result at a time: they stay in the processor's cache
 STEP = 64  # of the inner dim at a time
+FEW = 1 << 16  # elements: to look for zeros among more takes as long as to multiply them
 _EXPONENT = 0xFF << 23
 _NONE = -10_000  # in place of a zero's exponent: below every sum of two
 _LEAST = -100  # of a group's largest product; smaller groups count as zero
@@ -81,20 +85,41 @@ def _start_(exponents: torch.Tensor) -> torch.Tensor:
     return exponents.view(torch.bfloat16)
 
 
-def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int, through_a: bool = False) -> torch.Tensor:
-    """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB, or SrcA.
+def aligned_sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+    """Return the sums of x * factor over rows, [..., K] -> [..., 1], as dest holds them. x goes through SrcB.
 
     A row of elements has few products, so this takes a few passes over x only.
     """
-    x = torch.nn.functional.pad(x, (0, -x.shape[-1] % HALF)).unflatten(-1, (-1, GROUP))
-    scaler = torch.tensor([factor], dtype=torch.float32)
-    largest = power(x).amax(-1, keepdim=True).mul_(power(scaler))
-    total = 0
-    for of_x, of_factor, place in _phases(*((scaler, x) if through_a else (x, scaler)), phases):
-        start = largest * (_ROUNDING * place)
-        rounded = of_x.mul(of_factor).add_(start).sub_(start)
-        total = total + rounded.sum((-2, -1), dtype=torch.float64)
-    return total.float().unsqueeze(-1)
+    return in_parts(partial(_sums_of_rows, factor=factor, phases=phases), x, rows=True)
+
+
+def _sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+    padding = -x.shape[-1] % GROUP
+    x = torch.nn.functional.pad(x, (0, padding)) if padding else x
+    groups = x.reshape(-1, GROUP).t()
+    members = torch.empty(groups.shape).copy_(groups)  # in one pass; contiguous() takes two slow ones
+    return _sums_of_groups(members, factor, phases).view(*x.shape[:-1], -1).sum(-1, keepdim=True).float()
+
+
+def aligned_sums_of_columns(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
+    """Return the sums of x * factor over columns, [..., K, W] -> [..., 1, W]. x goes through SrcA."""
+    x = torch.nn.functional.pad(x.float(), (0, 0, 0, -x.shape[-2] % GROUP)).unflatten(-2, (-1, GROUP))
+    return _sums_of_groups(x, factor, phases, through_a=True).sum(-2, keepdim=True).float()
+
+
+def _sums_of_groups(x: torch.Tensor, factor: float, phases: int, through_a: bool = False) -> torch.Tensor:
+    """Return the sums of x * factor over groups, [..., 8, W] -> [..., W], in float64, which holds those of all phases."""
+    factor, parts = torch.tensor([factor], dtype=torch.float32), 0
+    takes = (SRC_A_FIRST, SRC_A), (SRC_B_FIRST, SRC_B)
+    of_x, of_factor = (_split(each, *take) for each, take in zip((x, factor), takes if through_a else takes[::-1]))
+    largest = power(x).amax(-2, keepdim=True).mul_(power(factor))
+    in_order = ((0, 0), (1, 0), (0, 1), (1, 1)) if through_a else ((0, 0), (0, 1), (1, 0), (1, 1))
+    for (first, second), place in zip(in_order[:phases], PLACES_OF_PHASES):
+        if of_x[first] is not None and of_factor[second] is not None:
+            start = largest * (_ROUNDING * place)
+            products = of_x[first] * (of_factor[second] * TIES_AWAY)
+            parts += products.add_(start).sub_(start).sum(-2).double()
+    return parts
 
 
 def power(x: torch.Tensor) -> torch.Tensor:
@@ -117,4 +142,4 @@ def _phases(a: torch.Tensor, b: torch.Tensor, phases: int) -> list[tuple[torch.T
 def _split(x: torch.Tensor, first: int, taken: int) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the first significant bits of x, and the rest of the bits that the multiplier takes. None: zeros."""
     top, kept = keep(x, first), keep(x, taken)
-    return top, None if torch.equal(top, kept) else kept - top
+    return top, None if x.numel() < FEW and torch.equal(top, kept) else kept - top

@@ -11,15 +11,21 @@ Every fidelity phase is an instruction of its own, also where its bits are zeros
 small dest. Records of matmuls, rms_norm and layer_norm are met to the bit in every fidelity.
 """
 
-from functools import cache
+from functools import cache, partial
+from typing import Iterator
 
+import numpy as np
 import torch
 
-from golden_mesh.arithmetic.aligned import AT_ONCE, GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY, power
-from golden_mesh.arithmetic.engine import BFLOAT16, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep, to_bfloat16_
+from golden_mesh.arithmetic.aligned import GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY, power
+from golden_mesh.arithmetic.engine import BFLOAT16, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
+from golden_mesh.arithmetic.parts import in_parts
 
 TILE = 32
+AT_ONCE, COLUMNS = 1 << 15, 512  # elements of a result at a time, columns of them: they stay in the processor's cache
 _SMALLEST = 2.0**-100  # a power of two below which nothing counts
+_TIES_OF_DEST, _HALF, _STEP = np.float32(1 + 2.0**-12), np.float32(0.5), np.float32(2.0**-PLACES)
+_EXPONENT, _HALF_OF_LAST, _BFLOAT16 = np.int32(0xFF << 23), np.int32(1 << 15), np.int32(-1 << 16)
 _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)  # times a power of two: rounds what is added to it
 
 
@@ -29,8 +35,12 @@ def multiply(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
     float32 is unpacked to bfloat16: all but its first eight bits are cut. Powers of two only scale a product, so signs
     and fractions have a table.
     """
-    a, b = torch.broadcast_tensors(_bits(a), _bits(b))
-    pairs = _code(a).int() << 8 | _code(b)
+    return in_parts(partial(_multiply, phases=phases), a, b)
+
+
+def _multiply(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
+    a, b = _bits(a), _bits(b)
+    pairs = _code(a).int().bitwise_left_shift_(8) | _code(b).int()
     result = _products(phases).index_select(0, pairs.flatten()).view(pairs.shape)
     return result.mul_(_power(a)).mul_(_power(b))
 
@@ -56,7 +66,9 @@ def _products(phases: int) -> torch.Tensor:
     values = (codes & 0x80) << 24 | 127 << 23 | (codes & 0x7F) << 16
     values = values.view(torch.float32)
     b, a = torch.broadcast_tensors(values, values[:, None])
-    return _add_products(torch.zeros(a.shape), b.unsqueeze(0), a.unsqueeze(0), phases).flatten()
+    left, right = (torch.nn.functional.pad(x[None, None], (0, 0, 0, 0, 0, 0, 0, HALF - 1)) for x in (b, a))
+    (instructions,) = _tiles(left, right, phases)
+    return _added(torch.zeros(1, 1, *a.shape), instructions).flatten()
 
 
 def sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
@@ -73,65 +85,93 @@ def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: b
     """
     padding = -a.shape[2] % TILE
     a = torch.nn.functional.pad(a.float(), (0, padding)).permute(2, 0, 1)[..., None]  # [K, B, M, 1]
-    b = torch.nn.functional.pad(b.float(), (0, 0, 0, padding)).transpose(0, 1)[:, :, None]
-    columns = max(1, AT_ONCE // (a.shape[1] * a.shape[2]))
-    parts = [_product(a, part, phases, block, biased) for part in b.split(columns, 3)]
-    return torch.cat(parts, -1)
+    b = torch.nn.functional.pad(b.float(), (0, 0, 0, padding)).transpose(0, 1)[:, :, None]  # [K, B, 1, N]
+    batch = max(a.shape[1], b.shape[1])
+    result = torch.empty(batch, a.shape[2], b.shape[3])
+    a, b = (x.expand(-1, batch, -1, -1) for x in (a, b))
+    columns = min(result.shape[2], COLUMNS)
+    rows = min(result.shape[1], max(1, AT_ONCE // columns))
+    batches = max(1, AT_ONCE // (rows * columns))
+    for left, right, of_batch in zip(a.split(batches, 1), b.split(batches, 1), result.split(batches)):
+        for top, of_rows in zip(left.split(rows, 2), of_batch.split(rows, 1)):
+            for part, some in zip(right.split(columns, 3), of_rows.split(columns, 2)):
+                some.copy_(_product(top, part, phases, block, biased))
+    return result
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool) -> torch.Tensor:
-    tiles = list(zip(a.split(TILE), b.split(TILE)))
-    shape = torch.broadcast_shapes(a.shape[1:], b.shape[1:])
-    in_l1 = None
-    for first in range(0, len(tiles), block):
-        is_last = first + block >= len(tiles) and not biased
-        dest = in_l1 if is_last and in_l1 is not None else torch.zeros(shape)
-        for left, right in tiles[first : first + block]:
-            dest = _add_products(dest, left, right, phases)
-        if not is_last:
+    count = len(a) // TILE
+    in_l1, dest = None, torch.zeros(1, *torch.broadcast_shapes(a.shape[1:], b.shape[1:]))
+    at_once = TILE * max(1, AT_ONCE // dest.numel())
+    tiles = (tile for parts in zip(a.split(at_once), b.split(at_once)) for tile in _tiles(*parts, phases))
+    for tile, instructions in enumerate(tiles):
+        if tile and tile % block == 0:
             in_l1 = dest if in_l1 is None else (in_l1 + dest).bfloat16().float()
-    return in_l1 if biased else dest
+            is_last = tile + block >= count and not biased
+            dest = in_l1 if is_last else torch.zeros_like(dest)
+        dest = _added(dest, instructions)
+    return (dest if in_l1 is None or not biased else (in_l1 + dest).bfloat16().float())[0]
 
 
-def _add_products(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
-    """Return dest with the products of a tile's inner dim added: a [k, ...] (SrcB) and b [k, ...] (SrcA), k up to 32."""
-    a, b = a.contiguous(), b.contiguous()
-    powers = power(a), power(b)
+Instruction = tuple[np.ndarray, np.ndarray]
+
+
+def _tiles(a: torch.Tensor, b: torch.Tensor, phases: int) -> Iterator[Iterator[Instruction]]:
+    """Yield the instructions of each tile of the inner dim, phase by phase. a [k, ...] (SrcB) and b [k, ...] (SrcA).
+
+    k is a half, or whole tiles. An instruction has room for dest and the sums of its two groups [3, ...], and the largest
+    power of two of the groups' products [1, ...].
+    """
+    halves = min(len(a) // HALF, TILE // HALF)
+    a, b = (x.contiguous().view(-1, halves, 2, GROUP, *x.shape[1:]) for x in (a, b))  # [tiles, halves, groups, 8, ...]
+    powers = zip(power(a).unbind(3), power(b).unbind(3))
+    largest = torch.mul(*next(powers))
+    for pair in powers:
+        torch.maximum(largest, torch.mul(*pair), out=largest)
     first_a, first_b = keep(a, SRC_B_FIRST), keep(b, SRC_A_FIRST)
     rest_a, rest_b = keep(a, SRC_B) - first_a, keep(b, SRC_A) - first_b
-    parts = (first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)
-    for (left, right), place in zip(parts[:phases], PLACES_OF_PHASES):
-        for at in range(0, len(a), HALF):
-            groups = [
-                _group(slice(start, start + GROUP), left, right, powers, place)
-                for start in range(at, min(at + HALF, len(a)), GROUP)
-            ]
-            dest = _added(dest, groups)
-    return dest
+    operands = (first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)
+    parts = (_sums(*pair, largest * place) for pair, place in zip(operands[:phases], PLACES_OF_PHASES))
+    if len(a) > 1:
+        parts = list(parts)  # else one phase's sums at a time, which stay in the processor's cache
+    for tile in range(len(a)):
+        yield ((sums[tile, half], scales[tile, half]) for sums, scales in parts for half in range(halves))
 
 
-def _group(
-    at: slice, left: torch.Tensor, right: torch.Tensor, powers, place: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sum of a group's products, and the power of two of the largest."""
-    largest = None
-    for of_a, of_b in zip(powers[0][at], powers[1][at]):
-        pair = of_a * of_b
-        largest = pair if largest is None else torch.maximum(largest, pair)
-    largest = (largest * place).clamp_(min=_SMALLEST)
-    start = largest * _ROUNDING
-    total = start.clone()
-    for of_a, of_b in zip(left[at] * TIES_AWAY, right[at]):
-        total.addcmul_(of_a, of_b)
-    return total.sub_(start), largest
+def _sums(left: torch.Tensor, right: torch.Tensor, largest: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of a phase's groups, after room for dest, and the largest power of two of two groups."""
+    largest.clamp_(min=_SMALLEST)
+    scales = largest.amax(2, keepdim=True)
+    sums = torch.zeros(*largest.shape[:2], 3, *largest.shape[3:])
+    if right.any():
+        start, total = largest.mul_(_ROUNDING), sums[:, :, 1:]
+        total.copy_(start)
+        for pair in zip((left * TIES_AWAY).unbind(3), right.unbind(3)):
+            total.addcmul_(*pair)
+        total.sub_(start)
+    return sums.numpy(), scales.numpy()
 
 
-def _added(dest: torch.Tensor, groups: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-    common = power(dest).clamp_(min=_SMALLEST)
-    for _, largest in groups:
-        common = torch.maximum(common, largest)
-    step = common * 2.0**-PLACES
-    total = (dest / step).mul_(1 + 2.0**-12).add_(0.5).floor_()
-    for of_group, _ in groups:
-        total += (of_group / step).add_(0.5).floor_()
-    return to_bfloat16_(total.mul_(step))
+def _added(dest: torch.Tensor, instructions: Iterator[Instruction]) -> torch.Tensor:
+    """Return dest [1, ...] with the sums of instructions added, one after the other.
+
+    numpy: a rows' sum has thousands of short instructions, and numpy's calls take half of torch's time.
+    """
+    held = dest.numpy().copy()
+    step = np.empty_like(held)
+    bits, power_bits = held.view(np.int32), step.view(np.int32)
+    with np.errstate(all="ignore"):
+        for terms, largest in instructions:
+            np.bitwise_and(bits, _EXPONENT, out=power_bits)
+            np.maximum(step, largest, out=step)
+            np.multiply(step, _STEP, out=step)
+            terms[0] = held[0]
+            np.divide(terms, step, out=terms)
+            np.multiply(terms[0], _TIES_OF_DEST, out=terms[0])
+            np.add(terms, _HALF, out=terms)
+            np.floor(terms, out=terms)
+            np.add.reduce(terms, 0, out=held[0])
+            np.multiply(held, step, out=held)
+            np.add(bits, _HALF_OF_LAST, out=bits)
+            np.bitwise_and(bits, _BFLOAT16, out=bits)
+    return torch.from_numpy(held)

@@ -20,9 +20,12 @@ Bits are cut, not rounded, so every lost bit makes a result smaller.
 A float32 tensor has 24 bits unless `bits` says that fewer are used. A bfloat16 tensor has 8.
 """
 
+import math
+
 import torch
 
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
 
 SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST = 10, 5, 11, 7  # significant bits that the multiplier takes
@@ -109,15 +112,42 @@ def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     A register holds 11 bits, so a float32 operand is cut to 11. The adder then rounds both operands to a
     multiple of 2**-10 of the larger operand's power of two, ties away from zero.
     """
-    first, second, step = _aligned(a, b)
-    return first.add_(second).mul_(step)
+    return in_parts(_sum, a, b)
 
 
 @in_float32(torch.sub)
 def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a - b as a float32 dest holds it. See `add_in_float32_dest`."""
+    return in_parts(_difference, a, b)
+
+
+def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1) -> torch.Tensor:
+    """a + sign * b."""
+    if a.dtype == b.dtype == torch.bfloat16 and a.numel():
+        total = _sum_of_bfloat16(a, b, sign)
+        if total is not None:
+            return total
     first, second, step = _aligned(a, b)
-    return first.sub_(second).mul_(step)
+    return first.add_(second, alpha=sign).mul_(step)
+
+
+def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return _sum(a, b, -1)
+
+
+def _sum_of_bfloat16(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tensor | None:
+    """The same sum in fewer passes. None: a value is too large, or no number, or a sum may be a zero with a sign.
+
+    Adding an operand to 1.5 * 2**13 powers of two of the larger one rounds it.
+    """
+    first, second = a.view(torch.int16), b.view(torch.int16)
+    if first.min() < _NEGATIVE_POWER:
+        return None
+    power = torch.maximum(first & _EXPONENT_OF_16, second & _EXPONENT_OF_16)
+    power.clamp_((_ALIGNED_BITS + 1) << 7, (255 - _ROUNDING) << 7).add_((_ROUNDING << 7) + 64)
+    start = power.view(torch.bfloat16).float()
+    total = torch.add(start, b.float(), alpha=sign * (1 + 2.0**-20)).add_(a.float(), alpha=1 + 2.0**-20).sub_(start)
+    return total if math.isfinite(total.sum()) else None
 
 
 @in_float32(lambda dest, a, b: dest + a + b)
@@ -136,6 +166,8 @@ def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
 
 _ALIGNED_BITS = 10  # below the larger operand's power of two
 _EXPONENT = 0xFF << 23
+_EXPONENT_OF_16, _NEGATIVE_POWER = 0xFF << 7, (-1 << 15) + (1 << 7)  # a bfloat16's bits; those of -(2**-126)
+_ROUNDING = 23 - _ALIGNED_BITS
 _TIES_AWAY = 8  # last bits of a scale, 1 + 2**-20: moves only ties of 11 bits
 
 

@@ -14,6 +14,7 @@ import torch
 import ttnn
 
 from golden_mesh.arithmetic.engine import BFLOAT16, keep, round_away, to_bfloat16
+from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
 from golden_mesh.rounding import BLOCK, round_to
 
@@ -37,11 +38,15 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     if values.numel() > 1 and not any(values.stride()):  # one value, expanded: stays one value
         return pack(values[(0,) * values.dim()], dtype).expand(values.shape)
     if dtype == ttnn.bfloat16 and values.dtype == torch.float32:
-        return to_bfloat16(nan_to_infinity(values)).bfloat16()
+        return in_parts(_to_bfloat16, values)
     if dtype not in (ttnn.bfloat8_b, ttnn.bfloat4_b):
         return round_to(values, dtype)
     packed = _block(round_away(values.float(), 7))
     return packed if dtype == ttnn.bfloat8_b else _cut_to_four_bits(packed)
+
+
+def _to_bfloat16(values: torch.Tensor) -> torch.Tensor:
+    return to_bfloat16(nan_to_infinity(values)).bfloat16()
 
 
 @in_float32(same)

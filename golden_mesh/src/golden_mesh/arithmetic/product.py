@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic import bfloat16_dest, sums
-from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_rows
+from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_columns, aligned_sums_of_rows
 from golden_mesh.arithmetic.engine import FLOAT32, SRC_A, SRC_A_FIRST, SRC_B_FIRST, keep, round_sum_, source_a, source_b
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.plain import in_float32, is_plain
@@ -92,7 +92,7 @@ def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT
 def sums_of_rows(x: torch.Tensor, kernel: Kernel, factor: float = 1.0) -> torch.Tensor:
     """Return the sums of x * factor over rows, [..., W] -> [..., 1], as dest holds them. x goes through SrcB."""
     if kernel.wide:
-        return aligned_sums_of_rows(x.float(), factor, kernel.phases)
+        return aligned_sums_of_rows(x, factor, kernel.phases)
     return bfloat16_dest.sums_of_rows(x, factor, kernel.phases)
 
 
@@ -103,9 +103,7 @@ def sums_of_columns(x: torch.Tensor, kernel: Kernel, factors: torch.Tensor | flo
     factors: of all columns, or [..., 1, 1].
     """
     if kernel.wide and isinstance(factors, float):
-        x = x.float().transpose(-1, -2)
-        sums = aligned_sums_of_rows(x, factors, kernel.phases, through_a=True)
-        return sums.transpose(-1, -2)
+        return aligned_sums_of_columns(x, factors, kernel.phases)
     batch = x.reshape(-1, *x.shape[-2:]).float()
     factors = torch.as_tensor(factors).expand(*x.shape[:-2], 1, x.shape[-2]).reshape(-1, 1, x.shape[-2])
     if kernel.wide:

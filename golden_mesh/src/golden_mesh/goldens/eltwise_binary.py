@@ -17,6 +17,7 @@ import ttnn
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
 from golden_mesh.arithmetic.packer import pack
+from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate_all, wide
@@ -61,9 +62,10 @@ def compute(
     a = _operand(a, a_activations, in_float32, a_dtype)
     b = _operand(b, b_activations, in_float32, b_dtype)
     kernel = _kernel(function, a, b, out_dtype, {a_dtype, b_dtype})
-    result = kernel(a, b) if kernel else function(wide(a), wide(b))
     if kernel and out_dtype != ttnn.float32:
-        result = pack(result, ttnn.bfloat16)
+        result = in_parts(lambda a, b: pack(kernel(a, b), ttnn.bfloat16), a, b)
+    else:
+        result = kernel(a, b) if kernel else function(wide(a), wide(b))
     if activations:
         dest = result.float() if result.dtype == torch.bool else wide(result)
         result = activate_all(_as_dest(dest, in_float32), activations)

@@ -5,23 +5,25 @@ goes on. Started again, it keeps the stages that have an outcome; --only and --f
 """
 
 import argparse
-import subprocess
+import hashlib
 from datetime import date
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..cli.command import run, status_of
-from ..cli.options import VERSION, Parser, add_machine
+from ..cli.options import Parser, add_machine, path
 from ..cli.terminal import say
 from ..errors import UserError
 from ..evaluation.questions import read_questions
-from ..files import check_directory
+from ..files import check_directory, exists
 from ..tt.mesh import describe_backend, device_present
 from .report import write_report
 from .runner import REPOSITORY, known_outcomes, run_stages
 from .stages import SIZES, stages
 
+PACKAGE = Path(__file__).parents[1]
 PLACE = "mesh", "backend", "size", "cards"  # of all stages of a folder
 
 
@@ -33,9 +35,8 @@ def _main(argv: list[str] | None) -> int:
     prog = f"python -m {__package__}"
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
-    folder = lambda name: Path(name).resolve()
     option = parser.add_argument
-    option("--out", type=folder, required=True, metavar="DIR", help="folder of logs and report")
+    option("--out", type=path("--out"), required=True, metavar="DIR", help="folder of logs and report")
     option("--model", help="directory or hub id of real weights, for the stages answers and server")
     reference = ".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB"
     option("--reference", metavar="FILE", help=reference)
@@ -61,12 +62,13 @@ def _main(argv: list[str] | None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     every = stages(args)
     names = [stage.name for stage in every]
-    asked = (args.only or args.first or "").split(",") if args.only or args.first else []
+    given = args.only if args.first is None else args.first
+    asked = [] if given is None else given.split(",")
     for name in asked:
         if name not in names:
             raise UserError(f"{name!r} is not a stage; the stages are {', '.join(names)}")
-    again = names[names.index(asked[0]) :] if args.first else asked
-    chosen = [stage for stage in every if stage.name in again or not args.only]
+    again = asked if args.first is None else names[names.index(asked[0]) :]
+    chosen = [stage for stage in every if stage.name in again or args.only is None]
     try:
         run_stages(chosen, args.out, say, again)
     finally:
@@ -84,22 +86,30 @@ def _ran_on(args: argparse.Namespace) -> dict[str, Any]:
     if backend == "auto":
         backend = "device" if device_present() else "golden"
     serials = sorted(Path("/sys/class/tenstorrent").glob("*/tt_serial")) if backend == "device" else []
-    describe = "git describe --always --dirty --abbrev=12 --exclude=*".split()
-    commit = subprocess.run(describe, cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
     return {
         "mesh": args.mesh,
         "backend": describe_backend(backend).split(" (")[0],
         "size": args.size,
         "cards": [file.read_text().strip() for file in serials],
-        "commit": commit or VERSION,
+        "code": _code(),
         "ttnn": version("ttnn"),
     }
+
+
+def _code() -> str:
+    """A digest of the programs that stages run: another edit, another digest, committed or not."""
+    digest = hashlib.sha256()
+    for root in (PACKAGE, REPOSITORY / "tests", REPOSITORY / "scripts", Path(find_spec("golden_mesh").origin).parent):
+        for file in sorted(root.rglob("*.py")):
+            digest.update(f"{file.relative_to(root)} {file.stat().st_size} ".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _check_inputs(args: argparse.Namespace) -> None:
     """UserError: an option that a stage would refuse an hour later. Stages run elsewhere, so paths become absolute."""
     check_directory("--out", args.out)
-    if args.reference and not Path(args.reference).is_file():
+    args.out = args.out.resolve()
+    if args.reference and not exists(args.reference, "--reference"):
         raise UserError(f"--reference {args.reference}: no such file")
     if args.questions:
         read_questions(Path(args.questions))
@@ -107,7 +117,7 @@ def _check_inputs(args: argparse.Namespace) -> None:
         from ..config import QwenConfig
         from ..weights.checkpoint import Checkpoint, local_directory
 
-        if Path(args.model).is_dir():
+        if exists(args.model, "--model"):
             args.model = f"{Path(args.model).resolve()}"
             Checkpoint.open(args.model)
         else:

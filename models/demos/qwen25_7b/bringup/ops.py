@@ -5,14 +5,13 @@ golden_mesh.replay, and rows of variants, which are operations with other settin
 """
 
 import argparse
-import json
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Iterator
 
 from ..cli.terminal import say
 from ..errors import UserError
-from ..files import write_json
+from ..files import exists, read_json, write_json
 from ..plans.machines import Split
 from ..plans.parallel_plan import MAX_USERS
 from ..tt.mesh import open_replicas, select_backend
@@ -108,7 +107,7 @@ def replay(args: argparse.Namespace) -> None:
     kept, calls = replays.load(args.out / "ops.pt"), 20 if args.size == "7b" else 1
     ops = [*kept["ops"], *variants(kept["ops"])]
     file = args.out / "ops.json"
-    rows = json.loads(file.read_text()) if file.exists() else []  # of a run that was stopped
+    rows = read_json(file) if exists(file) else []  # of a run that was stopped
     left = ops[len(rows) :]
     say(replays.HEADER)
     with open_replicas(Split.of(args.mesh)) as devices:

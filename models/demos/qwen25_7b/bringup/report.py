@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Iterator, Optional
 
 from ..cli.terminal import markdown
-from ..files import write_json, write_whole
+from ..files import read_json, write_json, write_text
 from .ops import WRONG
 from .runner import Outcome, count
 
@@ -29,7 +29,7 @@ OPS = "op", "error", "gain", "equal", "us", "modeled us", "miss"
 def write_report(out: Path, title: str, mesh: str, size: str, outcomes: dict[str, Outcome]) -> dict[str, Any]:
     """Write OUT/report.md and OUT/report.json from what the stages left in OUT. Returns the JSON's values."""
     ran = {name for name, outcome in outcomes.items() if outcome.verdict != "skipped"}
-    read = lambda stage, pattern: [json.loads(file.read_text()) for file in sorted(out.glob(pattern)) if stage in ran]
+    read = lambda stage, pattern: [read_json(file) for file in sorted(out.glob(pattern)) if stage in ran]
     report = dict(title=title, mesh=mesh, size=size) | {
         "stages": {name: vars(outcome) for name, outcome in outcomes.items()},
         **{name: sum(read(name, f"{name}.json"), []) for name in ("machine", "ops", "speed")},
@@ -43,7 +43,7 @@ def write_report(out: Path, title: str, mesh: str, size: str, outcomes: dict[str
     }
     text = "\n\n".join(_blocks(report, outcomes)) + "\n"
     write_json(out / "report.json", report)
-    write_whole(out / "report.md", lambda part: part.write_text(text))
+    write_text(out / "report.md", text)
     return report
 
 

@@ -3,7 +3,6 @@
 OUT/outcomes.json keeps the outcome of each stage, and what the stage ran on. So a run that was interrupted goes on where it stopped.
 """
 
-import json
 import linecache
 import os
 import re
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Literal, Optional, Sequence
 
 from ..errors import UserError
-from ..files import write_json
+from ..files import FileError, exists, read_json, write_json
 from ..tt.mesh import shielded
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -41,7 +40,7 @@ class Stage:
     commands: tuple[tuple[str, ...], ...]
     minutes: float  # for all commands
     skip: str = ""
-    on: dict[str, Any] = field(default_factory=dict)  # machine, model, commit: other ones, other results
+    on: dict[str, Any] = field(default_factory=dict)  # machine, model, code: other ones, other results
     results: tuple[str, ...] = ()  # patterns of its files in OUT
 
 
@@ -61,12 +60,12 @@ class Outcome:
 def known_outcomes(out: Path) -> dict[str, Outcome]:
     """Of this run and of earlier ones with the same folder. UserError: a damaged file."""
     file = out / "outcomes.json"
-    if not file.exists():
+    if not exists(file):
         return {}
     try:
-        kept = json.loads(file.read_text()).items()
+        kept = read_json(file).items()
         return {name: Outcome(**(fields | {"on": fields["on"]})) for name, fields in kept}
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+    except (FileError, TypeError, LookupError, AttributeError) as error:
         raise UserError(f"{file}: damaged, or of another version; delete it, or give another --out") from error
 
 

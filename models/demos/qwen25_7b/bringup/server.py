@@ -4,13 +4,13 @@ Both are programs of .venv-vllm, which has vLLM and Tenstorrent's plugin.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import time
 import urllib.request
 
 from ..errors import UserError
+from ..files import read_json
 from ..reference.small import SMALL_CHECKPOINT
 from .stages import REPOSITORY, run_program
 
@@ -50,7 +50,7 @@ def benchmark(args: argparse.Namespace) -> None:
                     "--save-result", "--result-dir", f"{args.out}", "--result-filename", f"server-{given}-{made}-{users}.json",
                 ]  # fmt: skip
                 subprocess.run(bench, cwd=REPOSITORY, check=True)
-                done = json.loads((args.out / bench[-1]).read_text())["completed"]
+                done = read_json(args.out / bench[-1])["completed"]
                 if done != requests * users:
                     raise UserError(f"{done} of {requests * users} requests were answered")
     finally:

@@ -46,6 +46,7 @@ def _show(message: Any) -> None:
 
 def run(main: Callable[[], Optional[int]]) -> NoReturn:
     """Run a program and exit with its status: `if __name__ == "__main__": run(main)`."""
+    _open_standard_streams()
     interrupt.handle_signals()
     gc.set_threshold(100_000)  # torch, transformers and ttnn make two million objects: the default takes a second
     for stream in (sys.stdout, sys.stderr):
@@ -59,6 +60,14 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
     sys.exit(status)
+
+
+def _open_standard_streams() -> None:
+    """Replace streams that were closed (`>&-`) by /dev/null: the next file that is opened would be written to."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def status_of(command: Callable[[], Optional[int]]) -> int:

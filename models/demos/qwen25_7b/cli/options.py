@@ -1,13 +1,14 @@
 """Command-line parsing that every program of this repository shares."""
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from ..config import BFP8
 from ..config.recipe_file import KNOWN, recipe_named
-from ..errors import UserError
+from ..errors import UserError, check_utf8
 from ..plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
 
 VERSION = "0.2.0"  # of this repository; pyproject.toml reads it
@@ -31,6 +32,11 @@ class Parser(argparse.ArgumentParser):
         )
         version = f"Qwen2.5-7B on TT-NN {VERSION}, for ttnn {TTNN_VERSION}"
         self.add_argument("--version", action="version", version=version, help="show the version and exit")
+
+    def parse_args(self, args: Optional[Sequence[str]] = None, namespace: Any = None) -> argparse.Namespace:
+        for value in sys.argv[1:] if args is None else args:
+            check_utf8("argument", value)
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (--help shows the options)")

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from ..cli.terminal import say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel, TextDelta
-from ..files import write_whole
+from ..files import write_text
 
 if TYPE_CHECKING:
     from ..engine.speculation import SpeculationStats
@@ -122,4 +122,4 @@ def save(file: Path, answers: Sequence[Answer]) -> None:
     """Write a line of JSON for each prompt. UserError: `file` cannot be written any more."""
     records = ({"user": user, **asdict(answer)} for user, answer in enumerate(answers))
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    write_whole(file, lambda path: path.write_text(lines, encoding="utf-8"))
+    write_text(file, lines)

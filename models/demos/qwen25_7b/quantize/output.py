@@ -4,24 +4,30 @@ Each layer is a file. After a layer the streams are kept under `unfinished/`, be
 index come last, so no loader takes half a model for a complete one. Every file is written under another name and renamed.
 """
 
-import json
-import os
 import shutil
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..errors import UserError
+from ..files import FileError, check_directory, exists, read_json, write_json, write_whole
 from ..weights.checkpoint import INDEX_FILE
 from .layer import Streams
 
 UNFINISHED = "unfinished"
 SETTINGS = "settings.json"
-COPIED = ("*.json", "merges.txt", "*.jinja")  # config, generation config, tokenizer, chat template
-PART = ".part"
+
+
+def check_resumable(directory: Path) -> None:
+    """UserError unless the directory is new or empty, or has a run to resume, and can be written to."""
+    check_directory("--out", directory)
+    if not exists(directory / UNFINISHED / SETTINGS) and exists(directory) and any(directory.iterdir()):
+        raise UserError(f"--out {directory}: exists, and holds no unfinished run: give a new directory")
 
 
 class Output:
@@ -36,17 +42,10 @@ class Output:
     def open(self) -> None:
         """Make the directory, or find a run to resume in it. UserError: the directory holds anything else."""
         asked = self.work / SETTINGS
-        try:
-            if not asked.exists():
-                if self.directory.exists() and any(self.directory.iterdir()):
-                    raise UserError(
-                        f"--out {self.directory}: exists, and holds no unfinished run: give a new directory"
-                    )
-                self.work.mkdir(parents=True)
-                self._write_json(asked, self.settings)
-            found = json.loads(asked.read_text())
-        except (OSError, ValueError) as error:
-            raise UserError(f"--out {self.directory}: cannot be used ({error}): give a new directory") from error
+        check_resumable(self.directory)
+        if not exists(asked, "--out"):
+            write_json(asked, self.settings)
+        found = read_json(asked, "--out")
         other = [name for name in self.settings if found.get(name) != self.settings[name]]
         if other:
             raise UserError(
@@ -71,18 +70,14 @@ class Output:
         if i:
             self._streams(i).unlink(missing_ok=True)
 
-    def finish(self, tensors: Mapping[str, torch.Tensor], source: Path) -> None:
-        """Write the tensors of no layer, then config, tokenizer and index."""
+    def finish(self, tensors: Mapping[str, torch.Tensor], small: Sequence[Path]) -> None:
+        """Write the tensors of no layer, then config and tokenizer, which are the small files, and the index."""
         self._save(self.directory / self._name(self.files - 1), tensors)
-        try:
-            for pattern in COPIED:
-                for file in sorted(source.glob(pattern)):
-                    if file.name != INDEX_FILE:
-                        shutil.copyfile(file, self.directory / file.name)
-            self._write_json(self.directory / INDEX_FILE, self._index())
-            shutil.rmtree(self.work)
-        except OSError as error:
-            raise _not_written(self.directory, error) from error
+        with _resumable():
+            for file in small:
+                write_whole(self.directory / file.name, partial(shutil.copyfile, file))
+            write_json(self.directory / INDEX_FILE, self._index())
+        shutil.rmtree(self.work)
 
     def _index(self) -> dict[str, Any]:
         weight_map, size = {}, 0
@@ -101,18 +96,14 @@ class Output:
         return self.work / f"{layers}.safetensors"
 
     def _save(self, file: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-        part = file.with_name(file.name + PART)
-        try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata={"format": "pt"})
-            os.replace(part, file)
-        except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
-            raise _not_written(file, error) from error
-
-    def _write_json(self, file: Path, content: Any) -> None:
-        part = file.with_name(file.name + PART)
-        part.write_text(json.dumps(content, indent=2) + "\n")
-        os.replace(part, file)
+        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        with _resumable():
+            write_whole(file, lambda part: save_file(whole, part, metadata={"format": "pt"}))
 
 
-def _not_written(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path}: cannot be written ({error}); make room, and the same command resumes here")
+@contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except (FileError, SafetensorError) as error:  # SafetensorError: a full disk, too
+        raise UserError(f"{error}; make room, and the same command resumes here") from error

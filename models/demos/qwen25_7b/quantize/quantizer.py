@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..files import read_text
 from ..reference.hf import hf_config
 from ..text.tokenizer import ChatTokenizer
-from ..weights.checkpoint import EMBEDDING, Checkpoint, tensor_shapes
+from ..weights.checkpoint import EMBEDDING, Checkpoint, small_files, tensor_shapes
 from .layer import Formats, Mlp, Streams, rounded_layer
 from .output import Output
 from .rounding import rounded
@@ -47,6 +47,7 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
         "steps": steps,
         "method": METHOD,
     }
+    small = small_files(checkpoint.directory)
     output = Output(out, settings, files=layers + 1)
     output.open()
     done, streams = output.resume()
@@ -63,7 +64,7 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
         tensors |= _named(mlp, formats[i])
         output.keep_layer(i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams)
     rest = [name for name in tensor_shapes(config) if not name.startswith("model.layers.")]
-    output.finish({name: checkpoint.tensor(name) for name in rest}, checkpoint.directory)
+    output.finish({name: checkpoint.tensor(name) for name in rest}, small)
 
 
 def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from ..config.sampling import GREEDY
 from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
 from ..engine.sampling import LogitsRow, TokenCounts, log_prob, sample_rows
-from ..engine.trace import PendingRead
+from ..engine.trace import PendingRead, can_trace
 from ..plans.blocks import BLOCKS, table_width
 from ..plans.grids import ceil_div
 from ..plans.memory_budget import cache_tokens
@@ -27,7 +27,6 @@ from ..tt.transformer import TtTransformer
 from ..weights.cache import open_checkpoint
 from .inputs import DecodeState, PromptLengths, SlotParams, own_tokens, slot_params, token_counts
 from .startup import (
-    can_trace,
     check_caches,
     check_number_formats,
     check_start,

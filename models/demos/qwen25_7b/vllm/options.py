@@ -29,9 +29,9 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
     """
     from ..config import QwenConfig
     from ..plans.parallel_plan import ParallelPlan
-    from ..weights.checkpoint import SMALL_FILES, local_directory
+    from ..weights.checkpoint import READ_FILES, local_directory
 
-    directory = local_directory(model, SMALL_FILES, option_value(options, "--revision"))
+    directory = local_directory(model, READ_FILES, option_value(options, "--revision"))
     config = QwenConfig.from_json(directory / "config.json")
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     if kind is not None:

@@ -20,7 +20,6 @@ from ..plans.machines import BY_NAME, MACHINES
 from ..plans.memory_budget import block_bytes
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import chunk_step
-from ..tt.mesh import traces_available
 from ..tt.placement import free_dram
 from ..tt.transformer import TtTransformer
 
@@ -109,11 +108,6 @@ def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) 
             "The cache holds %.1f of %d contexts (--max-num-seqs) of %d tokens. Where more are in use, vLLM preempts "
             "requests, and computes their tokens again.", usable / config.max_seq_len, sequences, config.max_seq_len,
         )  # fmt: skip
-
-
-def can_trace(mesh_device: ttnn.MeshDevice) -> bool:
-    view = ttnn.get_memory_view(mesh_device, ttnn.BufferType.TRACE)
-    return traces_available() and view.num_banks * view.total_bytes_per_bank > 0
 
 
 def warm_up_prefill(replica: Replica) -> None:

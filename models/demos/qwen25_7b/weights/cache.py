@@ -28,11 +28,12 @@ from loguru import logger
 from tqdm import tqdm
 
 from ..config import QwenConfig
-from ..errors import UserError, warn_once
+from ..errors import UserError, check_utf8, warn_once
+from ..files import exists
 from ..plans.model_table import ModelTable
 from ..plans.slices import WeightShard
 from .cache_folder import Copies, folder_of, has_weights
-from .checkpoint import SMALL_FILES, Checkpoint, CheckpointError, local_directory
+from .checkpoint import READ_FILES, Checkpoint, CheckpointError, local_directory
 from .model_weights import BuildShard, TensorSource, build_shard, builder
 
 if TYPE_CHECKING:
@@ -53,13 +54,21 @@ class CacheError(UserError):
     """A cache that cannot be written."""
 
 
-def cache_root(name: str = CACHE_NAME) -> Path:
-    """Return $XDG_CACHE_HOME/name if that variable is absolute, else ~/.cache/name. CacheError: there is no home."""
+def cache_root(directory: Optional[str | Path] = None, name: str = CACHE_NAME) -> Path:
+    """Return directory/name. Default: $XDG_CACHE_HOME/name if that variable is absolute, else ~/.cache/name.
+
+    CacheError: there is no home, or ttnn could not be told the path.
+    """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    place = directory or (caches if caches.is_absolute() else "~/.cache")
     try:
-        return (caches if caches.is_absolute() else Path("~/.cache").expanduser()) / name
-    except RuntimeError as error:  # no HOME, and no entry in passwd
-        raise CacheError(f"cache: no home directory is known ({error})") from error
+        root = Path(place).expanduser().absolute() / name
+        check_utf8("cache", f"{root}")
+    except RuntimeError as error:  # no such user, or no HOME and no entry in passwd
+        raise CacheError(f"cache {place}: no home directory is known ({error})") from error
+    except UserError as error:
+        raise CacheError(f"{error}") from error
+    return root
 
 
 def open_checkpoint(
@@ -74,7 +83,7 @@ def open_checkpoint(
     if not use_cache:
         return Checkpoint.open(model, revision)
     if cache is not None:
-        return CachedCheckpoint(model, Path(cache).expanduser().absolute() / CACHE_NAME, revision)
+        return CachedCheckpoint(model, cache_root(cache), revision)
     try:
         return CachedCheckpoint(model, cache_root(), revision, optional=True)
     except CacheError as error:
@@ -111,7 +120,7 @@ class CachedCheckpoint:
         self._names = [f"{model}@{revision or 'main'}", os.path.abspath(model)][is_path:]
         copies = None
         try:
-            self.directory = local_directory(model, SMALL_FILES, revision)
+            self.directory = local_directory(model, READ_FILES, revision)
         except CheckpointError:  # it was deleted, or the hub cannot be reached
             copies = Copies.find(root, self._names)
             if copies is None:
@@ -132,7 +141,7 @@ class CachedCheckpoint:
         else:
             logger.warning(f"{model}: its weights are not there; using those of {copies}")
             self.folder = copies.directory.parent
-            if not (self.directory / "config.json").exists():
+            if not exists(self.directory / "config.json"):
                 self.directory = copies.directory
         record = copies.record()
         if record:  # whether the head is tied is known once the weights were opened
@@ -181,7 +190,8 @@ class CachedCheckpoint:
             logger.warning(f"{error}: {NOT_KEPT}")
             self._is_written = False
         if self.directory.parent != self.folder:
-            with suppress(OSError):  # a cache that can only be read is enough
+            # A cache that can only be read is enough. So are links to elsewhere, which are not copied.
+            with suppress(OSError, CheckpointError):
                 for name in self._names:
                     Copies.of(self.folder, name).write(self.directory, self.config.tie_word_embeddings, self._notes)
 
@@ -230,7 +240,8 @@ class CachedCheckpoint:
     def _temporary_folder(self) -> Iterator[Path]:
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self._root / "CACHEDIR.TAG").write_text(TAG)
+            if not exists(self._root / "CACHEDIR.TAG"):  # another user's cannot be written again
+                (self._root / "CACHEDIR.TAG").write_text(TAG)
             for leftover in self.folder.glob(f"{TEMPORARY}*"):
                 if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:
                     shutil.rmtree(leftover, ignore_errors=True)

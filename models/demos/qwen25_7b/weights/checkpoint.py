@@ -25,8 +25,8 @@ from safetensors import SafetensorError, safe_open
 
 from ..config import BF16, ConfigError, QwenConfig
 from ..config.quantized import unquantized
-from ..errors import UserError, warn_once
-from ..files import OTHER_WEIGHTS, FileError, other_format, read_json
+from ..errors import UserError, shown, warn_once
+from ..files import OTHER_WEIGHTS, FileError, exists, other_format, read_json
 from ..plans.chip import WORMHOLE
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
@@ -36,7 +36,13 @@ INDEX_FILE = "model.safetensors.index.json"
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
 DTYPES = "BF16", "F16", "F32"
-SMALL_FILES = ("*.json", "merges.txt", "tokenizer.model", "*.jinja")  # config, index, tokenizer, chat template
+ADAPTER_FILE = "adapter_config.json"
+# The model's config, generation config, tokenizer and chat template: what is copied.
+SMALL_FILES = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+READ_FILES = (*SMALL_FILES, INDEX_FILE, "pytorch_model.bin.index.json", "tekken.json", ADAPTER_FILE)
 WEIGHT_FILES = ("*.safetensors",)
 DOWNLOAD_AGAIN = "download the checkpoint again"
 MERGE = "merge it with peft's merge_and_unload and write the result with save_pretrained"
@@ -138,15 +144,15 @@ def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
 
 
 def local_directory(
-    model: str | Path, files: Sequence[str] = (*SMALL_FILES, *WEIGHT_FILES), revision: Optional[str] = None
+    model: str | Path, files: Sequence[str] = (*READ_FILES, *WEIGHT_FILES), revision: Optional[str] = None
 ) -> Path:
     """The directory itself, or where those files of a hub id lie now. The hub's directories are named by commits."""
     if not str(model):
         raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
-    if os.path.isdir(model):  # and not Path's, which fails for a name of 5,000 characters
+    if exists(model, "--model") and os.path.isdir(model):
         return _not_an_adapter(Path(model))
     try:
-        directory = snapshot_download(str(model), revision=revision, allow_patterns=list(files))
+        directory = _download(str(model), revision=revision, allow_patterns=list(files))
     except Exception as error:  # bad id, no such repository, no network, no token, full disk
         at = f" at revision {revision}" if revision else ""
         kinds = (why for kind, why in HUB_ERRORS.items() if isinstance(error, kind))
@@ -157,19 +163,42 @@ def local_directory(
     return _not_an_adapter(Path(directory))
 
 
+def _download(model: str, **options) -> str:
+    """As snapshot_download, which takes what is on disk where the hub cannot be reached, but not for a broken proxy."""
+    try:
+        return snapshot_download(model, **options)
+    except Exception as error:
+        if type(error).__name__ not in ("ProxyError", "SSLError"):  # of requests, or in hub 1 of httpx
+            raise
+        return snapshot_download(model, local_files_only=True, **options)
+
+
 def _not_an_adapter(directory: Path) -> Path:
     """The directory. ConfigError for a LoRA adapter, alone or beside weights: Hugging Face computes both."""
-    file = directory / "adapter_config.json"
-    if not file.exists():
+    file = directory / ADAPTER_FILE
+    if not exists(file):
         return directory
     base = None
     with suppress(FileError, AttributeError):
         base = read_json(file).get("base_model_name_or_path")
-    merged = "; if these weights are merged already, remove adapter_config.json"
+    merged = f"; if these weights are merged already, remove {ADAPTER_FILE}"
     raise ConfigError(
         f"{directory}: a LoRA adapter{f' of {base}' if base else ''}; {MERGE}"
-        f"{merged if (directory / 'config.json').exists() else ''}"
+        f"{merged if exists(directory / 'config.json') else ''}"
     )
+
+
+def small_files(directory: Path) -> list[Path]:
+    """The files of SMALL_FILES that are here. They are copied, so a link must not bring in another file's contents.
+
+    CheckpointError: a link leads elsewhere than to the hub's own blobs.
+    """
+    found = [directory / name for name in SMALL_FILES if exists(directory / name)]
+    here = directory.resolve()
+    for file in found:
+        if file.resolve().parent not in (here, here.parent.parent / "blobs"):
+            raise CheckpointError(f"{file}: a link to {file.resolve()}, which is not copied; put the file itself here")
+    return found
 
 
 def _read_headers(directory: Path) -> dict[str, TensorHeader]:
@@ -193,10 +222,10 @@ def _read_headers(directory: Path) -> dict[str, TensorHeader]:
 
 def weight_files(directory: Path) -> list[Path]:
     """The single file, which Hugging Face prefers too, those that the index names, or one of another name."""
-    if (directory / SINGLE_FILE).exists():
+    if exists(directory / SINGLE_FILE):
         return [directory / SINGLE_FILE]
     index = directory / INDEX_FILE
-    if not index.exists():
+    if not exists(index):
         files = sorted(directory.glob("*.safetensors"))
         if len(files) == 1:
             return files
@@ -215,6 +244,11 @@ def weight_files(directory: Path) -> list[Path]:
     files = contents.get("weight_map") if isinstance(contents, dict) else None
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise CheckpointError(f"{index}: has no weight_map of tensor names to file names; {DOWNLOAD_AGAIN}")
+    for file in files.values():
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise CheckpointError(
+                f"{index}: names {shown(file)}, and weights lie beside their index, in .safetensors; {DOWNLOAD_AGAIN}"
+            )
     return [directory / file for file in sorted(set(files.values()))]
 
 
