@@ -34,14 +34,25 @@ with open_replicas(Split.of("GALAXY")) as rows:
 
 
 @pytest.mark.parametrize(
-    "name, expected", [("n300", "N300"), ("TG", "GALAXY"), ("tg", "GALAXY"), ("Galaxy", "GALAXY"), ("n150X4", "N150x4")]
+    "name, expected",
+    [
+        ("n300", "N300"),
+        ("TG", "GALAXY"),
+        ("tg", "GALAXY"),
+        ("Galaxy", "GALAXY"),
+        ("n150X4", "N150x4"),
+        ("P300x2", "P150x4"),
+    ],
 )
 def test_a_machine_is_known_by_the_fields_name_too(name, expected):
     assert machine(name).name == expected
 
 
 def test_an_unknown_machine_is_refused_with_the_known_ones():
-    with pytest.raises(MeshError, match="--mesh must be one of N150, N300, N150x4, T3K, GALAXY, P100, P150, P300, P150x4, P150x8; got 'TGG'"):
+    with pytest.raises(
+        MeshError,
+        match="--mesh must be one of N150, N300, N150x4, T3K, GALAXY, P100, P150, P300, P150x4, P150x8; got 'TGG'",
+    ):
         machine("TGG", "--mesh")
 
 

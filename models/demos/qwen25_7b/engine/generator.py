@@ -55,7 +55,9 @@ class ReplicaEngine:
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
             size = dict(slots=replica.slots, max_tokens=replica.speculate, groups=replica.groups)
-            self._speculation = Speculation(k_chunk=replica.model.config.decode.k_chunk(replica.width * replica.block), **size)
+            self._speculation = Speculation(
+                k_chunk=replica.model.config.decode.k_chunk(replica.width * replica.block), **size
+            )
         self._drafts: list[Draft] = []  # of the verify step in flight
 
     @property

@@ -142,9 +142,7 @@ class TtQwenAttention:
         ttnn.deallocate(q)
         heads = ttnn.reshape(heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim))  # a view
         heads = ttnn.to_memory_config(heads, memory_config(self.decode.user_memory(head_dim)))
-        rows = ttnn.experimental.nlp_concat_heads_decode(
-            heads, num_heads=self.q_heads, sub_core_grids=self.heads_grid
-        )
+        rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.q_heads, sub_core_grids=self.heads_grid)
         # [1, 1, 32, q_width]
         ttnn.deallocate(heads)
         dtype = self.all_reduce.partial_sum_dtype

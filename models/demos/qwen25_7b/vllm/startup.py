@@ -45,9 +45,10 @@ def recipe_of(optimizations: Optional[str]) -> Recipe:
 def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
     rows, chips = mesh_device.shape
     if rows != 1:
+        names = ", ".join(kind.mesh_device for kind in MACHINES.values() if kind.shape[0] == 1)
         raise UserError(
-            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE=N150, N300, N150x4 or T3K, "
-            "or TG with --data-parallel-size 4 --api-server-count 1"
+            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE={names}, or TG with "
+            "--data-parallel-size 4 --api-server-count 1"
         )
     if max_num_seqs > MAX_USERS:
         raise UserError(
