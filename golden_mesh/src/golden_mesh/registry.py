@@ -22,7 +22,7 @@ A golden may have these keyword parameters beside its op's own:
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from golden_mesh.signatures import is_default
 
@@ -48,6 +48,14 @@ EXTRAS = frozenset({"chip", "configs", "dtypes", "out", "paddings", "rewrite", "
 MOVERS = frozenset({"collectives", "creation", "data_movement", "heads", "kv_cache", "layout", "selection"})
 
 
+class Form(NamedTuple):
+    """How calls with some arguments bind to a golden: 0, 1, ... is a positional argument, a name another, None nothing."""
+
+    args: tuple
+    kwargs: dict
+    unknown: list[str]  # must have the defaults of the operation
+
+
 @dataclass(frozen=True)
 class Golden:
     name: str
@@ -71,19 +79,51 @@ class Golden:
 
         TypeError: the golden does not take the call.
         """
-        ignored = PLACEMENT - self.inputs - set(self.writes)
-        kwargs = {name: value for name, value in kwargs.items() if name not in ignored}
-        known = self.signature.parameters
-        for name in [name for name in kwargs if name not in known and not self.takes_any_keyword]:
+        key = len(args), tuple(kwargs), tuple([value is None for value in kwargs.values()])
+        form = self._forms.get(key)
+        for name in self._unknown(kwargs) if form is None else form.unknown:
             if function is None or not is_default(function, name, kwargs[name]):
                 raise TypeError(f"it does not take {name}={_shown(kwargs[name])}")
-            del kwargs[name]
-        left_out = [name for name in kwargs if kwargs[name] is None and self._has_default(name)]
-        kwargs = {name: value for name, value in kwargs.items() if name not in left_out}
-        bound = self.signature.bind_partial(*args, **kwargs)
-        for name in ignored.intersection(bound.arguments):
+        if form is None:
+            form = self._forms[key] = self._bind(len(args), kwargs)
+        values = {None: None, **kwargs, **dict(enumerate(args))}
+        return tuple([values[of] for of in form.args]), {name: values[of] for name, of in form.kwargs.items()}
+
+    @cached_property
+    def _forms(self) -> dict[tuple, "Form"]:
+        """By the number of positional arguments, the names of the others, and which of these are None."""
+        return {}
+
+    def _unknown(self, kwargs: dict) -> list[str]:
+        known = self._ignored.union(self.signature.parameters)
+        return [] if self.takes_any_keyword else [name for name in kwargs if name not in known]
+
+    def _bind(self, count: int, kwargs: dict) -> "Form":
+        unknown = self._unknown(kwargs)
+        left_out = {name for name in kwargs if kwargs[name] is None and self._has_default(name)}
+        names = [name for name in kwargs if name not in self._ignored.union(unknown, left_out)]
+        bound = self.signature.bind_partial(*range(count), **{name: name for name in names})
+        for name in self._ignored.intersection(bound.arguments):
             bound.arguments[name] = None
-        return bound.args, bound.kwargs
+        return Form(bound.args, bound.kwargs, unknown)
+
+    def by_name(self, args: tuple, kwargs: dict) -> dict[str, object]:
+        """Return the arguments (of `arguments`) by the names of the golden's parameters."""
+        if self._takes_any:
+            return self.signature.bind_partial(*args, **kwargs).arguments
+        return dict(zip(self.names, args)) | kwargs
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.signature.parameters)
+
+    @cached_property
+    def _takes_any(self) -> bool:
+        return any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in self.signature.parameters.values())
+
+    @cached_property
+    def _ignored(self) -> frozenset[str]:
+        return PLACEMENT - self.inputs - set(self.writes)
 
     def _has_default(self, name: str) -> bool:
         parameter = self.signature.parameters.get(name)

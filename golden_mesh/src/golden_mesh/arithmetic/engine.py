@@ -123,7 +123,7 @@ def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1) -> torch.Tensor:
     """a + sign * b."""
-    if a.dtype == b.dtype == torch.bfloat16 and a.numel():
+    if a.dtype == b.dtype == torch.bfloat16 and a.numel() > _FEW:
         total = _sum_of_bfloat16(a, b, sign)
         if total is not None:
             return total
@@ -168,6 +168,7 @@ _ALIGNED_BITS = 10  # below the larger operand's power of two
 _EXPONENT = 0xFF << 23
 _EXPONENT_OF_16, _NEGATIVE_POWER = 0xFF << 7, (-1 << 15) + (1 << 7)  # a bfloat16's bits; those of -(2**-126)
 _ROUNDING = 23 - _ALIGNED_BITS
+_FEW = 1 << 13  # elements: each pass over them takes as long as a pass over one
 _TIES_AWAY = 8  # last bits of a scale, 1 + 2**-20: moves only ties of 11 bits
 
 

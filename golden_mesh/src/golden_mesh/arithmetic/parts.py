@@ -18,7 +18,7 @@ def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def in_parts(function: Callable[..., torch.Tensor], *operands: torch.Tensor, rows: bool = False) -> torch.Tensor:
     """Return function(*operands): elementwise over their broadcast shape, or of each row alone."""
     sizes = [x.numel() for x in operands]
-    if math.prod(sizes) <= 2 * PART:
+    if math.prod(sizes) <= 2 * PART or max(sizes) <= 2 * PART and len({x.shape for x in operands}) == 1:
         return function(*operands)
     shape = common_shape(*(x.shape for x in operands))
     size, outer = math.prod(shape), shape[:-1] if rows else shape

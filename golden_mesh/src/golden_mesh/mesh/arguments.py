@@ -1,6 +1,6 @@
 """Tensors among a call's arguments and results, and the refusal of host tensors that would crash the library."""
 
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable
 
 import ttnn
 
@@ -25,17 +25,34 @@ def on_device(value: Any) -> bool:
     return isinstance(value, ttnn.Tensor) and value.storage_type() == ttnn.StorageType.DEVICE
 
 
-def tensors_in(value: Any) -> Iterator[ttnn.Tensor]:
-    """Yield all ttnn tensors inside nested arguments or results."""
-    if isinstance(value, ttnn.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, _COMPLEX):
-        yield from (value.real, value.imag)
+def shape_of(tensor: ttnn.Tensor) -> tuple[int, ...]:
+    """Return the logical shape. To iterate over a ttnn.Shape takes twenty times as long."""
+    shape = tensor.shape
+    return tuple([shape[dim] for dim in range(len(shape))])
+
+
+def tensors_in(value: Any) -> list[ttnn.Tensor]:
+    """Return all ttnn tensors inside nested arguments or results."""
+    found: list[ttnn.Tensor] = []
+    _collect((value,), found)
+    return found
+
+
+_plain = {type(None), bool, int, float, str, ttnn.MemoryConfig, ttnn.DataType, ttnn.Layout}  # they hold no tensors
+
+
+def _collect(values: Iterable, found: list[ttnn.Tensor]) -> None:
+    for value in values:
+        if type(value) in _plain:
+            continue
+        if isinstance(value, ttnn.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            _collect(value, found)
+        elif isinstance(value, dict):
+            _collect(value.values(), found)
+        elif isinstance(value, _COMPLEX):
+            found += (value.real, value.imag)
 
 
 def substitute(value: Any, kind: type, replace: Callable) -> Any:
@@ -43,9 +60,9 @@ def substitute(value: Any, kind: type, replace: Callable) -> Any:
     if isinstance(value, kind):
         return replace(value)
     if type(value) in (list, tuple):
-        return type(value)(substitute(item, kind, replace) for item in value)
+        return type(value)([item if type(item) in _plain else substitute(item, kind, replace) for item in value])
     if type(value) is dict:
-        return {name: substitute(item, kind, replace) for name, item in value.items()}
+        return dict(zip(value, substitute(list(value.values()), kind, replace)))
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Callable, NamedTuple
 import ttnn
 
 from golden_mesh.mesh import meshes
-from golden_mesh.mesh.arguments import on_device, tensors_in
+from golden_mesh.mesh.arguments import on_device, shape_of, tensors_in
 from golden_mesh.program import lines, place
 
 _FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
@@ -100,7 +100,7 @@ def _note(operation, tensors: list[ttnn.Tensor], before: set[int]) -> None:
         held = min(banks(config, mesh), tensor.buffer_num_pages())
         _meshes[mesh.id()] = mesh
         _made[mesh.id(), config.buffer_type, address] = Buffer(
-            where, operation.python_fully_qualified_name, tuple(tensor.shape), tensor.dtype.name,
+            where, operation.python_fully_qualified_name, shape_of(tensor), tensor.dtype.name,
             config.buffer_type.name, bank_bytes(tensor, config, mesh), held,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ import ttnn
 from golden_mesh.errors import GoldenError, missing
 from golden_mesh.hazards import checks as hazard_checks
 from golden_mesh.mesh import buffers, config_fields, meshes
-from golden_mesh.mesh.arguments import ON_HOST, host_tensor_refused, on_device, substitute, tensors_in
+from golden_mesh.mesh.arguments import ON_HOST, host_tensor_refused, on_device, shape_of, substitute, tensors_in
 from golden_mesh.mesh.buffers import bank_bytes
 from golden_mesh.mesh.memory import Slot
 from golden_mesh.mesh.steps import Step, memory, run
@@ -32,7 +32,9 @@ TRANSPARENT = frozenset(
 # Their programs run on two chips. On a mesh of more chips a mock ends in a segmentation fault, so the library does not run
 # there: the result is like the first tensor.
 ON_TWO_CHIPS = frozenset(["ttnn.point_to_point"])
-_chips: dict[tuple[int, int, tuple], tuple] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
+_chips: dict[
+    tuple[int, int, ttnn.MeshCoordinate], tuple
+] = {}  # (mesh id, chips, first coordinate) -> chip ids and coordinates
 
 
 def slot_of(tensor: ttnn.Tensor) -> Slot:
@@ -40,7 +42,7 @@ def slot_of(tensor: ttnn.Tensor) -> Slot:
     config = tensor.memory_config()
     slot = Slot(
         *_chips_of(tensor, mesh), config.buffer_type, tensor.buffer_address(), bank_bytes(tensor, config, mesh),
-        tuple(tensor.shape), tensor.dtype,
+        shape_of(tensor), tensor.dtype,
     )  # fmt: skip
     return views.look(slot, config)
 
@@ -48,7 +50,7 @@ def slot_of(tensor: ttnn.Tensor) -> Slot:
 def _chips_of(tensor: ttnn.Tensor, mesh: ttnn.MeshDevice) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return the ids and coordinates of the chips that hold the tensor: usually its whole mesh, or one chip."""
     coordinates = tensor.device_coords()
-    key = (mesh.id(), len(coordinates), tuple(coordinates[0]))
+    key = mesh.id(), len(coordinates), coordinates[0]
     if key not in _chips:
         meshes.check_open(mesh)
         found = [mesh.get_device_id(c) for c in coordinates], [tuple(c) for c in coordinates]
@@ -100,7 +102,7 @@ def call(operation, *args, **kwargs):
         return REAL_CALL(operation, *args, **kwargs)
 
     golden = GOLDENS.get(name)
-    tensors = list(tensors_in((args, kwargs)))
+    tensors = tensors_in((args, kwargs))
     inputs = [t for t in tensors if on_device(t)]
     if golden is None and inputs:
         raise missing(name)
@@ -108,7 +110,7 @@ def call(operation, *args, **kwargs):
         raise host_tensor_refused(operation, args, kwargs)
     slots = {id(t): slot_of(t) for t in inputs}  # before the call: an op may free or move its inputs
     if golden is not None:
-        hazard_checks.check(name, list(golden.signature.parameters), args, kwargs)
+        hazard_checks.check(name, golden.names, args, kwargs)
         config_fields.check(name, (*args, *kwargs.values()))
     device = inputs[0].device() if inputs else None
     chip = {"chip": buffers.chip_of(device)} if golden is not None and "chip" in golden.wants else {}
@@ -146,7 +148,7 @@ def call(operation, *args, **kwargs):
     except TypeError as error:
         raise GoldenError(f"the golden of {name} does not know this call: {error}") from None
     if "configs" in golden.wants:
-        given = golden.signature.bind_partial(*golden_args, **golden_kwargs).arguments
+        given = golden.by_name(golden_args, golden_kwargs)
         configs = {n: t.memory_config() for n, t in given.items() if on_device(t)}
         golden_kwargs = golden_kwargs | chip | {"configs": configs | {"out": outputs[0].memory_config()}}
     for tensor in outputs:

@@ -54,6 +54,9 @@ class Slot(NamedTuple):
     dtype: object  # ttnn.DataType
     part: Optional["Part"] = None  # set if the tensor is a part of the memory's content
 
+    def __hash__(self) -> int:
+        return hash((self.address, self.shape))  # ttnn's enums take most of the time of a whole tuple's
+
     def __str__(self) -> str:
         return f"{list(self.shape)} {self.dtype.name} at {self.buffer_type.name} address {self.address:#x}"
 

@@ -1,7 +1,7 @@
 """Runs the golden function of one op on all chips, from golden memory into golden memory."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 import ttnn
@@ -30,7 +30,7 @@ class Step:
     @cached_property
     def bound(self) -> dict[str, object]:
         """The arguments by the names of the golden's parameters."""
-        return self.golden.signature.bind_partial(*self.args, **self.kwargs).arguments
+        return self.golden.by_name(self.args, self.kwargs)
 
     @cached_property
     def tensors(self) -> dict[str, Slot]:
@@ -51,7 +51,8 @@ def run(step: Step, memory=memory) -> None:
     GoldenError: the golden function failed. It names the op and its inputs.
     """
     try:
-        _run(step, memory)
+        with _inference():  # no gradients are needed, and small ops take a tenth less time
+            _run(step, memory)
     except (GoldenError, Warning):
         raise
     except Exception as error:
@@ -59,7 +60,10 @@ def run(step: Step, memory=memory) -> None:
         raise GoldenError(f"the golden of {step.golden.name} does not know this call ({inputs}): {error}") from error
 
 
-@torch.inference_mode()  # no gradients are needed, and small ops take a tenth less time
+# torch.inference_mode itself, without the Python around it, which takes as long as three operations.
+_inference = partial(getattr(torch._C, "_InferenceMode", torch.inference_mode), True)
+
+
 def _run(step: Step, memory) -> None:
     targets = written_in_place(step)
     unread = (targets or step.outputs) if step.golden.unread else ()
@@ -91,6 +95,8 @@ def _replicas(step: Step, shards: dict[Slot, list[torch.Tensor]], slots: list[Sl
     Within a group every one of `slots` holds one torch tensor.
     """
     count = len((step.inputs or step.outputs)[0].devices)
+    if count == 1:
+        return [[0]]
     groups: dict[tuple, list[int]] = {}
     for chip in range(count):
         groups.setdefault(tuple(id(shards[s][chip if len(s.devices) > 1 else 0]) for s in slots), []).append(chip)
