@@ -52,6 +52,8 @@ check-pcc:
 eval: .venv/ready
 	@$(PYTHON) -m models.demos.qwen25_7b.evaluation eval $(call option,mesh,MESH) $(call option,model,MODEL) \
 		$(call option,recipes,RECIPES) $(ARGS)
+	@$(PYTHON) -m models.demos.qwen25_7b.evaluation readiness $(call option,mesh,MESH) $(call option,model,MODEL) \
+		$(call option,recipes,RECIPES)
 
 bringup: .venv/ready
 	@$(PYTHON) -m models.demos.qwen25_7b.bringup $(call option,mesh,MESH) $(call option,size,SIZE) \

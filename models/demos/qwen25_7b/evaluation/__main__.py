@@ -1,4 +1,4 @@
-"""A recipe's distance from Hugging Face's float32: teacher forcing, lm-eval's tasks."""
+"""A recipe's distance from Hugging Face's float32: teacher forcing, tt-metal's readiness check, lm-eval's tasks."""
 
 from ..cli.command import quiet_libraries, run, status_of
 
@@ -20,9 +20,10 @@ def _run_command(argv: list[str] | None) -> None:
         recipe_named(name, "--recipes")
 
     from .eval import EvalCommand
+    from .readiness import ReadinessCommand
     from .tasks import TasksCommand
 
-    commands = {"eval": EvalCommand, "tasks": TasksCommand}
+    commands = {"eval": EvalCommand, "readiness": ReadinessCommand, "tasks": TasksCommand}
     parser = Parser(
         prog=f"python -m {__package__}",
         description=__doc__,
