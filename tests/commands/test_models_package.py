@@ -81,6 +81,26 @@ def test_a_pcc_test_passes_in_another_tree(tree):
     assert re.search(r"^[1-9]\d* passed", out, re.MULTILINE), out
 
 
+def test_the_demo_answers_from_a_wheel_in_another_folder(tmp_path):
+    """With all that the folder holds but its documents: checkpoint, questions, vLLM's extra models."""
+    source, installed = tmp_path / "source", tmp_path / "installed"
+    shutil.copytree(REPOSITORY / "models", source / "models", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = "--no-deps", "--no-build-isolation", "--wheel-dir", f"{tmp_path}", f"{source}"
+    subprocess.run([*pip, "wheel", *build], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    shutil.unpack_archive(wheel, installed, "zip")
+    ours = {
+        file.relative_to(source) for file in (source / FOLDER).rglob("*") if file.is_file() and file.suffix != ".md"
+    }
+    assert ours == {file.relative_to(installed) for file in (installed / FOLDER).rglob("*") if file.is_file()}
+    module, options = f"{FOLDER.replace('/', '.')}.demo.demo", ["--backend", "golden", "--no-cache"]
+    out = python("-m", module, *options, "--prompt", "What is the capital of France?", cwd=tmp_path, path=[installed])
+    assert "The capital of France is Paris" in out, out
+
+
 @pytest.mark.parametrize("first", ["theirs", "ours"])
 def test_an_installed_repository_hides_no_other_models_package(tmp_path, first):
     theirs = make_tree(tmp_path / "theirs")
