@@ -57,13 +57,14 @@ class CacheError(UserError):
 def cache_root(directory: Optional[str | Path] = None, name: str = CACHE_NAME) -> Path:
     """Return directory/name. Default: $XDG_CACHE_HOME/name if that variable is absolute, else ~/.cache/name.
 
-    CacheError: there is no home, or ttnn could not be told the path.
+    CacheError: there is no home, or no such path can be.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "")
     place = directory or (caches if caches.is_absolute() else "~/.cache")
     try:
         root = Path(place).expanduser().absolute() / name
         check_utf8("cache", f"{root}")
+        exists(root, "cache")
     except RuntimeError as error:  # no such user, or no HOME and no entry in passwd
         raise CacheError(f"cache {place}: no home directory is known ({error})") from error
     except UserError as error:
