@@ -1,6 +1,7 @@
 """golden-mesh record keeps each distinct operation once, and replay finds its values again."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,22 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     assert gather["error"] == 0 and gather["us"] is None
     assert plus_one["equal"] == pytest.approx(7 / 8)
     assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
+
+
+def test_operations_become_tests(launch, tmp_path):
+    """Each passes on a golden mesh, and fails with another result. The program's exit status stays."""
+    done = launch("cases", "--system", "N300", "--to", "test_ops.py", "-c", PROGRAM + "raise SystemExit(3)")
+    assert done.returncode == 3 and f"5 operations in {tmp_path}/test_ops.py" in done.stdout, done
+    text = (tmp_path / "test_ops.py").read_text()
+    assert re.findall(r"def test_\d+_(.*)\(", text) == OPS and "ttnn.DataType.BFLOAT8_B" in text
+    (tmp_path / "test_wrong.py").write_text(
+        text.replace("activation='silu'", "activation='gelu'").replace("dim=-1", "dim=-2")
+    )
+    done = launch("--system", "N300", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_ops.py", "test_wrong.py")
+    assert "2 failed, 8 passed" in done.stdout, done.stdout[-2000:]
+    assert parse(["cases", "--to", f"{tmp_path}/test_ops.py", "-c", "0"]).to.name == "test_ops.py"
+    with pytest.raises(GoldenMeshError, match="--to .*: the file exists"):
+        parse(["cases", "--to", __file__, "-c", "0"])
 
 
 @pytest.mark.parametrize("content", ("no record", {"mesh": (1, 2), "ring": False, "ops": [{"op": "ttnn.add"}]}))

@@ -2,6 +2,7 @@
 
 golden-mesh perf ... runs it, too, and prints the modeled times of its device operations at exit.
 golden-mesh compare ... prints their errors against float32.
+golden-mesh cases ... writes them as a pytest file.
 Python replaces this process. The program is its command line, and `everywhere` is on its path. Arguments,
 sys.path, tracebacks, exit status and signals are Python's own. Every child process that inherits the
 environment is on the golden mesh too.
@@ -10,7 +11,9 @@ environment is on the golden mesh too.
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from argparse import Namespace
 from pathlib import Path
 from typing import NoReturn, Sequence
@@ -38,6 +41,8 @@ def environment(given: Namespace, inherited: dict[str, str]) -> dict[str, str]:
     }
     if given.profile:
         made["GOLDEN_MESH_PROFILE"] = "1"
+    if given.adversarial is not None:
+        made["GOLDEN_MESH_ADVERSARIAL"] = f"{given.adversarial}"
     if given.command != "run":
         made[f"GOLDEN_MESH_{given.command.upper()}"] = json.dumps(_settings(given))
     return SETTINGS | inherited | made
@@ -76,6 +81,23 @@ def run(given: Namespace, python: Sequence[str]) -> NoReturn:
     os.execve(sys.executable, [sys.executable, *python, *given.program], environment(given, dict(os.environ)))
 
 
+def cases(given: Namespace, python: Sequence[str]) -> NoReturn:
+    """Record `given.program`, and write its operations as a pytest file. Exits with the program's status."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder, "ops.pt")
+        recording = Namespace(**vars(given) | {"command": "record", "to": record})
+        here = environment(recording, dict(os.environ))
+        here["GOLDEN_MESH_RECORD"] = json.dumps([f"{record}", False, False])  # no prices, and not a word
+        status = subprocess.run([sys.executable, *python, *given.program], env=here).returncode
+        if not record.exists():
+            raise GoldenMeshError("the program ran no device operation outside of a trace: there are no cases")
+        program = Path(given.program[-1] if given.program[0] == "-c" else given.program[0]).name
+        words = ["-m", "golden_mesh.replay.cases", f"{record}", f"{given.to.absolute()}", program]
+        other = environment(parse(["--system", given.system, *words]), dict(os.environ))
+        written = subprocess.run([sys.executable, *words], env=other).returncode
+    sys.exit(status or written)
+
+
 def replay(arguments: list[str], given: Namespace) -> NoReturn:
     """Run golden_mesh.replay: on a golden mesh of --system, else on what ttnn opens."""
     program = ["-m", "golden_mesh.replay", *arguments]
@@ -98,6 +120,8 @@ def command() -> NoReturn:
             sys.exit()
         if given.command == "replay":
             replay(arguments[1:], given)
+        if given.command == "cases":
+            cases(given, interpreter_options(sys.orig_argv, len(arguments)))
         run(given, interpreter_options(sys.orig_argv, len(arguments)))
     except GoldenMeshError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -25,6 +25,10 @@ class MissingGolden(GoldenError):
     """An op was called for which the golden mesh has no golden function."""
 
 
+class RaceError(GoldenError):
+    """Calls that run in this order on most days only (golden-mesh --adversarial)."""
+
+
 def missing(name: str) -> MissingGolden:
     return MissingGolden(
         f"{name} has no golden, so nothing computes its values. Register one (README.md of the golden "

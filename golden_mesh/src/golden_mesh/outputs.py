@@ -8,6 +8,7 @@ from typing import Callable
 
 _RECORD_KEYS = b"mesh", b"ring", b"ops", b"skipped", b"system"
 _BEGINNINGS = {
+    "cases --to": b'"""The distinct operations of ',
     "compare --json": b'{\n "bracket":',
     "compare --html": b'<!doctype html>\n<meta charset="utf-8">\n<title>golden-mesh compare',
     "replay --json": b'{"op": "ttnn.',

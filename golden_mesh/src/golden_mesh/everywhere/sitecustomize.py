@@ -2,7 +2,7 @@
 
 Python imports a module of this name when it starts. The launcher (__main__.py of the golden mesh) sets
 PYTHONPATH, GOLDEN_MESH (the system), GOLDEN_MESH_HAZARDS, GOLDEN_MESH_SUMS, GOLDEN_MESH_PROFILE,
-GOLDEN_MESH_PERF, GOLDEN_MESH_COMPARE and GOLDEN_MESH_RECORD.
+GOLDEN_MESH_PERF, GOLDEN_MESH_COMPARE, GOLDEN_MESH_RECORD and GOLDEN_MESH_ADVERSARIAL.
 A process has no overhead until it imports ttnn.
 """
 
@@ -47,6 +47,9 @@ class _BeforeTtnn(MetaPathFinder, Loader):
             if "GOLDEN_MESH_COMPARE" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_COMPARE"])
                 importlib.import_module("golden_mesh.compare.report").report_at_exit(*settings)
+            if "GOLDEN_MESH_ADVERSARIAL" in os.environ:
+                seed = int(os.environ["GOLDEN_MESH_ADVERSARIAL"])
+                importlib.import_module("golden_mesh.mesh.adversary").start(seed)
             if "GOLDEN_MESH_RECORD" in os.environ:
                 settings = json.loads(os.environ["GOLDEN_MESH_RECORD"])
                 importlib.import_module("golden_mesh.replay.record").start(*settings)

@@ -152,8 +152,9 @@ def _equal(a: Values, b: Values) -> bool:
     return isinstance(a, list) == isinstance(b, list) and all(torch.equal(*pair) for pair in pairs)
 
 
-def start(path: str, prices: bool) -> None:
-    """Record this process's operations, and write the file at exit. prices: model their times, too.
+def start(path: str, prices: bool, says: bool = True) -> None:
+    """Record this process's operations, and write the file at exit. prices: model their times, too. says: print what
+    the file holds.
 
     A program without device operations, such as a child process, writes no file.
     """
@@ -165,7 +166,8 @@ def start(path: str, prices: bool) -> None:
             kept = record.kept | {"system": os.environ.get("GOLDEN_MESH")}
             write_whole(Path(path), lambda part: torch.save(kept, part))
             size = os.path.getsize(path) / 1e6
-            print(f"{len(record.kept['ops'])} distinct operations in {path}, {size:.1f} MB")
+            if says:
+                print(f"{len(record.kept['ops'])} distinct operations in {path}, {size:.1f} MB")
             for name, reason in record.kept["skipped"].items():
                 print(f"not recorded: {name}: {reason}")
 

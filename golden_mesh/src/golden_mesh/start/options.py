@@ -11,7 +11,7 @@ from golden_mesh.hazards import RESPONSES
 from golden_mesh.outputs import is_kind
 from golden_mesh.start.systems import SYSTEMS, named
 
-COMMANDS = ("run", "perf", "compare", "record", "replay", "doctor")
+COMMANDS = ("run", "perf", "compare", "record", "replay", "cases", "doctor")
 DEFAULT_SYSTEM = "N300"
 EXAMPLES = """examples:
   golden-mesh script.py
@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if unknown:
         place = "Python's own options go before -m golden_mesh"
         raise GoldenMeshError(f"golden-mesh {given.command} has no option {unknown[0]}; {place}")
-    if given.command in ("run", "perf", "compare", "record"):
+    if given.command in ("run", "perf", "compare", "record", "cases"):
         given.program = _program(given)
     if given.command == "record" and given.to is None:
         if "--to" in given.program:
@@ -88,12 +88,15 @@ def _parser() -> _Parser:
         "record", help="also keep each distinct device operation with its inputs, arguments and results"
     )
     replay = commands.add_parser("replay", help="run a record on whatever ttnn opens: values and times beside it")
+    cases = commands.add_parser(
+        "cases", help="also write each distinct device operation as a test, for a card or a simulator"
+    )
     doctor = commands.add_parser(
         "doctor",
         help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not like a "
         "chip's here",
     )
-    for each in (run, perf, compare, record):
+    for each in (run, perf, compare, record, cases):
         _add_program(each)
     perf.add_argument(
         "--links", type=int, choices=(1, 2), default=1, help="ethernet links between two chips (default: 1)"
@@ -123,6 +126,13 @@ def _parser() -> _Parser:
         "--html", type=_output("compare --html"), metavar="FILE", help="a page with a plot of the error"
     )
     record.add_argument("--to", type=_output("record --to"), metavar="FILE", help="the record (default: ops.pt)")
+    cases.add_argument(
+        "--to",
+        type=_output("cases --to"),
+        default="test_ops.py",
+        metavar="FILE",
+        help="the tests (default: %(default)s)",
+    )
     replay.add_argument("file", type=_record, metavar="FILE", help="of golden-mesh record")
     replay.add_argument(
         "--system",
@@ -163,6 +173,12 @@ def _add_program(parser: _Parser) -> None:
         choices=SUMS,
         default="default",
         help="of matrix products: default sums as torch does, exact as the matrix engine does (30 to 100 times slower)",
+    )
+    parser.add_argument(
+        "--adversarial",
+        type=_count,
+        metavar="SEED",
+        help="run queues, chips and transfers as late as the program allows, in an order drawn by the seed, and name races",
     )
     parser.add_argument("--profile", action="store_true", help="print at exit where the time went")
     rest = argparse.REMAINDER
