@@ -17,6 +17,7 @@ import torch
 import ttnn
 
 from golden_mesh.replay.kinds import Refused, from_plain, operation
+from golden_mesh.start.systems import SYSTEMS
 
 TRACE_REGION, L1_SMALL = 64 << 20, 16 << 10  # bytes of a chip, of a core
 KEYS = set("op arguments tensors returned written modeled device_op".split())  # of a recorded operation
@@ -195,10 +196,15 @@ def replay(
     Keys of a row: op, shown, error (None: the record has no values), gain, equal, us, modeled_us,
     device_op, failed.
     """
+    system = SYSTEMS.get(kept.get("system"))
+    priced = system.arch if system else "wormhole_b0"
+    has_prices = device.arch().name.lower() == priced
+    if not has_prices:
+        say(f"no price: the record's modeled times are those of {priced}")
     for op in kept["ops"]:
         row = {"op": op["op"], "shown": shown(op), "failed": None, "us": None, "error": None}
         row["device_op"] = op["device_op"]
-        row["modeled_us"] = 1e6 * op["modeled"] if op["modeled"] else None
+        row["modeled_us"] = 1e6 * op["modeled"] if op["modeled"] and has_prices else None
         say(f"running {row['shown']}")
         try:
             here = Replay(device, op)
