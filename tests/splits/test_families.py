@@ -17,7 +17,7 @@ NEW_TOKENS = 6
 TOKENS = 512
 
 
-@pytest.fixture(scope="module", params=["qwen3", "llama", "llama-bias"])
+@pytest.fixture(scope="module", params=["qwen3", "llama", "llama-bias", "padded heads"])
 def saved(request, tmp_path_factory):
     """(checkpoint, Hugging Face's model)."""
     directory = tmp_path_factory.mktemp(request.param)

@@ -200,6 +200,19 @@ def test_a_config_knows_its_architecture_and_its_biases(model_type, bias):
             QwenConfig.from_dict(fields | {field: True})
 
 
+@pytest.mark.parametrize(
+    "head_dim, width", [(8, 32), (48, 64), (64, 64), (80, 128), (100, 128), (128, 128), (256, 0), (33, 0)]
+)
+def test_a_head_takes_columns_that_attention_knows(head_dim, width):
+    """stories15M has 48, danube 80 and 120, open_llama_3b 100, Falcon3 256."""
+    fields = {"model_type": "llama", "head_dim": head_dim}
+    if width:
+        assert QwenConfig.from_dict(fields).head_width == width
+        return
+    with pytest.raises(ConfigError, match=f"head_dim must be even, 128 at most; got {head_dim}"):
+        QwenConfig.from_dict(fields)
+
+
 @pytest.mark.parametrize("hidden", [8, 48, 1000])
 def test_a_hidden_size_of_no_whole_tiles_is_refused(hidden):
     with pytest.raises(ConfigError, match=f"hidden_size must be a multiple of 32, got {hidden}"):

@@ -54,3 +54,16 @@ def test_a_size_on_a_split_is_refused(model, tp, grid, recipe):
     with pytest.raises(UserError, match=REFUSED[model, tp, grid, recipe]) as caught:
         check_decode(*plans)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("tp, refused", [(1, True), (2, False), (8, False)])
+def test_32_kv_heads_are_refused_on_one_chip_by_their_number(tp, refused):
+    """Llama-2-7B, Vicuna and SmolLM2-1.7B: nlp_create_qkv_heads_decode takes at most one head from a core."""
+    config = replace(SIZES["7B"], num_attention_heads=32, num_key_value_heads=32, hidden_size=4096)
+    table = ModelTable(config, ParallelPlan.make(config, tp), BFP8, WORMHOLE)
+    decode = DecodePlan.make(config, table.parallel, WORMHOLE, MAX_USERS)
+    if not refused:
+        check_decode(table, decode)
+        return
+    with pytest.raises(UserError, match="would have 96 heads of q, k and v, and its 64 cores take one each"):
+        check_decode(table, decode)

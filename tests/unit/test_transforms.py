@@ -19,7 +19,7 @@ TPS = (1, 2, 4, 8)
 TOKENS = 19
 POSITIONS = torch.linspace(0, 32767, TOKENS).long()
 SHAPES = {
-    # 37 tiles of MLP and 1000 tokens divide by nothing; head_dim is not hidden / heads.
+    # 37 tiles of MLP and 1000 tokens divide by nothing; a head of 8 has 32 columns on a chip.
     "small": dict(hidden_size=96, head_dim=8, intermediate_size=1184, vocab_size=1000),
     # The 7B's heads at their full size, with a narrow residual stream.
     "7b_heads": dict(hidden_size=256, head_dim=128, intermediate_size=2368, vocab_size=2048),
@@ -88,16 +88,21 @@ def rotate_pairs(x, cos, sin):
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
 
 
+def in_width(x: torch.Tensor, config, pairs: bool = False) -> torch.Tensor:
+    """x [..., head_dim] or its pairs -> with zeros up to the columns of a head on a chip."""
+    return torch.nn.functional.pad(x, (0, (config.head_width - config.head_dim) // (1 + pairs)))
+
+
 def chip_attention(table, x, cos, sin, qkv, bias, centered, o):
     """Return one chip's partial sum [tokens, hidden] and keys [kv_heads, tokens, head_dim].
 
     centered: the bias that joins keys after the rotation, less a constant.
     """
     config, plan = table.qwen, table.parallel
-    heads = (x @ qkv + bias).unflatten(1, (-1, config.head_dim)).transpose(0, 1)
+    heads = (x @ qkv + bias).unflatten(1, (-1, config.head_width)).transpose(0, 1)
     q, k, v = heads.split([plan.q_heads, plan.kv_heads, plan.kv_heads])
     q, k = rotate_pairs(q, cos, sin), rotate_pairs(k, cos, sin)
-    centered = centered.view(-1, 1, config.head_dim)
+    centered = centered.view(-1, 1, config.head_width)
     k = k + rotate_pairs(centered.expand_as(k), cos, sin) - centered
     causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
     outputs = []
@@ -131,14 +136,14 @@ def test_attention_summed_over_chips_is_hugging_faces(hf_model, x, tp, layer):
     # pairs of a head of 8 channels are too fast
     assert constant.any() == (config.head_dim == 128), "no pair is centered"
     tensors = ours.qkv.weight, ours.qkv.bias, ours.centered_bias, ours.o.weight
-    cos, sin = (table[0, :, : config.head_dim // 2] for table in (cos, sin))
+    cos, sin = (in_width(table[0, :, : config.head_dim // 2], config, pairs=True) for table in (cos, sin))
     total = torch.zeros_like(x)
     for chip, slices in enumerate(zip(*(parts(state, w) for w in tensors), strict=True)):
         out, keys = chip_attention(table, x, cos, sin, *slices)
         total += out
         heads = list(table.parallel.kv_head_of[chip])
         expected = (want_keys[heads] - constant[heads, None]) / divisors[heads, None]
-        assert_same(keys, to_interleaved(expected))
+        assert_same(keys, in_width(to_interleaved(expected), config))
     assert_same(total, want[0])
 
 

@@ -66,6 +66,9 @@ _COUNTS = (
 ).split()
 
 
+HEAD_WIDTHS = 32, 64, 128  # columns of a head that attention's operations take
+
+
 @dataclass(frozen=True, kw_only=True)
 class QwenConfig:
     """Dimensions of a Qwen2, Qwen3, Llama or Mistral model; checks itself when made."""
@@ -110,6 +113,18 @@ class QwenConfig:
             _check_count("head_dim", self.head_dim)
         else:
             object.__setattr__(self, "head_dim", self.hidden_size // heads)
+        if self.head_dim % 2 or self.head_dim > HEAD_WIDTHS[-1] or self.head_norms and self.head_dim not in HEAD_WIDTHS:
+            few = (
+                f"one of {HEAD_WIDTHS}, where heads are normalized"
+                if self.head_norms
+                else f"even, {HEAD_WIDTHS[-1]} at most"
+            )
+            raise ConfigError(f"head_dim must be {few}; got {self.head_dim}: attention's plans take no other")
+
+    @property
+    def head_width(self) -> int:
+        """Columns of a head on a chip: its head_dim, then zeros."""
+        return next(width for width in HEAD_WIDTHS if width >= self.head_dim)
 
     @property
     def context(self) -> int:

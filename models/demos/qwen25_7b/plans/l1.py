@@ -34,7 +34,7 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
 
     Only the matmuls' circular buffers are counted; they are the largest. UserError if a matmul has no plan.
     """
-    config, hidden, head = layer.config, layer.config.hidden_size // TILE, layer.config.head_dim
+    config, hidden, head = layer.config, layer.config.hidden_size // TILE, layer.config.head_width
     head_tiles, cores, grid = ceil_div(head, TILE), decode.residual.cores, decode.grid.cores
     qkv, o, gate, *_, down = (linear.decode_matmul for linear in layer.linears)
 
@@ -96,7 +96,7 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
     """The footprint of each op of a layer in a prefill batch. A cache in 8 bits takes copies of k and v."""
     layer = plan.layer
     config, parallel, kv_format = layer.config, layer.parallel, layer.recipe.kv_cache
-    head_dim, hidden, chips = config.head_dim, config.hidden_size, parallel.tp
+    head_dim, hidden, chips = config.head_width, config.hidden_size, parallel.tp
     q_width, kv_width = parallel.q_width(head_dim), parallel.kv_width(head_dim)
 
     def spread(columns: int, format: str = "bfloat16") -> int:
@@ -188,7 +188,7 @@ def _norm_buffers(plan: PrefillPlan) -> int:
 def _attention_buffers(plan: PrefillPlan, k_chunk_size: int, kv_format: str) -> int:
     """Two chunks each of q, k and v, scores, a mask and two float32 results. Fitted to a mock, to some bytes."""
     q_tiles, k_tiles = plan.q_chunk_size // TILE, k_chunk_size // TILE
-    head_tiles = ceil_div(plan.layer.config.head_dim, TILE)
+    head_tiles = ceil_div(plan.layer.config.head_width, TILE)
     scores = q_tiles * k_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
     keys_and_values = 4 * k_tiles * head_tiles * TILE_BYTES[kv_format]
     return keys_and_values + scores + q_tiles * (head_tiles * 12_288 + 6_144) + 20_000

@@ -73,13 +73,13 @@ class Linear:
     out_cores: int  # the most that may hold y in decode
     chip: Chip
     bias: Optional[Weight] = None  # [1, out]
-    head_dim: int = 0  # columns that must lie on one core; 0 for none
+    head_width: int = 0  # columns that must lie on one core; 0 for none
 
     @cached_property
     def decode_matmul(self) -> DecodeMatmul:
         """UserError if no plan fits a core's L1."""
         k, n = (ceil_div(extent, TILE) for extent in self.weight.shape)
-        format, chip, heads = self.group.format, self.chip, self.head_dim // TILE
+        format, chip, heads = self.group.format, self.chip, self.head_width // TILE
         try:
             return plan_decode_matmul(k, n, self.in_cores, format, chip, out_cores=self.out_cores, divides=heads)
         except (ValueError, StopIteration) as error:
@@ -237,8 +237,8 @@ def _layer(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chi
     of_model = prefix, config, parallel
     hidden, grid = config.hidden_size, chip.grid.cores
     residual = _residual_cores(config, parallel, chip)
-    qkv, q = parallel.qkv_width(config.head_dim), parallel.q_width(config.head_dim)
-    queries = config.num_attention_heads * config.head_dim // parallel.tp  # without zero heads, a chip on average
+    qkv, q = parallel.qkv_width(config.head_width), parallel.q_width(config.head_width)
+    queries = config.num_attention_heads * config.head_width // parallel.tp  # without zero heads, a chip on average
     layout = GateUpLayout.make(config, parallel, recipe, chip)
     # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
     mlp = layout.tiles * TILE
@@ -266,7 +266,7 @@ def _layer(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chi
             out_cores=grid,
             chip=chip,
             bias=Weight(transforms.qkv_biases(*of_model, rope)) if config.qkv_bias else None,
-            head_dim=config.head_dim,
+            head_width=config.head_width,
         ),
         head_norms=tuple(
             Weight((transforms.head_norm(prefix, name, config),), tiled=False) for name in "qk" * config.head_norms

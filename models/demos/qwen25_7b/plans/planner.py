@@ -30,6 +30,12 @@ def check_decode(table: ModelTable, decode: DecodePlan) -> None:
             f"{table.qwen.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
             "use more chips a replica (tp)"
         )
+    heads, cores = table.parallel.q_heads + 2 * table.parallel.kv_heads, decode.grid.cores
+    if heads > cores:
+        raise UserError(
+            f"decode with tp {tp}: a chip would have {heads} heads of q, k and v, and its {cores} cores take one each: "
+            "use more chips a replica (tp)"
+        )
     for layer, _ in table.kinds:
         fullest = max(decode_footprints(layer, decode), key=lambda footprint: footprint.bytes)
         if fullest.bytes > decode.l1_room:
@@ -52,7 +58,7 @@ def fit_prefill(layer: Layer, rows: int, room: int) -> PrefillPlan:
     cores = Grid(across, max(d for d in divisors(row_tiles) if d <= grid.y))
     shard = hidden // across
     sums_sharded = layer.parallel.tp == 1 or shard % layer.parallel.tp == 0
-    heads_shard = q // across if q % across == 0 and layer.config.head_dim % TILE == 0 else None
+    heads_shard = q // across if q % across == 0 and layer.config.head_width % TILE == 0 else None
 
     def matmuls(row: Linear, in_shard: Optional[int], out_sharded: bool) -> list[PrefillMatmul]:
         k, n = (extent // TILE for extent in row.weight.shape)

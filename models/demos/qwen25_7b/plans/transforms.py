@@ -3,7 +3,7 @@
 A result has one slice a chip, in the order of the chips. `layer` is a layer's prefix, such as "model.layers.3.".
 """
 
-from typing import Optional
+from typing import Iterable, Iterator, Optional
 
 from ..config import QwenConfig
 from ..config.rope import Rope
@@ -34,7 +34,7 @@ def centered_biases(layer: str, config: QwenConfig, parallel: ParallelPlan, rope
         scaling = KeyScaling(name, h * size, rope=rope, part="centered")
         return TensorRange(name, h * size, size, pairs=True, scaling=scaling)
 
-    return tuple(Projection(0, tuple(map(key, heads)), 1) for heads in parallel.kv_head_of)
+    return tuple(Projection(0, _in_width(config, map(key, heads)), 1) for heads in parallel.kv_head_of)
 
 
 def _qkv(layer: str, kind: str, other: int, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope]) -> Slices:
@@ -52,15 +52,19 @@ def _qkv(layer: str, kind: str, other: int, config: QwenConfig, parallel: Parall
         scaling = k_bias and KeyScaling(k_bias, h * size, rope=rope, part=part)
         return TensorRange(k, h * size, size, pairs=True, scaling=scaling)
 
-    def heads_of(chip: int) -> tuple[TensorRange | Constant, ...]:
+    def heads_of(chip: int) -> Iterator[TensorRange | Constant]:
         q_heads, kv_heads = parallel.q_head_of[chip], parallel.kv_head_of[chip]
-        return (
-            *(Constant(size) if h is None else query(h) for h in q_heads),
-            *(key(h) for h in kv_heads),
-            *(TensorRange(v, h * size, size) for h in kv_heads),
-        )
+        yield from (Constant(size) if h is None else query(h) for h in q_heads)
+        yield from (key(h) for h in kv_heads)
+        yield from (TensorRange(v, h * size, size) for h in kv_heads)
 
-    return tuple(Projection(0, heads_of(chip), other) for chip in range(parallel.tp))
+    return tuple(Projection(0, _in_width(config, heads_of(chip)), other) for chip in range(parallel.tp))
+
+
+def _in_width(config: QwenConfig, heads: Iterable[TensorRange | Constant]) -> tuple[TensorRange | Constant, ...]:
+    """Each head, then zeros up to its columns on a chip."""
+    missing = config.head_width - config.head_dim
+    return tuple(block for head in heads for block in (head, *[Constant(missing)] * (missing > 0)))
 
 
 def head_norm(layer: str, name: str, config: QwenConfig) -> HeadNorm:
@@ -77,7 +81,7 @@ def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     name, size = f"{layer}self_attn.o_proj.weight", config.head_dim
 
     def rows(heads) -> tuple[TensorRange | Constant, ...]:
-        return tuple(Constant(size) if h is None else TensorRange(name, h * size, size) for h in heads)
+        return _in_width(config, (Constant(size) if h is None else TensorRange(name, h * size, size) for h in heads))
 
     return tuple(Projection(1, rows(heads), config.hidden_size) for heads in parallel.q_head_of)
 

@@ -78,7 +78,7 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
             if config.qkv_bias:
                 layer[f"self_attn.{name}_proj.bias"] = normal(rows, std=1.0)
         if config.o_bias:
-            layer["self_attn.o_proj.bias"] = normal(hidden, std=1.0)
+            layer["self_attn.o_proj.bias"] = normal(hidden, std=0.1)
         if config.head_norms:
             layer["self_attn.q_norm.weight"] = 1 + normal(config.head_dim, std=0.1)
             layer["self_attn.k_norm.weight"] = norm = 1 + normal(config.head_dim, std=0.1)

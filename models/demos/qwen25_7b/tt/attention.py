@@ -35,7 +35,7 @@ class TtKVCache:
         """block: tokens of a block, 32, 64 or 128."""
         self.block = block
         self.dtype = dtype_of(layer.recipe.kv_cache)
-        self.shape = (blocks, layer.parallel.kv_heads, block, layer.config.head_dim)
+        self.shape = (blocks, layer.parallel.kv_heads, block, layer.config.head_width)
         # Zeros, because attention multiplies unwritten rows by 0, and 0 * NaN is NaN.
         self.keys, self.values = (
             ttnn.zeros(self.shape, self.dtype, ttnn.TILE_LAYOUT, mesh_device, ttnn.DRAM_MEMORY_CONFIG) for _ in "kv"
@@ -97,13 +97,13 @@ class TtQwenAttention:
     ):
         self.q_heads = model_config.parallel.q_heads
         self.kv_heads = model_config.parallel.kv_heads
-        self.head_dim = model_config.qwen.head_dim
+        self.head_dim = model_config.qwen.head_width
         self.decode = model_config.decode
         self.rotary = rotary
         self.all_reduce = all_reduce
         # With one KV head, the number that ttnn gives a slot beside the other slots.
         self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch))
-        self.scale = self.head_dim**-0.5
+        self.scale = model_config.qwen.head_dim**-0.5
         self.heads_grid = None if self.decode.fills_rows else rectangle(self.decode.grid)
         self.kernel = compute_config()
         self.qkv = TtLinear(mesh_device, layer.qkv, build)
@@ -254,12 +254,13 @@ class TtQwenAttention:
             cache.values,
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
+            scale=self.scale,
             program_config=attention_program(
                 self.decode.grid, q_chunk_size(rows_each), min(plan.k_chunk_size, chunk_step(rows_each, cache.block))
             ),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
-        )  # [B, q_heads, S / B, head_dim]; its default scale is head_dim**-0.5
+        )  # [B, q_heads, S / B, head_dim]
         ttnn.deallocate(q)
         rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.L1_MEMORY_CONFIG)
         # [B, 1, S / B, q_width]

@@ -37,7 +37,7 @@ class TtCenteredKeys:
         if bias is None:
             return None
         host = host_shards(bias, build)
-        biases = [ttnn.to_torch(shard).view(-1, model_config.qwen.head_dim) for shard in host]
+        biases = [ttnn.to_torch(shard).view(-1, model_config.qwen.head_width) for shard in host]
         if not any(of_chip.any() for of_chip in biases):
             return None
         tables = [
@@ -80,7 +80,7 @@ def centered_rows(config: QwenConfig, bias: torch.Tensor, positions: int) -> tor
 
     In float64, from the angles of the rotary tables, rounded once. R includes YaRN's attention factor.
     """
-    heads, pairs = len(bias), config.head_dim // 2
+    heads, pairs = len(bias), config.head_width // 2
     bias = bias.double().view(heads, 1, pairs, 2)
     angles = rotary_angles(config, positions).double()
     size = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
@@ -91,4 +91,4 @@ def centered_rows(config: QwenConfig, bias: torch.Tensor, positions: int) -> tor
         less = 2 * (angles[:, pair] / 2).sin() ** 2  # 1 - cos
         table[..., pair, 0] = size * (-less * a - sin * b)
         table[..., pair, 1] = size * (sin * a - less * b)
-    return table.view(heads * positions, config.head_dim)
+    return table.view(heads * positions, config.head_width)

@@ -9,6 +9,7 @@ from typing import Iterator
 
 import torch
 import ttnn
+from torch.nn.functional import pad
 
 from ..config import QwenConfig
 from ..config.rope import inverse_frequencies
@@ -38,7 +39,7 @@ class TtRotary:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         self.decode = model_config.decode
-        self.head_dim = model_config.qwen.head_dim
+        self.head_dim = model_config.qwen.head_width
         self.kernel = compute_config()
         cos, sin = rotary_tables(model_config.qwen, model_config.max_seq_len)
         self.cos = replicate(cos, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
@@ -106,8 +107,9 @@ def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, tor
 
 
 def rotary_angles(config: QwenConfig, positions: int) -> torch.Tensor:
-    """[positions, head_dim / 2] float32, in radians: position times the pair's frequency."""
+    """[positions, head_width / 2] float32, in radians: position times the pair's frequency; 0 for pairs of zeros."""
     frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+    frequencies = pad(frequencies, (0, config.head_width // 2 - len(frequencies)))
     return torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
 
 
