@@ -19,7 +19,7 @@ def llama() -> LlamaForCausalLM:
     """A Llama with three KV heads and a tied LM head, like SmolLM2."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=600, hidden_size=144, intermediate_size=96, num_hidden_layers=2, num_attention_heads=9,
+        vocab_size=600, hidden_size=160, intermediate_size=96, num_hidden_layers=2, num_attention_heads=9,
         num_key_value_heads=3, head_dim=16, rms_norm_eps=1e-5, rope_theta=1e5, tie_word_embeddings=True,
         max_position_embeddings=512, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip

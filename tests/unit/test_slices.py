@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.config.rope import Rope
 from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
 from models.demos.qwen25_7b.plans.slices import VERSION, Constant, KeyScaling, Projection, Table, TensorRange
 
-ROPE = Rope(theta=1e4, yarn=None, context=256)
+ROPE = Rope(theta=1e4, scaling=None, context=256)
 TENSORS = {
     "w": torch.arange(24 * 6).view(24, 6).bfloat16(),
     "v": -torch.arange(24 * 6).view(24, 6).bfloat16(),

@@ -50,8 +50,7 @@ def record(args: argparse.Namespace) -> None:
 
     source, config = weights(args.size, num_hidden_layers=2)
     with open_replicas(Split.of(args.mesh)) as devices:
-        how = dict(users=MAX_USERS, max_seq_len=CONTEXT, traced=False)
-        replica = Replica.load(devices[0], source, config, BFP8, **how)
+        replica = Replica.load(devices[0], source, config, BFP8, users=MAX_USERS, max_seq_len=CONTEXT, traced=False)
         prefill(replica, PROMPT, [0])
         for _ in range(2):
             replica.launch_decode()
@@ -74,8 +73,8 @@ def other_all_reduces(model_config, device) -> None:
     for method, dtype in ALL_REDUCES:
         plan = replace(decode.all_reduce, method=method, dtype=dtype)
         total = TtAllReduce(device, replace(model_config, decode=replace(decode, all_reduce=plan)))
-        how = dict(memory_config=memory_config(decode.residual_memory))
-        total.forward_decode(replicate(rows, device, total.partial_sum_dtype, **how))
+        memory = memory_config(decode.residual_memory)
+        total.forward_decode(replicate(rows, device, total.partial_sum_dtype, memory_config=memory))
 
 
 def variants(ops: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -92,9 +92,17 @@ def speed(args: argparse.Namespace) -> None:
             say(f"running {row}")
             if args.size == "7b":
                 row["modeled_ms"] = modeled(devices[0], backend, recipe, users, prompt)
-            how = dict(users=users, max_seq_len=prompt + 2 * steps, queues=queues, traced=True)
             try:
-                replica = Replica.load(devices[0], source, config, recipe, **how)
+                replica = Replica.load(
+                    devices[0],
+                    source,
+                    config,
+                    recipe,
+                    users=users,
+                    max_seq_len=prompt + 2 * steps,
+                    queues=queues,
+                    traced=True,
+                )
             except UserError as error:
                 row["refused"] = f"{error}"
             else:

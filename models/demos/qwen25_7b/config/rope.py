@@ -90,12 +90,12 @@ class Rope:
     """A model's rotary embedding, and the positions that it is used for."""
 
     theta: float
-    yarn: Optional[RopeScaling]  # the name is part of the cache's file names
+    scaling: Optional[RopeScaling]
     context: int  # positions
 
     def turns(self, head_dim: int) -> "torch.Tensor":
         """[head_dim / 2] float64: radians that each pair turns from position 0 to the context's last."""
-        frequencies = inverse_frequencies(head_dim, self.theta, self.yarn)
+        frequencies = inverse_frequencies(head_dim, self.theta, self.scaling)
         return frequencies.double() * (self.context - 1)
 
 

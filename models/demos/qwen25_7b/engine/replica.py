@@ -106,11 +106,12 @@ class Replica:
         budget = memory_budget(table, max_seq_len, blocks, block)
         smaller = smaller_sizes(table, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
-        size = dict(batch=min(users * options.speculate, MAX_USERS), max_seq_len=max_seq_len)
-        model = TtTransformer.load(mesh_device, source, config, recipe, **size)
+        slots = min(users * options.speculate, MAX_USERS)
+        model = TtTransformer.load(mesh_device, source, config, recipe, batch=slots, max_seq_len=max_seq_len)
         caches = allocate_caches(mesh_device, model.config, blocks, block)
-        how = dict(traced=options.traced, queues=options.queues, speculate=options.speculate)
-        return cls(model, caches, users=users, **how)
+        return cls(
+            model, caches, traced=options.traced, queues=options.queues, users=users, speculate=options.speculate
+        )
 
     @property
     def groups(self) -> int:

@@ -225,8 +225,9 @@ class Chain:
                 from .plan_tables import HOP_AT_MOST, POSITION, USERS, chain_table
                 from .step_model import model_decode
 
-                how = dict(users=USERS, position=POSITION, links=links_between(device))
-                model, _ = model_decode(device, config, args.recipe, **how)
+                model, _ = model_decode(
+                    device, config, args.recipe, users=USERS, position=POSITION, links=links_between(device)
+                )
                 steps[args.tp], chip = model.seconds, chip_of(device)
         table = chain_table(config, args.recipe, title_of(args), chip, steps)
         return (

@@ -76,9 +76,17 @@ class TtRotary:
             return ttnn.experimental.rotary_embedding_llama_fused_qk(
                 q, k, rotation.cos, rotation.sin, self.trans_mat_decode, compute_kernel_config=self.kernel
             )
-        factors = rotation.cos, rotation.sin, self.trans_mat_decode
-        how = dict(is_decode_mode=True, compute_kernel_config=self.kernel)
-        return tuple(ttnn.experimental.rotary_embedding_llama(x, *factors, **how) for x in (q, k))
+        return tuple(
+            ttnn.experimental.rotary_embedding_llama(
+                x,
+                rotation.cos,
+                rotation.sin,
+                self.trans_mat_decode,
+                is_decode_mode=True,
+                compute_kernel_config=self.kernel,
+            )
+            for x in (q, k)
+        )
 
     def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
         """q and k [B, heads, S, head_dim], interleaved in L1 -> q and k rotated, interleaved in L1. Frees q and k.
@@ -88,9 +96,15 @@ class TtRotary:
         return self._rotate(q, rotation), self._rotate(k, rotation)
 
     def _rotate(self, x: ttnn.Tensor, rotation: Rotation) -> ttnn.Tensor:
-        how = dict(is_decode_mode=False, memory_config=ttnn.L1_MEMORY_CONFIG, compute_kernel_config=self.kernel)
-        factors = rotation.cos, rotation.sin, self.trans_mat_prefill
-        y = ttnn.experimental.rotary_embedding_llama(x, *factors, **how)
+        y = ttnn.experimental.rotary_embedding_llama(
+            x,
+            rotation.cos,
+            rotation.sin,
+            self.trans_mat_prefill,
+            is_decode_mode=False,
+            memory_config=ttnn.L1_MEMORY_CONFIG,
+            compute_kernel_config=self.kernel,
+        )
         ttnn.deallocate(x)
         return y
 
