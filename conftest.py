@@ -37,8 +37,8 @@ def pytest_addoption(parser):
     group.addoption(
         "--family",
         action="append",
-        choices=("qwen2", "qwen3", "llama"),
-        help="the modules of tests/pcc: Qwen2's (default), Qwen3's or Llama 3's; may be given several times",
+        choices=("qwen2", "qwen3", "llama", "llama-bias"),
+        help="the modules of tests/pcc: Qwen2's (default), Qwen3's, Llama 3's, a Llama with biases; may be given several times",
     )
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 

@@ -248,19 +248,22 @@ class TtQwenAttention:
         q, k, v = self._rotated_heads(x, rotation, inputs, plan, sequences)
         cache.fill_prefill(k, v, inputs.fill_table, inputs.sequences)
         free(k, v)
+        if self.scale != self.head_dim**-0.5:  # the op knows the columns of zeros only
+            scaled = ttnn.mul(q, self.scale * self.head_dim**0.5, memory_config=ttnn.L1_MEMORY_CONFIG)
+            ttnn.deallocate(q)
+            q = scaled
         heads = ttnn.transformer.chunked_scaled_dot_product_attention(
             q,
             cache.keys,
             cache.values,
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
-            scale=self.scale,
             program_config=attention_program(
                 self.decode.grid, q_chunk_size(rows_each), min(plan.k_chunk_size, chunk_step(rows_each, cache.block))
             ),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
-        )  # [B, q_heads, S / B, head_dim]
+        )  # [B, q_heads, S / B, head_dim]; its scale is head_width**-0.5
         ttnn.deallocate(q)
         rows = ttnn.experimental.nlp_concat_heads(heads, memory_config=ttnn.L1_MEMORY_CONFIG)
         # [B, 1, S / B, q_width]
