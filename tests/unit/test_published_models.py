@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from models.demos.qwen25_7b.config import BFP8, RECIPES, QwenConfig
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, QwenConfig
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.perf.published_models import (
     PUBLISHED,
     SHORTEST,
     SPLITS,
+    context_contract,
     largest_split,
     models_table,
     room_of,
@@ -89,3 +90,24 @@ def test_the_table_of_the_document_is_the_commands():
     _, table, reasons = models_table(PUBLISHED, BFP8).split("\n\n")
     document = DOCUMENT.read_text()
     assert table in document and reasons in document
+
+
+@pytest.mark.parametrize("positions", [QWEN25_7B.context, 1 << 19])
+def test_a_context_contract_claims_what_fits_and_says_what_prevents_more(positions):
+    config = replace(QWEN25_7B, max_position_embeddings=positions)
+    contract = context_contract(config, RECIPES)
+    assert [(entry["machine"], entry["recipe"]) for entry in contract] == [(m, r) for m in MACHINES for r in RECIPES]
+    for entry in contract:
+        claimed, room = entry["context"], entry["room"]
+        assert sum(entry["bytes"].values()) <= room or claimed == 0
+        if claimed < positions:
+            assert sum(entry["bytes_of_model_context"].values()) > room
+            table = ModelTable(
+                config,
+                ParallelPlan.make(config, entry["tp"]),
+                RECIPES[entry["recipe"]],
+                MACHINES[entry["machine"]].chip,
+            )
+            more = claimed + BLOCK
+            assert memory_budget(table, more, blocks_for(1, more, BLOCK)).total > room
+    assert {entry["context"] < positions for entry in contract} == {True, False}

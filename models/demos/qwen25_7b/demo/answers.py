@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Optional, Sequence
 
 from tqdm import tqdm
 
-from ..cli.terminal import say
+from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel, TextDelta
 from ..files import write_text
+from ..text.degenerate import degenerate
 
 if TYPE_CHECKING:
     from ..engine.speculation import SpeculationStats
@@ -93,6 +94,9 @@ def answer(
             if single:
                 say(delta.text, end="")
     show(answers)
+    for user, each in enumerate(answers):
+        if found := degenerate(each.answer):
+            complain(f"answer {user} is degenerate: {found}")
     if args.out is not None:
         save(args.out, answers)
     say(f"{len(answers)} user(s), the speed of {model.backend}:\n{speed}")

@@ -9,12 +9,14 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from loguru import logger
 from tqdm import tqdm
 
 from ..config.sampling import GREEDY, SamplingParams
 from ..engine.generator import Generator
 from ..engine.replica import Replica
 from ..errors import UserError
+from ..text.degenerate import degenerate
 from ..text.tokenizer import ChatTokenizer
 from .teacher_forcing import predict_with_decode
 from .texts import ForcedText
@@ -158,6 +160,9 @@ class ReplicaLM(TemplateLM):
                     for index, answer in zip(batch, self._generate(contexts, options, batch)):
                         answers[index] = answer
                     bar.update(len(batch))
+        for index, found in enumerate(map(degenerate, answers)):
+            if found:
+                logger.warning(f"answer {index} is degenerate: {found}")
         return answers
 
     def _generate(self, contexts: list[str], options: GenerationOptions, seeds: list[int]) -> list[str]:

@@ -4,12 +4,13 @@ Modules that import ttnn are imported in the functions: ttnn must see the backen
 """
 
 import argparse
+import json
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Iterator
 
 from ..cli.options import add_machine, add_recipe, path
-from ..config import QWEN25_7B, QwenConfig
+from ..config import QWEN25_7B, RECIPES, QwenConfig
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..plans.machines import Split, machine
@@ -256,6 +257,24 @@ class Models:
         return models_table(one or PUBLISHED, args.recipe)
 
 
+class Context:
+    """A context contract as JSON: the tokens that one user gets on each machine, or the bytes that prevent them."""
+
+    EXAMPLES = (f"{PERF} context > context_contract.json", f"{PERF} context --config config.json")
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        config = "a checkpoint's config.json (default: Qwen2.5-7B's)"
+        parser.add_argument("--config", type=path("--config"), metavar="FILE", help=config)
+
+    @staticmethod
+    def table(args: argparse.Namespace) -> str:
+        from .published_models import context_contract
+
+        config = QwenConfig.from_json(args.config) if args.config else QWEN25_7B
+        return json.dumps(context_contract(config, RECIPES), indent=1)
+
+
 class L1:
     """The L1 map of a core while each operation of a layer runs: planned, and from ttnn's graph capture."""
 
@@ -286,4 +305,13 @@ class L1:
         return f"{split_of(args)}, {mapped.title}: bytes of a core's L1.\n\n{l1_table(mapped)}"
 
 
-COMMANDS = {"model": Model, "ops": Ops, "hops": Hops, "chain": Chain, "splits": Splits, "models": Models, "l1": L1}
+COMMANDS = {
+    "model": Model,
+    "ops": Ops,
+    "hops": Hops,
+    "chain": Chain,
+    "splits": Splits,
+    "models": Models,
+    "context": Context,
+    "l1": L1,
+}

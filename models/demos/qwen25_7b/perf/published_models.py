@@ -1,6 +1,7 @@
 """The splits that hold each checkpoint of the Qwen2.5 family on every machine."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..cli.terminal import markdown
 from ..config import QWEN25_7B, QwenConfig, Recipe
@@ -157,6 +158,32 @@ def largest_batch(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
     )
     check_decode(table, decode)
     return max_prefill_rows(table, decode.l1_room)
+
+
+def context_contract(config: QwenConfig, recipes: dict[str, Recipe]) -> list[dict[str, Any]]:
+    """The context that one user gets on a whole row of each machine, with the bytes of a chip that it takes.
+
+    Where DRAM prevents the model's context, also the bytes that the model's context would take.
+    """
+    entries = []
+    for kind in MACHINES.values():
+        for name, recipe in recipes.items():
+            entry: dict[str, Any] = dict(machine=kind.name, recipe=name, model_context=config.context)
+            try:
+                tp = max(
+                    n for n in SPLITS if kind.row % n == 0 and ParallelPlan.deals_out(config.num_key_value_heads, n)
+                )
+                largest_batch(config, recipe, kind, tp)
+                table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
+                longest = largest(config.context, lambda tokens: fits_in(room_of(kind.chip), table)(1, tokens))
+                budget = lambda tokens: vars(memory_budget(table, tokens, blocks_for(1, tokens, BLOCK)))
+                entry |= dict(tp=tp, context=longest, room=room_of(kind.chip), bytes=budget(longest))
+                if longest < config.context:
+                    entry["bytes_of_model_context"] = budget(config.context)
+            except UserError as error:
+                entry["refused"] = f"{error}"
+            entries.append(entry)
+    return entries
 
 
 def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
