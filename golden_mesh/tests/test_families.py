@@ -1,4 +1,4 @@
-"""The common op families against a chip's results (vectors/README.md): 464 small cases.
+"""The common op families against a chip's results (vectors/README.md): 482 small cases.
 
 A case is an expression over named inputs. Its result must be within 5e-3 of the record (relative error), within 1e-3 in
 gain (least squares; 1 is the right scale), and finite at the same places. HAZARDS.md, "Not like a chip here", lists the
@@ -20,7 +20,7 @@ from golden_mesh import exact_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore::golden_mesh.hazards.HazardWarning")
 TESTS = Path(__file__).parent
-RECORDS = [safe_open(TESTS / "vectors" / f"families{n}.safetensors", "pt") for n in ("", "2")]
+RECORDS = [safe_open(TESTS / "vectors" / f"families{n}.safetensors", "pt") for n in ("", "2", "3")]
 CASES = {
     name: {"record": record, **json.loads(text)}
     for record in RECORDS
@@ -32,9 +32,11 @@ TO_THE_BIT = (
     "binary.multiply* binary.*_mul.* binary.rsub* binary.subtract* binary.squared_difference* "
     "norm.* wide_norm.* typecast.* reduce.fast_reduce_nc reduce.*.bfp8 sharded.* backward.* pool.avg* "
     "unary.erf.*.bf16 unary.logit.arg.bf16 unary.pow.* binary.nextafter.bf16 softmax.moreh reduce.moreh.norm "
-    "reduce.*.-2.*.bf16"
+    "reduce.*.-2.*.bf16 mix.* cast.* act.* emb.* red.* int.*"
 ).split()
-PRODUCTS_TO_THE_BIT = "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.*".split()
+PRODUCTS_TO_THE_BIT = (
+    "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.* mm.* att.cu.*".split()
+)
 
 
 def listed() -> list[tuple[str, float, float]]:
@@ -110,7 +112,9 @@ def test_a_listed_case_differs_by_what_the_page_says(mesh_device, pattern, error
     assert max(abs(each - 1) for _, each in found) == pytest.approx(abs(gain - 1), abs=3e-4)
 
 
-@pytest.mark.parametrize("name", named("matmul.*") + named("linear.*") + named("sdpa.*"))
+@pytest.mark.parametrize(
+    "name", [name for of in ("matmul", "linear", "sdpa", "mm", "att") for name in named(f"{of}.*")]
+)
 def test_with_exact_sums_a_product_is_the_chips(mesh_device, name):
     error, gain = difference(mesh_device, name, exact=True)
     assert error <= (0 if matches(name, PRODUCTS_TO_THE_BIT) else ERROR) and abs(gain - 1) < GAIN

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from golden_mesh.arithmetic.engine import keep
 from golden_mesh.errors import GoldenError
 from goldens.support import ROW_MAJOR, Put, assert_same, bf16, examples, sharded
 from integer_packer import integer_packed
@@ -18,6 +19,7 @@ BY_GRID = ttnn.TensorMemoryLayout.WIDTH_SHARDED, ttnn.ShardOrientation.ROW_MAJOR
 ODD_ROWS, MANY_ROWS, FULL_ROWS = (Put(shape, layout=ROW_MAJOR) for shape in (ODD, MANY, WHOLE))
 SHARDS, L1 = Put(X, memory_config=WIDTH4), ttnn.L1_MEMORY_CONFIG
 FLOATS = Put(lambda: torch.randn(ODD), ttnn.float32)
+WIDE = Put(lambda: torch.randn(X), ttnn.float32)
 # Every second one lies between two bfloat16s.
 TIES = Put(((torch.arange(1, 33) + 2**9) / 2.0).reshape(1, 1, 1, 32), ttnn.float32)
 FRACTIONS = Put(torch.tensor([-2.5, -1.75, 0.75, 2.5, 3.75]).reshape(1, 1, 1, 5), ttnn.float32)
@@ -50,6 +52,16 @@ EXAMPLES = {
     "ttnn.typecast(x, ttnn.bfloat8_b)": ("packed(x, one_by_one=False)", ODD),
     "ttnn.typecast(x, ttnn.bfloat16, ttnn.bfloat8_b)": ("packed(x, one_by_one=False)", ODD),
     "ttnn.to_memory_config(x, L1, dtype=ttnn.bfloat8_b)": ("packed(x)", ODD),
+    # Copies have a bfloat16 dest.
+    "ttnn.assign(x, memory_config=L1, dtype=ttnn.bfloat16)": ("cut(x)", FLOATS),
+    "ttnn.clone(x, dtype=ttnn.bfloat16)": ("cut(x)", FLOATS),
+    "ttnn.clone(x, dtype=ttnn.float32)": ("x", FLOATS),
+    "ttnn.clone(x, dtype=ttnn.bfloat8_b)": ("packed(cut(x))", FLOATS),
+    "ttnn.to_memory_config(x, L1, dtype=ttnn.bfloat16)": ("cut(x)", FLOATS),
+    "ttnn.interleaved_to_sharded(x, WIDTH4, output_dtype=ttnn.bfloat16)": ("cut(x)", WIDE),
+    "ttnn.sharded_to_interleaved(ttnn.to_memory_config(x, WIDTH4), L1, output_dtype=ttnn.bfloat16)":
+        ("cut(x)", WIDE),
+    "copied(x)": ("cut(x)", FLOATS),
     "ttnn.typecast(x, dtype=ttnn.bfloat8_b)": ("packed(x, one_by_one=False)", FLOATS),  # cuts first
     "ttnn.typecast(x, ttnn.bfloat16)": ("x.bfloat16()", TIES),
     "ttnn.typecast(x, ttnn.int32)": ("torch.tensor([-2, -1, 0, 2, 3]).reshape(x.shape)", FRACTIONS),
@@ -61,6 +73,16 @@ EXAMPLES = {
 
 def packed(x: torch.Tensor, one_by_one: bool = True) -> torch.Tensor:
     return integer_packed(x, 7, one_by_one)
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    return keep(x.float(), 8)
+
+
+def copied(x: ttnn.Tensor) -> ttnn.Tensor:
+    target = ttnn.zeros_like(x, dtype=ttnn.bfloat16)
+    ttnn.copy(x, target)
+    return target
 
 
 test_examples = examples(EXAMPLES, globals(), error=0)

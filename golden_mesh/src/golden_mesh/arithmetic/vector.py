@@ -24,6 +24,7 @@ from golden_mesh.arithmetic.plain import in_float32
 
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
 _SLOPE, _OFFSET = 256 / 0.6931471805599453, 32500.818359375
+_INFINITE = 0xFF << 8  # infinity's bits, less the last 15
 _LEAST, _SMALLEST = -87.33, 1.19e-38  # exp(_LEAST) is a normal float32 and below _SMALLEST
 
 # 1 / ln 2, and a parabola that is 2**(x / 2**23) for x from 0 to 2**23 (ckernel_sfpu_exp.h).
@@ -67,6 +68,13 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
         return torch.threshold_((x * scale).clamp_(min=_LEAST).exp_(), _SMALLEST, 0)
     code = x.mul(_SLOPE * scale).add_(_OFFSET).round_().clamp_(min=0).int()
     return code.bitwise_left_shift_(15).view(torch.float32)
+
+
+@in_float32(torch.exp)
+def fast_exp(x: torch.Tensor) -> torch.Tensor:
+    """Return exp of float32 x as ttnn.exp(fast_and_approximate_mode=True) does: the straight lines of `exp`, from -88.5 on."""
+    code = _multiply_add(x.clamp(min=-88.5), _SLOPE, _OFFSET).round_().clamp_(0, _INFINITE)
+    return code.int().bitwise_left_shift_(15).view(torch.float32)
 
 
 def in_bfloat16_dest(name: str) -> Callable[[torch.Tensor], torch.Tensor] | None:
@@ -219,6 +227,7 @@ _KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ERFC": _cut(torch.erfc),
     "ERFINV": _cut(torch.erfinv),
     "EXP": lambda x: short_exp(x, _CONSTANT_OF_EXP),
+    "FAST_EXP": lambda x: keep(fast_exp(x), BFLOAT16),
     "GELU_TABLE": lambda x: keep(gelu_by_table(x), BFLOAT16),
     "HARDSIGMOID": _cut(F.hardsigmoid),
     "HARDSWISH": _hardswish,

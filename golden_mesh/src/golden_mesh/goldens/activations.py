@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic.vector import gelu_by_table, in_bfloat16_dest, log_sigmoid
+from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.vector import fast_exp, gelu_by_table, in_bfloat16_dest, log_sigmoid
 from golden_mesh.errors import GoldenError
 
 _HALF_ROOT, _GELU_SLOPE = 0.7071067811865476, 0.7978845608028654  # sqrt(1/2), sqrt(2/pi)
@@ -49,6 +50,7 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ABS": torch.abs,
     "CEIL": torch.ceil,
     "COS": torch.cos,
+    "FAST_EXP": fast_exp,
     "EQZ": lambda x: x == 0,
     "ERF": torch.erf,
     "EXP": torch.exp,
@@ -111,12 +113,22 @@ WITH_NUMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "THRESHOLD": F.threshold,
 }
 
+# Of these the results are elements of the tensor and numbers.
+STORING = {"CLAMP_TSS", "FILL", "HARDTANH", "RELU_MAX", "RELU_MIN", "THRESHOLD"}
+
+
+def stored(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Elements of x and numbers, in x's place: a bfloat16 dest cuts a number."""
+    return engine.keep(result.float(), engine.BFLOAT16) if x.dtype == torch.bfloat16 else result
+
+
 # Strings of ttnn that differ from the enum's names.
-_STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TANH", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
+_STRINGS = {"swish": "SILU", "gelu_approx": "GELU_TABLE", "reciprocal": "RECIP", "logical_not": "LOGICAL_NOT_UNARY"}
 
 # The parameter of these is an accuracy or a vector mode. It changes no exact value.
 _PARAMETER_IS_ACCURACY = {
     "EXP",
+    "FAST_EXP",
     "GELU",
     "GELU_TABLE",
     "LOG",
@@ -163,10 +175,13 @@ def activate(x: torch.Tensor, activation: Activation | None) -> torch.Tensor:
         name, params = activation[0].name, list(activation[1:])
     else:
         name, params = activation.op_type.name, _parameters(activation)
+    if name == "EXP" and params[:1] == [1]:
+        name = "FAST_EXP"
     if name == "GELU" and not isinstance(activation, str) and params[:1] != [0]:
         name = "GELU_TABLE"  # the kernels' default
     if name in WITH_NUMBERS and params:
         result = WITH_NUMBERS[name](wide(x), *params)
+        result = stored(result, x) if name in STORING else result
         return result.to(x.dtype) if x.is_floating_point() else result
     if name not in PLAIN or (params and name not in _PARAMETER_IS_ACCURACY):
         raise GoldenError(

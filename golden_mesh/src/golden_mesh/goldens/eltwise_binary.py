@@ -8,7 +8,6 @@ the op. The matrix engine computes sums and differences, and products with a blo
 the rest, and rounds to nearest even.
 """
 
-from functools import partial
 from typing import Callable
 
 import torch
@@ -62,7 +61,7 @@ def compute(
     a = _operand(a, a_activations, in_float32, a_dtype)
     b = _operand(b, b_activations, in_float32, b_dtype)
     kernel = _kernel(function, a, b, out_dtype, {a_dtype, b_dtype})
-    if kernel and out_dtype != ttnn.float32:
+    if kernel and not in_float32:
         result = in_parts(lambda a, b: pack(kernel(a, b), ttnn.bfloat16), a, b)
     else:
         result = kernel(a, b) if kernel else function(wide(a), wide(b))
@@ -280,12 +279,23 @@ def div(
     input_tensor_b_activations=(),
     out,
 ):
-    """a / b; rounding_mode "trunc" or "floor" as in torch."""
+    """a / b; rounding_mode "trunc" or "floor" rounds the quotient that dest holds."""
     other = value if input_tensor_b is None else input_tensor_b
+    rounded = _ROUNDED.get(rounding_mode)
+    in_bfloat16 = out.dtype == ttnn.bfloat16 and input_tensor_a.dtype == torch.bfloat16
+
+    def function(a, b):
+        if not rounded or not (a.is_floating_point() and in_bfloat16):
+            return torch.div(a, b, rounding_mode=rounding_mode)
+        return rounded((a / b).bfloat16().float())
+
     return compute(
-        partial(torch.div, rounding_mode=rounding_mode), input_tensor_a, other, activations,
-        input_tensor_a_activations, input_tensor_b_activations, out.dtype,
+        function, input_tensor_a, other, activations, input_tensor_a_activations, input_tensor_b_activations,
+        out.dtype,
     )  # fmt: skip
+
+
+_ROUNDED = {"trunc": torch.trunc, "floor": torch.floor}
 
 
 @golden("ttnn.pow")

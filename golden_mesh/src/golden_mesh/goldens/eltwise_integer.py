@@ -9,7 +9,9 @@ places or more, or by a negative number, gives zero. The arithmetic right shift 
 from typing import Callable
 
 import torch
+import ttnn
 
+from golden_mesh.arithmetic.packer import pack
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.eltwise_binary import compute
 from golden_mesh.registry import golden
@@ -127,9 +129,21 @@ def _along(parameter: Parameter, x: torch.Tensor, axis: int | None) -> Parameter
 
 
 @golden("ttnn.quantize")
-def quantize(input_tensor, scale, zero_point, *, axis=None, dtype=None):
+def quantize(input_tensor, scale, zero_point, *, axis=None, dtype=None, out):
+    """With a zero point in a tensor: ttnn's div and add, cut to a whole number. Else one op."""
+    whole = not isinstance(zero_point, torch.Tensor)
     scale, zero_point = (_along(p, input_tensor, axis) for p in (scale, zero_point))
-    return torch.round(input_tensor.float() / scale + zero_point)
+    if whole:
+        return _saturated(input_tensor.double() * (1 / torch.as_tensor(scale).float()).double() + zero_point, out.dtype)
+    dtype = ttnn.float32 if input_tensor.dtype == torch.float32 else ttnn.bfloat16
+    quotient = pack(compute(torch.div, input_tensor, scale, (), (), (), dtype), dtype)
+    return compute(torch.add, quotient, pack(zero_point.float(), dtype), (), (), (), dtype)
+
+
+def _saturated(x: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
+    """The nearest whole number, ties away from zero, that the vector unit's eight bits hold."""
+    nearest = torch.copysign(torch.floor(x.float().abs() + 0.5), x)
+    return nearest.clamp(-127, 127) if dtype == ttnn.int32 else nearest
 
 
 @golden("ttnn.dequantize")
@@ -139,9 +153,11 @@ def dequantize(input_tensor, scale, zero_point, *, axis=None, dtype=None):
 
 
 @golden("ttnn.requantize")
-def requantize(input_tensor, in_scale, in_zero_point, out_scale, out_zero_point, *, axis=None, dtype=None):
+def requantize(input_tensor, in_scale, in_zero_point, out_scale, out_zero_point, *, axis=None, dtype=None, out):
     """From one scale and zero point to another."""
+    numbers = not any(isinstance(p, torch.Tensor) for p in (in_scale, in_zero_point, out_scale, out_zero_point))
     in_scale, in_zero_point, out_scale, out_zero_point = (
         _along(p, input_tensor, axis) for p in (in_scale, in_zero_point, out_scale, out_zero_point)
     )
-    return torch.round((input_tensor.float() - in_zero_point) * (in_scale / out_scale) + out_zero_point)
+    moved = (input_tensor.double() - in_zero_point) * (in_scale / out_scale) + out_zero_point
+    return _saturated(moved, out.dtype) if numbers else moved.float()

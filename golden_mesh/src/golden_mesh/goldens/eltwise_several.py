@@ -5,13 +5,15 @@ from typing import Callable
 
 import torch
 import torch.nn.functional as F
+import ttnn
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
+from golden_mesh.arithmetic.packer import pack
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import activate, wide
-from golden_mesh.goldens.eltwise_binary import Operand, compute
+from golden_mesh.goldens.eltwise_binary import Operand, compute, squared_difference
 from golden_mesh.goldens.eltwise_unary import as_dest, gelu
 from golden_mesh.registry import golden
 
@@ -74,6 +76,8 @@ def _div_no_nan(a: torch.Tensor, b: Operand) -> torch.Tensor:
 @golden("ttnn.floor_div")
 def floor_div(input_tensor_a, input_tensor_b=None, *, value=None):
     other = value if input_tensor_b is None else input_tensor_b
+    if not isinstance(other, torch.Tensor) and not input_tensor_a.is_floating_point():
+        return torch.floor(input_tensor_a.float() * torch.tensor(1 / other))  # by the nearest inverse: 49 / 7 may be 6
     return _in_float32(lambda a, b: torch.floor(a / b), input_tensor_a, other)
 
 
@@ -141,22 +145,26 @@ def prelu(input_tensor_a, weight):
 
 
 @golden("ttnn.polyval")
-def polyval(input_tensor_a, coeffs):
-    """A polynomial. coeffs begins with the coefficient of the highest power."""
+def polyval(input_tensor_a, coeffs, *, out):
+    """A polynomial by ttnn's multiply and add. coeffs begins with the coefficient of the highest power."""
+    first, *rest = map(float, coeffs)
+    result, factor = torch.full_like(input_tensor_a, first), first
+    for coefficient in rest:
+        product = _packed(torch.mul, input_tensor_a, factor, out.dtype)
+        result = factor = _packed(torch.add, product, coefficient, out.dtype)
+    return result
 
-    def function(x):
-        result = torch.zeros_like(x)
-        for coefficient in coeffs:
-            result = result * x + coefficient
-        return result
 
-    return _in_float32(function, input_tensor_a)
+def _packed(function: Callable, a, b, dtype: ttnn.DataType) -> torch.Tensor:
+    """An op of two operands, as its result of `dtype` holds it."""
+    return pack(compute(function, a, b, (), (), (), dtype, {"a": dtype, "b": dtype}), dtype)
 
 
 @golden("ttnn.outer")
 def outer(input_tensor_a, input_tensor_b):
     """All products of the elements of the last dimensions: [..., N], [..., M] -> [..., N, M]."""
-    return _in_float32(lambda a, b: a.unsqueeze(-1) * b.unsqueeze(-2), input_tensor_a, input_tensor_b)
+    a, b = input_tensor_a.unsqueeze(-1), input_tensor_b.unsqueeze(-2)
+    return _packed(torch.mul, a, b, _dtype(input_tensor_a))
 
 
 _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}
@@ -165,13 +173,18 @@ _REDUCTIONS = {"NONE": lambda x: x, "SUM": torch.sum, "MEAN": torch.mean}
 @golden("ttnn.l1_loss")
 def l1_loss(input_reference, input_prediction, *, reduction=None):
     reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
-    return _in_float32(lambda a, b: reduce((a - b).abs()), input_reference, input_prediction)
+    return reduce(wide(_packed(torch.sub, input_reference, input_prediction, _dtype(input_reference))).abs())
 
 
 @golden("ttnn.mse_loss")
 def mse_loss(input_reference, input_prediction, *, reduction=None):
     reduce = _REDUCTIONS[getattr(reduction, "name", "NONE")]
-    return _in_float32(lambda a, b: reduce((a - b) ** 2), input_reference, input_prediction)
+    dtype = _dtype(input_reference)
+    return reduce(wide(_packed(squared_difference, input_reference, input_prediction, dtype)))
+
+
+def _dtype(x: torch.Tensor) -> ttnn.DataType:
+    return ttnn.float32 if x.dtype == torch.float32 else ttnn.bfloat16
 
 
 _BROADCAST = {"ADD": torch.add, "SUB": torch.sub, "MUL": torch.mul}

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from golden_mesh.arithmetic import engine, vector
 from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.activations import PLAIN, activate, function, wide
+from golden_mesh.goldens.activations import PLAIN, STORING, activate, function, stored, wide
 from golden_mesh.registry import golden
 from golden_mesh.start.versions import library_golden
 
@@ -63,6 +63,8 @@ _UNARY = {  # ttnn op -> UnaryOpType
 
 def _unary(name: str) -> Callable:
     def op(input_tensor, fast_and_approximate_mode=False, *, mode=None, vector_mode=4):
+        if fast_and_approximate_mode and name == "EXP":
+            return function("FAST_EXP", input_tensor)
         if fast_and_approximate_mode:
             return as_dest(PLAIN[name](wide(input_tensor)), input_tensor)
         return function(name, input_tensor)
@@ -98,7 +100,8 @@ def where(predicate, true_value, false_value):
 
 @golden("ttnn.clamp", "ttnn.clip")
 def clamp(input_tensor, min=None, max=None):
-    return torch.clamp(wide(input_tensor), wide(min), wide(max))
+    clamped = torch.clamp(wide(input_tensor), wide(min), wide(max))
+    return clamped if any(isinstance(limit, torch.Tensor) for limit in (min, max)) else stored(clamped, input_tensor)
 
 
 @golden("ttnn.unary_chain")
@@ -138,6 +141,8 @@ def _compute(function: Callable, x: torch.Tensor, *args, name: str = "", **kwarg
     if kernel is not None:
         return kernel(x)
     result = function(x.double(), *args, **kwargs)
+    if name.upper() in STORING:
+        return stored(result.float(), x) if x.is_floating_point() else result
     return as_dest(result.float(), x) if x.is_floating_point() and result.is_floating_point() else result
 
 

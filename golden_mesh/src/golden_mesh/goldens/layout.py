@@ -1,34 +1,39 @@
 """Ops that move a tensor and change none of its values: memory configs, layouts, dtypes, copies.
 
 The goldens return the values unchanged. The packer rounds them to another dtype. Only ttnn.typecast packs
-differently.
+differently. Copies to another dtype have a bfloat16 dest, so they cut float32.
 """
 
 import torch
 import torch.nn.functional as F
 import ttnn
 
-from golden_mesh.arithmetic import packer
+from golden_mesh.arithmetic import engine, packer
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
 
 
+def _copied(x: torch.Tensor, dtype) -> torch.Tensor:
+    """The values as a copy to `dtype` packs them. A copy of the same dtype has no dest."""
+    return engine.keep(x, engine.BFLOAT16) if x.dtype == torch.float32 and dtype != ttnn.float32 else x
+
+
 @golden("ttnn.to_memory_config")
-def to_memory_config(tensor, memory_config=None, dtype=None, output_tensor=None):
-    return tensor
+def to_memory_config(tensor, memory_config=None, dtype=None, output_tensor=None, *, out):
+    return _copied(tensor, out.dtype)
 
 
 @golden("ttnn.interleaved_to_sharded")
-def interleaved_to_sharded(input_tensor, *where, **how):
+def interleaved_to_sharded(input_tensor, *where, out, **how):
     """Two overloads: (tensor, grid, shard_shape, scheme, orientation, dtype) and (tensor, memory config,
     dtype).
     """
-    return input_tensor
+    return _copied(input_tensor, out.dtype)
 
 
 @golden("ttnn.sharded_to_interleaved")
-def sharded_to_interleaved(input_tensor, memory_config=None, output_dtype=None):
-    return input_tensor
+def sharded_to_interleaved(input_tensor, memory_config=None, output_dtype=None, *, out):
+    return _copied(input_tensor, out.dtype)
 
 
 def _slice(height: int, num_slices: int, index: int) -> slice:
@@ -126,9 +131,9 @@ def experimental_typecast(input_tensor, dtype, memory_config=None, optional_outp
 
 
 @golden("ttnn.assign")
-def assign(input_tensor, output_tensor=None, *, dtype=None):
+def assign(input_tensor, output_tensor=None, *, dtype=None, out):
     """Copy to another dtype or place, or into the second tensor, which the op returns."""
-    return input_tensor
+    return _copied(input_tensor, out.dtype)
 
 
 @golden("ttnn.fill_implicit_tile_padding", pads="fill_value")
@@ -138,8 +143,9 @@ def fill_implicit_tile_padding(input_tensor, fill_value):
 
 
 @golden("ttnn.clone")
-def clone(input, *, dtype=None):
-    return input
+def clone(input, *, dtype=None, compute_kernel_config=None, out):
+    wide = compute_kernel_config is not None and compute_kernel_config.fp32_dest_acc_en
+    return input if wide else _copied(input, out.dtype)
 
 
 @golden("ttnn.move")
@@ -153,5 +159,5 @@ def reallocate(tensor, memory_config=None):
 
 
 @golden("ttnn.copy", writes="input_b", unread=True)
-def copy(input_a, input_b, *, store):
-    input_b.copy_(store(input_a))
+def copy(input_a, input_b, *, store, dtypes):
+    input_b.copy_(store(_copied(input_a, dtypes["input_b"])))

@@ -1,6 +1,7 @@
 """Reductions, the largest values and their places, running sums, and sampling of tokens."""
 
 import torch
+import torch.nn.functional as F
 
 from golden_mesh.arithmetic import bfloat16_dest, engine
 from golden_mesh.arithmetic.kernel import PHASES, Kernel
@@ -179,24 +180,30 @@ def moe(input_tensor, expert_mask_tensor, topk_mask_tensor, k):
 @golden("ttnn.experimental.fast_reduce_nc_split")
 def fast_reduce_nc_split(input, *, dim, split_output_width, compute_kernel_config=None):
     """fast_reduce_nc over one dimension, cut at a column."""
-    total = fast_reduce_nc(input, dims=[dim], compute_kernel_config=compute_kernel_config)
+    total = _sum_of_outer(input, [dim], compute_kernel_config)
     return total[..., :split_output_width], total[..., split_output_width:]
 
 
 @golden("ttnn.experimental.fast_reduce_nc")
-def fast_reduce_nc(input, *, dims, compute_kernel_config=None):
-    """Sums over dimensions before the last two. By default dest holds bfloat16: every sum of two is rounded."""
+def fast_reduce_nc(input, *, dims, compute_kernel_config=None, out):
+    """Sums over dimensions before the last two. The result has whole tiles."""
+    total = _sum_of_outer(input, dims, compute_kernel_config)
+    return F.pad(total, [0, out.shape[-1] - total.shape[-1], 0, out.shape[-2] - total.shape[-2]])
+
+
+def _sum_of_outer(x: torch.Tensor, dims, compute_kernel_config) -> torch.Tensor:
+    """By default dest holds bfloat16: it rounds every sum of two. A dimension is summed after those behind it."""
     if Kernel.of(compute_kernel_config, "HiFi4").wide:
-        return input.float().sum(tuple(dims), keepdim=True)
-    dims = sorted(dim % input.dim() for dim in dims)
-    terms = input.movedim(dims, list(range(len(dims)))).flatten(0, len(dims) - 1)
-    zeros = torch.zeros_like(terms[0])
-    total = zeros.float()
-    for term in terms:
-        total = engine.add_to_bfloat16_dest(total, term, zeros)
-    for dim in dims:
-        total = total.unsqueeze(dim)
-    return total
+        return x.float().sum(tuple(dims), keepdim=True)
+    for dim in sorted((dim % x.dim() for dim in dims), reverse=True):
+        first, *more = (
+            term if term.dtype == torch.bfloat16 else engine.keep(term, engine.BFLOAT16) for term in x.unbind(dim)
+        )
+        zeros, total = torch.zeros_like(first), first.float()
+        for term in more:
+            total = engine.add_to_bfloat16_dest(total, term, zeros)
+        x = total.unsqueeze(dim)
+    return x
 
 
 @golden("ttnn.gather")

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 import ttnn
 
+from golden_mesh.arithmetic import packer
 from golden_mesh.errors import GoldenError
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
@@ -111,5 +112,5 @@ def embedding(
     ids = input_tensor.reshape(-1).long()
     if embeddings_type == ttnn.EmbeddingsType.BINARY:
         ids = (ids != 0).long()
-    rows = weight.reshape(weight.shape[-2:])[ids]
-    return rows.reshape(out.shape)
+    rows = weight.reshape(weight.shape[-2:])[ids].reshape(out.shape)
+    return packer.typecast(rows, out.dtype) if out.dtype == ttnn.bfloat8_b else rows
