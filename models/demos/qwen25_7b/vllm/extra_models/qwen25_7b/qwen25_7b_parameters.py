@@ -99,7 +99,8 @@ class GrammarTrials:
             foreign = f"not of a form that vLLM takes ({type(error).__name__}: {error})"
             problem = f"{error}" if isinstance(error, ValueError) else foreign
         finally:
-            os.write(writer, " ".join(problem[:300].split()).encode("utf-8", "replace"))
+            problem = problem.partition("<state>")[0][:300]  # llguidance's own state comes after it
+            os.write(writer, " ".join(problem.split()).encode("utf-8", "replace"))
             os._exit(0)
 
     def _first_error(self, kind: Any, grammar: str) -> str:
@@ -175,9 +176,9 @@ def install() -> None:
                 model = self.model_config
                 made = backend_guidance.GuidanceBackend(config, self.input_processor.tokenizer, model.get_vocab_size())
                 trials.append(GrammarTrials(made))
+                # The trial is stricter, and does not keep other requests waiting.
+                backend_guidance.validate_guidance_grammar = lambda *_, **__: None
             await asyncio.to_thread(trials[0].check, *get_structured_output_key(outputs))
         return await add_request(self, request_id, prompt, params, *args, **kwargs)
 
     AsyncLLM.add_request = try_and_add_request
-    # The trial is stricter, and does not keep other requests waiting.
-    backend_guidance.validate_guidance_grammar = lambda *_, **__: None
