@@ -122,6 +122,7 @@ class GrammarTrials:
 def install() -> None:
     """Put the checks into vLLM's classes."""
     from vllm import SamplingParams
+    from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
@@ -151,6 +152,17 @@ def install() -> None:
         if kind is not ResponsesRequest:
             before(kind, "to_beam_search_params", check_beams)
 
+    create_messages = AnthropicServingMessages.create_messages
+
+    @wraps(create_messages)
+    async def create_messages_or_400(self, *args, **kwargs):
+        """/v1/messages of vLLM answers every error with 500."""
+        try:
+            return await create_messages(self, *args, **kwargs)
+        except ValueError as error:
+            return self.create_error_response(error)
+
+    AnthropicServingMessages.create_messages = create_messages_or_400
     verify = SamplingParams.verify
 
     @wraps(verify)
