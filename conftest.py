@@ -46,7 +46,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     os.environ.setdefault("TT_LOGGER_LEVEL", "error")
     os.environ.setdefault("LOGURU_LEVEL", "ERROR")
-    # A shell's background job ignores Ctrl-C, and nohup's program the terminal's end. So would the programs that tests start.
+    # A shell's background job ignores Ctrl-C, and nohup's program the terminal's end. So would the programs that tests
+    # start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)  # a function is not inherited

@@ -1,7 +1,7 @@
 """Write a bundle that `tt-model serve` runs: the model's code, and scripts that install and start vLLM. Needs no card.
 
-The layout is a thin package of tt-model-manager (docs/thin_packages.md there, schema 6). install.sh and run.sh also work
-without tt-model-manager. Weights are not in it: the server loads them from the hub.
+The layout is a thin package of tt-model-manager (docs/thin_packages.md there, schema 6). install.sh and run.sh also
+work without tt-model-manager. Weights are not in it: the server loads them from the hub.
 """
 
 import argparse

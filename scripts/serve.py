@@ -2,8 +2,8 @@
 
 MODEL is a directory or a hub id. A hub id is resolved to one commit, of --revision or of its main branch; config,
 tokenizer and weights are of that commit.
-MESH_DEVICE: N150, N300 (the default), N150x4, T3K, P100, P150, P300, P150x4, P150x8, or TG, a Galaxy with a replica on each of
-four rows. Without a Tenstorrent device the server runs on the golden mesh.
+MESH_DEVICE: N150, N300 (the default), N150x4, T3K, P100, P150, P300, P150x4, P150x8, or TG, a Galaxy with a replica on
+each of four rows. Without a Tenstorrent device the server runs on the golden mesh.
 Exit status: 0 after SIGINT, SIGTERM or SIGHUP; 2 for a model or option that is refused here; otherwise not 0.
 """
 

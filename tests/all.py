@@ -1,10 +1,11 @@
 """Runs every test, or the jobs that are named: python tests/all.py [JOB ...].
 
-A process is one machine, so each run of pytest is a process: a fork of this one, which has imported torch and transformers
-but not ttnn. Three jobs run at a time, with one thread each, and a job's runs come one after the other. Its output is
-printed when it ends.
+A process is one machine, so each run of pytest is a process: a fork of this one, which has imported torch and
+transformers but not ttnn. Three jobs run at a time, with one thread each, and a job's runs come one after the other.
+Its output is printed when it ends.
 
-No machine repeats another's tests: a T3K's rows of one and two chips are an N150 and an N300. Markers are in pyproject.toml.
+No machine repeats another's tests: a T3K's rows of one and two chips are an N150 and an N300. Markers are in
+pyproject.toml.
 """
 
 import gc
@@ -36,7 +37,8 @@ def has_python310() -> bool:
     return sys.version_info >= (3, 11) and not subprocess.run(find, capture_output=True).returncode
 
 
-# Name -> pytest's arguments, run by run; what begins with $ is a command. The longest come first. The 7B's dims take up to
+# Name -> pytest's arguments, run by run; what begins with $ is a command. The longest come first. The 7B's dims take up
+# to
 # 12 GB, so they are one job, and the T3K's 5 GB come when they have ended.
 JOBS = {
     "engines": (f"--mesh N300 -m 'not seven_b' {ENGINES}",),
@@ -51,7 +53,8 @@ JOBS = {
     "n150": ("--mesh N150 -m 'not (seven_b or repeat)' tests/pcc tests/accuracy tests/splits tests/perf",),
     # What differs in Qwen3 and Llama 3.
     "families": (
-        f"--mesh N300 --family qwen3 --family llama --family llama-bias {MODULES} -k 'tiny or (decoder_layer and bfp8 and not bias)'",
+        f"--mesh N300 --family qwen3 --family llama --family llama-bias {MODULES} -k 'tiny or (decoder_layer and bfp8 "
+        "and not bias)'",
     ),
     # A ring of four chips.
     "n150x4": ("--mesh N150x4 --size tiny --queues 2 -m 'not repeat' tests/pcc tests/splits",),

@@ -1,4 +1,6 @@
-"""Configs of published sizes, cut; small random checkpoints of the other families, with the small checkpoint's tokenizer."""
+"""Configs of published sizes, cut; small random checkpoints of the other families, with the small checkpoint's
+tokenizer.
+"""
 
 import shutil
 from dataclasses import replace

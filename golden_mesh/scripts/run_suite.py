@@ -3,8 +3,8 @@
     python golden_mesh/scripts/run_suite.py N150 path/to/tests [path ...] [-- options of pytest]
 
 Each test file has its own process. Nothing of the project is copied: the tests run where they are. `--most 14` takes
-14 cases of each file, every n-th one. `--reports DIR` keeps pytest's report of each file, and a file that has one there is
-not run again. This script is also the pytest plugin that chooses the cases.
+14 cases of each file, every n-th one. `--reports DIR` keeps pytest's report of each file, and a file that has one there
+is not run again. This script is also the pytest plugin that chooses the cases.
 """
 
 import argparse

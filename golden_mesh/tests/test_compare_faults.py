@@ -1,4 +1,6 @@
-"""golden-mesh compare beside what hides a fault: outlier channels, masks, tables, rows of a constructor; and full memory."""
+"""golden-mesh compare beside what hides a fault: outlier channels, masks, tables, rows of a constructor; and full
+memory.
+"""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Golden memory behaves as a chip's: a read depends on the address, and the read of a lost value is an error that names it."""
+"""Golden memory behaves as a chip's: a read depends on the address, and the read of a lost value is an error that names
+it.
+"""
 
 from collections import namedtuple
 

@@ -1,4 +1,6 @@
-"""Each process has a separate temporary directory, which is removed at its end. If it cannot be made, the error is clear."""
+"""Each process has a separate temporary directory, which is removed at its end. If it cannot be made, the error is
+clear.
+"""
 
 import errno
 import os

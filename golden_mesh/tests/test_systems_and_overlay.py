@@ -43,8 +43,9 @@ for rows, columns in json.loads(sys.argv[2]):
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 """
 # Shapes, and grid/DRAM banks with default and with worker dispatch. One harvested row of the N150 leaves nine: one for
-# dispatch, eight for programs. Two leave eight: dispatch is on ethernet cores by default, and takes a row of the eight if
-# it is asked to use worker cores. A Blackhole has 14 columns, two harvested (one in a Galaxy), and dispatches from one.
+# dispatch, eight for programs. Two leave eight: dispatch is on ethernet cores by default, and takes a row of the eight
+# if it is asked to use worker cores. A Blackhole has 14 columns, two harvested (one in a Galaxy), and dispatches from
+# one.
 MESHES = {
     "N150": ([(1, 1)], "8x8/12", "8x8/12"),
     "N300": ([(1, 1), (1, 2)], "8x8/12", "8x7/12"),

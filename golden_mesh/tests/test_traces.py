@@ -92,7 +92,9 @@ def test_an_op_in_place_is_replayed_in_place(golden):
 
 
 def test_a_replay_overwrites_tensors_allocated_in_its_temporaries_memory(traced, golden):
-    """Every traced program has this hazard: memory allocated after the capture may overlap memory that the replay writes."""
+    """Every traced program has this hazard: memory allocated after the capture may overlap memory that the replay
+    writes.
+    """
     neighbors = [golden.full(7, *SHAPE) for _ in range(3)]
     hit = [x for x in neighbors if x.buffer_address() == traced.temporary]
     assert len(hit) == 1, "the allocator did not give the temporary's memory out again"

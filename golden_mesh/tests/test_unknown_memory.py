@@ -104,7 +104,9 @@ def test_a_cache_is_known_when_all_of_it_is_written(golden, empty):
 
 @pytest.mark.parametrize("kind", ["bfloat16", "bfloat8_b"])
 def test_unknown_rows_in_a_known_cache_are_known_again_when_they_are_written(golden, empty, kind):
-    """A compile run of a decode step writes one row of a cache that holds a prompt. The first real step writes it again."""
+    """A compile run of a decode step writes one row of a cache that holds a prompt. The first real step writes it
+    again.
+    """
     dtype = getattr(ttnn, kind)
     cache = golden.full(5, 2, 2, 64, 32, dtype=dtype)
     ttnn.fill_cache(cache, empty(1, 2, 64, 32, dtype=dtype), 1)

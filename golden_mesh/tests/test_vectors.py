@@ -135,7 +135,8 @@ def attend_cache(chip, settings):
 
 
 SILU = [ttnn.UnaryOpType.SILU]  # rounded before the product
-# The call by the beginning of a record's name. torch's exp differs in the last bit of 3 % of the values, its sigmoid of 11 %.
+# The call by the beginning of a record's name. torch's exp differs in the last bit of 3 % of the values, its sigmoid of
+# 11 %.
 CALLS = {
     "add.": lambda chip, _: ttnn.add(chip.put("in0"), chip.put("in1")),
     "multiply.bf16": lambda chip, _: ttnn.multiply(chip.put("in0"), chip.put("in1")),

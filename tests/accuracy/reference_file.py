@@ -19,8 +19,9 @@ class Reference:
     """A text and a reference model's predictions, as tt-metal's ports store them.
 
     The file is a torch dictionary: reference_tokens [1, n], and top5_tokens [n - 1 or n, 5]. Row i of top5_tokens has
-    the five most likely successors of token i, best first. tt-metal's accuracy tests prefill the first half and feed the
-    second half token by token. They count how often the port's first choice is the best (top-1) or one of the five (top-5).
+    the five most likely successors of token i, best first. tt-metal's accuracy tests prefill the first half and feed
+    the second half token by token. They count how often the port's first choice is the best (top-1) or one of the five
+    (top-5).
     """
 
     tokens: list[int]

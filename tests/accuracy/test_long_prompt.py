@@ -21,8 +21,8 @@ from tests.metrics import assert_close
 
 TOKENS = 32768
 ASKED = 32  # number of compared last tokens
-# Each of the 128 chunks of 256 keys takes on average 2e-4 from a chip's sum of weights (plans/prefill_plan.py, MAX_K_CHUNKS).
-# Attention's output at the end is then about 2 % too large, in each of two layers.
+# Each of the 128 chunks of 256 keys takes on average 2e-4 from a chip's sum of weights (plans/prefill_plan.py,
+# MAX_K_CHUNKS). Attention's output at the end is then about 2 % too large, in each of two layers.
 PCC, RELATIVE_ERROR = 0.9995, 0.012  # measured: 0.99998, 0.006
 
 

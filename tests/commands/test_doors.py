@@ -91,7 +91,9 @@ bringup --size tiny --backend golden --out new --questions FILE
 perf models --config FILE
 perf model --measured FILE
 """.strip().splitlines()
-OF_A_MODEL = "config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors.index.json".split()
+OF_A_MODEL = (
+    "config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors.index.json".split()
+)
 
 
 @pytest.mark.parametrize("content", [DEEP, HALF], ids=["deep", "half a surrogate pair"])

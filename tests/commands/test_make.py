@@ -1,4 +1,6 @@
-"""make's targets and the scripts that make an environment: values with any characters, a Python without HOME, a .venv without pip."""
+"""make's targets and the scripts that make an environment: values with any characters, a Python without HOME, a .venv
+without pip.
+"""
 
 import os
 import shlex

@@ -1,4 +1,6 @@
-"""The model's folder runs in a tree of other `models` packages, such as tt-metal's, with nothing else of this repository."""
+"""The model's folder runs in a tree of other `models` packages, such as tt-metal's, with nothing else of this
+repository.
+"""
 
 import os
 import re

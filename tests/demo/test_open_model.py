@@ -1,7 +1,7 @@
 """open_model in any order: open, generate, read on, close a call, a fault inside a step, close the model.
 
-Whatever came before, an answer that is read to its end is Hugging Face's, a call in the middle of another one is refused, and
-so is a second open model. open_model opens the mesh itself, so the machine runs in a process of its own.
+Whatever came before, an answer that is read to its end is Hugging Face's, a call in the middle of another one is
+refused, and so is a second open model. open_model opens the mesh itself, so the machine runs in a process of its own.
 """
 
 import os

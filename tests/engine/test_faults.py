@@ -1,7 +1,7 @@
 """An error, or Ctrl-C, in a step ends its call only: the next call has its texts, and no slot or block is lost.
 
-Faults lie inside a step, in every kind of step: in the second layer or the sampling while the step compiles or is captured,
-in a write, in a read.
+Faults lie inside a step, in every kind of step: in the second layer or the sampling while the step compiles or is
+captured, in a write, in a read.
 """
 
 import pytest

@@ -50,10 +50,11 @@ GAIN_OF_A_ROW = {4: 0.004, 8: 0.005}
 GATHERED_GAIN = 0.0028
 LOFI_GAIN = 0.0065  # LoFi: gate and up are 0.28 % smaller each, silu(gate) by up to 1.1 times that
 APPROXIMATE_GAIN = 0.008  # simulated chips give scales of 0.992 to 0.994
-# The approximate exp makes large weights too small. Values around a bias hide it: there the result is nearly their mean.
+# The approximate exp makes large weights too small. Values around a bias hide it: there the result is nearly their
+# mean.
 APPROXIMATE_GAIN_WITHOUT_BIAS = 0.018
-# Cores that share a KV head join their results in pairs. The engine's sum of two bfloat16 is up to 0.08 % too large, and
-# the sum of the weights is not. On simulated chips one user's attention at tp 8 and position 1023 has 1.0051.
+# Cores that share a KV head join their results in pairs. The engine's sum of two bfloat16 is up to 0.08 % too large,
+# and the sum of the weights is not. On simulated chips one user's attention at tp 8 and position 1023 has 1.0051.
 JOIN_GAIN = 0.0013
 UPDATE_GAIN = 0.0053  # bfloat16 rows written into an 8-bit cache, on simulated chips
 

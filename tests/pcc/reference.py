@@ -22,7 +22,8 @@ from tests.families import config_of, cut
 # The 7B's dims in two layers, the first with its K bias.
 # Making the full vocabulary would take five times as long as making these layers.
 TWO_LAYERS = replace(QWEN25_7B, num_hidden_layers=2, vocab_size=8192, bos_token_id=None, eos_token_ids=())
-# Scores then have a standard deviation of about 1.5. A softmax of smaller scores is nearly a mean, which hides a wrong scale.
+# Scores then have a standard deviation of about 1.5. A softmax of smaller scores is nearly a mean, which hides a wrong
+# scale.
 PEAK = 1.5
 
 rounded_layer = lru_cache(maxsize=None)(in_recipe.rounded_layer)  # 0.9 GB for the 7B's dims
@@ -205,7 +206,8 @@ EIGHT_B = {"qwen3": "Qwen3-8B", "llama": "Llama-3.1-8B"}
 def reference(size: str, family: str = "qwen2") -> Reference:
     """Return the reference of a size, with queries PEAK times as large.
 
-    - "tiny": The first layer of the trained small checkpoint, whose K bias has outliers, and the last; of another family two layers of its dims with random weights.
+    - "tiny": The first layer of the trained small checkpoint, whose K bias has outliers, and the last; of another
+      family two layers of its dims with random weights.
     - "7b": The dims of the family's 7B or 8B with random weights.
     """
     if size == "7b" or family != "qwen2":

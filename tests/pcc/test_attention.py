@@ -70,7 +70,9 @@ def test_decode_of_users_at_different_positions(world_of, recipe, batch):
 @pytest.mark.make_test_on("P150")
 @pytest.mark.parametrize("batch", (5, 9, 12))
 def test_decode_with_every_slot_taken(world_of, batch):
-    """On 11 columns of cores 12 users take two rows, 22 slots. 32 users, which test_decode_of_users has, end within a row."""
+    """On 11 columns of cores 12 users take two rows, 22 slots. 32 users, which test_decode_of_users has, end within a
+    row.
+    """
     world = world_of(BFP8, batch)
     decode(world, mixed(world.decode.batch))
 

@@ -28,7 +28,8 @@ HEADS = replace(  # the 7B's, after a narrow residual stream
 )
 LARGE = 4.0  # queries in outlier pairs, as a multiple of other queries
 KV8 = replace(BF16, name="bf16-kv8", kv_cache="bfloat8_b")
-# Relative errors of the result. Attention without outliers has 0.7 to 1.3 % and 2 to 2.5 %; the approximate exp adds 2 %.
+# Relative errors of the result. Attention without outliers has 0.7 to 1.3 % and 2 to 2.5 %; the approximate exp adds 2
+# %.
 MOST = {BF16: 0.015, KV8: 0.03}
 APPROXIMATE = 0.025
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}

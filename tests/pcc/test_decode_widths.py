@@ -1,4 +1,5 @@
-"""A decode matmul of the 7B gives one result at every width of its blocks of x: within a core's shard, and over several.
+"""A decode matmul of the 7B gives one result at every width of its blocks of x: within a core's shard, and over
+several.
 
 Columns share no sums, so one tile of columns on each DRAM bank stands for all. The plans have all columns.
 """

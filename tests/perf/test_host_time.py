@@ -78,7 +78,9 @@ def steps_of(replica: Replica) -> dict[str, Callable[[], None]]:
 
 
 def host_time(step: Callable[[], None], steps: int = 50) -> float:
-    """The least processor time of this thread outside CALLS: other programs only lengthen it. step: launches and reads once."""
+    """The least processor time of this thread outside CALLS: other programs only lengthen it. step: launches and reads
+    once.
+    """
     for _ in range(UNTIMED):
         step()
     outside = []

@@ -27,7 +27,9 @@ def test_each_further_token_is_one_more_cache_update_in_every_layer(mesh_device)
 
 @pytest.mark.chips(4, 8)
 def test_a_grouped_step_reads_each_cache_once(mesh_device):
-    """On chips with one KV head of the small checkpoint's four. It gathers the queries of the slots, which is one operation more."""
+    """On chips with one KV head of the small checkpoint's four. It gathers the queries of the slots, which is one
+    operation more.
+    """
     config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
     lent, grouped = (capture_step(mesh_device, config, BFP8, 2, tokens).layer for tokens in (3, 4))
     updates = [sum("UpdateCache" in op.name for op in layer) for layer in (lent, grouped)]

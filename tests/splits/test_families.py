@@ -1,4 +1,6 @@
-"""Qwen3, Llama 3 and a Llama with biases have Hugging Face's text on every split: traced or not, packed, after a cached prefix, under vLLM's calls."""
+"""Qwen3, Llama 3 and a Llama with biases have Hugging Face's text on every split: traced or not, packed, after a cached
+prefix, under vLLM's calls.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""The table of a model lists exactly the shards that a model builds, in the model's order. Plans count the bytes that they take."""
+"""The table of a model lists exactly the shards that a model builds, in the model's order. Plans count the bytes that
+they take.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar

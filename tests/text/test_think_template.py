@@ -74,13 +74,16 @@ def test_reasoning_is_shown_and_left_out_of_the_next_turn(checkpoint):
     assert following.ids == tokenizer.hf.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
 
 
-# The form of Qwen3's: it thinks unless the program says enable_thinking=False, and drops the reasoning of earlier turns.
+# The form of Qwen3's: it thinks unless the program says enable_thinking=False, and drops the reasoning of earlier
+# turns.
 QWEN3 = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
-    "{% if m['role'] == 'assistant' %}{{ m['content'].split('</think>')[-1].lstrip('\n') }}{% else %}{{ m['content'] }}{% endif %}"
+    "{% if m['role'] == 'assistant' %}{{ m['content'].split('</think>')[-1].lstrip('\n') }}{% else %}{{ m['content'] "
+    "}}{% endif %}"
     "{{ '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
-    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% "
+    "endif %}"
 )
 
 

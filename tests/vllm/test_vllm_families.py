@@ -1,4 +1,6 @@
-"""The class for vLLM serves Qwen3 and Llama 3: the plugin finds it under their architectures, and their text is Hugging Face's."""
+"""The class for vLLM serves Qwen3 and Llama 3: the plugin finds it under their architectures, and their text is Hugging
+Face's.
+"""
 
 import json
 from pathlib import Path

@@ -49,7 +49,8 @@ def rope_parameters(**fields) -> dict:
 
 
 VALUE_HEAD = {"v_head.summary.weight": torch.ones(1, 256), "v_head.summary.bias": torch.ones(1)}
-# id: file, change, words of the line that it gives ("" for none), what the change is for transformers 4.57 (None: the same)
+# id: file, change, words of the line that it gives ("" for none), what the change is for transformers 4.57 (None: the
+# same)
 READ = {
     "as it is": (CONFIG, {}, "", None),
     "no hidden_act": (CONFIG, dict(hidden_act=ABSENT), "", None),

@@ -1,4 +1,6 @@
-"""A checkpoint of somebody else's brings no file of this machine into the cache, or into a checkpoint that is made from it."""
+"""A checkpoint of somebody else's brings no file of this machine into the cache, or into a checkpoint that is made from
+it.
+"""
 
 import json
 from pathlib import Path

@@ -5,9 +5,9 @@
 
 The checkpoint in small/ took six such runs: one from scratch, and five that continued from it.
 
-The small checkpoint has the property that makes the 7B hard to quantize. In the first and the last layer the K bias of a few slow
-rotary pairs is some hundred times larger than elsewhere. Training starts from such a bias. Afterwards a power of two moves
-from Q to K inside those pairs, which changes no attention score.
+The small checkpoint has the property that makes the 7B hard to quantize. In the first and the last layer the K bias of
+a few slow rotary pairs is some hundred times larger than elsewhere. Training starts from such a bias. Afterwards a
+power of two moves from Q to K inside those pairs, which changes no attention score.
 """
 
 from __future__ import annotations

@@ -113,7 +113,9 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep what torch frees. Else each value of a MB is fresh memory, which the kernel clears: a fifth of a prefill."""
+    """Let glibc keep what torch frees. Else each value of a MB is fresh memory, which the kernel clears: a fifth of a
+    prefill.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
     if mallopt is not None:
         for option, size in ((M_TRIM_THRESHOLD, 512 << 20), (M_MMAP_THRESHOLD, 32 << 20)):
@@ -150,8 +152,8 @@ def _prepare(system: str) -> Path:
 def without_values():
     """Compute no values inside the block. Blocks may be nested.
 
-    Calls then take only the host's time. Tensors made inside cannot be read. A mesh serves 8,192 reads inside such blocks
-    and then waits for ever, because a mock keeps them.
+    Calls then take only the host's time. Tensors made inside cannot be read. A mesh serves 8,192 reads inside such
+    blocks and then waits for ever, because a mock keeps them.
     """
     from golden_mesh.mesh import dispatch
 

@@ -33,11 +33,12 @@ PLACEMENT = frozenset(
     "sub_device_id multi_device_global_semaphore barrier_semaphore use_noc1_only optional_output_tensor output_tensor "
     "out output persistent_output_buffer persistent_output_tensor mesh_device config use_legacy chunks_per_sync "
     "num_workers_per_link num_buffers_per_channel worker_subdevice_id use_multicore buffer_tensor "
-    "persistent_output_buffers persistent_intermediate_buffer intermediate_tensor persistent_output_buffer_k persistent_output_buffer_v "
-    "persistent_output_buffer_joint_k persistent_output_buffer_joint_v memory_config_ag memory_config_mm memory_config_rs "
-    "intermediate_memory_config_rs ccl_core_grid_offset use_column_major_ccl input_grad other_grad input_a_grad "
-    "input_b_grad mat2_grad weight_grad bias_grad input_grad_tensor mean_memory_config rstd_memory_config "
-    "input_grad_memory_config mat2_grad_memory_config weight_grad_memory_config bias_grad_memory_config "
+    "persistent_output_buffers persistent_intermediate_buffer intermediate_tensor persistent_output_buffer_k "
+    "persistent_output_buffer_v persistent_output_buffer_joint_k persistent_output_buffer_joint_v memory_config_ag "
+    "memory_config_mm memory_config_rs intermediate_memory_config_rs ccl_core_grid_offset use_column_major_ccl "
+    "input_grad other_grad input_a_grad input_b_grad mat2_grad weight_grad bias_grad input_grad_tensor "
+    "mean_memory_config rstd_memory_config input_grad_memory_config mat2_grad_memory_config weight_grad_memory_config "
+    "bias_grad_memory_config "
     "gamma_grad_memory_config beta_grad_memory_config param_out_memory_config momentum_buffer_out_memory_config".split()
 )
 

@@ -10,7 +10,8 @@ bfloat4_b   The first of these bits is the leading 1 that a float does not store
             3. Zero, minus zero and values that round to zero become plus zero. Subnormals count as zero.
             Infinity and NaN take the shared exponent 255. Ordinary neighbors then become zero and infinity stays.
             A NaN stays NaN if its highest mantissa bits say so, and is infinity otherwise. No code is subnormal.
-integers    cut towards zero. Integers beyond the range wrap round. Floats beyond the range of uint8 and uint16 saturate.
+integers    cut towards zero. Integers beyond the range wrap round. Floats beyond the range of uint8 and uint16
+saturate.
             ttnn leaves floats beyond the range to the processor. This is the result for float32 below 2**31.
 
 Other dtypes are taken as float32. ttnn.from_torch does so too, except for dtypes unknown to ttnn

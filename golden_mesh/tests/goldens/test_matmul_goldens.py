@@ -188,8 +188,8 @@ DRAM, L1 = ttnn.DRAM_MEMORY_CONFIG, ttnn.L1_MEMORY_CONFIG
 BY_HEIGHT, BY_WIDTH, BY_BOTH = (
     getattr(ttnn, f"L1_{name}_SHARDED_MEMORY_CONFIG") for name in ("HEIGHT", "WIDTH", "BLOCK")
 )
-# Tiles of a's rows, of K and of b's columns; memory of a and of the result; core grid -> blocks of a Wormhole, a Blackhole.
-# From the names and arguments of the kernels that ttnn 0.81.1 compiles for a mock N150 and P150.
+# Tiles of a's rows, of K and of b's columns; memory of a and of the result; core grid -> blocks of a Wormhole, a
+# Blackhole. From the names and arguments of the kernels that ttnn 0.81.1 compiles for a mock N150 and P150.
 BLOCKS = [
     (4, 16, 8, DRAM, DRAM, None, 2, 1),
     (4, 64, 32, DRAM, DRAM, None, 8, 1),

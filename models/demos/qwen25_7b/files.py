@@ -19,7 +19,8 @@ class FileError(UserError):
 
 
 def exists(path: str | Path, option: str = "") -> bool:
-    """Whether a file or directory lies at `path`. pathlib's own raises for other paths on 3.12, and says no on later ones.
+    """Whether a file or directory lies at `path`. pathlib's own raises for other paths on 3.12, and says no on later
+    ones.
 
     FileError: the system cannot tell, as for a name that is too long or in a folder of another user.
     """

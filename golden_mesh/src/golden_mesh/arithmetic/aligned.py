@@ -50,7 +50,9 @@ def aligned_product(a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, phases: int, total: torch.Tensor) -> torch.Tensor:
-    """Return total + the sum over K of a [K, B, M, 1] * b [K, B, 1, N]. Temporary tensors stay in the processor's cache."""
+    """Return total + the sum over K of a [K, B, M, 1] * b [K, B, 1, N]. Temporary tensors stay in the processor's
+    cache.
+    """
     total = total.contiguous().clone()
     start, group = torch.empty_like(total), torch.empty_like(total)
     largest, other = (torch.empty(total.shape, dtype=torch.int16) for _ in range(2))

@@ -61,8 +61,8 @@ def nan_to_infinity(values: torch.Tensor) -> torch.Tensor:
 def typecast(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
     """Return the ttnn.typecast of a tensor.
 
-    To bfloat8_b, float32 is first cut to bfloat16, and an integer is rounded to it. The cut makes up for the ties that then go away from zero.
-    To bfloat16 the vector unit rounds, ties to even.
+    To bfloat8_b, float32 is first cut to bfloat16, and an integer is rounded to it. The cut makes up for the ties that
+    then go away from zero. To bfloat16 the vector unit rounds, ties to even.
     """
     if "INT" in dtype.name:
         return _to_integer(values.double(), dtype)

@@ -223,7 +223,8 @@ def _float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _bfloat16_dest(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:
-    """Sum nearly as the engine does (bfloat16_dest.py): 16 products at a time, phase by phase, each sum added to dest and rounded.
+    """Sum nearly as the engine does (bfloat16_dest.py): 16 products at a time, phase by phase, each sum added to dest
+    and rounded.
 
     Every `block` tiles dest is packed and added to the sum in L1 (to nearest even).
     """

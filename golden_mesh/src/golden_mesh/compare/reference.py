@@ -138,9 +138,9 @@ class Reference(Values):
     def _suspects(self, rows: list) -> tuple[Optional[object], list]:
         """The last equal row before the suspects, and these.
 
-        A result is good if it is a value of the reference, or if a good result shows it (as in _spread). A row with other
-        results is a suspect if all its inputs are good. So is the row before, if it is itself no value and there is
-        room. Rows before the first equal one (a prompt, where the reference has a step alone) count as good. Rows of
+        A result is good if it is a value of the reference, or if a good result shows it (as in _spread). A row with
+        other results is a suspect if all its inputs are good. So is the row before, if it is itself no value and there
+        is room. Rows before the first equal one (a prompt, where the reference has a step alone) count as good. Rows of
         host tensors alone (tables, masks) and results that no row reads are suspects only if there are no others.
         """
         equal = {(row.number, i) for row in rows for i, found in enumerate(row.found) if found}
@@ -209,7 +209,8 @@ class Reference(Values):
         if not later:
             return []
         return [
-            f"  after its last value, and not judged: {len(later)} operation{'s' * (len(later) > 1)}, the first {_line(later[0])} {later[0].op}"
+            f"  after its last value, and not judged: {len(later)} operation{'s' * (len(later) > 1)}, the first "
+            f"{_line(later[0])} {later[0].op}"
         ]
 
     def _first_of_a_shape(self, rows: list) -> list[str]:

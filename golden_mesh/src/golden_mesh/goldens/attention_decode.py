@@ -121,7 +121,9 @@ def paged_scaled_dot_product_attention_decode(
 
 
 def _chunks_of_blocks(cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: torch.Tensor) -> torch.Tensor:
-    """The cache's blocks [B, blocks] in chunks, [B, chunks in that order, kv heads, chunk, dim]. Block 0 fills the last one."""
+    """The cache's blocks [B, blocks] in chunks, [B, chunks in that order, kv heads, chunk, dim]. Block 0 fills the last
+    one.
+    """
     heads, size, dim = cache.shape[1:]
     unit = math.gcd(chunk, size)  # keys that lie together in both
     a_block, a_chunk = size // unit, chunk // unit

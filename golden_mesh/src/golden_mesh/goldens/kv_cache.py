@@ -18,7 +18,9 @@ def _positions(update_idxs, update_idxs_tensor) -> torch.Tensor:
 
 
 def _blocks(cache: torch.Tensor, heads: int, length: int, dim: int) -> torch.Tensor:
-    """Return the cache with blocks [heads, length, dim] of the same tiles in the same order; itself if they are its own."""
+    """Return the cache with blocks [heads, length, dim] of the same tiles in the same order; itself if they are its
+    own.
+    """
     if cache.shape[1:] == (heads, length, dim):
         return cache
     tiles = cache.unflatten(2, (-1, TILE)).unflatten(4, (-1, TILE)).transpose(3, 4)

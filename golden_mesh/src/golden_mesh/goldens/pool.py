@@ -239,8 +239,8 @@ def fold(
     x = F.pad(input, (front, back, left, right, top, bottom))
     if x.numel() != torch.Size(out.shape).numel():
         raise GoldenError(
-            f"ttnn.fold has no golden for {list(input.shape)} (N, H, W, C) with padding {list(padding)} to {list(out.shape)}: "
-            "shard the image, or let the strides divide it"
+            f"ttnn.fold has no golden for {list(input.shape)} (N, H, W, C) with padding {list(padding)} to "
+            f"{list(out.shape)}: shard the image, or let the strides divide it"
         )
     x = x.unflatten(2, (-1, stride_w)).unflatten(1, (-1, stride_h))  # [N, H', h, W', w, C]
     return x.transpose(2, 3).flatten(3).reshape(out.shape)

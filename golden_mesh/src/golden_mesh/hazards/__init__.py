@@ -53,7 +53,8 @@ HAZARDS = {
     "ring topology on a line's fabric": Hazard(
         "the fabric has no route from the last chip of the row to the first, so the collective waits forever",
         "in the fabric's configuration, ttnn 0.81.1: FABRIC_1D sets up no wrap-around route; not run",
-        "open the fabric as FABRIC_1D_RING, or let the topology be Linear (ttnn.get_usable_topology names the fabric's own)",
+        "open the fabric as FABRIC_1D_RING, or let the topology be Linear (ttnn.get_usable_topology names the fabric's "
+        "own)",
     ),
     "all_reduce_async through a smaller buffer": Hazard(
         "the kernel lays out the buffer by its input's format, so summands of a larger one are written past its shards",
@@ -143,7 +144,8 @@ HAZARDS = {
         "give each part whole rows of cores, or all of it in one row",
     ),
     "no math fidelity": Hazard(
-        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, and they make as many phases",
+        "a compute_kernel_config without math_fidelity reaches the kernels as fidelity 255, and they make as many "
+        "phases",
         "in the headers that ttnn 0.81.1 generates for the kernels; not run",
         "name a math_fidelity",
     ),
@@ -154,7 +156,8 @@ HAZARDS = {
         refused=False,
     ),
     "sum of a wide row in a bfloat16 dest": Hazard(
-        "a long sum in bfloat16 loses small terms: a norm of width 3584 comes out 2 % too small, with a mean of 5 5.5 %",
+        "a long sum in bfloat16 loses small terms: a norm of width 3584 comes out 2 % too small, with a mean of 5 5.5 "
+        "%",
         f"{SIMULATED}; the golden mesh computes the same",
         "pass a compute_kernel_config with fp32_dest_acc_en=True",
         refused=False,

@@ -96,8 +96,8 @@ def _padded_with_a_float32(op: str, given: Arguments) -> None:
 
 @checks("ttnn.slice")
 def _unaligned_column(op: str, given: Arguments) -> None:
-    """A row that begins at an unaligned column is read with the bytes before it. In the last of the places that are read
-    together, its end lies over the kernel's counters, which say when rows are to be left out.
+    """A row that begins at an unaligned column is read with the bytes before it. In the last of the places that are
+    read together, its end lies over the kernel's counters, which say when rows are to be left out.
     """
     names = ("slice_start", "starts"), ("slice_end", "ends"), ("slice_step", "steps")
     start, end, step = (next((given[n] for n in pair if n in given), None) for pair in names)

@@ -1,4 +1,6 @@
-"""Operations with values that differ from a chip's by more than rounding, for golden-mesh --doctor. HAZARDS.md has the numbers."""
+"""Operations with values that differ from a chip's by more than rounding, for golden-mesh --doctor. HAZARDS.md has the
+numbers.
+"""
 
 import re
 from pathlib import Path

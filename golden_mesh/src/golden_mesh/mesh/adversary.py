@@ -3,11 +3,12 @@
 A card hides these faults in nearly every run. Off, nothing of this module is loaded.
 
 - Queues. Calls of one command queue run in order. Another queue is only behind a call that an event, or the host, has
-  waited for. A call that reads memory which another queue may still write, or writes what another may still read, is named.
+  waited for. A call that reads memory which another queue may still write, or writes what another may still read, is
+  named.
 - Reads in flight. A host tensor of a read that does not block holds NaN (integers are drawn by the seed) until the
   program waits for the read.
-- Chips. A chip may be as far ahead of its neighbor as a collective allows. It then writes into the neighbor's memory while
-  the neighbor still runs what stands between two collectives. A buffer or a semaphore in both is named.
+- Chips. A chip may be as far ahead of its neighbor as a collective allows. It then writes into the neighbor's memory
+  while the neighbor still runs what stands between two collectives. A buffer or a semaphore in both is named.
 - Padding that nothing wrote is NaN on the host, too.
 """
 
@@ -98,7 +99,8 @@ class Adversary:
         if other is not None and clock.get(other.queue, 0) < other.count:
             raise RaceError(
                 f"{what} {does} {slot} on queue {self.call.queue[1]}, which {other.what} on queue {other.queue[1]} may "
-                f"still {did[:-1]}: wait_for_event({self.call.queue[1]}, record_event(mesh, {other.queue[1]})) between them"
+                f"still {did[:-1]}: wait_for_event({self.call.queue[1]}, record_event(mesh, {other.queue[1]})) between "
+                "them"
             )
 
     def wait(self, clock: Clock, all_chips: bool = True) -> None:

@@ -1,6 +1,7 @@
 """The buffers that live on the chips, each by the line of the program that made it.
 
-Errors of full memory list them. golden_mesh.live_buffers() returns them at any time. ttnn's own allocator says what lives.
+Errors of full memory list them. golden_mesh.live_buffers() returns them at any time. ttnn's own allocator says what
+lives.
 """
 
 import contextlib

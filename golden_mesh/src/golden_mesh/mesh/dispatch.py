@@ -29,8 +29,8 @@ HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device
 TRANSPARENT = frozenset(
     "ttnn.as_tensor ttnn.dump_tensor ttnn.load_tensor ttnn.pearson_correlation_coefficient ttnn.Tensor.__getitem__".split()
 )
-# Their programs run on two chips. On a mesh of more chips a mock ends in a segmentation fault, so the library does not run
-# there: the result is like the first tensor.
+# Their programs run on two chips. On a mesh of more chips a mock ends in a segmentation fault, so the library does not
+# run there: the result is like the first tensor.
 ON_TWO_CHIPS = frozenset(["ttnn.point_to_point"])
 _chips: dict[
     tuple[int, int, ttnn.MeshCoordinate], tuple

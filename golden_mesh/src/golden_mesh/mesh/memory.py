@@ -293,7 +293,8 @@ def _as_view(value: torch.Tensor, slot: Slot, padding: float | None) -> torch.Te
             filled = unknown if padding is None else padding
             return F.pad(matrices, (0, right, 0, below), value=filled).reshape(slot.shape)
     raise GoldenError(
-        f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, cut off rows or add a tile's padding"
+        f"{list(value.shape)} lies where {slot} is read: a view must keep its elements, cut off rows or add a tile's "
+        "padding"
     )
 
 

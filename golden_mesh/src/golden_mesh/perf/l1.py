@@ -17,7 +17,9 @@ class L1Use:
 
 
 def l1_uses(nodes: Sequence[dict], scope: str) -> Iterator[L1Use]:
-    """Of each device operation in a scope that ttnn.graph.track_function_start began. nodes: the result of end_graph_capture."""
+    """Of each device operation in a scope that ttnn.graph.track_function_start began. nodes: the result of
+    end_graph_capture.
+    """
     scopes, inside, alive = [], 0, {}
     for node in nodes:
         kind, params = node["node_type"], node["params"]

@@ -1,9 +1,10 @@
 """golden-mesh replay: runs the operations of a record on whatever ttnn opens, and prints values and times beside it.
 
 A value is compared on all chips: the L2 norm of the difference divided by the record's, the gain (the factor of a line
-through the origin; 1 is right), and the share of equal values. A time is that of one call, from a trace of n calls and one of
-2n. There is none without a device operation, or where the traces differ by no more than their spread. `replay` takes a mesh
-that is open already.
+through the origin; 1 is right), and the share of equal values. A time is that of one call, from a trace of n calls and
+one of
+2n. There is none without a device operation, or where the traces differ by no more than their spread. `replay` takes a
+mesh that is open already.
 """
 
 import math

@@ -1,7 +1,8 @@
 """golden-mesh cases: a pytest file of the distinct operations of a program, from its record.
 
-Each operation is a test with its shapes and configs. Inputs are drawn by a seed with the record's scale; integers are the
-record's own. Expected values are samples of what the golden mesh computes of these inputs. The file needs torch and ttnn only.
+Each operation is a test with its shapes and configs. Inputs are drawn by a seed with the record's scale; integers are
+the record's own. Expected values are samples of what the golden mesh computes of these inputs. The file needs torch and
+ttnn only.
 """
 
 import math
@@ -57,7 +58,9 @@ def code(plain: Any) -> str:
 
 
 def drawn(tensor: dict[str, Any], seed: int) -> str:
-    """The call of the template's `put` that makes a tensor like the recorded one. ValueError: it holds too many integers."""
+    """The call of the template's `put` that makes a tensor like the recorded one. ValueError: it holds too many
+    integers.
+    """
     values, how = tensor["values"], [tensor["shape"], seed]
     how = [repr(each) for each in how] + [code(tensor[key]) for key in ("dtype", "layout", "memory_config")]
     if values is None:

@@ -44,7 +44,9 @@ def make() -> Path:
 
 
 def _parent() -> Path:
-    """TMPDIR, if it is set. Else memory, if it has room and runs programs: a disk takes a third longer for a demo's 3,000 stubs."""
+    """TMPDIR, if it is set. Else memory, if it has room and runs programs: a disk takes a third longer for a demo's
+    3,000 stubs.
+    """
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
         status = os.statvfs(MEMORY)
         if status.f_bavail * status.f_frsize >= AMPLE_BYTES and not status.f_flag & os.ST_NOEXEC:
@@ -56,8 +58,8 @@ def unusable(error: OSError) -> GoldenMeshError:
     """Return the error for temporary files that cannot be written."""
     place = error.filename or os.environ.get("TMPDIR", "/tmp")
     return GoldenMeshError(
-        f"the golden mesh cannot write its temporary files: {error.strerror or error} ({place}): set TMPDIR to a folder "
-        f"with {NEEDED_BYTES >> 20} MB to spare"
+        f"the golden mesh cannot write its temporary files: {error.strerror or error} ({place}): set TMPDIR to a "
+        f"folder with {NEEDED_BYTES >> 20} MB to spare"
     )
 
 

@@ -10,8 +10,8 @@ The facts about boards are Tenstorrent's:
   machine, and takes its mesh from the links.
 - A P150 has one chip with 12 of 14 ethernet cores and one of two PCIe cores. A P150x4 is four P150 in a ring,
   each joined to two others by four cables. A P150x8 is eight P150 in a 2x4 mesh with two links between neighbors.
-- A P100 has one chip without ethernet, and seven of eight DRAM banks. A P300 has two chips, both on PCIe, and two links. Each has the
-  PCIe core of its side.
+- A P100 has one chip without ethernet, and seven of eight DRAM banks. A P300 has two chips, both on PCIe, and two
+  links. Each has the PCIe core of its side.
 - A Galaxy has four trays of eight chips, all on PCIe, in a 4x8 torus. Four links join each chip to each of its four
   neighbors, two with Blackhole chips (BHGLX). The trays lie as tt-metal's physical groupings of a Wormhole Galaxy say.
 
@@ -19,8 +19,8 @@ The descriptor has the shape that tt-umd, the driver library below ttnn, reads o
 
 Facts that differ from card to card are made up: board numbers, and which rows of Tensix cores are harvested.
 The number of harvested rows is the product's: one on an N150, two on each chip of an N300, none in a Galaxy.
-Of a Blackhole's 14 columns two are harvested, one in a BHGLX. A P150 had 14 before firmware 19.5.0 (January 2026), which
-switches two off (tt-metal issue 47014). Which channels the cables of an N150x4 use is made up, too.
+Of a Blackhole's 14 columns two are harvested, one in a BHGLX. A P150 had 14 before firmware 19.5.0 (January 2026),
+which switches two off (tt-metal issue 47014). Which channels the cables of an N150x4 use is made up, too.
 
 `tests` opens every mesh.
 """
@@ -167,8 +167,8 @@ def _pair(a: Port, b: Port) -> tuple[tuple[Port, Port], ...]:
 def _cables(
     a: int, b: int, *, first: int, to: int | None = None, count: int = 4, step: int = 1
 ) -> tuple[tuple[Port, Port], ...]:
-    """Return `count` links between two chips, from channel `first` of a on. They end at the channels from `to` on, or at
-    channels of the same numbers. Of `step` consecutive channels one has a link.
+    """Return `count` links between two chips, from channel `first` of a on. They end at the channels from `to` on, or
+    at channels of the same numbers. Of `step` consecutive channels one has a link.
     """
     to = first if to is None else to
     return tuple(((a, first + step * i), (b, to + step * i)) for i in range(count))

@@ -1,7 +1,7 @@
 """Runs every stage of a bring-up and writes a report: python -m models.demos.qwen25_7b.bringup --mesh N300 --out DIR
 
-Stages are processes of their own with a time limit and a log. A hang, a crash or a wrong value ends its stage, and the next one
-goes on. Started again, it keeps the stages that have an outcome; --only and --from run stages again.
+Stages are processes of their own with a time limit and a log. A hang, a crash or a wrong value ends its stage, and the
+next one goes on. Started again, it keeps the stages that have an outcome; --only and --from run stages again.
 """
 
 import argparse
@@ -56,8 +56,8 @@ def _main(argv: list[str] | None) -> int:
         other = [outcome.on.get(key) for key in PLACE if outcome.on.get(key) != args.on[key]]
         if other:
             raise UserError(
-                f"--out {args.out}: its stage {name} ran on another machine, backend or size ({', '.join(map(str, other))}); "
-                "give another --out"
+                f"--out {args.out}: its stage {name} ran on another machine, backend or size "
+                f"({', '.join(map(str, other))}); give another --out"
             )
     args.out.mkdir(parents=True, exist_ok=True)
     every = stages(args)

@@ -1,4 +1,4 @@
-"""What the machine has beside what the plans assume: python -m models.demos.qwen25_7b.bringup.machine --mesh N300 --out DIR"""
+"""The machine beside what plans assume: python -m models.demos.qwen25_7b.bringup.machine --mesh N300 --out DIR"""
 
 import argparse
 from importlib.metadata import version

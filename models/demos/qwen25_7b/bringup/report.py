@@ -17,8 +17,8 @@ SUM_OF_A_STEP = re.compile(r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[
 SHOWN = 12  # operations in the table, the longest first
 SPEED = "recipe", "users", "prompt", "first token ms", "step ms", "modeled ms", "miss", "tokens/s/user", "share of DRAM's bandwidth"  # fmt: skip
 SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", "tokens/s", "tier"
-# First token ms and tokens/s/user that tt-inference-server asks of one user at 128/128 (model_performance_reference.json,
-# August 2026), and how many times worse a tier may be.
+# First token ms and tokens/s/user that tt-inference-server asks of one user at 128/128
+# (model_performance_reference.json, August 2026), and how many times worse a tier may be.
 TARGETS = {"N150": (44, 24), "N300": (37, 47), "T3K": (19, 92)}
 TIERS = {"target": 1, "complete": 2, "functional": 10}
 ANSWERS = "recipe", "KL to Hugging Face", "top-1", "top-5", "tokens"
@@ -84,8 +84,9 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         longest = _longest(report["ops"])
         yield markdown(OPS, map(_op, longest))
         yield (
-            f"The {SHOWN} longest; report.json has all. error, gain (1 is right) and share of equal values: beside the golden "
-            f"mesh's values. us: of one call in a trace. Refused, wrong or without values: {_refused(report['ops'])}."
+            f"The {SHOWN} longest; report.json has all. error, gain (1 is right) and share of equal values: beside the "
+            "golden mesh's values. us: of one call in a trace. Refused, wrong or without values: "
+            f"{_refused(report['ops'])}."
         )
         yield _chart("us of these operations", longest, "us", "modeled_us")
         sums = _sums(report["ops"])
@@ -161,7 +162,8 @@ def _chart(title: str, rows: list[dict[str, Any]], measured: str, modeled: str) 
     values = lambda key: [round(row.get(key) or 0, 2) for row in rows]
     return (
         f'```mermaid\nxychart-beta\n    title "{title}, by row of the table: measured (bars), modeled (line)"\n'
-        f"    x-axis {json.dumps([f'{i}' for i in range(1, len(rows) + 1)])}\n    bar {values(measured)}\n    line {values(modeled)}\n```"
+        f"    x-axis {json.dumps([f'{i}' for i in range(1, len(rows) + 1)])}\n    bar {values(measured)}\n    line "
+        f"{values(modeled)}\n```"
     )
 
 

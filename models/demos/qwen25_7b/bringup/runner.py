@@ -1,6 +1,7 @@
 """Runs stages one after the other, each in processes of its own with a time limit and a log. Knows nothing of ttnn.
 
-OUT/outcomes.json keeps the outcome of each stage, and what the stage ran on. So a run that was interrupted goes on where it stopped.
+OUT/outcomes.json keeps the outcome of each stage, and what the stage ran on. So a run that was interrupted goes on
+where it stopped.
 """
 
 import linecache

@@ -1,4 +1,4 @@
-"""Seconds of a step and of a first token, by users and prompt: python -m models.demos.qwen25_7b.bringup.speed --mesh N300 --out DIR
+"""Seconds of a step and of a first token: python -m models.demos.qwen25_7b.bringup.speed --mesh N300 --out DIR
 
 Writes OUT/speed.json, a row a case, beside the modeled step. Weights are random, of the 7B's shapes.
 """
@@ -117,7 +117,8 @@ def speed(args: argparse.Namespace) -> None:
             say(f"{row}")
             if row.get("share_of_dram", 0) > 1:
                 raise UserError(
-                    f"a step of {row['step_ms']:.2f} ms is faster than DRAM gives the weights out: the measurement is wrong"
+                    f"a step of {row['step_ms']:.2f} ms is faster than DRAM gives the weights out: the measurement is "
+                    "wrong"
                 )
 
 

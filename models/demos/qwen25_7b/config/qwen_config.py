@@ -1,7 +1,7 @@
 """The model's dimensions, read from Hugging Face's config.json.
 
-A field keeps its name in config.json. This module refuses features that the port does not compute, before a weight is read:
-sliding windows, other rotary scalings than YaRN and Llama 3's, quantized weights, another architecture.
+A field keeps its name in config.json. This module refuses features that the port does not compute, before a weight is
+read: sliding windows, other rotary scalings than YaRN and Llama 3's, quantized weights, another architecture.
 A model that ignored such a feature would still produce fluent and wrong text.
 """
 
@@ -199,8 +199,8 @@ def _family_of(fields: Mapping[str, Any]) -> _Family:
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ConfigError(
-            f"model_type must be {', '.join(map(repr, FAMILIES))}, got {shown(kind)}; use a text checkpoint of Qwen2, Qwen2.5, "
-            "Qwen3 (dense), Llama 2 or 3, or Mistral"
+            f"model_type must be {', '.join(map(repr, FAMILIES))}, got {shown(kind)}; use a text checkpoint of Qwen2, "
+            "Qwen2.5, Qwen3 (dense), Llama 2 or 3, or Mistral"
         )
     return FAMILIES[kind]
 
@@ -214,8 +214,8 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, sou
     architectures = fields.get("architectures") or [expected]
     if not any(name in architectures for name in (expected, f"TT{expected}")):
         raise ConfigError(
-            f"architectures of model_type {fields['model_type']!r} must be [{expected!r}], got {architectures!r}; use a "
-            "checkpoint that generates text"
+            f"architectures of model_type {fields['model_type']!r} must be [{expected!r}], got {architectures!r}; use "
+            "a checkpoint that generates text"
         )
     for name in ("attention_bias", "mlp_bias"):
         if fields.get(name) and not (name == "attention_bias" and family.attention_bias):
@@ -234,7 +234,9 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, sou
 
 
 def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:
-    """Which layers do not have full attention, in words; "" if all do. Qwen2.5 sets sliding_window and leaves it unused."""
+    """Which layers do not have full attention, in words; "" if all do. Qwen2.5 sets sliding_window and leaves it
+    unused.
+    """
     kinds = fields.get("layer_types")
     if kinds is not None:
         others = sorted({f"{kind}" for kind in kinds if kind != "full_attention"})

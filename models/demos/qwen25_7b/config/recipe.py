@@ -18,8 +18,9 @@ AllReduceDtype = Literal["bfloat16", "bfloat8_b"]
 Fidelity = Literal["LoFi", "HiFi2", "HiFi3"]
 
 # The multiplier splits each operand into high and low bits, and a fidelity phase multiplies one pair
-# (tech_reports/matrix_engine). HiFi3 leaves out the product of the low bits: 3e-5 of a result. HiFi2 and LoFi cut an activation to 7 significant bits, which
-# shrinks every result by 0.28 %; LoFi cuts a weight to 5 besides, of which bfloat4_b has no more than 3.
+# (tech_reports/matrix_engine). HiFi3 leaves out the product of the low bits: 3e-5 of a result. HiFi2 and LoFi cut an
+# activation to 7 significant bits, which shrinks every result by 0.28 %; LoFi cuts a weight to 5 besides, of which
+# bfloat4_b has no more than 3.
 FIDELITY: dict[Format, Fidelity] = {"bfloat16": "HiFi3", "bfloat8_b": "HiFi3", "bfloat4_b": "LoFi"}
 
 
@@ -46,8 +47,8 @@ class Recipe:
     mlp_out: Group  # down projection
     lm_head: Group
     kv_cache: CacheFormat
-    # The narrowest format that chips send in an all-reduce: partial sums in decode (AllReducePlan), finished sums in the
-    # all-gather of a prefill (PrefillPlan.gathered). All layers are alike.
+    # The narrowest format that chips send in an all-reduce: partial sums in decode (AllReducePlan), finished sums in
+    # the all-gather of a prefill (PrefillPlan.gathered). All layers are alike.
     all_reduce_dtype: AllReduceDtype = "bfloat16"
     different: tuple[tuple[int, "Recipe"], ...] = ()  # layers that differ, each with the recipe that it follows
 
@@ -84,15 +85,18 @@ BFP8 = Recipe("bfp8", _BFLOAT8, _BFLOAT8, _BFLOAT8, _BFLOAT8, "bfloat16")
 """What ships: half the bytes a token; the cache stays bfloat16."""
 
 BFP8_KV8 = replace(BFP8, name="bfp8-kv8", kv_cache="bfloat8_b")
-"""Half the cache, for long contexts and many users; plans/rotary_pairs.py keeps the K bias from spoiling it. A chip alone
-needs it for 32 users of 2048 tokens."""
+"""Half the cache, for long contexts and many users; plans/rotary_pairs.py keeps the K bias from spoiling it. A chip
+alone needs it for 32 users of 2048 tokens."""
 
 ACCURACY = replace(BFP8, name="accuracy", lm_head=_BFLOAT16)
-"""bfp8 with the LM head in bfloat16, where 16 bits buy most: a quarter of the KL for 7 % more bytes a token (PERF.md)."""
+"""bfp8 with the LM head in bfloat16, where 16 bits buy most: a quarter of the KL for 7 % more bytes a token (PERF.md).
+"""
 
 PERFORMANCE = replace(BFP8_KV8, name="performance", mlp_in=_BFLOAT4, all_reduce_dtype="bfloat8_b")
 """The fewest bytes that keep the answers: gate and up, half of all weights, in 4 bits. For a checkpoint that
-`python -m models.demos.qwen25_7b.quantize` has written; of any other they are rounded, which costs three times as much KL. No
-layer differs: with their keys equalized layers 0 and 27 lose no more by an 8-bit cache than others (docs/numerics.md)."""
+`python -m models.demos.qwen25_7b.quantize` has written; of any other they are rounded, which costs three times as much
+KL. No
+layer differs: with their keys equalized layers 0 and 27 lose no more by an 8-bit cache than others (docs/numerics.md).
+"""
 
 RECIPES = {recipe.name: recipe for recipe in (BF16, BFP8, BFP8_KV8, ACCURACY, PERFORMANCE)}

@@ -129,7 +129,9 @@ def theta_of(fields: Mapping[str, Any]) -> float:
 
 
 def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
-    """The scaling's numbers; None for plain rotary embedding. RopeError names any other kind, and a key that is not read."""
+    """The scaling's numbers; None for plain rotary embedding. RopeError names any other kind, and a key that is not
+    read.
+    """
     scaling = scaling_of(fields)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     factor = scaling.get("factor")
@@ -149,7 +151,8 @@ def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
     unread = [name for name, value in scaling.items() if name not in read and value is not None]
     if unread:
         raise RopeError(
-            f"{', '.join(unread)} beside rope_type {kind!r} would not be read: remove it, if the model was trained without"
+            f"{', '.join(unread)} beside rope_type {kind!r} would not be read: remove it, if the model was trained "
+            "without"
         )
     if plain:
         return None
@@ -163,8 +166,8 @@ def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
     trained = scaling.get("original_max_position_embeddings") or fields.get("max_position_embeddings")
     if fields.get("original_max_position_embeddings") not in (None, trained):
         raise RopeError(
-            f"original_max_position_embeddings is {shown(fields['original_max_position_embeddings'])} at top level, where "
-            f"it is not read, and {shown(trained)} for YaRN: remove one of them"
+            f"original_max_position_embeddings is {shown(fields['original_max_position_embeddings'])} at top level, "
+            f"where it is not read, and {shown(trained)} for YaRN: remove one of them"
         )
     given = {name: scaling[name] for name in ("beta_fast", "beta_slow") if scaling.get(name)}
     return Yarn(
@@ -190,7 +193,9 @@ def _attention_factor(scaling: Mapping[str, Any]) -> float:
 
 
 def inverse_frequencies(head_dim: int, theta: float, scaling: Optional[RopeScaling]) -> "torch.Tensor":
-    """[head_dim / 2] float32: radians a position for each rotary pair, in the arithmetic that the model was trained with."""
+    """[head_dim / 2] float32: radians a position for each rotary pair, in the arithmetic that the model was trained
+    with.
+    """
     import torch
 
     slowest = theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim)

@@ -81,7 +81,8 @@ def main(argv: list[str] | None = None) -> None:
     ) as model:
         how = "greedy" if params.greedy else params
         say(
-            f"\n{args.split}, recipe {args.recipe}, below ttnn {model.backend}\ncontext {context} tokens, sampling {how}"
+            f"\n{args.split}, recipe {args.recipe}, below ttnn {model.backend}\ncontext {context} tokens, sampling "
+            f"{how}"
         )
         if args.chat:
             Chat(model, params, args.stop, context, args.max_new_tokens).run()

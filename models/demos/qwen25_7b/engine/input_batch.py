@@ -112,7 +112,8 @@ class DeviceInputs:
         """Write where the next step starts: tokens[i] goes to positions[i] of slot i's sequence.
 
         A step advances the tokens and positions itself. Call this when sequences enter or leave slots.
-        positions: INACTIVE for a slot without a sequence, as for slots after the list. page_table: [slots, width] int32.
+        positions: INACTIVE for a slot without a sequence, as for slots after the list. page_table: [slots, width]
+        int32.
         writes: for a verify step, the positions of each of its cache updates.
         """
         positions = [*positions, *[INACTIVE] * (self.slots - len(positions))]

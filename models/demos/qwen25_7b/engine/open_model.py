@@ -132,7 +132,8 @@ def open_model(
     """Open a checkpoint on a machine. Call it before ttnn is imported. A process has one open model.
 
     - model: a directory or hub id, loaded through the user's cache; or an open checkpoint.
-    - mesh: N150, N300, N150x4, T3K or GALAXY; or a Split, which has tp. tp: chips that share a replica (default: all of a row).
+    - mesh: N150, N300, N150x4, T3K or GALAXY; or a Split, which has tp. tp: chips that share a replica (default: all of
+      a row).
     - recipe: number formats, as a Recipe, its name or a JSON file.
     - users: sequences at once, up to 32 a replica. Further prompts wait for a slot.
     - max_seq_len: tokens of the longest sequence, prompt and answer.

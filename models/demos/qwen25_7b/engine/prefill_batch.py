@@ -38,8 +38,9 @@ class Prompt:
 class PrefillChunk:
     """The positions from `start` to before `end` of a prompt.
 
-    The cache holds the first `num_cached` positions; the batch writes the others. Positions between `start` and `num_cached`
-    are computed again where attention starts at a multiple of its chunk size, or where the batch has one start.
+    The cache holds the first `num_cached` positions; the batch writes the others. Positions between `start` and
+    `num_cached` are computed again where attention starts at a multiple of its chunk size, or where the batch has one
+    start.
     """
 
     prompt: Prompt
@@ -102,7 +103,8 @@ class PrefillBatch:
 def prefill_kinds(max_rows: int, slots: int) -> list[PrefillKind]:
     """Return all kinds of batches that `pack_prompts` gives for up to `slots` prompts, the most frequent first.
 
-    First batches of one prompt or of whole prompts, then the full chunks of long prompts, then batches of several chunks.
+    First batches of one prompt or of whole prompts, then the full chunks of long prompts, then batches of several
+    chunks.
     """
     sizes = _sizes(max_rows)
     alone = [PrefillKind(rows, chunked) for rows in sizes for chunked in (False, True)]

@@ -2,7 +2,8 @@
 
 A token is sampled with the Gumbel trick: the largest (logit / temperature + noise) is distributed as the
 softmax says. The noise is a function of (seed, position). So a seeded sequence gets the same tokens in any
-slot and batch, and after a preemption. With top-k of 1 to 32, host and chips use the same noise. Without top-k and top-p they do not.
+slot and batch, and after a preemption. With top-k of 1 to 32, host and chips use the same noise. Without top-k and
+top-p they do not.
 """
 
 import secrets
@@ -57,7 +58,9 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
 
 
 def uniform(keys: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-    """Return numbers [sequences, UNIFORMS] float32 between 0 and 1, never 0 or 1, for TtFullSampler. Arguments as for gumbel."""
+    """Return numbers [sequences, UNIFORMS] float32 between 0 and 1, never 0 or 1, for TtFullSampler. Arguments as for
+    gumbel.
+    """
     streams = _streams(keys, positions)[:, None]
     bits = _mixed(streams + np.arange(UNIFORMS).astype(np.uint64) * _STEP)
     numbers = ((bits >> np.uint64(41)) + 0.5) * 2.0**-23  # float32 has them exactly
@@ -168,7 +171,8 @@ def _sample_row(row: LogitsRow, stream: np.ndarray) -> int:
 
 
 def _distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distinct bfloat16 numbers of a row, falling: their bits, float32 values, and how often the row has each.
+    """Return the distinct bfloat16 numbers of a row, falling: their bits, float32 values, and how often the row has
+    each.
 
     A row has few distinct numbers, so counting them is the fastest way to sort it. Zero may be there with both
     signs. NaN is the first or the last. bits: [vocab_size] uint16.
@@ -212,7 +216,9 @@ def log_prob(logits: torch.Tensor, token: int) -> float:
 
 
 def penalize(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts) -> torch.Tensor:
-    """Return logits [vocab_size] with the penalties, in the same dtype. Float32 inside, op for op as TtPenalties.forward."""
+    """Return logits [vocab_size] with the penalties, in the same dtype. Float32 inside, op for op as
+    TtPenalties.forward.
+    """
     positive, negative, frequency, presence = map(torch.tensor, PenaltyFactors.of(params))
     prompt, answer = (np.asarray(ids, dtype=np.int64) for ids in counts)
     answer, occurrences = np.unique(answer, return_counts=True)

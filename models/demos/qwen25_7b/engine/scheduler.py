@@ -2,7 +2,8 @@
 
 - Sequence: a request and its tokens.
 - BlockPool: allocates, shares and frees blocks, and knows which blocks hold a prefix.
-- Scheduler: gives sequences slots and blocks. A sequence gets blocks for all its tokens at once, so none runs short later.
+- Scheduler: gives sequences slots and blocks. A sequence gets blocks for all its tokens at once, so none runs short
+  later.
 """
 
 from collections import OrderedDict, abc

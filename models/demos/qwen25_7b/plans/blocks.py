@@ -13,8 +13,8 @@ NO_BLOCK = -1  # an entry that paged_fill_cache skips
 INACTIVE = -1  # position of a slot without a sequence: cache update and attention skip it
 DECODE_K_CHUNKS = (32, 64, 128, 256, 512)  # what a step's attention may take at a time
 ENTRIES = 8  # chunked attention reads its table 8 entries (32 bytes) at a time
-# Tokens that chunked attention takes at a time; its table must cover the last chunk. All starts of chunks are multiples,
-# see chunk_step, so longer chunks of keys would be more rows to compute again.
+# Tokens that chunked attention takes at a time; its table must cover the last chunk. All starts of chunks are
+# multiples, see chunk_step, so longer chunks of keys would be more rows to compute again.
 MAX_K_CHUNK = 256
 
 

@@ -51,10 +51,10 @@ def block_sharded(rows: int, width: int, grid: Grid) -> Shards:
 def residual_grid(hidden_tiles: int, grid: Grid, tp: int) -> Grid:
     """The cores that hold the residual stream in decode, an equal number of its tiles each.
 
-    One chip: the most whole rows of cores that divide the tiles. The projections' results lie row by row, which is ttnn's
-    order. They land on the residual's cores, so the residual add moves nothing (7B: 8x7 cores of 2 tiles).
-    Several chips: at most half the grid. The all-reduce needs free cores beside the residual, and it lays its result onto
-    the residual's cores itself (7B: 7x4 cores of 4 tiles).
+    One chip: the most whole rows of cores that divide the tiles. The projections' results lie row by row, which is
+    ttnn's order. They land on the residual's cores, so the residual add moves nothing (7B: 8x7 cores of 2 tiles).
+    Several chips: at most half the grid. The all-reduce needs free cores beside the residual, and it lays its result
+    onto the residual's cores itself (7B: 7x4 cores of 4 tiles).
     """
     if tp == 1:
         choices = [Grid(x, 1) for x in range(1, grid.x)] + [Grid(grid.x, y) for y in range(1, grid.y + 1)]

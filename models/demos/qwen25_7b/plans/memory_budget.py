@@ -17,7 +17,8 @@ RESERVED_BYTES = 256 << 20
 class MemoryBudget:
     """Bytes of one chip's DRAM."""
 
-    # projections with bank padding, embedding, norms, tables of rotary factors and centered keys, token counts of penalties
+    # projections with bank padding, embedding, norms, tables of rotary factors and centered keys, token counts of
+    # penalties
     weights: int
     cache: int
     activations: int  # logits of a step; all other activations lie in L1

@@ -1,7 +1,7 @@
 """What a model is on a row of chips, listed once.
 
-A row is a weight with its format and slices; a projection also has the cores of its decode matmul. Modules take their rows.
-The packer, MemoryBudget, the L1 sums and perf read the same rows.
+A row is a weight with its format and slices; a projection also has the cores of its decode matmul. Modules take their
+rows. The packer, MemoryBudget, the L1 sums and perf read the same rows.
 """
 
 from collections import Counter
@@ -115,7 +115,8 @@ class Layer:
     input_norm: Weight  # [hidden / 32, 32], on every chip
     qkv: Linear  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
     head_norms: tuple[Weight, ...]  # of q and of k, [head_dim / 32, 32] on every chip; or none
-    # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv.bias; only of config.centered_layers
+    # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv.bias; only of
+    # config.centered_layers
     centered_bias: Optional[Weight]
     o: Linear  # [q_heads * head_dim, hidden]
     post_attention_norm: Weight  # [hidden / 32, 32], on every chip

@@ -91,8 +91,8 @@ def first_fitting(plans: Iterable[PrefillPlan], room: int, *ops: str) -> Prefill
             return plan
         least = min(least or worst, worst, key=lambda footprint: footprint.bytes)
     raise PrefillDoesNotFit(
-        f"prefill of {plan.rows} rows with tp {plan.layer.parallel.tp}: {least.op} takes {least.bytes:,} bytes of a core's "
-        f"L1, {room:,} are there: use more chips a replica (tp)"
+        f"prefill of {plan.rows} rows with tp {plan.layer.parallel.tp}: {least.op} takes {least.bytes:,} bytes of a "
+        f"core's L1, {room:,} are there: use more chips a replica (tp)"
     )
 
 
@@ -117,7 +117,9 @@ def fills(across: int, widths: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=None)
 def max_prefill_rows(table: ModelTable, room: int) -> int:
-    """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do not fit."""
+    """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do
+    not fit.
+    """
     rows = MAX_PREFILL_ROWS
     while True:
         try:

@@ -13,8 +13,8 @@ from .grids import TILE, TILE_BYTES, Grid, Shards, block_sharded, ceil_div, divi
 from .model_table import Layer
 
 SUBBLOCK = 4  # tiles: what dest holds with fp32 accumulation
-# Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x 2560
-# on 8x8 cores). The values for three and four are estimates.
+# Relative time of a tile by the tiles of its subblock. One tile against two is 1.4 in tt-metal's report (512 x 4096 x
+# 2560 on 8x8 cores). The values for three and four are estimates.
 SUBBLOCK_COST = {1: 1.4, 2: 1.0, 3: 0.95, 4: 0.9}
 # Chunks of keys that a row attends to, where a larger batch would have fewer. A core's sum of weights loses up to 2e-4
 # of itself with a chunk: 2 % here, 4 % over 32768 tokens with chunks of 128.
@@ -46,8 +46,8 @@ class PrefillMatmul:
         where = {True: "block-sharded", False: "interleaved"}
         return (
             f"{self.k_tiles} x {self.n_tiles} tiles on {self.grid.x}x{self.grid.y} cores, each {self.per_core_m} x "
-            f"{self.per_core_n} in subblocks of {self.subblock_h}x{self.subblock_w}, {self.in0_block_w} tiles of K at a time, "
-            f"{where[self.in_sharded]} to {where[self.out_sharded]}; {self.buffers:,} bytes of L1"
+            f"{self.per_core_n} in subblocks of {self.subblock_h}x{self.subblock_w}, {self.in0_block_w} tiles of K at "
+            f"a time, {where[self.in_sharded]} to {where[self.out_sharded]}; {self.buffers:,} bytes of L1"
         )
 
     @property
@@ -183,8 +183,8 @@ def q_chunk_size(rows: int) -> int:
 def chunk_step(rows: int, block: int) -> int:
     """Tokens between the starts of chunks of `rows` rows in a chunked prefill. block: tokens in a block of the cache.
 
-    A start is a multiple of the cache's block, of q_chunk_size, and of the k chunk: at other starts ttnn's chunked attention
-    gave wrong values now and then on a T3K (tt-metal issue 35225). A long step computes more tokens again, short chunks
-    of keys lose more of the result, see MAX_K_CHUNKS.
+    A start is a multiple of the cache's block, of q_chunk_size, and of the k chunk: at other starts ttnn's chunked
+    attention gave wrong values now and then on a T3K (tt-metal issue 35225). A long step computes more tokens again,
+    short chunks of keys lose more of the result, see MAX_K_CHUNKS.
     """
     return max(block, q_chunk_size(rows) if rows < MAX_K_CHUNK else MAX_K_CHUNK)

@@ -5,14 +5,15 @@ layers have about 2. In an 8-bit cache sixteen neighbors share an exponent. An o
 of the seven pairs beside it.
 
 Centered keys: softmax does not change when every key loses one constant vector. R(position) b is the rotated bias of a
-pair. A slow pair hardly turns, so R(position) b - b is short. Such a pair's bias is left out of QKV. After the rotation the
-chip adds R(position) b - b from a table (tt/centered_keys.py). The constant b then is in no key and in no score.
+pair. A slow pair hardly turns, so R(position) b - b is short. Such a pair's bias is left out of QKV. After the rotation
+the chip adds R(position) b - b from a table (tt/centered_keys.py). The constant b then is in no key and in no score.
 
 Equalized keys: rotary embedding acts inside a pair. A pair of K divided by s, and the same pair of Q times s, therefore
-give the same scores at every position. The factors are folded into weights and biases at load time and cost nothing on a
-chip. Pairs that are too fast to center are equalized.
+give the same scores at every position. The factors are folded into weights and biases at load time and cost nothing on
+a chip. Pairs that are too fast to center are equalized.
 
-Keys that are normalized head by head (Qwen3) have no bias: there the norm weight's outliers are equalized, in both norms.
+Keys that are normalized head by head (Qwen3) have no bias: there the norm weight's outliers are equalized, in both
+norms.
 
 The bias alone decides, because the products of the weights are alike in all layers. A pair with a bias longer than
 OUTLIER_NORM is centered where that makes it less than half as long. What is left is scaled to OUTLIER_NORM where it is
@@ -67,10 +68,11 @@ def key_divisors(k_bias: torch.Tensor, rope: Optional[Rope]) -> torch.Tensor:
 
 
 def norm_divisors(k_norm: torch.Tensor) -> torch.Tensor:
-    """Return the divisors of K's norm weight: [head_dim] -> [head_dim], powers of two, alike in both elements of a pair.
+    """Return the divisors of K's norm weight: [head_dim] -> [head_dim], powers of two, alike in both elements of a
+    pair.
 
-    A normalized key is as large as its norm weight, so these bring all pairs to about one length. A power of two changes
-    no bit of a weight.
+    A normalized key is as large as its norm weight, so these bring all pairs to about one length. A power of two
+    changes no bit of a weight.
     """
     norms = _norms(k_norm)
     middle = norms.median().clamp_min(torch.finfo(norms.dtype).tiny)

@@ -215,7 +215,8 @@ class WeightShard:
     def working_bytes(self) -> int:
         """The most host memory that packing takes, beside the checkpoint's mapped files.
 
-        Measured with [3584, 18944]: a projection is transposed into a copy, and packed through float32 to a block float.
+        Measured with [3584, 18944]: a projection is transposed into a copy, and packed through float32 to a block
+        float.
         """
         rows, columns = self.slice.shape
         copy = WIDEST_BYTES if isinstance(self.slice, Projection) else 0

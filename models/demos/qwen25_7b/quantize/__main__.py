@@ -2,8 +2,8 @@
 
     python -m models.demos.qwen25_7b.quantize --model DIR --calibration FILE --out DIR
 
-The result is a checkpoint for any loader. Run it with the same recipe, whose formats hold the new gate, up and down exactly.
-The same command resumes a run that was stopped.
+The result is a checkpoint for any loader. Run it with the same recipe, whose formats hold the new gate, up and down
+exactly. The same command resumes a run that was stopped.
 """
 
 import argparse

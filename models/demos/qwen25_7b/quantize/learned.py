@@ -1,8 +1,9 @@
-"""Learned rounding: gate's and up's 4-bit codes by gradient descent (AdaRound, arXiv 2004.10568; AutoRound, arXiv 2309.05516).
+"""Learned rounding: gate's and up's 4-bit codes by gradient descent (AdaRound, arXiv 2004.10568; AutoRound, arXiv
+2309.05516).
 
-Compensated rounding makes each column of gate and up right for itself. Only the layer's output counts, and there the errors of
-columns can cancel. Descent starts at the compensated codes. It moves codes and down together, to make the output's squared
-error smaller. Its down is not kept: the fit on all tokens, which comes after, is better.
+Compensated rounding makes each column of gate and up right for itself. Only the layer's output counts, and there the
+errors of columns can cancel. Descent starts at the compensated codes. It moves codes and down together, to make the
+output's squared error smaller. Its down is not kept: the fit on all tokens, which comes after, is better.
 """
 
 import torch

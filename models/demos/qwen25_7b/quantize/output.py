@@ -1,7 +1,8 @@
 """The output directory: a checkpoint once all is written, and before that a run to resume.
 
 Each layer is a file. After a layer the streams are kept under `unfinished/`, beside the settings of the run. Config and
-index come last, so no loader takes half a model for a complete one. Every file is written under another name and renamed.
+index come last, so no loader takes half a model for a complete one. Every file is written under another name and
+renamed.
 """
 
 import shutil
@@ -49,8 +50,8 @@ class Output:
         other = [name for name in self.settings if found.get(name) != self.settings[name]]
         if other:
             raise UserError(
-                f"--out {self.directory}: holds an unfinished run with another {' and '.join(other)}: delete it, or give "
-                "a new directory"
+                f"--out {self.directory}: holds an unfinished run with another {' and '.join(other)}: delete it, or "
+                "give a new directory"
             )
 
     def resume(self) -> tuple[int, Optional[Streams]]:

@@ -80,14 +80,14 @@ def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch
     if count * length < config.hidden_size:
         raise UserError(
             f"{name}: gives {count} sequences of {length} tokens, of {len(ids)} tokens in all and {limit} to be used; "
-            f"{-(-config.hidden_size // length)} are needed, since a weight has {config.hidden_size} inputs and rounding "
-            "pushes its errors to inputs that the text never shows: give a longer text, or more --tokens"
+            f"{-(-config.hidden_size // length)} are needed, since a weight has {config.hidden_size} inputs and "
+            "rounding pushes its errors to inputs that the text never shows: give a longer text, or more --tokens"
         )
     largest = max(ids[: count * length])
     if largest >= config.vocab_size:
         raise UserError(
-            f"{checkpoint.directory}: its tokenizer gives token {largest}, and the model has {config.vocab_size} tokens; "
-            "use the model's tokenizer"
+            f"{checkpoint.directory}: its tokenizer gives token {largest}, and the model has {config.vocab_size} "
+            "tokens; use the model's tokenizer"
         )
     return torch.tensor(ids[: count * length]).view(count, length)
 

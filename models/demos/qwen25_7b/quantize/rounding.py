@@ -1,8 +1,8 @@
 """Rounding of a weight [in, out] to block floats, in which 16 neighbors in a row share an exponent.
 
-`rounded` is ttnn's packing. `compensated` is error-compensated rounding (GPTQ, arXiv 2210.17323): the rounding error of a
-row is taken away from the outputs again by the rows that are not yet rounded. `refitted` fits an 8-bit weight to inputs that
-rounding has changed.
+`rounded` is ttnn's packing. `compensated` is error-compensated rounding (GPTQ, arXiv 2210.17323): the rounding error of
+a row is taken away from the outputs again by the rows that are not yet rounded. `refitted` fits an 8-bit weight to
+inputs that rounding has changed.
 """
 
 from typing import Callable, NamedTuple

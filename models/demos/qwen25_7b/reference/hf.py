@@ -47,8 +47,9 @@ def _rope_scaling(config: QwenConfig) -> Optional[dict]:
 def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]:
     """A state dict in bfloat16 with Hugging Face's names and the 7B's scales.
 
-    Projections keep the variance of their inputs. Norm weights vary around 1. The K bias of layer 0 has outliers of 171 in four
-    slow rotary pairs of each head and values around 1 elsewhere. Other layers have no outliers. Norms of K's heads have three.
+    Projections keep the variance of their inputs. Norm weights vary around 1. The K bias of layer 0 has outliers of 171
+    in four slow rotary pairs of each head and values around 1 elsewhere. Other layers have no outliers. Norms of K's
+    heads have three.
     """
     generator = torch.Generator().manual_seed(seed)
 

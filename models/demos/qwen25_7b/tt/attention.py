@@ -17,8 +17,8 @@ from .model_config import TtModelConfig
 from .placement import dtype_of, free
 from .rotary import Rotation, TtRotary
 
-# Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each join
-# makes the sum 0.13 % too large; four cores already read the cache as fast as DRAM gives it.
+# Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each
+# join makes the sum 0.13 % too large; four cores already read the cache as fast as DRAM gives it.
 CORES_PER_KV_HEAD = 4
 
 
@@ -27,8 +27,8 @@ class TtKVCache:
 
     Keys are in rotary pairs, rotated, equalized and centered (plans/rotary_pairs.py).
 
-    Page tables say which blocks belong to a sequence. The cache is no part of the model: it may be made before the model
-    or after it, with any number of blocks.
+    Page tables say which blocks belong to a sequence. The cache is no part of the model: it may be made before the
+    model or after it, with any number of blocks.
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, blocks: int, block: int):
@@ -215,7 +215,8 @@ class TtQwenAttention:
     def forward_prefill(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
-        """Whole prompts side by side: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees x.
+        """Whole prompts side by side: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees
+        x.
 
         A row attends to the rows before it in its prompt, in bfloat16 for every format of the cache.
         """

@@ -26,10 +26,11 @@ class Level(NamedTuple):
 class TtFullSampler:
     """Cuts a chip's columns into pieces, adds the pieces up, and cuts the sum again, down to a tile's width.
 
-    Each number is exp(logit / temperature). Sampling goes the other way: a place of the narrowest sum of all chips, then a piece
-    of each level at that place. Every choice has a uniform number of its own: it takes the first part whose cumulated sum
-    reaches the uniform number times the whole sum, so a part of 0 is never taken. Sums are those of ttnn.cumsum along
-    the first dim, which adds up in float32. ttnn.sum, which cuts a float32 to ten mantissa bits, only picks single numbers.
+    Each number is exp(logit / temperature). Sampling goes the other way: a place of the narrowest sum of all chips,
+    then a piece of each level at that place. Every choice has a uniform number of its own: it takes the first part
+    whose cumulated sum reaches the uniform number times the whole sum, so a part of 0 is never taken. Sums are those of
+    ttnn.cumsum along the first dim, which adds up in float32. ttnn.sum, which cuts a float32 to ten mantissa bits, only
+    picks single numbers.
     """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
@@ -58,7 +59,8 @@ class TtFullSampler:
         """Return token ids [1, 1, 32, 1] float32.
 
         logits: [1, 1, 32, vocab] bfloat16. largest: [1, 1, 32, 1] bfloat16, of the whole vocabulary.
-        inverse_temperature: [1, 1, 32, 1] float32. noise: [1, 1, 32, CANDIDATES] float32, which begins with UNIFORMS uniform numbers.
+        inverse_temperature: [1, 1, 32, 1] float32. noise: [1, 1, 32, CANDIDATES] float32, which begins with UNIFORMS
+        uniform numbers.
         """
         odds = ttnn.subtract(logits, largest, dtype=ttnn.float32, memory_config=L1)
         ttnn.mul(odds, inverse_temperature, output_tensor=odds)
@@ -85,7 +87,9 @@ class TtFullSampler:
         return ttnn.minimum(place, self.last, memory_config=L1)
 
     def _first_place(self, odds: ttnn.Tensor, uniform: ttnn.Tensor) -> ttnn.Tensor:
-        """The place in the narrowest sums of all chips, chip after chip. odds: [1, 1, 32, 32] of a chip. Returns [1, 1, 32, 1]."""
+        """The place in the narrowest sums of all chips, chip after chip. odds: [1, 1, 32, 32] of a chip. Returns [1, 1,
+        32, 1].
+        """
         if self.chips > 1:
             odds = ttnn.all_gather(odds, dim=3, cluster_axis=1, memory_config=L1)
         columns = ttnn.permute(odds, (3, 0, 2, 1))  # [chips * 32, 1, 32, 1]
@@ -133,7 +137,9 @@ def _cut(row: ttnn.Tensor, level: Level, fill: ttnn.Tensor | None) -> ttnn.Tenso
 
 
 def _first_to_reach(parts: ttnn.Tensor, uniform: ttnn.Tensor) -> ttnn.Tensor:
-    """[parts, 1, 32, 1] and [1, 1, 32, 1] -> [1, 1, 32, 1]: of each row, the first part whose cumulated sum reaches the uniform share."""
+    """[parts, 1, 32, 1] and [1, 1, 32, 1] -> [1, 1, 32, 1]: of each row, the first part whose cumulated sum reaches the
+    uniform share.
+    """
     sums = ttnn.cumsum(parts, dim=0)
     target = ttnn.mul(_last(sums, 0), uniform, memory_config=L1)
     below = ttnn.lt(sums, target, memory_config=L1)

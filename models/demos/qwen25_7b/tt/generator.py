@@ -90,7 +90,8 @@ class ReadinessGenerator:
     ) -> torch.Tensor:
         """Return logits [rows, 1, vocab_size] after each prompt, or those after each token of a single one.
 
-        kv_cache: `self.kv_cache`, in which the caller gives blocks to sequences by page_table; None: `self.page_table` does.
+        kv_cache: `self.kv_cache`, in which the caller gives blocks to sequences by page_table; None: `self.page_table`
+        does.
         """
         table = self.page_table if kv_cache is None else page_table
         rows = [row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens)]

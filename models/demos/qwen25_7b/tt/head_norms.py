@@ -11,7 +11,9 @@ from .placement import place
 
 
 class TtHeadNorms:
-    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q and of k. weights: [head_dim / 32, 32], in rotary pairs."""
+    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q and of k. weights: [head_dim / 32, 32], in rotary
+    pairs.
+    """
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
         self.epsilon = layer.config.rms_norm_eps

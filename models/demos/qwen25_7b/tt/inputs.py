@@ -131,8 +131,8 @@ class VerifyInputs(DecodeInputs):
 
     FORMATS: ClassVar = (*DecodeInputs.FORMATS, INT32)
 
-    # [batch] each: tensor i has the position of every sequence's token i, and INACTIVE elsewhere. Rows of one update that lie
-    # in one tile of the cache overwrite each other on chips, so each update writes one token of a sequence.
+    # [batch] each: tensor i has the position of every sequence's token i, and INACTIVE elsewhere. Rows of one update
+    # that lie in one tile of the cache overwrite each other on chips, so each update writes one token of a sequence.
     draft_positions: tuple[Tensor, ...]
 
     @property
@@ -149,15 +149,17 @@ class GroupedInputs(VerifyInputs):
 
     FORMATS: ClassVar = (*VerifyInputs.FORMATS, INT32, INT32)
 
-    # [batch]: the position that a slot attends to. It never decreases within a group, so slots after the group's last token
-    # repeat that token's. INACTIVE in all slots of a group without a sequence.
+    # [batch]: the position that a slot attends to. It never decreases within a group, so slots after the group's last
+    # token repeat that token's. INACTIVE in all slots of a group without a sequence.
     attended: Tensor
     group_tables: Tensor  # [groups, blocks of the longest sequence]
 
 
 @dataclass(frozen=True)
 class PrefillInputs(Inputs):
-    """A prefill batch of S rows over whole prompts side by side, each from its first token. Padding may follow a prompt."""
+    """A prefill batch of S rows over whole prompts side by side, each from its first token. Padding may follow a
+    prompt.
+    """
 
     FORMATS: ClassVar = (UINT32, UINT32, UINT32, INT32, UINT32, INT32)
 

@@ -1,7 +1,7 @@
 """TtLinear: a projection over the chips of a row. TtAllReduce: the sum of the chips' partial sums, on every chip.
 
-A projection by columns of its weight (QKV, gate, up, LM head) needs no sum. A projection by rows (O, down) is a TtLinear
-and then a TtAllReduce.
+A projection by columns of its weight (QKV, gate, up, LM head) needs no sum. A projection by rows (O, down) is a
+TtLinear and then a TtAllReduce.
 """
 
 from typing import Optional
@@ -58,7 +58,9 @@ class TtLinear:
         )
 
     def forward_prefill(self, x: ttnn.Tensor, matmul: PrefillMatmul, memory: Optional[Shards]) -> ttnn.Tensor:
-        """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan for both."""
+        """[1, 1, S, in] in L1 -> [1, 1, S, out] bfloat16 in L1, cut as `memory`; None: interleaved. matmul: the plan
+        for both.
+        """
         return ttnn.linear(
             x,
             self.weight,
@@ -89,14 +91,16 @@ class TtAllReduce:
         self.prefill_sum = (TtScatterGather if plan.chips > 1 else TtNoSum)(mesh_device, model_config)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:
-        """x [1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> [1, 1, 32, hidden] bfloat16 on the residual cores.
+        """x [1, 1, 32, hidden] of partial_sum_dtype, width-sharded -> [1, 1, 32, hidden] bfloat16 on the residual
+        cores.
 
         Frees x.
         """
         return self.decode_sum.forward(x, ttnn.L1_MEMORY_CONFIG, self.memory)
 
     def forward_prefill(self, x: ttnn.Tensor, plan: PrefillPlan) -> ttnn.Tensor:
-        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] of plan.gathered, block-sharded as the residual.
+        """x [1, 1, S, hidden] in L1, a partial sum -> [1, 1, S, hidden] of plan.gathered, block-sharded as the
+        residual.
 
         Frees x.
         """
@@ -171,8 +175,8 @@ class TtScatterGather:
     ) -> ttnn.Tensor:
         """x [1, 1, S, hidden] bfloat16 -> the sum in `memory`, of dtype `gathered`. Frees x.
 
-        scattered: memory of the sum of a chip's columns. gathered: bfloat8_b rounds the finished sum once and halves the
-        bytes of the all-gather. The reduce-scatter stays bfloat16, because it would round the sum on every chip.
+        scattered: memory of the sum of a chip's columns. gathered: bfloat8_b rounds the finished sum once and halves
+        the bytes of the all-gather. The reduce-scatter stays bfloat16, because it would round the sum on every chip.
         """
         summed = ttnn.reduce_scatter(
             x,

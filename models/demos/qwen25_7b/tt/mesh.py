@@ -217,8 +217,8 @@ def _available_chips() -> int:
         return ttnn.GetNumAvailableDevices()
     except RuntimeError as error:
         raise MeshError(
-            f"ttnn finds no chips to open ({_reason(error)}): check the card (tt-smi) and its driver, or what {SIMULATOR} "
-            f"names, or take --backend golden"
+            f"ttnn finds no chips to open ({_reason(error)}): check the card (tt-smi) and its driver, or what "
+            f"{SIMULATOR} names, or take --backend golden"
         ) from error
 
 

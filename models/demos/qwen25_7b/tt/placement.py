@@ -1,4 +1,6 @@
-"""What a mesh device is and has room for, and weights and torch tensors onto it. Every row of the mesh holds equal tensors."""
+"""What a mesh device is and has room for, and weights and torch tensors onto it. Every row of the mesh holds equal
+tensors.
+"""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -33,8 +35,9 @@ def chip_of(mesh_device: ttnn.MeshDevice) -> Chip:
     """The mesh's chips: what the library reports; the rest is from the table, by architecture and banks of DRAM.
 
     UserError for chips that are not in the table. Plans use all columns of the device, because ttnn lays heads and
-    projections row by row over them, and at most the table's rows: a single Wormhole in slow dispatch offers 8x9, and no
-    other machine has that last row. With worker dispatch it has 8x7. A Blackhole offers 11 to 13 columns by its firmware.
+    projections row by row over them, and at most the table's rows: a single Wormhole in slow dispatch offers 8x9, and
+    no other machine has that last row. With worker dispatch it has 8x7. A Blackhole offers 11 to 13 columns by its
+    firmware.
     """
     architecture, grid = mesh_device.arch().name, mesh_device.compute_with_storage_grid_size()
     kinds = ttnn.BufferType.DRAM, ttnn.BufferType.TRACE, ttnn.BufferType.L1, ttnn.BufferType.L1_SMALL
@@ -109,8 +112,8 @@ def links_between(mesh_device: ttnn.MeshDevice) -> int:
 def row_topology(mesh_device: ttnn.MeshDevice) -> Topology:
     """The topology that collectives of a row of chips use.
 
-    It is a ring where the fabric was opened as a ring and the row's last chip is wired to its first. On a line's fabric a
-    collective with a ring's topology hangs.
+    It is a ring where the fabric was opened as a ring and the row's last chip is wired to its first. On a line's fabric
+    a collective with a ring's topology hangs.
     """
     if chips_in_row(mesh_device) == 1:  # without a fabric
         return "line"

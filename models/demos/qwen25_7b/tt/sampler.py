@@ -1,7 +1,8 @@
-"""TtSampler: the next token of each slot, sampled on the chips, so that only token ids leave them. HF: generate's sampling.
+"""TtSampler: the next token of each slot, sampled on the chips, so that only token ids leave them. HF: generate's
+sampling.
 
-TtPenalties: lower logits for tokens that a sequence has already. HF: RepetitionPenaltyLogitsProcessor; vLLM: presence and
-frequency penalty.
+TtPenalties: lower logits for tokens that a sequence has already. HF: RepetitionPenaltyLogitsProcessor; vLLM: presence
+and frequency penalty.
 """
 
 from typing import Iterable, Iterator, Sequence
@@ -55,7 +56,8 @@ class TtPenalties:
         ttnn.deallocate(tiles)
 
     def forward(self, logits: ttnn.Tensor, controls: SamplingControls) -> ttnn.Tensor:
-        """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host (engine/sampling.py).
+        """[1, 1, 32, vocab] bfloat16 -> [1, 1, 32, vocab] bfloat16 in L1, penalized as on the host
+        (engine/sampling.py).
 
         Every op here is exact on a chip. A sum of float32 and bfloat16 cuts the float32 to ten mantissa bits. A product
         with a column of ones therefore converts the logits to float32 first.

@@ -87,7 +87,9 @@ class TtTransformer:
         ttnn.deallocate(self._prefill(inputs, caches, range(len(self.layers))))
 
     def compile_prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
-        """forward_prefill through the first layer of each kind, which compiles all its programs. The logits mean nothing."""
+        """forward_prefill through the first layer of each kind, which compiles all its programs. The logits mean
+        nothing.
+        """
         first: dict[Any, int] = {}
         for i, layer in enumerate(self.layers):
             first.setdefault((self.config.recipe.of_layer(i), bool(layer.attention.centered_keys)), i)
@@ -251,8 +253,8 @@ class TtLMHead:
     def forward(self, x: ttnn.Tensor) -> list[ttnn.Tensor]:
         """[1, 1, 32, hidden] on the residual cores -> logits shards [1, 1, 32, columns] bfloat16, interleaved in DRAM.
 
-        Decode and prefill call this forward. After prefill x holds the rows that logits_indices selects. The shards of a
-        chip, side by side, are its parallel.vocab columns. L1 does not have to hold all shards at a time.
+        Decode and prefill call this forward. After prefill x holds the rows that logits_indices selects. The shards of
+        a chip, side by side, are its parallel.vocab columns. L1 does not have to hold all shards at a time.
         """
         logits = []
         for shard in self.shards:

@@ -54,8 +54,9 @@ class QwenForCausalLM:
     """The plugin constructs it, allocates its caches, runs the warm-up, then runs steps.
 
     Arguments have the plugin's names. Arguments that the model does not use are ignored.
-    The plugin decides which sequence is in which slot, which blocks it has, and where tokens are sampled. A slot without
-    a sequence has start_pos -1. The only state by slot is the state of the chips between two decode steps (DecodeState).
+    The plugin decides which sequence is in which slot, which blocks it has, and where tokens are sampled. A slot
+    without a sequence has start_pos -1. The only state by slot is the state of the chips between two decode steps
+    (DecodeState).
     """
 
     model_capabilities = {
@@ -214,9 +215,9 @@ class QwenForCausalLM:
     ) -> Any:
         """Compute one token of each slot.
 
-        Returns logits [slots, 1, vocab_size] float32, or, with sampling_params, the sampled tokens; a PendingRead if the
-        chips sampled all of them. reset_batch: sequences have changed slots. It may be False after steps that left no
-        tokens on the chips. Sampling parameters are written whenever they differ from the last ones.
+        Returns logits [slots, 1, vocab_size] float32, or, with sampling_params, the sampled tokens; a PendingRead if
+        the chips sampled all of them. reset_batch: sequences have changed slots. It may be False after steps that left
+        no tokens on the chips. Sampling parameters are written whenever they differ from the last ones.
         """
         self._enable_traces(enable_trace)
         on_host = sampling_params is None

@@ -47,8 +47,8 @@ def check_start(mesh_device: ttnn.MeshDevice, max_num_seqs: int) -> None:
     if rows != 1:
         names = ", ".join(kind.mesh_device for kind in MACHINES.values() if kind.shape[0] == 1)
         raise UserError(
-            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE={names}, or TG with "
-            "--data-parallel-size 4 --api-server-count 1"
+            f"MESH_DEVICE opened {rows}x{chips} chips, the model is split over one row: use MESH_DEVICE={names}, or TG "
+            "with --data-parallel-size 4 --api-server-count 1"
         )
     if max_num_seqs > MAX_USERS:
         raise UserError(
@@ -95,8 +95,8 @@ def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) 
     free = free_dram(model.mesh_device)
     if size > free:
         raise UserError(
-            f"a cache of {blocks} blocks of {block} tokens takes {size / 1e9:.2f} GB of a chip, {free / 1e9:.2f} GB are "
-            "free: start with a smaller --max-num-seqs, --max-model-len or --num-gpu-blocks-override"
+            f"a cache of {blocks} blocks of {block} tokens takes {size / 1e9:.2f} GB of a chip, {free / 1e9:.2f} GB "
+            "are free: start with a smaller --max-num-seqs, --max-model-len or --num-gpu-blocks-override"
         )
     usable = (blocks - 1) * block  # vLLM gives block 0 to no sequence
     if usable < config.max_seq_len:

@@ -77,7 +77,8 @@ def open_checkpoint(
 ) -> "CachedCheckpoint | Checkpoint":
     """Open a checkpoint by its directory or hub id. Reads no weights and does not need ttnn.
 
-    cache: a directory that gets a folder for packed weights; default: the user's cache directory, where it can be written.
+    cache: a directory that gets a folder for packed weights; default: the user's cache directory, where it can be
+    written.
     revision: a commit, branch or tag of a hub id; default: its main branch.
     CheckpointError: there is no such model, or its files are damaged.
     """
@@ -93,7 +94,9 @@ def open_checkpoint(
 
 
 def packed_weights(source: TensorSource | Mapping[str, torch.Tensor], table: ModelTable) -> BuildShard:
-    """What builds the shards of a model. Those of a CachedCheckpoint are packed into its folder first, and mapped from there."""
+    """What builds the shards of a model. Those of a CachedCheckpoint are packed into its folder first, and mapped from
+    there.
+    """
     if not isinstance(source, CachedCheckpoint):
         return builder(source)
     source.pack(table.shards)

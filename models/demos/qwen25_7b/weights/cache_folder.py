@@ -96,8 +96,8 @@ def has_weights(directory: Path, *, whole: bool) -> bool:
 def weights_digest(directory: Path) -> str:
     """A digest of the contents of the files that a checkpoint's tensors are read from, wherever these lie.
 
-    Of each file: size, time, header, and the first, the middle and the last SAMPLE bytes of each tensor. That takes 20 ms
-    for the 7B's 339 tensors. The time tells of changes between the samples.
+    Of each file: size, time, header, and the first, the middle and the last SAMPLE bytes of each tensor. That takes 20
+    ms for the 7B's 339 tensors. The time tells of changes between the samples.
     """
     digest = hashlib.sha256()
     for file in weight_files(directory):

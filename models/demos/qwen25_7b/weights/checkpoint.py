@@ -262,7 +262,9 @@ def _with_own_head(headers: Mapping[str, TensorHeader], config: QwenConfig) -> Q
 
 
 def _check_against_config(headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path) -> list[str]:
-    """Return the names of tensors that the model does not read. CheckpointError: the weights are not those of this config."""
+    """Return the names of tensors that the model does not read. CheckpointError: the weights are not those of this
+    config.
+    """
     layers = len({name.split(".")[2] for name in headers if name.startswith("model.layers.")})
     # Layers of a checkpoint that is not whole are looked for first, before a billion names are made.
     count = min(config.num_hidden_layers, max(layers, 1))

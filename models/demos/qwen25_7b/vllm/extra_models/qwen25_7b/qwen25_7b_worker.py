@@ -3,8 +3,8 @@
 The plugin closes the mesh in __del__, which Python does not call when an engine ends. A mesh that stays open may need a
 reset of the card. This worker closes it at a shutdown, after an error, and at SIGTERM, also while the model loads.
 
-It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates), and
-makes bad_words of several tokens work (Rows). Needed with the plugin up to b95c050, see docs/vllm.md.
+It also keeps logit_bias, min_p and min_tokens of a request in a row that another request has just left (RowUpdates),
+and makes bad_words of several tokens work (Rows). Needed with the plugin up to b95c050, see docs/vllm.md.
 """
 
 import logging
@@ -25,7 +25,8 @@ PRIORITY = 100  # multiprocessing ends what has a priority, the highest first, b
 
 
 class RowUpdates(BatchUpdateBuilder):
-    """What a step changes in the rows of vLLM's logits processors. They clear a removed row after they set an added row.
+    """What a step changes in the rows of vLLM's logits processors. They clear a removed row after they set an added
+    row.
 
     The plugin's InputBatch.add_request leaves a row that it reuses among the removed rows.
     """

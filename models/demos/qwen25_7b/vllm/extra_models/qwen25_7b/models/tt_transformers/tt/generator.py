@@ -1,8 +1,9 @@
-"""A stand-in for tt-metal's module of this name, which fixes the folders above it. A tt-metal checkout on sys.path comes first.
+"""A stand-in for tt-metal's module of this name, which fixes the folders above it. A tt-metal checkout on sys.path
+comes first.
 
-Before data-parallel ranks start, the plugin (b95c050, seen in November 2026) imports create_submeshes from it to find the chips of each
-rank, in a process that must end within 5 s of its answer. Without tt-metal that import fails, and the process loads no
-other module that could provide it. The file goes when the plugin cuts the mesh itself.
+Before data-parallel ranks start, the plugin (b95c050, seen in November 2026) imports create_submeshes from it to find
+the chips of each rank, in a process that must end within 5 s of its answer. Without tt-metal that import fails, and the
+process loads no other module that could provide it. The file goes when the plugin cuts the mesh itself.
 """
 
 from ctypes import CDLL
