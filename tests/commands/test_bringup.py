@@ -1,6 +1,7 @@
 """Stages that hang, crash, fail or run out of memory are named, the next stage runs, and the report says so."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from golden_mesh.replay import difference
 
+from models.demos.qwen25_7b.bringup import __main__ as command
 from models.demos.qwen25_7b.bringup import runner
 from models.demos.qwen25_7b.bringup.__main__ import main
 from models.demos.qwen25_7b.bringup.ops import variants
@@ -158,6 +160,17 @@ def test_what_a_stage_ran_on_decides_what_is_kept(tmp_path, verdict, on, again, 
     assert known_outcomes(tmp_path)["ops"].on["code"] == ("a" if kept != "keep" else on)
 
 
+def test_two_edits_of_the_programs_are_two_states(tmp_path, monkeypatch):
+    """Without git, too, and with the file's size and time kept."""
+    monkeypatch.setattr(command, "PACKAGE", tmp_path)
+    found = []
+    for text in ("x = 1", "x = 2", "x = 1"):
+        (tmp_path / "program.py").write_text(text)
+        os.utime(tmp_path / "program.py", (0, 0))
+        found.append(command._code())
+    assert found[0] == found[2] != found[1]
+
+
 REFUSED = {
     "another size": ([], {"size": "7b"}, "give another --out"),
     "another mesh": ([], {"mesh": "N150"}, "(N150)"),
@@ -168,6 +181,8 @@ REFUSED = {
     "no questions": (["--questions", "/nonexistent"], "{}", "--questions /nonexistent"),
     "no model": (["--model", "."], "{}", "config.json"),
     "no stage": (["--only", "dance"], "{}", "'dance' is not a stage; the stages are machine, ops, modules"),
+    "an empty stage": (["--only", ""], "{}", "'' is not a stage"),
+    "an empty first stage": (["--from", ""], "{}", "'' is not a stage"),
     "no limit": (["--slower", "0"], "{}", "--slower"),
     "a file": (["--out", __file__], "{}", "--out"),
     "below a file": (["--out", f"{__file__}/x"], "{}", "--out"),

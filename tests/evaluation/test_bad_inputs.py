@@ -57,6 +57,7 @@ quantize --model SMALL --calibration long.txt --recipe int3 --out new | int3
 quantize --model SMALL --calibration long.txt --recipe layer99.json --out new | layer 99
 quantize --model SMALL --calibration long.txt --out notes.txt | --out notes.txt
 quantize --model SMALL --calibration long.txt --out mine | --out mine
+quantize --model SMALL --out . | --out .: exists
 quantize --model no/such/model --calibration long.txt --out new | no/such/model
 """
 ROWS = [tuple(part.strip() for part in line.split("|")) for line in BAD.strip().splitlines()]

@@ -189,6 +189,11 @@ def test_too_little_disk_space_is_reported_before_anything_is_packed(model, cach
     assert not packed(cache) and not unfinished(cache)
 
 
+def test_another_users_tag_is_left_alone(model, cache, right):
+    (cache / CACHE_NAME / "CACHEDIR.TAG").mkdir(parents=True)  # root could write to a file
+    assert_same(load(model, cache), right)
+
+
 def test_only_old_temporary_folders_of_the_cache_are_removed(model, cache, right):
     load(model, cache)
     folder = packed(cache)[0].parent
