@@ -3,6 +3,7 @@
 - kernel.py: the part of a compute kernel config that changes numbers.
 - engine.py: the matrix engine: sums and products of elements, sums of rows.
 - product.py: the matrix engine: matrix products.
+- parts.py: large tensors a part at a time.
 - aligned.py: the matrix engine: its sums, in groups of eight products.
 - vector.py: the vector unit: exp, sigmoid and silu.
 - packer.py: from the engine's registers to a tensor's format.

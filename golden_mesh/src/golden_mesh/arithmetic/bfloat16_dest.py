@@ -19,7 +19,7 @@ import torch
 
 from golden_mesh.arithmetic.aligned import GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY, power
 from golden_mesh.arithmetic.engine import BFLOAT16, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
-from golden_mesh.arithmetic.parts import in_parts
+from golden_mesh.arithmetic.parts import common_shape, in_parts
 
 TILE = 32
 AT_ONCE, COLUMNS = 1 << 15, 512  # elements of a result at a time, columns of them: they stay in the processor's cache
@@ -101,7 +101,7 @@ def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: b
 
 def _product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool) -> torch.Tensor:
     count = len(a) // TILE
-    in_l1, dest = None, torch.zeros(1, *torch.broadcast_shapes(a.shape[1:], b.shape[1:]))
+    in_l1, dest = None, torch.zeros(1, *common_shape(a.shape[1:], b.shape[1:]))
     at_once = TILE * max(1, AT_ONCE // dest.numel())
     tiles = (tile for parts in zip(a.split(at_once), b.split(at_once)) for tile in _tiles(*parts, phases))
     for tile, instructions in enumerate(tiles):

@@ -27,6 +27,7 @@ from golden_mesh.arithmetic import bfloat16_dest, sums
 from golden_mesh.arithmetic.aligned import aligned_product, aligned_sums_of_columns, aligned_sums_of_rows
 from golden_mesh.arithmetic.engine import FLOAT32, SRC_A, SRC_A_FIRST, SRC_B_FIRST, keep, round_sum_, source_a, source_b
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.parts import common_shape
 from golden_mesh.arithmetic.plain import in_float32, is_plain
 
 ROWS, COLUMNS = 4, 32  # rows and columns are padded to multiples of these
@@ -68,7 +69,7 @@ def product(
         return rows.reshape(*batch[: len(batch) - a.dim() + 2], *a.shape[:-1], b.shape[-1])
     if kernel.wide:
         a, b = source_b(a, kernel, bits), source_a(b, kernel)
-    batch = _common_batch(a.shape[:-2], b.shape[:-2])
+    batch = common_shape(a.shape[:-2], b.shape[:-2])
     left, right = (x.expand(*batch, *x.shape[-2:]).flatten(0, -3) for x in (a, b))
     return _batched(left, right, kernel, block, biased).reshape(*batch, a.shape[-2], b.shape[-1])
 
@@ -139,12 +140,6 @@ def _by_blocks(a: torch.Tensor, b: torch.Tensor, phases: int, rows: int, biased:
         dest = aligned_product(left, right, phases, start)
         in_l1 = dest if is_last or in_l1 is None else in_l1 + dest
     return in_l1
-
-
-def _common_batch(a: torch.Size, b: torch.Size) -> tuple[int, ...]:
-    """Return the shape that both broadcast to. torch.broadcast_shapes takes longer than a small product."""
-    rank = max(len(a), len(b))
-    return tuple(max(pair) for pair in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b))
 
 
 def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: int, biased: bool) -> torch.Tensor:

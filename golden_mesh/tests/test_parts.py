@@ -1,0 +1,67 @@
+"""Large tensors in parts and shorter forms of sums give what the whole and the longer form give, to the bit."""
+
+import pytest
+import torch
+
+from golden_mesh.arithmetic import engine, parts
+from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.product import multiply, sums_of_columns, sums_of_rows
+
+SHAPES = [
+    ((70, 90), (70, 90)), ((3, 1, 50, 40), (40,)), ((3, 2, 50, 1), (2, 1, 40)), ((1, 1, 2, 6000), ()), ((2, 4000, 1), (1, 1)),
+]  # fmt: skip
+KERNELS = [Kernel(4, True), Kernel(4, False), Kernel(2, False)]
+
+
+def draw(*shape: int) -> torch.Tensor:
+    """bfloat16 of any size and sign."""
+    powers = torch.randint(-12, 12, shape).float()
+    return (torch.randn(shape) * torch.exp2(powers)).bfloat16()
+
+
+@pytest.fixture(params=SHAPES, ids=str)
+def operands(request):
+    torch.manual_seed(0)
+    return [draw(*shape) for shape in request.param]
+
+
+def in_small_parts(monkeypatch, call):
+    """Return the call's result as a whole, and in parts."""
+    monkeypatch.setattr(parts, "PART", 1 << 30)
+    whole = call()
+    monkeypatch.setattr(parts, "PART", 100)
+    return whole, call()
+
+
+@pytest.mark.parametrize("function", [engine.add, engine.subtract, torch.maximum])
+def test_elementwise(monkeypatch, operands, function):
+    whole, in_parts = in_small_parts(monkeypatch, lambda: parts.in_parts(function, *operands))
+    assert torch.equal(whole, in_parts)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_products_and_sums(monkeypatch, operands, kernel):
+    x = operands[0]
+    for call in (
+        lambda: multiply(*operands, kernel),
+        lambda: sums_of_rows(x, kernel, 0.3),
+        lambda: sums_of_columns(x, kernel, 0.3),
+    ):
+        assert torch.equal(*in_small_parts(monkeypatch, call))
+
+
+def test_a_bfloat16_sum_is_that_of_its_longer_form(monkeypatch):
+    """Of any two bfloat16: large, small, infinite, none, zeros with a sign."""
+    torch.manual_seed(0)
+    a, b = (torch.randint(-(1 << 15), 1 << 15, (1 << 16,), dtype=torch.int16).view(torch.bfloat16) for _ in range(2))
+    tame = a.float().abs().clamp(1e-30, 1e30).copysign(a.float()).nan_to_num(1.0).bfloat16()
+    zeros = torch.zeros(1 << 14).bfloat16()
+    near = (tame.float() * torch.exp2(torch.randint(-12, 12, tame.shape))).bfloat16()
+    for x, y in ((a, b), (tame, near), (near, -tame), (-zeros, -zeros), (zeros, -zeros), (draw(99, 99), draw(99))):
+        for function in (engine.add_in_float32_dest, engine.subtract_in_float32_dest):
+            short = function(x, y)
+            with monkeypatch.context() as patch:
+                patch.setattr(engine, "_FEW", 1 << 30)
+                long = function(x, y)
+            assert torch.equal(short.isnan(), long.isnan())
+            assert torch.equal(*(each.nan_to_num().view(torch.int32) for each in (short, long)))
