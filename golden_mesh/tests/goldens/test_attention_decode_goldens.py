@@ -72,8 +72,6 @@ EXAMPLES = {
     # A mask shows the whole cache.
     "decode(x, y, z, is_causal=False, attn_mask=ttnn.transpose(u, 0, 1))":
         ("decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK),
-    "decode(x, y, z, is_causal=False, attn_mask=u)":
-        ("decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK),
     # The first columns of latents are the values.
     "T.flash_multi_latent_attention_decode(x, y, head_dim_v=64, cur_pos_tensor=z, **HOW)": (
         "decoded(x, y, y[..., :64], z)",

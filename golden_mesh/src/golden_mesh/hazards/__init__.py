@@ -162,6 +162,31 @@ HAZARDS = {
         "pass a compute_kernel_config with fp32_dest_acc_en=True",
         refused=False,
     ),
+    "decode mask with users in its second dim": Hazard(
+        "every user gets the first user's mask",
+        f"{SIMULATED}: the other users' results were off by 70 to 98 %",
+        "give the mask as [users, 1, heads, keys]",
+    ),
+    "extreme of a partial tile in bfloat8_b": Hazard(
+        "the columns of the last, partial tile come out 0: its padding of infinities takes their exponent",
+        f"{SIMULATED}: 74 of 74 row maxima",
+        "typecast to bfloat16 first, or slice to a multiple of 32 columns",
+    ),
+    "transpose of height shards in L1": Hazard(
+        "half of the values are wrong, another half each time",
+        f"{SIMULATED}, slow dispatch",
+        "give memory_config=ttnn.DRAM_MEMORY_CONFIG, or transpose an interleaved tensor",
+    ),
+    "rotary cos and sin on other cores": Hazard(
+        "the kernel reads cos and sin from the L1 of the core that rotates, and finds other values there",
+        f"{SIMULATED}, and on a simulated P150: k wrong for 6 of 7 users",
+        "place cos and sin on the cores of q, then of k, in their order",
+    ),
+    "page table in tiles": Hazard(
+        "the kernel reads the page table's rows, so it fills another page",
+        "tt-xla issue 5734, which hangs a Galaxy",
+        "give the page table in ROW_MAJOR_LAYOUT",
+    ),
     "bias after a fused activation": Hazard(
         "a bias of several tiles of rows, or with a batch, is added after the program config's activation",
         f"{SIMULATED}; the golden mesh computes the same",

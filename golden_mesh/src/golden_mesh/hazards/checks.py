@@ -35,7 +35,7 @@ def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
     names: the op's positional parameters.
     """
     if "compute_kernel_config" in kwargs:
-        _kernel_config(op, kwargs["compute_kernel_config"])
+        _kernel_config(op, kwargs["compute_kernel_config"], (*args, *kwargs.values()))
     given = dict(zip(names, args)) | kwargs
     if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
         if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
@@ -46,12 +46,13 @@ def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
         function(op, given)
 
 
-def _kernel_config(op: str, config) -> None:
+def _kernel_config(op: str, config, values) -> None:
     if config is None:
         return
     if config.math_fidelity == ttnn.MathFidelity.Invalid:
         meet("no math fidelity", op, "compute_kernel_config names no math_fidelity")
-    if config.math_fidelity == ttnn.MathFidelity.HiFi4 and config.fp32_dest_acc_en:
+    chip = next((value.device().arch().name for value in values if isinstance(value, ttnn.Tensor)), "WORMHOLE_B0")
+    if config.math_fidelity == ttnn.MathFidelity.HiFi4 and config.fp32_dest_acc_en and chip == "WORMHOLE_B0":
         meet("HiFi4 with a float32 dest", op, "math_fidelity=HiFi4 with fp32_dest_acc_en=True")
 
 
@@ -193,6 +194,64 @@ def _keys_beyond_the_table(op: str, given: Arguments) -> None:
     if config is not None and config.k_chunk_size > tokens:
         what = f"k_chunk_size {config.k_chunk_size}, page table of {table.shape[-1]} blocks, {tokens} tokens"
         meet("chunk of keys beyond the page table", op, what)
+
+
+@checks(
+    "ttnn.transformer.scaled_dot_product_attention_decode", "ttnn.transformer.paged_scaled_dot_product_attention_decode"
+)
+def _mask_of_users(op: str, given: Arguments) -> None:
+    mask = given.get("attn_mask")
+    if mask is not None and mask.shape[0] == 1 and mask.shape[1] > 1:
+        meet("decode mask with users in its second dim", op, f"attn_mask {list(mask.shape)}")
+
+
+@checks("ttnn.max", "ttnn.min")
+def _partial_tile(op: str, given: Arguments) -> None:
+    tensor = given["input_tensor"]
+    if tensor.dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) and tensor.shape[-1] % ttnn.TILE_SIZE:
+        meet("extreme of a partial tile in bfloat8_b", op, f"{tensor.dtype.name} {list(tensor.shape)}")
+
+
+@checks("ttnn.transpose")
+def _height_shards(op: str, given: Arguments) -> None:
+    tensor = given["input_tensor"]
+    rank, memory = len(tensor.shape), given.get("memory_config") or tensor.memory_config()
+    last = {given[name] % rank for name in ("dim1", "dim2")} == {rank - 1, rank - 2}
+    by_height = tensor.memory_config().memory_layout == ttnn.TensorMemoryLayout.HEIGHT_SHARDED
+    if last and by_height and memory.buffer_type == ttnn.BufferType.L1:
+        meet("transpose of height shards in L1", op, _placed(tensor))
+
+
+@checks("ttnn.experimental.rotary_embedding_llama_fused_qk")
+def _cos_beside_q_and_k(op: str, given: Arguments) -> None:
+    q, k, *tables = list(given.values())[:4]
+    _on_cores(op, tables, [core for x in (q, k) for core in _cores_in_order(x)])
+
+
+@checks("ttnn.experimental.rotary_embedding_llama")
+def _cos_beside_x(op: str, given: Arguments) -> None:
+    x, *tables = list(given.values())[:3]
+    if given.get("is_decode_mode"):
+        _on_cores(op, tables, _cores_in_order(x))
+
+
+def _on_cores(op: str, tables: list, cores: list) -> None:
+    for name, table in zip(("cos", "sin"), tables):
+        if table.memory_config().is_sharded() and _cores_in_order(table)[: len(cores)] != cores:
+            meet("rotary cos and sin on other cores", op, f"{name} on {len(_cores_in_order(table))} cores")
+
+
+def _cores_in_order(tensor: ttnn.Tensor) -> list[tuple[int, int]]:
+    spec = tensor.memory_config().shard_spec
+    by_rows = spec is None or spec.orientation == ttnn.ShardOrientation.ROW_MAJOR
+    return [] if spec is None else [(c.x, c.y) for c in ttnn.corerange_to_cores(spec.grid, row_wise=by_rows)]
+
+
+@checks("ttnn.experimental.paged_fill_cache")
+def _page_table_in_tiles(op: str, given: Arguments) -> None:
+    table = list(given.values())[2]
+    if not _in_rows(table):
+        meet("page table in tiles", op, f"page table {list(table.shape)} in TILE layout")
 
 
 def check_narrow(whole: ttnn.Tensor, view: ttnn.Tensor, start: int) -> None:
