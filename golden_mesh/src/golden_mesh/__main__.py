@@ -118,6 +118,16 @@ def command() -> NoReturn:
 
             print("\n".join(report(given.scripts)))
             sys.exit()
+        if given.command == "perf rows":
+            from golden_mesh.perf.rows import table
+
+            print(table(given.file))
+            sys.exit()
+        if given.command == "perf fit":
+            from golden_mesh.perf.fit import refit
+
+            print(refit(given.file, given.to))
+            sys.exit()
         if given.command == "replay":
             replay(arguments[1:], given)
         if given.command == "cases":

@@ -53,6 +53,15 @@ ROWS: dict[tuple[str, int, Topology], tuple[float, ...]] = {
     ),
 }  # fmt: skip
 
+# Blackhole, two links: microseconds at the start and GB/s of the whole tensor, fitted to tech_reports/CCLs/results,
+# SUMMARY_blackhole_bfloat16_8192.md (2 and 4 chips a line, 8 a ring).
+START_RATE = {
+    ("all_gather", 2): (4.8, 83.9), ("all_gather", 4): (7.3, 58.3), ("all_gather", 8): (12.4, 96.9),
+    ("reduce_scatter", 2): (5.3, 63.7), ("reduce_scatter", 4): (12.8, 48.1), ("reduce_scatter", 8): (13.9, 85.2),
+    ("all_reduce", 2): (10.6, 35.9), ("all_reduce", 4): (21.9, 25.6), ("all_reduce", 8): (25.2, 44.1),
+    ("all_to_all", 2): (3.0, 61.8), ("all_to_all", 4): (5.9, 45.6), ("all_to_all", 8): (10.3, 35.2),
+}  # fmt: skip
+
 
 def collective_seconds(op: str, chips: int, topology: Topology, tensor_bytes: float, links: int = 1) -> float:
     """Kernel seconds of a ttnn.all_gather, reduce_scatter or all_reduce over a row of chips.

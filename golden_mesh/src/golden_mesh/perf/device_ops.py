@@ -2,10 +2,11 @@
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, wraps
 from math import prod
-from typing import Optional, Sequence
+from typing import Callable, Iterator, Optional, Sequence
 
 import ttnn
 
@@ -76,6 +77,11 @@ class Op:
     ring: bool = False
     q_chunk: int = TILE  # rows of q that attention takes at a time
     causal: bool = True  # of attention
+    fp32_dest: bool = False
+    activation: bool = False  # fused
+    in0_block_w: int = 0  # of a matmul's program; 0: not known
+    passes: int = 1  # of a matmul's program over K
+    workers: int = 0  # a link, of a collective; 0: the library's number
 
     @property
     def results(self) -> tuple[Tensor, ...]:
@@ -137,10 +143,60 @@ def _op(start: dict, scopes: Sequence[dict], results: Sequence[Tensor], by_id: d
         fidelity=fidelity and fidelity[1],
         inputs=tuple(_tensors(start["input_tensors"], by_id)),
         outputs=tuple(results),
-        marks=tuple(name for name in around if "." not in name and "::" not in name),
+        marks=tuple(name for name in around if "." not in name and "::" not in name and not name.startswith(PROGRAM)),
         ring="Topology::Ring" in attributes,
+        fp32_dest="fp32_dest_acc_en=1" in attributes,
+        activation="SmallVector([<" in attributes,
+        **_program(around),
         **_attention_options(attributes),
     )
+
+
+PROGRAM = "program "  # begins the scope of a matmul's program: block of K, columns of a core, columns of a block
+
+
+@contextmanager
+def programs_in_graph() -> Iterator[None]:
+    """Inside, a captured graph has the programs of ttnn.linear and ttnn.matmul: the library's own graph has none of them."""
+    real = {name: getattr(ttnn, name) for name in ("linear", "matmul")}
+    for name, function in real.items():
+        setattr(ttnn, name, _in_program_scope(function))
+    try:
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(ttnn, name, function)
+
+
+def _in_program_scope(function: Callable) -> Callable:
+    @wraps(function)
+    def call(*args, **kwargs):
+        with program_scope(kwargs.get("program_config")):
+            return function(*args, **kwargs)
+
+    return call
+
+
+@contextmanager
+def program_scope(program) -> Iterator[None]:
+    """A scope around a call, named by the program of its matmul."""
+    if not hasattr(program, "in0_block_w"):
+        yield
+        return
+    columns = program.per_core_N
+    ttnn.graph.track_function_start(f"{PROGRAM}{program.in0_block_w} {columns} {getattr(program, 'out_block_w', columns)}")
+    try:
+        yield
+    finally:
+        ttnn.graph.track_function_end()
+
+
+def _program(scopes: Sequence[str]) -> dict:
+    named = [scope for scope in scopes if scope.startswith(PROGRAM)]
+    if not named:
+        return {}
+    width, columns, block = map(int, named[-1].removeprefix(PROGRAM).split())
+    return {"in0_block_w": width, "passes": ceil_div(columns, block or columns)}
 
 
 def _attention_options(attributes: str) -> dict:

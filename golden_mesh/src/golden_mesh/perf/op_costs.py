@@ -1,4 +1,4 @@
-"""The modeled time of a device operation on a Wormhole chip, from the bytes it moves and the tiles it multiplies.
+"""The modeled time of a device operation on a chip: what it moves and multiplies, and the law of its kind.
 
 Everything here is a model. docs/perf.md has its parts and their sources. Pure functions.
 """
@@ -9,15 +9,19 @@ from typing import Optional
 
 from golden_mesh.perf.collective_prices import SMALLEST, Collective
 from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
+from golden_mesh.perf.constants import Price, price
+from golden_mesh.perf.laws import CYCLES_A_PHASE, GAP, Case
 
 BANKS = 12  # of a chip's DRAM
 DRAM = BANKS * 24e9  # bytes a second of a chip (tt-metal tech_reports/Saturating_DRAM_bandwidth)
 CLOCK = 1e9  # Hz
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
-CYCLES_A_PHASE = 16  # of a core, for the product of two tiles
 TILE_FLOPS = 2 * TILE**3  # of the product of two tiles
 EXCHANGES = ("ReduceScatter", "AllGather", "AllReduce", "AllToAll", "AllBroadcast", "PointToPoint")
 LINK = 12.5e9  # bytes a second of an ethernet link, each direction
+# Of an operation without rows, beyond its bytes and products: what add, copy and reshard of a tile row take.
+UNKNOWN_START = 2.5e-6
+MATMULS = "Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul", "Conv2d"
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,6 @@ class Work:
     needed_flops: int = 0
     cores: int = 0  # cores that multiply
     fidelity: Optional[str] = None
-    # Of a pair of tiles that a core unpacks for one product; 0 where not counted.
-    operand_bytes: int = 0
-    exposed_read: bool = False  # the read of the weight is not hidden behind compute
     collective: Optional[Collective] = None
 
     @property
@@ -42,62 +43,42 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Rates:
-    """The calibrated parameters of the model (calibration.py)."""
-
-    streamed: float  # share of DRAM's bandwidth for a stream from all banks
-    scattered: float  # share of DRAM's bandwidth for interleaved tensors
-    launch: float  # seconds that each device operation costs in any case
-    # Bytes a cycle at which a core unpacks operands of a multicast matmul.
-    unpack: float = float("inf")
-
-
-@dataclass(frozen=True)
 class Bound:
-    """Seconds of one device operation by each bound. floor: the largest of them at the chip's full rates, unpadded."""
+    """Seconds of one device operation: what DRAM, the matrix engine and the links take at their full rates, and the price."""
 
     dram: float
     compute: float
     ethernet: float
-    launch: float
-    floor: float
-    exposed_read: bool = False
+    kernel: float
+    price: Optional[Price]  # None: no row is of this kind
+    gap: float = 1e-6 * GAP
 
     @property
     def seconds(self) -> float:
-        return self.busy + self.launch
+        return self.kernel + self.gap
 
     @property
-    def busy(self) -> float:
-        """Seconds without the launch. DRAM and compute add up where the read is exposed."""
-        if self.exposed_read:
-            return self.dram + self.compute
+    def floor(self) -> float:
+        """The longest of the parts at the chip's full rates."""
         return max(self.dram, self.compute, self.ethernet)
 
     @property
-    def name(self) -> str:
-        """The largest part."""
-        parts = {"launch": self.launch, "DRAM": self.dram, "compute": self.compute, "ethernet": self.ethernet}
-        return max(parts, key=parts.get)
+    def source(self) -> str:
+        """How many rows the price is from, and its error on rows of sources that the fit has not seen."""
+        if not self.price:
+            return "no rows"
+        return f"{self.price.rows} rows, {self.price.error:.0%}"
 
 
-def bound(work: Work, rates: Rates, links: int) -> Bound:
+def bound(op: Op, work: Work, links: int, case: Optional[Case]) -> Bound:
     """links: ethernet links of a collective between two chips."""
-    compute = floor_compute = ethernet = 0.0
-    if work.flops:
-        cycles = max(CYCLES_A_PHASE * _phases(work.fidelity), work.operand_bytes / rates.unpack)
-        compute = work.flops / TILE_FLOPS * cycles / (CLOCK * work.cores)
-        floor_compute = work.needed_flops / matmul_peak(work.fidelity, work.cores)
-    if work.collective:
-        ethernet = work.collective.seconds(links)
-    return Bound(
-        dram=work.streamed / (DRAM * rates.streamed) + work.scattered / (DRAM * rates.scattered),
-        compute=compute,
-        ethernet=ethernet,
-        launch=rates.launch,
-        floor=max(work.needed / DRAM, floor_compute, work.sent / (LINK * links)),
-        exposed_read=work.exposed_read,
-    )
+    found = price(case) if case else None
+    dram, compute = work.needed / DRAM, 0.0
+    if work.needed_flops:
+        compute = work.needed_flops / matmul_peak(work.fidelity, work.cores)
+    ethernet = work.sent / (LINK * links)
+    kernel = 1e-6 * found.us if found else UNKNOWN_START + max(2 * dram, compute, ethernet)
+    return Bound(dram, compute, ethernet, kernel, found)
 
 
 def matmul_peak(fidelity: Optional[str], cores: int) -> float:
@@ -126,8 +107,7 @@ def work_of(
         return _prefill_attention(op, grid_cores, position or 0)
     moved = _moved(op, users)
     collective = {"collective": _collective(op, chips)}
-    products = "Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul", "Conv2d"
-    if op.name.startswith(products):
+    if op.name.startswith(MATMULS):
         return Work(**moved | _multiplied(op, grid_cores) | collective)
     return Work(**moved | collective)
 
@@ -185,20 +165,14 @@ def _multiplied(op: Op, grid_cores: int) -> dict:
     x, weight = op.inputs[0], op.inputs[1]
     # The result of a plain product or a convolution has its rows, also where the operation transposes x.
     product = op.result if op.name in ("Matmul", "Conv2d") and op.result else x
-    rows = prod(_whole_tiles(product.shape)[:-1])
-    k, n = _whole_tiles(weight.shape)[-2:]
+    rows = prod(whole_tiles(product.shape)[:-1])
+    k, n = whole_tiles(weight.shape)[-2:]
     needed = 2 * rows * k * n
     if op.dram_sharded and weight.shard:
         columns = weight.cores * weight.shard[1]
         work = {"flops": 2 * rows * k * columns, "cores": weight.cores}
     else:
-        operands = sum(tile_bytes(t.dtype) for t in (x, weight))
-        work = {
-            "flops": needed,
-            "cores": (op.result and op.result.cores) or grid_cores,
-            "operand_bytes": operands,
-            "exposed_read": weight.in_dram,
-        }
+        work = {"flops": needed, "cores": (op.result and op.result.cores) or grid_cores}
     return work | {"needed_flops": needed, "fidelity": op.fidelity}
 
 
@@ -213,8 +187,7 @@ def _decode_attention(op: Op, grid_cores: int, users: Optional[int], position: O
     users = users // tiles if users else q.shape[1]
     _, kv_heads, block, head_dim = keys.shape
     if position is None:
-        tables = [t for t in op.inputs[2:] if "int" in t.dtype and len(t.shape) == 2]
-        position = block * (tables[0].shape[1] if tables else 1) - 1
+        position = full_cache(op, block)
     cache = 2 * users * _block_bytes(keys, tokens=position + 1)
     tokens = ceil_div(position + 1, TILE) * TILE
     flops = 2 * users * kv_heads * 2 * TILE * tiles * tokens * head_dim
@@ -268,5 +241,11 @@ def _collective(op: Op, chips: int) -> Optional[Collective]:
     return None
 
 
-def _whole_tiles(shape: tuple[int, ...]) -> tuple[int, ...]:
+def whole_tiles(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-2], *(ceil_div(extent, TILE) * TILE for extent in shape[-2:]))
+
+
+def full_cache(op: Op, block: int) -> int:
+    """The last position of a full cache."""
+    tables = [t for t in op.inputs[2:] if "int" in t.dtype and len(t.shape) == 2]
+    return block * (tables[0].shape[1] if tables else 1) - 1

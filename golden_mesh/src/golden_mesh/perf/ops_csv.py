@@ -1,7 +1,6 @@
 """golden-mesh perf --csv: a table of operations in the form of tt-metal's profiler, for tt-perf-report and ttnn-visualizer.
 
-Times are modeled. A row is a launch: its kernel's duration is the longest of its DRAM, compute and ethernet times, and the
-launch itself is the gap before it.
+Times are modeled. A row is a launch: its kernel's price, and the gap before it.
 """
 
 import csv
@@ -40,7 +39,7 @@ def _record(number: int, row: Row, cores: int, now: int) -> dict:
     op, bound = row.op, row.bound
     program = "MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig" * op.dram_sharded
     kernel, launch, floor, compute, dram = (
-        round(NANOSECONDS * seconds) for seconds in (bound.busy, bound.launch, bound.floor, bound.compute, bound.dram)
+        round(NANOSECONDS * seconds) for seconds in (bound.kernel, bound.gap, bound.floor, bound.compute, bound.dram)
     )
     return {
         "OP CODE": f"{op.name}DeviceOperation",

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from golden_mesh.perf.device_ops import Op, Tensor
-from golden_mesh.perf.op_costs import Bound, Rates, Work, bound, work_of
+from golden_mesh.perf.op_cases import case_of
+from golden_mesh.perf.op_costs import MATMULS, Bound, Work, bound, is_collective, work_of
 
-# Longer than the model says: it counts their bytes and a launch.
-SEARCHES = ("TopK", "ArgMax", "Sampling", "Sort")
-
-HEADER = ("op", "result", "launches", "ms", "DRAM ms", "compute ms", "ethernet ms", "waits for")
+HEADER = ("op", "result", "launches", "ms", "at full rates", "price from")
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,6 @@ class Row:
         cls,
         op: Op,
         count: int,
-        rates: Rates,
         *,
         links: int,
         chips: int,
@@ -37,9 +34,9 @@ class Row:
         tokens: int = 1,
     ) -> "Row":
         """links: as in op_costs.bound. The others: as in op_costs.work_of."""
-        here = dict(chips=chips, grid_cores=grid_cores, users=users, position=position)
-        work = work_of(op, tokens=tokens, **here)
-        return cls(op, count, work, bound(work, rates, links))
+        here = dict(chips=chips, grid_cores=grid_cores, users=users, position=position, tokens=tokens)
+        work = work_of(op, **here)
+        return cls(op, count, work, bound(op, work, links, case_of(op, work, links=links, **here)))
 
     @property
     def seconds(self) -> float:
@@ -82,22 +79,24 @@ class Prices:
         """Seconds by part; their sum is `seconds`."""
         spent = Counter()
         for row in self.rows:
-            b = row.bound
-            stream = "streaming weights" if row.work.streamed else "interleaved DRAM (cache)"
-            spent["launches"] += row.count * b.launch
-            if b.exposed_read:
-                spent[stream] += row.count * b.dram
-                spent["compute"] += row.count * b.compute
-            elif b.busy == b.dram:
-                spent[stream] += row.count * b.dram
-            else:
-                kind = "compute" if b.busy == b.compute else "ethernet"
-                spent[kind] += row.count * b.busy
+            spent[part(row)] += row.count * row.bound.kernel
+            spent["gaps"] += row.count * row.bound.gap
         return dict(spent)
 
-    def searches(self) -> list[str]:
-        """Operations that take longer than the model says."""
-        return sorted({row.op.call for row in self.rows if row.op.name.startswith(SEARCHES)})
+    def unpriced(self) -> list[str]:
+        """Operations without a measured row: they count their bytes and a start."""
+        return sorted({row.op.call or row.op.name for row in self.rows if not row.bound.price})
+
+
+def part(row: Row) -> str:
+    """What a step waits for in an operation."""
+    if is_collective(row.op):
+        return "collectives"
+    if row.op.name.startswith(MATMULS):
+        return "weights" if row.work.streamed else "other matmuls"
+    if "SDPA" in row.op.name.upper() or "Cache" in row.op.name:
+        return "attention and cache"
+    return "small operations"
 
 
 def cells(rows: Sequence[Row], digits: int) -> list[tuple[str, ...]]:
@@ -107,10 +106,7 @@ def cells(rows: Sequence[Row], digits: int) -> list[tuple[str, ...]]:
         groups.setdefault((named(row.op), result(row.op), row.op.dram_sharded), []).append(row)
     lines = []
     for (name, of, _), same in sorted(groups.items(), key=lambda g: -sum(r.seconds for r in g[1])):
-        waits = Counter()
-        for r in same:
-            waits[r.bound.name] += r.seconds
-        lines.append((name, of, *_sums(same, digits), waits.most_common(1)[0][0]))
+        lines.append((name, of, *_sums(same, digits), same[0].bound.source))
     return lines
 
 
@@ -120,11 +116,9 @@ def total(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
 
 
 def _sums(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
-    """Launches, ms, and ms by part. A part below the last digit is empty."""
-    spent = [1e3 * sum(r.count * getattr(r.bound, part) for r in rows) for part in ("dram", "compute", "ethernet")]
-    parts = (f"{ms:.{digits}f}" if ms >= 0.5 * 10**-digits else "" for ms in spent)
-    ms = 1e3 * sum(r.seconds for r in rows)
-    return f"{sum(r.count for r in rows)}", f"{ms:.{digits}f}", *parts
+    """Launches, ms, and ms at the chip's full rates. Less than the last digit is empty."""
+    ms, floor = (1e3 * sum(seconds) for seconds in zip(*((r.seconds, r.floor) for r in rows)))
+    return f"{sum(r.count for r in rows)}", f"{ms:.{digits}f}", f"{floor:.{digits}f}" if floor >= 0.5 * 10**-digits else ""
 
 
 def label(op: Op) -> str:
@@ -152,7 +146,7 @@ def shape(t: Tensor) -> str:
 
 
 def ranged(value: float, between: Sequence[float]) -> str:
-    """A modeled figure in two digits, and its range: "19, 15 to 33". between: shares of the value (Calibration.range)."""
+    """A modeled figure in two digits, and its range: "19, 15 to 33". between: shares of the value (published.span)."""
     low, high = sorted(value * share for share in between)
     return f"{two_digits(value)}, {two_digits(low)} to {two_digits(high)}"
 

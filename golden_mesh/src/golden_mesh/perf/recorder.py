@@ -16,8 +16,7 @@ import ttnn
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.perf import ops_csv, sections
-from golden_mesh.perf.calibration import calibrate
-from golden_mesh.perf.device_ops import Op, operations
+from golden_mesh.perf.device_ops import Op, operations, program_scope
 from golden_mesh.perf.op_costs import chips_of
 from golden_mesh.perf.prices import Row
 from golden_mesh.perf.report import Section, report
@@ -74,7 +73,8 @@ def recording(real: Callable, recorder: Recorder) -> Callable:
         _inside.call = True
         ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
         try:
-            result = real(operation, *args, **kwargs)
+            with program_scope(kwargs.get("program_config")):
+                result = real(operation, *args, **kwargs)
         finally:
             nodes = ttnn.graph.end_graph_capture()
             _inside.call = False
@@ -99,7 +99,7 @@ def section(name: str, runs: int, launches: Counter[Launch], links: int, positio
 def priced(launch: Launch, count: int, links: int, position: Optional[int]) -> Row:
     op, devices, cores = launch
     where = dict(links=links, chips=chips_of(op, devices), grid_cores=cores)
-    return Row.make(op, count, calibrate().rates, position=position, **where)
+    return Row.make(op, count, position=position, **where)
 
 
 def start(links: int, position: Optional[int], folder: Optional[str] = None) -> None:
@@ -113,7 +113,7 @@ def start(links: int, position: Optional[int], folder: Optional[str] = None) -> 
 
     def show() -> None:
         parts = [section(*part, links, position) for part in recorder.captured()]
-        print(report(parts, calibrate(), links=links, position=position))
+        print(report(parts, links=links, position=position))
         if folder:
             launches = ((priced(each, 1, links, position), each.cores) for each in recorder.in_order)
             print(f"\nwritten: {ops_csv.write(Path(folder), launches)} (modeled times)")

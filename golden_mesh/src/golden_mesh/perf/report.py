@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
-from golden_mesh.perf.calibration import SPEED, Calibration
+from golden_mesh.perf.laws import GAP
 from golden_mesh.perf.op_costs import DRAM, is_collective
 from golden_mesh.perf.prices import HEADER, Prices, Row, cells, megabytes, ranged, total
+from golden_mesh.perf.published import STEPS, span
 
 DIGITS = 4  # of a time in ms: 0.1 us
 
@@ -25,12 +26,12 @@ class Section(Prices):
         return sorted({row.op.call for row in apart}) if self.chips > 1 else []
 
 
-def report(sections: Sequence[Section], calibration: Calibration, *, links: int, position: Optional[int]) -> str:
+def report(sections: Sequence[Section], *, links: int, position: Optional[int]) -> str:
     """All parts, and below them the rates and their sources."""
-    blocks = [_section(section, calibration.range) for section in sections]
+    blocks = [_section(section, span()) for section in sections]
     rows = [row for section in sections for row in section.rows]
     if rows:
-        blocks.append(_sources(calibration, links))
+        blocks.append(_sources(links))
     if any("Sdpa" in row.op.name for row in rows):
         caches = "as full" if position is None else f"with {position} tokens before the new one"
         blocks[-1] += f"\nCaches of decode attention count {caches}."
@@ -51,8 +52,8 @@ def _section(section: Section, between: tuple[float, float]) -> str:
     lines.append(f"ms by part: {parts}.")
     what = "A run" if section.runs > 1 else "All of it"
     lines.append(f"{what} takes {ranged(1e3 * section.seconds / section.runs, between)} ms.")
-    if section.searches():
-        lines.append(f"Longer on a chip: {', '.join(section.searches())}.")
+    if section.unpriced():
+        lines.append(f"Without a measured row: {', '.join(section.unpriced())}.")
     if section.unmeasured():
         lines.append(f"Without a price of the links: {', '.join(section.unmeasured())}.")
     return "\n".join(lines)
@@ -70,18 +71,12 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _sources(c: Calibration, links: int) -> str:
-    """The rates, and where each is from."""
-    r = c.rates
-    missed = [point.residual for point in c.held_out if point.unit == SPEED]
+def _sources(links: int) -> str:
+    """What the prices are from."""
+    low, high = span()
     return f"""\
-Modeled, not measured. Published speeds that are in no fit are missed by {min(missed):+.0%} to {max(missed):+.0%}. Ranges are
-of these misses; the digits of the table are for adding up.
-The rates are a Wormhole's, from tt-metal's reports (golden_mesh/docs/perf.md):
-- DRAM {DRAM / 1e9:.0f} GB/s a chip, {r.streamed:.0%} of it for tensors sharded over its banks (tech_reports/Saturating_DRAM_bandwidth);
-  {r.scattered:.0%} of it for interleaved tensors (fitted to speeds in models/tt_transformers/PERF.md)
-- matmuls and attention: 16 cycles of 1 GHz a tile product and fidelity phase (tech_reports/matrix_engine);
-  multicast matmuls unpack {r.unpack:.0f} bytes a cycle (fitted to tech_reports/GEMM_FLOPS)
-- all-gather, reduce-scatter, all-reduce: measured times, {links} link{"s" * (links > 1)} between chips (tech_reports/CCLs/results)
-- a launch {1e6 * r.launch:.1f} us (fitted to speeds in models/tt_transformers/PERF.md)
-All other operations count their DRAM bytes and a launch. The host and its transfers are not counted."""
+Modeled, not measured. A kernel's time is a law of its kind, fitted to published times of operations on Wormhole chips; "price from"
+has the rows of the kind, and within what 90 % of rows lie when the fit has not seen their source (golden_mesh/docs/perf.md).
+A gap of {GAP} us follows each kernel. Collectives: measured times, {links} link{"s" * (links > 1)} between chips. "At full rates" is the longest
+of DRAM's {DRAM / 1e9:.0f} GB/s, the matrix engines' peak and the links'. Without a row an operation counts twice its DRAM time and 2.5 us.
+Ranges: {len(STEPS)} published steps took {low:.2f} to {high:.2f} times their modeled times. The host and its transfers are not counted."""

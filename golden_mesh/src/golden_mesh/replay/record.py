@@ -19,7 +19,6 @@ from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
 from golden_mesh.mesh.steps import memory
 from golden_mesh.outputs import write_whole
-from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.op_costs import chips_of
 from golden_mesh.perf.prices import Row
 from golden_mesh.perf.recorder import Recorder, recording
@@ -137,9 +136,8 @@ class Recording:
 
     def _modeled(self) -> Optional[float]:
         """Seconds of the call's device operations on a Wormhole; full caches, one link."""
-        rates = calibrate().rates
         rows = [
-            Row.make(op, count, rates, links=1, chips=chips_of(op, devices), grid_cores=cores)
+            Row.make(op, count, links=1, chips=chips_of(op, devices), grid_cores=cores)
             for (op, devices, cores), count in self.launches.whole.items()
         ]
         return float(sum(row.seconds for row in rows)) if rows else None

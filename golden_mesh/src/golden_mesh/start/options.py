@@ -11,7 +11,8 @@ from golden_mesh.hazards import RESPONSES
 from golden_mesh.outputs import is_kind
 from golden_mesh.start.systems import SYSTEMS, named
 
-COMMANDS = ("run", "perf", "compare", "record", "replay", "cases", "doctor")
+PERF_OF_ROWS = ("perf rows", "perf fit")  # of a csv file of measured operations; they run no program
+COMMANDS = ("run", "perf", *PERF_OF_ROWS, "compare", "record", "replay", "cases", "doctor")
 DEFAULT_SYSTEM = "N300"
 EXAMPLES = """examples:
   golden-mesh script.py
@@ -40,6 +41,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         words[0] = "doctor"
     if not words or words[0] not in (*COMMANDS, "-h", "--help"):
         words.insert(0, "run")
+    if " ".join(words[:2]) in PERF_OF_ROWS:
+        words[:2] = [" ".join(words[:2])]
     given, unknown = _parser().parse_known_args(words)
     if unknown:
         place = "Python's own options go before -m golden_mesh"
@@ -96,6 +99,11 @@ def _parser() -> _Parser:
         help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not like a "
         "chip's here",
     )
+    rows = commands.add_parser("perf rows", help="price the measured operations of a csv file: errors by kind and in all")
+    fit = commands.add_parser("perf fit", help="fit the prices' constants to a csv file of measured operations again")
+    for each in (rows, fit):
+        each.add_argument("file", type=_rows, metavar="FILE.csv", help="columns as in golden_mesh/docs/perf.md")
+    fit.add_argument("--to", type=Path, metavar="FILE", help="a file for the constants")
     for each in (run, perf, compare, record, cases):
         _add_program(each)
     perf.add_argument(
@@ -195,6 +203,10 @@ def _file(word: str, kind: str) -> Path:
 
 def _script(word: str) -> Path:
     return _file(word, "script")
+
+
+def _rows(word: str) -> Path:
+    return _file(word, "csv file")
 
 
 def _record(word: str) -> Path:
