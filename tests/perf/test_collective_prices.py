@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.collective_prices import ROWS, SMALLEST, collective_seconds
 
 from models.demos.qwen25_7b.config.recipe import AllReduceDtype
@@ -11,7 +10,7 @@ from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.all_reduce_plan import SIZES, AllReducePlan, Topology
 from models.demos.qwen25_7b.plans.grids import TILE
 
-LAUNCH = 3.8e-6  # seconds of a device operation (golden_mesh.perf.calibration fits them)
+LAUNCH = 3.8e-6  # seconds of an operation in a step, beyond the call alone
 # A less exact plan must cost at most this share of the more exact one. all_reduce_async rounds the sum once, a
 # reduce-scatter on several chips. bfloat8_b partial sums add 0.0015 to KL (docs/numerics.md).
 TWO_OPS_SHARE, NARROW_SHARE = 0.9, 0.75
@@ -96,7 +95,3 @@ def test_the_planned_all_reduce_is_the_cheapest_by_price_at_every_width(chips, t
 def test_columns_that_do_not_divide_into_tiles_are_not_scattered():
     assert AllReducePlan.make(8, "ring", 896).method == ASYNC
     assert seconds(AllReducePlan(8, "ring", 896, ASYNC, "bfloat16")) > 0
-
-
-def test_a_launch_costs_what_is_fitted():
-    assert calibrate().rates.launch == pytest.approx(LAUNCH, rel=0.02)

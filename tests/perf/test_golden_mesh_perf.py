@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from golden_mesh.perf import sections
-from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.prices import cells, total
 
 import golden_mesh
@@ -46,7 +45,7 @@ def test_a_layer_has_the_prices_of_perf_model(mesh_device, host_alone, recorder)
         step = capture_step(mesh_device, config, BFP8, USERS)
     how = dict(chips=mesh_device.shape[1], grid_cores=chip_of(mesh_device).grid.cores, links=links)
     how |= dict(users=USERS, position=POSITION)
-    modeled = model_step(step, calibrate().rates, weights=0, **how).in_layer
+    modeled = model_step(step, weights=0, **how).in_layer
     assert recorded.launches == len(step.layer)
     assert sorted(cells(recorded.rows, 4)) == sorted(cells(modeled, 4))
     assert total(recorded.rows, 4) == total(modeled, 4)

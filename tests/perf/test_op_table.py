@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 from golden_mesh.perf.device_ops import Op
-from golden_mesh.perf.op_costs import Rates
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf.capture import Step, capture_step
@@ -102,9 +101,8 @@ def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_de
 
 
 def modeled(step: Step, config, plan: ParallelPlan) -> StepModel:
-    perfect = Rates(streamed=1.0, scattered=1.0, launch=0.0)
     planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
     weights = planned.weights - planned.padding
     return model_step(
-        step, perfect, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION
+        step, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION
     )

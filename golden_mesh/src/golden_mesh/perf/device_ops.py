@@ -146,7 +146,7 @@ def _op(start: dict, scopes: Sequence[dict], results: Sequence[Tensor], by_id: d
         marks=tuple(name for name in around if "." not in name and "::" not in name and not name.startswith(PROGRAM)),
         ring="Topology::Ring" in attributes,
         fp32_dest="fp32_dest_acc_en=1" in attributes,
-        activation="SmallVector([<" in attributes,
+        activation=bool(re.search(r"BinaryOpType::\w+, .*?SmallVector\(\[[A-Z]", attributes)),
         **_program(around),
         **_attention_options(attributes),
     )
@@ -184,7 +184,9 @@ def program_scope(program) -> Iterator[None]:
         yield
         return
     columns = program.per_core_N
-    ttnn.graph.track_function_start(f"{PROGRAM}{program.in0_block_w} {columns} {getattr(program, 'out_block_w', columns)}")
+    ttnn.graph.track_function_start(
+        f"{PROGRAM}{program.in0_block_w} {columns} {getattr(program, 'out_block_w', columns)}"
+    )
     try:
         yield
     finally:

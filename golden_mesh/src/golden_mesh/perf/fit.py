@@ -13,7 +13,7 @@ from typing import Callable, Iterator, NamedTuple, Optional
 import numpy as np
 
 from golden_mesh.perf.constants import Fit
-from golden_mesh.perf.laws import LAWS, Case
+from golden_mesh.perf.laws import HELD, LAWS, Case
 from golden_mesh.perf.rows import number, case_of, read, summary
 
 ARCHES = ("wormhole", "blackhole")
@@ -36,10 +36,13 @@ def known(path: Path) -> Iterator[Row]:
             yield Row(case, us, row.get("source") or "")
 
 
-def fit(law: Callable, start: dict[str, float], rows: list[Row], pull: float) -> dict[str, float]:
-    """The constants, by Levenberg-Marquardt in logarithms."""
+def fit(
+    law: Callable, all_constants: dict[str, float], held: tuple[str, ...], rows: list[Row], pull: float
+) -> dict[str, float]:
+    """The constants, by Levenberg-Marquardt in logarithms. held: those that stay."""
     if not rows:
-        return start
+        return all_constants
+    start = {name: value for name, value in all_constants.items() if name not in held}
     counts = defaultdict(int)
     for row in rows:
         counts[row.source] += 1
@@ -47,7 +50,7 @@ def fit(law: Callable, start: dict[str, float], rows: list[Row], pull: float) ->
     first = np.log(list(start.values()))
 
     def misses(x: np.ndarray) -> np.ndarray:
-        k = Fit(dict(zip(start, np.exp(x)))).k
+        k = Fit(all_constants | dict(zip(start, np.exp(x)))).k
         return np.array([np.log(law(row.case, k) / row.us) for row in rows])
 
     def cost(x: np.ndarray, missed: np.ndarray) -> float:
@@ -75,14 +78,20 @@ def fit(law: Callable, start: dict[str, float], rows: list[Row], pull: float) ->
         done, x, missed, now, damping = now - there < 1e-5 * now, new, missed_there, there, damping / 5
         if done:
             break
-    return dict(zip(start, np.exp(x).tolist()))
+    return all_constants | dict(zip(start, np.exp(x).tolist()))
 
 
 def fit_kind(kind: str, rows: list[Row], arches: tuple[str, ...] = ARCHES) -> dict[str, dict[str, float]]:
     """Constants of each architecture."""
     law, start = LAWS[kind]
-    both = fit(law, start, rows, PULL)
-    return {arch: fit(law, both, [row for row in rows if row.case.arch == arch], PULL_ARCH) for arch in arches}
+    held = HELD.get(kind, ())
+    both = fit(law, start, held, rows, PULL)
+    return {arch: fit(law, both, held, [row for row in rows if row.case.arch == arch], PULL_ARCH) for arch in arches}
+
+
+def judged(row: Row, rows: list[Row]) -> bool:
+    """Whether a row counts in the errors: the table of collectives does not where there are rows of steps, since it is the law."""
+    return not row.case.alone or all(each.case.alone for each in rows if each.case.arch == row.case.arch)
 
 
 def unseen(kind: str, rows: list[Row]) -> dict[str, list[float]]:
@@ -90,8 +99,10 @@ def unseen(kind: str, rows: list[Row]) -> dict[str, list[float]]:
     law, ratios = LAWS[kind][0], {arch: [] for arch in ARCHES}
     for source in sorted({row.source for row in rows}):
         left = [row for row in rows if row.source == source]
-        constants = fit_kind(kind, [row for row in rows if row.source != source], tuple({row.case.arch for row in left}))
-        for row in left:
+        constants = fit_kind(
+            kind, [row for row in rows if row.source != source], tuple({row.case.arch for row in left})
+        )
+        for row in filter(lambda row: judged(row, rows), left):
             ratios[row.case.arch].append(law(row.case, Fit(constants[row.case.arch]).k) / row.us)
     return ratios
 
@@ -101,7 +112,10 @@ def refit(path: Path, to: Optional[Path]) -> str:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in known(path):
         groups[row.case.kind].append(row)
-    records, lines = [], [f"{'kind':13} {'arch':9} rows sources | fitted: median, 90 % in | unseen: median, 90 % in, worst"]
+    records, lines = (
+        [],
+        [f"{'kind':13} {'arch':9} rows sources | fitted: median, 90 % in | unseen: median, 90 % in, worst"],
+    )
     seen, apart = [], []
     for kind in LAWS:
         law, rows = LAWS[kind][0], groups[kind]
@@ -110,7 +124,7 @@ def refit(path: Path, to: Optional[Path]) -> str:
             here = [row for row in rows if row.case.arch == arch]
             if not here:
                 continue
-            fitted = [law(row.case, Fit(constants[arch]).k) / row.us for row in here]
+            fitted = [law(row.case, Fit(constants[arch]).k) / row.us for row in here if judged(row, here)]
             seen, apart = seen + fitted, apart + ratios[arch]
             sources = len({row.source for row in here})
             (middle, ninetieth, _), left = summary(fitted), summary(ratios[arch])
@@ -127,5 +141,7 @@ def refit(path: Path, to: Optional[Path]) -> str:
             table.writerows(records)
     for name, ratios in (("fitted", seen), ("unseen", apart)):
         middle, ninetieth, worst = summary(ratios)
-        lines.append(f"all {len(ratios)} rows, {name}: median {middle:.1%}, 90 % within {ninetieth:.1%}, worst factor {worst:.2f}")
+        lines.append(
+            f"all {len(ratios)} rows, {name}: median {middle:.1%}, 90 % within {ninetieth:.1%}, worst factor {worst:.2f}"
+        )
     return "\n".join([*lines, *([f"written: {to}"] if to else [])])

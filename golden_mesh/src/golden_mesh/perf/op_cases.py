@@ -11,7 +11,15 @@ from golden_mesh.perf.rows import DTYPES, LONG_RANGE, kind_of, name_of
 
 
 def case_of(
-    op: Op, work: Work, *, chips: int, grid_cores: int, links: int, users: Optional[int], position: Optional[int], tokens: int
+    op: Op,
+    work: Work,
+    *,
+    chips: int,
+    grid_cores: int,
+    links: int,
+    users: Optional[int],
+    position: Optional[int],
+    tokens: int,
 ) -> Optional[Case]:
     """What the laws know of an operation. None: an operation of no kind."""
     name = name_of(op.name)
@@ -63,7 +71,16 @@ def _matmul_case(op: Op, case: Case, x: Tensor, w: Tensor, grid_cores: int) -> C
     k, n = (extent // TILE for extent in whole_tiles(w.shape)[-2:])
     rows = prod(whole_tiles(product.shape)[:-1]) // TILE
     batch = prod(w.shape[:-2])
-    case = replace(case, m=max(1, rows // batch), k=k, n=n, batch=batch, width=op.in0_block_w, passes=op.passes, fused=op.activation)
+    case = replace(
+        case,
+        m=max(1, rows // batch),
+        k=k,
+        n=n,
+        batch=batch,
+        width=op.in0_block_w,
+        passes=op.passes,
+        fused=op.activation,
+    )
     if op.dram_sharded and w.shard:
         return replace(case, kind="dram_sharded", cores=0)
     return replace(case, kind="rows_matmul" if case.m <= LONG_RANGE else "wide_matmul")
@@ -78,7 +95,9 @@ def _attention_case(
         count = users // tiles if users else x.shape[1]
         kv_heads, block, dim = w.shape[1:]
         keys = position if position is not None else full_cache(op, block)
-        return replace(case, users=count, heads=x.shape[2], kv_heads=kv_heads, head_dim=dim, keys=keys, cores=grid_cores)
+        return replace(
+            case, users=count, heads=x.shape[2], kv_heads=kv_heads, head_dim=dim, keys=keys, cores=grid_cores
+        )
     if kind == "sdpa_prefill":
         batch, heads, rows, dim = x.shape
         before = (position or 0) if op.causal else 0

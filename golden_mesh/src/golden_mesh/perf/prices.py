@@ -118,7 +118,11 @@ def total(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
 def _sums(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
     """Launches, ms, and ms at the chip's full rates. Less than the last digit is empty."""
     ms, floor = (1e3 * sum(seconds) for seconds in zip(*((r.seconds, r.floor) for r in rows)))
-    return f"{sum(r.count for r in rows)}", f"{ms:.{digits}f}", f"{floor:.{digits}f}" if floor >= 0.5 * 10**-digits else ""
+    return (
+        f"{sum(r.count for r in rows)}",
+        f"{ms:.{digits}f}",
+        f"{floor:.{digits}f}" if floor >= 0.5 * 10**-digits else "",
+    )
 
 
 def label(op: Op) -> str:

@@ -20,7 +20,10 @@ from golden_mesh.perf.laws import TILE, TILE_BYTES, Case, ceil_div
 
 # The first match of an operation's name, in lower case without underscores and without "DeviceOperation".
 KINDS = (
-    (r"sparse|matmulrs|matmulreducescatter|allgathermatmul|gatherconcat|createheadsdevice|scattercreate|intimg|seed", ""),
+    (
+        r"sparse|matmulrs|matmulreducescatter|allgathermatmul|gatherconcat|createheadsdevice|scattercreate|intimg|seed",
+        "",
+    ),
     (r"matmul|^linear", "matmul"),
     (r"^rmsallgather|preallgather|postallgather|distributed", ""),
     (r"norm", "norm"),
@@ -38,7 +41,10 @@ KINDS = (
     (r"^embedding", "embedding"),
     (r"interleavedtosharded|shardedtointerleaved|^reshard|^tomemoryconfig", "reshard"),
     (r"^(add|mul|sub|div|binary|logical|ge$|gt$|eq$|le$|lt$|ne$|where|ternary)", "binary"),
-    (r"^(relu|silu|gelu|exp|recip|atan|gtz|ltz|eqz|typecast|unary|plusone|sigmoid|sqrt|rsqrt|neg|copy|clone|softmax)", "unary"),
+    (
+        r"^(relu|silu|gelu|exp|recip|atan|gtz|ltz|eqz|typecast|unary|plusone|sigmoid|sqrt|rsqrt|neg|copy|clone|softmax)",
+        "unary",
+    ),
     (r"^(tilize|untilize)", "tilize"),
     (r"^(slice|split)", "slice"),
     (r"^(transpose|permute|concat|repeat)", "transpose"),
@@ -47,7 +53,10 @@ KINDS = (
 )
 PHASES = {"lofi": 1, "hifi2": 2, "hifi3": 3, "hifi4": 4}
 DTYPES = {"bfloat16": "bf16", "bfloat8_b": "bfp8", "bfloat4_b": "bfp4", "float32": "fp32"}
-NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
+NUMBERS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
+)
+SHORT = 31  # the last key of a run whose position is not told: reports are of a first step after a short prompt
 LONG_RANGE = 4  # tile rows up to which a matmul counts as one that reads its weight
 # Kinds that have no price without a shape: some sources give an operation's name alone.
 SHAPED = ("norm", "binary", "unary", "reshard", "slice", "transpose", "tilize", "reshape", "pad", "create_heads",
@@ -174,16 +183,20 @@ def _collective(case: Case, row: dict, found: list, shape: str, comment: str) ->
     size = _found(r"(\d+)[ _]bytes", shape) or (found and _tiles(found[-1]) * TILE_BYTES[case.x])
     size = size or (TILE_BYTES[case.x] if "elements" in shape else 0)
     place = f"{row.get('machine') or ''} {comment}"
-    return size and replace(
-        case,
-        name=op,
-        bytes=size,
-        chips=_found(r"(\d+) chips", comment) or _chips(place),
-        ring="ring" in place,
-        links=_found(r"(\d+) links?", comment) or (2 if case.arch == "blackhole" else 1),
-        workers=_found(r"(\d+) workers", comment),
-        alone="CCLs/results" in (row.get("source") or ""),
-    ) or None
+    return (
+        size
+        and replace(
+            case,
+            name=op,
+            bytes=size,
+            chips=_found(r"(\d+) chips", comment) or _chips(place),
+            ring="ring" in place,
+            links=_found(r"(\d+) links?", comment) or (2 if case.arch == "blackhole" else 1),
+            workers=_found(r"(\d+) workers", comment),
+            alone="CCLs/results" in (row.get("source") or ""),
+        )
+        or None
+    )
 
 
 def _sized(case: Case, found: list, shape: str) -> Case:
@@ -222,7 +235,7 @@ def _attention(case: Case, row: dict, shape: str, comment: str) -> Case:
         heads=heads or (0 if case.kind == "create_heads" else 4 * kv_heads),
         kv_heads=kv_heads,
         head_dim=_found(r"(?:head |_d|x)(64|80|96|128|192|256)\b", text) or 128,
-        keys=_found(r"pos(\d+)|position (\d+)", text) or 128,
+        keys=_found(r"pos(\d+)|position (\d+)", text) or SHORT,
         q_chunk=_found(r"q chunk (\d+)", comment),
     )
     return _rows(case, shape, comment) if case.kind in ("sdpa_prefill", "rotary", "cache_fill") else case
@@ -274,7 +287,9 @@ def read(path: Path) -> list[dict]:
         raise GoldenMeshError(f"{path}: no csv file: {error}") from None
     missing = {"op", "device_us"} - set(rows[0] if rows else ())
     if missing:
-        raise GoldenMeshError(f"{path}: needs rows with the columns op and device_us; it has no {' and no '.join(sorted(missing))}")
+        raise GoldenMeshError(
+            f"{path}: needs rows with the columns op and device_us; it has no {' and no '.join(sorted(missing))}"
+        )
     return rows
 
 
@@ -290,7 +305,9 @@ def table(path: Path) -> str:
     groups: dict[str, list[Judged]] = defaultdict(list)
     for each in judge(path):
         groups[each.kind].append(each)
-    lines = [f"{'kind':14} {'rows':>5} {'priced':>6} {'median':>7} {'90 % in':>8} {'worst':>6} {'price / measured':>17}"]
+    lines = [
+        f"{'kind':14} {'rows':>5} {'priced':>6} {'median':>7} {'90 % in':>8} {'worst':>6} {'price / measured':>17}"
+    ]
     for kind, rows in sorted(groups.items()):
         ratios = [each.price / each.us for each in rows if each.price]
         cells = ""

@@ -8,7 +8,7 @@ from typing import Callable, Iterator, NamedTuple, Sequence
 
 import torch
 import ttnn
-from golden_mesh.perf.device_ops import Op, operations
+from golden_mesh.perf.device_ops import Op, operations, programs_in_graph
 
 from ..config import QwenConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
@@ -170,7 +170,7 @@ def _captured(replica: Replica, run: Callable[[], None], counts: Sequence[int]) 
 
 def graph_of(replica: Replica, run: Callable[[], None]) -> list[dict]:
     """The graph nodes of a run, with a scope around each layer."""
-    with marked_layers(replica.model):
+    with marked_layers(replica.model), programs_in_graph():
         ttnn.graph.begin_graph_capture(ttnn.graph.RunMode.NORMAL)
         try:
             run()

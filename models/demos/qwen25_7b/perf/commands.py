@@ -15,7 +15,7 @@ from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..plans.machines import Split, machine
 from ..plans.model_table import ModelTable
-from ..plans.parallel_plan import MAX_USERS, SPLITS, TILE, ParallelPlan
+from ..plans.parallel_plan import MAX_USERS, TILE, ParallelPlan
 from ..tt.mesh import describe_backend, host_alone, open_replicas, select_backend
 from .published_models import FAMILIES, SIZES
 

@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-from golden_mesh.perf.calibration import Dims, calibrate, step_seconds
-from golden_mesh.perf.chain import HOP_AT_MOST, layer_hops
-from golden_mesh.perf.chain import chain_seconds as published_chain
 from golden_mesh.perf.collective_prices import Collective
 
 from ..cli.terminal import markdown
@@ -102,34 +99,3 @@ def _both(plan: DecodeMatmul) -> str:
     return " to ".join(dict.fromkeys((hops(narrow(plan)), hops(plan))))
 
 
-def chain_seconds(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> tuple[float, float]:
-    """The most that the chains of a step take longer than its weights: with blocks within a core's x, and as planned."""
-    times = [(linear.decode_matmul, count) for linear, count in ModelTable(config, parallel, recipe, chip).step]
-    return tuple(
-        sum(count * max(0.0, p.hops * (HOP_AT_MOST - p.hop_seconds)) for p, count in some)
-        for some in ([(narrow(plan), count) for plan, count in times], times)
-    )
-
-
-CHAIN = (
-    "split", "ms of a step, without the chain", "blocks within a core's x", "as planned",
-    "tt_transformers: hops a layer", "ms of a step, without the chain", "with it",
-)  # fmt: skip
-
-
-def chain_table(config: QwenConfig, recipe: Recipe, name: str, chip: Chip, steps: dict[int, float]) -> str:
-    """This port and tt_transformers, priced alike. name: of the published model. steps: modeled seconds by tp."""
-    heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-    widths = config.intermediate_size, config.vocab_size
-    formats = recipe.attention.format, recipe.mlp_in.format
-    theirs = Dims(name, config.hidden_size, config.num_hidden_layers, *heads, *widths, *formats)
-    rows = []
-    for tp, modeled in steps.items():
-        waits = chain_seconds(config, ParallelPlan.make(config, tp), recipe, chip)
-        cells = [f"{1e3 * (modeled + wait):.1f}" for wait in (0.0, *waits)]
-        if config.num_attention_heads % tp == 0:
-            step = step_seconds(theirs, tp, calibrate().rates, USERS, POSITION)
-            with_chain = step + published_chain(theirs, tp)
-            cells += [f"{layer_hops(theirs, tp)}", f"{1e3 * step:.1f}", f"{1e3 * with_chain:.1f}"]
-        rows.append((f"tp {tp}", *cells, *[""] * (len(CHAIN) - 1 - len(cells))))
-    return markdown(CHAIN, rows)

@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import Iterable
 
-from golden_mesh.perf.calibration import calibrate
 from golden_mesh.perf.device_ops import Op, Tensor
 from golden_mesh.perf.op_costs import DRAM
 from golden_mesh.perf.prices import HEADER, cells, label, megabytes, ranged, shape, total
+from golden_mesh.perf.published import span
 
 from ..cli.terminal import markdown
 from ..plans.decode_plan import DecodeMatmul
@@ -16,20 +16,20 @@ from .step_model import PrefillModel, StepModel
 
 LABEL = "(modeled, not measured)"
 RANGES = (
-    "The second and third number are the range: what published steps that no fit has seen took, as shares of their "
-    f"modeled times {LABEL}. The digits below are for adding up."
+    "The second and third number are the range: what published steps took, as shares of their modeled times "
+    f"{LABEL}. The digits below are for adding up."
 )
 
 
 def step_ms(seconds: float) -> str:
     """Such as "19 ms, 15 to 33"."""
-    value, between = ranged(1e3 * seconds, calibrate().range).split(", ")
+    value, between = ranged(1e3 * seconds, span()).split(", ")
     return f"{value} ms, {between}"
 
 
 def tokens_a_second(seconds: float, users: int = 1) -> str:
     """Of steps of so many seconds, such as "52, 30 to 67"."""
-    return ranged(users / seconds, [1 / share for share in calibrate().range])
+    return ranged(users / seconds, [1 / share for share in span()])
 
 
 def op_table(ops: tuple[Op, ...], plans: Iterable[DecodeMatmul] = ()) -> str:
@@ -77,11 +77,9 @@ def step_report(model: StepModel, *, title: str, users: int, replicas: int, laye
         f"{1e3 * model.floor:.2f} ms ({1 / model.floor:.1f} tokens/s/user). Padding and biases add "
         f"{model.streamed / model.weights - 1:.1%} bytes. The step takes {step / model.floor:.2f} times the floor.",
     ]
-    if model.searches():
-        names = ", ".join(model.searches())
+    if model.unpriced():
         lines.append(
-            f"The model counts bytes and a launch alone {LABEL}, which is too fast: {names}. Published without a chip's name: "
-            "0.19 ms for the topk of 32 x 32768 (tt-metal issue 53108)."
+            f"Operations without a measured row {LABEL}, which widen the range: {', '.join(model.unpriced())}."
         )
     for where, rows in ((f"All {layers} layers", model.in_layer), ("Around the layers", model.around)):
         lines += [f"## {where} {LABEL}", markdown(HEADER, [*cells(rows, 3), total(rows, 3)])]
@@ -100,7 +98,7 @@ def prefill_report(model: PrefillModel, *, title: str, tokens: int) -> str:
         f"# {title} {LABEL}",
         f"Operations of {len(model.batches)} prefill batches ({batches}) {LABEL}: **{step_ms(model.seconds)}**, "
         f"{tokens_a_second(model.seconds, tokens)} tokens/s; {model.peak_share:.0%} of the matrix engines' peak.",
-        f"{RANGES} No prompt was held out: prompts carry the range of steps.",
+        f"{RANGES} No published prompt is priced: prompts carry the range of steps.",
         f"Parts in ms {LABEL}: {_parts(model.parts(), 1)}.",
         f"## All operations of the prompt {LABEL}",
         markdown(HEADER, cells(model.rows, 2)),

@@ -1,12 +1,11 @@
-"""The modeled time of a decode step and of a prompt: operations, their bounds, and where the time goes."""
+"""The modeled time of a decode step and of a prompt: operations, their prices, and where the time goes."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ttnn
-from golden_mesh.perf.calibration import calibrate
-from golden_mesh.perf.op_costs import DRAM, Rates, matmul_peak
+from golden_mesh.perf.op_costs import DRAM, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
 
 from ..config import QwenConfig, Recipe
@@ -68,18 +67,13 @@ def read_measured(path: Path) -> Measured:
 
 
 def with_measured(row: Row, measured: Measured) -> Row:
-    """The row at its measured time, if there is one: all parts of its price are scaled."""
+    """The row at its measured time, if there is one. It has the gap after the kernel."""
     seconds = measured.get(row.op.key)
-    if seconds is None:
-        return row
-    bound, factor = row.bound, seconds / row.bound.seconds
-    parts = {part: factor * getattr(bound, part) for part in ("dram", "compute", "ethernet", "launch")}
-    return replace(row, bound=replace(bound, **parts))
+    return replace(row, bound=replace(row.bound, kernel=seconds, gap=0.0)) if seconds else row
 
 
 def model_step(
     step: Step,
-    rates: Rates,
     *,
     weights: int,
     chips: int,
@@ -98,7 +92,7 @@ def model_step(
     here = dict(links=links, chips=chips, grid_cores=grid_cores)
     here |= dict(users=users, position=position, tokens=tokens)
     rows = (
-        tuple(with_measured(Row.make(op, count, rates, **here), measured) for op, count in launches.items())
+        tuple(with_measured(Row.make(op, count, **here), measured) for op, count in launches.items())
         for launches in (around, in_layer)
     )
     return StepModel(*rows, weights)
@@ -152,7 +146,6 @@ def model_decode(
     planned = step_bytes(table, users, position)
     model = model_step(
         step,
-        calibrate().rates,
         weights=planned.weights - planned.padding,
         chips=plan.tp,
         grid_cores=chip.grid.cores,
@@ -167,10 +160,10 @@ def model_decode(
 
 def model_prompt(device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int, links: int) -> PrefillModel:
     """Capture and model the prefill of one prompt on a row of chips."""
-    cores, rates = chip_of(device).grid.cores, calibrate().rates
+    cores = chip_of(device).grid.cores
     how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1)
     batches = tuple(
-        (batch.rows, model_step(batch.step, rates, position=batch.start, **how))
+        (batch.rows, model_step(batch.step, position=batch.start, **how))
         for batch in capture_prefill(device, config, recipe, tokens)
     )
     return PrefillModel(batches, cores)
