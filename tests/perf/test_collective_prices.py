@@ -6,11 +6,10 @@ import pytest
 from golden_mesh.perf.collective_prices import ROWS, SMALLEST, collective_seconds
 
 from models.demos.qwen25_7b.config.recipe import AllReduceDtype
-from models.demos.qwen25_7b.perf.plan_tables import collectives
+from models.demos.qwen25_7b.perf.plan_tables import all_reduce_price
 from models.demos.qwen25_7b.plans.all_reduce_plan import SIZES, AllReducePlan, Topology
 from models.demos.qwen25_7b.plans.grids import TILE
 
-LAUNCH = 3.8e-6  # seconds of an operation in a step, beyond the call alone
 # A less exact plan must cost at most this share of the more exact one. all_reduce_async rounds the sum once, a
 # reduce-scatter on several chips. bfloat8_b partial sums add 0.0015 to KL (docs/numerics.md).
 TWO_OPS_SHARE, NARROW_SHARE = 0.9, 0.75
@@ -39,11 +38,6 @@ def test_rows_end_at_the_same_size_and_more_bytes_beyond_them_cost_their_last_ra
     assert collective_seconds(*kind, 1) == 1e-6 * rows[0]
 
 
-def seconds(plan: AllReducePlan, links: int = 1) -> float:
-    """The price: kernels and launches."""
-    return sum(collective.seconds(links) + LAUNCH for collective in collectives(plan))
-
-
 def cheapest(
     chips: int, topology: Topology, hidden: int, narrowest: AllReduceDtype = "bfloat16", links: int = 1
 ) -> AllReducePlan:
@@ -54,9 +48,9 @@ def cheapest(
     two_ops = replace(plan, method="reduce_scatter + all_gather")
     narrow = replace(plan, dtype=narrowest)
     whole_tiles = hidden % (chips * TILE) == 0  # in a chip's share of the columns
-    if whole_tiles and seconds(two_ops, links) < TWO_OPS_SHARE * seconds(plan, links):
+    if whole_tiles and all_reduce_price(two_ops, links) < TWO_OPS_SHARE * all_reduce_price(plan, links):
         plan = two_ops
-    return narrow if seconds(narrow, links) < NARROW_SHARE * seconds(plan, links) else plan
+    return narrow if all_reduce_price(narrow, links) < NARROW_SHARE * all_reduce_price(plan, links) else plan
 
 
 HIDDEN = 3584
@@ -94,4 +88,4 @@ def test_the_planned_all_reduce_is_the_cheapest_by_price_at_every_width(chips, t
 
 def test_columns_that_do_not_divide_into_tiles_are_not_scattered():
     assert AllReducePlan.make(8, "ring", 896).method == ASYNC
-    assert seconds(AllReducePlan(8, "ring", 896, ASYNC, "bfloat16")) > 0
+    assert all_reduce_price(AllReducePlan(8, "ring", 896, ASYNC, "bfloat16")) > 0

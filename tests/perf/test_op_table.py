@@ -103,6 +103,4 @@ def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_de
 def modeled(step: Step, config, plan: ParallelPlan) -> StepModel:
     planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
     weights = planned.weights - planned.padding
-    return model_step(
-        step, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION
-    )
+    return model_step(step, weights=weights, chips=plan.tp, grid_cores=64, links=1, users=USERS, position=POSITION)

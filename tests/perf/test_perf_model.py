@@ -6,15 +6,17 @@ from dataclasses import replace
 import pytest
 from golden_mesh.perf.collective_prices import collective_seconds
 from golden_mesh.perf.device_ops import Op, Tensor
-from golden_mesh.perf.op_costs import DRAM, LINK, work_of
+from golden_mesh.perf.op_costs import DRAM, LINK
 from golden_mesh.perf.prices import Row, ranged
 
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.__main__ import main
 from models.demos.qwen25_7b.perf.capture import Step
+from models.demos.qwen25_7b.perf.picture import PARTS, draw, parts_of
 from models.demos.qwen25_7b.perf.report import LABEL, step_report
 from models.demos.qwen25_7b.perf.step_model import model_step, read_measured
+from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import streamed_bytes
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 
@@ -61,7 +63,7 @@ def priced(op: Op, links: int = 1, **how) -> Row:
 def test_a_decode_matmul_takes_its_padded_bytes_at_the_rate_of_its_rows():
     op = replace(streaming(1792, 3584), in0_block_w=14)  # 112 tiles of columns, 120 with the banks' padding
     padded = 56 * 120 * 1088
-    assert streamed_bytes(1792, 3584, "bfloat8_b", WORMHOLE) == padded
+    assert streamed_bytes(1792, 3584, "bfloat8_b", WORMHOLE.banks) == padded
     row = priced(op)
     assert row.floor == pytest.approx(56 * 112 * 1088 / DRAM)
     assert padded / DRAM < row.bound.kernel < 2 * padded / DRAM
@@ -171,3 +173,14 @@ def test_bad_options_are_one_line_and_status_2(command, options, message, capsys
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0], lines
     assert not list(tmp_path.iterdir())
+
+
+def test_the_picture_has_a_bar_for_each_step_of_parts_that_add_up(tmp_path):
+    model = model_step(STEP, weights=WEIGHTS, links=1, **HERE)
+    parts = parts_of(step_report(model, title="a step", users=32, replicas=1, layers=28))
+    assert set(parts) <= set(PARTS) and sum(parts.values()) == pytest.approx(1e3 * model.seconds, abs=0.03)
+    pytest.importorskip("matplotlib")
+    draw(tmp_path / "steps.svg", {"N150, tp 1": parts, "N300, tp 2": parts})
+    assert "N300, tp 2" in (tmp_path / "steps.svg").read_text()
+    with pytest.raises(UserError, match="steps.doc cannot be written"):
+        draw(tmp_path / "steps.doc", {"N150, tp 1": parts})

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from models.demos.qwen25_7b.bringup.ops import VARIANTS
-from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, QwenConfig
-from models.demos.qwen25_7b.perf.plan_tables import narrow
+from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, RECIPES, QwenConfig
+from models.demos.qwen25_7b.perf.plan_tables import decode_price, narrow
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
     NO_BLOCK,
@@ -81,6 +81,18 @@ def test_a_layer_of_the_7b_has_fewer_multicasts_than_within_shards(tp, before, a
     assert all(plan.widths[0] in timed and plan.in0_block_w in timed for plan in plans.values()), (
         "make bringup times both"
     )
+
+
+@pytest.mark.parametrize("tp", (1, 2, 4, 8))
+@pytest.mark.parametrize("recipe", (BFP8, RECIPES["performance"]))
+def test_no_block_of_k_that_fits_is_cheaper_than_the_planned_one(tp, recipe):
+    """With one chip, bfloat4_b gate and up take blocks of four tiles: two would wait for their partial sums."""
+    plans = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, WORMHOLE).decode_matmuls
+    for name, plan in plans.items():
+        prices = {w: decode_price(replace(plan, in0_block_w=w)) for w in plan.widths}
+        assert prices[plan.in0_block_w] <= 1.02 * min(prices.values()), name
+        if (name, tp, plan.weight) == ("gate", 1, "bfloat4_b"):
+            assert plan.in0_block_w == 4 and prices[2] > 1.2 * prices[4]
 
 
 @pytest.mark.parametrize("config, chip, tp, recipe", cases)

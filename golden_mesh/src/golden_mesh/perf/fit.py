@@ -14,7 +14,7 @@ import numpy as np
 
 from golden_mesh.perf.constants import Fit
 from golden_mesh.perf.laws import HELD, LAWS, Case
-from golden_mesh.perf.rows import number, case_of, read, summary
+from golden_mesh.perf.rows import case_of, number, read, summary
 
 ARCHES = ("wormhole", "blackhole")
 MISS = 0.3  # of the logarithm, above which a row's weight falls

@@ -8,8 +8,8 @@ from math import prod
 from typing import Optional
 
 from golden_mesh.perf.collective_prices import SMALLEST, Collective
-from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
 from golden_mesh.perf.constants import Price, price
+from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
 from golden_mesh.perf.laws import CYCLES_A_PHASE, GAP, Case
 
 BANKS = 12  # of a chip's DRAM

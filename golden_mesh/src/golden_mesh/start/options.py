@@ -99,7 +99,9 @@ def _parser() -> _Parser:
         help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not like a "
         "chip's here",
     )
-    rows = commands.add_parser("perf rows", help="price the measured operations of a csv file: errors by kind and in all")
+    rows = commands.add_parser(
+        "perf rows", help="price the measured operations of a csv file: errors by kind and in all"
+    )
     fit = commands.add_parser("perf fit", help="fit the prices' constants to a csv file of measured operations again")
     for each in (rows, fit):
         each.add_argument("file", type=_rows, metavar="FILE.csv", help="columns as in golden_mesh/docs/perf.md")

@@ -33,7 +33,7 @@ VARIANTS: dict[str, dict[str, tuple]] = {
     "ttnn.all_gather": {"num_links": (1,)},
     "ttnn.linear": {
         "math_fidelity": ("LoFi", "HiFi2", "HiFi3", "HiFi4"),
-        "in0_block_w": (2, 4, 8, 16, 28),  # `perf hops`: a width that a matmul does not have is refused
+        "in0_block_w": (2, 4, 7, 8, 16, 28),  # `perf hops`: a width that a matmul does not have is refused
     },
     "ttnn.transformer.paged_scaled_dot_product_attention_decode": {
         "k_chunk_size": (32, 64, 128, 256),

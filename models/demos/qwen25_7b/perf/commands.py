@@ -204,40 +204,6 @@ class Hops:
         return hops_table(DIMS[args.dims], args.recipe, machine("N150").chip)
 
 
-class Chain:
-    """Modeled steps of 32 users with and without the chain of multicasts, for every split of a machine.
-
-    This port and tt_transformers, in the recipe's formats and without the host.
-    """
-
-    EXAMPLES = (f"{PERF} chain --mesh T3K", f"{PERF} chain --mesh N300 --recipe performance")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        add_machine(parser)
-        Hops.add_options(parser)
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        config, steps, args.worker_dispatch = DIMS[args.dims], {}, False
-        for args.tp in (tp for tp in SPLITS if machine(args.mesh).row % tp == 0):
-            with opened(args) as device:
-                from ..tt.placement import chip_of, links_between
-                from .plan_tables import HOP_AT_MOST, POSITION, USERS, chain_table
-                from .step_model import model_decode
-
-                model, _ = model_decode(
-                    device, config, args.recipe, users=USERS, position=POSITION, links=links_between(device)
-                )
-                steps[args.tp], chip = model.seconds, chip_of(device)
-        table = chain_table(config, args.recipe, title_of(args), chip, steps)
-        return (
-            f"{title_of(args)}, {args.mesh}, recipe {args.recipe}, {USERS} users a replica at position {POSITION}. Modeled, not "
-            f"measured; a hop takes {1e6 * HOP_AT_MOST:.2f} us, which is the most that it can take. tt_transformers' cache is "
-            f"bfloat8_b.\n\n{table}"
-        )
-
-
 class Models:
     """The splits that hold each published checkpoint of the family, on every machine. Counts from the plans."""
 
@@ -305,13 +271,30 @@ class L1:
         return f"{split_of(args)}, {mapped.title}: bytes of a core's L1.\n\n{l1_table(mapped)}"
 
 
+class Picture:
+    """What a step of 32 users waits for on every machine, as a picture. Modeled, not measured; minutes."""
+
+    EXAMPLES = (f"{PERF} picture step.svg", f"{PERF} picture step.png")
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", type=path("FILE"), metavar="FILE", help="to write: .svg, .png or .pdf")
+
+    @staticmethod
+    def table(args: argparse.Namespace) -> str:
+        from .picture import draw, every_step
+
+        draw(args.file, every_step())
+        return f"written: {args.file}"
+
+
 COMMANDS = {
     "model": Model,
     "ops": Ops,
     "hops": Hops,
-    "chain": Chain,
     "splits": Splits,
     "models": Models,
     "context": Context,
     "l1": L1,
+    "picture": Picture,
 }

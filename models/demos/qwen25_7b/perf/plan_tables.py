@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 from golden_mesh.perf.collective_prices import Collective
+from golden_mesh.perf.constants import price
+from golden_mesh.perf.laws import GAP, Case
+from golden_mesh.perf.rows import DTYPES
 
 from ..cli.terminal import markdown
 from ..config import BFP8_KV8, QWEN25_7B, QwenConfig, Recipe
@@ -61,6 +64,22 @@ def collectives(plan: AllReducePlan) -> tuple[Collective, ...]:
     return Collective("reduce_scatter", *how, size), Collective("all_gather", *how, size)
 
 
+def all_reduce_price(plan: AllReducePlan, links: int = 1) -> float:
+    """Microseconds of a step on Wormhole chips, gaps included."""
+    cases = (
+        Case("collective", "wormhole", c.op, bytes=c.tensor_bytes, chips=c.chips, ring=c.topology == "ring", links=links)
+        for c in collectives(plan)
+    )
+    return sum(price(case).us + GAP for case in cases)
+
+
+def decode_price(plan: DecodeMatmul) -> float:
+    """Microseconds of a decode matmul with float32 dest."""
+    arch = plan.chip.architecture.lower().split("_")[0]
+    sizes = dict(k=plan.k_tiles, n=plan.n_tiles, width=plan.in0_block_w)
+    return price(Case("dram_sharded", arch, w=DTYPES[plan.weight], fp32=True, **sizes)).us
+
+
 def sent(plan: AllReducePlan) -> int:
     """Bytes through the busiest link in one direction."""
     return sum(collective.sent for collective in collectives(plan))
@@ -79,8 +98,9 @@ def hops_table(config: QwenConfig, recipe: Recipe, chip: Chip) -> str:
         rows.append((f"tp {tp}", *cells, "; ".join(_both(plans[name]) for name in lm_head), f"{before} to {after}"))
     title = (
         f"Recipe {recipe}, {chip.grid.x}x{chip.grid.y} cores. Hops of a matmul x us of weights a hop at "
-        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip: with blocks within one core's x, to those planned. A planned block has {1e6 * chip.hop:.0f} us of weights or more, "
-        "where L1 allows it. tp 8 joins gate and up where that saves padding."
+        f"{1e-9 * chip.matmul_bandwidth:.1f} GB/s a chip: with blocks within one core's x, to those planned. A planned block is "
+        f"the first with {1e6 * chip.hop:.0f} us of weights or more, and more than its partial sums take, where L1 allows it. "
+        "tp 8 joins gate and up where that saves padding."
     )
     header = ("split", "QKV", "O", "gate, up (each)", "down", "LM head", "hops a layer")
     return f"{title}\n\n{markdown(header, rows)}"

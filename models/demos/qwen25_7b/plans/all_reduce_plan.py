@@ -21,11 +21,11 @@ class Sizes(NamedTuple):
 
 # By chips and topology, from the measured prices of collectives (tests/perf/test_collective_prices.py).
 SIZES: dict[tuple[int, Topology], Sizes] = {
-    (2, "line"): Sizes(79_360, inf, inf),
-    (4, "line"): Sizes(71_168, 259_840, 422_912),
-    (4, "ring"): Sizes(71_168, 259_840, 422_912),  # of the line: no ring of four was measured
-    (8, "line"): Sizes(43_520, 100_608, 110_592),
-    (8, "ring"): Sizes(62_720, 122_624, 122_624),
+    (2, "line"): Sizes(93_696, inf, inf),
+    (4, "line"): Sizes(77_312, 278_528, 449_024),
+    (4, "ring"): Sizes(77_312, 278_528, 449_024),  # of the line: no ring of four was measured
+    (8, "line"): Sizes(46_592, 104_960, 114_688),
+    (8, "ring"): Sizes(67_584, 134_656, 134_656),
 }
 
 

@@ -149,7 +149,8 @@ def plan_decode_matmul(
 ) -> DecodeMatmul:
     """Return the plan with the most output cores, then with the longest block of K on an input core that fits L1.
 
-    Where streaming the weights of such a block takes less than chip.hop, a block spans several input cores.
+    Where streaming the weights of such a block takes less than a multicast, or than packing its partial sums, a block spans
+    several input cores.
 
     - in_cores: cores that hold x.
     - weight: the weight's format.
@@ -165,7 +166,8 @@ def plan_decode_matmul(
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
             f"{decode_l1_bytes(n_tiles, 1, weight, chip)} bytes of a core's L1, {chip.matmul_l1} are there: split its columns"
         )
-    covering = (w for w in widths if block_seconds(n_tiles, w, weight, chip) >= chip.hop)
+    hidden = max(chip.hop, chip.partial_sum * ceil_div(n_tiles, chip.readers))
+    covering = (w for w in widths if block_seconds(n_tiles, w, weight, chip) >= hidden)
     block = next(covering, widths[-1])
     return DecodeMatmul(k_tiles, n_tiles, in_cores, block, per_core_n, weight, chip)
 

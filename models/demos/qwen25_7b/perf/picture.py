@@ -1,0 +1,55 @@
+"""What a decode step waits for, as a bar for each machine: perf picture. Needs matplotlib, which nothing else here needs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import UserError
+
+STEPS = (("N150", 1), ("N300", 2), ("N150x4", 4), ("T3K", 8), ("GALAXY", 8))
+RECIPE = "performance"
+PARTS = ("weights", "attention and cache", "collectives", "small operations", "gaps")
+
+
+def parts_of(report: str) -> dict[str, float]:
+    """Milliseconds by part, from the text of perf model."""
+    line = next(line for line in report.splitlines() if line.startswith("Parts in ms"))
+    return {name: float(ms) for name, ms in re.findall(r"([a-z][a-z ]*) ([\d.]+)[,.](?= |$)", line.split(": ", 1)[1])}
+
+
+def every_step() -> dict[str, dict[str, float]]:
+    """Of steps of 32 users, by machine. A process each: a golden mesh is one machine."""
+    steps = {}
+    for mesh, tp in STEPS:
+        model = [sys.executable, "-m", __package__, "model", "--mesh", mesh, "--recipe", RECIPE]
+        done = subprocess.run(model, capture_output=True, text=True)
+        if done.returncode:
+            raise UserError(
+                f"perf model --mesh {mesh} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1]}"
+            )
+        steps[f"{mesh}, tp {tp}"] = parts_of(done.stdout)
+    return steps
+
+
+def draw(file: Path, steps: dict[str, dict[str, float]]) -> None:
+    """A stacked bar for each step. steps: milliseconds by part, by name. UserError: no matplotlib, or the file cannot be written."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("perf picture draws with matplotlib: pip install matplotlib") from None
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axes, left = figure.subplots(), [0.0] * len(steps)
+    for part in PARTS:
+        widths = [parts.get(part, 0.0) for parts in steps.values()]
+        axes.barh(list(steps), widths, left=left, label=part)
+        left = [at + width for at, width in zip(left, widths)]
+    axes.bar_label(axes.containers[-1], [f" {end:.0f}" for end in left])
+    axes.invert_yaxis()
+    title = f"Qwen2.5-7B, 32 users a replica at position 1,024, recipe {RECIPE}"
+    axes.set(xlabel="ms of a step (modeled, not measured)", title=title)
+    axes.legend(fontsize="small")
+    try:
+        figure.savefig(file)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be written: {error}") from None
