@@ -208,7 +208,7 @@ def test_the_users_settings_are_kept():
 
 def test_help_and_doctor_explain(launch):
     usage, report = launch("--help").stdout, launch("--doctor").stdout
-    assert all(f"    {command} " in usage for command in COMMANDS)
+    assert all(f"    {command}" in usage for command in COMMANDS)
     assert "--links" in launch("perf", "--help").stdout
     assert f"ttnn {version('ttnn')}" in report and "operations without a golden" in report
 
