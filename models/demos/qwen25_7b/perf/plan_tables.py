@@ -67,7 +67,9 @@ def collectives(plan: AllReducePlan) -> tuple[Collective, ...]:
 def all_reduce_price(plan: AllReducePlan, links: int = 1) -> float:
     """Microseconds of a step on Wormhole chips, gaps included."""
     cases = (
-        Case("collective", "wormhole", c.op, bytes=c.tensor_bytes, chips=c.chips, ring=c.topology == "ring", links=links)
+        Case(
+            "collective", "wormhole", c.op, bytes=c.tensor_bytes, chips=c.chips, ring=c.topology == "ring", links=links
+        )
         for c in collectives(plan)
     )
     return sum(price(case).us + GAP for case in cases)
@@ -117,5 +119,3 @@ def hops(plan: DecodeMatmul) -> str:
 
 def _both(plan: DecodeMatmul) -> str:
     return " to ".join(dict.fromkeys((hops(narrow(plan)), hops(plan))))
-
-
