@@ -84,7 +84,10 @@ def agreement(replicas: Sequence, entries: Sequence[Entry]) -> tuple[int, dict[i
 class ReadinessCommand:
     """Teacher forcing over 100 tokens after chat prompts: how often a recipe's choice is among the reference's first k."""
 
-    EXAMPLES = (f"python -m {__package__} readiness --model Qwen/Qwen2.5-7B-Instruct --reference aime24.refpt",)
+    EXAMPLES = (
+        f"python -m {__package__} readiness --model Qwen/Qwen2.5-7B-Instruct --reference aime24.refpt",
+        f"python -m {__package__} readiness --model DIR --reference aime24.refpt --mesh T3K --recipes bfp8",
+    )
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
