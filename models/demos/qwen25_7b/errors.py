@@ -37,7 +37,7 @@ def check_number(name: str, value: Any) -> None:
 
 
 def check_utf8(name: str, text: str) -> None:
-    """UserError for bytes of an argument, a path or a variable that are no UTF-8: Python has them as lone surrogates."""
+    """UserError for bytes of an argument or a path that are no UTF-8: Python has them as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -77,7 +77,7 @@ class Copies:
 
 
 def folder_of(root: Path, model: str | Path, directory: Path) -> Path:
-    """The folder for the weights in `directory`, by their contents and by what config.json changes in the packed bytes."""
+    """The folder of the weights in `directory`: by their contents, and by what config.json changes in packed bytes."""
     tied = QwenConfig.from_json(directory / "config.json").tie_word_embeddings
     digest = _digest(json.dumps([weights_digest(directory), tied, packing()]))
     name = os.fsencode(os.path.basename(os.path.abspath(model))).decode(errors="replace")

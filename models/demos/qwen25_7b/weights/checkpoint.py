@@ -40,7 +40,8 @@ ADAPTER_FILE = "adapter_config.json"
 # The model's config, generation config, tokenizer and chat template: what is copied.
 SMALL_FILES = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
 READ_FILES = (*SMALL_FILES, INDEX_FILE, "pytorch_model.bin.index.json", "tekken.json", ADAPTER_FILE)
 WEIGHT_FILES = ("*.safetensors",)
