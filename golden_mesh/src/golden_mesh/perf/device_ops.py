@@ -80,6 +80,7 @@ class Op:
     fp32_dest: bool = False
     activation: bool = False  # fused
     in0_block_w: int = 0  # of a matmul's program; 0: not known
+    readers: int = 1  # cores that stream a bank of DRAM in a DRAM-sharded matmul
     passes: int = 1  # of a matmul's program over K
     workers: int = 0  # a link, of a collective; 0: the library's number
 
@@ -101,7 +102,7 @@ class Op:
 
     @property
     def dram_sharded(self) -> bool:
-        """Whether twelve cores stream the weight, each from its own DRAM bank."""
+        """Whether cores beside the DRAM banks stream the weight."""
         return "DRAMSharded" in self.factory
 
 
@@ -184,8 +185,9 @@ def program_scope(program) -> Iterator[None]:
         yield
         return
     columns = program.per_core_N
+    readers = getattr(program, "num_workers_per_dram_bank", 1)
     ttnn.graph.track_function_start(
-        f"{PROGRAM}{program.in0_block_w} {columns} {getattr(program, 'out_block_w', columns)}"
+        f"{PROGRAM}{program.in0_block_w} {columns} {getattr(program, 'out_block_w', columns)} {readers}"
     )
     try:
         yield
@@ -197,8 +199,8 @@ def _program(scopes: Sequence[str]) -> dict:
     named = [scope for scope in scopes if scope.startswith(PROGRAM)]
     if not named:
         return {}
-    width, columns, block = map(int, named[-1].removeprefix(PROGRAM).split())
-    return {"in0_block_w": width, "passes": ceil_div(columns, block or columns)}
+    width, columns, block, readers = map(int, named[-1].removeprefix(PROGRAM).split())
+    return {"in0_block_w": width, "passes": ceil_div(columns, block or columns), "readers": readers}
 
 
 def _attention_options(attributes: str) -> dict:

@@ -20,6 +20,7 @@ def case_of(
     users: Optional[int],
     position: Optional[int],
     tokens: int,
+    arch: str = "wormhole",
 ) -> Optional[Case]:
     """What the laws know of an operation. None: an operation of no kind."""
     name = name_of(op.name)
@@ -31,7 +32,7 @@ def case_of(
     result = op.result or x
     case = Case(
         kind=kind,
-        arch="wormhole",
+        arch=arch,
         name=name + "silu" * op.activation,
         x=_short(x),
         w=_short(w),

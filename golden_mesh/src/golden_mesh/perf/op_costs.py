@@ -10,15 +10,17 @@ from typing import Optional
 from golden_mesh.perf.collective_prices import SMALLEST, Collective
 from golden_mesh.perf.constants import Price, price
 from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div, tile_bytes
-from golden_mesh.perf.laws import CYCLES_A_PHASE, GAP, Case
+from golden_mesh.perf.laws import CLOCK, CYCLES_A_PHASE, GAP, Case
+from golden_mesh.perf.laws import DRAM as BYTES_A_MICROSECOND
 
-BANKS = 12  # of a chip's DRAM
-DRAM = BANKS * 24e9  # bytes a second of a chip (tt-metal tech_reports/Saturating_DRAM_bandwidth)
-CLOCK = 1e9  # Hz
+DRAM = (
+    1e6 * BYTES_A_MICROSECOND["wormhole"]
+)  # bytes a second of a chip (tt-metal tech_reports/Saturating_DRAM_bandwidth)
 PHASES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
 TILE_FLOPS = 2 * TILE**3  # of the product of two tiles
 EXCHANGES = ("ReduceScatter", "AllGather", "AllReduce", "AllToAll", "AllBroadcast", "PointToPoint")
-LINK = 12.5e9  # bytes a second of an ethernet link, each direction
+LINK = 12.5e9  # bytes a second of a Wormhole's ethernet link, each direction
+LINKS = {"wormhole": LINK, "blackhole": 4 * LINK}
 # Of an operation without rows, beyond its bytes and products: what add, copy and reshard of a tile row take.
 UNKNOWN_START = 2.5e-6
 MATMULS = "Matmul", "AllGatherMatmul", "MatmulReduceScatter", "MinimalMatmul", "Conv2d"
@@ -70,20 +72,20 @@ class Bound:
         return f"{self.price.rows} rows, {self.price.error:.0%}"
 
 
-def bound(op: Op, work: Work, links: int, case: Optional[Case]) -> Bound:
+def bound(op: Op, work: Work, links: int, case: Optional[Case], arch: str = "wormhole") -> Bound:
     """links: ethernet links of a collective between two chips."""
     found = price(case) if case else None
-    dram, compute = work.needed / DRAM, 0.0
+    dram, compute = work.needed / (1e6 * BYTES_A_MICROSECOND[arch]), 0.0
     if work.needed_flops:
-        compute = work.needed_flops / matmul_peak(work.fidelity, work.cores)
-    ethernet = work.sent / (LINK * links)
+        compute = work.needed_flops / matmul_peak(work.fidelity, work.cores, arch)
+    ethernet = work.sent / (LINKS[arch] * links)
     kernel = 1e-6 * found.us if found else UNKNOWN_START + max(2 * dram, compute, ethernet)
     return Bound(dram, compute, ethernet, kernel, found)
 
 
-def matmul_peak(fidelity: Optional[str], cores: int) -> float:
+def matmul_peak(fidelity: Optional[str], cores: int, arch: str = "wormhole") -> float:
     """FLOPs a second of the matrix engines. An operation without a fidelity counts as HiFi4."""
-    return TILE_FLOPS * CLOCK * cores / (CYCLES_A_PHASE * _phases(fidelity))
+    return TILE_FLOPS * 1e6 * CLOCK[arch] * cores / (CYCLES_A_PHASE * _phases(fidelity))
 
 
 def _phases(fidelity: Optional[str]) -> int:
@@ -158,7 +160,7 @@ def _moved(op: Op, users: Optional[int]) -> dict:
 
 
 def _multiplied(op: Op, grid_cores: int) -> dict:
-    """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on one core a bank, a multicast matmul on all cores.
+    """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on the readers of the banks, a multicast matmul on all cores.
 
     A convolution multiplies windows [pixels of the result, K] with its prepared weight.
     """
@@ -170,7 +172,7 @@ def _multiplied(op: Op, grid_cores: int) -> dict:
     needed = 2 * rows * k * n
     if op.dram_sharded and weight.shard:
         columns = weight.cores * weight.shard[1]
-        work = {"flops": 2 * rows * k * columns, "cores": weight.cores}
+        work = {"flops": 2 * rows * k * columns, "cores": weight.cores * op.readers}
     else:
         work = {"flops": needed, "cores": (op.result and op.result.cores) or grid_cores}
     return work | {"needed_flops": needed, "fidelity": op.fidelity}

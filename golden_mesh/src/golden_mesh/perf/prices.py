@@ -32,11 +32,12 @@ class Row:
         users: Optional[int] = None,
         position: Optional[int] = None,
         tokens: int = 1,
+        arch: str = "wormhole",
     ) -> "Row":
-        """links: as in op_costs.bound. The others: as in op_costs.work_of."""
+        """links: as in op_costs.bound. arch: of the chip, as the laws name it. The others: as in op_costs.work_of."""
         here = dict(chips=chips, grid_cores=grid_cores, users=users, position=position, tokens=tokens)
         work = work_of(op, **here)
-        return cls(op, count, work, bound(op, work, links, case_of(op, work, links=links, **here)))
+        return cls(op, count, work, bound(op, work, links, case_of(op, work, links=links, arch=arch, **here), arch))
 
     @property
     def seconds(self) -> float:

@@ -30,6 +30,7 @@ class Launch(NamedTuple):
     op: Op
     devices: int  # chips of the mesh
     cores: int  # of a chip
+    arch: str  # as the laws name it
 
 
 @dataclass
@@ -84,7 +85,8 @@ def recording(real: Callable, recorder: Recorder) -> Callable:
         for op in operations(nodes):
             op = replace(op, ring=op.ring or ring)
             grid = meshes[0].compute_with_storage_grid_size()
-            recorder.add(Launch(op, meshes[0].get_num_devices(), grid.x * grid.y))
+            arch = meshes[0].arch().name.lower().removesuffix("_b0")
+            recorder.add(Launch(op, meshes[0].get_num_devices(), grid.x * grid.y, arch))
         return result
 
     return call
@@ -97,8 +99,8 @@ def section(name: str, runs: int, launches: Counter[Launch], links: int, positio
 
 
 def priced(launch: Launch, count: int, links: int, position: Optional[int]) -> Row:
-    op, devices, cores = launch
-    where = dict(links=links, chips=chips_of(op, devices), grid_cores=cores)
+    op, devices, cores, arch = launch
+    where = dict(links=links, chips=chips_of(op, devices), grid_cores=cores, arch=arch)
     return Row.make(op, count, position=position, **where)
 
 

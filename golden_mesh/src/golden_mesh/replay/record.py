@@ -135,10 +135,10 @@ class Recording:
         return found[0] if len(found) == 1 else None
 
     def _modeled(self) -> Optional[float]:
-        """Seconds of the call's device operations on a Wormhole; full caches, one link."""
+        """Seconds of the call's device operations; full caches, one link."""
         rows = [
-            Row.make(op, count, links=1, chips=chips_of(op, devices), grid_cores=cores)
-            for (op, devices, cores), count in self.launches.whole.items()
+            Row.make(op, count, links=1, chips=chips_of(op, devices), grid_cores=cores, arch=arch)
+            for (op, devices, cores, arch), count in self.launches.whole.items()
         ]
         return float(sum(row.seconds for row in rows)) if rows else None
 

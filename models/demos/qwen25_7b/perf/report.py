@@ -4,7 +4,6 @@ from collections import Counter
 from typing import Iterable
 
 from golden_mesh.perf.device_ops import Op, Tensor
-from golden_mesh.perf.op_costs import DRAM
 from golden_mesh.perf.prices import HEADER, cells, label, megabytes, ranged, shape, total
 from golden_mesh.perf.published import span
 
@@ -73,7 +72,7 @@ def step_report(model: StepModel, *, title: str, users: int, replicas: int, laye
         f"{tokens_a_second(step, users * replicas)} tokens/s in all; {model.launches} launches.",
         RANGES,
         f"Parts in ms {LABEL}: {_parts(model.parts())}.",
-        f"Floor {LABEL}: {model.weights / 1e9:.3f} GB of weights a chip at {DRAM / 1e9:.0f} GB/s take "
+        f"Floor {LABEL}: {model.weights / 1e9:.3f} GB of weights a chip at {model.bandwidth / 1e9:.0f} GB/s take "
         f"{1e3 * model.floor:.2f} ms ({1 / model.floor:.1f} tokens/s/user). Padding and biases add "
         f"{model.streamed / model.weights - 1:.1%} bytes. The step takes {step / model.floor:.2f} times the floor.",
     ]

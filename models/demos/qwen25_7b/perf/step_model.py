@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ttnn
+from golden_mesh.perf.laws import DRAM as BYTES_A_MICROSECOND
 from golden_mesh.perf.op_costs import DRAM, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
 
@@ -13,6 +14,7 @@ from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..files import FileError, read_json
 from ..plans.blocks import BLOCK, blocks_for
+from ..plans.chip import Chip
 from ..plans.decode_plan import DecodePlan
 from ..plans.memory_budget import memory_budget, step_bytes
 from ..plans.model_table import ModelTable
@@ -28,6 +30,7 @@ class StepModel(Prices):
     around: tuple[Row, ...]  # the layers
     in_layer: tuple[Row, ...]  # of all layers
     weights: int  # bytes of the model's own weights on a chip, unpadded
+    bandwidth: float = DRAM  # bytes a second
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -41,7 +44,7 @@ class StepModel(Prices):
     @property
     def floor(self) -> float:
         """Seconds to stream the unpadded weights at DRAM's full bandwidth."""
-        return self.weights / DRAM
+        return self.weights / self.bandwidth
 
 
 Measured = dict[str, float]  # key of a device operation -> seconds of a launch
@@ -83,19 +86,21 @@ def model_step(
     position: int,
     tokens: int = 1,
     measured: Measured = {},
+    bandwidth: float = DRAM,
+    arch: str = "wormhole",
 ) -> StepModel:
-    """weights: as in StepModel. users, position and tokens: as in op_costs.work_of."""
+    """weights, bandwidth: as in StepModel. arch: as in Row.make. users, position and tokens: as in op_costs.work_of."""
     around, in_layer = Counter((*step.before, *step.after)), Counter()
     for ops, times in step.kinds:
         for op in ops:
             in_layer[op] += times
-    here = dict(links=links, chips=chips, grid_cores=grid_cores)
+    here = dict(links=links, chips=chips, grid_cores=grid_cores, arch=arch)
     here |= dict(users=users, position=position, tokens=tokens)
     rows = (
         tuple(with_measured(Row.make(op, count, **here), measured) for op, count in launches.items())
         for launches in (around, in_layer)
     )
-    return StepModel(*rows, weights)
+    return StepModel(*rows, weights, bandwidth)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ class PrefillModel(Prices):
 
     batches: tuple[tuple[int, StepModel], ...]
     grid_cores: int
+    arch: str
 
     @property
     def rows(self) -> list[Row]:
@@ -113,7 +119,7 @@ class PrefillModel(Prices):
     def peak_share(self) -> float:
         """Share of the matrix engines' peak, on all cores at the fidelities of the operations."""
         at_peak = sum(
-            row.count * row.work.needed_flops / matmul_peak(row.work.fidelity, self.grid_cores)
+            row.count * row.work.needed_flops / matmul_peak(row.work.fidelity, self.grid_cores, self.arch)
             for row in self.rows
             if row.work.needed_flops
         )
@@ -135,7 +141,7 @@ def model_decode(
     """Capture and model a step of a model on a row of chips. Returns it, and the number of layers.
 
     tokens: of each user that the step computes; more than one: it verifies draft tokens.
-    UserError: the model and the cache do not fit.
+    UserError: the model and the cache do not fit, or there is no price for the chip.
     """
     plan, chip = ParallelPlan.make(config, device.shape[1]), chip_of(device)
     table = ModelTable(config, plan, recipe, chip)
@@ -154,16 +160,30 @@ def model_decode(
         position=position,
         tokens=tokens,
         measured=measured,
+        bandwidth=chip.bandwidth,
+        arch=arch_of(chip),
     )
     return model, step.layers
 
 
 def model_prompt(device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int, links: int) -> PrefillModel:
     """Capture and model the prefill of one prompt on a row of chips."""
-    cores = chip_of(device).grid.cores
-    how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1)
+    chip = chip_of(device)
+    cores, arch = chip.grid.cores, arch_of(chip)
+    how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1, arch=arch)
     batches = tuple(
         (batch.rows, model_step(batch.step, position=batch.start, **how))
         for batch in capture_prefill(device, config, recipe, tokens)
     )
-    return PrefillModel(batches, cores)
+    return PrefillModel(batches, cores, arch)
+
+
+def arch_of(chip: Chip) -> str:
+    """The name that prices have for the chip's architecture. UserError for DRAM of another bandwidth than the rows'."""
+    arch = chip.architecture.lower().removesuffix("_b0")
+    if chip.bandwidth != 1e6 * BYTES_A_MICROSECOND[arch]:
+        raise UserError(
+            f"no price for a chip of {chip.banks} banks of DRAM ({chip.bandwidth / 1e9:.0f} GB/s): the measured rows of {arch} are "
+            f"of chips with {BYTES_A_MICROSECOND[arch] / 1e3:.0f} GB/s"
+        )
+    return arch
