@@ -13,9 +13,10 @@ from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.__main__ import main
 from models.demos.qwen25_7b.perf.capture import Step
+from models.demos.qwen25_7b.perf.commands import read_measured
 from models.demos.qwen25_7b.perf.picture import PARTS, draw, parts_of
 from models.demos.qwen25_7b.perf.report import LABEL, step_report
-from models.demos.qwen25_7b.perf.step_model import model_step, read_measured
+from models.demos.qwen25_7b.perf.step_model import model_step
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 
 PLAN = ParallelPlan.make(QWEN25_7B, 2)

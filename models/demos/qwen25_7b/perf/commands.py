@@ -7,12 +7,14 @@ import argparse
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Iterator
 
 from ..cli.options import add_machine, add_recipe, path
 from ..config import QWEN25_7B, RECIPES, QwenConfig
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
+from ..files import FileError, read_json
 from ..plans.machines import Split, machine
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, TILE, ParallelPlan
@@ -122,6 +124,25 @@ class Ops:
         )
 
 
+def read_measured(path: Path) -> dict[str, float]:
+    """Seconds of a launch by the key of its device operation, of a bring-up's report.json, at the 7B's dims on silicon. Attention is left out: its time is of one position.
+
+    UserError: no such report, or one of small dims or of a golden mesh.
+    """
+    try:
+        report = read_json(path)
+        rows, machine, size = report["ops"], report["machine"], report["size"]
+    except (FileError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no report.json of make bringup: {error}") from None
+    below = next(fact["found"] for fact in machine if fact["what"] == "below ttnn")
+    if (size, below) != ("7b", "silicon"):
+        raise UserError(
+            f"{path} has {size} dims, below ttnn {below}: times that say something are of 7b dims on silicon"
+        )
+    timed = (row for row in rows if row["device_op"] and (row["us"] or 0) > 0 and "setting" not in row)
+    return {row["device_op"]: 1e-6 * row["us"] for row in timed if "attention" not in row["op"]}
+
+
 class Model:
     """The modeled time of a decode step or a prompt, operation by operation. Modeled, not measured."""
 
@@ -148,17 +169,17 @@ class Model:
             check_range("--links", args.links, 1, 4, unit)
         if args.measured and args.prefill:
             raise UserError("--measured is of a decode step: leave out --prefill")
+        measured = read_measured(args.measured) if args.measured else {}
         with opened(args) as device:
             from ..tt.placement import links_between
             from .report import prefill_report, step_report
-            from .step_model import model_decode, model_prompt, read_measured
+            from .step_model import model_decode, model_prompt
 
             links = args.links or links_between(device)
             if args.prefill:
                 model = model_prompt(device, DIMS[args.dims], args.recipe, args.prefill, links)
             else:
-                step = dict(users=args.batch, position=args.position, links=links)
-                step |= {"measured": read_measured(args.measured)} if args.measured else {}
+                step = dict(users=args.batch, position=args.position, links=links, measured=measured)
                 sampling = SAMPLING[args.sampling]
                 model, layers = model_decode(device, DIMS[args.dims], args.recipe, **step, sampling=sampling)
         if args.prefill:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import ttnn
 from golden_mesh.perf.laws import DRAM as BYTES_A_MICROSECOND
@@ -12,7 +11,6 @@ from golden_mesh.perf.prices import Prices, Row
 from ..config import QwenConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
-from ..files import FileError, read_json
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.chip import Chip
 from ..plans.decode_plan import DecodePlan
@@ -48,25 +46,6 @@ class StepModel(Prices):
 
 
 Measured = dict[str, float]  # key of a device operation -> seconds of a launch
-
-
-def read_measured(path: Path) -> Measured:
-    """Of a bring-up's report.json, at the 7B's dims on silicon. Attention is left out: its time is of one position.
-
-    UserError: no such report, or one of small dims or of a golden mesh.
-    """
-    try:
-        report = read_json(path)
-        rows, machine, size = report["ops"], report["machine"], report["size"]
-    except (FileError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no report.json of make bringup: {error}") from None
-    below = next(fact["found"] for fact in machine if fact["what"] == "below ttnn")
-    if (size, below) != ("7b", "silicon"):
-        raise UserError(
-            f"{path} has {size} dims, below ttnn {below}: times that say something are of 7b dims on silicon"
-        )
-    timed = (row for row in rows if row["device_op"] and (row["us"] or 0) > 0 and "setting" not in row)
-    return {row["device_op"]: 1e-6 * row["us"] for row in timed if "attention" not in row["op"]}
 
 
 def with_measured(row: Row, measured: Measured) -> Row:
