@@ -31,7 +31,7 @@ class Talk(Bench):
     def __init__(self, mesh_device, reference, recipe=BFP8):
         super().__init__(mesh_device, reference, batch=len(PROMPTS))
         config = self.model_config(recipe, CONTEXT)
-        self.model = TtTransformer(mesh_device, self.weights, config)
+        self.model = TtTransformer(mesh_device, self.build, config)
         blocks, self.width = (blocks_for(self.decode.batch, CONTEXT, BLOCK), table_width(CONTEXT, BLOCK))
         self.caches = allocate_caches(mesh_device, config, blocks, BLOCK)
         generator = torch.Generator().manual_seed(0)
