@@ -215,8 +215,9 @@ class TtQwenAttention:
     def forward_prefill(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
     ) -> ttnn.Tensor:
-        """Whole prompts side by side: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded. Frees
-        x.
+        """Whole prompts side by side: [1, 1, S, hidden] block-sharded in L1 -> the sum over chips, block-sharded.
+
+        Frees x.
 
         A row attends to the rows before it in its prompt, in bfloat16 for every format of the cache.
         """
