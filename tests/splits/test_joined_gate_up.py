@@ -25,9 +25,9 @@ def reference() -> Reference:
 def test_the_7bs_mlp_equals_hugging_faces_where_gate_and_up_are_joined(mesh_device, reference):
     recipe = PERFORMANCE  # formats of 4 and 8 bits
     bench, layer = Bench(mesh_device, reference), reference.layer(0)
-    layer = bench.model_config(recipe).layer(0)
-    assert layer.joined
-    ours = TtQwenMLP(mesh_device, layer, bench.build, all_reduce=bench.all_reduce(recipe))
+    planned = bench.model_config(recipe).layer(0)
+    assert planned.joined
+    ours = TtQwenMLP(mesh_device, planned, bench.build, all_reduce=bench.all_reduce(recipe))
     formats = recipe.attention.format, recipe.mlp_in.format, recipe.mlp_out.format
     in_format = rounded_layer(layer, CONFIG.centering_rope(0), *formats)
 
