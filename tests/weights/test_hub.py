@@ -1,9 +1,12 @@
 """A model named by a hub id: small files come first, weights only if the cache lacks them."""
 
 import hashlib
+import json
 import shutil
+from fnmatch import fnmatch
 
 import pytest
+from safetensors import safe_open
 
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.weights import checkpoint
@@ -20,21 +23,28 @@ class Hub:
     def __init__(self, model, snapshots):
         self.snapshots = snapshots
         self.requested = []
-        blobs = snapshots.parent / "blobs"
-        blobs.mkdir(parents=True)
+        self.blobs = snapshots.parent / "blobs"
+        self.blobs.mkdir(parents=True)
+        self.files = {}
         for file in model.iterdir():
-            blob = blobs / hashlib.sha256(file.read_bytes()).hexdigest()
-            shutil.copy(file, blob)
-            for commit in [OLD, NEW][: 1 if file.suffix == ".safetensors" else 2]:
-                (snapshots / commit).mkdir(parents=True, exist_ok=True)
-                (snapshots / commit / file.name).symlink_to(f"../../blobs/{blob.name}")
+            self.put(file.name, file.read_bytes())
+
+    def put(self, name, content):
+        self.files[name] = hashlib.sha256(content).hexdigest()
+        (self.blobs / self.files[name]).write_bytes(content)
 
     def download(self, name, revision, allow_patterns):
         assert name == NAME
         main = NEW if self.requested else OLD
-        what = "weights" if "*.safetensors" in allow_patterns else "small files"
-        self.requested.append((what, revision))
-        return f"{self.snapshots / {None: main, 'main': main}.get(revision, revision)}"
+        commit = {None: main, "main": main}.get(revision, revision)
+        wanted = [file for file in self.files if any(fnmatch(file, pattern) for pattern in allow_patterns)]
+        weights = [file for file in wanted if file.endswith(".safetensors")]
+        self.requested.append((",".join(weights) or "small files", revision))
+        (self.snapshots / commit).mkdir(parents=True, exist_ok=True)
+        for file in wanted if commit == OLD else set(wanted) - set(weights):
+            link = self.snapshots / commit / file
+            link.is_symlink() or link.symlink_to(f"../../blobs/{self.files[file]}")
+        return f"{self.snapshots / commit}"
 
 
 @pytest.fixture
@@ -48,12 +58,27 @@ def hub(model, tmp_path, monkeypatch):
 def test_weights_are_downloaded_once_and_of_the_configs_commit(hub, cache, right, revision):
     """The branch moves between the request for the config and the request for the weights."""
     assert_same(load(NAME, cache, revision=revision), right)
-    assert hub.requested == [("small files", revision), ("weights", OLD)]
+    assert hub.requested == [("small files", revision), ("model.safetensors", OLD)]
     hub.requested.clear()
     assert_same(load(NAME, cache, revision=revision), right)
     assert hub.requested == [("small files", revision)]
     (folder,) = cache.glob("*/*/")
     assert folder.name.startswith("Qwen2.5-7B-Instruct-")
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_only_weights_that_are_read_are_downloaded(hub, cache, right, has_index):
+    part, single = "model-00001-of-00001.safetensors", "model.safetensors"
+    blob = (hub.blobs / hub.files[single]).read_bytes()
+    hub.put("consolidated.safetensors", b"of the publisher")
+    if has_index:
+        with safe_open(hub.blobs / hub.files.pop(single), "pt") as tensors:
+            names = list(tensors.keys())
+        hub.put(part, blob)
+        hub.put("model.safetensors.index.json", json.dumps({"weight_map": dict.fromkeys(names, part)}).encode())
+    assert_same(load(NAME, cache), right)
+    downloaded = [what for what, _ in hub.requested if what != "small files"]
+    assert downloaded == [part if has_index else single]
 
 
 def test_weights_removed_from_the_hubs_cache_are_not_fetched_again(hub, cache, right):

@@ -12,8 +12,8 @@ from tqdm import tqdm
 from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel, TextDelta
+from ..evaluation.degenerate import degenerate
 from ..files import write_text
-from ..text.degenerate import degenerate
 
 if TYPE_CHECKING:
     from ..engine.speculation import SpeculationStats

@@ -16,8 +16,8 @@ from ..config.sampling import GREEDY, SamplingParams
 from ..engine.generator import Generator
 from ..engine.replica import Replica
 from ..errors import UserError
-from ..text.degenerate import degenerate
 from ..text.tokenizer import ChatTokenizer
+from .degenerate import degenerate
 from .teacher_forcing import predict_with_decode
 from .texts import ForcedText
 

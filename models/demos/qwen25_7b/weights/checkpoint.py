@@ -44,7 +44,6 @@ SMALL_FILES = (
     "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
 READ_FILES = (*SMALL_FILES, INDEX_FILE, "pytorch_model.bin.index.json", "tekken.json", ADAPTER_FILE)
-WEIGHT_FILES = ("*.safetensors",)
 DOWNLOAD_AGAIN = "download the checkpoint again"
 MERGE = "merge it with peft's merge_and_unload and write the result with save_pretrained"
 OWN_CONFIG = "use the checkpoint's own config.json"
@@ -88,8 +87,14 @@ class Checkpoint:
 
         revision: a commit, branch or tag of the hub id; default: its main branch.
         """
-        directory = local_directory(model, revision=revision)
+        directory = local_directory(model, (*READ_FILES, SINGLE_FILE), revision)
         config = QwenConfig.from_json(directory / "config.json")
+        if not (os.path.isdir(model) or exists(directory / SINGLE_FILE)):
+            # A repository may hold the weights twice, also as its publisher's consolidated.safetensors.
+            named = (
+                [file.name for file in weight_files(directory)] if exists(directory / INDEX_FILE) else ["*.safetensors"]
+            )
+            local_directory(model, named, directory.name)
         headers = _read_headers(directory)
         own = _with_own_head(headers, config)
         unread = _check_against_config(headers, own, directory)
@@ -144,9 +149,7 @@ def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def local_directory(
-    model: str | Path, files: Sequence[str] = (*READ_FILES, *WEIGHT_FILES), revision: Optional[str] = None
-) -> Path:
+def local_directory(model: str | Path, files: Sequence[str], revision: Optional[str] = None) -> Path:
     """The directory itself, or where those files of a hub id lie now. The hub's directories are named by commits."""
     if not str(model):
         raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
