@@ -103,7 +103,18 @@ def test_operations_become_tests(launch, tmp_path):
         parse(["cases", "--to", __file__, "-c", "0"])
 
 
-@pytest.mark.parametrize("content", ("no record", {"mesh": (1, 2), "ring": False, "ops": [{"op": "ttnn.add"}]}))
+def test_a_record_of_more_chips_than_the_machine_has_is_one_line(launch, tmp_path):
+    torch.save({"mesh": (1, 2), "ring": False, "ops": []}, tmp_path / "ops.pt")
+    done = launch("replay", "--system", "N150", "ops.pt")
+    assert (done.returncode, done.stderr) == (2, "error: the record is of 1 x 2 chips, this machine has 1\n")
+
+
+NO_MESH = ({"mesh": mesh, "ring": False, "ops": []} for mesh in ((1, 0), (-1, -8), (1.0, 2), ("a", 2)))
+
+
+@pytest.mark.parametrize(
+    "content", ("no record", {"mesh": (1, 2), "ring": False, "ops": [{"op": "ttnn.add"}]}, *NO_MESH)
+)
 def test_a_file_that_is_no_record_is_one_line(tmp_path, content):
     torch.save(content, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="other.pt is no file of golden-mesh record: .*") as error:

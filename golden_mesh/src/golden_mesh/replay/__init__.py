@@ -55,7 +55,7 @@ def load(path: str | Path) -> dict[str, Any]:
         kept = torch.load(path, weights_only=True)
         rows, columns = kept["mesh"]
         broken = [op for op in kept["ops"] if not KEYS <= op.keys()]
-        if broken or kept.get("ring") is None or not rows * columns:
+        if broken or kept.get("ring") is None or not (range(rows) and range(columns)):
             raise ValueError("fields are missing")
         for op in kept["ops"]:
             _check_names(op)
@@ -231,8 +231,11 @@ def line(row: dict[str, Any]) -> str:
 
 @contextmanager
 def opened(kept: dict[str, Any]) -> Iterator[ttnn.MeshDevice]:
-    """A mesh of the record's shape."""
+    """A mesh of the record's shape. ValueError: the machine has none."""
     rows, columns = kept["mesh"]
+    chips = ttnn.get_num_devices()
+    if rows * columns > chips:
+        raise ValueError(f"the record is of {rows} x {columns} chips, this machine has {chips}")
     fabric = ttnn.FabricConfig.FABRIC_1D_RING if kept["ring"] else ttnn.FabricConfig.FABRIC_1D
     if rows * columns > 1:
         ttnn.set_fabric_config(fabric)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import ExitStack
 
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.outputs import write_whole
@@ -10,15 +11,16 @@ from golden_mesh.start.options import parse
 
 
 def main() -> int:
-    try:
-        args = parse(["replay", *sys.argv[1:]])
-        kept = load(args.file)
-    except (GoldenMeshError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(HEADER)
     failed, rows = 0, []
-    with opened(kept) as device:
+    with ExitStack() as stack:
+        try:
+            args = parse(["replay", *sys.argv[1:]])
+            kept = load(args.file)
+            device = stack.enter_context(opened(kept))
+        except (GoldenMeshError, ValueError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        print(HEADER)
         for row in replay(device, kept, args.calls, lambda text: text.startswith("running") or print(text, flush=True)):
             failed += bool(row["failed"])
             if args.json:
