@@ -15,7 +15,7 @@ from pathlib import Path
 
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
 from models.demos.qwen25_7b.weights.checkpoint import SMALL_FILES, local_directory
@@ -95,7 +95,7 @@ def architecture(model: str) -> str:
         raise UserError(f"--model {model}: a directory; a bundle has no weights, so it names a hub id")
     if model == DEFAULT:  # needs no network
         return QWEN25_7B.architecture
-    return QwenConfig.from_json(local_directory(model, SMALL_FILES) / "config.json").architecture
+    return DecoderConfig.from_json(local_directory(model, SMALL_FILES) / "config.json").architecture
 
 
 def manifest(kind: MachineKind, model: str, arch: str, ttnn: str) -> dict:

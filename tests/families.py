@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from models.demos.qwen25_7b.config import QwenConfig
+from models.demos.qwen25_7b.config import DecoderConfig
 from models.demos.qwen25_7b.config.rope import Llama3
 from models.demos.qwen25_7b.perf import published_models
 from models.demos.qwen25_7b.reference.hf import hf_model, random_weights
@@ -30,9 +30,9 @@ FAMILIES = {
 }
 
 
-def config_of(family: str, **changes) -> QwenConfig:
+def config_of(family: str, **changes) -> DecoderConfig:
     """The small checkpoint's dims, as the family has them."""
-    small = QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")
+    small = DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")
     return replace(small, **FAMILIES[family] | changes)
 
 
@@ -64,7 +64,7 @@ def assert_greedy(model, prompt: list[int], answer: list[int], near_tie: float =
         assert row.max() - row[token] <= near_tie * row.std()
 
 
-def cut(size: str, *, layers: int | None = None, vocab_size: int = 4096) -> QwenConfig:
+def cut(size: str, *, layers: int | None = None, vocab_size: int = 4096) -> DecoderConfig:
     """Return a size's config with fewer layers, if given, and a smaller vocabulary."""
     config = (published_models.SIZES | published_models.FAMILIES)[size]
     tokens = dict(vocab_size=vocab_size, bos_token_id=None, eos_token_ids=())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from models.demos.qwen25_7b.config.qwen_config import FAMILIES
+from models.demos.qwen25_7b.config.decoder_config import FAMILIES
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT

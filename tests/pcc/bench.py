@@ -172,7 +172,7 @@ class AttentionBench(Bench):
         which enlarges rows. So do the joins of cores that share a KV head.
         """
         larger = UPDATE_GAIN if self.recipe.kv_cache == "bfloat8_b" else 0
-        cores = self.decode.grid.cores // (self.decode.batch * self.plan.kv_heads)
+        cores = self.decode.grid.cores // (self.decode.slots * self.plan.kv_heads)
         joins = (max(1, min(cores, CORES_PER_KV_HEAD)) - 1).bit_length()  # in pairs
         exact = self.plan.exact_decode_attention
         approximate = APPROXIMATE_GAIN if self.config.qkv_bias else APPROXIMATE_GAIN_WITHOUT_BIAS

@@ -23,7 +23,7 @@ class PagedCache:
     def __init__(self, mesh_device: ttnn.MeshDevice, config: TtModelConfig, block: int):
         self.mesh_device, self.plan = mesh_device, config.parallel
         self.block, self.context = block, config.max_seq_len
-        users, own = config.decode.batch, self.context // block
+        users, own = config.decode.slots, self.context // block
         blocks = users * (own + 1)  # one unused block a user, which must not change
         self.on_chips = TtKVCache(mesh_device, config.layer(0), blocks, block)
         generator = torch.Generator().manual_seed(0)

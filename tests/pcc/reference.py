@@ -10,7 +10,7 @@ from torch.nn import Module
 from transformers import DynamicCache, PreTrainedModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig, Recipe
+from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig, Recipe
 from models.demos.qwen25_7b.config.rope import Yarn
 from models.demos.qwen25_7b.plans.rotary_pairs import centered_pairs, key_divisors, norm_divisors
 from models.demos.qwen25_7b.reference import rounded as in_recipe
@@ -61,7 +61,7 @@ class Case(NamedTuple):
 class Reference:
     """A model of Hugging Face. Its results are cached, because they do not depend on the mesh."""
 
-    config: QwenConfig
+    config: DecoderConfig
     weights: Mapping[str, torch.Tensor]  # by Hugging Face's names, bfloat16
     model: PreTrainedModel  # in float32
     layers: range  # layers with module tests
@@ -236,7 +236,7 @@ def bf16(x: torch.Tensor) -> torch.Tensor:
     return x.bfloat16().float()
 
 
-def residual_stream(config: QwenConfig, *shape: int, seed: int = 0) -> torch.Tensor:
+def residual_stream(config: DecoderConfig, *shape: int, seed: int = 0) -> torch.Tensor:
     """[*shape, hidden] like the stream between the 7B's layers: values around 1, and four outlier channels."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(*shape, config.hidden_size, generator=generator)

@@ -74,7 +74,7 @@ def test_decode_with_every_slot_taken(world_of, batch):
     row.
     """
     world = world_of(BFP8, batch)
-    decode(world, mixed(world.decode.batch))
+    decode(world, mixed(world.decode.slots))
 
 
 def test_decode_of_32_users_on_56_cores(world_of):

@@ -16,9 +16,9 @@ from tests.metrics import assert_equal
 
 @pytest.fixture(scope="module")
 def embedding(bench, vocabulary):
-    config = bench.model_config(BFP8)
-    config = replace(config, qwen=replace(config.qwen, vocab_size=len(vocabulary)))
-    return TtEmbedding(bench.mesh_device, builder({"model.embed_tokens.weight": vocabulary}), config)
+    model_config = bench.model_config(BFP8)
+    model_config = replace(model_config, config=replace(model_config.config, vocab_size=len(vocabulary)))
+    return TtEmbedding(bench.mesh_device, builder({"model.embed_tokens.weight": vocabulary}), model_config)
 
 
 def some_tokens(count, vocabulary):

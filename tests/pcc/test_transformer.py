@@ -32,10 +32,10 @@ class Talk(Bench):
         super().__init__(mesh_device, reference, batch=len(PROMPTS))
         config = self.model_config(recipe, CONTEXT)
         self.model = TtTransformer(mesh_device, self.build, config)
-        blocks, self.width = (blocks_for(self.decode.batch, CONTEXT, BLOCK), table_width(CONTEXT, BLOCK))
+        blocks, self.width = (blocks_for(self.decode.slots, CONTEXT, BLOCK), table_width(CONTEXT, BLOCK))
         self.caches = allocate_caches(mesh_device, config, blocks, BLOCK)
         generator = torch.Generator().manual_seed(0)
-        self.owned = torch.randperm(blocks, generator=generator).view(self.decode.batch, -1).tolist()
+        self.owned = torch.randperm(blocks, generator=generator).view(self.decode.slots, -1).tolist()
         self.sequences = [torch.randint(self.config.vocab_size, (n + STEPS,), generator=generator) for n in PROMPTS]
 
     def prompts(self) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Talk(Bench):
             Prompt(user, self.sequences[user][:size].tolist(), 0, self.owned[user]) for user, size in enumerate(PROMPTS)
         ]
         for batch in pack_prompts(sequences, self.model.max_prefill_rows, BLOCK):
-            values = prefill_inputs(batch, BLOCK, self.width, self.model.config.key_table)
+            values = prefill_inputs(batch, BLOCK, self.width, self.model.model_config.key_table)
             inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
             of_rows = self.model.read_logits(self.model.forward_prefill(inputs, self.caches)).float()
             for user in batch.sampled_slots:
@@ -62,7 +62,7 @@ class Talk(Bench):
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(positions, ttnn.int32),
             rotary_positions=self.put_ints(self.rotary_positions(positions), ttnn.uint32),
-            key_rows=self.put_ints(self.model.config.key_table.decode_rows(positions), ttnn.uint32),
+            key_rows=self.put_ints(self.model.model_config.key_table.decode_rows(positions), ttnn.uint32),
             page_table=self.put_ints(tables, ttnn.int32),
         )
         return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[: len(PROMPTS)]

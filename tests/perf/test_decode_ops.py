@@ -57,10 +57,10 @@ def model(replica) -> TtTransformer:
 def layer_operations(replica) -> list[str]:
     model = replica.model
     rotation = model.rotary.rotation_decode(replica.inputs.decode.rotary_positions)
-    hidden = torch.randn(1, 1, 32, model.config.qwen.hidden_size)
+    hidden = torch.randn(1, 1, 32, model.model_config.config.hidden_size)
 
     def step():
-        x = replicate(hidden, model.mesh_device, memory_config=memory_config(model.config.decode.residual_memory))
+        x = replicate(hidden, model.mesh_device, memory_config=memory_config(model.model_config.decode.residual_memory))
         model.layers[0].forward_decode(x, rotation, replica.inputs.decode, replica.caches[0])
 
     return device_operations(step)
@@ -71,9 +71,9 @@ def test_a_decode_layer_is_16_operations_and_two_all_reduces(model, layer_operat
 
     Joined gate and up save one op. An all-reduce is one op or two. Layer 0 has outlier keys, which take two.
     """
-    fused = 0 if model.config.decode.fused_qk else 2
-    joined = model.config.layer(0).joined
-    sums = 2 * len(collectives(model.config.decode.all_reduce))
+    fused = 0 if model.model_config.decode.fused_qk else 2
+    joined = model.model_config.layer(0).joined
+    sums = 2 * len(collectives(model.model_config.decode.all_reduce))
     assert len(layer_operations) == 16 + CENTERING + sums + fused - joined, layer_operations
 
 
@@ -91,7 +91,7 @@ def test_few_operations_surround_the_layers(replica, layer_operations):
     - Increments of the positions: 3, with the rows of centered keys.
     """
     model, tables = replica.model, tables_of(replica)
-    shards, tp = len(model.lm_head.shards), model.config.parallel.tp
+    shards, tp = len(model.lm_head.shards), model.model_config.parallel.tp
     filled = sum(padding is not None for padding in model.sampler.paddings)
     held = model.sampler.last is not None
     joins = 2 * (shards > 1) + 2 * (tp > 1) + 2 * (shards * tp > 1)  # of shards, chips, candidates
@@ -125,11 +125,11 @@ def test_a_decode_layer_has_the_planned_all_reduces(model, layer_operations):
         "all_reduce_async": ["AllReduceAsync"],
         "reduce_scatter + all_gather": ["ReduceScatter", "AllGather"],
     }
-    assert collectives == 2 * launched[model.config.decode.all_reduce.method]
+    assert collectives == 2 * launched[model.model_config.decode.all_reduce.method]
 
 
 def test_the_buffers_of_the_all_reduces_hold_the_partial_sums_of_all_chips(model):
-    planned = model.config.decode.all_reduce
+    planned = model.model_config.decode.all_reduce
     layer = model.layers[0]
     sums = [module.all_reduce.decode_sum for module in (layer.attention, layer.mlp)]
     buffers = [each.buffer for each in sums if hasattr(each, "buffer")]

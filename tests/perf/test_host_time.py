@@ -14,7 +14,7 @@ import pytest
 import torch
 import ttnn
 
-from models.demos.qwen25_7b.config import BFP8, QwenConfig
+from models.demos.qwen25_7b.config import BFP8, DecoderConfig
 from models.demos.qwen25_7b.config.sampling import CANDIDATES
 from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.plans.blocks import table_width
@@ -96,13 +96,13 @@ def host_time(step: Callable[[], None], steps: int = 50) -> float:
 
 def vllm_model(device: ttnn.MeshDevice, vocab_size: int) -> QwenForCausalLM:
     """The vLLM class with one layer."""
-    config = QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")
+    config = DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")
     config = replace(config, num_hidden_layers=1, vocab_size=vocab_size, max_position_embeddings=MAX_LEN)
-    size = dict(batch=USERS, max_seq_len=MAX_LEN)
+    size = dict(slots=USERS, max_seq_len=MAX_LEN)
     loaded = TtTransformer.load(device, random_weights(config), config, BFP8, **size)
     model = QwenForCausalLM(loaded, USERS)
     blocks = table_width(MAX_LEN, VLLM_BLOCK) + 1
-    shape = blocks, model.model.config.parallel.kv_heads, VLLM_BLOCK, config.head_dim
+    shape = blocks, model.model.model_config.parallel.kv_heads, VLLM_BLOCK, config.head_dim
     model.allocate_kv_cache(shape, torch.bfloat16, config.num_hidden_layers)
     return model
 
@@ -117,7 +117,7 @@ def vllm_step(model: QwenForCausalLM, request: dict, length: int) -> Callable[[]
         enable_trace=model.replica.traces.enabled,
         sampling_params=SimpleNamespace(**{name: [v] * USERS for name, v in request.items()}),
     )
-    vocabulary = model.model.config.qwen.vocab_size
+    vocabulary = model.model.model_config.config.vocab_size
     for name in ("prompt_tokens", "output_tokens"):
         inputs[name] = torch.randint(vocabulary, (USERS, length // 2)).int()
     inputs["reset_batch"] = True  # in the first step

@@ -29,7 +29,7 @@ def prompts(tokenizer) -> list[list[int]]:
 def test_several_tokens_a_step(replica_of, queues, prompts):
     options = dict(traced=traces_available(), queues=queues)
     replica = replica_of(USERS, 96, speculate=4)
-    one_kv_head = replica.model.config.parallel.kv_heads == 1
+    one_kv_head = replica.model.model_config.parallel.kv_heads == 1
     assert replica.groups == (USERS if one_kv_head else 0), "attention reads a cache once for a group"
     plain = Generator([Replica(replica.model, replica.caches, users=USERS, **options)])
     expected = written(plain, prompts)

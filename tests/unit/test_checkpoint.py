@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.weights import checkpoint
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
@@ -70,7 +70,7 @@ def refusal(directory: Path) -> str:
 def assert_holds(opened: Checkpoint, model):
     state = model.state_dict()
     assert all(opened.tensor(name).equal(tensor) for name, tensor in state.items())
-    assert opened.config == QwenConfig.from_dict(model.config.to_dict())
+    assert opened.config == DecoderConfig.from_dict(model.config.to_dict())
 
 
 # Checkpoints that are read

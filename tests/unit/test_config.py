@@ -1,4 +1,4 @@
-"""QwenConfig reads configs of transformers, and refuses features that this port lacks."""
+"""DecoderConfig reads configs of transformers, and refuses features that this port lacks."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 import transformers
 from transformers import Qwen2Config
 
-from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, QwenConfig
-from models.demos.qwen25_7b.config.qwen_config import FAMILIES
+from models.demos.qwen25_7b.config import QWEN25_7B, ConfigError, DecoderConfig
+from models.demos.qwen25_7b.config.decoder_config import FAMILIES
 from models.demos.qwen25_7b.errors import UserError
 
 # Qwen/Qwen2.5-7B-Instruct's config.json, field for field
@@ -40,14 +40,14 @@ INSTRUCT = {
 
 def test_the_published_7b_config_is_the_constant():
     """The published file sets sliding_window and does not use it. It must not be refused."""
-    assert QwenConfig.from_dict(INSTRUCT) == QWEN25_7B
+    assert DecoderConfig.from_dict(INSTRUCT) == QWEN25_7B
     assert QWEN25_7B.head_dim == 128
 
 
 def test_a_config_written_by_transformers_4_is_read(tmp_path):
     published = {k: v for k, v in INSTRUCT.items() if k not in ("architectures", "transformers_version")}
     Qwen2Config(**published).save_pretrained(tmp_path)
-    assert QwenConfig.from_json(tmp_path / "config.json") == QWEN25_7B
+    assert DecoderConfig.from_json(tmp_path / "config.json") == QWEN25_7B
 
 
 def test_a_config_written_by_transformers_5_is_read():
@@ -60,19 +60,19 @@ def test_a_config_written_by_transformers_5_is_read():
         "sliding_window": None,
         "transformers_version": "5.0.0",
     }
-    assert QwenConfig.from_dict(fields) == QWEN25_7B
+    assert DecoderConfig.from_dict(fields) == QWEN25_7B
 
 
 def test_head_dim_is_the_explicit_one_or_an_even_share_of_hidden():
-    assert QwenConfig.from_dict({**INSTRUCT, "head_dim": 64}).head_dim == 64
-    assert QwenConfig.from_dict({**INSTRUCT, "head_dim": None}).head_dim == 128
-    assert QwenConfig.from_dict({**INSTRUCT, "hidden_size": 896}).head_dim == 32
+    assert DecoderConfig.from_dict({**INSTRUCT, "head_dim": 64}).head_dim == 64
+    assert DecoderConfig.from_dict({**INSTRUCT, "head_dim": None}).head_dim == 128
+    assert DecoderConfig.from_dict({**INSTRUCT, "hidden_size": 896}).head_dim == 32
 
 
 def test_several_end_tokens_are_kept():
-    config = QwenConfig.from_dict({**INSTRUCT, "eos_token_id": [151645, 151643]})
+    config = DecoderConfig.from_dict({**INSTRUCT, "eos_token_id": [151645, 151643]})
     assert config.eos_token_ids == (151645, 151643)
-    assert QwenConfig.from_dict({**INSTRUCT, "eos_token_id": None}).eos_token_ids == ()
+    assert DecoderConfig.from_dict({**INSTRUCT, "eos_token_id": None}).eos_token_ids == ()
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -111,7 +111,7 @@ REFUSED = [
 @pytest.mark.parametrize("change, named", REFUSED, ids=[str(change) for change, _ in REFUSED])
 def test_an_unsupported_config_is_refused_in_one_line(change, named):
     with pytest.raises(ConfigError) as caught:
-        QwenConfig.from_dict({**INSTRUCT, **change}, source="here/config.json")
+        DecoderConfig.from_dict({**INSTRUCT, **change}, source="here/config.json")
     message = str(caught.value)
     assert message.startswith("here/config.json: ") and "\n" not in message
     assert [words for words in named if words not in message] == []
@@ -121,14 +121,14 @@ def test_json_that_is_no_object_is_refused(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps([INSTRUCT]))
     with pytest.raises(UserError, match="object, got list"):
-        QwenConfig.from_json(path)
+        DecoderConfig.from_json(path)
 
 
 def test_a_config_that_is_absent_or_unreadable_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="config.json: not found"):
-        QwenConfig.from_json(tmp_path / "config.json")
+        DecoderConfig.from_json(tmp_path / "config.json")
     with pytest.raises(UserError, match="cannot be read"):
-        QwenConfig.from_json(tmp_path)
+        DecoderConfig.from_json(tmp_path)
 
 
 OF_OTHER_SCALINGS = (
@@ -142,8 +142,8 @@ OF_OTHER_SCALINGS = (
 @pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
 def test_a_key_that_is_not_read_is_refused(place, scaling, key):
     with pytest.raises(ConfigError, match=f"{key} beside rope_type .* would not be read"):
-        QwenConfig.from_dict({**INSTRUCT, place: scaling | {key: [2.0]}})
-    QwenConfig.from_dict({**INSTRUCT, place: scaling | {key: None}})
+        DecoderConfig.from_dict({**INSTRUCT, place: scaling | {key: [2.0]}})
+    DecoderConfig.from_dict({**INSTRUCT, place: scaling | {key: None}})
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_key_that_is_not_read_is_refused(place, scaling, key):
 )
 def test_yarns_keys_do_nothing_without_yarn(key):
     with pytest.raises(ConfigError, match=f"{key} beside rope_type 'default' would not be read"):
-        QwenConfig.from_dict({**INSTRUCT, "rope_scaling": {"rope_type": "default", key: 2.0}})
+        DecoderConfig.from_dict({**INSTRUCT, "rope_scaling": {"rope_type": "default", key: 2.0}})
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
@@ -164,7 +164,7 @@ def test_defaults_are_transformers(model_type):
     for field, value in defaults.items():
         if field not in unread and value is not None:
             assert getattr(theirs, field) == value, field
-    config = QwenConfig.from_dict({"model_type": model_type, "sliding_window": None})
+    config = DecoderConfig.from_dict({"model_type": model_type, "sliding_window": None})
     assert config.num_key_value_heads == theirs.num_key_value_heads
 
 
@@ -172,32 +172,32 @@ def test_a_window_of_mistral_is_refused_where_a_text_exceeds_it():
     fields = {"model_type": "mistral", "max_position_embeddings": 32768}
     for window in (4096, 32767):
         with pytest.raises(ConfigError, match=f"sliding_window {window}, which a text of 32768"):
-            QwenConfig.from_dict(fields | {"sliding_window": window})
+            DecoderConfig.from_dict(fields | {"sliding_window": window})
     with pytest.raises(ConfigError, match="sliding_window 4096"):  # transformers' default
-        QwenConfig.from_dict(fields)
+        DecoderConfig.from_dict(fields)
     for window in (32768, None):
-        assert not QwenConfig.from_dict(fields | {"sliding_window": window}).qkv_bias
+        assert not DecoderConfig.from_dict(fields | {"sliding_window": window}).qkv_bias
 
 
 def test_a_window_of_mistral_is_compared_with_the_context_that_yarn_gives():
     scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     fields = {"model_type": "mistral", "max_position_embeddings": 32768, "rope_scaling": scaling}
     with pytest.raises(ConfigError, match="sliding_window 32768, which a text of 131072"):
-        QwenConfig.from_dict(fields | {"sliding_window": 32768})
-    assert QwenConfig.from_dict(fields | {"sliding_window": 131072}).context == 131072
+        DecoderConfig.from_dict(fields | {"sliding_window": 32768})
+    assert DecoderConfig.from_dict(fields | {"sliding_window": 131072}).context == 131072
 
 
 @pytest.mark.parametrize("model_type, bias", [("qwen2", None), ("qwen3", False), ("llama", True), ("mistral", None)])
 def test_a_config_knows_its_architecture_and_its_biases(model_type, bias):
     """Llama's attention_bias gives all four projections one. bias: what attention_bias may be beside false."""
     fields = {"model_type": model_type, "sliding_window": None}
-    config = QwenConfig.from_dict(fields | {"attention_bias": bias})
+    config = DecoderConfig.from_dict(fields | {"attention_bias": bias})
     assert config.architecture.lower() == f"{model_type}forcausallm"
     assert (config.qkv_bias, config.o_bias) == (bias is True or model_type == "qwen2", bias is True)
     others = ["mlp_bias"] if bias else ["mlp_bias", "attention_bias"]
     for field in others:
         with pytest.raises(ConfigError, match=f"{field} must be false"):
-            QwenConfig.from_dict(fields | {field: True})
+            DecoderConfig.from_dict(fields | {field: True})
 
 
 @pytest.mark.parametrize(
@@ -207,22 +207,22 @@ def test_a_head_takes_columns_that_attention_knows(head_dim, width):
     """stories15M has 48, danube 80 and 120, open_llama_3b 100, Falcon3 256."""
     fields = {"model_type": "llama", "head_dim": head_dim}
     if width:
-        assert QwenConfig.from_dict(fields).head_width == width
+        assert DecoderConfig.from_dict(fields).head_width == width
         return
     with pytest.raises(ConfigError, match=f"head_dim must be even, 128 at most; got {head_dim}"):
-        QwenConfig.from_dict(fields)
+        DecoderConfig.from_dict(fields)
 
 
 @pytest.mark.parametrize("hidden", [8, 48, 1000])
 def test_a_hidden_size_of_no_whole_tiles_is_refused(hidden):
     with pytest.raises(ConfigError, match=f"hidden_size must be a multiple of 32, got {hidden}"):
-        QwenConfig.from_dict(INSTRUCT | {"hidden_size": hidden})
+        DecoderConfig.from_dict(INSTRUCT | {"hidden_size": hidden})
 
 
 def test_defaults_of_the_rest():
-    config = QwenConfig.from_dict({"model_type": "qwen2"})
+    config = DecoderConfig.from_dict({"model_type": "qwen2"})
     assert (config.rope_theta, config.head_dim, config.tie_word_embeddings) == (10000.0, 128, False)
-    assert QwenConfig.from_dict(INSTRUCT | {"num_key_value_heads": None}).num_key_value_heads == 28
+    assert DecoderConfig.from_dict(INSTRUCT | {"num_key_value_heads": None}).num_key_value_heads == 28
 
 
 _FIELDS = ("quantization_config", "quantization", "dual_chunk_attention_config", "_name_or_path", "auto_map")
@@ -233,7 +233,7 @@ WRONG = None, True, -1, 0.5, float("nan"), "x", ["x"], {"x": 1}, [{}], {}
 def test_no_value_of_a_field_is_a_traceback(name):
     for value in WRONG:
         try:
-            QwenConfig.from_dict({**INSTRUCT, name: value})
+            DecoderConfig.from_dict({**INSTRUCT, name: value})
         except ConfigError as error:
             assert len(str(error).splitlines()) == 1
 
@@ -242,7 +242,7 @@ def test_no_value_of_a_field_is_a_traceback(name):
 def test_no_value_of_a_scaling_is_a_traceback(name):
     for value in WRONG:
         try:
-            QwenConfig.from_dict(
+            DecoderConfig.from_dict(
                 {**INSTRUCT, "rope_theta": 1e6, "rope_scaling": YARN | {"mscale_all_dim": 1.0, name: value}}
             )
         except ConfigError as error:

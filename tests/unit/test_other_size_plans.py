@@ -31,7 +31,7 @@ def name_of(value) -> str | None:
 
 def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodePlan]:
     table = ModelTable(SIZES[model], ParallelPlan.make(SIZES[model], tp), recipe, CHIPS[grid])
-    return table, DecodePlan.make(table.qwen, table.parallel, table.chip, MAX_USERS)
+    return table, DecodePlan.make(table.config, table.parallel, table.chip, MAX_USERS)
 
 
 @pytest.mark.parametrize("model, tp, grid, recipe", PLANNED, ids=name_of)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from models.demos.qwen25_7b.bringup.ops import VARIANTS
-from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, RECIPES, QwenConfig
+from models.demos.qwen25_7b.config import BF16, BFP8, QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.perf.plan_tables import decode_price, narrow
 from models.demos.qwen25_7b.plans.blocks import (
     BLOCKS,
@@ -32,7 +32,7 @@ from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import PrefillDoesNotFit, fit_prefill, max_prefill_rows
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
-CONFIGS = {"7b": QWEN25_7B, "small": QwenConfig.from_json(SMALL_CHECKPOINT / "config.json")}
+CONFIGS = {"7b": QWEN25_7B, "small": DecoderConfig.from_json(SMALL_CHECKPOINT / "config.json")}
 CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
 
 cases = [
@@ -190,7 +190,7 @@ def test_padded_rows_are_powers_of_two_tiles():
 @pytest.mark.parametrize("users", range(1, MAX_USERS + 1))
 def test_every_number_of_users_has_its_cores(config, chip, users):
     plan, grid = DecodePlan.make(config, ParallelPlan.make(config, 2), chip, users), chip.grid
-    batch = plan.batch
+    batch = plan.slots
     assert users <= batch <= MAX_USERS and batch < users + grid.x
     assert batch <= grid.x or batch % grid.x == 0, "the users' cores are no rectangle"
     assert plan.fused_qk == (users <= (32 if grid.cores == 64 else 24)), "q and k of all users on cores of their own"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, QwenConfig
+from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.perf.published_models import (
@@ -41,7 +41,7 @@ def test_a_1m_model_has_the_context_of_full_attention():
         "rope_theta": 1e7,
         "dual_chunk_attention_config": {"chunk_size": 262144, "local_size": 8192},
     }
-    assert QwenConfig.from_dict(million).context == 262144
+    assert DecoderConfig.from_dict(million).context == 262144
 
 
 @pytest.mark.parametrize("tp", SPLITS)

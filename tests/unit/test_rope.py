@@ -10,7 +10,7 @@ import torch
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
-from models.demos.qwen25_7b.config import QWEN25_7B, QwenConfig
+from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
 from models.demos.qwen25_7b.config.rope import inverse_frequencies, rope_scaling_of
 from models.demos.qwen25_7b.plans.rotary_pairs import to_half_split
 from models.demos.qwen25_7b.tt.rotary import rotary_tables
@@ -30,7 +30,7 @@ SCALINGS = {
 }
 
 
-def config_of(scaling, head_dim=128) -> QwenConfig:
+def config_of(scaling, head_dim=128) -> DecoderConfig:
     fields = {"max_position_embeddings": 32768, "rope_scaling": scaling}
     return replace(QWEN25_7B, rope_scaling=rope_scaling_of(fields), head_dim=head_dim)
 

@@ -11,7 +11,7 @@ from vllm_engine import Engine
 from vllm_requests import NEW_TOKENS, Request, start
 
 from models.demos.qwen25_7b import vllm
-from models.demos.qwen25_7b.config.qwen_config import FAMILIES
+from models.demos.qwen25_7b.config.decoder_config import FAMILIES
 from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.families import assert_greedy, save

@@ -102,7 +102,7 @@ def model(mesh_device, checkpoint):
 )
 def test_impossible_cache_sizes_are_refused(model, checkpoint, blocks, block, named):
     config = checkpoint.config
-    shape = blocks, model.model.config.parallel.kv_heads, block, config.head_dim
+    shape = blocks, model.model.model_config.parallel.kv_heads, block, config.head_dim
     with pytest.raises(UserError, match=named):
         model.allocate_kv_cache(shape, torch.bfloat16, config.num_hidden_layers)
 

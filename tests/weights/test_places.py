@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from safetensors.torch import load_file, save_file
 
-from models.demos.qwen25_7b.config import BFP8, QwenConfig
+from models.demos.qwen25_7b.config import BFP8, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -35,7 +35,7 @@ def write(directory: Path, seed: int, tied: bool = False) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     fields = CONFIG | {"tie_word_embeddings": tied}
     generator = torch.Generator().manual_seed(seed)
-    shapes = tensor_shapes(QwenConfig.from_dict(CONFIG))
+    shapes = tensor_shapes(DecoderConfig.from_dict(CONFIG))
     tensors = {name: torch.randn(shape, generator=generator).bfloat16() for name, shape in shapes.items()}
     if tied:
         del tensors["lm_head.weight"]

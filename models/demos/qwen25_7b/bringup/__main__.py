@@ -114,14 +114,14 @@ def _check_inputs(args: argparse.Namespace) -> None:
     if args.questions:
         read_questions(Path(args.questions))
     if args.model:
-        from ..config import QwenConfig
+        from ..config import DecoderConfig
         from ..weights.checkpoint import Checkpoint, local_directory
 
         if exists(args.model, "--model"):
             args.model = f"{Path(args.model).resolve()}"
             Checkpoint.open(args.model)
         else:
-            QwenConfig.from_json(local_directory(args.model, ("config.json",)) / "config.json")
+            DecoderConfig.from_json(local_directory(args.model, ("config.json",)) / "config.json")
     for name in ("reference", "questions"):
         value = getattr(args, name)
         setattr(args, name, value and f"{Path(value).resolve()}")

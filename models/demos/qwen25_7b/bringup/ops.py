@@ -55,7 +55,7 @@ def record(args: argparse.Namespace) -> None:
         for _ in range(2):
             replica.launch_decode()
             replica.read_tokens()
-        other_all_reduces(replica.model.config, devices[0])
+        other_all_reduces(replica.model.model_config, devices[0])
         replica.close()
 
 
@@ -67,7 +67,7 @@ def other_all_reduces(model_config, device) -> None:
     from ..tt.linear import TtAllReduce
     from ..tt.placement import replicate
 
-    decode, rows = model_config.decode, torch.randn(1, 1, 32, model_config.qwen.hidden_size)
+    decode, rows = model_config.decode, torch.randn(1, 1, 32, model_config.config.hidden_size)
     if decode.all_reduce.chips == 1:
         return
     for method, dtype in ALL_REDUCES:

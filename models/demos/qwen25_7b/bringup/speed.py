@@ -46,7 +46,7 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
     from ..plans.blocks import attention_tables, equal_shares
 
     shares, seeded = equal_shares(replica.blocks, replica.slots), torch.Generator().manual_seed(0)
-    vocabulary = replica.model.config.qwen.vocab_size
+    vocabulary = replica.model.model_config.config.vocab_size
     tokens = torch.randint(vocabulary, (prompt,), generator=seeded).tolist()
     seconds = []
     for user in users:
@@ -107,8 +107,8 @@ def speed(args: argparse.Namespace) -> None:
                 row["refused"] = f"{error}"
             else:
                 first, step = measure(replica, users, prompt, steps)
-                read = step_bytes(replica.model.config, users, prompt).weights
-                share = read / replica.model.config.chip.bandwidth / step
+                read = step_bytes(replica.model.model_config, users, prompt).weights
+                share = read / replica.model.model_config.chip.bandwidth / step
                 row |= dict(first_token_ms=1e3 * first, step_ms=1e3 * step, share_of_dram=share)
                 replica.close()
                 del replica

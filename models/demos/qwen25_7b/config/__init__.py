@@ -1,10 +1,10 @@
-"""The model's dims (QwenConfig) and its number formats (Recipe)."""
+"""The model's dims (DecoderConfig) and its number formats (Recipe)."""
 
-from .qwen_config import QWEN25_7B, ConfigError, QwenConfig
+from .decoder_config import QWEN25_7B, ConfigError, DecoderConfig
 from .recipe import ACCURACY, BF16, BFP8, BFP8_KV8, PERFORMANCE, RECIPES, Group, Recipe
 from .recipe_file import recipe_named
 
 __all__ = [
     "ACCURACY", "BF16", "BFP8", "BFP8_KV8", "PERFORMANCE", "QWEN25_7B", "RECIPES", "ConfigError", "Group",
-    "QwenConfig", "Recipe", "recipe_named",
+    "DecoderConfig", "Recipe", "recipe_named",
 ]  # fmt: skip

@@ -56,7 +56,7 @@ class ReplicaEngine:
         if replica.speculate > 1 and not on_host:
             size = dict(slots=replica.slots, max_tokens=replica.speculate, groups=replica.groups)
             self._speculation = Speculation(
-                k_chunk=replica.model.config.decode.k_chunk(replica.width * replica.block), **size
+                k_chunk=replica.model.model_config.decode.k_chunk(replica.width * replica.block), **size
             )
         self._drafts: list[Draft] = []  # of the verify step in flight
 
@@ -200,7 +200,9 @@ class Generator:
         error in a step ends this call only.
         """
         model = self.replicas[0].model
-        check_request(prompts, max_new_tokens, model.config.max_seq_len, vocab_size=model.config.qwen.vocab_size)
+        check_request(
+            prompts, max_new_tokens, model.model_config.max_seq_len, vocab_size=model.model_config.config.vocab_size
+        )
         params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
         if len(params) != len(prompts):
             raise UserError(f"one sampling a user: {len(prompts)} prompts, {len(params)} samplings")

@@ -45,11 +45,11 @@ class DeviceInputs:
 
     def __init__(self, model: TtTransformer, queues: Queues, width: int, block: int, speculate: int):
         self.mesh_device = model.mesh_device
-        self.slots = model.config.decode.batch
+        self.slots = model.model_config.decode.slots
         self.width = width
         self.mode = SamplingMode.GREEDY
-        self._plan = model.config.decode
-        self._key_table = model.config.key_table
+        self._plan = model.model_config.decode
+        self._key_table = model.model_config.key_table
         self._penalties = model.penalties
         self._tables = TokenTables(model.penalties.columns)
         self._queues = queues
@@ -61,7 +61,7 @@ class DeviceInputs:
         blank = VerifyInputs(*slots, draft_positions=(slots.positions,) * speculate)
         drafts = blank.to_device(self.mesh_device).draft_positions
         self.verify = VerifyInputs(*self.decode, draft_positions=drafts)
-        self.grouped = self._groups(model.config.parallel.kv_heads, speculate, block)
+        self.grouped = self._groups(model.model_config.parallel.kv_heads, speculate, block)
         controls = SamplingControls.of([]).to_host(self.mesh_device)
         self.controls = controls.to_device(self.mesh_device)
 

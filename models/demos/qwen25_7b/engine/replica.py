@@ -8,7 +8,7 @@ from typing import Mapping, Optional, Sequence
 import torch
 import ttnn
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..plans.blocks import BLOCK, blocks_for, check_block, table_width
 from ..plans.memory_budget import memory_budget, smaller_sizes
 from ..plans.model_table import ModelTable
@@ -61,14 +61,14 @@ class Replica:
         self.model = model
         self.mesh_device = model.mesh_device
         self.caches = caches
-        self.slots = model.config.decode.batch
+        self.slots = model.model_config.decode.slots
         self.speculate = speculate
         self.users = self.slots if users is None else users
         self.block = caches[0].block
         self.blocks = caches[0].shape[0]
         # A cache update refuses a table with more entries than the cache has blocks.
-        self.width = min(table_width(model.config.max_seq_len, self.block), self.blocks)
-        self._key_table = model.config.key_table
+        self.width = min(table_width(model.model_config.max_seq_len, self.block), self.blocks)
+        self._key_table = model.model_config.key_table
         self.queues = Queues(self.mesh_device, queues, events=traced)
         # Everything permanent is allocated here, before a trace is captured: a replay writes to
         # memory that was free at its capture.
@@ -88,7 +88,7 @@ class Replica:
         cls,
         mesh_device: ttnn.MeshDevice,
         source: TensorSource | Mapping[str, torch.Tensor],
-        config: QwenConfig,
+        config: DecoderConfig,
         recipe: Recipe,
         options: ReplicaOptions = ReplicaOptions(),
         **changed: int,
@@ -107,8 +107,8 @@ class Replica:
         smaller = smaller_sizes(table, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
         slots = min(users * options.speculate, MAX_USERS)
-        model = TtTransformer.load(mesh_device, source, config, recipe, batch=slots, max_seq_len=max_seq_len)
-        caches = allocate_caches(mesh_device, model.config, blocks, block)
+        model = TtTransformer.load(mesh_device, source, config, recipe, slots=slots, max_seq_len=max_seq_len)
+        caches = allocate_caches(mesh_device, model.model_config, blocks, block)
         return cls(
             model, caches, traced=options.traced, queues=options.queues, users=users, speculate=options.speculate
         )
@@ -253,7 +253,7 @@ class Replica:
         # Token counts belong to a slot, so no verify step samples with penalties.
         verify_steps = (len(SamplingMode) - 1) * (1 + (self.inputs.grouped is not None))
         steps = len(SamplingMode) + verify_steps * (self.speculate > 1)
-        fitting = traces_that_fit(self.mesh_device, self.model.config.qwen.num_hidden_layers)
+        fitting = traces_that_fit(self.mesh_device, self.model.model_config.config.num_hidden_layers)
         kinds = prefill_kinds(self.model.max_prefill_rows, self.slots)
         return kinds[: max(0, fitting - steps)]
 

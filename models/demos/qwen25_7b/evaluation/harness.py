@@ -63,12 +63,12 @@ class ReplicaLM(TemplateLM):
         self.generator = Generator(replicas)
         self._tokenizer = tokenizer
         self.tokenizer = tokenizer.hf
-        config = replicas[0].model.config.qwen
+        config = replicas[0].model.model_config.config
         self.stop_ids = tokenizer.stop_ids | set(config.eos_token_ids)
 
     @property
     def max_length(self) -> int:
-        return self.replicas[0].model.config.max_seq_len
+        return self.replicas[0].model.model_config.max_seq_len
 
     @property
     def max_gen_toks(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..plans.machines import Split, machine
 from ..plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from ..reference.small import SMALL_CHECKPOINT
@@ -41,14 +41,14 @@ class EvaluatedModel:
         return self.checkpoint.directory
 
     @property
-    def config(self) -> QwenConfig:
+    def config(self) -> DecoderConfig:
         return self.checkpoint.config
 
     def tokenizer(self):
         return ChatTokenizer(self.directory, instruct=False).hf
 
 
-def split_for(config: QwenConfig, mesh: str, tp: Optional[int]) -> Split:
+def split_for(config: DecoderConfig, mesh: str, tp: Optional[int]) -> Split:
     """mesh: a machine's name. tp: default as many chips as the model's KV heads can be split over."""
     if tp is None:
         row, kv_heads = machine(mesh).row, config.num_key_value_heads

@@ -10,7 +10,7 @@ import torch
 import ttnn
 from golden_mesh.perf.device_ops import Op, operations, programs_in_graph
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
 from ..engine.replica import Replica
@@ -81,7 +81,7 @@ def _constant(value: float, shape: tuple[int, int], format: str, tiled: bool) ->
 
 def capture_step(
     mesh_device: ttnn.MeshDevice,
-    config: QwenConfig,
+    config: DecoderConfig,
     recipe: Recipe,
     users: int,
     tokens: int = 1,
@@ -99,7 +99,7 @@ def capture_step(
 
 
 def capture_prefill(
-    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int
+    mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, tokens: int
 ) -> list[CapturedBatch]:
     """Capture the prefill batches of a prompt of `tokens` tokens. Equal kinds are captured once."""
     counts = list(layer_kinds(config, recipe).values())
@@ -126,7 +126,7 @@ class LayerKind(NamedTuple):
     centered: bool  # whether keys are centered
 
 
-def layer_kinds(config: QwenConfig, recipe: Recipe) -> Counter[LayerKind]:
+def layer_kinds(config: DecoderConfig, recipe: Recipe) -> Counter[LayerKind]:
     """The kinds of layers, and the number of layers of each; layer 0's first.
 
     Keys of config.centered_layers count as centered, as in the 7B.
@@ -139,7 +139,7 @@ def layer_kinds(config: QwenConfig, recipe: Recipe) -> Counter[LayerKind]:
 
 @contextmanager
 def one_layer_of_each_kind(
-    mesh_device, config: QwenConfig, recipe: Recipe, users: int, context: int, tokens: int = 1
+    mesh_device, config: DecoderConfig, recipe: Recipe, users: int, context: int, tokens: int = 1
 ) -> Iterator[Replica]:
     """A replica of a model without values, with one layer of each kind."""
     kinds = list(layer_kinds(config, recipe))
@@ -147,7 +147,7 @@ def one_layer_of_each_kind(
     centered = frozenset(i for i, kind in enumerate(kinds) if kind.centered)
     assert centered <= set(few.centered_layers), "layers of the model that are never centered"
     recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
-    size = dict(batch=min(users * tokens, MAX_USERS), max_seq_len=context)
+    size = dict(slots=min(users * tokens, MAX_USERS), max_seq_len=context)
     model_config = TtModelConfig.make(mesh_device, few, recipe, **size)
     model = TtTransformer(mesh_device, partial(constant_shard, centered=centered), model_config)
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
@@ -162,7 +162,7 @@ def one_layer_of_each_kind(
 def _captured(replica: Replica, run: Callable[[], None], counts: Sequence[int]) -> Step:
     run()  # compiles its programs
     ops = operations(graph_of(replica, run))
-    if replica.model.config.decode.all_reduce.topology == "ring":
+    if replica.model.model_config.decode.all_reduce.topology == "ring":
         # ttnn's graph has the topology of every other collective.
         ops = [replace(op, ring=op.ring or op.name == "AllReduceAsync") for op in ops]
     return split(ops, counts)

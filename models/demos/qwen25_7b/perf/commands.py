@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Iterator
 
 from ..cli.options import add_machine, add_recipe, path
-from ..config import QWEN25_7B, RECIPES, QwenConfig
+from ..config import QWEN25_7B, RECIPES, DecoderConfig
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..files import FileError, read_json
@@ -82,7 +82,7 @@ def split_of(args: argparse.Namespace) -> str:
     return f"{split}, recipe {args.recipe}, below ttnn: {below}"
 
 
-def small_vocabulary(config: QwenConfig) -> QwenConfig:
+def small_vocabulary(config: DecoderConfig) -> DecoderConfig:
     """The model with a small vocabulary, which is quick to build. A layer's operations do not depend on it."""
     return replace(config, vocab_size=4096, bos_token_id=None, eos_token_ids=())
 
@@ -240,7 +240,7 @@ class Models:
     def table(args: argparse.Namespace) -> str:
         from .published_models import PUBLISHED, models_table
 
-        one = args.config and {f"{args.config}": QwenConfig.from_json(args.config)}
+        one = args.config and {f"{args.config}": DecoderConfig.from_json(args.config)}
         return models_table(one or PUBLISHED, args.recipe)
 
 
@@ -258,7 +258,7 @@ class Context:
     def table(args: argparse.Namespace) -> str:
         from .published_models import context_contract
 
-        config = QwenConfig.from_json(args.config) if args.config else QWEN25_7B
+        config = DecoderConfig.from_json(args.config) if args.config else QWEN25_7B
         return json.dumps(context_contract(config, RECIPES), indent=1)
 
 

@@ -7,7 +7,7 @@ import ttnn
 from golden_mesh.perf.l1 import L1Use, l1_uses
 
 from ..cli.terminal import markdown
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from ..engine.replica import Replica
 from ..plans.grids import padded_rows
@@ -63,17 +63,17 @@ class L1Map:
     captured_persistent: int
 
 
-def map_step(mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, users: int) -> L1Map:
+def map_step(mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, users: int) -> L1Map:
     """The map of a layer in a decode step."""
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, users, CONTEXT) as replica:
         model = replica.model
-        footprints = decode_footprints(model.config.layer(0), model.config.decode)
+        footprints = decode_footprints(model.model_config.layer(0), model.model_config.decode)
         return _map(replica, f"a step of {users} users", list(footprints), replica.launch_decode)
 
 
 def map_prefill(
-    mesh_device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, rows: int, cached_prefix: bool
+    mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, rows: int, cached_prefix: bool
 ) -> L1Map:
     """Return the map of a layer in a prefill batch of `rows` rows, or fewer if they do not fit.
 
@@ -82,7 +82,7 @@ def map_prefill(
     one = replace(config, num_hidden_layers=1)
     with one_layer_of_each_kind(mesh_device, one, recipe, 1, 2 * rows) as replica:
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
-        plan = replica.model.config.prefill_plans(fitting)[0]
+        plan = replica.model.model_config.prefill_plans(fitting)[0]
         footprints = prefill_footprints(plan)
         others = {"attention"} if cached_prefix else {"attention to the cache", "heads side by side"}
         prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
@@ -99,7 +99,7 @@ def map_prefill(
 def _map(replica: Replica, title: str, footprints: Sequence[OpFootprint], run: Callable[[], None]) -> L1Map:
     """Capture the first run: ttnn reports the circular buffers of new programs only."""
     view = ttnn.get_memory_view(replica.mesh_device, ttnn.BufferType.L1)
-    nodes, decode = graph_of(replica, run), replica.model.config.decode
+    nodes, decode = graph_of(replica, run), replica.model.model_config.decode
     return L1Map(
         title,
         tuple(match(footprints, list(l1_uses(nodes, FIRST_LAYER)))),

@@ -8,7 +8,7 @@ from golden_mesh.perf.laws import GAP, Case
 from golden_mesh.perf.rows import DTYPES
 
 from ..cli.terminal import markdown
-from ..config import BFP8_KV8, QWEN25_7B, QwenConfig, Recipe
+from ..config import BFP8_KV8, QWEN25_7B, DecoderConfig, Recipe
 from ..plans.all_reduce_plan import AllReducePlan
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.chip import Chip
@@ -87,7 +87,7 @@ def sent(plan: AllReducePlan) -> int:
     return sum(collective.sent for collective in collectives(plan))
 
 
-def hops_table(config: QwenConfig, recipe: Recipe, chip: Chip) -> str:
+def hops_table(config: DecoderConfig, recipe: Recipe, chip: Chip) -> str:
     """The chain of multicasts of each decode matmul: with blocks within a core's x, and as planned."""
     rows = []
     for tp in SPLITS:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cli.terminal import markdown
-from ..config import QWEN25_7B, QwenConfig, Recipe
+from ..config import QWEN25_7B, DecoderConfig, Recipe
 from ..config.rope import Llama3
 from ..errors import UserError
 from ..plans.blocks import BLOCK, blocks_for
@@ -19,7 +19,9 @@ from ..plans.planner import check_decode, max_prefill_rows
 SHORTEST = 1024  # tokens: a context below this is no use for 32 users, so fewer users get this one
 
 
-def _size(layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False) -> QwenConfig:
+def _size(
+    layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False
+) -> DecoderConfig:
     """As Qwen2.5-Coder has it: with 32768 positions."""
     return replace(
         QWEN25_7B,
@@ -70,7 +72,7 @@ FAMILIES = {
 }
 
 
-def _longer(size: str, context: int, **fields) -> QwenConfig:
+def _longer(size: str, context: int, **fields) -> DecoderConfig:
     """The rope_theta, epsilon and end tokens of a family also differ. No plan reads them."""
     return replace(SIZES[size], max_position_embeddings=context, **fields)
 
@@ -99,7 +101,7 @@ class Split:
         return f"tp {self.tp}: {self.users} x {self.tokens:,}"
 
 
-def splits_that_fit(config: QwenConfig, recipe: Recipe, kind: MachineKind) -> list[Split]:
+def splits_that_fit(config: DecoderConfig, recipe: Recipe, kind: MachineKind) -> list[Split]:
     """The smallest split of a machine for 32 users, then its largest split where that one holds a longer context.
 
     A machine that never holds 32 users of 1024 tokens gets its largest split, with as many users as it holds.
@@ -121,7 +123,7 @@ def room_of(chip: Chip) -> int:
     return chip.dram_bytes - RESERVED_BYTES
 
 
-def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int) -> Split:
+def largest_split(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: int) -> Split:
     """The most that `tp` chips of a machine's row hold: 32 users, or fewer with a context of 1024 tokens.
 
     UserError if an op of the model has no plan on this split, or its weights do not fit a chip's DRAM.
@@ -144,7 +146,7 @@ def largest_split(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
     return Split(tp, users, shortest)
 
 
-def largest_batch(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int) -> int:
+def largest_batch(config: DecoderConfig, recipe: Recipe, kind: MachineKind, tp: int) -> int:
     """Rows of the largest prefill batch on `tp` chips of a machine's row. UserError: an op has no plan there."""
     table = ModelTable(config, ParallelPlan.make(config, tp), recipe, kind.chip)
     decode = DecodePlan.make(
@@ -160,7 +162,7 @@ def largest_batch(config: QwenConfig, recipe: Recipe, kind: MachineKind, tp: int
     return max_prefill_rows(table, decode.l1_room)
 
 
-def context_contract(config: QwenConfig, recipes: dict[str, Recipe]) -> list[dict[str, Any]]:
+def context_contract(config: DecoderConfig, recipes: dict[str, Recipe]) -> list[dict[str, Any]]:
     """The context that one user gets on a whole row of each machine, with the bytes of a chip that it takes.
 
     Where DRAM prevents the model's context, also the bytes that the model's context would take.
@@ -186,11 +188,11 @@ def context_contract(config: QwenConfig, recipes: dict[str, Recipe]) -> list[dic
     return entries
 
 
-def models_table(models: dict[str, QwenConfig], recipe: Recipe) -> str:
+def models_table(models: dict[str, DecoderConfig], recipe: Recipe) -> str:
     """The splits of each model on every machine, and below the table the reasons of refusals."""
     reasons: list[str] = []
 
-    def cell(config: QwenConfig, kind: MachineKind) -> str:
+    def cell(config: DecoderConfig, kind: MachineKind) -> str:
         try:
             return "; ".join(map(str, splits_that_fit(config, recipe, kind)))
         except UserError as error:

@@ -8,7 +8,7 @@ from golden_mesh.perf.laws import DRAM as BYTES_A_MICROSECOND
 from golden_mesh.perf.op_costs import DRAM, matmul_peak
 from golden_mesh.perf.prices import Prices, Row
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
 from ..plans.blocks import BLOCK, blocks_for
@@ -107,7 +107,7 @@ class PrefillModel(Prices):
 
 def model_decode(
     device: ttnn.MeshDevice,
-    config: QwenConfig,
+    config: DecoderConfig,
     recipe: Recipe,
     *,
     users: int,
@@ -124,7 +124,7 @@ def model_decode(
     """
     plan, chip = ParallelPlan.make(config, device.shape[1]), chip_of(device)
     table = ModelTable(config, plan, recipe, chip)
-    slots, context = DecodePlan.make(config, plan, chip, users).batch, position + 1
+    slots, context = DecodePlan.make(config, plan, chip, users).slots, position + 1
     blocks = blocks_for(slots, context, BLOCK)
     check_fits(device, memory_budget(table, context, blocks))
     step = capture_step(device, config, recipe, users, tokens, sampling)
@@ -145,7 +145,9 @@ def model_decode(
     return model, step.layers
 
 
-def model_prompt(device: ttnn.MeshDevice, config: QwenConfig, recipe: Recipe, tokens: int, links: int) -> PrefillModel:
+def model_prompt(
+    device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, tokens: int, links: int
+) -> PrefillModel:
     """Capture and model the prefill of one prompt on a row of chips."""
     chip = chip_of(device)
     cores, arch = chip.grid.cores, arch_of(chip)

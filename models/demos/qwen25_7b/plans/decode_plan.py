@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..config.recipe import AllReduceDtype
 from .all_reduce_plan import AllReducePlan, Topology
 from .blocks import decode_k_chunk
@@ -15,9 +15,9 @@ SEMAPHORES = 40_000  # bytes of a core that collectives keep: L1_SMALL, or L1 on
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """A decode step computes one tile row, [1, 1, 32, width]. Its first `batch` rows are slots; the others are not read."""
+    """A decode step computes one tile row, [1, 1, 32, width]. Its first `slots` rows are slots; the others are not read."""
 
-    batch: int  # slots, 1 to 32
+    slots: int  # slots, 1 to 32
     chip: Chip
     residual: Grid  # cores that hold the residual stream
     hidden: int  # columns of the residual stream
@@ -26,7 +26,7 @@ class DecodePlan:
     @classmethod
     def make(
         cls,
-        config: QwenConfig,
+        config: DecoderConfig,
         parallel: ParallelPlan,
         chip: Chip,
         users: int,
@@ -43,10 +43,10 @@ class DecodePlan:
         of 8x8, 9 become 16; on one of 11x10, 9 stay 9, 12 become 22, and 23 become 32.
         """
         grid = chip.grid
-        batch = users if users <= grid.x else min(ceil_div(users, grid.x) * grid.x, TILE)
+        slots = users if users <= grid.x else min(ceil_div(users, grid.x) * grid.x, TILE)
         residual = residual_grid(config.hidden_size // TILE, grid, parallel.tp)
         all_reduce = AllReducePlan.make(parallel.tp, topology, config.hidden_size, partial_sums, links)
-        return cls(batch, chip, residual, config.hidden_size, all_reduce)
+        return cls(slots, chip, residual, config.hidden_size, all_reduce)
 
     @property
     def grid(self) -> Grid:
@@ -59,17 +59,17 @@ class DecodePlan:
 
         The 56 cores of worker dispatch hold q and k of up to 24 slots. With 32 slots q and k share cores and take an op each.
         """
-        return 2 * self.batch <= self.grid.cores
+        return 2 * self.slots <= self.grid.cores
 
     @property
     def rotary_users(self) -> int:
         """Cores that hold rotary factors: one a slot for q, and one for k with fused_qk."""
-        return 2 * self.batch if self.fused_qk else self.batch
+        return 2 * self.slots if self.fused_qk else self.slots
 
     @property
     def fills_rows(self) -> bool:
         """Whether the slots' cores are a rectangle, which nlp_concat_heads_decode takes without the grid that they are of."""
-        return self.batch <= self.grid.x or self.batch % self.grid.x == 0
+        return self.slots <= self.grid.x or self.slots % self.grid.x == 0
 
     def k_chunk(self, tokens: int) -> int:
         """Keys that attention takes at a time from a table of `tokens` tokens."""
@@ -92,8 +92,8 @@ class DecodePlan:
         return width_sharded(self.hidden, self.residual)
 
     def user_memory(self, width: int) -> Shards:
-        """[1, batch, 32, width]: the heads of each slot on its core."""
-        return height_sharded(width, self.grid, self.batch)
+        """[1, slots, 32, width]: the heads of each slot on its core."""
+        return height_sharded(width, self.grid, self.slots)
 
     def rotary_memory(self, width: int) -> Shards:
         """[1, rotary_users, 32, width]: rotary factors on the cores of q, then of k."""
@@ -231,7 +231,7 @@ class GateUpLayout:
     readers: int  # cores that stream a weight
 
     @classmethod
-    def make(cls, config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> "GateUpLayout":
+    def make(cls, config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> "GateUpLayout":
         hidden, tiles = config.hidden_size // TILE, parallel.mlp // TILE
         apart = cls(tiles, False, chip.readers)
         joined = cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True, chip.readers)

@@ -14,7 +14,7 @@ class KeyTable(NamedTuple):
     positions: int
 
     def decode_rows(self, positions: torch.Tensor) -> torch.Tensor:
-        """[batch] positions from 0 on -> [1, 32 * batch]: a row for each of the 32 rows of a slot's tile of keys.
+        """[slots] positions from 0 on -> [1, 32 * slots]: a row for each of the 32 rows of a slot's tile of keys.
 
         A step later all of them are larger by 1. Rows of the tile past kv_heads are not read and take head 0's.
         """

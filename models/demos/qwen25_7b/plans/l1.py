@@ -46,7 +46,7 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
     h, x, total = ("residual", residual), ("normed", residual), ("sum", residual)
     qkv_rows = ("qkv", tile_row(qkv.per_core_n))
     q, k, v = ((name, tile_row(head_tiles)) for name in "qkv")
-    attended = ("attention", interleaved(decode.batch * TILE, head, grid))
+    attended = ("attention", interleaved(decode.slots * TILE, head, grid))
     attended_sharded = ("attention on its cores", tile_row(head_tiles))
     concatenated = ("heads side by side", tile_row(head_tiles))
     names = ("gate and up",) if layer.joined else ("gate", "up")

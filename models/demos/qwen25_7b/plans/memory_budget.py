@@ -51,7 +51,7 @@ def cache_tokens(table: ModelTable, max_seq_len: int) -> int:
 
 def block_bytes(table: ModelTable, block: int) -> int:
     """Of a block of all layers' keys and values, on one chip."""
-    tiles = table.parallel.kv_heads * ceil_div(block, TILE) * ceil_div(table.qwen.head_width, TILE)
+    tiles = table.parallel.kv_heads * ceil_div(block, TILE) * ceil_div(table.config.head_width, TILE)
     return 2 * tiles * cached_tile_bytes(table)
 
 
@@ -61,7 +61,7 @@ def cached_tile_bytes(table: ModelTable) -> int:
 
 
 def weight_bytes(table: ModelTable, max_seq_len: int) -> int:
-    config, parallel = table.qwen, table.parallel
+    config, parallel = table.config, table.parallel
     hidden, head_dim = config.hidden_size, config.head_width
     return (
         sum(times * linear.read for linear, times in table.step)
@@ -116,5 +116,5 @@ def step_bytes(table: ModelTable, users: int, position: int) -> StepBytes:
     read = sum(times * linear.read for linear, times in table.step)
     needed = sum(times * linear.needed for linear, times in table.step)
     blocks = users * ceil_div(position + 1, TILE)
-    tiles = blocks * table.parallel.kv_heads * (table.qwen.head_width // TILE)
+    tiles = blocks * table.parallel.kv_heads * (table.config.head_width // TILE)
     return StepBytes(weights=read, padding=read - needed, cache=2 * tiles * cached_tile_bytes(table))

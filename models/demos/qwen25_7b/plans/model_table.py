@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Callable, Iterator, Optional
 
-from ..config import Group, QwenConfig, Recipe
+from ..config import DecoderConfig, Group, Recipe
 from ..errors import UserError
 from . import transforms
 from .chip import Chip
@@ -108,7 +108,7 @@ class Linear:
 class Layer:
     """One decoder layer; shapes are one chip's."""
 
-    config: QwenConfig
+    config: DecoderConfig
     parallel: ParallelPlan
     recipe: Recipe  # the layer's
     chip: Chip
@@ -153,32 +153,32 @@ class Layer:
 class ModelTable:
     """A model on a row of chips. UserError: the recipe has layers that the model has not."""
 
-    qwen: QwenConfig
+    config: DecoderConfig
     parallel: ParallelPlan
     recipe: Recipe
     chip: Chip
 
     def __post_init__(self):
-        self.recipe.check_layers(self.qwen.num_hidden_layers)
+        self.recipe.check_layers(self.config.num_hidden_layers)
 
     def layer(self, i: int) -> Layer:
-        return _layer(self.qwen, self.parallel, self.recipe.of_layer(i), self.chip, i)
+        return _layer(self.config, self.parallel, self.recipe.of_layer(i), self.chip, i)
 
     @cached_property
     def kinds(self) -> list[tuple[Layer, int]]:
         """The first layer of each recipe, and how many layers follow that recipe."""
-        recipes = [self.recipe.of_layer(i) for i in range(self.qwen.num_hidden_layers)]
+        recipes = [self.recipe.of_layer(i) for i in range(self.config.num_hidden_layers)]
         return [(self.layer(recipes.index(recipe)), times) for recipe, times in Counter(recipes).items()]
 
     @property
     def embedding(self) -> Weight:
         """[vocab_size, hidden], on every chip; row-major, so that a row is one read."""
-        table = Table("model.embed_tokens.weight", (self.qwen.vocab_size, self.qwen.hidden_size))
+        table = Table("model.embed_tokens.weight", (self.config.vocab_size, self.config.hidden_size))
         return Weight((table,), tiled=False)
 
     @property
     def final_norm(self) -> Weight:
-        return _norm("model.norm.weight", self.qwen)
+        return _norm("model.norm.weight", self.config)
 
     @cached_property
     def logits_shards(self) -> list[tuple[int, int]]:
@@ -188,9 +188,9 @@ class ModelTable:
     @cached_property
     def lm_head(self) -> tuple[Linear, ...]:
         """[hidden, columns] of each shard. A bias gives columns past the vocabulary PADDING_LOGIT."""
-        qwen, group = self.qwen, self.recipe.lm_head
-        weight = Weight(transforms.lm_head_weights(qwen, self.parallel), group.format)
-        pads = self.parallel.tp * self.parallel.vocab > qwen.vocab_size
+        config, group = self.config, self.recipe.lm_head
+        weight = Weight(transforms.lm_head_weights(config, self.parallel), group.format)
+        pads = self.parallel.tp * self.parallel.vocab > config.vocab_size
         bias = _padding_bias(weight) if pads else None
         widest = max(columns for _, columns in self.logits_shards)
         return tuple(
@@ -198,8 +198,8 @@ class ModelTable:
                 f"LM head{', the rest' * (columns < widest)}",
                 weight.narrow(first, columns),
                 group,
-                own=(qwen.hidden_size, columns),
-                in_cores=_residual_cores(qwen, self.parallel, self.chip),
+                own=(config.hidden_size, columns),
+                in_cores=_residual_cores(config, self.parallel, self.chip),
                 out_cores=self.chip.grid.cores,
                 chip=self.chip,
                 bias=bias and bias.narrow(first, columns),
@@ -226,14 +226,14 @@ class ModelTable:
 
         Shards of padding alone are left out, because they take no time to build.
         """
-        layers = (weight for i in range(self.qwen.num_hidden_layers) for weight in self.layer(i).weights())
+        layers = (weight for i in range(self.config.num_hidden_layers) for weight in self.layer(i).weights())
         heads = (weight for linear in self.lm_head for weight in _of(linear))
         weights = (self.embedding, *layers, self.final_norm, *heads)
         return list(dict.fromkeys(s for weight in weights for s in weight.shards if s.slice.tensors))
 
 
 @lru_cache(maxsize=None)
-def _layer(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, i: int) -> Layer:
+def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip, i: int) -> Layer:
     prefix, rope = f"model.layers.{i}.", config.centering_rope(i)
     of_model = prefix, config, parallel
     hidden, grid = config.hidden_size, chip.grid.cores
@@ -301,11 +301,11 @@ def _layer(config: QwenConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chi
     )
 
 
-def _residual_cores(config: QwenConfig, parallel: ParallelPlan, chip: Chip) -> int:
+def _residual_cores(config: DecoderConfig, parallel: ParallelPlan, chip: Chip) -> int:
     return residual_grid(config.hidden_size // TILE, chip.grid, parallel.tp).cores
 
 
-def _norm(name: str, config: QwenConfig) -> Weight:
+def _norm(name: str, config: DecoderConfig) -> Weight:
     """[hidden / 32, 32]: rms_norm reads its weight as rows of a tile."""
     return Weight((Norm(name, config.hidden_size),), tiled=False)
 

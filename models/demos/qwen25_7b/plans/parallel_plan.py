@@ -7,7 +7,7 @@ and never a rank, so its forward reads like the model's formula.
 from dataclasses import dataclass
 from typing import Optional
 
-from ..config import ConfigError, QwenConfig
+from ..config import ConfigError, DecoderConfig
 
 TILE = 32  # rows and columns of a tile, the unit in which a chip stores and multiplies
 MAX_USERS = TILE  # of a replica: a tile row holds 32
@@ -43,7 +43,7 @@ class ParallelPlan:
     kv_head_of: tuple[tuple[int, ...], ...]  # [chip][place]: HF's KV head
 
     @classmethod
-    def make(cls, config: QwenConfig, tp: int) -> "ParallelPlan":
+    def make(cls, config: DecoderConfig, tp: int) -> "ParallelPlan":
         """Split `config` over `tp` chips."""
         if tp not in SPLITS:
             raise ConfigError(f"tp must divide a row of 8, 4, 2 or 1 chips; got {tp}")

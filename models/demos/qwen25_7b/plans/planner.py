@@ -27,7 +27,7 @@ def check_decode(table: ModelTable, decode: DecodePlan) -> None:
     if table.parallel.q_heads > MAX_Q_HEADS:
         raise UserError(
             f"decode with tp {tp}: a chip would have {table.parallel.q_heads} of the model's "
-            f"{table.qwen.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
+            f"{table.config.num_attention_heads} query heads, ttnn's decode ops take {MAX_Q_HEADS}: "
             "use more chips a replica (tp)"
         )
     heads, cores = table.parallel.q_heads + 2 * table.parallel.kv_heads, decode.grid.cores
@@ -99,7 +99,7 @@ def first_fitting(plans: Iterable[PrefillPlan], room: int, *ops: str) -> Prefill
 def fit_prefill_layers(table: ModelTable, rows: int, room: int) -> list[PrefillPlan]:
     """The plan of each layer by its own recipe. PrefillDoesNotFit if the layers hold the residual on different cores."""
     plans = {layer.recipe: fit_prefill(layer, rows, room) for layer, _ in table.kinds}
-    recipes = [table.recipe.of_layer(i) for i in range(table.qwen.num_hidden_layers)]
+    recipes = [table.recipe.of_layer(i) for i in range(table.config.num_hidden_layers)]
     for i, recipe in enumerate(recipes):
         cores, first = (plans[r].cores for r in (recipe, recipes[0]))
         if cores != first:

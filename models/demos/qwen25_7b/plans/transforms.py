@@ -5,7 +5,7 @@ A result has one slice a chip, in the order of the chips. `layer` is a layer's p
 
 from typing import Iterable, Iterator, Optional
 
-from ..config import QwenConfig
+from ..config import DecoderConfig
 from ..config.rope import Rope
 from .parallel_plan import ParallelPlan
 from .slices import Constant, HeadNorm, KeyScaling, Projection, TensorRange
@@ -13,7 +13,7 @@ from .slices import Constant, HeadNorm, KeyScaling, Projection, TensorRange
 Slices = tuple[Projection, ...]
 
 
-def qkv_weights(layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
+def qkv_weights(layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
     """[hidden, (q_heads + 2 * kv_heads) * head_dim]: a chip's [queries | keys | values], q and k in rotary pairs.
 
     rope: of a layer whose keys may be centered (rotary_pairs.py).
@@ -21,12 +21,12 @@ def qkv_weights(layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Op
     return _qkv(layer, "weight", config.hidden_size, config, parallel, rope)
 
 
-def qkv_biases(layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
+def qkv_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Optional[Rope] = None) -> Slices:
     """The biases of qkv_weights: [1, (q_heads + 2 * kv_heads) * head_dim]. Centered pairs of keys have zeros."""
     return _qkv(layer, "bias", 1, config, parallel, rope)
 
 
-def centered_biases(layer: str, config: QwenConfig, parallel: ParallelPlan, rope: Rope) -> Slices:
+def centered_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan, rope: Rope) -> Slices:
     """[1, kv_heads * head_dim]: the bias of the chip's centered pairs of keys, in rotary pairs; zeros elsewhere."""
     name, size = f"{layer}self_attn.k_proj.bias", config.head_dim
 
@@ -37,7 +37,9 @@ def centered_biases(layer: str, config: QwenConfig, parallel: ParallelPlan, rope
     return tuple(Projection(0, _in_width(config, map(key, heads)), 1) for heads in parallel.kv_head_of)
 
 
-def _qkv(layer: str, kind: str, other: int, config: QwenConfig, parallel: ParallelPlan, rope: Optional[Rope]) -> Slices:
+def _qkv(
+    layer: str, kind: str, other: int, config: DecoderConfig, parallel: ParallelPlan, rope: Optional[Rope]
+) -> Slices:
     size = config.head_dim
     q, k, v = (f"{layer}self_attn.{name}_proj.{kind}" for name in "qkv")
     k_bias = f"{layer}self_attn.k_proj.bias" if config.qkv_bias else None
@@ -61,19 +63,19 @@ def _qkv(layer: str, kind: str, other: int, config: QwenConfig, parallel: Parall
     return tuple(Projection(0, _in_width(config, heads_of(chip)), other) for chip in range(parallel.tp))
 
 
-def _in_width(config: QwenConfig, heads: Iterable[TensorRange | Constant]) -> tuple[TensorRange | Constant, ...]:
+def _in_width(config: DecoderConfig, heads: Iterable[TensorRange | Constant]) -> tuple[TensorRange | Constant, ...]:
     """Each head, then zeros up to its columns on a chip."""
     missing = config.head_width - config.head_dim
     return tuple(block for head in heads for block in (head, *[Constant(missing)] * (missing > 0)))
 
 
-def head_norm(layer: str, name: str, config: QwenConfig) -> HeadNorm:
+def head_norm(layer: str, name: str, config: DecoderConfig) -> HeadNorm:
     """[head_dim / 32, 32], for every head on every chip. name: q or k."""
     q_or_k, k = (f"{layer}self_attn.{n}_norm.weight" for n in (name, "k"))
     return HeadNorm(q_or_k, k, config.head_dim)
 
 
-def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
+def o_weights(layer: str, config: DecoderConfig, parallel: ParallelPlan) -> Slices:
     """[q_heads * head_dim, hidden]; the chips' products add up to the whole.
 
     The rows of a zero head are zero. They remove the attention output of its zero query, the mean of the values.
@@ -86,20 +88,20 @@ def o_weights(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
     return tuple(Projection(1, rows(heads), config.hidden_size) for heads in parallel.q_head_of)
 
 
-def o_biases(layer: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
+def o_biases(layer: str, config: DecoderConfig, parallel: ParallelPlan) -> Slices:
     """[1, hidden]: the bias of o_weights on the first chip, zeros on the others."""
     hidden = config.hidden_size
     bias = TensorRange(f"{layer}self_attn.o_proj.bias", 0, hidden)
     return tuple(Projection(0, (Constant(hidden) if chip else bias,), 1) for chip in range(parallel.tp))
 
 
-def mlp_weights(layer: str, name: str, config: QwenConfig, parallel: ParallelPlan) -> Slices:
+def mlp_weights(layer: str, name: str, config: DecoderConfig, parallel: ParallelPlan) -> Slices:
     """gate and up: [hidden, mlp], zero columns after the model's last; down: [mlp, hidden], zero rows after it."""
     split_dim, extent = int(name == "down"), config.intermediate_size
     return _split(f"{layer}mlp.{name}_proj.weight", split_dim, extent, parallel.mlp, config.hidden_size, parallel.tp)
 
 
-def lm_head_weights(config: QwenConfig, parallel: ParallelPlan) -> Slices:
+def lm_head_weights(config: DecoderConfig, parallel: ParallelPlan) -> Slices:
     """[hidden, vocab], zero columns after the vocabulary. Column t of all chips' columns is token t."""
     return _split("lm_head.weight", 0, config.vocab_size, parallel.vocab, config.hidden_size, parallel.tp)
 

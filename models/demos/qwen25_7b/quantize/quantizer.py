@@ -10,7 +10,7 @@ from tqdm import trange
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from ..cli.terminal import say
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..errors import UserError
 from ..files import read_text
 from ..reference.hf import hf_config
@@ -97,7 +97,7 @@ def formats_of(recipe: Recipe) -> Formats:
     return Formats(recipe.mlp_in.format, recipe.mlp_out.format)
 
 
-def check_blocks(config: QwenConfig) -> None:
+def check_blocks(config: DecoderConfig) -> None:
     for name in ("hidden_size", "intermediate_size"):
         if getattr(config, name) % BLOCK:
             raise UserError(
@@ -119,7 +119,7 @@ def _layer_tensors(checkpoint: Checkpoint, i: int) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): checkpoint.tensor(name) for name in names}
 
 
-def _layer(config: QwenConfig, i: int, tensors: dict[str, torch.Tensor]) -> Qwen2DecoderLayer:
+def _layer(config: DecoderConfig, i: int, tensors: dict[str, torch.Tensor]) -> Qwen2DecoderLayer:
     """Hugging Face's layer in float32."""
     with torch.device("meta"):
         layer = Qwen2DecoderLayer(hf_config(config), i)

@@ -9,11 +9,11 @@ import torch
 import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ..config import QwenConfig
+from ..config import DecoderConfig
 from ..config.rope import Llama3
 from ..weights.checkpoint import Checkpoint
 
-# config.json's names that QwenConfig has, too
+# config.json's names that DecoderConfig has, too
 SAME_FIELDS = (
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
     "rms_norm_eps rope_theta max_position_embeddings tie_word_embeddings bos_token_id"
@@ -24,7 +24,7 @@ K_NORM_PEAK = 12.0  # an outlier of a head norm's weight, as Qwen3 has some
 PERIOD = 4_194_301
 
 
-def hf_config(config: QwenConfig) -> PretrainedConfig:
+def hf_config(config: DecoderConfig) -> PretrainedConfig:
     """transformers' config of the model. sdpa: eager attention in low precision is no reference."""
     return getattr(transformers, config.architecture.replace("ForCausalLM", "Config"))(
         **{name: getattr(config, name) for name in SAME_FIELDS.split()},
@@ -36,7 +36,7 @@ def hf_config(config: QwenConfig) -> PretrainedConfig:
     )
 
 
-def _rope_scaling(config: QwenConfig) -> Optional[dict]:
+def _rope_scaling(config: DecoderConfig) -> Optional[dict]:
     scaling = config.rope_scaling
     if scaling is None or isinstance(scaling, Llama3):
         return scaling and {"rope_type": "llama3"} | asdict(scaling)
@@ -44,7 +44,7 @@ def _rope_scaling(config: QwenConfig) -> Optional[dict]:
     return {"rope_type": "yarn", "original_max_position_embeddings": fields.pop("original_context")} | fields
 
 
-def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]:
+def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, torch.Tensor]:
     """A state dict in bfloat16 with Hugging Face's names and the 7B's scales.
 
     Projections keep the variance of their inputs. Norm weights vary around 1. The K bias of layer 0 has outliers of 171
@@ -92,7 +92,7 @@ def random_weights(config: QwenConfig, seed: int = 0) -> dict[str, torch.Tensor]
     return weights
 
 
-def _peaked_bias(config: QwenConfig, bias: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _peaked_bias(config: DecoderConfig, bias: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     heads = bias.clone().view(config.num_key_value_heads, 2, -1)  # [head, half, pair]
     slow = torch.arange(config.head_dim // 2 - 4, config.head_dim // 2)
     signs = torch.randint(0, 2, heads[..., slow].shape, generator=generator) * 2 - 1
@@ -110,7 +110,7 @@ def hf_checkpoint(directory: Path) -> PreTrainedModel:
     return model.from_pretrained(directory, config=hf_config(config), dtype=torch.float32, local_files_only=True).eval()
 
 
-def hf_model(config: QwenConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
+def hf_model(config: DecoderConfig, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
     """The family's ...ForCausalLM in float32 with these weights."""
     with torch.device("meta"):
         model = getattr(transformers, config.architecture)(hf_config(config))

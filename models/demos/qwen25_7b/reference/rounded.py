@@ -8,7 +8,7 @@ from golden_mesh.rounding import round_to
 from torch.nn import Module
 from transformers import PreTrainedModel
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..config.recipe import Format
 from ..config.rope import Rope
 from ..plans.rotary_pairs import key_divisors, to_half_split, to_interleaved
@@ -16,7 +16,7 @@ from ..plans.rotary_pairs import key_divisors, to_half_split, to_interleaved
 
 def round_model(model: PreTrainedModel, recipe: Recipe) -> None:
     """Round the weights of layers and LM head in place. The embedding is bfloat16 in every recipe."""
-    layers, config = model.model.layers, QwenConfig.from_dict(model.config.to_dict())
+    layers, config = model.model.layers, DecoderConfig.from_dict(model.config.to_dict())
     for i, layer in enumerate(layers):
         of_layer = recipe.of_layer(i)
         groups = of_layer.attention, of_layer.mlp_in, of_layer.mlp_out
@@ -32,7 +32,7 @@ def rounded_layer(
     """Return the layer with weights as the chips hold them.
 
     A block of 16 values lies along the outputs. q and k are in rotary pairs, with outliers scaled.
-    rope: QwenConfig.centering_rope of the layer.
+    rope: DecoderConfig.centering_rope of the layer.
     The copy shares the weights that the formats do not change.
     """
     layer = deepcopy(layer, {id(parameter): parameter for parameter in layer.parameters()})

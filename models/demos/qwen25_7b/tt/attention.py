@@ -44,7 +44,7 @@ class TtKVCache:
     def update_decode(
         self, k: ttnn.Tensor, v: ttnn.Tensor, positions: ttnn.Tensor, page_table: ttnn.Tensor, *, fused: bool
     ) -> None:
-        """Write k and v [1, batch, kv_heads, head_dim], height-sharded, at each slot's position [batch].
+        """Write k and v [1, slots, kv_heads, head_dim], height-sharded, at each slot's position [slots].
 
         An INACTIVE slot writes nothing. fused: k and v lie on different cores, so that one op writes both.
         """
@@ -78,7 +78,8 @@ def allocate_caches(
 ) -> list[TtKVCache]:
     """A cache for each layer."""
     return [
-        TtKVCache(mesh_device, model_config.layer(i), blocks, block) for i in range(model_config.qwen.num_hidden_layers)
+        TtKVCache(mesh_device, model_config.layer(i), blocks, block)
+        for i in range(model_config.config.num_hidden_layers)
     ]
 
 
@@ -97,13 +98,13 @@ class TtQwenAttention:
     ):
         self.q_heads = model_config.parallel.q_heads
         self.kv_heads = model_config.parallel.kv_heads
-        self.head_dim = model_config.qwen.head_width
+        self.head_dim = model_config.config.head_width
         self.decode = model_config.decode
         self.rotary = rotary
         self.all_reduce = all_reduce
         # With one KV head, the number that ttnn gives a slot beside the other slots.
-        self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.batch))
-        self.scale = model_config.qwen.head_dim**-0.5
+        self.cores_per_kv_head = min(CORES_PER_KV_HEAD, max(1, self.decode.grid.cores // self.decode.slots))
+        self.scale = model_config.config.head_dim**-0.5
         self.heads_grid = None if self.decode.fills_rows else rectangle(self.decode.grid)
         self.kernel = compute_config()
         self.qkv = TtLinear(mesh_device, layer.qkv, build)
@@ -116,18 +117,18 @@ class TtQwenAttention:
 
         The result of an INACTIVE slot has no meaning.
         """
-        batch, head_dim = self.decode.batch, self.head_dim
+        slots, head_dim = self.decode.slots, self.head_dim
         qkv = self.qkv.forward_decode(x)  # [1, 1, 32, qkv_width]
         ttnn.deallocate(x)
         width = qkv.shape[3]
-        qkv = ttnn.reshape(qkv, (1, 1, batch, width), (1, 1, TILE, width))  # a view of the slots
+        qkv = ttnn.reshape(qkv, (1, 1, slots, width), (1, 1, TILE, width))  # a view of the slots
         q, k, v = ttnn.experimental.nlp_create_qkv_heads_decode(
             qkv,
             num_heads=self.q_heads,
             num_kv_heads=self.kv_heads,
             overlap_qk_coregrid=not self.decode.fused_qk,
             memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
-        )  # [1, batch, heads, head_dim]
+        )  # [1, slots, heads, head_dim]
         ttnn.deallocate(qkv)
         if self.head_norms:
             q, k = self.head_norms.forward_decode(q, k)
@@ -138,9 +139,9 @@ class TtQwenAttention:
             cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
         free(k, v)
         attend = self._attend_groups if isinstance(inputs, GroupedInputs) else self._attend_slots
-        heads = attend(q, inputs, cache)  # [1, batch, q_heads or 32, head_dim]
+        heads = attend(q, inputs, cache)  # [1, slots, q_heads or 32, head_dim]
         ttnn.deallocate(q)
-        heads = ttnn.reshape(heads, (1, batch, self.q_heads, head_dim), (1, batch, TILE, head_dim))  # a view
+        heads = ttnn.reshape(heads, (1, slots, self.q_heads, head_dim), (1, slots, TILE, head_dim))  # a view
         heads = ttnn.to_memory_config(heads, memory_config(self.decode.user_memory(head_dim)))
         rows = ttnn.experimental.nlp_concat_heads_decode(heads, num_heads=self.q_heads, sub_core_grids=self.heads_grid)
         # [1, 1, 32, q_width]
@@ -151,23 +152,23 @@ class TtQwenAttention:
         return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 
     def _attend_slots(self, q: ttnn.Tensor, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
-        """q [1, batch, q_heads, head_dim] -> [1, batch, q_heads or 32, head_dim]. Each slot reads its sequence's cache."""
+        """q [1, slots, q_heads, head_dim] -> [1, slots, q_heads or 32, head_dim]. Each slot reads its sequence's cache."""
         return self._attend(self._whole_tile(q), inputs.page_table, inputs.positions, cache)
 
     def _attend_groups(self, q: ttnn.Tensor, inputs: GroupedInputs, cache: TtKVCache) -> ttnn.Tensor:
-        """q [1, batch, q_heads, head_dim] of one KV head -> [1, batch, 32, head_dim].
+        """q [1, slots, q_heads, head_dim] of one KV head -> [1, slots, 32, head_dim].
 
         The tiles of a group's slots are read as one tensor, so that the cache of its sequence is read once.
         """
         q = self._whole_tile(q)
         slots = ttnn.to_memory_config(q, ttnn.DRAM_MEMORY_CONFIG)  # ttnn takes no other
         groups = inputs.group_tables.shape[0]
-        size = self.decode.batch // groups
+        size = self.decode.slots // groups
         shape = (1, groups, size * TILE, self.head_dim)
         tiles = ttnn.reshape(slots, shape, shape)  # a view
         heads = self._attend(tiles, inputs.group_tables, inputs.attended, cache, spec_multi_pos_tiles=size)
         ttnn.deallocate(slots)
-        shape = (1, self.decode.batch, TILE, self.head_dim)
+        shape = (1, self.decode.slots, TILE, self.head_dim)
         return ttnn.reshape(heads, shape, shape)  # a view
 
     def _attend(
@@ -202,14 +203,14 @@ class TtQwenAttention:
         )
 
     def _whole_tile(self, q: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, batch, q_heads, head_dim] -> with one KV head a view of the whole tile, [1, batch, 32, head_dim].
+        """[1, slots, q_heads, head_dim] -> with one KV head a view of the whole tile, [1, slots, 32, head_dim].
 
         With 16 heads or fewer ttnn takes an approximate exp (ParallelPlan.exact_decode_attention). Results of the rows
         past q_heads are not read.
         """
         if self.kv_heads > 1:
             return q
-        shape = (1, self.decode.batch, TILE, self.head_dim)
+        shape = (1, self.decode.slots, TILE, self.head_dim)
         return ttnn.reshape(q, shape, shape)
 
     def forward_prefill(

@@ -8,7 +8,7 @@ from typing import Optional
 import torch
 import ttnn
 
-from ..config import QwenConfig
+from ..config import DecoderConfig
 from ..plans.grids import TILE
 from ..plans.model_table import Weight
 from ..weights.model_weights import BuildShard
@@ -37,12 +37,12 @@ class TtCenteredKeys:
         if bias is None:
             return None
         host = host_shards(bias, build)
-        biases = [ttnn.to_torch(shard).view(-1, model_config.qwen.head_width) for shard in host]
+        biases = [ttnn.to_torch(shard).view(-1, model_config.config.head_width) for shard in host]
         if not any(of_chip.any() for of_chip in biases):
             return None
         tables = [
             ttnn.from_torch(
-                centered_rows(model_config.qwen, of_chip, model_config.max_seq_len)[None, None],
+                centered_rows(model_config.config, of_chip, model_config.max_seq_len)[None, None],
                 dtype=ttnn.bfloat16,
                 layout=ttnn.ROW_MAJOR_LAYOUT,
             )
@@ -52,14 +52,14 @@ class TtCenteredKeys:
         return cls(ttnn.to_device(joined, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))
 
     def forward_decode(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
-        """k [1, batch, kv_heads, head_dim], height-sharded, rotated -> centered, on the same cores. Frees k.
+        """k [1, slots, kv_heads, head_dim], height-sharded, rotated -> centered, on the same cores. Frees k.
 
-        key_rows: [1, 32 * batch] uint32 (KeyTable.decode_rows).
+        key_rows: [1, 32 * slots] uint32 (KeyTable.decode_rows).
         """
         memory = k.memory_config()
-        rows = self._look_up(key_rows, memory)  # [1, 32 * batch, head_dim]
-        _, batch, kv_heads, head_dim = k.shape
-        rows = ttnn.reshape(rows, (1, batch, kv_heads, head_dim), (1, batch, TILE, head_dim))
+        rows = self._look_up(key_rows, memory)  # [1, 32 * slots, head_dim]
+        _, slots, kv_heads, head_dim = k.shape
+        rows = ttnn.reshape(rows, (1, slots, kv_heads, head_dim), (1, slots, TILE, head_dim))
         return add_and_free(k, rows, memory)
 
     def forward_prefill(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
@@ -75,7 +75,7 @@ class TtCenteredKeys:
         return ttnn.embedding(key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
 
 
-def centered_rows(config: QwenConfig, bias: torch.Tensor, positions: int) -> torch.Tensor:
+def centered_rows(config: DecoderConfig, bias: torch.Tensor, positions: int) -> torch.Tensor:
     """R(position) b - R(0) b: bias [heads, head_dim] in rotary pairs -> [heads * positions, head_dim] bfloat16.
 
     In float64, from the angles of the rotary tables, rounded once. R includes YaRN's attention factor.

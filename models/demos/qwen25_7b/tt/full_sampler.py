@@ -36,7 +36,7 @@ class TtFullSampler:
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         self.chips = model_config.parallel.tp
         self.columns = model_config.parallel.vocab
-        self.last = float(model_config.qwen.vocab_size - 1)
+        self.last = float(model_config.config.vocab_size - 1)
         self.levels = levels_of(self.columns)
         if len(self.levels) >= UNIFORMS:
             raise ValueError(f"{len(self.levels)} levels need as many uniform numbers and one more, got {UNIFORMS}")

@@ -65,8 +65,8 @@ class ReadinessGenerator:
             return [
                 token.id for token in Generator([self.replica]).generate([prompt], max_new_tokens, stop_ids=stop_ids)
             ]
-        config = self.replica.model.config
-        check_request([prompt], max_new_tokens, config.max_seq_len, vocab_size=config.qwen.vocab_size)
+        model_config = self.replica.model.model_config
+        check_request([prompt], max_new_tokens, model_config.max_seq_len, vocab_size=model_config.config.vocab_size)
         for batch in self._batches([prompt], self.page_table, [0]):
             self.replica.prefill(batch)
         predictions: list[int] = []
@@ -95,7 +95,7 @@ class ReadinessGenerator:
         """
         table = self.page_table if kv_cache is None else page_table
         rows = [row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens)]
-        logits = torch.zeros(len(rows), 1, self.replica.model.config.qwen.vocab_size)
+        logits = torch.zeros(len(rows), 1, self.replica.model.model_config.config.vocab_size)
         every = []
         for batch in self._batches(rows, table, start_pos or [0] * len(rows)):
             if return_all_logits:

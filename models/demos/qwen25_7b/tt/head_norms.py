@@ -26,7 +26,7 @@ class TtHeadNorms:
         return cls(mesh_device, layer, build) if layer.head_norms else None
 
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor) -> list[ttnn.Tensor]:
-        """q and k [1, batch, heads, head_dim], height-sharded -> normalized, on the same cores. Frees q and k.
+        """q and k [1, slots, heads, head_dim], height-sharded -> normalized, on the same cores. Frees q and k.
 
         rms_norm takes no height-sharded tensor, so that each is interleaved meanwhile.
         """

@@ -86,10 +86,10 @@ class DecodeInputs(Inputs):
     FORMATS: ClassVar = (UINT32, INT32, UINT32, UINT32, INT32)
 
     tokens: Tensor  # [1, 1, 1, 32]
-    positions: Tensor  # [batch]: of each token in its sequence; INACTIVE for an inactive slot
+    positions: Tensor  # [slots]: of each token in its sequence; INACTIVE for an inactive slot
     rotary_positions: Tensor  # [1, 32 * rotary_users]: see expand_rotary_positions
-    key_rows: Tensor  # [1, 32 * batch]: KeyTable.decode_rows, for centered keys
-    page_table: Tensor  # [batch, blocks of the longest sequence]
+    key_rows: Tensor  # [1, 32 * slots]: KeyTable.decode_rows, for centered keys
+    page_table: Tensor  # [slots, blocks of the longest sequence]
 
     @classmethod
     def of(
@@ -110,7 +110,7 @@ class DecodeInputs(Inputs):
 
     @property
     def cache_positions(self) -> tuple[Tensor, ...]:
-        """[batch] positions for each update of the cache."""
+        """[slots] positions for each update of the cache."""
         return (self.positions,)
 
     def advance(self, *, centered_keys: bool) -> None:
@@ -131,7 +131,7 @@ class VerifyInputs(DecodeInputs):
 
     FORMATS: ClassVar = (*DecodeInputs.FORMATS, INT32)
 
-    # [batch] each: tensor i has the position of every sequence's token i, and INACTIVE elsewhere. Rows of one update
+    # [slots] each: tensor i has the position of every sequence's token i, and INACTIVE elsewhere. Rows of one update
     # that lie in one tile of the cache overwrite each other on chips, so each update writes one token of a sequence.
     draft_positions: tuple[Tensor, ...]
 
@@ -149,7 +149,7 @@ class GroupedInputs(VerifyInputs):
 
     FORMATS: ClassVar = (*VerifyInputs.FORMATS, INT32, INT32)
 
-    # [batch]: the position that a slot attends to. It never decreases within a group, so slots after the group's last
+    # [slots]: the position that a slot attends to. It never decreases within a group, so slots after the group's last
     # token repeat that token's. INACTIVE in all slots of a group without a sequence.
     attended: Tensor
     group_tables: Tensor  # [groups, blocks of the longest sequence]
@@ -269,7 +269,7 @@ def _column(values: Sequence[float]) -> torch.Tensor:
 
 
 def expand_rotary_positions(positions: torch.Tensor, decode: DecodePlan) -> torch.Tensor:
-    """[batch] positions from 0 on -> [1, 32 * rotary_users]: a slot's position for all 32 rows of its tile.
+    """[slots] positions from 0 on -> [1, 32 * rotary_users]: a slot's position for all 32 rows of its tile.
 
     First for q; again for k where one op rotates both. The look-up then lays a slot's factors onto its core, and
     no op has to move them there.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import ttnn
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..errors import UserError
 from ..plans.decode_plan import DecodePlan
 from ..plans.key_table import KeyTable
@@ -25,29 +25,29 @@ class TtModelConfig(ModelTable):
 
     @classmethod
     def make(
-        cls, mesh_device: ttnn.MeshDevice, qwen: QwenConfig, recipe: Recipe, *, batch: int, max_seq_len: int
+        cls, mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, *, slots: int, max_seq_len: int
     ) -> "TtModelConfig":
-        """The configuration for at least `batch` slots of up to max_seq_len tokens on a row of the mesh.
+        """The configuration for at least `slots` slots, each of up to max_seq_len tokens on a row of the mesh.
 
         UserError for a number out of range, and for a model that no plan fits into a core's L1.
         """
-        if not 1 <= batch <= MAX_USERS:
-            raise UserError(f"batch must be 1 to {MAX_USERS} users, got {batch}")
-        if not 1 <= max_seq_len <= qwen.context:
-            raise UserError(f"max_seq_len must be 1 to the model's {qwen.context} tokens, got {max_seq_len}")
-        parallel, chip = ParallelPlan.make(qwen, chips_in_row(mesh_device)), chip_of(mesh_device)
+        if not 1 <= slots <= MAX_USERS:
+            raise UserError(f"slots must be 1 to {MAX_USERS}, got {slots}")
+        if not 1 <= max_seq_len <= config.context:
+            raise UserError(f"max_seq_len must be 1 to the model's {config.context} tokens, got {max_seq_len}")
+        parallel, chip = ParallelPlan.make(config, chips_in_row(mesh_device)), chip_of(mesh_device)
         decode = DecodePlan.make(
-            qwen,
+            config,
             parallel,
             chip,
-            batch,
+            slots,
             topology=row_topology(mesh_device),
             partial_sums=recipe.all_reduce_dtype,
             links=links_between(mesh_device),
         )
-        config = cls(qwen, parallel, recipe, chip, decode, max_seq_len)
-        check_decode(config, decode)
-        return config
+        model_config = cls(config, parallel, recipe, chip, decode, max_seq_len)
+        check_decode(model_config, decode)
+        return model_config
 
     @property
     def key_table(self) -> KeyTable:

@@ -11,7 +11,7 @@ import torch
 import ttnn
 from torch.nn.functional import pad
 
-from ..config import QwenConfig
+from ..config import DecoderConfig
 from ..config.rope import inverse_frequencies
 from ..plans.grids import TILE
 from .layouts import memory_config
@@ -39,9 +39,9 @@ class TtRotary:
 
     def __init__(self, mesh_device: ttnn.MeshDevice, model_config: TtModelConfig):
         self.decode = model_config.decode
-        self.head_dim = model_config.qwen.head_width
+        self.head_dim = model_config.config.head_width
         self.kernel = compute_config()
-        cos, sin = rotary_tables(model_config.qwen, model_config.max_seq_len)
+        cos, sin = rotary_tables(model_config.config, model_config.max_seq_len)
         self.cos = replicate(cos, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
         self.sin = replicate(sin, mesh_device, layout=ttnn.ROW_MAJOR_LAYOUT)
         matrix = transformation_matrix()
@@ -68,7 +68,7 @@ class TtRotary:
             yield ttnn.embedding(positions, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
 
     def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor, rotation: Rotation) -> tuple[ttnn.Tensor, ttnn.Tensor]:
-        """q and k [1, batch, heads, head_dim], height-sharded, one slot a core -> q and k rotated, in the same cores.
+        """q and k [1, slots, heads, head_dim], height-sharded, one slot a core -> q and k rotated, in the same cores.
 
         One op rotates both where q and k lie on different cores; else one op each.
         """
@@ -109,7 +109,7 @@ class TtRotary:
         return y
 
 
-def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary_tables(config: DecoderConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return cos and sin, [1, 1, positions, head_dim] float32.
 
     Each frequency stands twice, once for each element of a pair. The arithmetic is float32, as in Hugging Face's tables
@@ -120,7 +120,7 @@ def rotary_tables(config: QwenConfig, positions: int) -> tuple[torch.Tensor, tor
     return tuple((f(angles) * size).repeat_interleave(2, dim=-1)[None, None] for f in (torch.cos, torch.sin))
 
 
-def rotary_angles(config: QwenConfig, positions: int) -> torch.Tensor:
+def rotary_angles(config: DecoderConfig, positions: int) -> torch.Tensor:
     """[positions, head_width / 2] float32, in radians: position times the pair's frequency; 0 for pairs of zeros."""
     frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
     frequencies = pad(frequencies, (0, config.head_width // 2 - len(frequencies)))

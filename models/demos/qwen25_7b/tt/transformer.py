@@ -9,7 +9,7 @@ import torch
 import ttnn
 from tqdm import tqdm
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..plans.grids import TILE
 from ..plans.model_table import Layer, Weight
 from ..plans.prefill_plan import PrefillPlan
@@ -35,14 +35,16 @@ class TtTransformer:
     def __init__(self, mesh_device: ttnn.MeshDevice, build: BuildShard, model_config: TtModelConfig):
         check_fits(mesh_device, model_config.memory_budget)
         self.mesh_device = mesh_device
-        self.config = model_config
+        self.model_config = model_config
         self.max_prefill_rows = model_config.max_prefill_rows
         self.rotary = TtRotary(mesh_device, model_config)
         sums = [TtAllReduce(mesh_device, model_config) for _ in ("attention", "mlp")]
         self.embedding = TtEmbedding(mesh_device, build, model_config)
         self.layers = [
             TtDecoderLayer(mesh_device, model_config.layer(i), build, model_config, self.rotary, *sums)
-            for i in tqdm(range(model_config.qwen.num_hidden_layers), "layers", unit="layer", leave=False, disable=None)
+            for i in tqdm(
+                range(model_config.config.num_hidden_layers), "layers", unit="layer", leave=False, disable=None
+            )
         ]
         self.has_centered_keys = any(layer.attention.centered_keys for layer in self.layers)
         self.norm = TtRMSNorm(mesh_device, model_config.final_norm, build, model_config)
@@ -55,17 +57,17 @@ class TtTransformer:
         cls,
         mesh_device: ttnn.MeshDevice,
         source: TensorSource | Mapping[str, torch.Tensor],
-        config: QwenConfig,
+        config: DecoderConfig,
         recipe: Recipe,
         *,
-        batch: int,
+        slots: int,
         max_seq_len: int,
     ) -> "TtTransformer":
         """Return the model on a row of chips, or on each row of a mesh.
 
         source: a Checkpoint, a state dict, or an open_checkpoint result, whose packed weights come from its cache.
         """
-        model_config = TtModelConfig.make(mesh_device, config, recipe, batch=batch, max_seq_len=max_seq_len)
+        model_config = TtModelConfig.make(mesh_device, config, recipe, slots=slots, max_seq_len=max_seq_len)
         return cls(mesh_device, packed_weights(source, model_config), model_config)
 
     def forward_decode(self, inputs: DecodeInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
@@ -92,14 +94,14 @@ class TtTransformer:
         """
         first: dict[Any, int] = {}
         for i, layer in enumerate(self.layers):
-            first.setdefault((self.config.recipe.of_layer(i), bool(layer.attention.centered_keys)), i)
+            first.setdefault((self.model_config.recipe.of_layer(i), bool(layer.attention.centered_keys)), i)
         x = self._prefill(inputs, caches, first.values())  # [1, 1, S, hidden]
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
     def _prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache], layers: Iterable[int]) -> ttnn.Tensor:
         """-> [1, 1, S, hidden] block-sharded in L1, before the last norm."""
         is_chunk = isinstance(inputs, ChunkedPrefillInputs)
-        plans = self.config.prefill_plans(inputs.tokens.shape[-1])
+        plans = self.model_config.prefill_plans(inputs.tokens.shape[-1])
         x = self.embedding.forward_prefill(inputs.tokens, plans[0])  # [1, 1, S, hidden]
         rotation = self.rotary.rotation_prefill(inputs.positions)
         for i in layers:
@@ -116,7 +118,7 @@ class TtTransformer:
         """
         table = ttnn.untilize(x, memory_config=ttnn.L1_MEMORY_CONFIG)  # [1, 1, S, hidden]
         ttnn.deallocate(x)
-        memory = memory_config(self.config.decode.residual_memory)
+        memory = memory_config(self.model_config.decode.residual_memory)
         rows = ttnn.embedding(indices, table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
         ttnn.deallocate(table)
         return ttnn.unsqueeze_to_4D(rows)
@@ -137,7 +139,7 @@ class TtTransformer:
         # a chip's shards side by side, then chip after chip
         in_order = [shard[:, chip] for chip in range(shape[1]) for shard in shards]
         whole = torch.cat(in_order, dim=-1)  # [rows, 32, tp * vocab]
-        return whole.flatten(0, 1)[:, : self.config.qwen.vocab_size]
+        return whole.flatten(0, 1)[:, : self.model_config.config.vocab_size]
 
 
 class TtEmbedding:
@@ -221,12 +223,12 @@ class TtRMSNorm:
     def __init__(self, mesh_device: ttnn.MeshDevice, weight: Weight, build: BuildShard, model_config: TtModelConfig):
         self.options = dict(
             weight=place(weight, mesh_device, build),
-            epsilon=model_config.qwen.rms_norm_eps,
+            epsilon=model_config.config.rms_norm_eps,
             compute_kernel_config=compute_config(),
         )
         self.memory = memory_config(model_config.decode.residual_memory)
         cores = model_config.decode.residual
-        tiles = model_config.qwen.hidden_size // TILE // cores.cores
+        tiles = model_config.config.hidden_size // TILE // cores.cores
         self.program = norm_program(cores, 1, tiles)
 
     def forward_decode(self, x: ttnn.Tensor) -> ttnn.Tensor:

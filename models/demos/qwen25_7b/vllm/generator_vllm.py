@@ -11,7 +11,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 import torch
 import ttnn
 
-from ..config import QwenConfig, Recipe
+from ..config import DecoderConfig, Recipe
 from ..config.sampling import GREEDY
 from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
@@ -97,9 +97,9 @@ class QwenForCausalLM:
         check_start(mesh_device, max_batch_size)
         cls._recipe = recipe_of(optimizations)
         cls._revision = vllm_config and vllm_config.model_config.revision
-        config = QwenConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
+        config = DecoderConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
-        size = dict(batch=max_batch_size, max_seq_len=max_seq_len)
+        size = dict(slots=max_batch_size, max_seq_len=max_seq_len)
         return cls(TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size), max_batch_size)
 
     @classmethod
@@ -136,7 +136,7 @@ class QwenForCausalLM:
         model, (blocks, _, block, _) = self.model, kv_cache_shape
         device = model.mesh_device
         check_caches(model, blocks, block, self.sequences)
-        caches = allocate_caches(device, model.config, blocks, block)
+        caches = allocate_caches(device, model.model_config, blocks, block)
         self._can_trace = can_trace(device)
         self.replica = Replica(model, caches, traced=self._can_trace)
         self._state = DecodeState(self.replica)
@@ -188,7 +188,7 @@ class QwenForCausalLM:
                 )
             ]
         self._write_sampling(next_tokens, new_counts=True)
-        logits = torch.zeros(rows, 1, self.model.config.qwen.vocab_size)
+        logits = torch.zeros(rows, 1, self.model.model_config.config.vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
         for batch in pack_prompts(prompts, self.model.max_prefill_rows, self.replica.block):
             self.replica.prefill(batch)
@@ -274,7 +274,7 @@ class QwenForCausalLM:
         return table[: ceil_div(tokens, self.replica.block)].tolist()
 
     def _slot_params(self, params: Any, slots: int) -> list[SlotParams]:
-        return slot_params(params, slots, self.model.config.qwen.vocab_size)
+        return slot_params(params, slots, self.model.model_config.config.vocab_size)
 
     # ---- sampling
 

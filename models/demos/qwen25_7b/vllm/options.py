@@ -27,12 +27,12 @@ def checked_options(model: str, options: Sequence[str], mesh: str) -> list[str]:
 
     mesh: as in MESH_DEVICE. UserError: a checkpoint that cannot be served on this machine.
     """
-    from ..config import QwenConfig
+    from ..config import DecoderConfig
     from ..plans.parallel_plan import ParallelPlan
     from ..weights.checkpoint import READ_FILES, local_directory
 
     directory = local_directory(model, READ_FILES, option_value(options, "--revision"))
-    config = QwenConfig.from_json(directory / "config.json")
+    config = DecoderConfig.from_json(directory / "config.json")
     kind = BY_NAME.get(mesh.upper())  # None for the plugin's other names, such as (1, 2)
     if kind is not None:
         ParallelPlan.make(config, _chips_of_replica(options, kind))

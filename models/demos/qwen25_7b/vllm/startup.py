@@ -88,10 +88,10 @@ def check_number_formats(vllm_config: Any) -> None:
 
 def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) -> None:
     """blocks of `block` tokens: of the cache, as vLLM has computed them. sequences: --max-num-seqs."""
-    config = model.config
+    model_config = model.model_config
     if block not in BLOCKS:
         raise UserError(f"--block-size {block}: start with --block-size 32, 64 or 128")
-    size = blocks * block_bytes(config, block)
+    size = blocks * block_bytes(model_config, block)
     free = free_dram(model.mesh_device)
     if size > free:
         raise UserError(
@@ -99,15 +99,15 @@ def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) 
             "are free: start with a smaller --max-num-seqs, --max-model-len or --num-gpu-blocks-override"
         )
     usable = (blocks - 1) * block  # vLLM gives block 0 to no sequence
-    if usable < config.max_seq_len:
+    if usable < model_config.max_seq_len:
         raise UserError(
             f"a cache of {blocks} blocks of {block} tokens holds {usable} tokens, fewer than one sequence of "
-            f"--max-model-len {config.max_seq_len}: start with a smaller --max-model-len"
+            f"--max-model-len {model_config.max_seq_len}: start with a smaller --max-model-len"
         )
-    if usable < sequences * config.max_seq_len:
+    if usable < sequences * model_config.max_seq_len:
         logger.warning(
             "The cache holds %.1f of %d contexts (--max-num-seqs) of %d tokens. Where more are in use, vLLM preempts "
-            "requests, and computes their tokens again.", usable / config.max_seq_len, sequences, config.max_seq_len,
+            "requests, and computes their tokens again.", usable / model_config.max_seq_len, sequences, model_config.max_seq_len,
         )  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def _warm_up_batch(replica: Replica, kind: PrefillKind) -> PrefillBatch | None:
     """Return a batch of this kind with one token, or None if no sequence is long enough for it."""
     earliest = chunk_step(kind.rows // kind.sequences, replica.block)  # after a prefix
     start = earliest if kind.chunked else 0
-    if start >= replica.model.config.max_seq_len:
+    if start >= replica.model.model_config.max_seq_len:
         return None
     # A batch samples nothing if its prompt continues in the next batch.
     tokens = [0] * (start + 1 if kind.samples else start + 2)

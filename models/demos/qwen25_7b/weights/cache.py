@@ -27,7 +27,7 @@ import torch
 from loguru import logger
 from tqdm import tqdm
 
-from ..config import QwenConfig
+from ..config import DecoderConfig
 from ..errors import UserError, check_utf8, warn_once
 from ..files import exists
 from ..plans.model_table import ModelTable
@@ -149,7 +149,7 @@ class CachedCheckpoint:
                 self.directory = copies.directory
         record = copies.record()
         if record:  # whether the head is tied is known once the weights were opened
-            config = QwenConfig.from_json(self.directory / "config.json")
+            config = DecoderConfig.from_json(self.directory / "config.json")
             self.config = replace(config, tie_word_embeddings=record["tie_word_embeddings"])
             self._notes = record["notes"]
             for note in self._notes:

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO, Iterator, Optional, Sequence
 
-from ..config import QwenConfig
+from ..config import DecoderConfig
 from ..files import FileError, exists, read_json
 from ..plans.slices import VERSION
 from .checkpoint import CheckpointError, small_files, weight_files
@@ -78,7 +78,7 @@ class Copies:
 
 def folder_of(root: Path, model: str | Path, directory: Path) -> Path:
     """The folder of the weights in `directory`: by their contents, and by what config.json changes in packed bytes."""
-    tied = QwenConfig.from_json(directory / "config.json").tie_word_embeddings
+    tied = DecoderConfig.from_json(directory / "config.json").tie_word_embeddings
     digest = _digest(json.dumps([weights_digest(directory), tied, packing()]))
     name = os.fsencode(os.path.basename(os.path.abspath(model))).decode(errors="replace")
     return next(root.glob(f"*-{digest}"), root / f"{name}-{digest}")

@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError, safe_open
 
-from ..config import BF16, ConfigError, QwenConfig
+from ..config import BF16, ConfigError, DecoderConfig
 from ..config.quantized import unquantized
 from ..errors import UserError, shown, warn_once
 from ..files import OTHER_WEIGHTS, FileError, exists, other_format, read_json
@@ -76,7 +76,7 @@ class Checkpoint:
     """Tensors by their Hugging Face names. Holds headers only: memory does not grow with the model."""
 
     directory: Path
-    config: QwenConfig
+    config: DecoderConfig
     headers: Mapping[str, TensorHeader] = field(repr=False)
     notes: tuple[str, ...] = ()  # logged lines: what is read in another way than the files ask for
     _checked: set[str] = field(default_factory=set, repr=False)
@@ -88,7 +88,7 @@ class Checkpoint:
         revision: a commit, branch or tag of the hub id; default: its main branch.
         """
         directory = local_directory(model, (*READ_FILES, SINGLE_FILE), revision)
-        config = QwenConfig.from_json(directory / "config.json")
+        config = DecoderConfig.from_json(directory / "config.json")
         if not (os.path.isdir(model) or exists(directory / SINGLE_FILE)):
             # A repository may hold the weights twice, also as its publisher's consolidated.safetensors.
             named = (
@@ -138,7 +138,7 @@ def check_numbers(tensor: torch.Tensor, name: str) -> None:
     raise CheckpointError(f"{name}{list(place)} is {value}, which {why}; {DOWNLOAD_AGAIN}")
 
 
-def tensor_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor that a checkpoint of this config has: what one chip alone reads, of any kind."""
     table = ModelTable(config, ParallelPlan.make(config, 1), BF16, WORMHOLE)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -256,7 +256,7 @@ def weight_files(directory: Path) -> list[Path]:
     return [directory / file for file in sorted(set(files.values()))]
 
 
-def _with_own_head(headers: Mapping[str, TensorHeader], config: QwenConfig) -> QwenConfig:
+def _with_own_head(headers: Mapping[str, TensorHeader], config: DecoderConfig) -> DecoderConfig:
     """The config, untied if the weights have an LM head that differs from the embedding, as in transformers 5."""
     if not (config.tie_word_embeddings and {LM_HEAD, EMBEDDING} <= headers.keys()):
         return config
@@ -265,7 +265,7 @@ def _with_own_head(headers: Mapping[str, TensorHeader], config: QwenConfig) -> Q
     return config if same else replace(config, tie_word_embeddings=False)
 
 
-def _check_against_config(headers: Mapping[str, TensorHeader], config: QwenConfig, directory: Path) -> list[str]:
+def _check_against_config(headers: Mapping[str, TensorHeader], config: DecoderConfig, directory: Path) -> list[str]:
     """Return the names of tensors that the model does not read. CheckpointError: the weights are not those of this
     config.
     """

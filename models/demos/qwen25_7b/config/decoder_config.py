@@ -70,7 +70,7 @@ HEAD_WIDTHS = 32, 64, 128  # columns of a head that attention's operations take
 
 
 @dataclass(frozen=True, kw_only=True)
-class QwenConfig:
+class DecoderConfig:
     """Dimensions of a Qwen2, Qwen3, Llama or Mistral model; checks itself when made."""
 
     vocab_size: int
@@ -147,7 +147,7 @@ class QwenConfig:
         return rope if layer in self.centered_layers else None
 
     @classmethod
-    def from_json(cls, path: str | Path) -> "QwenConfig":
+    def from_json(cls, path: str | Path) -> "DecoderConfig":
         """Read a checkpoint's config.json."""
         try:
             fields = read_json(path)
@@ -157,7 +157,7 @@ class QwenConfig:
         return cls.from_dict(fields, source=str(path))
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any], source: str = "config.json") -> "QwenConfig":
+    def from_dict(cls, fields: Mapping[str, Any], source: str = "config.json") -> "DecoderConfig":
         """Make a config from config.json's contents, as transformers 4.x or 5.x writes them.
 
         source: what an error calls the place that `fields` came from.
@@ -285,7 +285,7 @@ def _check_count(name: str, value: Any) -> None:
 
 # Qwen2.5-7B-Instruct's config.json. The base model's differs in its end token (151643) and in
 # max_position_embeddings (131072).
-QWEN25_7B = QwenConfig(
+QWEN25_7B = DecoderConfig(
     vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
     num_key_value_heads=4, head_dim=128, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=32768,
     tie_word_embeddings=False, bos_token_id=151643, eos_token_ids=(151645,),
