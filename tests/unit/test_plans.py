@@ -13,11 +13,13 @@ from models.demos.qwen25_7b.plans.blocks import (
     attention_table,
     blocks_for,
     chunked_table_width,
+    decode_k_chunk,
     equal_shares,
     fill_table,
     table_width,
+    whole_chunks,
 )
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.decode_plan import (
     MAX_LM_HEAD_SHARD,
     DecodePlan,
@@ -210,6 +212,9 @@ def test_every_number_of_users_has_its_cores(config, chip, users):
 def test_every_sequence_has_blocks_for_its_context(sequences, max_seq_len, block):
     blocks, width = blocks_for(sequences, max_seq_len, block), table_width(max_seq_len, block)
     assert blocks >= width, "the cache update wants a table no wider than the cache"
+    served = ceil_div(max_seq_len, block) + 1  # vLLM's fewest, with its block 0
+    assert whole_chunks(served, max_seq_len, block) >= width
+    assert decode_k_chunk(width * block, BLACKHOLE.k_chunk) == 128, "a shorter chunk hangs there (tt-metal issue 32652)"
     for rows in (32, 512):
         chunked_width = chunked_table_width(width, rows, block)
         assert chunked_width % 8 == 0 and chunked_width * block % 256 == 0, "whole chunks of keys are read"

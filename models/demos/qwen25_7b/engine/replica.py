@@ -66,8 +66,7 @@ class Replica:
         self.users = self.slots if users is None else users
         self.block = caches[0].block
         self.blocks = caches[0].shape[0]
-        # A cache update refuses a table with more entries than the cache has blocks.
-        self.width = min(table_width(model.model_config.max_seq_len, self.block), self.blocks)
+        self.width = table_width(model.model_config.max_seq_len, self.block)
         self._key_table = model.model_config.key_table
         self.queues = Queues(self.mesh_device, queues, events=traced)
         # Everything permanent is allocated here, before a trace is captured: a replay writes to

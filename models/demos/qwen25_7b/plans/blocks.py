@@ -28,8 +28,13 @@ def table_width(max_seq_len: int, block: int) -> int:
 
     The cache update refuses a table with more entries than the cache has blocks.
     """
-    step = _max_k_chunk(max_seq_len)
-    return ceil_div(max_seq_len, step) * (step // block)
+    return whole_chunks(ceil_div(max_seq_len, block), max_seq_len, block)
+
+
+def whole_chunks(blocks: int, max_seq_len: int, block: int) -> int:
+    """The least number of blocks from `blocks` on that makes whole chunks of keys."""
+    each = _max_k_chunk(max_seq_len) // block
+    return ceil_div(blocks, each) * each
 
 
 def decode_k_chunk(tokens: int, most: int) -> int:

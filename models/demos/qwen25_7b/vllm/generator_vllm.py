@@ -17,7 +17,7 @@ from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
 from ..engine.sampling import LogitsRow, TokenCounts, log_prob, sample_rows
 from ..engine.trace import PendingRead, can_trace
-from ..plans.blocks import BLOCKS, table_width
+from ..plans.blocks import BLOCKS, table_width, whole_chunks
 from ..plans.grids import ceil_div
 from ..plans.memory_budget import cache_tokens
 from ..plans.model_table import ModelTable
@@ -131,11 +131,13 @@ class QwenForCausalLM:
     ) -> list[TtKVCache]:
         """Allocate the caches of all layers. The recipe decides their number format; dtype does not.
 
-        kv_cache_shape: (blocks, KV heads of a chip, tokens of a block, head_dim).
+        kv_cache_shape: (blocks, KV heads of a chip, tokens of a block, head_dim). A sequence's table names whole chunks
+        of keys, and the cache update wants no fewer blocks than that: what is missing is added.
         """
         model, (blocks, _, block, _) = self.model, kv_cache_shape
         device = model.mesh_device
         check_caches(model, blocks, block, self.sequences)
+        blocks = whole_chunks(blocks, model.model_config.max_seq_len, block)
         caches = allocate_caches(device, model.model_config, blocks, block)
         self._can_trace = can_trace(device)
         self.replica = Replica(model, caches, traced=self._can_trace)
