@@ -10,7 +10,8 @@ import pytest
 import torch
 import ttnn
 
-from golden_mesh.hazards import HAZARDS, HazardError, HazardWarning, noted
+from golden_mesh.goldens import attention_decode
+from golden_mesh.hazards import HAZARDS, HazardError, HazardWarning, checks, noted
 from goldens.support import Put, assert_same, block_sharded, dram_sharded, sharded
 
 PAGE = (Path(__file__).parents[2] / "HAZARDS.md").read_text()
@@ -25,6 +26,7 @@ def code(text: str) -> list[str]:
 BEGINNING, *SECTIONS = PAGE.split("\n## ")
 REPRODUCTIONS = {section.split("\n", 1)[0]: code(section)[0] for section in SECTIONS}
 
+BLACKHOLES = "chunks of keys on a Blackhole"
 # What the reproductions of noted hazards print here: HiFi4 and a start between chunks are computed right, a replay
 # overwrites, a sum in bfloat16 has the chip's gain.
 SEEN = {
@@ -34,6 +36,8 @@ SEEN = {
     "chunk start between chunks of keys": 0.9968,
     "slice from an unaligned column": 0,
     "bias after a fused activation": 0.2689,
+    "sliding window with k_chunk_size 0": 0.9922,
+    BLACKHOLES: 1,
 }
 
 
@@ -49,8 +53,11 @@ def reproduce(name: str, mesh) -> None:
 
 
 @pytest.mark.parametrize("name", HAZARDS)
-def test_each_hazard_is_refused_or_noted(chips, several_chips, name, capsys):
+def test_each_hazard_is_refused_or_noted(chips, several_chips, name, capsys, monkeypatch):
     hazard = HAZARDS[name]
+    monkeypatch.setattr(attention_decode, "JOINS_FIVE_TILES", True)  # as in ttnn below 0.81
+    if name == BLACKHOLES:
+        monkeypatch.setattr(checks, "HANGS", chips.device.arch().name)
     if hazard.refused:
         with pytest.raises(HazardError, match=re.escape(hazard.wrong)):
             reproduce(name, chips.device)
@@ -91,6 +98,26 @@ def missing_blocks(keys):
     table, attend = ints(*[[2 * u, 2 * u + 1, -1, -1] for u in range(8)]), ttnn.transformer.paged_scaled_dot_product_attention_decode
     attend(q, cache, cache, table, cur_pos_tensor=ints(*[40] * 8), program_config=chunks(32, keys))
 
+def window(size, at, keys=0, wide=None, blocks=16):
+    q, cache = put(torch.randn(1, 2, 32, 64)), put(torch.randn(2 * blocks, 1, 32, 64))
+    table, attend = torch.arange(2 * blocks).view(2, blocks).tolist(), ttnn.transformer.paged_scaled_dot_product_attention_decode
+    config = None if wide is None else kernel()
+    program = None if keys is None else chunks(0, keys)
+    attend(q, cache, cache, ints(*table), cur_pos_tensor=ints(at, 0), sliding_window_size=size, program_config=program, compute_kernel_config=config)
+
+def window_of_lines(keys, size=33):
+    q, cache = put(torch.randn(1, 2, 32, 64)), put(torch.randn(2, 1, 128, 64))
+    attend = ttnn.transformer.scaled_dot_product_attention_decode
+    attend(q, cache, cache, cur_pos=[40, 100], sliding_window_size=size, program_config=keys if keys is None else chunks(0, keys))
+
+def ternary(op, *shapes, dtype=ttnn.bfloat16, out=ttnn.float32, **how):
+    inputs = [put(torch.ones(shape), dtype) for shape in shapes]
+    getattr(ttnn, op)(*inputs, output_tensor=put(torch.zeros(2, 64, 64), out), **how)
+
+def tiles(rows, width, to, height=None, **how):
+    x = put(torch.ones(1, 1, rows, width), layout=ttnn.ROW_MAJOR_LAYOUT)
+    ttnn.tilize_with_val_padding(x, (1, 1, height or -(-rows // 32) * 32, to), 7.0, **how)
+
 def norm(op, width, wide=None):
     config = None if wide is None else ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=wide)
     getattr(ttnn, op)(put(torch.randn(1, 1, 32, width)), compute_kernel_config=config)
@@ -117,6 +144,11 @@ def binary(op, *dims, shape=(32, 32), dtype=ttnn.bfloat16):
 """
 PADDING, LENGTH = "padding of an attention mask", "mask of another length than the page table"
 QUERIES, KEYS = (f"chunk start between chunks of {of}" for of in ("queries", "keys"))
+WINDOW, ROWS, TILES = (
+    "sliding window within a dynamic chunk",
+    "row broadcast to another dtype",
+    "tiles of padding alone",
+)
 OUTER, PAD, SLICE = ("broadcast at dim -6 beyond rank 6", "pad of float32", "slice from an unaligned column")
 MEETS = {  # call -> the hazard that it meets
     "prefill(50)": PADDING,
@@ -146,6 +178,33 @@ MEETS = {  # call -> the hazard that it meets
     "chunked(32, 64, 32)": QUERIES,
     "missing_blocks(64)": None,
     "missing_blocks(128)": "chunk of keys with a missing block",
+    "window(64, 127)": None,
+    "window(64, 126)": WINDOW,
+    "window(128, 140)": WINDOW,
+    "window(128, 140, wide=True)": None,
+    "window(64, 500)": WINDOW,
+    "window(64, 400, 256)": None,
+    "window(64, 126, 256)": None,
+    "window(64, 126, None)": None,
+    "window(None, 126)": None,
+    "window_of_lines(0)": "sliding window with k_chunk_size 0",
+    "window_of_lines(0, None)": None,
+    "window_of_lines(32)": None,
+    "window_of_lines(None)": None,
+    "ternary('addcmul', (2, 64, 64), (64, 64), (1, 64), value=1.0)": ROWS,
+    "ternary('addcdiv', (1, 64), (64, 64), (2, 64, 64), value=1.0)": ROWS,
+    "ternary('where', (2, 64, 64), (1, 1, 64), (1, 1, 64))": ROWS,
+    "ternary('addcmul', (2, 64, 64), (64, 64), (64, 1), value=1.0)": None,
+    "ternary('addcmul', (2, 64, 64), (64, 64), (64, 64), value=1.0)": None,
+    "ternary('addcmul', (2, 64, 64), (64, 64), (1, 64), value=1.0, out=ttnn.bfloat16)": None,
+    "ternary('addcmul', (2, 64, 64), (64, 64), (1, 64), value=1.0, dtype=ttnn.float32)": None,
+    "tiles(64, 2048, 3072)": TILES,
+    "tiles(64, 3040, 3072)": None,
+    "tiles(64, 3000, 3072)": TILES,
+    "tiles(64, 3010, 3072)": None,
+    "tiles(50, 50, 128, 64)": None,
+    "tiles(50, 50, 1024, 64)": None,
+    "tiles(4096, 2048, 3072)": None,
     "norm('rms_norm', 2048)": WIDE_ROW,
     "norm('rms_norm', 1024)": None,
     "norm('rms_norm', 2048, True)": None,

@@ -6,7 +6,8 @@ the sums of each user have the shape and order that they have alone.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 
 import torch
 import torch.nn.functional as F
@@ -21,10 +22,12 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.attention import blocks_of, whole_mask
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
+from golden_mesh.start.versions import numbers
 
 POSITIONS_AT_A_TIME = 1 << 16  # positions widened to float32 together: 64 MiB for a KV head of 128
 TILE = 32
 GRID = 64  # cores of a chip without a program config
+JOINS_FIVE_TILES = numbers(version("ttnn")) < (0, 81)  # of dest, to join two cores' results
 HALF_TILE = 16  # up to so many heads the kernel computes half tiles, with an approximate exp
 
 
@@ -63,9 +66,10 @@ def scaled_dot_product_attention_decode(
     # the largest power of two that divides the cache's length
     chunk = min(512, capacity & -capacity)
     way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
+    way = replace(way, chunk=way.chunk or chunk)  # k_chunk_size 0 is none here
     window = _window(sliding_window_size, is_causal)
     shown = _Shown(lengths, window, attn_mask, attention_sink, lengths)
-    return way.attend(input_tensor_q, keys_and_values, shown, chunk, out)
+    return way.attend(input_tensor_q, keys_and_values, shown, out)
 
 
 @golden("ttnn.transformer.paged_scaled_dot_product_attention_decode")
@@ -117,7 +121,7 @@ def paged_scaled_dot_product_attention_decode(
     way = _way(input_tensor_q, input_tensor_k, is_causal, scale, program_config, compute_kernel_config, dtypes)
     window = _window(sliding_window_size, is_causal)
     shown = _Shown(lengths, window, attn_mask, attention_sink, read)
-    return way.attend(q, keys_and_values, shown, 0, out).reshape(out.shape)
+    return way.attend(q, keys_and_values, shown, out).reshape(out.shape)
 
 
 def _chunks_of_blocks(cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: torch.Tensor) -> torch.Tensor:
@@ -177,7 +181,7 @@ def _window(size: int | None, is_causal: bool) -> int | None:
 
 def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dtypes) -> "_Decode":
     users, heads, dim = q.shape[1:]
-    kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
+    config, kernel = compute_kernel_config, Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
     half_tiles = is_causal and heads <= HALF_TILE and dtypes["input_tensor_q"] == ttnn.bfloat16
     cores = most = GRID
     if program_config is not None:
@@ -189,8 +193,9 @@ def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dt
         scale=dim**-0.5 if scale is None else scale,
         approximate=half_tiles or flash.exp_is_approximate(program_config),
         short=flash.exp_is_approximate(program_config),
-        chunk=None if program_config is None else program_config.k_chunk_size,
+        chunk=0 if program_config is None else program_config.k_chunk_size,
         cores=max(1, a_user // k.shape[1]),
+        small_dest=config is not None and config.fp32_dest_acc_en and not config.dst_full_sync_en,
     )
 
 
@@ -212,10 +217,11 @@ class _Decode:
     scale: float
     approximate: bool  # of the weights' exp
     short: bool  # exp_approx_mode: the exp between two turns of a core
-    chunk: int | None  # keys of a chunk; 0: by each user's position; None: by the cache's length
+    chunk: int  # keys of a chunk; 0: by each user's position
     cores: int  # of a user's KV head
+    small_dest: bool  # of four tiles
 
-    def attend(self, q, keys_and_values, shown: _Shown, cache_chunk: int, out) -> torch.Tensor:
+    def attend(self, q, keys_and_values, shown: _Shown, out) -> torch.Tensor:
         """keys_and_values(users, chunk, order): [B, cores x turns, kv heads, chunk, dim] each, in that order.
 
         A user at position -1 is skipped. Its output is zeros here, and undefined on a chip.
@@ -224,7 +230,8 @@ class _Decode:
         mask = None if shown.mask is None else _of_users(shown.mask, q.shape[1])
         sink = None if shown.sink is None else _of_heads(shown.sink, heads)
         result = torch.zeros(1, *q.shape[1:3], out.shape[3])
-        for chunk, users in self._by_chunk(read, cache_chunk):
+        for chunk, users in self._by_chunk(read):
+            self._check(chunk, lengths[users], shown.window)
             for some in users.split(max(1, POSITIONS_AT_A_TIME // int(read[users].max()))):
                 order = chunks_by_core(-(-read[some] // chunk), self.cores)
                 k, v = keys_and_values(some, chunk, order)
@@ -234,7 +241,21 @@ class _Decode:
                 )
         return result
 
-    def _by_chunk(self, lengths: torch.Tensor, cache_chunk: int) -> list[tuple[int, torch.Tensor]]:
+    def _check(self, chunk: int, lengths: torch.Tensor, window: int | None) -> None:
+        """Raise HazardError where the kernel forgets to hide keys, or joins two cores' results wrongly."""
+        op, last = "ttnn.transformer.scaled_dot_product_attention_decode", lengths - 1
+        if self.chunk == 0 and window is not None:
+            first = lengths - window
+            within = (first > 0) & (first // chunk == last // chunk) & (lengths % chunk > 0)
+            if within.any():
+                at = int(last[within][0])
+                what = f"position {at}, a window of {window}, and a chunk of {chunk} keys holds all of it"
+                meet("sliding window within a dynamic chunk", f"ttnn.transformer.paged_{op[17:]}", what)
+        if JOINS_FIVE_TILES and self.small_dest and self.cores > 1 and last.max() >= chunk:
+            what = f"position {int(last.max())}, chunks of {chunk} keys on {self.cores} cores"
+            meet("float32 dest of several cores a KV head", op, what)
+
+    def _by_chunk(self, lengths: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
         """Pairs (keys of a chunk, users) for all users that are not skipped.
 
         Without a fixed chunk, a user's chunk is the least power of two of tiles that holds all of its keys.
@@ -242,7 +263,7 @@ class _Decode:
         """
         active = lengths.nonzero().flatten()
         if self.chunk != 0:
-            return [(self.chunk or cache_chunk, active)] if len(active) else []
+            return [(self.chunk, active)] if len(active) else []
         tiles = -(-lengths[active] // TILE)
         sizes = (1, 2, 4) if self.kernel.wide else (1, 2, 4, 8)
         least = (tiles[:, None] > torch.tensor(sizes)).sum(1).clamp(max=len(sizes) - 1)

@@ -187,6 +187,38 @@ HAZARDS = {
         "tt-xla issue 5734, which hangs a Galaxy",
         "give the page table in ROW_MAJOR_LAYOUT",
     ),
+    "sliding window within a dynamic chunk": Hazard(
+        "the kernel adds one mask to a chunk, the window's, so the keys after the position are attended",
+        f"tt-metal issue 51223, and {SOURCE}",
+        "give the program config a k_chunk_size",
+    ),
+    "sliding window with k_chunk_size 0": Hazard(
+        "seen on a card with PCC 0.93; ttnn 0.81.1 takes a chunk from the cache's length, and is right here",
+        "tt-metal issue 51223, of dynamic chunks",
+        "give the program config a k_chunk_size",
+        refused=False,
+    ),
+    "row broadcast to another dtype": Hazard(
+        "the packer keeps the rows' format, so bfloat16 tiles are written into a result of another format",
+        f"tt-metal issue 51218, and {SOURCE}",
+        "typecast the result, or the inputs",
+    ),
+    "tiles of padding alone": Hazard(
+        "a block of columns after the row's end is not padded: it holds what the reader found there",
+        f"tt-metal issue 57354, and {SOURCE}",
+        "ttnn.pad the rows first",
+    ),
+    "float32 dest of several cores a KV head": Hazard(
+        "to join the cores' results takes five tiles of dest, which has four: PCC 0.33 from the second chunk of keys on",
+        "tt-metal issue 56171; mended in ttnn 0.81",
+        "ttnn 0.81, max_cores_per_head_batch=1, or dst_full_sync_en=True",
+    ),
+    "chunks of keys on a Blackhole": Hazard(
+        "decode attention hangs with chunks of other than 128 keys, not in every run",
+        "tt-metal issue 32652; a simulated P150 ran chunks of 32",
+        "k_chunk_size=128",
+        refused=False,
+    ),
     "bias after a fused activation": Hazard(
         "a bias of several tiles of rows, or with a batch, is added after the program config's activation",
         f"{SIMULATED}; the golden mesh computes the same",

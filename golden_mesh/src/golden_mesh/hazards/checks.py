@@ -14,6 +14,13 @@ Arguments = dict[str, object]  # parameter -> argument, for the arguments of the
 BY_THE_FABRIC = {"ttnn.all_gather"}
 WIDEST_GATHER = 1920  # elements of a row that one core gathers
 SLICED_AT_ONCE = 4096  # bytes of rows that a slice reads together
+HANGS = "BLACKHOLE"  # in decode attention with chunks of other than 128 keys
+ROW_IN_L1 = 330  # tiles of a row that fit a core, in and out
+DECODE = [
+    f"ttnn.transformer.{paged}{of}_decode"
+    for of in ("scaled_dot_product_attention", "flash_multi_latent_attention")
+    for paged in ("", "paged_")
+]
 WIDE_ROW = 2048  # columns from which a sum of squares in bfloat16 is off by a per cent and more
 LINES = {ttnn.FabricConfig.FABRIC_1D, ttnn.FabricConfig.FABRIC_1D_NEIGHBOR_EXCHANGE}
 
@@ -196,13 +203,56 @@ def _keys_beyond_the_table(op: str, given: Arguments) -> None:
         meet("chunk of keys beyond the page table", op, what)
 
 
-@checks(
-    "ttnn.transformer.scaled_dot_product_attention_decode", "ttnn.transformer.paged_scaled_dot_product_attention_decode"
-)
+@checks(*DECODE)
 def _mask_of_users(op: str, given: Arguments) -> None:
     mask = given.get("attn_mask")
     if mask is not None and mask.shape[0] == 1 and mask.shape[1] > 1:
         meet("decode mask with users in its second dim", op, f"attn_mask {list(mask.shape)}")
+
+
+@checks(*DECODE)
+def _chunk_of_keys(op: str, given: Arguments) -> None:
+    config, keys = given.get("program_config"), given["input_tensor_k"]
+    chunk = None if config is None else config.k_chunk_size
+    if keys.device().arch().name == HANGS and chunk != 128:
+        meet("chunks of keys on a Blackhole", op, "no program_config" if config is None else f"k_chunk_size {chunk}")
+    if chunk == 0 and given.get("sliding_window_size") and "paged" not in op:
+        meet("sliding window with k_chunk_size 0", op, f"a window of {given['sliding_window_size']}")
+
+
+@checks("ttnn.addcmul", "ttnn.addcdiv", "ttnn.where", "ttnn.lerp", "ttnn.mac", "ttnn.snake_beta")
+def _rows_to_another_dtype(op: str, given: Arguments) -> None:
+    inputs, out = list(given.values())[:3], given.get("output_tensor")
+    if out is None or not all(isinstance(x, ttnn.Tensor) and x.dtype == ttnn.bfloat16 for x in inputs):
+        return
+    heights, widths = ({x.shape[dim] if len(x.shape) > -dim - 1 else 1 for x in inputs} for dim in (-2, -1))
+    if 1 in heights and len(heights) > 1 and len(widths) == 1 and out.dtype != ttnn.bfloat16:
+        meet("row broadcast to another dtype", op, f"{[list(x.shape) for x in inputs]} to {out.dtype.name}")
+
+
+@checks("ttnn.tilize_with_val_padding")
+def _tiles_of_padding(op: str, given: Arguments) -> None:
+    """Wide rows are read in blocks of columns, one after another on many cores."""
+    tensor, shape = given["input_tensor"], list(given["output_tensor_shape"])
+    grid = tensor.device().compute_with_storage_grid_size()
+    width, height = shape[-1] // ttnn.TILE_SIZE, shape[-2] // ttnn.TILE_SIZE
+    if tensor.memory_config().is_sharded() or not _in_rows(tensor):
+        return
+    rows = math.prod(shape[:-1]) // ttnn.TILE_SIZE
+    block, cores = _block_of_columns(width, height, grid.x * grid.y)
+    in_blocks = width > 32 and (height > 32 or width > height)
+    in_blocks &= -(-rows // -(-rows // (grid.x * grid.y))) < cores
+    if (in_blocks or width > ROW_IN_L1) and (width - 1) // block * block * ttnn.TILE_SIZE >= tensor.shape[-1]:
+        meet("tiles of padding alone", op, f"{list(tensor.shape)} to {shape}")
+
+
+def _block_of_columns(width: int, height: int, cores: int) -> tuple[int, int]:
+    """The side of the square blocks of tiles that are fewer than the cores, and their number."""
+    least = -(-width * height // cores)
+    side = math.isqrt(least) + (math.isqrt(least) ** 2 < least)
+    while (count := -(-width // side) * -(-height // side)) >= cores and side < width * height:
+        side += 1
+    return side, count
 
 
 @checks("ttnn.max", "ttnn.min")

@@ -22,11 +22,11 @@ def check_version() -> str:
     GoldenMeshError: it is too old.
     """
     found = version("ttnn")
-    if _numbers(found) < _numbers(OLDEST):
+    if numbers(found) < numbers(OLDEST):
         raise GoldenMeshError(
             f"ttnn {found} is installed, the golden mesh runs {OLDEST} to {NEWEST}: pip install ttnn=={NEWEST}"
         )
-    if _numbers(found) > _numbers(NEWEST):
+    if numbers(found) > numbers(NEWEST):
         warnings.warn(
             f"the golden mesh is tested with ttnn {OLDEST} to {NEWEST}, and {found} is installed: "
             "golden-mesh --doctor shows what it does not know",
@@ -36,7 +36,7 @@ def check_version() -> str:
     return found
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
 
