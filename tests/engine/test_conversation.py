@@ -35,7 +35,9 @@ def test_the_next_turn_computes_only_what_is_new(conversation, replica, tokenize
     generator = Generator([replica])
     computed_chunks, real = [], replica.prefill
     monkeypatch.setattr(
-        replica, "prefill", lambda batch: (computed_chunks.extend((p.start, p.end) for p in batch.chunks), real(batch))
+        replica,
+        "prefill",
+        lambda batch, mode: (computed_chunks.extend((p.start, p.end) for p in batch.chunks), real(batch, mode)),
     )
     computed = []
     for question in QUESTIONS:

@@ -67,7 +67,9 @@ def computed(monkeypatch, replica) -> list[int]:
     """Return a list that collects the number of tokens of each chunk prefilled from now on."""
     computed_chunks, real = [], replica.prefill
     monkeypatch.setattr(
-        replica, "prefill", lambda batch: (computed_chunks.extend(p.end - p.start for p in batch.chunks), real(batch))
+        replica,
+        "prefill",
+        lambda batch, mode: (computed_chunks.extend(p.end - p.start for p in batch.chunks), real(batch, mode)),
     )
     return computed_chunks
 

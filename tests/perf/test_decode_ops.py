@@ -9,6 +9,7 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
+from models.demos.qwen25_7b.engine.sampling import SamplingMode
 from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.reference.hf import random_weights
@@ -100,7 +101,9 @@ def test_few_operations_surround_the_layers(replica, layer_operations):
     def around(sampling: SamplingParams) -> int:
         replica.inputs.write_sampling_params([sampling] * USERS)
         replica.inputs.write_slots([0] * USERS, [0] * USERS, tables)
-        launched = device_operations(lambda: (replica.launch_decode(), replica.read_tokens()))
+        launched = device_operations(
+            lambda: (replica.launch_decode(SamplingMode.of([sampling])), replica.read_tokens())
+        )
         replica.inputs.write_sampling_params([])
         uncentered = sum(layer.attention.centered_keys is None for layer in model.layers)
         in_layers = len(model.layers) * len(layer_operations) - uncentered * CENTERING

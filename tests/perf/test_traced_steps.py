@@ -6,7 +6,7 @@ import torch
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
 from models.demos.qwen25_7b.engine.replica import Replica
-from models.demos.qwen25_7b.engine.sampling import gumbel
+from models.demos.qwen25_7b.engine.sampling import SamplingMode, gumbel
 from models.demos.qwen25_7b.plans.blocks import attention_tables
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.mesh import traces_available
@@ -55,7 +55,7 @@ def run_64_steps(replica, tables) -> tuple[list[list[int]], torch.Tensor]:
     for step in range(STEPS):
         noise[1:USERS:2] = gumbel(odd, [STARTS[user] + step + 1 for user in odd], CANDIDATES)
         replica.inputs.write_noise(noise)
-        replica.launch_decode()
+        replica.launch_decode(SamplingMode.RANDOM)
         sampled.append(replica.read_tokens()[:USERS])
         logits.append(replica.read_logits()[:USERS])
     replica.close()

@@ -51,13 +51,13 @@ def test_all_replicas_are_launched_before_the_first_is_read(replicas, prompts):
         def __init__(self, replica: Replica):  # the same model, inputs and trace
             self.__dict__ = replica.__dict__
 
-        def prefill(self, work) -> None:
+        def prefill(self, *work) -> None:
             order.append("prefill")
-            super().prefill(work)
+            super().prefill(*work)
 
-        def launch_decode(self) -> None:
+        def launch_decode(self, *mode) -> None:
             order.append("launch_decode")
-            super().launch_decode()
+            super().launch_decode(*mode)
 
         def read_tokens(self) -> list[int]:
             order.append("read_tokens")

@@ -80,7 +80,7 @@ class ReplicaEngine:
     def launch_prefill(self, batch: PrefillBatch) -> None:
         slots = self.scheduler.slots
         self.input_batch.write_prefill(self.running, [slots[slot] for slot in batch.sampled_slots])
-        self.replica.prefill(batch)
+        self.replica.prefill(batch, self.input_batch.sampling_mode(self.running))
         for chunk in batch.chunks:
             self.scheduler.launched(slots[chunk.prompt.slot], chunk.end)
 
@@ -100,6 +100,7 @@ class ReplicaEngine:
         read. Before new values are written for all slots, the steps in flight are read.
         """
         running = self.running
+        mode = self.input_batch.sampling_mode(running)
         on_host = any(map(self.input_batch.samples_on_host, running))
         ahead = 1 if self._speculation or on_host else STEPS_AHEAD
         while self.in_flight < min(max_steps, ahead) and (self.input_batch.valid or not self.in_flight):
@@ -107,10 +108,10 @@ class ReplicaEngine:
             if self._drafts:
                 grouped = self._speculation.grouped(running)
                 self.input_batch.write_drafts(self._drafts, grouped=grouped)
-                self.replica.launch_verify(grouped=grouped)
+                self.replica.launch_verify(mode, grouped=grouped)
                 return
             self.input_batch.write_step(running, self.in_flight)
-            self.replica.launch_decode()
+            self.replica.launch_decode(mode)
 
     def _propose(self, running: list[Sequence]) -> list[Draft]:
         """None beside penalties: the chips count tokens by slot, and drafts borrow slots."""

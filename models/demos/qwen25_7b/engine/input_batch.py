@@ -38,7 +38,6 @@ class DeviceInputs:
     - decode, verify: the inputs of a forward.
     - grouped: those of a verify step with a group of slots for each sequence; None where attention reads no groups.
     - controls: each slot's sampling parameters and noise.
-    - mode: how the next step samples.
     - width: entries of a sequence's block table. block: tokens of an entry.
     - speculate: tokens of a sequence in a verify step.
     """
@@ -47,7 +46,6 @@ class DeviceInputs:
         self.mesh_device = model.mesh_device
         self.slots = model.model_config.decode.slots
         self.width = width
-        self.mode = SamplingMode.GREEDY
         self._plan = model.model_config.decode
         self._key_table = model.model_config.key_table
         self._penalties = model.penalties
@@ -136,7 +134,6 @@ class DeviceInputs:
         """params: of each slot; slots after the list are greedy. Equal parameters are not written again."""
         params = [*params, *[GREEDY] * (self.slots - len(params))]
         if params != self._params:
-            self.mode = SamplingMode.of(params)
             host = SamplingControls.of(params).to_host(self.mesh_device)
             pairs = zip(host.parameters, self.controls.parameters, strict=True)
             self._queues.write(list(pairs))
@@ -219,6 +216,10 @@ class InputBatch:
     def penalizes_on_device(self, sequence: Sequence) -> bool:
         return sequence.params.penalized and not self.samples_on_host(sequence)
 
+    def sampling_mode(self, sequences: Iterable[Sequence]) -> SamplingMode:
+        """How a launch samples for these sequences on the chips."""
+        return SamplingMode.of([sequence.params for sequence in sequences if not self.samples_on_host(sequence)])
+
     def write_step(self, running: list[Sequence], in_flight: int) -> None:
         """Prepare a decode step. in_flight: steps launched and not read before it."""
         tokens = [0] * self._device.slots
@@ -246,7 +247,7 @@ class InputBatch:
         self._write_noise((s.slot, s, len(s.tokens)) for s in sampled)
         if any(map(self.penalizes_on_device, sampled)):
             self._write_token_counts(running)
-        self._valid = False
+        self._valid = False  # the prefill's sampler writes a token for each of the 32 slots
 
     def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> None:
         """Prepare a verify step. The host decides which tokens stay, so it writes all of the next step.

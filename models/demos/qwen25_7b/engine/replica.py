@@ -120,12 +120,13 @@ class Replica:
 
     # ---- launch
 
-    def prefill(self, batch: PrefillBatch) -> None:
+    def prefill(self, batch: PrefillBatch, mode: SamplingMode = SamplingMode.GREEDY) -> None:
         """Launch a prefill batch: fill the caches, and sample for each prompt that ends in it.
 
-        `read_tokens` returns the tokens by slot; a batch in which no prompt ends has no tokens.
+        `read_tokens` returns the tokens by slot; a batch in which no prompt ends has no tokens. A batch that samples
+        overwrites the tokens of all 32 slots: write_slots comes before the next step. mode: as in launch_decode.
         """
-        kind, mode = batch.kind, self.inputs.mode
+        kind = batch.kind
         separate = kind.samples and mode in SEPARATE_SAMPLING
         if separate:
             self.traces.release_unless_compiled(("prefill", mode))
@@ -163,18 +164,16 @@ class Replica:
         if inputs is not None:
             self.traces.capture(kind, partial(self._prefill, inputs, kind))
 
-    def launch_decode(self) -> None:
-        """Launch a step: one token of each slot."""
-        mode = self.inputs.mode
+    def launch_decode(self, mode: SamplingMode = SamplingMode.GREEDY) -> None:
+        """Launch a step: one token of each slot. mode: of the sampling parameters that were written last."""
         self._start_read(self.traces.run(mode, partial(self._decode, mode)))
 
-    def launch_verify(self, *, grouped: bool = False) -> None:
+    def launch_verify(self, mode: SamplingMode = SamplingMode.GREEDY, *, grouped: bool = False) -> None:
         """Launch a step over several tokens of a sequence, one a slot. grouped: as they were written.
 
         The device inputs were just written with their `writes`. They are written again before the
         next step, because the host decides which tokens stay.
         """
-        mode = self.inputs.mode
         inputs = self.inputs.grouped if grouped else self.inputs.verify
         kind = "verify", mode, grouped
         self._start_read(self.traces.run(kind, partial(self._verify, mode, inputs)))

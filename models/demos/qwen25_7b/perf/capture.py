@@ -14,6 +14,7 @@ from ..config import DecoderConfig, Recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..engine.prefill_batch import PrefillBatch, Prompt, pack_prompts
 from ..engine.replica import Replica
+from ..engine.sampling import SamplingMode
 from ..plans.blocks import BLOCK, blocks_for
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.slices import WeightShard
@@ -93,8 +94,9 @@ def capture_step(
     """
     with one_layer_of_each_kind(mesh_device, config, recipe, users, CONTEXT, tokens) as replica:
         replica.inputs.write_sampling_params([sampling])
-        verify = partial(replica.launch_verify, grouped=replica.groups * tokens == replica.slots)
-        launch = verify if tokens > 1 else replica.launch_decode
+        mode = SamplingMode.of([sampling])
+        verify = partial(replica.launch_verify, mode, grouped=replica.groups * tokens == replica.slots)
+        launch = verify if tokens > 1 else partial(replica.launch_decode, mode)
         return _captured(replica, launch, list(layer_kinds(config, recipe).values()))
 
 

@@ -15,7 +15,7 @@ from ..config import DecoderConfig, Recipe
 from ..config.sampling import GREEDY
 from ..engine.prefill_batch import Prompt, pack_prompts
 from ..engine.replica import Replica, token_ids
-from ..engine.sampling import LogitsRow, TokenCounts, log_prob, sample_rows
+from ..engine.sampling import LogitsRow, SamplingMode, TokenCounts, log_prob, sample_rows
 from ..engine.trace import PendingRead, can_trace
 from ..plans.blocks import BLOCKS, table_width, whole_chunks
 from ..plans.grids import ceil_div
@@ -189,11 +189,11 @@ class QwenForCausalLM:
                     zip(self._slot_params(sampling_params, rows), own_tokens(tokens, ends))
                 )
             ]
-        self._write_sampling(next_tokens, new_counts=True)
+        mode = self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self.model.model_config.config.vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
         for batch in pack_prompts(prompts, self.model.max_prefill_rows, self.replica.block):
-            self.replica.prefill(batch)
+            self.replica.prefill(batch, mode)
             sampled = batch.sampled_slots
             if sampled and sampling_params is None:
                 self.replica.read_tokens()
@@ -240,8 +240,8 @@ class QwenForCausalLM:
             for slot, position in enumerate(positions)
             if position >= 0
         ]
-        self._write_sampling(next_tokens, new_counts=new_counts)
-        self.replica.launch_decode()
+        mode = self._write_sampling(next_tokens, new_counts=new_counts)
+        self.replica.launch_decode(mode)
         if not any(next_token.params.reads_logits or next_token.params.counts_answer for next_token in next_tokens):
             return self.replica.pop_pending()
         ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
@@ -280,8 +280,8 @@ class QwenForCausalLM:
 
     # ---- sampling
 
-    def _write_sampling(self, next_tokens: Sequence[NextToken], *, new_counts: bool) -> None:
-        """Write the sampling parameters and the noise. Slots that the host samples are greedy on the chips.
+    def _write_sampling(self, next_tokens: Sequence[NextToken], *, new_counts: bool) -> SamplingMode:
+        """Write the sampling parameters and the noise; return how the launch samples. Slots that the host samples are greedy on the chips.
 
         With `new_counts` the token counts are written, and the chips continue from these counts.
         """
@@ -299,6 +299,7 @@ class QwenForCausalLM:
                 inputs.write_token_counts(penalized, occurrences=occurrences)
         inputs.write_sampling_params(params)
         inputs.write_noise_for((d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy)
+        return SamplingMode.of(params)
 
     def _read_sampled(self, next_tokens: Sequence[NextToken], ids: torch.Tensor, log_probs: torch.Tensor) -> None:
         """Wait for the newest launch; write the tokens and log-probabilities at their slots."""

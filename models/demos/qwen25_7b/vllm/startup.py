@@ -12,6 +12,7 @@ from ..config import ACCURACY, BFP8, PERFORMANCE, Recipe
 from ..config.sampling import GREEDY, SamplingParams
 from ..engine.prefill_batch import PrefillBatch, PrefillChunk, PrefillKind, Prompt, prefill_kinds
 from ..engine.replica import Replica
+from ..engine.sampling import SamplingMode
 from ..errors import UserError
 from ..plans.blocks import BLOCKS, INACTIVE, attention_tables
 from ..plans.chip import Chip
@@ -134,7 +135,7 @@ def warm_up_prefill(replica: Replica) -> None:
     for params in (PENALIZED, FULL):
         replica.inputs.write_sampling_params([params])
         batch = _warm_up_batch(replica, PrefillKind(TILE, chunked=False))
-        replica.prefill(batch)
+        replica.prefill(batch, SamplingMode.of([params]))
         replica.read_tokens()
     replica.inputs.write_sampling_params([])
 
@@ -147,7 +148,7 @@ def warm_up_decode(replica: Replica) -> None:
     replica.inputs.write_slots([0] * slots, [INACTIVE] * slots, tables)
     for params in (PENALIZED, FULL, SamplingParams(temperature=1.0), GREEDY):
         replica.inputs.write_sampling_params([params])
-        replica.launch_decode()
+        replica.launch_decode(SamplingMode.of([params]))
         replica.read_tokens()
 
 
