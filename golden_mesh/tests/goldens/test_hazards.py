@@ -118,6 +118,10 @@ def tiles(rows, width, to, height=None, **how):
     x = put(torch.ones(1, 1, rows, width), layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.tilize_with_val_padding(x, (1, 1, height or -(-rows // 32) * 32, to), 7.0, **how)
 
+def linear(rows, of_bias, **how):
+    x, weight, bias = (put(torch.ones(shape)) for shape in ((1, 1, rows, 32), (32, 64), (of_bias, 64)))
+    return ttnn.linear(x, weight, bias=bias, **how)
+
 def norm(op, width, wide=None):
     config = None if wide is None else ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3, fp32_dest_acc_en=wide)
     getattr(ttnn, op)(put(torch.randn(1, 1, 32, width)), compute_kernel_config=config)
@@ -205,6 +209,11 @@ MEETS = {  # call -> the hazard that it meets
     "tiles(50, 50, 128, 64)": None,
     "tiles(50, 50, 1024, 64)": None,
     "tiles(4096, 2048, 3072)": None,
+    "linear(1, 32)": "bias of more rows than the product",
+    "linear(1, 32, memory_config=ttnn.L1_MEMORY_CONFIG)": None,
+    "linear(1, 40)": None,
+    "linear(1, 1)": None,
+    "linear(32, 32)": None,
     "norm('rms_norm', 2048)": WIDE_ROW,
     "norm('rms_norm', 1024)": None,
     "norm('rms_norm', 2048, True)": None,

@@ -6,6 +6,7 @@ A constant is one expanded value: an empty cache takes no host memory until a wr
 import torch
 import ttnn
 
+from golden_mesh.arithmetic import engine
 from golden_mesh.registry import golden
 
 
@@ -83,9 +84,9 @@ def bernoulli(input, seed=0, *, dtype=None, compute_kernel_config=None):
 
 @golden("ttnn.experimental.dropout")
 def dropout(input_tensor, probability, scale, seed, *, use_per_device_seed=False):
-    """Zeros with the probability, else input * scale. The random numbers are torch's, on all chips equal."""
+    """Zeros with the probability, else input * scale, cut to bfloat16. The random numbers are torch's, on all chips equal."""
     kept = torch.rand(input_tensor.shape, generator=_seeded(seed)) >= probability
-    return input_tensor.float() * scale * kept
+    return engine.keep(input_tensor.float() * scale, engine.BFLOAT16) * kept
 
 
 @golden("ttnn.randn")

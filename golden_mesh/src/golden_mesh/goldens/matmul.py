@@ -1,6 +1,7 @@
 """Matrix products: linear, matmul, addmm, sparse_matmul."""
 
 import torch
+import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import engine
@@ -112,7 +113,11 @@ def linear(
     formats = [*map(dtypes.get, names), out.dtype, *(() if in_dest is None else [dtypes["bias"]])]
     memory = configs and [configs[name] for name in (*names, "out")]
     block = _block(a, b, kernel, formats, memory, chip, program_config, core_grid)
-    result = biased(product(a, b, kernel, block=block, biased=in_dest is not None), in_dest, kernel)
+    result = product(a, b, kernel, block=block, biased=in_dest is not None)
+    if in_dest is not None and result.shape[-2:] != out.shape[-2:]:
+        meet("bias of more rows than the product", "ttnn.linear", f"bias {list(bias.shape)} for {list(result.shape)}")
+        result = F.pad(result, (0, 0, 0, out.shape[-2] - result.shape[-2]))  # x's padding is taken for zeros
+    result = biased(result, in_dest, kernel)
     at_once = getattr(program_config, "fused_activation", None)
     if core_grid is not None and in_dest is bias:
         at_once, activation = activation, None

@@ -225,6 +225,11 @@ HAZARDS = {
         "give the activation to ttnn.linear (activation=), or a bias of one row",
         refused=False,
     ),
+    "bias of more rows than the product": Hazard(
+        "the bias of a tile of rows is added to one row and to the padding after it, and the padding becomes rows",
+        "in ttnn 0.81.1's kernel and shapes: the product of x's padding stands where a row of x is expected",
+        "ttnn.linear without a bias, then ttnn.add",
+    ),
     "HiFi4 with a float32 dest": Hazard(
         "single results are off by about a power of two",
         "on silicon only (tt-metal issue 38306, ttnn advises HiFi3); simulators and this golden mesh compute it right",
