@@ -74,7 +74,7 @@ def times(values: torch.Tensor, factor: torch.Tensor, kernel: Kernel) -> torch.T
     return engine.to_bfloat16_(multiply(values, factor, kernel, engine.BFLOAT16))
 
 
-def with_sink(result, total, largest, sink, scale: float, kernel: Kernel, approximate: bool):
+def with_sink(result, total, largest, sink, weight, scale: float, kernel: Kernel, approximate: bool):
     """Return (weights @ v, sums of weights) with a further score for each head: the sink, which has no value.
 
     Shapes:
@@ -82,9 +82,9 @@ def with_sink(result, total, largest, sink, scale: float, kernel: Kernel, approx
     - result is [..., rows, dim].
     - total, largest and sink are [..., rows or 1, 1].
 
-    The scale multiplies the sink too.
+    The scale multiplies the sink too. weight: its weight, of the sink and the largest score.
     """
     new = torch.maximum(largest, engine.keep(sink, engine.BFLOAT16))
     factor = correction(largest, new, scale, kernel, approximate)
-    total = total * factor + torch.exp((sink - new) * scale)
+    total = engine.add_in_float32_dest(multiply(total, factor, kernel), weight(sink, new))
     return times(result, factor, kernel), total

@@ -45,7 +45,7 @@ def scaled_dot_product_attention(
     - attention_sink [1, heads, 1, 1]: a score without a value, which takes part of the weight. `scale` multiplies it.
     """
     attn_mask = whole_mask("scaled_dot_product_attention", attn_mask, paddings)
-    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
     windows = None if cu_window_seqlens is None else _windows(cu_window_seqlens.tolist(), input_tensor_q.shape[2])
     start = 0 if is_causal else None
     y = attend(
@@ -111,7 +111,7 @@ def chunked_scaled_dot_product_attention(
 ):
     """Causal. q [B, heads, C, dim] at positions chunk_start_idx on, cache [blocks, kv heads, size, dim]."""
     start = int(chunk_start_idx_tensor.reshape(-1)[0]) if chunk_start_idx is None else chunk_start_idx
-    attend = _Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
+    attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1])
     for of, chunk in (("queries", attend.queries), ("keys", attend.keys)):
         if start % chunk:
             what = f"chunk_start_idx_tensor holds {start}, {of[0]}_chunk_size is {chunk}"
@@ -147,7 +147,7 @@ def gathered(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
     return cache.index_select(0, blocks.flatten()).unflatten(0, blocks.shape)
 
 
-class _Attention:
+class Attention:
     """The prefill kernel. It takes the chunks of keys in order. For each chunk it takes all queries that see
     a key of the chunk.
 
@@ -155,12 +155,15 @@ class _Attention:
     Results are packed to bfloat16 after every chunk.
     """
 
-    def __init__(self, program_config, compute_kernel_config, scale: float | None, dim: int):
+    def __init__(self, program_config, compute_kernel_config, scale: float | None, dim: int, *, joint: bool = False):
+        """joint: the kernel of two sequences. It packs scores, weights and sums to bfloat16 with any dest."""
         self.kernel = Kernel.of(compute_kernel_config, "HiFi2", approximate=True)
         self.short = flash.exp_is_approximate(program_config)
-        # With a bfloat16 dest another kernel computes the weights, always with the approximate exp.
-        self.approximate = not self.kernel.wide or self.short
+        # With a bfloat16 dest another kernel computes one sequence's weights, always with the approximate exp.
+        self.approximate = self.short or not (self.kernel.wide or joint)
         self.scale = dim**-0.5 if scale is None else scale
+        self.in_float32 = self.kernel.wide and not joint  # what lies in L1
+        self.packed = engine.to_bfloat16 if self.kernel.wide and joint else lambda x: x
         self.queries, self.keys = (CHUNK, CHUNK) if program_config is None else (
             program_config.q_chunk_size, program_config.k_chunk_size
         )  # fmt: skip
@@ -184,7 +187,7 @@ class _Attention:
             end = rows  # later rows, of later windows, see no key either
             if windows is not None:
                 end = int((windows <= windows[min(at + self.keys, length) - 1]).sum())
-            scores = self._scores(q[..., first:end, :], k[..., at : at + self.keys, :])
+            scores = self.packed(self._scores(q[..., first:end, :], k[..., at : at + self.keys, :]))
             if mask is not None:
                 part = masks[..., first:end, at : at + self.keys]
                 scores[..., : part.shape[-1]] = self._add(scores[..., : part.shape[-1]], part)
@@ -203,12 +206,18 @@ class _Attention:
             whole = first == 0 and end == rows
             state = chunk if whole else self._of_all_rows(rows, state, chunk, first)
         largest, total, result = state
-        total = sums_of_rows(total, self.kernel)
+        total = self.packed(sums_of_rows(total, self.kernel))
         if sink is not None:
             sink = sink.float().reshape(1, q.shape[1], q.shape[2], 1, 1)
-            result, total = flash.with_sink(result, total, largest, sink, self.scale, self.kernel, self.short)
+            if self.kernel.wide:
+                result, total = flash.with_sink(
+                    result, total, largest, sink, self._weights, self.scale, self.kernel, self.short
+                )
+            else:  # in dest, and the largest score stays
+                weight = flash.correction(sink, largest, self.scale, self.kernel, self.short)
+                total = engine.keep(total + weight, engine.BFLOAT16)
         factor = 1 / engine.keep(total, engine.SRC_B) if self.kernel.wide else inverse(total, self.kernel.approximate)
-        return multiply(result, factor, self.kernel).flatten(1, 2)
+        return multiply(result, self.packed(factor), self.kernel).flatten(1, 2)
 
     def _scores(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         """[B, kv heads, group, rows, chunk], float32"""
@@ -216,6 +225,9 @@ class _Attention:
         k = k[:, :, 0].transpose(-1, -2)
         scores = product(q.flatten(2, 3), k, self.kernel, block=-(-q.shape[-1] // TILE))
         return scores.unflatten(2, (group, rows))
+
+    def _weights(self, scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+        return self.packed(flash.weights(scores, largest, self.scale, self.kernel, self.approximate))
 
     def _add(self, a, b) -> torch.Tensor:
         return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
@@ -262,18 +274,18 @@ class _Attention:
             largest = torch.maximum(largest, state[0])
         if kernel.wide:
             scores = engine.keep(scores, engine.SRC_B)
-        weights = flash.weights(scores, largest, self.scale, kernel, self.approximate)
+        weights = self._weights(scores, largest)
         if hidden is not None:
             weights.masked_fill_(hidden, 0)
         sums, *more = weights.split(TILE, -1)
         for tile in more:  # in L1
-            sums = sums + tile if kernel.wide else engine.to_nearest_even(sums + tile)
+            sums = sums + tile if self.in_float32 else engine.to_nearest_even(sums + tile)
         group, rows = weights.shape[2:4]
         result = product(weights.flatten(2, 3), v[:, :, 0], kernel, block=self.keys // TILE)
         result = result.unflatten(2, (group, rows))
         result = engine.to_bfloat16_(result.contiguous())
         if state is not None:
             factor = flash.correction(state[0], largest, self.scale, kernel, self.short)
-            sums = self._add(sums, multiply(state[1], factor, kernel))
+            sums = self.packed(self._add(sums, self.packed(multiply(state[1], factor, kernel))))
             result = engine.to_nearest_even(result + flash.times(state[2], factor, kernel))
         return largest, sums, result

@@ -7,6 +7,7 @@ the sums of each user have the shape and order that they have alone.
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 
 import torch
@@ -302,7 +303,9 @@ class _Decode:
         result, total = state[..., :-1], state[..., -1:]
         if sink is not None:
             sink = F.pad(sink.view(1, kv_heads, group, 1), (0, 0, 0, -group % ROWS))
-            result, total = flash.with_sink(result, total, largest, sink, self.scale, kernel, self.short)
+            weight = partial(flash.correction, scale=self.scale, kernel=kernel, approximate=self.short)
+            result, total = flash.with_sink(result, total, largest, sink, weight, self.scale, kernel, self.short)
+            total = engine.to_bfloat16_(total)
         reciprocal = 1 / total if kernel.wide else inverse(total, kernel.approximate)
         return flash.times(result, engine.to_bfloat16(reciprocal), kernel)[:, :, :group].flatten(1, 2)
 

@@ -9,7 +9,7 @@ import torch
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import TILE, product
 from golden_mesh.errors import GoldenError
-from golden_mesh.goldens.attention import chunked_scaled_dot_product_attention, scaled_dot_product_attention
+from golden_mesh.goldens.attention import Attention, chunked_scaled_dot_product_attention, scaled_dot_product_attention
 from golden_mesh.goldens.attention_decode import (
     paged_scaled_dot_product_attention_decode,
     scaled_dot_product_attention_decode,
@@ -135,10 +135,8 @@ def joint_scaled_dot_product_attention(
     if joint_strategy != "rear":
         raise GoldenError(f"joint attention with joint_strategy={joint_strategy!r} has no golden: only 'rear' has")
     pairs = ((input_tensor_q, joint_tensor_q), (input_tensor_k, joint_tensor_k), (input_tensor_v, joint_tensor_v))
-    result = scaled_dot_product_attention(
-        *(torch.cat(pair, 2) for pair in pairs), is_causal=False, scale=scale, program_config=program_config,
-        compute_kernel_config=compute_kernel_config,
-    )  # fmt: skip
+    attend = Attention(program_config, compute_kernel_config, scale, input_tensor_q.shape[-1], joint=True)
+    result = attend(*(torch.cat(pair, 2) for pair in pairs), start=None)
     return result.split([input_tensor_q.shape[2], joint_tensor_q.shape[2]], 2)
 
 

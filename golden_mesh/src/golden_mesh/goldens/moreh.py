@@ -1,4 +1,4 @@
-"""The `moreh_` operations of training. Most sum in float32 and round only their results.
+"""The `moreh_` operations of training. Many sum in float32 and round only their results.
 
 A backward op returns the gradients that are_required_outputs names, or those with a preallocated tensor.
 """
@@ -10,11 +10,12 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.product import multiply, sums_of_rows
+from golden_mesh.arithmetic.product import TILE, multiply, product, sums_of_columns, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
 from golden_mesh.goldens.activations import function
 from golden_mesh.goldens.backward import gradients, slots
 from golden_mesh.goldens.creation import constant
+from golden_mesh.goldens.reduction import sum_of_outer
 from golden_mesh.registry import golden
 
 
@@ -61,9 +62,21 @@ def moreh_norm(input, p, dim=None, keepdim=False, *, out):
 
 
 @golden("ttnn.moreh_sum")
-def moreh_sum(input, dim=None, *, keepdim=False, out):
-    values = input.float() if input.is_floating_point() else input
-    return values.sum(_axes(dim, input.dim())).reshape(out.shape)
+def moreh_sum(input, dim=None, *, keepdim=False, compute_kernel_config=None, out):
+    """One dim after another, from the last one on. A dest of bfloat16 (the default) rounds each sum of two."""
+    kernel = Kernel.of(compute_kernel_config, "HiFi4")
+    if kernel.wide or input.dtype != torch.bfloat16:
+        values = input.float() if input.is_floating_point() else input
+        return values.sum(_axes(dim, input.dim())).reshape(out.shape)
+    for d in sorted(_axes(dim, input.dim()), reverse=True):
+        if d == input.dim() - 1:
+            total = sums_of_rows(input, kernel)
+        elif d == input.dim() - 2:
+            total = sums_of_columns(input, kernel, 1.0)
+        else:
+            total = sum_of_outer(input, [d], compute_kernel_config)
+        input = total.bfloat16()
+    return input.reshape(out.shape)
 
 
 @golden("ttnn.moreh_mean")
@@ -111,28 +124,44 @@ def moreh_dot_backward(output_grad, input, other, *, input_grad=None, other_grad
 
 
 @golden("ttnn.moreh_matmul")
-def moreh_matmul(input, other, *, transpose_input=False, transpose_other=False, bias=None):
-    """[..., M, K] @ [..., K, N] + bias [1, N] or [1, 1]"""
-    a = input.transpose(-1, -2) if transpose_input else input
-    b = other.transpose(-1, -2) if transpose_other else other
-    return a.float() @ b.float() + (0 if bias is None else bias.float())
+def moreh_matmul(input, other, *, transpose_input=False, transpose_other=False, bias=None, compute_kernel_config=None):
+    """[..., M, K] @ [..., K, N] + bias [1, N] or [1, 1]. LoFi and a bfloat16 dest that sums all of K are the defaults."""
+    kernel = Kernel.of(compute_kernel_config, "LoFi")
+    a, b = _partial_tiles_times_one(input, kernel), _partial_tiles_times_one(other, kernel)
+    a = a.transpose(-1, -2) if transpose_input else a
+    b = b.transpose(-1, -2) if transpose_other else b
+    result = product(a, b, kernel, block=-(-a.shape[-1] // TILE))
+    return result if bias is None else engine.add(engine.to_bfloat16(result), bias)
+
+
+def _partial_tiles_times_one(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """The kernel clears the padding of the last tiles by a product, which has a fidelity, too."""
+    height, width = (size if size % TILE == 0 else size // TILE * TILE for size in x.shape[-2:])
+    if (height, width) == x.shape[-2:]:
+        return x
+    masked = multiply(x, torch.ones(1, 1), kernel).to(x.dtype)
+    masked[..., :height, :width] = x[..., :height, :width]
+    return masked
 
 
 @golden("ttnn.moreh_bmm")
-def moreh_bmm(input, mat2):
-    return moreh_matmul(input, mat2)
+def moreh_bmm(input, mat2, *, compute_kernel_config=None):
+    return moreh_matmul(input, mat2, compute_kernel_config=compute_kernel_config)
 
 
 @golden("ttnn.moreh_linear")
-def moreh_linear(input, weight, *, bias=None):
+def moreh_linear(input, weight, *, bias=None, compute_kernel_config=None):
     """[..., M, K] @ [N, K]^T + bias [1, N] or [1, 1]"""
-    return moreh_matmul(input, weight, transpose_other=True, bias=bias)
+    return moreh_matmul(input, weight, transpose_other=True, bias=bias, compute_kernel_config=compute_kernel_config)
 
 
 @golden("ttnn.moreh_matmul_backward")
 def moreh_matmul_backward(output_grad, input_a, input_b, *, are_required_outputs=(True, True)):
-    found = gradients(torch.matmul, output_grad, input_a, input_b)
-    return _present(found, are_required_outputs)
+    found = (
+        moreh_matmul(output_grad, input_b, transpose_other=True),
+        moreh_matmul(input_a, output_grad, transpose_input=True),
+    )
+    return _present([g.sum_to_size(x.shape) for g, x in zip(found, (input_a, input_b))], are_required_outputs)
 
 
 @golden("ttnn.moreh_bmm_backward")
@@ -156,7 +185,9 @@ def moreh_softmax(input_tensor, dim, *, strategy=None, compute_kernel_config=Non
 
 @golden("ttnn.moreh_softmin")
 def moreh_softmin(input_tensor, dim, *, strategy=None, compute_kernel_config=None):
-    return moreh_softmax(-input_tensor, dim, compute_kernel_config=compute_kernel_config)
+    """The largest value is subtracted, as in softmax. So a row that spans more than 88 overflows."""
+    kernel, _, weights, total = _softmax(input_tensor, dim, compute_kernel_config, torch.neg)
+    return multiply(weights, inverse(total, kernel.approximate), kernel)
 
 
 @golden("ttnn.moreh_logsoftmax")
@@ -165,15 +196,15 @@ def moreh_logsoftmax(input_tensor, dim, *, strategy=None, compute_kernel_config=
     return scores - total.log() if scores.dtype == torch.float32 else engine.subtract(scores, total.log().bfloat16())
 
 
-def _softmax(x: torch.Tensor, dim: int, config):
+def _softmax(x: torch.Tensor, dim: int, config, turned=lambda scores: scores):
     """(kernel, x less its maximum, its exp, the sum of that). Each step is packed in a bfloat16 dest, the default."""
     kernel = Kernel.of(config, "HiFi4", approximate=True)
     largest = x.amax(dim, keepdim=True)
     if kernel.wide:
-        scores = x.float() - largest.float()
+        scores = turned(x.float() - largest.float())
         weights = scores.exp()
         return kernel, scores, weights, weights.sum(dim, keepdim=True)
-    scores = engine.subtract(x, largest).bfloat16()
+    scores = turned(engine.subtract(x, largest).bfloat16())
     weights = function("EXP", scores)
     total = sums_of_rows(weights.transpose(dim, -1), kernel).transpose(dim, -1)
     return kernel, scores, weights, total

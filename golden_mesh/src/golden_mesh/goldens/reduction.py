@@ -180,18 +180,18 @@ def moe(input_tensor, expert_mask_tensor, topk_mask_tensor, k):
 @golden("ttnn.experimental.fast_reduce_nc_split")
 def fast_reduce_nc_split(input, *, dim, split_output_width, compute_kernel_config=None):
     """fast_reduce_nc over one dimension, cut at a column."""
-    total = _sum_of_outer(input, [dim], compute_kernel_config)
+    total = sum_of_outer(input, [dim], compute_kernel_config)
     return total[..., :split_output_width], total[..., split_output_width:]
 
 
 @golden("ttnn.experimental.fast_reduce_nc")
 def fast_reduce_nc(input, *, dims, compute_kernel_config=None, out):
     """Sums over dimensions before the last two. The result has whole tiles."""
-    total = _sum_of_outer(input, dims, compute_kernel_config)
+    total = sum_of_outer(input, dims, compute_kernel_config)
     return F.pad(total, [0, out.shape[-1] - total.shape[-1], 0, out.shape[-2] - total.shape[-2]])
 
 
-def _sum_of_outer(x: torch.Tensor, dims, compute_kernel_config) -> torch.Tensor:
+def sum_of_outer(x: torch.Tensor, dims, compute_kernel_config) -> torch.Tensor:
     """By default dest holds bfloat16: it rounds every sum of two. A dimension is summed after those behind it."""
     if Kernel.of(compute_kernel_config, "HiFi4").wide:
         return x.float().sum(tuple(dims), keepdim=True)
