@@ -1,5 +1,5 @@
 # make demo     generate text on the golden mesh (or on a device, if there is one)
-# make check    a minute on two cores: unit tests, every module's PCC on an N300, a demo
+# make check    a minute on two cores: ruff, unit tests, every module's PCC on an N300, a demo
 # make eval     how far each recipe is from Hugging Face's float32; MODEL=directory, hub id or smollm2, RECIPES=bf16,bfp8,
 #               ARGS=--by-position
 # make test     every test, by machine: N300, N150, four N150, every split of a T3K, a Galaxy, a grid of 8x7 (tests/all.py);
@@ -31,15 +31,19 @@ option = $(if $(value $2),--$1=$(call quoted,$2))
 # Tests start some 200 Python programs. With this variable each would compile torch and transformers again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bringup demo check check-unit check-pcc eval serve bundle test test-transformers5 test-python310 clean
+.PHONY: bringup demo check check-ruff check-unit check-pcc eval serve bundle test test-transformers5 test-python310 clean
 
 demo: .venv/ready
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py $(call option,mesh,MESH) $(ARGS)
 
 check: .venv/ready
-	@echo "units, and PCC of every module, side by side: a dot a test"
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 check-unit check-pcc
+	@echo "ruff, units, and PCC of every module, side by side: a dot a test"
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 check-ruff check-unit check-pcc
 	@$(PYTHON) models/demos/qwen25_7b/demo/demo.py --backend golden --prompt "What is the capital of Japan?"
+
+check-ruff:
+	@$(PYTHON) -m ruff check --quiet . && $(PYTHON) -m ruff format --check --quiet .
+	@echo "ruff: done"
 
 check-unit:
 	@$(PYTHON) -m pytest -o addopts="-q -p no:cacheprovider" --mesh N300 tests/unit tests/text

@@ -26,7 +26,7 @@ def pytest_addoption(parser):
         "--tp",
         type=int,
         default=None,
-        help="chips of a replica on --mesh N150x4, T3K or GALAXY: 1, 2, 4 or 8; default each of a T3K, else all of a row",
+        help="chips of a replica on --mesh N150x4, T3K or GALAXY: 1, 2, 4, 8; default each of a T3K, else all of a row",
     )
     group.addoption("--worker-dispatch", action="store_true", help="open meshes with a grid of 8x7")
     group.addoption("--queues", type=int, default=1, choices=(1, 2), help="command queues that meshes are opened with")
@@ -38,7 +38,7 @@ def pytest_addoption(parser):
         "--family",
         action="append",
         choices=("qwen2", "qwen3", "llama", "llama-bias"),
-        help="the modules of tests/pcc: Qwen2's (default), Qwen3's, Llama 3's, a Llama with biases; may be given several times",
+        help="the modules of tests/pcc: Qwen2's (default), Qwen3's, Llama 3's, a Llama with biases; may be repeated",
     )
     group.addoption("--size", default=None, choices=SIZES, help="only these dims: the small checkpoint's or the 7B's")
 

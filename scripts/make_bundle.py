@@ -31,16 +31,17 @@ OVERRIDES = "opencv-python-headless==4.11.0.86\nnumpy>=1.24.4,<2\n"  # as in scr
 
 INSTALL = """\
 #!/bin/sh
-# Makes the environment with ttnn, vLLM and Tenstorrent's plugin, ./venv or the directory that is named. A second call goes on
-# where the first one stopped.
+# Makes the environment with ttnn, vLLM and Tenstorrent's plugin, ./venv or the directory that is named. A second call
+# goes on where the first one stopped.
 set -eu
 cd "$(dirname "$0")"
 exec sh scripts/vllm_venv.sh "${1:-${VENV:-venv}}" scripts/find_python.sh
 """
 RUN = """\
 #!/bin/sh
-# Starts the server. Arguments are options of vllm serve. MODEL and MESH_DEVICE replace the bundle's own. With TT_MODEL_PRINT=1
-# it prints the command instead, as `tt-model serve ID --print` asks. Without --port it listens where `tt-model curl` asks.
+# Starts the server. Arguments are options of vllm serve. MODEL and MESH_DEVICE replace the bundle's own. With
+# TT_MODEL_PRINT=1 it prints the command instead, as `tt-model serve ID --print` asks. Without --port it listens where
+# `tt-model curl` asks.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 export MESH_DEVICE="${MESH_DEVICE:-@MESH@}"
@@ -80,8 +81,8 @@ A port to TT-NN, served by vLLM with Tenstorrent's plugin. The code has the lice
 
 The server listens on port @PORT@, or on another one by `--port`.
 
-Not measured: nothing here has run on silicon. Texts and logits were compared with Hugging Face's on a model of the chips
-in software. Speed on @MESH@, start time and power are unknown.
+Not measured: nothing here has run on silicon. Texts and logits were compared with Hugging Face's on a model of the
+chips in software. Speed on @MESH@, start time and power are unknown.
 """
 
 

@@ -80,6 +80,7 @@ JOBS = {
     ),
     # Text from each of four replicas, the 7B's DRAM and the modeled step.
     "galaxy": ("--mesh GALAXY --queues 2 -m galaxy tests/splits tests/perf",),
+    "ruff": ("$ make --no-print-directory check-ruff",),
     "n150x4-tp1": ("--mesh N150x4 --tp 1 --size tiny --queues 2 tests/splits/test_replicas.py",),
 }
 

@@ -2,7 +2,8 @@
 
     golden-mesh --system N150 golden_mesh/scripts/hazards_table.py
 
-A row keeps its pattern and its reason. A row whose cases are all like a chip goes; a case that differs and has no row gets one.
+A row keeps its pattern and its reason. A row whose cases are all like a chip goes; a case that differs and has no row
+gets one.
 """
 
 import sys

@@ -20,7 +20,8 @@ def pytest_addoption(parser):
     group.addoption(
         "--golden",
         metavar="SYSTEM",
-        help="run ttnn on the golden mesh of this system (N150, N300, P150, ... as golden-mesh --doctor lists them); auto: of MESH_DEVICE",
+        help="run ttnn on the golden mesh of this system (N150, N300, P150, ... as golden-mesh --doctor lists them); "
+        "auto: of MESH_DEVICE",
     )
     group.addoption(
         "--golden-hazards",

@@ -46,11 +46,11 @@ RUNS = {  # the arguments of `run` -> what it returns, or the error
     "'', False": r"\(True, -2.0\)",
     "'', True": r"\(True, -2.0\)",
     "'for a read', True": r"\(True, -2.0\)",
-    "'before a step', False": "ttnn.neg .* reads .* on queue 0, which ttnn.copy_host_to_device.* on queue 1 may still write",
-    "'before a step', True": "ttnn.neg .* reads .* on queue 0, which ttnn.copy_host_to_device.* on queue 1 may still write",
+    "'before a step', False": "ttnn.neg .* reads .* on queue 0, which ttnn.copy_host_to_.* on queue 1 may still write",
+    "'before a step', True": "ttnn.neg .* reads .* on queue 0, which ttnn.copy_host_to_.* on queue 1 may still write",
     "'before a read', False": "ttnn.Tensor.cpu .* reads .* on queue 1, which ttnn.neg .* on queue 0 may still write",
     "'before a read', True": "ttnn.Tensor.cpu .* reads .* on queue 1, which ttnn.neg .* on queue 0 may still write",
-    "'before a write', True, False": "copy_host_to_device.* writes .* on queue 1, which ttnn.neg .* on queue 0 may still read",
+    "'before a write', True, False": "copy_host_to_.* writes .* on queue 1, which ttnn.neg .* queue 0 may still read",
 }
 COLLECTIVES = """
 import torch, ttnn
@@ -75,8 +75,8 @@ def run(buffers, semaphores, between, traced):
 
     def all_reduce(i):
         y = ttnn.experimental.all_reduce_async(
-            x, spaces[i % buffers], cluster_axis=1, mesh_device=mesh, multi_device_global_semaphore=counters[i % semaphores],
-            dtype=ttnn.bfloat16, memory_config=sharded(256), num_links=1, topology=ttnn.Topology.Linear)
+            x, spaces[i % buffers], cluster_axis=1, mesh_device=mesh, multi_device_global_semaphore=counters[i %
+            semaphores], dtype=ttnn.bfloat16, memory_config=sharded(256), num_links=1, topology=ttnn.Topology.Linear)
         if between == "gather":
             ttnn.all_gather(other, dim=3, topology=ttnn.Topology.Linear)
         if between == "synchronize" and not traced:

@@ -36,7 +36,7 @@ def test_looking_for_ttnn_before_its_import_changes_nothing(launch):
 
 
 def test_a_program_is_main_as_under_python(launch, python, tmp_path):
-    """Arguments, sys.path, __main__ and the interpreter's options are those of `python script.py`; ttnn is not loaded."""
+    """Arguments, sys.path, __main__ and the options are those of `python script.py`; ttnn is not loaded."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/script.py").write_text(
         "import sys\nprint(sys.argv, sys.path[0], __name__, __file__, __spec__, sys.flags.optimize, sys.warnoptions)\n"

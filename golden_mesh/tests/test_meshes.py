@@ -12,12 +12,12 @@ def host():
 def refused(mesh, x):
     calls = dict(
         op=lambda: ttnn.silu(x), operator=lambda: x + x, missing=lambda: ttnn.zeros((1, 1, 32, 32), device=mesh),
-        read=lambda: ttnn.to_torch(x), back=lambda: x.cpu(), from_device=lambda: ttnn.from_device(x), shown=lambda: str(x),
-        put=lambda: host().to(mesh), to_device=lambda: ttnn.to_device(host(), mesh), made=lambda: ttnn.Tensor(
-            torch.ones(2, 2), ttnn.float32, mesh), from_torch=lambda: ttnn.from_torch(torch.ones(2, 2), device=mesh),
+        read=lambda: ttnn.to_torch(x), back=lambda: x.cpu(), from_device=lambda: ttnn.from_device(x), shown=lambda:
+        str(x), put=lambda: host().to(mesh), to_device=lambda: ttnn.to_device(host(), mesh), made=lambda: ttnn.Tensor(
+        torch.ones(2, 2), ttnn.float32, mesh), from_torch=lambda: ttnn.from_torch(torch.ones(2, 2), device=mesh),
         empty=lambda: ttnn.empty((2, 2), ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT, mesh, ttnn.DRAM_MEMORY_CONFIG),
-        like=lambda: ttnn.empty_like(x), layout=lambda: x.to(ttnn.ROW_MAJOR_LAYOUT),
-        into=lambda: ttnn.copy_host_to_device_tensor(host(), x), out=lambda: ttnn.copy_device_to_host_tensor(x, host()),
+        like=lambda: ttnn.empty_like(x), layout=lambda: x.to(ttnn.ROW_MAJOR_LAYOUT), into=lambda:
+        ttnn.copy_host_to_device_tensor(host(), x), out=lambda: ttnn.copy_device_to_host_tensor(x, host()),
     )
     for name, call in calls.items():
         try:
@@ -83,14 +83,13 @@ def works(device, rows=8):
 region = dict(trace_region_size=1 << 20)
 device = ttnn.open_device(device_id=0, **region); works(device); ttnn.close_device(device)
 assert host_bytes() == 0
-device = ttnn.open_device(device_id=0, dispatch_core_config=workers, **region); works(device, 7); ttnn.close_device(device)
-device = ttnn.CreateDevice(0, 1, 0, 1 << 20); works(device); ttnn.CloseDevice(device)
-device = ttnn.CreateDevice(0, dispatch_core_config=workers, **region); works(device, 7); ttnn.CloseDevice(device)
-devices = ttnn.CreateDevices([0, 1], 1, 0, 1 << 20); works(devices[0]); works(devices[1]); ttnn.CloseDevices(devices)
-with ttnn.create_mesh_device(ttnn.MeshShape(1, 2), **region) as mesh: assert mesh.get_num_devices() == 2
-with ttnn.manage_device(device_id=0) as device: ttnn.to_torch(ttnn.zeros((1, 1, 32, 32), device=device))
-assert host_bytes() == 0
-print("seen")
+device = ttnn.open_device(device_id=0, dispatch_core_config=workers, **region); works(device, 7);
+ttnn.close_device(device) device = ttnn.CreateDevice(0, 1, 0, 1 << 20); works(device); ttnn.CloseDevice(device) device =
+ttnn.CreateDevice(0, dispatch_core_config=workers, **region); works(device, 7); ttnn.CloseDevice(device) devices =
+ttnn.CreateDevices([0, 1], 1, 0, 1 << 20); works(devices[0]); works(devices[1]); ttnn.CloseDevices(devices) with
+ttnn.create_mesh_device(ttnn.MeshShape(1, 2), **region) as mesh: assert mesh.get_num_devices() == 2 with
+ttnn.manage_device(device_id=0) as device: ttnn.to_torch(ttnn.zeros((1, 1, 32, 32), device=device)) assert host_bytes()
+== 0 print("seen")
 """
 
 

@@ -1,4 +1,4 @@
-"""golden-mesh perf: the device operations of a program, their bytes and prices. Expected figures are computed by hand."""
+"""golden-mesh perf: the device operations of a program, their bytes and prices. Figures are computed by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +95,8 @@ def test_a_matmul_counts_its_bytes_and_products(work, golden, batch, transposed)
     assert each.fidelity == "HiFi2"
 
 
-# Keyword arguments, and the rows that the chunks of rows attend to. Causal rows attend to their own chunk and those before.
+# Keyword arguments, and the rows that the chunks of rows attend to. Causal rows attend to their own chunk and those
+# before.
 CHUNKED = dict(compute_with_storage_grid_size=(8, 8), q_chunk_size=128, k_chunk_size=64)
 PREFILL = {
     "causal": (dict(is_causal=True), CHUNKED, 128, 128 + 256),
@@ -190,7 +191,7 @@ def test_an_operation_of_no_kind_has_no_row(launch, golden):
 
 @pytest.mark.parametrize("width, block", ((2, 4), (4, 4), (8, 2)))
 def test_the_program_of_a_matmul_is_in_the_graph(golden, recorder, width, block):
-    """ttnn's graph has no program: a scope around the call names it, in a program's own capture and in the recorder's."""
+    """ttnn's graph has no program: a scope around the call names it, in a program's capture and the recorder's."""
     x, w = golden.full(1, 64, 256), golden.full(1, 256, 512)
     program = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
         compute_with_storage_grid_size=(4, 2), in0_block_w=width, out_subblock_h=1, out_subblock_w=block, per_core_M=1,
@@ -292,7 +293,8 @@ def test_every_operation_of_a_published_step_has_a_price(step):
 
 
 FULL = dict(
-    source="a report", arch="wormhole", machine="N150", phase="decode", users_rows="32", op="matmul", M="32", K="4096", N="14336",
+    source="a report", arch="wormhole", machine="N150", phase="decode", users_rows="32", op="matmul", M="32", K="4096",
+    N="14336",
     in0_dtype="bf16", in1_dtype="bfp4", fidelity="LoFi", program="dram_sharded", in0_block_w="4", cores="12",
     mem_in0="l1_width", mem_in1="dram_width", device_us="139.5", traced="yes",
 )  # fmt: skip

@@ -82,7 +82,8 @@ def test_a_cache_file_serves_the_second_start(golden, tmp_path, sharded):
 
     def load(source):
         return ttnn.as_tensor(
-            source, dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=golden.device, cache_file_name=tmp_path / "weight",
+            source, dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=golden.device,
+            cache_file_name=tmp_path / "weight",
             memory_config=config, mesh_mapper=ttnn.ShardTensorToMesh(golden.device, dim=3),
         )  # fmt: skip
 

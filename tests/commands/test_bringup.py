@@ -60,15 +60,21 @@ os.kill(os.getpid(), 9)
 BROKEN = {
     "hang": (f"print('running linear [32, 64]')\n{FOREVER}", "hang", "no end within", "linear [32, 64]"),
     "hang between operations": (FOREVER, "hang", "no end within", "{file}:4: time.sleep(1000)  # ttnn.linear"),
-    "out of time": ("import time\nfor i in range(10**4):\n    print(f'running op\\nop 0.0\\n{i} of 10000 operations', flush=True)\n    time.sleep(0.05)", "time", " of 10000 operations", "{file}:4: time.sleep"),
+    "out of time": (
+        "import time\nfor i in range(10**4):\n    print(f'running op\\nop 0.0\\n{i} of 10000 operations', flush=True)\n"
+        "    time.sleep(0.05)", "time", " of 10000 operations", "{file}:4: time.sleep",
+    ),
     "crash": ("import os\nprint('running matmul [32, 64]')\nos.abort()", "crash", "SIGABRT", "matmul [32, 64]"),
     "wrong value": (PYTEST, "wrong value", "1 test, the first: tests/pcc/test_mlp.py::test_mlp[N300]", ""),
     "wrong operation": (OPS, "wrong value", "the first: add: wrong values", ""),
-    "memory": (FULL, "out of memory", "Out of Memory", "{file}:3: raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')  # ttnn.linear"),
+    "memory": (FULL, "out of memory", "Out of Memory",
+        "{file}:3: raise RuntimeError('Out of Memory: Not enough space to allocate 9 B')  # ttnn.linear"),
     "memory in a test": (FULL_IN_PYTEST, "out of memory", "Out of Memory", "{file}:8:"),
-    "memory of a core": (FULL.replace("Out of Memory: Not enough space to allocate 9 B", "dataflow buffers clash with L1 buffers"), "out of memory", "clash with L1", "{file}:3:"),
+    "memory of a core": (FULL.replace("Out of Memory: Not enough space to allocate 9 B",
+        "dataflow buffers clash with L1 buffers"), "out of memory", "clash with L1", "{file}:3:"),
     "memory of the host": (KILLED, "out of memory", "", "tests/pcc/test_mlp.py::test_mlp[N300]"),
-    "refused": ("print('running add')\nprint('add 0.0 1.0')\nprint('error: no card')\nraise SystemExit(2)", "failed", "error: no card", ""),
+    "refused": ("print('running add')\nprint('add 0.0 1.0')\nprint('error: no card')\nraise SystemExit(2)", "failed",
+        "error: no card", ""),
     "green": ("print('error: none')", "green", "", ""),
 }  # fmt: skip
 SERVER = """
@@ -146,8 +152,10 @@ def test_the_next_stage_runs_and_a_second_run_keeps_outcomes(tmp_path):
 
 
 @pytest.mark.parametrize("verdict, on, again, kept", [
-    ("green", "a", [], "keep"), ("failed", "a", [], "keep"), ("hang", "a", [], "keep"), ("green", "b", [], "new"), ("time", "a", [], "go on"),
-    ("stopped", "a", [], "go on"), ("stopped", "b", [], "new"), ("time", "a", ["ops"], "new"), ("green", "a", ["ops"], "new"),
+    ("green", "a", [], "keep"), ("failed", "a", [], "keep"), ("hang", "a", [], "keep"), ("green", "b", [], "new"),
+    ("time", "a", [], "go on"),
+    ("stopped", "a", [], "go on"), ("stopped", "b", [], "new"), ("time", "a", ["ops"], "new"),
+    ("green", "a", ["ops"], "new"),
 ])  # fmt: skip
 def test_what_a_stage_ran_on_decides_what_is_kept(tmp_path, verdict, on, again, kept):
     (tmp_path / "ops.json").write_text("x")
@@ -264,11 +272,15 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         op | {"us": 10.0, "modeled_us": None, "device_op": sum_of("ReduceScatter")},
         op | {"us": 5.0, "modeled_us": None, "device_op": sum_of("AllGather")},
     ]
-    speed = [{"recipe": "bfp8", "users": 32, "prompt": 128, "first_token_ms": 50.0, "step_ms": 40.0, "modeled_ms": 30.0, "share_of_dram": 0.4}]  # fmt: skip
-    answers = {"results": [{"recipe": {"name": "bfp8"}, "kl_mean": 0.0055, "top1": 0.97, "top5": 1.0, "tokens": 1008}]}  # fmt: skip
-    served = {"total_input_tokens": 512, "total_output_tokens": 512, "completed": 4, "max_concurrency": 1, "mean_ttft_ms": 60, "mean_tpot_ms": 40, "output_throughput": 24}  # fmt: skip
+    speed = [{"recipe": "bfp8", "users": 32, "prompt": 128, "first_token_ms": 50.0, "step_ms": 40.0, "modeled_ms": 30.0,
+        "share_of_dram": 0.4}]  # fmt: skip
+    answers = {"results": [{"recipe": {"name": "bfp8"}, "kl_mean": 0.0055, "top1": 0.97, "top5": 1.0,
+        "tokens": 1008}]}  # fmt: skip
+    served = {"total_input_tokens": 512, "total_output_tokens": 512, "completed": 4, "max_concurrency": 1,
+        "mean_ttft_ms": 60, "mean_tpot_ms": 40, "output_throughput": 24}  # fmt: skip
     stages = ("machine", facts), ("ops", ops), ("speed", speed), ("small-N300-tp2-decode", answers)
-    scores = {"runs": [{"split": "N300, tp 2 x dp 1", "recipe": {"name": "bfp8"}, "results": {"questions": {"exact_match,flexible-extract": 0.75}}, "answers": []}]}  # fmt: skip
+    scores = {"runs": [{"split": "N300, tp 2 x dp 1", "recipe": {"name": "bfp8"},
+        "results": {"questions": {"exact_match,flexible-extract": 0.75}}, "answers": []}]}  # fmt: skip
     stages += (("small-N300-tp2-tasks", scores),)
     stages += ("server-1", served), ("server-32", served | {"max_concurrency": 32})
     for name, rows in stages:
@@ -285,7 +297,8 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert json.loads((tmp_path / "report.json").read_text()) == report
     head = text.split("## What failed")[0]
     for line in (
-        "**1 stage did not end well: modules.** Green: machine, ops, speed, answers, server; skipped: memory (no room).",
+        "**1 stage did not end well: modules.** Green: machine, ops, speed, answers, server; skipped: memory (no "
+        "room).",
         "- ttnn: found 0.80.0, plans assume 0.81.1",
         "- compute grid: found 8x7, plans assume 8x8",
         "- links between neighbors: found 1, plans assume 4",

@@ -55,9 +55,12 @@ def test_an_option_that_cannot_be(refused, argv, named):
 
 @pytest.mark.parametrize(
     "contents, named",
-    [("[", "not JSON"), ("{}", "item 0"), ("[]", "JSON list or JSON lines"), ("\n", "JSON list or JSON lines"), ('["a", {"text": "b"}]', "item 1"),
-     ('{"prompt": "a"}\n\n{"prompt": ', "line 3: not JSON"), ('{"question": "a"}\n{"question": "b"}', 'an object with a "prompt"'),
-     ('{"messages": [{"role": "user", "content": "a"}]}', 'an object with a "prompt"'), ("What is 2 + 3?", "line 1: not JSON"),
+    [("[", "not JSON"), ("{}", "item 0"), ("[]", "JSON list or JSON lines"), ("\n", "JSON list or JSON lines"),
+        ('["a", {"text": "b"}]', "item 1"),
+     ('{"prompt": "a"}\n\n{"prompt": ', "line 3: not JSON"),
+     ('{"question": "a"}\n{"question": "b"}', 'an object with a "prompt"'),
+     ('{"messages": [{"role": "user", "content": "a"}]}', 'an object with a "prompt"'),
+     ("What is 2 + 3?", "line 1: not JSON"),
      ('["a", "  "]', "prompt 1"), ("\xff", "not UTF-8")],
 )  # fmt: skip
 def test_a_file_of_prompts_that_is_none(refused, tmp_path, contents, named):
@@ -74,7 +77,8 @@ DAMAGES = {
     "another architecture": (lambda m: edit(m / "config.json", model_type="llama"), ["model_type", "llama"]),
     "truncated weights": (lambda m: os.truncate(m / "model.safetensors", 1000), ["model.safetensors"]),
     "no tokenizer": (lambda m: (m / "tokenizer.json").unlink(), ["no tokenizer.json"]),
-    "truncated generation config": (lambda m: (m / "generation_config.json").write_text("{"), ["generation_config.json"]),
+    "truncated generation config": (lambda m: (m / "generation_config.json").write_text("{"),
+        ["generation_config.json"]),
     "no chat template": (lambda m: edit(m / "tokenizer_config.json", chat_template=None), ["--no-instruct"]),
 }  # fmt: skip
 

@@ -8,7 +8,10 @@ from models.demos.qwen25_7b.demo.answers import answer
 from models.demos.qwen25_7b.engine.open_model import TextDelta
 from models.demos.qwen25_7b.evaluation.degenerate import degenerate
 
-PLAIN = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen"
+PLAIN = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen"
+)
 DOUBLED = " ".join(word for word in PLAIN.split() for _ in range(2))
 LOOP = "and then it rained "
 

@@ -15,7 +15,8 @@ def refpt(entries) -> dict:
         format_version="readiness_v1", k=100, hf_model_id="small", token_ids_meta=dict(bos_id=None, eos_id=0, pad_id=0),
         entries=[
             dict(
-                prompt_text="", prompt_tokens=torch.tensor([text.ids[: text.prompt_length]]), tf_prompt_len=text.prompt_length,
+                prompt_text="", prompt_tokens=torch.tensor([text.ids[: text.prompt_length]]),
+                tf_prompt_len=text.prompt_length,
                 generated_tokens=torch.tensor([text.ids[text.prompt_length :]]), topk_tokens=choices.int(),
             )
             for text, choices in entries

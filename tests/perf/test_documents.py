@@ -1,4 +1,6 @@
-"""Figures in PERF.md, docs/performance_model.md, docs/sampling.md and golden_mesh/docs/perf.md equal the code's figures."""
+"""Figures in PERF.md, docs/performance_model.md, docs/sampling.md and golden_mesh/docs/perf.md equal the code's
+figures.
+"""
 
 from pathlib import Path
 

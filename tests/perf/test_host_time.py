@@ -41,7 +41,8 @@ REQUESTS = (
 CALLS = [
     (ttnn, name)
     for name in (
-        "execute_trace", "record_event", "wait_for_event", "event_synchronize", "copy_host_to_device_tensor", "from_torch",
+        "execute_trace", "record_event", "wait_for_event", "event_synchronize", "copy_host_to_device_tensor",
+        "from_torch",
         "to_torch", "embedding", "unsqueeze_to_4D", "tilize", "copy", "deallocate",
     )
 ] + [(ttnn.Tensor, "cpu")]  # fmt: skip

@@ -37,7 +37,8 @@ def test_learned_rounding_makes_less_error_on_new_inputs():
     """Down is fitted after both. The learned values are of bfloat4_b, and a second run gives them again."""
     weights = [normal(*s, seed=i) for i, s in enumerate([(HIDDEN, MLP), (HIDDEN, MLP), (MLP, HIDDEN)])]
     mlp = arranged(Mlp(*(0.2 * weight for weight in weights)))
-    x, new, counts = inputs_like_activations(SAMPLES, 11), inputs_like_activations(500, 21), torch.ones(SAMPLES, 1)  # fmt: skip
+    x, new, counts = inputs_like_activations(SAMPLES, 11), inputs_like_activations(500, 21), torch.ones(SAMPLES,
+        1)  # fmt: skip
     wanted = hidden(x, mlp) @ mlp.down
     compensated, before = rounded_inputs(mlp, x, FOUR_BITS)
 

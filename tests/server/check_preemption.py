@@ -1,4 +1,5 @@
-"""Send more chats than a small cache holds, which join late: .venv-vllm/bin/python tests/server/check_preemption.py [URL].
+"""Send more chats than a small cache holds, which join late: .venv-vllm/bin/python tests/server/check_preemption.py
+[URL].
 
 vLLM preempts requests then. Each text must be Hugging Face's, and the server must live. The server is one such as
 

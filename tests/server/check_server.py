@@ -1,4 +1,5 @@
-"""Send every kind of request to a server, then a random load: .venv-vllm/bin/python tests/server/check_server.py [options].
+"""Send every kind of request to a server, then a random load: .venv-vllm/bin/python tests/server/check_server.py
+[options].
 
 Prints a table: which options of vLLM work, and which are refused, by what and with which words. Answers are compared
 with Hugging Face's float32 model of the same checkpoint. A wrong answer is a fault; with faults the exit status is 1.

@@ -1,4 +1,4 @@
-"""Structured output of every kind, for check_server.py. The library jsonschema says whether an answer keeps its schema."""
+"""Structured output of every kind, for check_server.py. jsonschema says whether an answer keeps its schema."""
 
 import json
 import random
@@ -22,7 +22,8 @@ SCHEMAS = [
         {"properties": {"a": {"enum": ["x", 5], "type": "string"}}, "required": ["a"], "additionalProperties": False},
     )),
     *({"type": "array"} | more for more in (
-        {"items": [INTEGER]}, {"uniqueItems": True}, {"contains": INTEGER}, {"items": INTEGER, "minItems": 2, "maxItems": 3},
+        {"items": [INTEGER]}, {"uniqueItems": True}, {"contains": INTEGER},
+        {"items": INTEGER, "minItems": 2, "maxItems": 3},
         {"items": INTEGER, "minItems": 10**5, "maxItems": 10**9},
     )),
     *(INTEGER | more for more in (
@@ -30,9 +31,11 @@ SCHEMAS = [
         {"anyOf": [{"minimum": 3}, {"maximum": 0}]}, {"if": {"minimum": 5}, "then": {"minimum": 10}},
     )),
     *(STRING | more for more in (
-        {"format": "email"}, {"format": "no such"}, {"minLength": 2, "maxLength": 3}, {"pattern": "^a+$", "maxLength": 2},
+        {"format": "email"}, {"format": "no such"}, {"minLength": 2, "maxLength": 3},
+        {"pattern": "^a+$", "maxLength": 2},
         *({"pattern": pattern} for pattern in (
-            "(?i)x", "^(?=.*b)[ab]+$", "^[A-Za-z ]{1,1000}$", r"^\d{1,200}$", "^([a-z]{1,30} ){1,300}$", "^a{1,2147483648}$",
+            "(?i)x", "^(?=.*b)[ab]+$", "^[A-Za-z ]{1,1000}$", r"^\d{1,200}$", "^([a-z]{1,30} ){1,300}$",
+            "^a{1,2147483648}$",
         )),
     )),
     {"required": ["a"]}, {"minLength": 3}, {"uniqueItems": True}, {"multipleOf": 7}, {"not": INTEGER},
@@ -44,12 +47,14 @@ SCHEMAS = [
 CHAIN = "start: p0\n" + "".join(f'p{i}: "a" p{i + 1} |\n' for i in range(6000)) + 'p6000: "a"'
 GRAMMARS = [
     *({"choice": choice} for choice in (["a\nb", "c"], [""], [], [f"v{i}" for i in range(20_000)])),
-    *({"regex": regex} for regex in ("(?i)abc", r"\p{L}+", "a**", "(?=a)b", r"(a)\1", "a{1,99999}", "(a|b)*a(a|b){200}")),
+    *({"regex": regex} for regex in ("(?i)abc", r"\p{L}+", "a**", "(?=a)b", r"(a)\1", "a{1,99999}",
+        "(a|b)*a(a|b){200}")),
     *({"grammar": grammar} for grammar in (
         'start: "a" | "b"', 'root ::= "a" | "b"', "root ::= (((", "root ::= Token(99999)", "start: start", CHAIN,
     )),
     *({"structural_tag": json.dumps(tag)} for tag in (
-        {"structures": [{"begin": "<f=1>", "schema": OBJECT | {"minProperties": 1}, "end": "</f>"}], "triggers": ["<f="]},
+        {"structures": [{"begin": "<f=1>", "schema": OBJECT | {"minProperties": 1}, "end": "</f>"}],
+            "triggers": ["<f="]},
         {"structures": [{"begin": "<f=1>", "schema": STRING | {"minLength": -1}, "end": "</f>"}], "triggers": ["<f="]},
         {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": OBJECT}},
     )),

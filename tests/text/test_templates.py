@@ -1,4 +1,4 @@
-"""A chat's next prompt is what the template and Hugging Face make of the whole conversation, for each kind of template."""
+"""A chat's next prompt is what Hugging Face makes of the whole conversation, for each kind of template."""
 
 import pytest
 

@@ -69,7 +69,8 @@ DAMAGES = {
     ),
     "Mistral's own": (lambda m: replace_by(m, "tekken.json", b"{}"), "holds tekken.json .*Hugging Face's format"),
     "truncated tokenizer.model": (
-        lambda m: replace_by(m, "tokenizer.model", V3.read_bytes()[:9000]), "cannot be loaded .*or another that has tokenizer.json",
+        lambda m: replace_by(m, "tokenizer.model", V3.read_bytes()[:9000]),
+        "cannot be loaded .*or another that has tokenizer.json",
     ),
     "truncated tokenizer": (lambda m: truncate(m / "tokenizer.json"), "cannot be loaded .*download"),
     "truncated config": (lambda m: truncate(m / "tokenizer_config.json"), "cannot be loaded"),

@@ -132,7 +132,8 @@ def test_a_config_that_is_absent_or_unreadable_is_a_user_error(tmp_path):
 
 
 OF_OTHER_SCALINGS = (
-    "low_freq_factor", "high_freq_factor", "short_factor", "long_factor", "mrope_section", "alpha", "finetuned", "attn_factor",
+    "low_freq_factor", "high_freq_factor", "short_factor", "long_factor", "mrope_section", "alpha", "finetuned",
+    "attn_factor",
     "extrapolation_factor", "rope_local_base_freq", "full_attention",
 )  # fmt: skip
 

@@ -27,7 +27,10 @@ BELOW = {  # what a room may import
 }
 ANYWHERE = "errors", "files"
 # Lowest first
-GOLDEN_ROOMS = "errors outputs program registry rounding signatures start.versions < arithmetic < hazards < mesh < goldens < perf < compare < start < replay"
+GOLDEN_ROOMS = (
+    "errors outputs program registry rounding signatures start.versions < arithmetic < hazards < mesh < goldens < perf "
+    "< compare < start < replay"
+)
 FILES = [file for file in FOLDER.rglob("*.py") if "extra_models" not in file.parts]
 
 

@@ -106,8 +106,10 @@ def test_the_logits_are_unchanged():
 
 @pytest.mark.parametrize(
     "option, value",
-    [("temperature", -0.1), ("temperature", 1e-4), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1), ("top_p", 0.0),
-     ("top_p", 1.01), ("top_p", math.nan), ("seed", -1), ("seed", 1 << 32), ("repetition_penalty", 0.0), ("repetition_penalty", math.inf),
+    [("temperature", -0.1), ("temperature", 1e-4), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1),
+        ("top_p", 0.0),
+     ("top_p", 1.01), ("top_p", math.nan), ("seed", -1), ("seed", 1 << 32), ("repetition_penalty", 0.0),
+     ("repetition_penalty", math.inf),
      ("presence_penalty", math.nan), ("frequency_penalty", math.inf), ("temperature", "1"), ("temperature", None),
      ("temperature", 10**400), ("top_k", 1.5), ("top_k", True), ("top_p", "all"), ("seed", 1.5), ("seed", "1"),
      ("repetition_penalty", 1e-46), ("repetition_penalty", "1"), ("presence_penalty", 1e31), ("frequency_penalty", [])],

@@ -49,7 +49,7 @@ FULL = SAMPLINGS[2], SAMPLINGS[7]  # any token of the vocabulary may be sampled
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("selected", [range(8), (0, 1, 4), (0, 1, 2, 3)], ids=["all", "on the chips", "no penalties"])
 def test_every_option_beside_every_other(served, prompts, tokenizer, ahead, selected):
-    """Sampled tokens equal the host sampler's tokens from the same logits. Steps overlap once no request has penalties."""
+    """Sampled tokens equal the host sampler's from the same logits. Steps overlap once no request has penalties."""
     samplings = [SAMPLINGS[i] for i in selected]
     some = prompts[20 : 20 + len(samplings)]
 

@@ -159,37 +159,45 @@ REFUSED = {
     "two thetas": (
         CONFIG, dict(rope_parameters=dict(rope_type="default", rope_theta=5e5)), "rope_theta is 1000000.0 at top level",
     ),
-    "two scalings": (CONFIG, dict(rope_scaling=YARN, rope_parameters=dict(rope_theta=5e5)), "and rope_parameters differ"),
+    "two scalings": (CONFIG, dict(rope_scaling=YARN, rope_parameters=dict(rope_theta=5e5)),
+        "and rope_parameters differ"),
     "two types": (CONFIG, dict(rope_scaling=YARN | dict(type="linear")), "rope_type is 'yarn' and type 'linear'"),
     "half a head rotated": (CONFIG, dict(partial_rotary_factor=0.5), "partial_rotary_factor must be 1, got 0.5"),
     "original context twice": (
         CONFIG, dict(rope_scaling=YARN, original_max_position_embeddings=1024), "is 1024 at top level",
     ),
     "sliding window": (
-        CONFIG, dict(use_sliding_window=True, sliding_window=8, layer_types=ABSENT, max_window_layers=2), "got layers 2 to 3",
+        CONFIG, dict(use_sliding_window=True, sliding_window=8, layer_types=ABSENT, max_window_layers=2),
+        "got layers 2 to 3",
     ),
-    "layer types": (CONFIG, dict(layer_types=["full_attention"] * 3 + ["chunked_attention"]), "got layer_types chunked_attention"),
-    "of Qwen3": (WEIGHTS, of_qwen3, "q_proj.bias (and 11 more) missing, model.layers.0.self_attn.q_norm.weight (and 3 more) found"),
+    "layer types": (CONFIG, dict(layer_types=["full_attention"] * 3 + ["chunked_attention"]),
+        "got layer_types chunked_attention"),
+    "of Qwen3": (WEIGHTS, of_qwen3,
+        "q_proj.bias (and 11 more) missing, model.layers.0.self_attn.q_norm.weight (and 3 more) found"),
     "without biases": (
         WEIGHTS, lambda t: {k: v for k, v in t.items() if not k.endswith("bias")}, "no layer has self_attn.q_proj.bias",
     ),
     "not whole": (WEIGHTS, {Q_BIAS: None}, f"{Q_BIAS} missing, which config.json asks for; download"),
-    "not whole, with a value head": (WEIGHTS, {Q_BIAS: None} | VALUE_HEAD, f"{Q_BIAS} missing, which config.json asks for; download"),
+    "not whole, with a value head": (WEIGHTS, {Q_BIAS: None} | VALUE_HEAD,
+        f"{Q_BIAS} missing, which config.json asks for; download"),
     "of a reward": (WEIGHTS, {HEAD: None, "score.weight": torch.ones(1, 256)}, f"{HEAD} missing, score.weight found"),
     "tied, a head of another size": (
         WEIGHTS, {HEAD: torch.ones(1, 256)}, f"{HEAD} must be [1056, 256] by config.json, got [1, 256]",
     ),
     "unmerged": (WEIGHTS, ended("gate_proj.weight", "gate_proj.lora_A.weight"), "these are a LoRA adapter's: merge it"),
-    "LoRA beside": (WEIGHTS, {f"{GATE}lora_A.weight": torch.ones(2, 256)}, "unknown .*these are a LoRA adapter's: merge it"),
+    "LoRA beside": (WEIGHTS, {f"{GATE}lora_A.weight": torch.ones(2, 256)},
+        "unknown .*these are a LoRA adapter's: merge it"),
     "AWQ, GPTQ": (WEIGHTS, ended("proj.weight", "proj.qweight"), "qweight.* found; these are a quantized checkpoint's"),
     "fp8": (WEIGHTS, {f"{GATE}weight_scale_inv": torch.ones(2)}, "unknown .*these are a quantized checkpoint's"),
     "MLX": (WEIGHTS, {f"{GATE}scales": torch.ones(2)}, "unknown .*these are a quantized checkpoint's"),
     "bitsandbytes": (WEIGHTS, {f"{GATE}weight.absmax": torch.ones(2)}, "unknown .*these are a quantized checkpoint's"),
     "compressed-tensors": (WEIGHTS, ended("proj.weight", "proj.weight_packed"), "these are a quantized checkpoint's"),
 } | {
-    f"begins with {prefix!r}": (WEIGHTS, renamed(prefix), f"model.embed_tokens.weight is named {prefix}embed_tokens.weight here")
+    f"begins with {prefix!r}": (WEIGHTS, renamed(prefix),
+        f"model.embed_tokens.weight is named {prefix}embed_tokens.weight here")
     for prefix in (
-        "", "base_model.model.model.", "model.language_model.", "language_model.model.", "_orig_mod.model.", "module.model.",
+        "", "base_model.model.model.", "model.language_model.", "language_model.model.", "_orig_mod.model.",
+        "module.model.",
         "pretrained_model.model.", "transformer.",
     )
 }  # fmt: skip
@@ -227,15 +235,19 @@ BY_4BIT, INSTRUCT = "Qwen2.5-7B-Instruct-4bit", "Qwen/Qwen2.5-7B-Instruct"
 QUANTIZED = {
     "AWQ": (dict(quantization_config=dict(quant_method="awq")), "Qwen2.5-7B-Instruct-AWQ", INSTRUCT),
     "GPTQ": (dict(quantization_config=dict(quant_method="gptq")), "Qwen2.5-14B-GPTQ-Int4", "Qwen/Qwen2.5-14B"),
-    "fp8": (dict(quantization_config=dict(quant_method="fp8")), "DeepSeek-R1-Distill-Qwen-7B-FP8-dynamic", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"),
+    "fp8": (dict(quantization_config=dict(quant_method="fp8")), "DeepSeek-R1-Distill-Qwen-7B-FP8-dynamic",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"),
     "bitsandbytes": (
-        dict(quantization_config=dict(quant_method="bitsandbytes")), "Qwen2.5-Coder-7B-unsloth-bnb-4bit", "Qwen/Qwen2.5-Coder-7B",
+        dict(quantization_config=dict(quant_method="bitsandbytes")), "Qwen2.5-Coder-7B-unsloth-bnb-4bit",
+        "Qwen/Qwen2.5-Coder-7B",
     ),
     "MLX": (dict(quantization=dict(bits=4, group_size=64)), BY_4BIT, INSTRUCT),
     "compressed": (dict(compression_config=dict(quant_method="compressed-tensors")), "Mine-quantized.w8a8", "Mine"),
     "of a hub id": (dict(quantization_config=dict(quant_method="awq"), _name_or_path="me/mine"), "model", "me/mine"),
-    "of a path": (dict(quantization_config={}, _name_or_path="/data/Qwen2-7B-Instruct-AWQ"), "model", "Qwen/Qwen2-7B-Instruct"),
-    "of no name": (dict(quantization_config=dict(quant_method="awq"), _name_or_path="/tmp/out"), "model", "checkpoint,"),
+    "of a path": (dict(quantization_config={}, _name_or_path="/data/Qwen2-7B-Instruct-AWQ"), "model",
+        "Qwen/Qwen2-7B-Instruct"),
+    "of no name": (dict(quantization_config=dict(quant_method="awq"), _name_or_path="/tmp/out"), "model",
+        "checkpoint,"),
     "in the hub's cache": (
         dict(quantization={}), f"models--mlx-community--{BY_4BIT}/snapshots/{'1' * 40}", INSTRUCT,
     ),
@@ -267,7 +279,8 @@ TOKENIZERS = {
     "more special tokens": dict(extra_special_tokens=[*SPECIAL, "<|more|>"], additional_special_tokens=ABSENT),
     "special tokens by name": dict(extra_special_tokens={"end_token": "<|im_end|>"}),
     "Qwen2's, saved by 5": dict(
-        tokenizer_class="Qwen2Tokenizer", extra_special_tokens=SPECIAL, additional_special_tokens=ABSENT, backend="tokenizers",
+        tokenizer_class="Qwen2Tokenizer", extra_special_tokens=SPECIAL, additional_special_tokens=ABSENT,
+        backend="tokenizers",
         add_prefix_space=None, is_local=True, added_tokens_decoder=ABSENT,
     ),
     "TokenizersBackend": dict(tokenizer_class="TokenizersBackend", extra_special_tokens=SPECIAL, backend="tokenizers"),

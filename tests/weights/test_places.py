@@ -135,7 +135,8 @@ def exchange(model: Path) -> None:
 
 PLACES = plain, in_snapshots, behind_a_link, link_into_blobs, in_the_hubs_cache
 # what a start gives then: seed and tied; a UserError; or the weights of the last start, with a line
-CHANGES = [(train, (2, False)), (tie, (1, True)), (to_bin, "holds pytorch_model.bin"), (empty, None), (exchange, (2, False))]  # fmt: skip
+CHANGES = [(train, (2, False)), (tie, (1, True)), (to_bin, "holds pytorch_model.bin"), (empty, None),
+    (exchange, (2, False))]  # fmt: skip
 
 
 @pytest.mark.parametrize("change, expected", CHANGES, ids=lambda value: getattr(value, "__name__", ""))

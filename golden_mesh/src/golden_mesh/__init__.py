@@ -101,7 +101,8 @@ def activate(system: str, hazards: str = "default", sums: str | None = None) -> 
     directory = _prepare(system)
     _keep_freed_memory()
     collects = gc.isenabled()
-    gc.disable()  # torch and ttnn make a million objects while they load, which the collector would walk again and again
+    # torch and ttnn make a million objects while they load, which the collector would walk again and again
+    gc.disable()
     try:
         importlib.import_module("golden_mesh.start.install").install(directory)
     finally:

@@ -50,7 +50,7 @@ MOVERS = frozenset({"collectives", "creation", "data_movement", "heads", "kv_cac
 
 
 class Form(NamedTuple):
-    """How calls with some arguments bind to a golden: 0, 1, ... is a positional argument, a name another, None nothing."""
+    """How calls bind to a golden: 0, 1, ... is a positional argument, a name another, None nothing."""
 
     args: tuple
     kwargs: dict

@@ -265,7 +265,8 @@ def test_a_convolution_of_videos_has_groups(chips, prepares):
     got = ttnn.experimental.conv3d(
         input_tensor=chips.put(x, layout=ttnn.ROW_MAJOR_LAYOUT), weight_tensor=given,
         bias_tensor=chips.put(bias), dtype=ttnn.bfloat16, output_channels=32, kernel_size=(1, 3, 3),
-        padding=(0, 1, 1), groups=2, device=chips.device, config=ttnn.Conv3dConfig(compute_with_storage_grid_size=cores),
+        padding=(0, 1, 1), groups=2, device=chips.device,
+        config=ttnn.Conv3dConfig(compute_with_storage_grid_size=cores),
     )  # fmt: skip
     want = torch.nn.functional.conv3d(
         x.permute(0, 4, 1, 2, 3).double(), weight.double(), bias[0].double(), 1, (0, 1, 1), groups=2

@@ -110,7 +110,7 @@ def aligned_sums_of_columns(x: torch.Tensor, factor: float, phases: int) -> torc
 
 
 def _sums_of_groups(x: torch.Tensor, factor: float, phases: int, through_a: bool = False) -> torch.Tensor:
-    """Return the sums of x * factor over groups, [..., 8, W] -> [..., W], in float64, which holds those of all phases."""
+    """Sums of x * factor over groups, [..., 8, W] -> [..., W], in float64, which holds those of all phases."""
     factor, parts = torch.tensor([factor], dtype=torch.float32), 0
     takes = (SRC_A_FIRST, SRC_A), (SRC_B_FIRST, SRC_B)
     of_x, of_factor = (_split(each, *take) for each, take in zip((x, factor), takes if through_a else takes[::-1]))

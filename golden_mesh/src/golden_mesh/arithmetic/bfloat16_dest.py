@@ -119,8 +119,8 @@ Instruction = tuple[np.ndarray, np.ndarray]
 def _tiles(a: torch.Tensor, b: torch.Tensor, phases: int) -> Iterator[Iterator[Instruction]]:
     """Yield the instructions of each tile of the inner dim, phase by phase. a [k, ...] (SrcB) and b [k, ...] (SrcA).
 
-    k is a half, or whole tiles. An instruction has room for dest and the sums of its two groups [3, ...], and the largest
-    power of two of the groups' products [1, ...].
+    k is a half, or whole tiles. An instruction has room for dest and the sums of its two groups [3, ...], and the
+    largest power of two of the groups' products [1, ...].
     """
     halves = min(len(a) // HALF, TILE // HALF)
     a, b = (x.contiguous().view(-1, halves, 2, GROUP, *x.shape[1:]) for x in (a, b))  # [tiles, halves, groups, 8, ...]

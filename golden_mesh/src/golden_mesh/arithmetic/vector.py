@@ -64,7 +64,8 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
     A result below the smallest power comes out negative, and the packer makes it zero.
     """
     if not approximate:
-        # A denormal result becomes zero, as on chips. Torch takes ten times as long for denormals and for smaller results.
+        # A denormal result becomes zero, as on chips. Torch takes ten times as long for denormals and for smaller
+        # results.
         return torch.threshold_((x * scale).clamp_(min=_LEAST).exp_(), _SMALLEST, 0)
     code = x.mul(_SLOPE * scale).add_(_OFFSET).round_().clamp_(min=0).int()
     return code.bitwise_left_shift_(15).view(torch.float32)
@@ -72,7 +73,9 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
 
 @in_float32(torch.exp)
 def fast_exp(x: torch.Tensor) -> torch.Tensor:
-    """Return exp of float32 x as ttnn.exp(fast_and_approximate_mode=True) does: the straight lines of `exp`, from -88.5 on."""
+    """Return exp of float32 x as ttnn.exp(fast_and_approximate_mode=True) does: the straight lines of `exp`, from -88.5
+    on.
+    """
     code = _multiply_add(x.clamp(min=-88.5), _SLOPE, _OFFSET).round_().clamp_(0, _INFINITE)
     return code.int().bitwise_left_shift_(15).view(torch.float32)
 
@@ -114,7 +117,9 @@ def short_exp(x: torch.Tensor, constant: float = _CONSTANT) -> torch.Tensor:
 
 
 def parabolic_exp(x: torch.Tensor) -> torch.Tensor:
-    """exp of float32 x: the nearest power of two, times a parabola of the rest (ckernel_sfpu_sdpa.h). 0 from 2**-127 on."""
+    """exp of float32 x: the nearest power of two, times a parabola of the rest (ckernel_sfpu_sdpa.h). 0 from 2**-127
+    on.
+    """
     whole = (x * _INVERSE_LN2).round().clamp(-127, 127)
     rest = _multiply_add(whole, -0.6931471805599453, x)
     return torch.where(whole == -127, 0, torch.ldexp(_polynomial(rest, _PARABOLA), whole))
@@ -137,7 +142,7 @@ def inverse(x: torch.Tensor, approximate: bool) -> torch.Tensor:
 
 
 def inverse_root(x: torch.Tensor, approximate: bool) -> torch.Tensor:
-    """Return 1 / sqrt(x) of float32 x > 0. The approximate form is one step of Newton's method from an integer's bits."""
+    """1 / sqrt(x) of float32 x > 0. The approximate form is one step of Newton's method from an integer's bits."""
     if not approximate:
         return torch.rsqrt(x)
     guess = (_RSQRT_SEED - (x.contiguous().view(torch.int32) >> 1)).view(torch.float32)

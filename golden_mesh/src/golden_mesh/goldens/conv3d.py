@@ -1,4 +1,4 @@
-"""Convolutions of videos: conv3d and its prepared weights. Products are summed in float32, and the result is rounded."""
+"""Convolutions of videos: conv3d and its prepared weights. Products are summed in float32; the result is rounded."""
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +34,7 @@ def _dense(weight: torch.Tensor, groups: int) -> torch.Tensor:
 
 @golden("ttnn.experimental.prepare_conv3d_weights")
 def prepare_conv3d_weights(*, weight_tensor, groups=1, C_in_block=0, alignment=32, device=None):
-    """[out, C / groups, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros fill C to the alignment."""
+    """[out, C / groups, kd, kh, kw] -> [blocks of C * kd * kh * kw * C_in_block, out]; zeros align C."""
     weight = _tensor(weight_tensor, {}, "weight_tensor")[0].float()
     weight = _dense(weight, groups).permute(2, 3, 4, 1, 0)
     weight = F.pad(weight, (0, 0, 0, -weight.shape[3] % alignment))

@@ -1,8 +1,8 @@
 """Elementwise functions of one tensor, and selections.
 
 The vector unit computes in float32. For a bfloat16 tensor it rounds the result to bfloat16 in dest, or cuts it
-(vector.py). Many functions are ttnn's own golden functions in float64. In float32 some of torch's functions compute a tensor's
-last elements with other code.
+(vector.py). Many functions are ttnn's own golden functions in float64. In float32 some of torch's functions compute a
+tensor's last elements with other code.
 """
 
 from inspect import Parameter, Signature

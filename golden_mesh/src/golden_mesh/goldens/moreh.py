@@ -53,7 +53,7 @@ def power_in_steps(x: torch.Tensor, p: float) -> torch.Tensor:
 
 @golden("ttnn.moreh_norm")
 def moreh_norm(input, p, dim=None, keepdim=False, *, out):
-    """The last two dims are kept, whatever keepdim says. Of bfloat16 rows: powers, their sum and its root, each packed."""
+    """The last two dims are kept, whatever keepdim says. bfloat16 rows: powers, their sum and its root, each packed."""
     dims = _axes(dim, input.dim())
     if input.dtype != torch.bfloat16 or math.isinf(p) or p <= 0 or dims != [input.dim() - 1]:
         return torch.linalg.vector_norm(input.float(), p, dims).reshape(out.shape)

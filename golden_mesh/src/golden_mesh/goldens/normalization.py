@@ -51,7 +51,7 @@ def _mean(x: torch.Tensor, kernel: Kernel, program_config) -> torch.Tensor:
 
 
 def _from_own_core(sums: torch.Tensor, block_h: int) -> torch.Tensor:
-    """[rows, cores] in the order of each row's adder: the cores share the rows of tiles, and a core starts with itself."""
+    """[rows, cores] in the order of each row's adder: cores share the rows of tiles, and start with themselves."""
     cores = sums.shape[-1]
     row_of_tiles = torch.arange(sums[..., 0].numel()) // TILE % block_h
     adder = row_of_tiles // -(-block_h // cores)

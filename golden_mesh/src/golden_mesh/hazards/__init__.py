@@ -209,7 +209,8 @@ HAZARDS = {
         "ttnn.pad the rows first",
     ),
     "float32 dest of several cores a KV head": Hazard(
-        "to join the cores' results takes five tiles of dest, which has four: PCC 0.33 from the second chunk of keys on",
+        "to join the cores' results takes five tiles of dest, which has four: PCC 0.33 from the second chunk of keys "
+        "on",
         "tt-metal issue 56171; mended in ttnn 0.81",
         "ttnn 0.81, max_cores_per_head_batch=1, or dst_full_sync_en=True",
     ),

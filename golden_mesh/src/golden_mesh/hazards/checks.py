@@ -176,7 +176,7 @@ def _through_a_smaller_buffer(op: str, given: Arguments) -> None:
 
 @checks("ttnn.rms_norm", "ttnn.layer_norm")
 def _wide_row(op: str, given: Arguments) -> None:
-    """rms_norm has a bfloat16 dest by default, layer_norm a float32 dest. A shard's part of a row is a sum of its own."""
+    """rms_norm has a bfloat16 dest by default, layer_norm a float32 dest. A shard's part of a row is one sum."""
     config = given.get("compute_kernel_config")
     if op == "ttnn.layer_norm" if config is None else config.fp32_dest_acc_en:
         return

@@ -72,7 +72,7 @@ def forget() -> None:
 
 
 def watching(real: Callable) -> Callable:
-    """The library's call. It notes the line that makes a buffer. An error of full memory also lists the live buffers."""
+    """The library's call. It notes the line that makes a buffer. An error of full memory lists the live buffers."""
 
     @functools.wraps(real)
     def call(operation, *args, **kwargs):

@@ -13,13 +13,12 @@ WITHOUT_EFFECT = frozenset(
     """
     compute_with_storage_grid_size sub_core_grids core_grid allowed_worker_cores hop_cores
     per_core_M per_core_N out_subblock_h out_subblock_w out_block_h out_block_w subblock_h subblock_w block_h
-    M_block_size N_block_size T_out_block H_out_block W_out_block C_out_block alignment act_block_h_override act_block_w_div slice_type num_slices full_inner_dim
-    fuse_batch mcast_in0 transpose_mcast gather_in0 stream_in1 num_global_cb_receivers num_workers_per_dram_bank
-    untilize_out inplace output_layout
-    deallocate_activation reallocate_halo_output config_tensors_in_dram reshard_if_not_optimal
-    override_sharding_config override_output_sharding_config shard_layout transpose_shards
-    enable_act_double_buffer enable_weights_double_buffer enable_activation_reuse enable_kernel_stride_folding
-    force_split_reader dst_full_sync_en throttle_level legacy_rsqrt
+    M_block_size N_block_size T_out_block H_out_block W_out_block C_out_block alignment act_block_h_override
+    act_block_w_div slice_type num_slices full_inner_dim fuse_batch mcast_in0 transpose_mcast gather_in0 stream_in1
+    num_global_cb_receivers num_workers_per_dram_bank untilize_out inplace output_layout deallocate_activation
+    reallocate_halo_output config_tensors_in_dram reshard_if_not_optimal override_sharding_config
+    override_output_sharding_config shard_layout transpose_shards enable_act_double_buffer enable_weights_double_buffer
+    enable_activation_reuse enable_kernel_stride_folding force_split_reader dst_full_sync_en throttle_level legacy_rsqrt
     """.split()
 )
 

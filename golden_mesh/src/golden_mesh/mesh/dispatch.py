@@ -27,7 +27,9 @@ traces = Traces(run, computing=lambda: computing)
 HANDLERS: dict[str, Callable] = {}  # ops that move data between host and device: mesh/transfer.py
 # Written in Python. They only call functions that the golden mesh replaces.
 TRANSPARENT = frozenset(
-    "ttnn.as_tensor ttnn.dump_tensor ttnn.load_tensor ttnn.pearson_correlation_coefficient ttnn.Tensor.__getitem__".split()
+    (
+        "ttnn.as_tensor ttnn.dump_tensor ttnn.load_tensor ttnn.pearson_correlation_coefficient ttnn.Tensor.__getitem__"
+    ).split()
 )
 # Their programs run on two chips. On a mesh of more chips a mock ends in a segmentation fault, so the library does not
 # run there: the result is like the first tensor.

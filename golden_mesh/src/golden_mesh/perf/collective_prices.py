@@ -1,8 +1,8 @@
 """Measured time of collectives between Wormhole chips, by operation, chips, topology and bytes. Pure functions.
 
-Source: tt-metal, tech_reports/CCLs/results, FULL_ and SUMMARY_wormhole_b0_bfloat16_6144.md: runs of 28 September 2026 on a
-LoudBox of eight Wormhole chips. Calls are traced, over one link a direction, of bfloat16 tensors in DRAM; the report finds
-no difference for tensors in L1. A time is the duration of the kernels on a chip: a launch is not in it.
+Source: tt-metal, tech_reports/CCLs/results, FULL_ and SUMMARY_wormhole_b0_bfloat16_6144.md: runs of 28 September 2026
+on a LoudBox of eight Wormhole chips. Calls are traced, over one link a direction, of bfloat16 tensors in DRAM; the
+report finds no difference for tensors in L1. A time is the duration of the kernels on a chip: a launch is not in it.
 """
 
 from dataclasses import dataclass
@@ -69,8 +69,8 @@ def collective_seconds(op: str, chips: int, topology: Topology, tensor_bytes: fl
     tensor_bytes: bytes of the whole logical tensor. That is all_gather's output, and the input of the others.
     links: between neighbors, each direction. The report measured one; each of several carries its share of the bytes.
 
-    Times between two rows are interpolated by bytes. A tensor below the first row takes the time of that row. Beyond the
-    last row the rate is that of the last two rows.
+    Times between two rows are interpolated by bytes. A tensor below the first row takes the time of that row. Beyond
+    the last row the rate is that of the last two rows.
     """
     if chips == 1:
         return 0.0

@@ -12,7 +12,9 @@ from golden_mesh.perf.laws import LAWS, Case
 
 @dataclass(frozen=True)
 class Price:
-    """Microseconds of a kernel, and the fit behind them: its rows, and its error on rows of sources that it has not seen."""
+    """Microseconds of a kernel, and the fit behind them: its rows, and its error on rows of sources that it has not
+    seen.
+    """
 
     us: float
     kind: str

@@ -158,7 +158,9 @@ PROGRAM = "program "  # begins the scope of a matmul's program: block of K, colu
 
 @contextmanager
 def programs_in_graph() -> Iterator[None]:
-    """Inside, a captured graph has the programs of ttnn.linear and ttnn.matmul: the library's own graph has none of them."""
+    """Inside, a captured graph has the programs of ttnn.linear and ttnn.matmul: the library's own graph has none of
+    them.
+    """
     real = {name: getattr(ttnn, name) for name in ("linear", "matmul")}
     for name, function in real.items():
         setattr(ttnn, name, _in_program_scope(function))

@@ -1,8 +1,9 @@
-"""golden-mesh perf fit FILE.csv: fits the laws' constants to measured rows. `--to` of the package's constants.csv replaces them.
+"""golden-mesh perf fit FILE.csv: fits the laws' constants to measured rows. `--to` of the package's constants.csv
+replaces them.
 
-Constants are fitted by logarithms, by least squares of log(price / measured) with less weight for misses above 30 %, and a
-pull to where they start: first both architectures together, then each from there. A source counts as 15 rows at most, since
-its rows are not independent. The error is that of each source's rows when the fit has not seen the source.
+Constants are fitted by logarithms, by least squares of log(price / measured) with less weight for misses above 30 %,
+and a pull to where they start: first both architectures together, then each from there. A source counts as 15 rows at
+most, since its rows are not independent. The error is that of each source's rows when the fit has not seen the source.
 """
 
 import csv
@@ -90,7 +91,9 @@ def fit_kind(kind: str, rows: list[Row], arches: tuple[str, ...] = ARCHES) -> di
 
 
 def judged(row: Row, rows: list[Row]) -> bool:
-    """Whether a row counts in the errors: the table of collectives does not where there are rows of steps, since it is the law."""
+    """Whether a row counts in the errors: the table of collectives does not where there are rows of steps, since it is
+    the law.
+    """
     return not row.case.alone or all(each.case.alone for each in rows if each.case.arch == row.case.arch)
 
 
@@ -142,6 +145,7 @@ def refit(path: Path, to: Optional[Path]) -> str:
     for name, ratios in (("fitted", seen), ("unseen", apart)):
         middle, ninetieth, worst = summary(ratios)
         lines.append(
-            f"all {len(ratios)} rows, {name}: median {middle:.1%}, 90 % within {ninetieth:.1%}, worst factor {worst:.2f}"
+            f"all {len(ratios)} rows, {name}: median {middle:.1%}, 90 % within {ninetieth:.1%}, worst factor "
+            f"{worst:.2f}"
         )
     return "\n".join([*lines, *([f"written: {to}"] if to else [])])

@@ -1,7 +1,7 @@
 """The laws of kernel times: microseconds of a device operation from its sizes, for each kind and architecture.
 
-Each law is one function of a Case and its constants. fit.py fits the constants to published rows; constants.csv has them,
-with the rows behind each and the error on rows of sources that a fit did not see. Pure functions; needs no ttnn.
+Each law is one function of a Case and its constants. fit.py fits the constants to published rows; constants.csv has
+them, with the rows behind each and the error on rows of sources that a fit did not see. Pure functions; needs no ttnn.
 """
 
 from dataclasses import dataclass
@@ -101,7 +101,9 @@ def dram_sharded(c: Case, k) -> float:
 
 
 def rows_matmul(c: Case, k) -> float:
-    """At most four tile rows, weight interleaved: each batch reads the weight, or waits for the hops of its blocks of K."""
+    """At most four tile rows, weight interleaved: each batch reads the weight, or waits for the hops of its blocks of
+    K.
+    """
     cores, rate = c.on_cores, _rate(c, k.rate4 if c.w == "bfp4" else k.rate)
     weight, columns, blocks = c.k * c.n * TILE_BYTES[c.w], ceil_div(c.n, c.on_cores), c.k / (c.width or 8)
     read = max(weight / rate, weight / (cores * k.core * 1e3))
@@ -196,7 +198,7 @@ def cache_fill(c: Case, k) -> float:
 
 
 def sdpa_decode(c: Case, k) -> float:
-    """Reads each user's keys and values once, a head of k by a few cores. A core takes users and heads of k in rounds."""
+    """Reads each user's keys and values once, a head of k by a few cores, which take users and heads of k in rounds."""
     heads = c.kv_heads or 8
     head = 2 * ceil_div(c.keys + 1, TILE) * c.head_dim / TILE * TILE_BYTES[c.w]
     one = head / (k.head * 1e3) if c.arch == "wormhole" else 0.0
@@ -259,10 +261,12 @@ def collective(c: Case, k) -> Optional[float]:
 SMALL = dict(start=1.0, rate=0.6, core=10.0, tile=0.05, silu=1.5, page=0.003)
 HEADS = dict(start=1.5, rate=0.3, core=2.0)
 
-# Each kind's law, and where a fit starts: FINDINGS of one machine, or what a reader would guess. rate: a share of DRAM's.
+# Each kind's law, and where a fit starts: FINDINGS of one machine, or what a reader would guess. rate: a share of
+# DRAM's.
 LAWS: dict[str, tuple[Callable, dict[str, float]]] = {
     "dram_sharded": (dram_sharded, dict(start=6.0, rate=0.9, hop=0.3, sum=0.035, sum32=0.06, q=0.1)),
-    "rows_matmul": (rows_matmul, dict(start=5.0, rate=0.7, rate4=0.62, core=11.0, q=1.0, hop=0.8, spread=0.6, sum=0.05)),
+    "rows_matmul": (rows_matmul, dict(start=5.0, rate=0.7, rate4=0.62, core=11.0, q=1.0, hop=0.8, spread=0.6,
+        sum=0.05)),
     "ring_matmul": (ring_matmul, dict(start=3.0, hop=0.1, tile=1.0)),
     "wide_matmul": (
         wide_matmul, dict(start=5.0, q=1.1, unpack=110.0, out=1.0, fused=1.0, rate=0.55, again=0.3, p=0.3),
@@ -289,6 +293,6 @@ LAWS: dict[str, tuple[Callable, dict[str, float]]] = {
     "sampling": (constant, dict(start=60.0)),
     "collective": (collective, dict(step=4.0, workers=0.8, ring=0.6)),
 }  # fmt: skip
-# Not fitted: no row has a long cache. 64k tokens more of Llama-3.1-8B, one user, take 23.8 ms on an N150 and 10.7 ms on a T3K
-# with one head of k a chip (tt_transformers/PERF.md): 190 GB/s, and 53 GB/s a head.
+# Not fitted: no row has a long cache. 64k tokens more of Llama-3.1-8B, one user, take 23.8 ms on an N150 and 10.7 ms on
+# a T3K with one head of k a chip (tt_transformers/PERF.md): 190 GB/s, and 53 GB/s a head.
 HELD = {"sdpa_decode": ("rate", "head")}

@@ -46,7 +46,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Bound:
-    """Seconds of one device operation: what DRAM, the matrix engine and the links take at their full rates, and the price."""
+    """Seconds of one device operation: what DRAM, the matrix engine and the links take at their full rates, and the
+    price.
+    """
 
     dram: float
     compute: float
@@ -97,11 +99,11 @@ def work_of(
 ) -> Work:
     """The work of a device operation.
 
-    chips: that share a collective. grid_cores: of a chip. In decode: `users` sequences with `position` tokens before the
-    computed one, and `tokens` computed tokens a sequence. Each computed token has its own cache update, and reads the
-    cache unless the operation reads it once for several (spec_multi_pos_tiles). In prefill: one user, with `position` tokens before the first row.
-    users: None counts all sequences of the operation's tensors. position: None counts full caches in decode, and no
-    tokens before the first row in prefill.
+    chips: that share a collective. grid_cores: of a chip. In decode: `users` sequences with `position` tokens before
+    the computed one, and `tokens` computed tokens a sequence. Each computed token has its own cache update, and reads
+    the cache unless the operation reads it once for several (spec_multi_pos_tiles). In prefill: one user, with
+    `position` tokens before the first row. users: None counts all sequences of the operation's tensors. position: None
+    counts full caches in decode, and no tokens before the first row in prefill.
     """
     if "Sdpa" in op.name:
         return _decode_attention(op, grid_cores, users and users * tokens, position)
@@ -160,7 +162,8 @@ def _moved(op: Op, users: Optional[int]) -> dict:
 
 
 def _multiplied(op: Op, grid_cores: int) -> dict:
-    """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on the readers of the banks, a multicast matmul on all cores.
+    """[.., M, K] times [K, N]. A DRAM-sharded matmul multiplies on the readers of the banks, a multicast matmul on all
+    cores.
 
     A convolution multiplies windows [pixels of the result, K] with its prepared weight.
     """
@@ -181,8 +184,9 @@ def _multiplied(op: Op, grid_cores: int) -> dict:
 def _decode_attention(op: Op, grid_cores: int, users: Optional[int], position: Optional[int]) -> Work:
     """Reads each user's blocks of keys and values once. Scores and values are two products of 32 rows.
 
-    q: [1, users, heads, head_dim], or a tile of heads for each of a user's tokens. users: counted by token. keys: [blocks, kv_heads, block, head_dim] with a page table [users, blocks of a user],
-    or [users, kv_heads, tokens, head_dim].
+    q: [1, users, heads, head_dim], or a tile of heads for each of a user's tokens. users: counted by token. keys:
+    [blocks, kv_heads, block, head_dim] with a page table [users, blocks of a user], or [users, kv_heads, tokens,
+    head_dim].
     """
     q, keys = op.inputs[:2]
     tiles = ceil_div(q.shape[2], TILE)  # above 1: of tokens that share a read

@@ -1,4 +1,5 @@
-"""golden-mesh perf --csv: a table of operations in the form of tt-metal's profiler, for tt-perf-report and ttnn-visualizer.
+"""golden-mesh perf --csv: a table of operations in the form of tt-metal's profiler, for tt-perf-report and
+ttnn-visualizer.
 
 Times are modeled. A row is a launch: its kernel's price, and the gap before it.
 """

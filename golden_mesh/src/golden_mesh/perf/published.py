@@ -1,4 +1,5 @@
-"""Published decode steps of other ports, priced operation by operation: the test of the laws' sum. No constant is fitted to them.
+"""Published decode steps of other ports, priced operation by operation: the test of the laws' sum. No constant is
+fitted to them.
 
 docs/perf.md has the table, with dates. Pure functions.
 """
@@ -18,8 +19,8 @@ LM_HEAD = 32768 // TILE  # columns of an LM head's matmul, at most
 # Mean position of a run: its prompt and half of the 200 generated tokens.
 ONE_USER_RUN, SHORT_RUN = 512 + 100, 128 + 100
 
-# What published steps that the host samples take beyond their operations: the medians of nine steps of one user and of three
-# of 32 users (tt_transformers/PERF.md). No other constant is from whole steps.
+# What published steps that the host samples take beyond their operations: the medians of nine steps of one user and of
+# three of 32 users (tt_transformers/PERF.md). No other constant is from whole steps.
 HOST_ONE_USER, HOST_MORE = 2.2e-3, 5.5e-3
 
 
@@ -80,10 +81,14 @@ class Step:
 
 TT = "tt_transformers/PERF.md"
 STEPS = (
-    Step(LLAMA_8B, "N150", 1, 1, 28.3, TT), Step(LLAMA_8B, "N300", 2, 1, 44.2, TT), Step(LLAMA_8B, "T3K", 8, 1, 64.3, TT),
-    Step(LLAMA_3B, "N150", 1, 1, 54.0, TT), Step(LLAMA_3B, "N300", 2, 1, 68.0, TT), Step(LLAMA_3B, "T3K", 8, 1, 68.5, TT),
-    Step(LLAMA_1B, "N150", 1, 1, 87.8, TT), Step(LLAMA_1B, "N300", 2, 1, 105.9, TT), Step(LLAMA_1B, "T3K", 8, 1, 119.8, TT),
-    Step(LLAMA_8B, "N150", 1, 32, 22.3, TT), Step(LLAMA_8B, "N300", 2, 32, 33.5, TT), Step(LLAMA_8B, "T3K", 8, 32, 45.6, TT),
+    Step(LLAMA_8B, "N150", 1, 1, 28.3, TT), Step(LLAMA_8B, "N300", 2, 1, 44.2, TT),
+    Step(LLAMA_8B, "T3K", 8, 1, 64.3, TT),
+    Step(LLAMA_3B, "N150", 1, 1, 54.0, TT), Step(LLAMA_3B, "N300", 2, 1, 68.0, TT),
+    Step(LLAMA_3B, "T3K", 8, 1, 68.5, TT),
+    Step(LLAMA_1B, "N150", 1, 1, 87.8, TT), Step(LLAMA_1B, "N300", 2, 1, 105.9, TT),
+    Step(LLAMA_1B, "T3K", 8, 1, 119.8, TT),
+    Step(LLAMA_8B, "N150", 1, 32, 22.3, TT), Step(LLAMA_8B, "N300", 2, 32, 33.5, TT),
+    Step(LLAMA_8B, "T3K", 8, 32, 45.6, TT),
     Step(QWEN_7B, "N300", 2, 1, 24.6, TT),
     Step(QWEN_32B, "T3K", 8, 1, 19.7, TT),
     Step(LLAMA_8B, "N150", 1, 1, 23.5, "tt-metal, models/autoports"),

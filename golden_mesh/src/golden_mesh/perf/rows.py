@@ -1,8 +1,9 @@
 """Measured operations of a csv file, as cases of the laws: golden-mesh perf rows.
 
-Columns are those of a table of published figures: arch, machine, phase, users_rows, op, M, K, N, shape, in0_dtype, in1_dtype,
-out_dtype, fidelity, fp32_dest, program, in0_block_w, cores, mem_in0, mem_in1, mem_out, device_us, traced, source, comment.
-An absent column counts as empty. What a row does not say is read from its comment, else taken as most ports have it.
+Columns are those of a table of published figures: arch, machine, phase, users_rows, op, M, K, N, shape, in0_dtype,
+in1_dtype, out_dtype, fidelity, fp32_dest, program, in0_block_w, cores, mem_in0, mem_in1, mem_out, device_us, traced,
+source, comment. An absent column counts as empty. What a row does not say is read from its comment, else taken as most
+ports have it.
 """
 
 import csv
@@ -320,5 +321,8 @@ def table(path: Path) -> str:
     if not priced:
         return "\n".join([*lines, f"priced 0 of {total}, no error"])
     middle, ninetieth, worst = summary(priced)
-    last = f"priced {len(priced)} of {total}, median {100 * middle:.1f} %, 90 % within {100 * ninetieth:.1f} %, worst factor {worst:.2f}"
+    last = (
+        f"priced {len(priced)} of {total}, median {100 * middle:.1f} %, 90 % within {100 * ninetieth:.1f} %, "
+        f"worst factor {worst:.2f}"
+    )
     return "\n".join([*lines, last])

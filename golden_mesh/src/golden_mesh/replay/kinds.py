@@ -67,7 +67,7 @@ def operation(name: str) -> Callable:
 
 
 def fields_of(config: Any) -> dict[str, Any]:
-    """The keyword arguments that make a config object again, from its constructor's signature in nanobind's docstring."""
+    """The keyword arguments that make a config object again, from the signature in nanobind's docstring."""
     names = re.findall(r"(\w+): ", (type(config).__init__.__doc__ or "").split(" -> None")[0])
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 

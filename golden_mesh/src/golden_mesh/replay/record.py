@@ -1,9 +1,10 @@
 """golden-mesh record: keeps each distinct device operation of a program with its inputs, arguments and results.
 
 The file is torch.save's: {"mesh": rows and columns, "ring": whether collectives run on one, "system": name,
-"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results, the modeled seconds and the
-device operation (None where there is no price). A tensor has its shape, dtype, layout, memory config and its values: one for all chips, a
-list with one for each, or None where the memory was never written. golden-mesh replay runs the ops on any machine.
+"ops": [...], "skipped": {op: reason}}. An op has its name, arguments (replay/kinds.py), tensors, results, the modeled
+seconds and the device operation (None where there is no price). A tensor has its shape, dtype, layout, memory config
+and its values: one for all chips, a list with one for each, or None where the memory was never written. golden-mesh
+replay runs the ops on any machine.
 """
 
 import atexit

@@ -76,7 +76,7 @@ def _program(given: argparse.Namespace) -> list[str]:
 def _parser() -> _Parser:
     parser = _Parser(
         prog="golden-mesh",
-        description="Runs a program on the golden mesh, unchanged: the real ttnn library on a mock machine, with torch values.",
+        description="Runs a program on the golden mesh, unchanged: the real ttnn on a mock machine, with torch values.",
         epilog=EXAMPLES,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -96,8 +96,8 @@ def _parser() -> _Parser:
     )
     doctor = commands.add_parser(
         "doctor",
-        help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not like a "
-        "chip's here",
+        help="check ttnn, the machine and the temporary directory, and name the operations of scripts that are not "
+        "like a chip's here",
     )
     rows = commands.add_parser(
         "perf rows", help="price the measured operations of a csv file: errors by kind and in all"
@@ -188,7 +188,7 @@ def _add_program(parser: _Parser) -> None:
         "--adversarial",
         type=_count,
         metavar="SEED",
-        help="run queues, chips and transfers as late as the program allows, in an order drawn by the seed, and name races",
+        help="run queues, chips and transfers as late as the program allows, in an order by the seed, and name races",
     )
     parser.add_argument("--profile", action="store_true", help="print at exit where the time went")
     rest = argparse.REMAINDER

@@ -1,7 +1,7 @@
 """The distinct operations of a decode step and of a prompt: recorded on the golden mesh, replayed on the machine.
 
-`record` runs the model once without traces; golden-mesh record keeps what it calls. `replay` writes OUT/ops.json: rows of
-golden_mesh.replay, and rows of variants, which are operations with other settings that the plans could choose.
+`record` runs the model once without traces; golden-mesh record keeps what it calls. `replay` writes OUT/ops.json: rows
+of golden_mesh.replay, and rows of variants, which are operations with other settings that the plans could choose.
 """
 
 import argparse

@@ -15,7 +15,10 @@ from .runner import Outcome, count
 # Of a device operation's key: the name and the dtype of a step's collective.
 SUM_OF_A_STEP = re.compile(r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, \d+\] (bfloat\w+)")
 SHOWN = 12  # operations in the table, the longest first
-SPEED = "recipe", "users", "prompt", "first token ms", "step ms", "modeled ms", "miss", "tokens/s/user", "share of DRAM's bandwidth"  # fmt: skip
+SPEED = (
+    "recipe", "users", "prompt", "first token ms", "step ms", "modeled ms", "miss", "tokens/s/user",
+    "share of DRAM's bandwidth",
+)  # fmt: skip
 SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", "tokens/s", "tier"
 # First token ms and tokens/s/user that tt-inference-server asks of one user at 128/128
 # (model_performance_reference.json, August 2026), and how many times worse a tier may be.
@@ -94,7 +97,7 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
             fastest = f"; the fastest is {min(sums, key=sums.get)}" if len(sums) > 1 else ""
             yield f"All-reduces of a step that have a time, the plan's first{fastest}:"
             yield "\n".join(f"- {name}: {us:.1f} us" for name, us in sums.items())
-        yield "Other settings that were faster than the plan's by 5 % or more (error: of their values beside the plan's):"
+        yield "Other settings that were faster than the plan's by 5 % (error: of their values beside the plan's):"
         yield "\n".join(f"- {each}" for each in _faster(report["ops"])) or "none"
 
 
@@ -125,7 +128,8 @@ def _modeled(modeled: Optional[float], measured: float) -> tuple[str, str]:
 def _server(row: dict[str, Any], mesh: str) -> tuple[str, ...]:
     """Of a file that vllm bench serve writes."""
     given, made = (row[f"total_{way}_tokens"] // row["completed"] for way in ("input", "output"))
-    case, first, speed = (given, made, row["max_concurrency"]), row["mean_ttft_ms"], 1e3 / row["mean_tpot_ms"]  # fmt: skip
+    case = given, made, row["max_concurrency"]
+    first, speed = row["mean_ttft_ms"], 1e3 / row["mean_tpot_ms"]
     times_worse = math.inf
     if mesh in TARGETS and case == (128, 128, 1):
         times_worse = max(first / TARGETS[mesh][0], TARGETS[mesh][1] / speed)
@@ -200,4 +204,5 @@ def _faster(rows: list[dict[str, Any]]) -> Iterator[str]:
     for of, found in others.items():
         best, plan = min(found, key=lambda row: row["us"]), rows[of]["us"]
         if plan is not None and best["us"] < 0.95 * plan:
-            yield f"{rows[of]['shown']} {best['setting']}: {best['us']:.1f} instead of {plan:.1f} us, error {best['error'] or 0:.1e}"
+            error = f"error {best['error'] or 0:.1e}"
+            yield f"{rows[of]['shown']} {best['setting']}: {best['us']:.1f} instead of {plan:.1f} us, {error}"

@@ -181,7 +181,7 @@ def what_failed(text: str) -> str:
 
 
 def last_operation(text: str) -> str:
-    """Of a log: the operation that it names as running, else our own innermost line in a traceback, else the last test."""
+    """Of a log: the operation that it names as running, else our innermost line in a traceback, else the last test."""
     if running := _running(text):
         return running
     dump = text.rfind("\nCurrent thread")  # of faulthandler, innermost line first

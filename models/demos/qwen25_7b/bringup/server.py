@@ -45,9 +45,11 @@ def benchmark(args: argparse.Namespace) -> None:
             for given, made in sizes:
                 bench = [
                     f"{BIN}/vllm", "bench", "serve", "--model", args.model, "--port", PORT,
-                    "--dataset-name", "random", "--ignore-eos", "--random-input-len", f"{given}", "--random-output-len", f"{made}",
+                    "--dataset-name", "random", "--ignore-eos",
+                    "--random-input-len", f"{given}", "--random-output-len", f"{made}",
                     "--max-concurrency", f"{users}", "--num-prompts", f"{requests * users}",
-                    "--save-result", "--result-dir", f"{args.out}", "--result-filename", f"server-{given}-{made}-{users}.json",
+                    "--save-result", "--result-dir", f"{args.out}",
+                    "--result-filename", f"server-{given}-{made}-{users}.json",
                 ]  # fmt: skip
                 subprocess.run(bench, cwd=REPOSITORY, check=True)
                 done = read_json(args.out / bench[-1])["completed"]

@@ -69,7 +69,14 @@ def stages(r: argparse.Namespace) -> tuple[Stage, ...]:
         Stage("text", ((*pytest, *tiny, "--queues", "2", *text),), 20),
         Stage("memory", ((*pytest, *tiny, "tests/splits/test_fits.py"),), 20),
         Stage("speed", ((*ours("speed"), *here, *sized),), 20, results=("speed.json",)),
-        Stage("answers", tuple(answers), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights", on=with_model, results=("*-decode.json", "*-tasks.json")),
-        Stage("server", ((*ours("server"), *here, *sized, *model),), 60, skip="" if venv.exists() else "needs .venv-vllm: make serve once", on=r.on | dict(model=r.model), results=("server-*.json",)),
+        Stage(
+            "answers", tuple(answers), 60, skip="" if r.model else "needs MODEL, a checkpoint with real weights",
+            on=with_model, results=("*-decode.json", "*-tasks.json"),
+        ),
+        Stage(
+            "server", ((*ours("server"), *here, *sized, *model),), 60,
+            skip="" if venv.exists() else "needs .venv-vllm: make serve once",
+            on=r.on | dict(model=r.model), results=("server-*.json",),
+        ),
     )  # fmt: skip
     return tuple(replace(each, minutes=r.slower * each.minutes, on=each.on or r.on) for each in every)

@@ -141,8 +141,7 @@ class DecoderConfig:
         return tuple(dict.fromkeys((0, self.num_hidden_layers - 1))) if self.qkv_bias else ()
 
     def centering_rope(self, layer: int) -> Optional[Rope]:
-        """The rotary embedding by which the layer's keys are centered; None for a layer that is not one of
-        centered_layers."""
+        """The rotary embedding by which the layer's keys are centered; None if it is not in centered_layers."""
         rope = Rope(self.rope_theta, self.rope_scaling, self.context)
         return rope if layer in self.centered_layers else None
 
@@ -234,9 +233,7 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, sou
 
 
 def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:
-    """Which layers do not have full attention, in words; "" if all do. Qwen2.5 sets sliding_window and leaves it
-    unused.
-    """
+    """Which layers have no full attention, in words; "" for none. Qwen2.5 sets an unused sliding_window."""
     kinds = fields.get("layer_types")
     if kinds is not None:
         others = sorted({f"{kind}" for kind in kinds if kind != "full_attention"})

@@ -89,8 +89,7 @@ BFP8_KV8 = replace(BFP8, name="bfp8-kv8", kv_cache="bfloat8_b")
 alone needs it for 32 users of 2048 tokens."""
 
 ACCURACY = replace(BFP8, name="accuracy", lm_head=_BFLOAT16)
-"""bfp8 with the LM head in bfloat16, where 16 bits buy most: a quarter of the KL for 7 % more bytes a token (PERF.md).
-"""
+"""bfp8 with the LM head in bfloat16, where 16 bits buy most: a quarter of the KL, 7 % more bytes a token (PERF.md)."""
 
 PERFORMANCE = replace(BFP8_KV8, name="performance", mlp_in=_BFLOAT4, all_reduce_dtype="bfloat8_b")
 """The fewest bytes that keep the answers: gate and up, half of all weights, in 4 bits. For a checkpoint that

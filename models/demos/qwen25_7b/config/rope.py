@@ -129,9 +129,7 @@ def theta_of(fields: Mapping[str, Any]) -> float:
 
 
 def rope_scaling_of(fields: Mapping[str, Any]) -> Optional[RopeScaling]:
-    """The scaling's numbers; None for plain rotary embedding. RopeError names any other kind, and a key that is not
-    read.
-    """
+    """The scaling's numbers; None for plain rotary embedding. RopeError: another kind, or a key not read."""
     scaling = scaling_of(fields)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     factor = scaling.get("factor")
@@ -193,9 +191,7 @@ def _attention_factor(scaling: Mapping[str, Any]) -> float:
 
 
 def inverse_frequencies(head_dim: int, theta: float, scaling: Optional[RopeScaling]) -> "torch.Tensor":
-    """[head_dim / 2] float32: radians a position for each rotary pair, in the arithmetic that the model was trained
-    with.
-    """
+    """[head_dim / 2] float32: radians a position for each rotary pair, in the arithmetic of the training."""
     import torch
 
     slowest = theta ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim)

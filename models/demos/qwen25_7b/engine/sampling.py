@@ -58,9 +58,7 @@ def gumbel(keys: Sequence[int], positions: Sequence[int], count: int) -> torch.T
 
 
 def uniform(keys: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-    """Return numbers [sequences, UNIFORMS] float32 between 0 and 1, never 0 or 1, for TtFullSampler. Arguments as for
-    gumbel.
-    """
+    """Return numbers [sequences, UNIFORMS] float32 above 0 and below 1, for TtFullSampler. Arguments: as gumbel's."""
     streams = _streams(keys, positions)[:, None]
     bits = _mixed(streams + np.arange(UNIFORMS).astype(np.uint64) * _STEP)
     numbers = ((bits >> np.uint64(41)) + 0.5) * 2.0**-23  # float32 has them exactly
@@ -216,9 +214,7 @@ def log_prob(logits: torch.Tensor, token: int) -> float:
 
 
 def penalize(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts) -> torch.Tensor:
-    """Return logits [vocab_size] with the penalties, in the same dtype. Float32 inside, op for op as
-    TtPenalties.forward.
-    """
+    """Return logits [vocab_size] with the penalties, in their dtype; op for op as TtPenalties.forward."""
     positive, negative, frequency, presence = map(torch.tensor, PenaltyFactors.of(params))
     prompt, answer = (np.asarray(ids, dtype=np.int64) for ids in counts)
     answer, occurrences = np.unique(answer, return_counts=True)

@@ -1,6 +1,7 @@
 """Degenerate text: words said twice, and loops of a phrase, as tt-metal's check_degenerate_output counts them.
 
-Doubled words come from a decode loop that reads a stale token, position or trace input, loops also from a greedy base model.
+Doubled words come from a decode loop that reads a stale token, position or trace input, loops also from a greedy base
+model.
 """
 
 import re

@@ -128,7 +128,7 @@ class ReplicaLM(TemplateLM):
         """The model never reads the last token, so max_length + 1 tokens fit. A longer context loses its beginning."""
         if not 1 <= len(continuation) <= self.max_length:
             raise UserError(
-                f"a continuation has {len(continuation)} tokens, and --max-seq-len {self.max_length} allows 1 to {self.max_length}"
+                f"a continuation has {len(continuation)} tokens, and --max-seq-len allows 1 to {self.max_length}"
             )
         ids = (context + continuation)[-(self.max_length + 1) :]
         return ForcedText(ids, len(ids) - len(continuation))
@@ -170,7 +170,8 @@ class ReplicaLM(TemplateLM):
         room = self.max_length - options.new_tokens
         if room < 1:
             raise UserError(
-                f"the task's answers take {options.new_tokens} tokens of a context of {self.max_length}: give a larger --max-seq-len"
+                f"the task's answers take {options.new_tokens} tokens of a context of {self.max_length}: "
+                "give a larger --max-seq-len"
             )
         prompts = [self.tok_encode(context)[-room:] for context in contexts]
         detokenizers = [self._tokenizer.detokenizer() for _ in prompts]

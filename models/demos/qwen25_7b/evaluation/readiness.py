@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 def load_entries(file: Path, vocab_size: int) -> list[Entry]:
-    """The entries of a .refpt file that models/common/readiness_check/generate.py wrote. UserError: it is no such file."""
+    """The entries of a .refpt file of models/common/readiness_check/generate.py. UserError: it is no such file."""
     try:
         contents = torch.load(file, weights_only=True)  # unpickling runs no code
         assert contents["format_version"] == VERSION, f"format_version {contents['format_version']}"
@@ -82,7 +82,7 @@ def agreement(replicas: Sequence, entries: Sequence[Entry]) -> tuple[int, dict[i
 
 
 class ReadinessCommand:
-    """Teacher forcing over 100 tokens after chat prompts: how often a recipe's choice is among the reference's first k."""
+    """Teacher forcing over 100 tokens of chat answers: how often a recipe's choice is in the reference's first k."""
 
     EXAMPLES = (
         f"python -m {__package__} readiness --model Qwen/Qwen2.5-7B-Instruct --reference aime24.refpt",

@@ -1,4 +1,4 @@
-"""Capture the device operations of a decode step and of prefill, from a model of few layers with the real dims and no values."""
+"""Capture the device operations of a step and of prefill, from few layers with the real dims and no values."""
 
 from collections import Counter
 from contextlib import contextmanager

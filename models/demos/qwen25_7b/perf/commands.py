@@ -125,7 +125,8 @@ class Ops:
 
 
 def read_measured(path: Path) -> dict[str, float]:
-    """Seconds of a launch by the key of its device operation, of a bring-up's report.json, at the 7B's dims on silicon. Attention is left out: its time is of one position.
+    """Seconds of a launch by the key of its device operation, of a bring-up's report.json, at the 7B's dims on silicon.
+    Attention is left out: its time is of one position.
 
     UserError: no such report, or one of small dims or of a golden mesh.
     """

@@ -1,4 +1,4 @@
-"""What a decode step waits for, as a bar for each machine: perf picture. Needs matplotlib, which nothing else here needs."""
+"""What a decode step waits for, as a bar for each machine: perf picture. Needs matplotlib."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ def every_step() -> dict[str, dict[str, float]]:
 
 
 def draw(file: Path, steps: dict[str, dict[str, float]]) -> None:
-    """A stacked bar for each step. steps: milliseconds by part, by name. UserError: no matplotlib, or the file cannot be written."""
+    """A stacked bar for each step. steps: milliseconds by part. UserError: no matplotlib, no place for the file."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -209,8 +209,8 @@ def models_table(models: dict[str, DecoderConfig], recipe: Recipe) -> str:
     for name, *cells in zip(models, *columns):
         rows.setdefault(tuple(cells), []).append(name)
     title = (
-        f"Recipe {recipe}. Chips of a replica (tp): users of a replica x the longest context of each. The smallest tp that "
-        f"holds {MAX_USERS} users, then the largest tp where it holds a longer context."
+        f"Recipe {recipe}. Chips of a replica (tp): users of a replica x the longest context of each. The smallest tp "
+        f"that holds {MAX_USERS} users, then the largest tp where it holds a longer context."
     )
     machines = [", ".join(names) for names in columns.values()]
     table = markdown(("checkpoint", *machines), [(", ".join(names), *cells) for cells, names in rows.items()])

@@ -32,7 +32,7 @@ def tokens_a_second(seconds: float, users: int = 1) -> str:
 
 
 def op_table(ops: tuple[Op, ...], plans: Iterable[DecodeMatmul] = ()) -> str:
-    """A row for each operation, in order: result, cores, and its reads from DRAM. plans: of decode matmuls, whose hops count."""
+    """A row for each operation: result, cores, reads from DRAM. plans: of decode matmuls, for their hops."""
     header = ("op", "result", "dtype", "memory", "cores", "reads from DRAM", "hops x us of weights")
     chains = {(plan.in_cores, TILE * plan.k_tiles, TILE * plan.n_tiles): hops(plan) for plan in plans}
     matmuls = ((op.inputs[0].cores, *op.inputs[1].shape[-2:]) if op.dram_sharded else None for op in ops)

@@ -164,7 +164,7 @@ def arch_of(chip: Chip) -> str:
     arch = chip.architecture.lower().removesuffix("_b0")
     if chip.bandwidth != 1e6 * BYTES_A_MICROSECOND[arch]:
         raise UserError(
-            f"no price for a chip of {chip.banks} banks of DRAM ({chip.bandwidth / 1e9:.0f} GB/s): the measured rows of {arch} are "
-            f"of chips with {BYTES_A_MICROSECOND[arch] / 1e3:.0f} GB/s"
+            f"no price for a chip of {chip.banks} banks of DRAM ({chip.bandwidth / 1e9:.0f} GB/s): the measured rows "
+            f"of {arch} are of chips with {BYTES_A_MICROSECOND[arch] / 1e3:.0f} GB/s"
         )
     return arch

@@ -12,7 +12,7 @@ Topology = Literal["line", "ring"]
 
 
 class Sizes(NamedTuple):
-    """Bytes of a bfloat16 partial sum, for each link, from which another plan is cheaper than all_reduce_async of it."""
+    """Bytes of a bfloat16 partial sum, for each link, from which another plan is cheaper than its all_reduce_async."""
 
     narrow: float  # all_reduce_async of bfloat8_b
     two_ops: float  # reduce_scatter and all_gather

@@ -1,4 +1,4 @@
-"""How a decode step runs, as values: slots and cores, the matmuls that stream weights, the shards of MLP and LM head."""
+"""How a decode step runs, as values: slots, cores, matmuls that stream weights, shards of MLP and LM head."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ SEMAPHORES = 40_000  # bytes of a core that collectives keep: L1_SMALL, or L1 on
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """A decode step computes one tile row, [1, 1, 32, width]. Its first `slots` rows are slots; the others are not read."""
+    """A decode step computes a tile row, [1, 1, 32, width]. Its first `slots` rows are slots, the others not read."""
 
     slots: int  # slots, 1 to 32
     chip: Chip
@@ -39,8 +39,8 @@ class DecodePlan:
 
         topology, links: of the replica's chips. partial_sums: the narrowest format that the recipe allows for them.
 
-        Each slot has its own core. More slots than one row of cores holds are rounded up to whole rows, or to 32: on a grid
-        of 8x8, 9 become 16; on one of 11x10, 9 stay 9, 12 become 22, and 23 become 32.
+        Each slot has its own core. More slots than one row of cores holds are rounded up to whole rows, or to 32: on a
+        grid of 8x8, 9 become 16; on one of 11x10, 9 stay 9, 12 become 22, and 23 become 32.
         """
         grid = chip.grid
         slots = users if users <= grid.x else min(ceil_div(users, grid.x) * grid.x, TILE)
@@ -57,7 +57,8 @@ class DecodePlan:
     def fused_qk(self) -> bool:
         """Whether q and k of all slots lie on different cores, as the fused ops require.
 
-        The 56 cores of worker dispatch hold q and k of up to 24 slots. With 32 slots q and k share cores and take an op each.
+        The 56 cores of worker dispatch hold q and k of up to 24 slots. With 32 slots q and k share cores and take an op
+        each.
         """
         return 2 * self.slots <= self.grid.cores
 
@@ -68,7 +69,7 @@ class DecodePlan:
 
     @property
     def fills_rows(self) -> bool:
-        """Whether the slots' cores are a rectangle, which nlp_concat_heads_decode takes without the grid that they are of."""
+        """Whether the slots' cores are a rectangle: nlp_concat_heads_decode takes it without their grid."""
         return self.slots <= self.grid.x or self.slots % self.grid.x == 0
 
     def k_chunk(self, tokens: int) -> int:
@@ -79,8 +80,8 @@ class DecodePlan:
     def l1_room(self) -> int:
         """Bytes of a core's L1 for the tensors and buffers of a layer.
 
-        The rest is the rotary matrix, semaphores, and two buffers with a partial sum of each chip. An all-reduce without
-        such a buffer leaves its bytes free, because tensors that are freed leave holes, which no plan counts.
+        The rest is the rotary matrix, semaphores, and two buffers with a partial sum of each chip. An all-reduce
+        without such a buffer leaves its bytes free, because tensors that are freed leave holes, which no plan counts.
         """
         partial_sums = 2 * self.all_reduce.chips if self.all_reduce.chips > 1 else 0
         tiles = 1 + partial_sums * (self.hidden // TILE // self.residual.cores)
@@ -149,8 +150,8 @@ def plan_decode_matmul(
 ) -> DecodeMatmul:
     """Return the plan with the most output cores, then with the longest block of K on an input core that fits L1.
 
-    Where streaming the weights of such a block takes less than a multicast, or than packing its partial sums, a block spans
-    several input cores.
+    Where streaming the weights of such a block takes less than a multicast, or than packing its partial sums, a block
+    spans several input cores.
 
     - in_cores: cores that hold x.
     - weight: the weight's format.
@@ -164,7 +165,8 @@ def plan_decode_matmul(
     if not widths:
         raise ValueError(
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
-            f"{decode_l1_bytes(n_tiles, 1, weight, chip)} bytes of a core's L1, {chip.matmul_l1} are there: split its columns"
+            f"{decode_l1_bytes(n_tiles, 1, weight, chip)} bytes of a core's L1, {chip.matmul_l1} are there: "
+            "split its columns"
         )
     hidden = max(chip.hop, chip.partial_sum * ceil_div(n_tiles, chip.readers))
     covering = (w for w in widths if block_seconds(n_tiles, w, weight, chip) >= hidden)
@@ -213,8 +215,8 @@ def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, chip: Chip, gat
 # ---- gate and up: two matmuls, or one
 
 HALF_CORES = 4  # cores for each half of a joined matmul's result: two halves fill a row of the grid
-# Joining must save 3 % of the MLP's tiles and this many bytes a layer. It costs prefill two slices and L1: at tp 4, where it
-# would save 2.5 %, the largest prefill batch would have half the rows.
+# Joining must save 3 % of the MLP's tiles and this many bytes a layer. It costs prefill two slices and L1: at tp 4,
+# where it would save 2.5 %, the largest prefill batch would have half the rows.
 MIN_SAVED_SHARE, MIN_SAVED_BYTES = 0.03, 500_000
 
 
@@ -272,8 +274,8 @@ def lm_head_shards(vocab: int, format: str, chip: Chip) -> list[tuple[int, int]]
 def lm_head_shard_tiles(vocab_tiles: int, format: str, chip: Chip) -> list[int]:
     """Columns of each shard in tiles: the remainder first, then shards of the largest size.
 
-    The largest size is the largest power of two that fits L1 as a matmul; topk needs a power of two. The sampler pads the
-    first shard for topk. The padding columns then have the numbers of the next shard's columns.
+    The largest size is the largest power of two that fits L1 as a matmul; topk needs a power of two. The sampler pads
+    the first shard for topk. The padding columns then have the numbers of the next shard's columns.
     """
     most = MAX_LM_HEAD_SHARD
     while decode_l1_bytes(most, 1, format, chip) > chip.matmul_l1:

@@ -61,9 +61,7 @@ BY_NAME["P300X2"] = MACHINES["P150x4"]  # a QuietBox 2: two P300 are a ring of f
 
 
 def machine(name: str, argument: str = "mesh") -> MachineKind:
-    """The machine called `name`, in any case; TG is GALAXY, P300x2 is P150x4. argument: the option or argument that an
-    error names.
-    """
+    """The machine called `name`, in any case; TG is GALAXY, P300x2 is P150x4. argument: for an error."""
     if not isinstance(name, str) or name.upper() not in BY_NAME:
         raise MeshError(f"{argument} must be one of {', '.join(MACHINES)}; got {shown(name)}")
     return BY_NAME[name.upper()]

@@ -97,7 +97,7 @@ def first_fitting(plans: Iterable[PrefillPlan], room: int, *ops: str) -> Prefill
 
 
 def fit_prefill_layers(table: ModelTable, rows: int, room: int) -> list[PrefillPlan]:
-    """The plan of each layer by its own recipe. PrefillDoesNotFit if the layers hold the residual on different cores."""
+    """The plan of each layer by its recipe. PrefillDoesNotFit if layers hold the residual on different cores."""
     plans = {layer.recipe: fit_prefill(layer, rows, room) for layer, _ in table.kinds}
     recipes = [table.recipe.of_layer(i) for i in range(table.config.num_hidden_layers)]
     for i, recipe in enumerate(recipes):
@@ -117,9 +117,7 @@ def fills(across: int, widths: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=None)
 def max_prefill_rows(table: ModelTable, room: int) -> int:
-    """Rows of the largest prefill batch that fits L1. A batch reads the weights once. PrefillDoesNotFit if 32 rows do
-    not fit.
-    """
+    """Rows of the largest prefill batch that fits L1. PrefillDoesNotFit if 32 rows do not fit."""
     rows = MAX_PREFILL_ROWS
     while True:
         try:

@@ -23,7 +23,7 @@ ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
 
 @dataclass(frozen=True)
 class KeyScaling:
-    """How the rows of a head are scaled by the norm of K's bias, and which part of that bias is read (rotary_pairs.py)."""
+    """How a head's rows are scaled by the norm of K's bias, and which part of that bias is read (rotary_pairs.py)."""
 
     tensor: str  # K's bias
     first: int  # of the key head's elements there

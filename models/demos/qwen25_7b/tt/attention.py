@@ -152,7 +152,7 @@ class TtQwenAttention:
         return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 
     def _attend_slots(self, q: ttnn.Tensor, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
-        """q [1, slots, q_heads, head_dim] -> [1, slots, q_heads or 32, head_dim]. Each slot reads its sequence's cache."""
+        """q [1, slots, q_heads, head_dim] -> [1, slots, q_heads or 32, head_dim]. A slot reads its sequence's cache."""
         return self._attend(self._whole_tile(q), inputs.page_table, inputs.positions, cache)
 
     def _attend_groups(self, q: ttnn.Tensor, inputs: GroupedInputs, cache: TtKVCache) -> ttnn.Tensor:

@@ -1,4 +1,4 @@
-"""TtFullSampler: samples from the whole vocabulary on the chips, without top-k and top-p. HF: softmax and multinomial."""
+"""TtFullSampler: samples from the whole vocabulary, without top-k and top-p. HF: softmax and multinomial."""
 
 from typing import NamedTuple
 

@@ -165,7 +165,7 @@ def build_generator(
     max_seq_len: Optional[int] = None,
     **_: Any,
 ) -> ReadinessGenerator:
-    """Load a model on an open mesh of one row. checkpoint: a directory or hub id; default: HF_MODEL of the environment."""
+    """Load a model on an open mesh of one row. checkpoint: a directory or hub id; default: the variable HF_MODEL."""
     opened = open_checkpoint(checkpoint or os.environ.get("HF_MODEL") or SMALL_CHECKPOINT)
     tokenizer = ChatTokenizer(opened.directory, instruct=False)
     length = max_seq_len or min(CONTEXT, opened.config.context)

@@ -1,4 +1,4 @@
-"""TtHeadNorms: RMSNorm of each head of q and k, before the rotation. HF: self_attn.q_norm, self_attn.k_norm of Qwen3."""
+"""TtHeadNorms: RMSNorm of each head of q and k, before the rotation. HF: Qwen3's self_attn.q_norm and k_norm."""
 
 from typing import Optional
 
@@ -11,9 +11,7 @@ from .placement import place
 
 
 class TtHeadNorms:
-    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q and of k. weights: [head_dim / 32, 32], in rotary
-    pairs.
-    """
+    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q, k. weights: [head_dim / 32, 32], in rotary pairs."""
 
     def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
         self.epsilon = layer.config.rms_norm_eps

@@ -157,9 +157,7 @@ class GroupedInputs(VerifyInputs):
 
 @dataclass(frozen=True)
 class PrefillInputs(Inputs):
-    """A prefill batch of S rows over whole prompts side by side, each from its first token. Padding may follow a
-    prompt.
-    """
+    """A prefill batch of S rows: whole prompts side by side, each from its first token, with padding."""
 
     FORMATS: ClassVar = (UINT32, UINT32, UINT32, INT32, UINT32, INT32)
 
@@ -240,7 +238,8 @@ class SamplingControls(Inputs):
     negative: Tensor
     frequency: Tensor
     presence: Tensor
-    noise: Tensor  # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random; UNIFORMS numbers of a full slot
+    # [1, 1, 32, CANDIDATES]: new for every step of a slot that samples at random; UNIFORMS numbers of a full slot
+    noise: Tensor
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams], noise: torch.Tensor | None = None) -> "SamplingControls":

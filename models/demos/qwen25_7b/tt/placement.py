@@ -1,6 +1,4 @@
-"""What a mesh device is and has room for, and weights and torch tensors onto it. Every row of the mesh holds equal
-tensors.
-"""
+"""What a mesh device is and has room for; weights and tensors onto it, alike on every row of the mesh."""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -80,7 +80,7 @@ class TtTransformer:
         return self._logits(x)
 
     def forward_prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
-        """A prefill batch -> logits shards [1, 1, 32, columns]. Row u is for row inputs.logits_indices[u] of the batch."""
+        """A prefill batch -> logits shards [1, 1, 32, columns]; row u is row inputs.logits_indices[u] of the batch."""
         x = self._prefill(inputs, caches, range(len(self.layers)))  # [1, 1, S, hidden]
         return self._logits(self._select_rows(x, inputs.logits_indices))
 
@@ -89,9 +89,7 @@ class TtTransformer:
         ttnn.deallocate(self._prefill(inputs, caches, range(len(self.layers))))
 
     def compile_prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
-        """forward_prefill through the first layer of each kind, which compiles all its programs. The logits mean
-        nothing.
-        """
+        """forward_prefill through the first layer of each kind, to compile. The logits mean nothing."""
         first: dict[Any, int] = {}
         for i, layer in enumerate(self.layers):
             first.setdefault((self.model_config.recipe.of_layer(i), bool(layer.attention.centered_keys)), i)

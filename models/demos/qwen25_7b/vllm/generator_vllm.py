@@ -145,7 +145,7 @@ class QwenForCausalLM:
         return caches
 
     def warmup_model_prefill(self, *, enable_trace: bool, **_: Any) -> None:
-        """Run every kind of prefill. The plugin calls it without traces first, because nothing compiles beside a trace."""
+        """Run every kind of prefill. The plugin calls it without traces first: nothing compiles beside a trace."""
         self._enable_traces(enable_trace)
         warm_up_prefill(self.replica)
 
@@ -281,7 +281,8 @@ class QwenForCausalLM:
     # ---- sampling
 
     def _write_sampling(self, next_tokens: Sequence[NextToken], *, new_counts: bool) -> SamplingMode:
-        """Write the sampling parameters and the noise; return how the launch samples. Slots that the host samples are greedy on the chips.
+        """Write the sampling parameters and the noise; return how the launch samples. Slots that the host samples are
+        greedy on the chips.
 
         With `new_counts` the token counts are written, and the chips continue from these counts.
         """

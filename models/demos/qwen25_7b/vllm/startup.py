@@ -108,7 +108,8 @@ def check_caches(model: TtTransformer, blocks: int, block: int, sequences: int) 
     if usable < sequences * model_config.max_seq_len:
         logger.warning(
             "The cache holds %.1f of %d contexts (--max-num-seqs) of %d tokens. Where more are in use, vLLM preempts "
-            "requests, and computes their tokens again.", usable / model_config.max_seq_len, sequences, model_config.max_seq_len,
+            "requests, and computes their tokens again.",
+            usable / model_config.max_seq_len, sequences, model_config.max_seq_len,
         )  # fmt: skip
 
 

@@ -266,9 +266,7 @@ def _with_own_head(headers: Mapping[str, TensorHeader], config: DecoderConfig) -
 
 
 def _check_against_config(headers: Mapping[str, TensorHeader], config: DecoderConfig, directory: Path) -> list[str]:
-    """Return the names of tensors that the model does not read. CheckpointError: the weights are not those of this
-    config.
-    """
+    """Names of tensors that the model does not read. CheckpointError: the weights are another config's."""
     layers = len({name.split(".")[2] for name in headers if name.startswith("model.layers.")})
     # Layers of a checkpoint that is not whole are looked for first, before a billion names are made.
     count = min(config.num_hidden_layers, max(layers, 1))
@@ -341,8 +339,7 @@ def _kind_of(names: list[str], directory: Path) -> Optional[str]:
 
 
 def _is_harmless(name: str) -> bool:
-    """Whether a surplus tensor follows from the other tensors: rotary frequencies, or an LM head beside
-    tied embeddings."""
+    """Whether a surplus tensor follows from others: rotary frequencies, an LM head of tied embeddings."""
     return name.endswith(".rotary_emb.inv_freq") or name == LM_HEAD
 
 

@@ -1,4 +1,4 @@
-"""A chip's shards on the host: read from a checkpoint's tensors, tiled and packed. Nothing is read before it is placed."""
+"""A chip's shards on the host: read from a checkpoint's tensors, tiled and packed, when they are placed."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Mapping, Protocol

@@ -38,7 +38,7 @@ class RowUpdates(BatchUpdateBuilder):
 
 
 class Rows(InputBatch):
-    """The plugin's batch. It gives vLLM's sampler the answers so far only beside a penalty; bad_words need them, too."""
+    """The plugin's batch. It gives vLLM's sampler the answers so far only beside a penalty; bad_words need them too."""
 
     @property
     def no_penalties(self) -> bool:
@@ -77,7 +77,7 @@ class MeshWorker(TTWorker):
         batch.sampling.batch_update_builder = RowUpdates()
 
     def shutdown(self) -> None:
-        """Release the model's traces and close the mesh. vLLM calls it when an engine ends; a second call does nothing."""
+        """Release the traces and close the mesh. vLLM calls it when an engine ends; a second call does nothing."""
         mesh, self.mesh_device = self.mesh_device, None
         if mesh is None:
             return
