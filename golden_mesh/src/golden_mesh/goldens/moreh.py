@@ -125,7 +125,7 @@ def moreh_dot_backward(output_grad, input, other, *, input_grad=None, other_grad
 
 @golden("ttnn.moreh_matmul")
 def moreh_matmul(input, other, *, transpose_input=False, transpose_other=False, bias=None, compute_kernel_config=None):
-    """[..., M, K] @ [..., K, N] + bias [1, N] or [1, 1]. LoFi and a bfloat16 dest that sums all of K are the defaults."""
+    """[..., M, K] @ [..., K, N] + bias [1, N] or [1, 1]. By default LoFi, and a bfloat16 dest that sums all of K."""
     kernel = Kernel.of(compute_kernel_config, "LoFi")
     a, b = _partial_tiles_times_one(input, kernel), _partial_tiles_times_one(other, kernel)
     a = a.transpose(-1, -2) if transpose_input else a
