@@ -84,7 +84,7 @@ def bernoulli(input, seed=0, *, dtype=None, compute_kernel_config=None):
 
 @golden("ttnn.experimental.dropout")
 def dropout(input_tensor, probability, scale, seed, *, use_per_device_seed=False):
-    """Zeros with the probability, else input * scale, cut to bfloat16. Random numbers are torch's, equal on all chips."""
+    """Zeros, else input * scale, cut to bfloat16. Random numbers are torch's, equal on all chips."""
     kept = torch.rand(input_tensor.shape, generator=_seeded(seed)) >= probability
     return engine.keep(input_tensor.float() * scale, engine.BFLOAT16) * kept
 
