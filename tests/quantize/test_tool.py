@@ -21,6 +21,7 @@ from models.demos.qwen25_7b.reference.rounded import round_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.text.tokenizer import ChatTokenizer
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint, tensor_shapes
+from tests.families import save
 from tests.quantize.conftest import TOKENS
 
 FORMATS = {"gate_proj.weight": "bfloat4_b", "up_proj.weight": "bfloat4_b", "down_proj.weight": "bfloat8_b"}
@@ -67,17 +68,36 @@ def test_config_and_tokenizer_are_copied(quantized):
     assert texts[0].stop_ids == texts[1].stop_ids
 
 
+@torch.no_grad()
+def divergence(model, original, ids) -> float:
+    logits, reference = (m(ids).logits[:, :-1].flatten(0, 1) for m in (model, original))
+    return compare(logits, reference, ids[:, 1:].flatten()).summary().kl_mean
+
+
 def test_quantized_predictions_are_nearer_than_rounded_ones(quantized, original, ids):
     """On a new text, the divergence is less than half of that of plain rounding."""
     rounding = hugging_faces(SMALL_CHECKPOINT)
     round_model(rounding, replace(BF16, mlp_in=PERFORMANCE.mlp_in, mlp_out=PERFORMANCE.mlp_out))
 
-    def divergence(model) -> float:
-        logits, reference = (m(ids).logits[:, :-1].flatten(0, 1) for m in (model, original))
-        return compare(logits, reference, ids[:, 1:].flatten()).summary().kl_mean
-
-    by_tool, by_rounding = divergence(hugging_faces(quantized)), divergence(rounding)
+    by_tool, by_rounding = (divergence(m, original, ids) for m in (hugging_faces(quantized), rounding))
     assert by_tool < 0.5 * by_rounding, f"{by_tool:.2e}, by rounding {by_rounding:.2e}"
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama-bias"])
+def test_other_families_have_nearer_predictions_than_rounded_ones(family, calibration, ids, tmp_path):
+    """Layers with head norms, and with biases of q, k, v and o."""
+    model = save(family, tmp_path / "model")
+    checkpoint = Checkpoint.open(tmp_path / "model")
+    quantize(checkpoint, calibration, tmp_path / "quantized", PERFORMANCE, TOKENS)
+    quantized = Checkpoint.open(tmp_path / "quantized")
+    assert quantized.config == checkpoint.config
+    assert quantized.tensor("model.layers.0.self_attn.o_proj.weight").equal(
+        model.model.layers[0].self_attn.o_proj.weight
+    )
+    rounding = hugging_faces(tmp_path / "model")
+    round_model(rounding, replace(BF16, mlp_in=PERFORMANCE.mlp_in, mlp_out=PERFORMANCE.mlp_out))
+    by_tool, by_rounding = (divergence(m, model, ids) for m in (hugging_faces(tmp_path / "quantized"), rounding))
+    assert by_tool < 0.7 * by_rounding, f"{by_tool:.2e}, by rounding {by_rounding:.2e}"
 
 
 class Killed(BaseException):

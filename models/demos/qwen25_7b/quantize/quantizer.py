@@ -2,12 +2,14 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+import transformers
 from golden_mesh.rounding import BLOCK
+from torch.nn import Module
 from tqdm import trange
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from ..cli.terminal import say
 from ..config import DecoderConfig, Recipe
@@ -33,10 +35,6 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     config = checkpoint.config
     layers = config.num_hidden_layers
     check_blocks(config)
-    if config.architecture != "Qwen2ForCausalLM":
-        raise UserError(
-            f"{checkpoint.directory}: quantize compensates Qwen2's layers only; other families are rounded at load time"
-        )
     recipe.check_layers(layers)
     formats = [formats_of(recipe.of_layer(i)) for i in range(layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
@@ -56,10 +54,11 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     if streams is None:
         embedded = checkpoint.tensor(EMBEDDING)[ids].float()
         streams = Streams(embedded, embedded)
-    rotation = Qwen2RotaryEmbedding(hf_config(config))(streams.exact, torch.arange(ids.shape[1])[None])
+    rotary = type(_empty_model(config).rotary_emb)(hf_config(config))
+    rotation = rotary(streams.exact, torch.arange(ids.shape[1])[None])
     for i in trange(done, layers, initial=done, total=layers, desc="layers", leave=False, disable=None):
         tensors = _layer_tensors(checkpoint, i)
-        layer = _layer(config, i, tensors)
+        layer = _layer(config, tensors)
         mlp, streams = rounded_layer(layer, streams, rotation, formats[i], steps)
         tensors |= _named(mlp, formats[i])
         output.keep_layer(i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams)
@@ -119,10 +118,15 @@ def _layer_tensors(checkpoint: Checkpoint, i: int) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): checkpoint.tensor(name) for name in names}
 
 
-def _layer(config: DecoderConfig, i: int, tensors: dict[str, torch.Tensor]) -> Qwen2DecoderLayer:
-    """Hugging Face's layer in float32."""
+def _empty_model(config: DecoderConfig) -> Module:
+    """Hugging Face's model of the family with one layer, without weights."""
     with torch.device("meta"):
-        layer = Qwen2DecoderLayer(hf_config(config), i)
+        return getattr(transformers, config.architecture)(hf_config(replace(config, num_hidden_layers=1))).model
+
+
+def _layer(config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Module:
+    """Hugging Face's layer in float32."""
+    layer = _empty_model(config).layers[0]
     layer.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
     return layer.eval()
 
