@@ -1,4 +1,4 @@
-"""The common op families against a chip's results (vectors/README.md): 482 small cases.
+"""The common op families against a chip's results (vectors/README.md): 495 small cases.
 
 A case is an expression over named inputs. Its result must be within 5e-3 of the record (relative error), within 1e-3 in
 gain (least squares; 1 is the right scale), and finite at the same places. HAZARDS.md, "Not like a chip here", lists the
@@ -31,12 +31,10 @@ ERROR, GAIN = 5e-3, 1e-3
 TO_THE_BIT = (
     "binary.multiply* binary.*_mul.* binary.rsub* binary.subtract* binary.squared_difference* "
     "norm.* wide_norm.* typecast.* reduce.fast_reduce_nc reduce.*.bfp8 sharded.* backward.* pool.avg* "
-    "unary.erf.*.bf16 unary.logit.arg.bf16 unary.pow.* binary.nextafter.bf16 softmax.moreh reduce.moreh.norm "
+    "unary.erf.*.bf16 unary.logit.arg.bf16 unary.pow.* binary.nextafter.bf16 softmax.moreh reduce.moreh.norm mo.sum "
     "reduce.*.-2.*.bf16 mix.* cast.* act.* emb.* red.* int.*"
 ).split()
-PRODUCTS_TO_THE_BIT = (
-    "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.* mm.* att.cu.*".split()
-)
+PRODUCTS_TO_THE_BIT = "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.* mm.* att.cu.* att.joint.* mo.*".split()
 
 
 def listed() -> list[tuple[str, float, float]]:
@@ -113,7 +111,7 @@ def test_a_listed_case_differs_by_what_the_page_says(mesh_device, pattern, error
 
 
 @pytest.mark.parametrize(
-    "name", [name for of in ("matmul", "linear", "sdpa", "mm", "att") for name in named(f"{of}.*")]
+    "name", [name for of in ("matmul", "linear", "sdpa", "mm", "mo", "att") for name in named(f"{of}.*")]
 )
 def test_with_exact_sums_a_product_is_the_chips(mesh_device, name):
     error, gain = difference(mesh_device, name, exact=True)

@@ -34,7 +34,7 @@ SEEN = {
     "buffer where a live trace writes": 2,
     WIDE_ROW: 0.9447,
     "chunk start between chunks of keys": 0.9968,
-    "slice from an unaligned column": 0,
+    "gather of wide rows": 0,
     "bias after a fused activation": 0.2689,
     "sliding window with k_chunk_size 0": 0.9922,
     BLACKHOLES: 1,

@@ -206,25 +206,39 @@ def _softmax(x: torch.Tensor, dim: int, config, turned=lambda scores: scores):
         return kernel, scores, weights, weights.sum(dim, keepdim=True)
     scores = turned(engine.subtract(x, largest).bfloat16())
     weights = function("EXP", scores)
-    total = sums_of_rows(weights.transpose(dim, -1), kernel).transpose(dim, -1)
-    return kernel, scores, weights, total
+    return kernel, scores, weights, _sum_along(weights, dim, kernel)
 
 
 @golden("ttnn.moreh_softmax_backward")
-def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None):
-    y, grad = output_tensor.float(), output_grad_tensor.float()
-    return y * (grad - (y * grad).sum(dim, keepdim=True))
+def moreh_softmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None, compute_kernel_config=None):
+    y, grad, kernel = output_tensor, output_grad_tensor, Kernel.of(compute_kernel_config, "HiFi4")
+    if kernel.wide or y.dtype != torch.bfloat16:
+        y, grad = y.float(), grad.float()
+        return y * (grad - (y * grad).sum(dim, keepdim=True))
+    total = _sum_along(multiply(y, grad, kernel).bfloat16(), dim, kernel)
+    return multiply(y, engine.subtract(grad, total.bfloat16()).bfloat16(), kernel)
 
 
 @golden("ttnn.moreh_softmin_backward")
-def moreh_softmin_backward(output_tensor, output_grad_tensor, dim, *, strategy=None):
-    return -moreh_softmax_backward(output_tensor, output_grad_tensor, dim)
+def moreh_softmin_backward(output_tensor, output_grad_tensor, dim, *, strategy=None, compute_kernel_config=None):
+    return -moreh_softmax_backward(output_tensor, output_grad_tensor, dim, compute_kernel_config=compute_kernel_config)
 
 
 @golden("ttnn.moreh_logsoftmax_backward")
-def moreh_logsoftmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None):
-    grad = output_grad_tensor.float()
-    return grad - output_tensor.float().exp() * grad.sum(dim, keepdim=True)
+def moreh_logsoftmax_backward(output_tensor, output_grad_tensor, dim, *, strategy=None, compute_kernel_config=None):
+    y, grad, kernel = output_tensor, output_grad_tensor, Kernel.of(compute_kernel_config, "HiFi4")
+    if kernel.wide or y.dtype != torch.bfloat16:
+        grad = grad.float()
+        return grad - y.float().exp() * grad.sum(dim, keepdim=True)
+    *first, last = grad.split(TILE, dim)  # the last tile is summed alone
+    total = _sum_along(last, dim, kernel)
+    if first:
+        total = engine.add(_sum_along(torch.cat(first, dim), dim, kernel), total)
+    return engine.subtract(grad, multiply(function("EXP", y), total.bfloat16(), kernel).bfloat16())
+
+
+def _sum_along(x: torch.Tensor, dim: int, kernel: Kernel) -> torch.Tensor:
+    return sums_of_rows(x.transpose(dim, -1), kernel).transpose(dim, -1)
 
 
 def _normalized(x: torch.Tensor, dims: list[int], eps: float) -> tuple[torch.Tensor, ...]:

@@ -74,7 +74,7 @@ HAZARDS = {
     ),
     "padding of an attention mask": Hazard(
         "the kernel adds whole tiles of the mask to the scores, and attends to the keys in their padding",
-        f"tt-metal issue 54833, and {SOURCE}",
+        f"tt-metal issue 54833, and {SIMULATED}",
         "ttnn.from_torch(mask, pad_value=-math.inf), or ttnn.fill_implicit_tile_padding(mask, -math.inf)",
     ),
     "mask of another length than the page table": Hazard(
@@ -104,19 +104,19 @@ HAZARDS = {
     ),
     "gather of wide rows": Hazard(
         "several cores write parts of one row-major row, and overwrite each other's: half of the elements are wrong",
-        "tt-metal issue 55450",
+        "tt-metal issue 55450, on cards; right on a simulated Wormhole and here",
         "take tiles (ttnn.to_layout), or at most 1920 indices a row",
+        refused=False,
     ),
     "pad of float32": Hazard(
         "the value becomes two bfloat16 halves of one float32: 7 is 7.0079, infinity is NaN",
-        "tt-metal issue 54223, and in the source of ttnn 0.81.1",
+        f"tt-metal issue 54223, and {SIMULATED}",
         "pad tiles with use_multicore=True (ttnn.to_layout), or with 0",
     ),
     "slice from an unaligned column": Hazard(
         "the kernel reads over its own counters, and may return rows that it should leave out",
-        "tt-metal issue 57382, and in the source of ttnn 0.81.1",
+        f"tt-metal issue 57382, and {SIMULATED}",
         "slice the last dimension alone, then the others",
-        refused=False,
     ),
     "broadcast to other memory": Hazard(
         "the kernel writes the result with the input's layout of pages, over other memory",
@@ -125,17 +125,17 @@ HAZARDS = {
     ),
     "floor_div of integers": Hazard(
         "the result is a FLOAT32 tensor that holds the bits of int32 quotients",
-        "tt-metal issue 53765",
+        f"tt-metal issue 53765, and {SIMULATED}",
         'ttnn.div(a, b, rounding_mode="floor")',
     ),
     "tosa_scatter beyond 65535": Hazard(
         "the index becomes a UINT16, so the row 65536 lower is written",
-        "tt-metal issue 56398, and in the source of ttnn 0.81.1",
+        f"tt-metal issue 56398, and {SIMULATED}",
         "ttnn.scatter, with the index expanded to the shape of src",
     ),
     "broadcast at dim -6 beyond rank 6": Hazard(
         "the kernels count dim -6 and all dims before it as one, and read other tiles, or beyond the buffer",
-        "tt-metal issue 55351",
+        f"tt-metal issue 55351, and {SIMULATED}",
         "reshape to rank 6 or less, or repeat the smaller tensor (ttnn.repeat)",
     ),
     "narrowed shards in another order": Hazard(
