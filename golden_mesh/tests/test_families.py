@@ -34,7 +34,9 @@ TO_THE_BIT = (
     "unary.erf.*.bf16 unary.logit.arg.bf16 unary.pow.* binary.nextafter.bf16 softmax.moreh reduce.moreh.norm mo.sum "
     "reduce.*.-2.*.bf16 mix.* cast.* act.* emb.* red.* int.*"
 ).split()
-PRODUCTS_TO_THE_BIT = "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.* mm.* att.cu.* att.joint.* mo.*".split()
+PRODUCTS_TO_THE_BIT = (
+    "matmul.k* matmul.bfp8.* linear.s* sdpa.decode.* sdpa.window sdpa.causal.32.96.* mm.* mo.* att.cu.* att.joint.*"
+).split()
 
 
 def listed() -> list[tuple[str, float, float]]:
