@@ -3,6 +3,8 @@
 Tested: a decode step, prefill, and prefill after a cached prefix.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from models.demos.qwen25_7b.config import PERFORMANCE
@@ -26,8 +28,12 @@ def config(size):
     return cut("7B")
 
 
-@pytest.fixture(scope="module", params=["step", "prefill", "prefill after a cached prefix"])
+CASES = "step", "prefill", "prefill after a cached prefix", "prefill, output bias"
+
+
+@pytest.fixture(scope="module", params=CASES)
 def mapped(request, mesh_device, config) -> L1Map:
+    config = replace(config, o_bias="bias" in request.param)
     if request.param == "step":
         return map_step(mesh_device, config, PERFORMANCE, 32)
     return map_prefill(mesh_device, config, PERFORMANCE, 256, cached_prefix="cached" in request.param)

@@ -11,7 +11,7 @@ from ..config import DecoderConfig, Recipe
 from ..engine.prefill_batch import PrefillBatch, PrefillChunk, Prompt
 from ..engine.replica import Replica
 from ..plans.grids import padded_rows
-from ..plans.l1 import OpFootprint, decode_footprints, prefill_footprints
+from ..plans.l1 import CHUNKED_ATTENTION, CUT, PRODUCT, OpFootprint, decode_footprints, prefill_footprints
 from .capture import CONTEXT, LAYER, graph_of, one_layer_of_each_kind
 
 # The device operations of an op of the plans, by the op's name.
@@ -22,15 +22,15 @@ LAUNCHES = {
     "center keys": ("Embeddings", "BinaryNg"),
     "cache": ("PagedFusedUpdateCache", "PagedUpdateCache", "Typecast", "PagedFillCache"),
     "attention": ("SdpaDecode", "SDPA"),
-    "attention to the cache": ("SDPA",),
+    CHUNKED_ATTENTION: ("SDPA",),
     "onto cores": ("InterleavedToSharded",),
     "heads side by side": ("NLPConcatHeadsDecode", "NLPConcatHeads"),
     "all-reduce": ("AllReduceAsync",),
     "reduce-scatter": ("ReduceScatter",),
     "round the sum": ("Typecast",),
     "all-gather": ("AllGather",),
-    "cut": ("Slice",),
-    "product": ("BinaryNg",),
+    CUT: ("Slice",),
+    PRODUCT: ("BinaryNg",),
     "add": ("BinaryNg",),
 }
 MATMUL = ("Matmul",)  # of every other op
@@ -84,7 +84,7 @@ def map_prefill(
         fitting = min(padded_rows(rows), replica.model.max_prefill_rows)
         plan = replica.model.model_config.prefill_plans(fitting)[0]
         footprints = prefill_footprints(plan)
-        others = {"attention"} if cached_prefix else {"attention to the cache", "heads side by side"}
+        others = {"attention"} if cached_prefix else {CHUNKED_ATTENTION, "heads side by side"}
         prompt = Prompt(0, range(2 * fitting), 0, range(replica.blocks))
         first = fitting if cached_prefix else 0
         chunk = PrefillChunk(prompt, first, first, first + fitting)

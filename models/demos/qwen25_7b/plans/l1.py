@@ -14,6 +14,10 @@ from .prefill_plan import PrefillPlan
 
 Tensor = tuple[str, int]  # name, bytes of a core
 
+# Ops with a plan to choose (plans/planner.py): the projections, the MLP's other ops, and chunked attention.
+QKV, O_PROJ, GATE, UP, CUT, PRODUCT, DOWN = "qkv", "o", "gate", "up", "cut", "product", "down"
+CHUNKED_ATTENTION = "attention to the cache"
+
 
 @dataclass(frozen=True)
 class OpFootprint:
@@ -69,7 +73,7 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
         yield footprint("add", summed, ("new residual", residual))
 
     yield footprint("norm", x)
-    yield footprint("qkv", x, qkv_rows, buffers=qkv.l1_bytes)
+    yield footprint(QKV, x, qkv_rows, buffers=qkv.l1_bytes)
     yield footprint("heads", qkv_rows, q, k, v)
     if config.head_norms:
         yield footprint("head norms", q, k, v, ("q normed", q[1]), ("q, interleaved", q[1]))
@@ -80,15 +84,15 @@ def decode_footprints(layer: Layer, decode: DecodePlan) -> Iterator[OpFootprint]
     yield footprint("onto cores", attended, attended_sharded)
     yield footprint("heads side by side", attended_sharded, concatenated)
     partial_sum = ("partial sum", sharded(TILE, o.per_core_n * TILE, sent))
-    yield footprint("o", concatenated, partial_sum, buffers=o.l1_bytes)
+    yield footprint(O_PROJ, concatenated, partial_sum, buffers=o.l1_bytes)
     yield from all_reduce(partial_sum)
     yield footprint("norm", x)
-    yield footprint("gate", x, wide[0], buffers=gate.l1_bytes)
+    yield footprint(GATE, x, wide[0], buffers=gate.l1_bytes)
     if not layer.joined:
-        yield footprint("up", x, *wide, buffers=gate.l1_bytes)
-    yield footprint("product", x, *wide, product)
+        yield footprint(UP, x, *wide, buffers=gate.l1_bytes)
+    yield footprint(PRODUCT, x, *wide, product)
     partial_sum = ("partial sum", sharded(TILE, down.per_core_n * TILE, sent))
-    yield footprint("down", product, partial_sum, buffers=down.l1_bytes)
+    yield footprint(DOWN, product, partial_sum, buffers=down.l1_bytes)
     yield from all_reduce(partial_sum)
 
 
@@ -136,7 +140,7 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
         yield footprint("add", 0, h, total, ("new residual", residual))
 
     yield footprint("norm", _norm_buffers(plan), h, x)
-    yield footprint("qkv", plan.qkv.buffers, h, x, qkv)
+    yield footprint(QKV, plan.qkv.buffers, h, x, qkv)
     yield footprint("heads", 0, h, qkv, q, k, v)
     if config.head_norms:
         yield footprint("head norms", 0, h, q, k, v, ("q normed", q[1]))
@@ -149,26 +153,26 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
     yield footprint("attention", buffers, h, q, k, v, attended)
     heads = ("attention, head by head", q[1])
     buffers = _attention_buffers(plan, plan.k_chunk_size, kv_format)
-    yield footprint("attention to the cache", buffers, h, q, heads)
+    yield footprint(CHUNKED_ATTENTION, buffers, h, q, heads)
     concat_buffers = 2 * ceil_div(q_width, TILE) * TILE_BYTES["bfloat16"]
     yield footprint("heads side by side", concat_buffers, h, heads, ("attention", q[1]))
     read = ("attention", max(attended[1], q[1]))
     # Attention's result lies below q, k, v and the q before its rotation, which are free by now.
     heads_hole = 2 * q[1] + k[1] + v[1]
     hole = heads_hole if partial_sum[1] > heads_hole else 0
-    yield footprint("o", plan.o.buffers, h, read, partial_sum, hole=hole)
+    yield footprint(O_PROJ, plan.o.buffers, h, read, partial_sum, hole=hole)
     yield from all_reduce()
     yield footprint("norm", _norm_buffers(plan), h, x)
-    yield footprint("gate", plan.gate_up.buffers, h, x, wide[0])
+    yield footprint(GATE, plan.gate_up.buffers, h, x, wide[0])
     if layer.joined:
         halves = [(name, spread(plan.down.k_tiles * TILE)) for name in ("gate", "up")]
-        yield footprint("cut", 0, h, *wide, *halves)
+        yield footprint(CUT, 0, h, *wide, *halves)
         wide = halves
     else:
-        yield footprint("up", plan.gate_up.buffers, h, x, *wide)
+        yield footprint(UP, plan.gate_up.buffers, h, x, *wide)
     product_buffers = (7 if layer.joined else 2) * TILE_BYTES["bfloat16"]
-    yield footprint("product", product_buffers, h, *wide)
-    yield footprint("down", plan.down.buffers, h, ("product", wide[0][1]), partial_sum)
+    yield footprint(PRODUCT, product_buffers, h, *wide)
+    yield footprint(DOWN, plan.down.buffers, h, ("product", wide[0][1]), partial_sum)
     yield from all_reduce()
 
 

@@ -8,7 +8,7 @@ from ..errors import UserError
 from .blocks import BLOCKS, MAX_K_CHUNK
 from .decode_plan import DecodePlan
 from .grids import TILE, Grid, ceil_div, divisors
-from .l1 import decode_footprints, prefill_footprints
+from .l1 import CHUNKED_ATTENTION, CUT, DOWN, GATE, O_PROJ, PRODUCT, QKV, UP, decode_footprints, prefill_footprints
 from .model_table import Layer, Linear, ModelTable
 from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
@@ -71,13 +71,13 @@ def fit_prefill(layer: Layer, rows: int, room: int) -> PrefillPlan:
     qkvs, os = matmuls(layer.qkv, shard, False), matmuls(layer.o, heads_shard, sums_sharded)
     wides = matmuls(wide, shard, not layer.joined)
     plan = PrefillPlan(layer, rows, cores, qkvs[0], os[0], wides[0], downs(wides[0])[0])
-    plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), room, "qkv")
-    plan = first_fitting((replace(plan, o=o) for o in os), room, "o")
+    plan = first_fitting((replace(plan, qkv=qkv) for qkv in qkvs), room, QKV)
+    plan = first_fitting((replace(plan, o=o) for o in os), room, O_PROJ)
     pairs = (replace(plan, gate_up=w, down=down) for w in wides for down in downs(w))
-    plan = first_fitting(pairs, room, "gate", "up", "cut", "product", "down")
+    plan = first_fitting(pairs, room, GATE, UP, CUT, PRODUCT, DOWN)
     longest = chunk_step(rows, max(BLOCKS))
     chunks = (replace(plan, k_chunk_size=size) for size in K_CHUNKS if size <= longest)
-    plan = first_fitting(chunks, room, "attention to the cache")
+    plan = first_fitting(chunks, room, CHUNKED_ATTENTION)
     return first_fitting([plan], room)
 
 
