@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def started(mesh_device, checkpoint):
+def started(mesh_device, checkpoint, host_alone):
     """(model, caches, blocks) of the vLLM class as the plugin starts it.
 
     Its recipe gives Hugging Face's tokens exactly.
@@ -13,7 +13,8 @@ def started(mesh_device, checkpoint):
 
     from models.demos.qwen25_7b.vllm.generator_vllm import QwenForCausalLM
 
-    return start(QwenForCausalLM, mesh_device, checkpoint, slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
+    size = dict(slots=SLOTS, max_len=MAX_LEN, block=BLOCK)
+    return start(QwenForCausalLM, mesh_device, checkpoint, compile_in=host_alone, **size)
 
 
 @pytest.fixture(scope="module")
