@@ -83,13 +83,15 @@ def works(device, rows=8):
 region = dict(trace_region_size=1 << 20)
 device = ttnn.open_device(device_id=0, **region); works(device); ttnn.close_device(device)
 assert host_bytes() == 0
-device = ttnn.open_device(device_id=0, dispatch_core_config=workers, **region); works(device, 7);
-ttnn.close_device(device) device = ttnn.CreateDevice(0, 1, 0, 1 << 20); works(device); ttnn.CloseDevice(device) device =
-ttnn.CreateDevice(0, dispatch_core_config=workers, **region); works(device, 7); ttnn.CloseDevice(device) devices =
-ttnn.CreateDevices([0, 1], 1, 0, 1 << 20); works(devices[0]); works(devices[1]); ttnn.CloseDevices(devices) with
-ttnn.create_mesh_device(ttnn.MeshShape(1, 2), **region) as mesh: assert mesh.get_num_devices() == 2 with
-ttnn.manage_device(device_id=0) as device: ttnn.to_torch(ttnn.zeros((1, 1, 32, 32), device=device)) assert host_bytes()
-== 0 print("seen")
+device = ttnn.open_device(device_id=0, dispatch_core_config=workers, **region); works(device, 7)
+ttnn.close_device(device)
+device = ttnn.CreateDevice(0, 1, 0, 1 << 20); works(device); ttnn.CloseDevice(device)
+device = ttnn.CreateDevice(0, dispatch_core_config=workers, **region); works(device, 7); ttnn.CloseDevice(device)
+devices = ttnn.CreateDevices([0, 1], 1, 0, 1 << 20); works(devices[0]); works(devices[1]); ttnn.CloseDevices(devices)
+with ttnn.create_mesh_device(ttnn.MeshShape(1, 2), **region) as mesh: assert mesh.get_num_devices() == 2
+with ttnn.manage_device(device_id=0) as device: ttnn.to_torch(ttnn.zeros((1, 1, 32, 32), device=device))
+assert host_bytes() == 0
+print("seen")
 """
 
 

@@ -63,7 +63,8 @@ def cache(kv_heads: int = 1, users: int = USERS, dim: int = DIM) -> tuple:
 
 
 PAGES, BLOCKS = ints(pages()), (USERS * 4 + 3, 1, 32, DIM)
-MASK, AT, FOUR = lambda: bf16(1, USERS, 20, LENGTH), ints(POSITIONS), ints([3, 31, 64, 127])
+MASK, ONE_MASK = lambda: bf16(1, USERS, 20, LENGTH), lambda: bf16(1, 1, 20, LENGTH)
+AT, FOUR = ints(POSITIONS), ints([3, 31, 64, 127])
 EXAMPLES = {
     "decode(x, y, z, cur_pos=POSITIONS, scale=0.3)":
         ("decoded(x, y, z, POSITIONS, scale=0.3)", q(18), cache(2), cache(2)),
@@ -72,6 +73,8 @@ EXAMPLES = {
     # A mask shows the whole cache.
     "decode(x, y, z, is_causal=False, attn_mask=ttnn.transpose(u, 0, 1))":
         ("decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), MASK),
+    "decode(x, y, z, is_causal=False, attn_mask=u)  # of all users":
+        ("decoded(x, y, z, added=u[0].unsqueeze(2) * DIM**-0.5)", q(20), cache(), cache(), ONE_MASK),
     # The first columns of latents are the values.
     "T.flash_multi_latent_attention_decode(x, y, head_dim_v=64, cur_pos_tensor=z, **HOW)": (
         "decoded(x, y, y[..., :64], z)",

@@ -71,10 +71,14 @@ def test_each_hazard_is_refused_or_noted(chips, several_chips, name, capsys, mon
 
 
 CALLS = """
-def prefill(rows, keys=None, op="scaled_dot_product_attention", padding=None, how=lambda mask: mask,
-dtype=ttnn.bfloat16): keys = keys or rows q, k, v = (put(torch.ones(1, 1, n, 64)) for n in (rows, keys, keys)) mask =
-torch.zeros(1, 1, rows, keys) mask = how(ttnn.from_torch(mask, dtype, layout=ttnn.TILE_LAYOUT, device=mesh,
-pad_value=padding)) getattr(ttnn.transformer, op)(q, k, v, attn_mask=mask, is_causal=False)
+def prefill(
+    rows, keys=None, op="scaled_dot_product_attention", padding=None, how=lambda mask: mask, dtype=ttnn.bfloat16
+):
+    keys = keys or rows
+    q, k, v = (put(torch.ones(1, 1, n, 64)) for n in (rows, keys, keys))
+    mask = torch.zeros(1, 1, rows, keys)
+    mask = how(ttnn.from_torch(mask, dtype, layout=ttnn.TILE_LAYOUT, device=mesh, pad_value=padding))
+    getattr(ttnn.transformer, op)(q, k, v, attn_mask=mask, is_causal=False)
 
 def decode(columns, padding=None, paged=""):
     q, cache = put(torch.randn(1, 2, 32, 64)), put(torch.randn(2, 1, 64, 64))
@@ -93,22 +97,23 @@ def chunked(start, queries, keys):
 
 def missing_blocks(keys):
     cache, q = put(torch.randn(16, 1, 32, 64)), put(torch.randn(1, 8, 4, 64))
-    table, attend = ints(*[[2 * u, 2 * u + 1, -1, -1] for u in range(8)]),
-    ttnn.transformer.paged_scaled_dot_product_attention_decode attend(q, cache, cache, table, cur_pos_tensor=ints(*[40]
-    * 8), program_config=chunks(32, keys))
+    table = ints(*[[2 * u, 2 * u + 1, -1, -1] for u in range(8)])
+    attend = ttnn.transformer.paged_scaled_dot_product_attention_decode
+    attend(q, cache, cache, table, cur_pos_tensor=ints(*[40] * 8), program_config=chunks(32, keys))
 
 def window(size, at, keys=0, wide=None, blocks=16):
     q, cache = put(torch.randn(1, 2, 32, 64)), put(torch.randn(2 * blocks, 1, 32, 64))
-    table, attend = torch.arange(2 * blocks).view(2, blocks).tolist(),
-    ttnn.transformer.paged_scaled_dot_product_attention_decode config = None if wide is None else kernel() program =
-    None if keys is None else chunks(0, keys) attend(q, cache, cache, ints(*table), cur_pos_tensor=ints(at, 0),
-    sliding_window_size=size, program_config=program, compute_kernel_config=config)
+    table = ints(*torch.arange(2 * blocks).view(2, blocks).tolist())
+    how = dict(program_config=None if keys is None else chunks(0, keys), sliding_window_size=size)
+    how |= dict(compute_kernel_config=None if wide is None else kernel())
+    attend = ttnn.transformer.paged_scaled_dot_product_attention_decode
+    attend(q, cache, cache, table, cur_pos_tensor=ints(at, 0), **how)
 
 def window_of_lines(keys, size=33):
     q, cache = put(torch.randn(1, 2, 32, 64)), put(torch.randn(2, 1, 128, 64))
     attend = ttnn.transformer.scaled_dot_product_attention_decode
-    attend(q, cache, cache, cur_pos=[40, 100], sliding_window_size=size, program_config=keys if keys is None else
-    chunks(0, keys))
+    program = None if keys is None else chunks(0, keys)
+    attend(q, cache, cache, cur_pos=[40, 100], sliding_window_size=size, program_config=program)
 
 def ternary(op, *shapes, dtype=ttnn.bfloat16, out=ttnn.float32, **how):
     inputs = [put(torch.ones(shape), dtype) for shape in shapes]
@@ -123,8 +128,10 @@ def linear(rows, of_bias, **how):
     return ttnn.linear(x, weight, bias=bias, **how)
 
 def norm(op, width, wide=None):
-    config = None if wide is None else ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi3,
-    fp32_dest_acc_en=wide) getattr(ttnn, op)(put(torch.randn(1, 1, 32, width)), compute_kernel_config=config)
+    fidelity = ttnn.MathFidelity.HiFi3
+    config = ttnn.WormholeComputeKernelConfig(math_fidelity=fidelity, fp32_dest_acc_en=bool(wide))
+    config = None if wide is None else config
+    getattr(ttnn, op)(put(torch.randn(1, 1, 32, width)), compute_kernel_config=config)
 
 def gather(*shape, dim=-1, layout=ttnn.ROW_MAJOR_LAYOUT):
     index = put(torch.zeros(shape, dtype=torch.int32), ttnn.uint32, layout)

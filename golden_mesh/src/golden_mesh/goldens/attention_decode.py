@@ -337,12 +337,12 @@ def _of_heads(sink: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def _of_users(mask: torch.Tensor, users: int) -> torch.Tensor:
-    """[B, 1, heads, S] or [1, B, heads, S] -> [B, heads, S]"""
-    if mask.shape[0] * mask.shape[1] != users:
+    """[B or 1, 1, heads, S] -> [B, heads, S]. The kernel takes a user's mask by dim 0."""
+    if len(mask) not in (1, users):
         raise GoldenError(
-            f"attention of {users} users under a mask {list(mask.shape)}: it wants [{users}, 1, heads, S]"
+            f"attention of {users} users under a mask {list(mask.shape)}: it wants [{users} or 1, 1, heads, S]"
         )
-    return mask.flatten(0, 1)
+    return mask.flatten(0, 1)[torch.arange(users) % len(mask)]
 
 
 def _masks(mask: torch.Tensor, order: torch.Tensor, kv_heads: int, chunk: int) -> torch.Tensor:

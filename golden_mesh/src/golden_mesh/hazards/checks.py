@@ -206,7 +206,7 @@ def _keys_beyond_the_table(op: str, given: Arguments) -> None:
 @checks(*DECODE)
 def _mask_of_users(op: str, given: Arguments) -> None:
     mask = given.get("attn_mask")
-    if mask is not None and mask.shape[0] == 1 and mask.shape[1] > 1:
+    if mask is not None and mask.shape[1] > 1:
         meet("decode mask with users in its second dim", op, f"attn_mask {list(mask.shape)}")
 
 
