@@ -317,7 +317,6 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert "- linear [32, 64] math_fidelity=LoFi: 12.0 instead of 20.0 us, error 1.0e-03" in text
     assert "| 128 | 128 | 1 | 60 | 25.0 | 24 | complete |" in text
     assert "| 128 | 128 | 32 | 60 | 25.0 | 24 |  |" in text
-    assert "bar [40.0]\n    line [30.0]" in text and "bar [20.0, 10.0, 5.0]" in text
     assert all("say nothing about hardware)" in line for line in text.splitlines() if "measured beside" in line)
 
 

@@ -21,8 +21,8 @@ def recipe(request):
 @pytest.fixture(scope="module")
 def layer(mesh_device, recipe) -> tuple[Op, ...]:
     config = Checkpoint.open(SMALL_CHECKPOINT).config
-    (batch,) = capture_prefill(mesh_device, config, recipe, tokens=64)
-    return batch.step.layer
+    ((_, step),) = capture_prefill(mesh_device, config, recipe, tokens=64)
+    return step.layer
 
 
 def test_only_the_all_gather_of_the_performance_recipe_sends_bfloat8_b(mesh_device, recipe, layer):

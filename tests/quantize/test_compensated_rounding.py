@@ -38,7 +38,7 @@ def squared_error(rows, codes):
 def test_later_rows_compensate_a_rows_rounding_error():
     """On new inputs, the squared error is less than half of that of plain rounding."""
     weight = normal(96, 128)
-    codes = compensated(weight, hessian(correlated(1000, 96, seed=1)), nearest_codes).values
+    codes = compensated(weight, hessian(correlated(1000, 96, seed=1)), nearest_codes)[0]
     assert rounded(codes, "bfloat4_b").equal(codes)
     x = correlated(300, 96, seed=7)
     error, alone = ((x @ (weight - w)).pow(2).sum() for w in (codes, nearest_codes(weight)))

@@ -185,4 +185,4 @@ def test_a_prefill_of_1024_rows_fits_l1(mesh_device, recipe, host_alone):
     config = replace(QWEN25_7B, num_hidden_layers=2)
     with host_alone():
         batches = capture_prefill(mesh_device, config, recipe, 1024)
-    assert sum(batch.rows for batch in batches) == 1024
+    assert sum(batch.rows for batch, _ in batches) == 1024

@@ -4,7 +4,7 @@ import pytest
 
 from models.demos.qwen25_7b.config import PERFORMANCE
 from models.demos.qwen25_7b.engine.generator import Generator
-from models.demos.qwen25_7b.engine.replica import Replica, ReplicaOptions
+from models.demos.qwen25_7b.engine.replica import Replica
 from models.demos.qwen25_7b.tt.mesh import traces_available
 from tests.generation import generate, greedy
 
@@ -30,9 +30,10 @@ def prompts(tokenizer) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def replicas(replica_devices, checkpoint, queues) -> list[Replica]:
     users = [len(range(i, len(PROMPTS), len(replica_devices))) for i in range(len(replica_devices))]
-    options = ReplicaOptions(max_seq_len=96, traced=traces_available(), queues=queues)
-    model = checkpoint, checkpoint.config, PERFORMANCE, options
-    return [Replica.load(device, *model, users=n) for device, n in zip(replica_devices, users)]
+    model, options = (checkpoint, checkpoint.config, PERFORMANCE), dict(traced=traces_available(), queues=queues)
+    return [
+        Replica.load(device, *model, users=n, max_seq_len=96, **options) for device, n in zip(replica_devices, users)
+    ]
 
 
 @pytest.mark.galaxy

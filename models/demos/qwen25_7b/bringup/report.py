@@ -1,6 +1,5 @@
 """The report of a bring-up: report.md, read in two minutes, and report.json, which is worth sending back."""
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -72,7 +71,6 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         yield f"## Steps, measured beside modeled{marked}"
         yield markdown(SPEED, map(_speed, report["speed"]))
         yield "A first token is of one prompt. The miss is modeled over measured time."
-        yield _chart("ms of a step", [r for r in report["speed"] if "step_ms" in r], "step_ms", "modeled_ms")
     if report["server"]:
         yield f"## Server{marked}"
         yield markdown(SERVER, (_server(row, report["mesh"]) for row in report["server"]))
@@ -84,14 +82,12 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         yield markdown(QUESTIONS, map(_questions, report["questions"]))
     if report["ops"]:
         yield f"## Operations, measured beside modeled{marked}"
-        longest = _longest(report["ops"])
-        yield markdown(OPS, map(_op, longest))
+        yield markdown(OPS, map(_op, _longest(report["ops"])))
         yield (
             f"The {SHOWN} longest; report.json has all. error, gain (1 is right) and share of equal values: beside the "
             "golden mesh's values. us: of one call in a trace. Refused, wrong or without values: "
             f"{_refused(report['ops'])}."
         )
-        yield _chart("us of these operations", longest, "us", "modeled_us")
         sums = _sums(report["ops"])
         if sums:
             fastest = f"; the fastest is {min(sums, key=sums.get)}" if len(sums) > 1 else ""
@@ -159,16 +155,6 @@ def _op(row: dict[str, Any]) -> tuple[str, ...]:
     if row["error"] is not None:
         value = f"{row['error']:.1e}", f"{row['gain']:.4f}", f"{row['equal']:.1%}"
     return row["shown"], *value, f"{row['us']:.1f}", *_modeled(row["modeled_us"], row["us"])
-
-
-def _chart(title: str, rows: list[dict[str, Any]], measured: str, modeled: str) -> str:
-    """Bars and a line over the rows of the table above, which GitHub draws."""
-    values = lambda key: [round(row.get(key) or 0, 2) for row in rows]
-    return (
-        f'```mermaid\nxychart-beta\n    title "{title}, by row of the table: measured (bars), modeled (line)"\n'
-        f"    x-axis {json.dumps([f'{i}' for i in range(1, len(rows) + 1)])}\n    bar {values(measured)}\n    line "
-        f"{values(modeled)}\n```"
-    )
 
 
 def _sums(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -11,7 +11,6 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from ..errors import UserError, is_integer, is_positive, shown, warn_once
 from ..files import FileError, exists, other_format, read_json
-from .quantized import quantization
 from .rope import Rope, RopeError, RopeScaling, rope_scaling_of, theta_of
 
 
@@ -66,6 +65,7 @@ _COUNTS = (
 ).split()
 
 
+QUANTIZED = "quantization_config", "quantization", "compression_config"  # the second is MLX's
 HEAD_WIDTHS = 32, 64, 128  # columns of a head that attention's operations take
 
 
@@ -166,7 +166,7 @@ class DecoderConfig:
         try:
             family = _family_of(fields)
             given, fields = fields, family.defaults | dict(fields)
-            _refuse_what_is_not_computed(fields, family, source)
+            _refuse_what_is_not_computed(fields, family)
             eos = fields.get("eos_token_id")
             ends = eos if isinstance(eos, list) else [eos]
             sizes = {name: fields[name] for name in _COUNTS}
@@ -204,7 +204,7 @@ def _family_of(fields: Mapping[str, Any]) -> _Family:
     return FAMILIES[kind]
 
 
-def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, source: str) -> None:
+def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family) -> None:
     for name, kind in _KINDS.items():
         if fields.get(name) is not None and not isinstance(fields[name], kind):
             raise ConfigError(f"{name} must be {_WORDS[kind]} or null, got {shown(fields[name])}")
@@ -227,9 +227,9 @@ def _refuse_what_is_not_computed(fields: Mapping[str, Any], family: _Family, sou
             f"{'sliding_window must be null' if family.window_is_active else 'use_sliding_window must be false'}: "
             f"sliding-window attention is not supported, got {sliding}"
         )
-    quantized = quantization(fields, Path(source))
-    if quantized:
-        raise ConfigError(quantized)
+    for name in QUANTIZED:
+        if fields.get(name) is not None:
+            raise ConfigError(f"{name} is present; use the unquantized checkpoint, this port quantizes itself")
 
 
 def _sliding_layers(fields: Mapping[str, Any], family: _Family) -> str:

@@ -1,7 +1,6 @@
 """Inputs of decode steps: the device tensors, and the sequences' values for them."""
 
-from collections import abc
-from typing import Iterable, Mapping, NamedTuple
+from typing import Iterable, Mapping
 
 import torch
 import ttnn
@@ -21,15 +20,6 @@ from .trace import Queues
 GROUP_SIZES = (8, 4, 2)
 # Of a group's tokens times the keys of a chunk: ttnn's circular buffers for 8 x 512 need 1.83 MB of a core's 1.39 MB.
 GROUP_SCORES = 8 * 256
-
-
-class VerifyRow(NamedTuple):
-    """A sequence's tokens in a verify step: its last one and draft tokens, each in a slot."""
-
-    slots: abc.Sequence[int]
-    tokens: abc.Sequence[int]
-    position: int  # of the first token
-    blocks: abc.Sequence[int]
 
 
 class DeviceInputs:
@@ -77,19 +67,20 @@ class DeviceInputs:
         new = (ttnn.to_device(tensor, self.mesh_device, memory_config=memory) for tensor in host)
         return GroupedInputs(*self.decode, self.verify.draft_positions[:size], *new)
 
-    def write_verify(self, rows: Iterable[VerifyRow], *, grouped: bool = False) -> None:
-        """Write a verify step. grouped: the slots of each row are the first ones of a group."""
+    def write_verify(self, drafts: Iterable[Draft], *, grouped: bool = False) -> None:
+        """Write a verify step. grouped: the slots of each draft are the first ones of a group."""
         tokens = [0] * self.slots
         positions = [INACTIVE] * self.slots
         tables = [attention_table([], self.width)] * self.slots
         # One update must not write a cache tile twice, and a sequence's tokens lie in one tile. The
         # i-th update therefore writes the i-th token of every sequence.
         writes = [[INACTIVE] * self.slots for _ in self.verify.draft_positions]
-        for row in rows:
-            table = attention_table(row.blocks, self.width)
-            for i, (slot, token) in enumerate(zip(row.slots, row.tokens)):
+        for draft in drafts:
+            table = attention_table(draft.sequence.blocks, self.width)
+            first = len(draft.sequence.tokens) - 1
+            for i, (slot, token) in enumerate(zip(draft.slots, draft.tokens)):
                 tokens[slot] = token
-                positions[slot] = writes[i][slot] = row.position + i
+                positions[slot] = writes[i][slot] = first + i
                 tables[slot] = table
         self.write_slots(tokens, positions, torch.stack(tables), writes)
         if grouped:
@@ -254,10 +245,7 @@ class InputBatch:
 
         grouped: the slots of each draft are the first ones of a group.
         """
-        rows = [
-            VerifyRow(slots, tokens, len(sequence.tokens) - 1, sequence.blocks) for sequence, slots, tokens in drafts
-        ]
-        self._device.write_verify(rows, grouped=grouped)
+        self._device.write_verify(drafts, grouped=grouped)
         samples = [
             (slot, draft.sequence, len(draft.sequence.tokens) + i)
             for draft in drafts

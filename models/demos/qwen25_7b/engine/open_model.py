@@ -155,14 +155,23 @@ def open_model(
     below = describe_backend(select_backend(backend, split.kind.name))
 
     from .generator import Generator
-    from .replica import Replica, ReplicaOptions
+    from .replica import Replica
 
     queues = command_queues()
-    options = ReplicaOptions(max_seq_len=max_seq_len, traced=traces_available(), queues=queues, speculate=speculate)
     with ExitStack() as resources:
         devices = resources.enter_context(open_replicas(split, queues=queues))
         replicas = [
-            Replica.load(device, checkpoint, checkpoint.config, recipe, options, users=len(range(i, users, split.dp)))
+            Replica.load(
+                device,
+                checkpoint,
+                checkpoint.config,
+                recipe,
+                users=len(range(i, users, split.dp)),
+                max_seq_len=max_seq_len,
+                traced=traces_available(),
+                queues=queues,
+                speculate=speculate,
+            )
             for i, device in enumerate(devices[:users])
         ]
         generator = Generator(replicas, on_host=on_host)

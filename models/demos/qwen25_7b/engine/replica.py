@@ -1,7 +1,6 @@
 """Replica: one model on its row of chips, with its caches and its device inputs."""
 
 from collections import deque
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Mapping, Optional, Sequence
 
@@ -27,25 +26,17 @@ from .trace import PendingRead, Queues, Traces, traces_that_fit
 SEPARATE_SAMPLING = SamplingMode.PENALIZED, SamplingMode.FULL
 
 
-@dataclass(frozen=True)
-class ReplicaOptions:
-    """What a replica is made for."""
-
-    users: int = 1  # sequences at once, up to 32
-    max_seq_len: int = 1024  # tokens of a sequence, prompt and answer
-    speculate: int = 1  # tokens of a sequence in a verify step; each takes a slot
-    block: int = BLOCK  # tokens in a block of the cache
-    traced: bool = True  # whether the mesh has traces: slow dispatch and a mesh without a trace region have none
-    queues: int = 1  # command queues that the mesh was opened with
-
-
 class Replica:
     """Launches prefill batches and decode steps, and reads their tokens apart from the launch.
 
     All replicas of a mesh therefore work at once, and a step runs while the step before it is read. Each
     launch samples a token for every slot on the chips. The replica keeps the logits of that launch.
 
-    caches: one a layer. users: default the model's slots. The rest as in ReplicaOptions.
+    - caches: one a layer.
+    - traced: whether the mesh has traces. Slow dispatch and a mesh without a trace region have none.
+    - queues: command queues that the mesh was opened with.
+    - users: sequences at once; default the model's slots.
+    - speculate: tokens of a sequence in a verify step; each takes a slot.
     """
 
     def __init__(
@@ -89,15 +80,18 @@ class Replica:
         source: TensorSource | Mapping[str, torch.Tensor],
         config: DecoderConfig,
         recipe: Recipe,
-        options: ReplicaOptions = ReplicaOptions(),
-        **changed: int,
+        *,
+        users: int = 1,
+        max_seq_len: int = 1024,
+        block: int = BLOCK,
+        traced: bool = True,
+        queues: int = 1,
+        speculate: int = 1,
     ) -> "Replica":
-        """Load a model with its caches. source: as in TtTransformer.load. changed: fields of `options`.
+        """Load a model with caches for `users` sequences of up to max_seq_len tokens. source: as in TtTransformer.load.
 
-        UserError, before a weight is read: the DRAM of the chips is too small.
+        block: tokens in a block of the cache. UserError, before a weight is read: the DRAM of the chips is too small.
         """
-        options = replace(options, **changed)
-        users, max_seq_len, block = options.users, options.max_seq_len, options.block
         check_block(block)
         parallel = ParallelPlan.make(config, chips_in_row(mesh_device))
         table = ModelTable(config, parallel, recipe, chip_of(mesh_device))
@@ -105,12 +99,10 @@ class Replica:
         budget = memory_budget(table, max_seq_len, blocks, block)
         smaller = smaller_sizes(table, users, max_seq_len, block, free_dram(mesh_device))
         check_fits(mesh_device, budget, smaller)
-        slots = min(users * options.speculate, MAX_USERS)
+        slots = min(users * speculate, MAX_USERS)
         model = TtTransformer.load(mesh_device, source, config, recipe, slots=slots, max_seq_len=max_seq_len)
         caches = allocate_caches(mesh_device, model.model_config, blocks, block)
-        return cls(
-            model, caches, traced=options.traced, queues=options.queues, users=users, speculate=options.speculate
-        )
+        return cls(model, caches, traced=traced, queues=queues, users=users, speculate=speculate)
 
     @property
     def groups(self) -> int:

@@ -47,20 +47,6 @@ class Step:
         return sum(count for _, count in self.kinds)
 
 
-@dataclass(frozen=True)
-class CapturedBatch:
-    """A prefill batch of a prompt. start: its first position. chunked: the cache holds the prompt's earlier tokens."""
-
-    rows: int
-    start: int
-    chunked: bool
-    step: Step
-
-    @property
-    def label(self) -> str:
-        return f"prefill of {self.rows} rows{' after a cached prefix' * self.chunked}"
-
-
 def constant_shard(shard: WeightShard, centered: frozenset[int]) -> ttnn.Tensor:
     """Return zeros. Shards of one shape and format share a host tensor.
 
@@ -102,7 +88,7 @@ def capture_step(
 
 def capture_prefill(
     mesh_device: ttnn.MeshDevice, config: DecoderConfig, recipe: Recipe, tokens: int
-) -> list[CapturedBatch]:
+) -> list[tuple[PrefillBatch, Step]]:
     """Capture the prefill batches of a prompt of `tokens` tokens. Equal kinds are captured once."""
     counts = list(layer_kinds(config, recipe).values())
     with one_layer_of_each_kind(mesh_device, config, recipe, 1, tokens) as replica:
@@ -111,8 +97,7 @@ def capture_prefill(
         for batch in pack_prompts([prompt], replica.model.max_prefill_rows, replica.block):
             if batch.kind not in steps:
                 steps[batch.kind] = capture_batch(replica, batch, counts)
-            start = batch.chunks[0].start
-            batches.append(CapturedBatch(batch.rows, start, batch.chunked, steps[batch.kind]))
+            batches.append((batch, steps[batch.kind]))
         return batches
 
 

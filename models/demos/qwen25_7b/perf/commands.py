@@ -111,7 +111,8 @@ class Ops:
             config, plans = small_vocabulary(DIMS[args.dims]), {}
             if args.prefill:
                 batches = capture_prefill(device, config, args.recipe, args.prefill)
-                layers = {batch.label: batch.step.layer for batch in batches}
+                prefix = " after a cached prefix"
+                layers = {f"prefill of {b.rows} rows{prefix * b.chunked}": step.layer for b, step in batches}
             else:
                 step = capture_step(device, config, args.recipe, args.batch)
                 layers = {f"{args.batch} users a replica": step.layer}

@@ -153,8 +153,8 @@ def model_prompt(
     cores, arch = chip.grid.cores, arch_of(chip)
     how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1, arch=arch)
     batches = tuple(
-        (batch.rows, model_step(batch.step, position=batch.start, **how))
-        for batch in capture_prefill(device, config, recipe, tokens)
+        (batch.rows, model_step(step, position=batch.chunks[0].start, **how))
+        for batch, step in capture_prefill(device, config, recipe, tokens)
     )
     return PrefillModel(batches, cores, arch)
 

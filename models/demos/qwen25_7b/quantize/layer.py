@@ -11,6 +11,7 @@ import torch
 from torch.nn import Module
 from torch.nn.functional import silu
 
+from ..config import Recipe
 from .learned import learned_inputs
 from .rounding import compensated, hessian, nearest_codes, refitted, rounded
 
@@ -24,13 +25,6 @@ class Streams(NamedTuple):
 
     exact: torch.Tensor  # the model's own
     rounded: torch.Tensor  # with rounded weights in the layers before
-
-
-class Formats(NamedTuple):
-    """A layer's formats, by ttnn's names."""
-
-    mlp_in: str  # gate and up
-    mlp_out: str  # down
 
 
 class Mlp(NamedTuple):
@@ -50,11 +44,11 @@ Rotation = tuple[torch.Tensor, torch.Tensor]  # Hugging Face's cos and sin
 
 @torch.no_grad()
 def rounded_layer(
-    layer: Module, streams: Streams, rotation: Rotation, formats: Formats, steps: int = 0
+    layer: Module, streams: Streams, rotation: Rotation, recipe: Recipe, steps: int = 0
 ) -> tuple[Mlp, Streams]:
     """The layer's projections in values of their formats, and the streams after it.
 
-    steps: of learned rounding, for gate and up in 4 bits.
+    recipe: the layer's. steps: of learned rounding, for gate and up in 4 bits.
     """
     exact, x = (_after_attention(layer, stream, rotation) for stream in streams)  # [tokens, hidden]
     # Errors count relative to the stream: a text's first token is a thousand times larger than the others.
@@ -62,13 +56,13 @@ def rounded_layer(
     mlp = arranged(Mlp.of(layer))
     inputs_exact, inputs = (layer.post_attention_layernorm(stream) for stream in (exact, x))
     exact = exact + hidden(inputs_exact, mlp) @ mlp.down
-    mlp, before = rounded_inputs(mlp, inputs, formats.mlp_in)
-    if steps and formats.mlp_in == FOUR_BITS:
+    mlp, before = rounded_inputs(mlp, inputs, recipe.mlp_in.format)
+    if steps and recipe.mlp_in.format == FOUR_BITS:
         fitted, _ = fitted_down(mlp, inputs, exact - x, token_weights)
         joined = learned_inputs(before, fitted, inputs, exact - x, token_weights, steps)
         mlp = with_inputs(mlp, joined)
     fitted, down_inputs = fitted_down(mlp, inputs, exact - x, token_weights)
-    mlp = mlp._replace(down=rounded_down(fitted, down_inputs * token_weights, formats.mlp_out))
+    mlp = mlp._replace(down=rounded_down(fitted, down_inputs * token_weights, recipe.mlp_out.format))
     x = x + down_inputs @ mlp.down
     return mlp, Streams(*(stream.view(streams.exact.shape) for stream in (exact, x)))
 
@@ -126,7 +120,7 @@ def fitted_down(
 def rounded_down(fitted: torch.Tensor, down_inputs: torch.Tensor, format: str) -> torch.Tensor:
     """fitted: down [mlp, hidden]. down_inputs: [tokens, mlp], its inputs."""
     if format == FOUR_BITS:
-        return compensated(fitted, hessian(down_inputs), nearest_codes).values
+        return compensated(fitted, hessian(down_inputs), nearest_codes)[0]
     return rounded(fitted, format)
 
 

@@ -18,7 +18,7 @@ from ..files import read_text
 from ..reference.hf import hf_config
 from ..text.tokenizer import ChatTokenizer
 from ..weights.checkpoint import EMBEDDING, Checkpoint, small_files, tensor_shapes
-from .layer import Formats, Mlp, Streams, rounded_layer
+from .layer import Mlp, Streams, rounded_layer
 from .output import Output
 from .rounding import rounded
 
@@ -36,12 +36,12 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     layers = config.num_hidden_layers
     check_blocks(config)
     recipe.check_layers(layers)
-    formats = [formats_of(recipe.of_layer(i)) for i in range(layers)]
+    recipes = [recipe.of_layer(i) for i in range(layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
     settings = {
         "model": _identity(checkpoint),
         "calibration text": hashlib.sha256(ids.numpy().tobytes()).hexdigest(),
-        "formats": [list(of_layer) for of_layer in formats],
+        "formats": [[of_layer.mlp_in.format, of_layer.mlp_out.format] for of_layer in recipes],
         "steps": steps,
         "method": METHOD,
     }
@@ -59,8 +59,8 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     for i in trange(done, layers, initial=done, total=layers, desc="layers", leave=False, disable=None):
         tensors = _layer_tensors(checkpoint, i)
         layer = _layer(config, tensors)
-        mlp, streams = rounded_layer(layer, streams, rotation, formats[i], steps)
-        tensors |= _named(mlp, formats[i])
+        mlp, streams = rounded_layer(layer, streams, rotation, recipes[i], steps)
+        tensors |= _named(mlp, recipes[i])
         output.keep_layer(i, {f"model.layers.{i}.{name}": t for name, t in tensors.items()}, streams)
     rest = [name for name in tensor_shapes(config) if not name.startswith("model.layers.")]
     output.finish({name: checkpoint.tensor(name) for name in rest}, small)
@@ -89,11 +89,6 @@ def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch
             "tokens; use the model's tokenizer"
         )
     return torch.tensor(ids[: count * length]).view(count, length)
-
-
-def formats_of(recipe: Recipe) -> Formats:
-    """recipe: of a layer."""
-    return Formats(recipe.mlp_in.format, recipe.mlp_out.format)
 
 
 def check_blocks(config: DecoderConfig) -> None:
@@ -131,11 +126,11 @@ def _layer(config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Module:
     return layer.eval()
 
 
-def _named(mlp: Mlp, formats: Formats) -> dict[str, torch.Tensor]:
+def _named(mlp: Mlp, recipe: Recipe) -> dict[str, torch.Tensor]:
     """Hugging Face's names and layout, [out, in], in bfloat16, which holds every block float."""
     named = {}
     for name, weight in mlp._asdict().items():
-        format = formats.mlp_out if name == "down" else formats.mlp_in
+        format = (recipe.mlp_out if name == "down" else recipe.mlp_in).format
         assert rounded(weight, format).equal(weight), f"{name}: a value is not one of {format}"
         named[f"mlp.{name}_proj.weight"] = weight.t().bfloat16()
     return named

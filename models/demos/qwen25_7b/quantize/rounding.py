@@ -5,7 +5,7 @@ a row is taken away from the outputs again by the rows that are not yet rounded.
 inputs that rounding has changed.
 """
 
-from typing import Callable, NamedTuple
+from typing import Callable
 
 import torch
 from golden_mesh.rounding import BLOCK, round_to
@@ -63,19 +63,12 @@ def hessian(inputs: torch.Tensor) -> torch.Tensor:
     return inputs.t() @ inputs / len(inputs)
 
 
-class Compensated(NamedTuple):
-    """A weight [in, out] after compensated rounding."""
-
-    values: torch.Tensor
-    # each row just before it was rounded, with the errors of earlier rows taken in
-    before: torch.Tensor
-
-
 def compensated(
     weight: torch.Tensor, hessian: torch.Tensor, nearest: Callable[[torch.Tensor], torch.Tensor]
-) -> Compensated:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """weight [in, out] -> the weight in values that `nearest` gives for a row [out].
 
+    Also each row just before it was rounded, with the errors of earlier rows taken in.
     The largest inputs come first: their errors are the largest, and most rows are left to compensate them.
     """
     order = hessian.diagonal().argsort(descending=True, stable=True)
@@ -94,7 +87,7 @@ def compensated(
         left[last:].addmm_(factor[first:last, last:].t(), errors, alpha=-1)
     before = torch.empty_like(weight)
     before[order] = left
-    return Compensated(result, before)
+    return result, before
 
 
 def _inverse_factor(hessian: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,6 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 
 from ..config import BF16, ConfigError, DecoderConfig
-from ..config.quantized import unquantized
 from ..errors import UserError, shown, warn_once
 from ..files import OTHER_WEIGHTS, FileError, exists, other_format, read_json
 from ..plans.chip import WORMHOLE
@@ -274,7 +273,7 @@ def _check_against_config(headers: Mapping[str, TensorHeader], config: DecoderCo
     surplus = [name for name in headers if name not in expected and not _is_harmless(name)]
     missing = [name for name in expected if name not in headers]
     if missing:
-        raise CheckpointError(f"{directory}: {_why_missing(missing, surplus, count, directory)}")
+        raise CheckpointError(f"{directory}: {_why_missing(missing, surplus, count)}")
     if config.num_hidden_layers > layers:
         raise CheckpointError(
             f"{directory}: config.json asks for {config.num_hidden_layers} layers, the weights have {layers}; "
@@ -284,7 +283,7 @@ def _check_against_config(headers: Mapping[str, TensorHeader], config: DecoderCo
     if unknown:
         raise CheckpointError(
             f"{headers[unknown[0]].file}: {_first_of(unknown)} unknown to a model of this config.json "
-            f"({config.num_hidden_layers} layers); {_kind_of(unknown, directory) or OWN_CONFIG}"
+            f"({config.num_hidden_layers} layers); {_kind_of(unknown) or OWN_CONFIG}"
         )
     for name, shape in expected.items():
         header = headers[name]
@@ -295,12 +294,12 @@ def _check_against_config(headers: Mapping[str, TensorHeader], config: DecoderCo
         if header.dtype not in DTYPES:
             raise CheckpointError(
                 f"{header.file}: {name} must be one of {', '.join(DTYPES)}, got {header.dtype}; "
-                f"use the unquantized checkpoint"
+                "use the unquantized checkpoint"
             )
     return surplus
 
 
-def _why_missing(missing: list[str], surplus: list[str], layers: int, directory: Path) -> str:
+def _why_missing(missing: list[str], surplus: list[str], layers: int) -> str:
     """Say why tensors are missing: another name, another kind of checkpoint, another architecture, or a download.
 
     layers: those that were looked for.
@@ -313,7 +312,7 @@ def _why_missing(missing: list[str], surplus: list[str], layers: int, directory:
             f"{name} is named {found} here; write the checkpoint again with save_pretrained of its ...ForCausalLM, for "
             "a LoRA adapter after peft's merge_and_unload"
         )
-    kind = _kind_of(surplus, directory)
+    kind = _kind_of(surplus)
     if kind:
         return f"{_first_of(missing)} missing, {_first_of(surplus)} found; {kind}"
     if not {EMBEDDING, LM_HEAD} & set(missing):  # a value head beside an incomplete model is not the reason
@@ -329,12 +328,12 @@ def _why_missing(missing: list[str], surplus: list[str], layers: int, directory:
     return f"{_first_of(missing)} missing, which config.json asks for; {DOWNLOAD_AGAIN}, with its own config.json"
 
 
-def _kind_of(names: list[str], directory: Path) -> Optional[str]:
+def _kind_of(names: list[str]) -> Optional[str]:
     """What to do about tensors of a LoRA adapter or of a quantized checkpoint; None for others."""
     if any(".lora_" in name for name in names):
         return f"these are a LoRA adapter's: {MERGE}"
     if any(name.endswith(QUANTIZED) for name in names):
-        return f"these are a quantized checkpoint's: use the unquantized {unquantized(None, directory) or 'one'}"
+        return "these are a quantized checkpoint's: use the unquantized one"
     return None
 
 
