@@ -70,7 +70,8 @@ def test_the_low_level_calls_give_logits(generator, prompt, right):
     tokens, expected = right
     rows = torch.zeros(2, 64, dtype=torch.int64)
     rows[0, :5], rows[1, : len(prompt)] = torch.tensor(prompt[:5]), torch.tensor(prompt)
-    caches = dict(page_table=generator.page_table.flip(0), kv_cache=generator.kv_cache)
+    blocks = torch.arange(generator.replica.blocks).reshape(2, -1).flip(0)
+    caches = dict(page_table=blocks, kv_cache=generator.kv_cache)
     logits = [generator.prefill_forward(rows, prompt_lens=[5, len(prompt)], **caches)[1]]
     for step, token in enumerate(tokens[:8]):
         positions = torch.tensor([5 + step, len(prompt) + step])

@@ -20,7 +20,7 @@ BELOW = {  # what a room may import
     "vllm": ["engine", "text", "tt", "weights", "plans", "config"],
     "cli": ["plans", "config"],
     # Where tt-metal's readiness checks look for it.
-    "tt/generator.py": ["engine", "text", "weights", "plans", "config", "reference"],
+    "tt/generator.py": ["vllm", "evaluation", "engine", "text", "weights", "plans", "config", "reference"],
 } | {
     command: [*COMMANDS, "cli", "engine", "text", "tt", "weights", "plans", "config", "reference"]
     for command in COMMANDS

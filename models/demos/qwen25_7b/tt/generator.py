@@ -9,7 +9,6 @@ Without HF_MODEL, the small checkpoint of this repository answers. The caller op
 import importlib
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
 
@@ -24,30 +23,29 @@ if not __package__:  # the checks run this file by its path
 
 from ..config import recipe_named
 from ..engine.generator import Generator
-from ..engine.prefill_batch import Prompt, pack_prompts
+from ..engine.prefill_batch import Prompt
 from ..engine.replica import Replica
-from ..engine.trace import can_trace
+from ..evaluation.teacher_forcing import predict_with_prefill, prefill_batches
+from ..evaluation.texts import ForcedText
 from ..plans.blocks import attention_tables, equal_shares
-from ..plans.grids import ceil_div
-from ..plans.parallel_plan import MAX_USERS
 from ..reference.small import SMALL_CHECKPOINT
 from ..text.request import check_request
 from ..text.tokenizer import ChatTokenizer
+from ..vllm.generator_vllm import DecodeState, QwenForCausalLM
 from ..weights.cache import open_checkpoint
+from .mesh import traces_available
 
 CONTEXT = 4096  # tokens, unless the caller asks for another
 
 
-class ReadinessGenerator:
-    """`generate` serves one sequence. prefill_forward and decode_forward serve a row of page_table for each."""
+class ReadinessGenerator(QwenForCausalLM):
+    """`generate` serves one sequence. prefill_forward and decode_forward are vLLM's, on `kv_cache`."""
 
     def __init__(self, replica: Replica, tokenizer: ChatTokenizer, stop_ids: set[int]):
-        self.replica = replica
-        self.mesh_device = replica.mesh_device
-        self.tokenizer = tokenizer.hf
-        self.stop_ids = stop_ids
-        self.kv_cache = replica.caches
-        self.page_table = torch.tensor([list(own) for own in equal_shares(replica.blocks, replica.users)])
+        super().__init__(replica.model, replica.users)
+        self.replica, self._state, self._can_trace = replica, DecodeState(replica), replica.traces.enabled
+        self.mesh_device, self.kv_cache = replica.mesh_device, replica.caches
+        self.tokenizer, self.stop_ids = tokenizer.hf, stop_ids
 
     def generate(
         self,
@@ -55,104 +53,63 @@ class ReadinessGenerator:
         max_new_tokens: int,
         *,
         next_input: Optional[Callable[[int, int], int]] = None,
+        enable_trace: bool = True,
         stop_on_eos: bool = True,
         **_: Any,
     ) -> list[int]:
         """Return greedy predictions. next_input(step, prediction): the token to read in the prediction's place."""
-        prompt = [int(token) for token in prompt_token_ids]
+        self._enable_traces(enable_trace)
+        replica, prompt = self.replica, list(map(int, prompt_token_ids))
         if next_input is None:
             stop_ids = self.stop_ids if stop_on_eos else ()
-            return [
-                token.id for token in Generator([self.replica]).generate([prompt], max_new_tokens, stop_ids=stop_ids)
-            ]
-        model_config = self.replica.model.model_config
+            tokens = Generator([replica]).generate([prompt], max_new_tokens, stop_ids=stop_ids)
+            return [token.id for token in tokens]
+        model_config = self.model.model_config
         check_request([prompt], max_new_tokens, model_config.max_seq_len, vocab_size=model_config.config.vocab_size)
-        for batch in self._batches([prompt], self.page_table, [0]):
-            self.replica.prefill(batch)
+        blocks = equal_shares(replica.blocks, replica.users)[0]
+        tables = attention_tables([blocks, *[[]] * (replica.slots - 1)], replica.width)
+        for batch in prefill_batches(replica, Prompt(0, prompt, 0, blocks)):
+            replica.prefill(batch)
         predictions: list[int] = []
         for step in range(max_new_tokens):
-            predictions.append(self.replica.read_tokens()[0])
+            if step:
+                replica.inputs.write_slots([token], [len(prompt) + step - 1], tables)
+                replica.launch_decode()
+            predictions.append(replica.read_tokens()[0])
             token = next_input(step, predictions[-1])
-            if step + 1 < max_new_tokens:
-                self._launch_decode([token], [len(prompt) + step], self.page_table)
         return predictions
 
     def prefill_forward(
         self,
         tokens: torch.Tensor,
         *,
-        page_table: Optional[torch.Tensor] = None,
-        kv_cache: Optional[Sequence] = None,
         prompt_lens: Sequence[int],
-        start_pos: Optional[Sequence[int]] = None,
         return_all_logits: bool = False,
-        **_: Any,
+        enable_trace: bool = True,
+        **options: Any,
     ) -> torch.Tensor:
-        """Return logits [rows, 1, vocab_size] after each prompt, or those after each token of a single one.
+        """Return logits [rows, 1, vocab_size] after each prompt, or [1, tokens, vocab_size] after each token of one.
 
-        kv_cache: `self.kv_cache`, in which the caller gives blocks to sequences by page_table; None: `self.page_table`
-        does.
+        The latter takes no page_table and runs the prompt once for each 32 tokens.
         """
-        table = self.page_table if kv_cache is None else page_table
-        rows = [row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens)]
-        logits = torch.zeros(len(rows), 1, self.replica.model.model_config.config.vocab_size)
-        every = []
-        for batch in self._batches(rows, table, start_pos or [0] * len(rows)):
-            if return_all_logits:
-                every += self._logits_of_rows(batch)
-                continue
-            self.replica.prefill(batch)
-            if batch.sampled_slots:
-                self.replica.read_tokens()
-                logits[batch.sampled_slots, 0] = self.replica.read_logits()[batch.sampled_slots].float()
-        return torch.cat(every)[None] if return_all_logits else logits
+        if return_all_logits:
+            (ids,) = (row[: int(end)].tolist() for row, end in zip(tokens, prompt_lens))
+            after_each = predict_with_prefill(self.replica, [ForcedText([*ids, 0], 1)])
+            return torch.cat([prediction.logits.float() for prediction in after_each])[None]
+        options = dict(start_pos=[0] * len(tokens)) | options
+        return super().prefill_forward(tokens=tokens, prompt_lens=prompt_lens, enable_trace=enable_trace, **options)
 
     def decode_forward(
-        self,
-        tokens: torch.Tensor,
-        start_pos: torch.Tensor,
-        *,
-        page_table: Optional[torch.Tensor] = None,
-        kv_cache: Optional[Sequence] = None,
-        **_: Any,
+        self, tokens: torch.Tensor, start_pos: torch.Tensor, *, enable_trace: bool = True, **options: Any
     ) -> torch.Tensor:
         """Return logits [rows, vocab_size] after tokens [rows, 1] at start_pos [rows]."""
-        table = self.page_table if kv_cache is None else page_table
-        self._launch_decode(tokens.flatten().tolist(), [int(position) for position in start_pos], table)
-        self.replica.read_tokens()
-        return self.replica.read_logits()[: len(tokens)].float()
+        options |= dict(tokens=tokens, start_pos=start_pos, enable_trace=enable_trace)
+        return super().decode_forward(**options)[: len(tokens), 0]
 
     def reset(self) -> None:
-        """Positions and tables are written for each sequence, and no sequence reads what it has not written."""
-        while self.replica.in_flight:
-            self.replica.read_tokens()
+        """Nothing is left to do: no sequence reads what it has not written."""
 
-    def teardown(self) -> None:
-        self.replica.close()
-
-    def _batches(self, prompts: list[list[int]], table: torch.Tensor, starts: Sequence[int]) -> list:
-        block = self.replica.block
-        blocks = [row[: ceil_div(len(prompt), block)].tolist() for row, prompt in zip(table, prompts)]
-        packed = [Prompt(slot, *rest) for slot, rest in enumerate(zip(prompts, map(int, starts), blocks))]
-        return pack_prompts(packed, self.replica.model.max_prefill_rows, block)
-
-    def _logits_of_rows(self, batch) -> list[torch.Tensor]:
-        """Logits after each token of a batch. A prefill returns 32 rows, so the batch runs once for each 32."""
-        (chunk,) = batch.chunks
-        logits = []
-        for first in range(chunk.num_cached, chunk.end, MAX_USERS):
-            rows = range(first - chunk.start, min(first + MAX_USERS, chunk.end) - chunk.start)
-            self.replica.prefill(replace(batch, sampled_rows=tuple(rows)))
-            self.replica.read_tokens()
-            logits.append(self.replica.read_logits()[: len(rows)].float())
-        return logits
-
-    def _launch_decode(self, tokens: list[int], positions: list[int], table: torch.Tensor) -> None:
-        replica = self.replica
-        rows = [row[: replica.width].tolist() for row in table[: len(tokens)]]
-        tables = attention_tables(rows + [[]] * (replica.slots - len(rows)), replica.width)
-        replica.inputs.write_slots(tokens + [0] * (replica.slots - len(tokens)), positions, tables)
-        replica.launch_decode()
+    teardown = QwenForCausalLM.close
 
 
 def build_generator(
@@ -165,10 +122,10 @@ def build_generator(
     max_seq_len: Optional[int] = None,
     **_: Any,
 ) -> ReadinessGenerator:
-    """Load a model on an open mesh of one row. checkpoint: a directory or hub id; default: the variable HF_MODEL."""
+    """Load a model on an open mesh of one row. checkpoint: a directory or hub id; default: HF_MODEL of the environment."""
     opened = open_checkpoint(checkpoint or os.environ.get("HF_MODEL") or SMALL_CHECKPOINT)
     tokenizer = ChatTokenizer(opened.directory, instruct=False)
     length = max_seq_len or min(CONTEXT, opened.config.context)
-    options = dict(users=users, max_seq_len=length, traced=can_trace(mesh_device))
+    options = dict(users=users, max_seq_len=length, traced=traces_available())
     replica = Replica.load(mesh_device, opened, opened.config, recipe_named(recipe), **options)
     return ReadinessGenerator(replica, tokenizer, tokenizer.stop_ids | set(opened.config.eos_token_ids))
