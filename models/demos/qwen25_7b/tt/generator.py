@@ -72,11 +72,11 @@ class ReadinessGenerator(QwenForCausalLM):
             replica.prefill(batch)
         predictions: list[int] = []
         for step in range(max_new_tokens):
-            if step:
-                replica.inputs.write_slots([token], [len(prompt) + step - 1], tables)
-                replica.launch_decode()
             predictions.append(replica.read_tokens()[0])
             token = next_input(step, predictions[-1])
+            if step + 1 < max_new_tokens:
+                replica.inputs.write_slots([token], [len(prompt) + step], tables)
+                replica.launch_decode()
         return predictions
 
     def prefill_forward(
@@ -122,7 +122,7 @@ def build_generator(
     max_seq_len: Optional[int] = None,
     **_: Any,
 ) -> ReadinessGenerator:
-    """Load a model on an open mesh of one row. checkpoint: a directory or hub id; default: HF_MODEL of the environment."""
+    """Load a model on an open mesh of one row. checkpoint: a directory or hub id; default: HF_MODEL."""
     opened = open_checkpoint(checkpoint or os.environ.get("HF_MODEL") or SMALL_CHECKPOINT)
     tokenizer = ChatTokenizer(opened.directory, instruct=False)
     length = max_seq_len or min(CONTEXT, opened.config.context)
