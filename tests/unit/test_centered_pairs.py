@@ -11,7 +11,6 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply
 
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.config.rope import rope_scaling_of
-from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.plans.rotary_pairs import (
     MOST_LEFT,
     OUTLIER_NORM,
@@ -23,6 +22,7 @@ from models.demos.qwen25_7b.plans.rotary_pairs import (
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.centered_keys import centered_rows
+from models.demos.qwen25_7b.tt.inputs import KeyTable
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}

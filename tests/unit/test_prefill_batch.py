@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from models.demos.qwen25_7b.engine.prefill_batch import WEIGHTS, Prompt, pack_prompts, prefill_inputs, prefill_kinds
 from models.demos.qwen25_7b.plans.blocks import BLOCKS, NO_BLOCK, chunked_table_width
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
-from models.demos.qwen25_7b.plans.key_table import KeyTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.prefill_plan import MAX_K_CHUNKS, chunk_step
+from models.demos.qwen25_7b.tt.inputs import KeyTable
 
 LARGEST = {1: 256, 2: 512, 8: 1024}  # rows of a batch of the 7B by tp
 PREFIX = 2000  # the longest cached prefix

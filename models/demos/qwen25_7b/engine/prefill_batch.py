@@ -15,10 +15,9 @@ import torch
 
 from ..plans.blocks import NO_BLOCK, attention_table, chunked_table_width, fill_table
 from ..plans.grids import TILE, ceil_div, padded_rows
-from ..plans.key_table import KeyTable
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import MAX_K_CHUNKS, chunk_step
-from ..tt.inputs import AnyPrefillInputs, ChunkedPrefillInputs, PrefillInputs
+from ..tt.inputs import AnyPrefillInputs, ChunkedPrefillInputs, KeyTable, PrefillInputs
 
 # What reading all weights costs, in rows to compute. Modeled: 260 rows on T3K, 370 on N300, thousands on N150.
 WEIGHTS = 256

@@ -7,12 +7,12 @@ import ttnn
 from ..config import DecoderConfig, Recipe
 from ..errors import UserError
 from ..plans.decode_plan import DecodePlan
-from ..plans.key_table import KeyTable
 from ..plans.memory_budget import MemoryBudget, memory_budget
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..plans.planner import check_decode, fit_prefill_layers, max_prefill_rows
 from ..plans.prefill_plan import PrefillPlan
+from .inputs import KeyTable
 from .placement import chip_of, chips_in_row, links_between, row_topology
 
 
