@@ -123,6 +123,9 @@ def tiles(rows, width, to, height=None, **how):
     x = put(torch.ones(1, 1, rows, width), layout=ttnn.ROW_MAJOR_LAYOUT)
     ttnn.tilize_with_val_padding(x, (1, 1, height or -(-rows // 32) * 32, to), 7.0, **how)
 
+def shards(op, *args, **how):
+    op(put(torch.ones(1, 1, 256, 256), memory_config=sharded("HEIGHT_SHARDED", (32, 256), 1, 8)), *args, **how)
+
 def linear(rows, of_bias, **how):
     x, weight, bias = (put(torch.ones(shape)) for shape in ((1, 1, rows, 32), (32, 64), (of_bias, 64)))
     return ttnn.linear(x, weight, bias=bias, **how)
@@ -153,6 +156,7 @@ def whole(value, dtype=ttnn.int32):
 def binary(op, *dims, shape=(32, 32), dtype=ttnn.bfloat16):
     getattr(ttnn, op)(*(put(torch.ones(*outer, *shape), dtype) for outer in dims))
 """
+SHARDS, FOUR_BITS = "transpose of height shards in L1", "typecast to bfloat4_b"
 PADDING, LENGTH = "padding of an attention mask", "mask of another length than the page table"
 QUERIES, KEYS = (f"chunk start between chunks of {of}" for of in ("queries", "keys"))
 WINDOW, ROWS, TILES = (
@@ -216,6 +220,19 @@ MEETS = {  # call -> the hazard that it meets
     "tiles(50, 50, 128, 64)": None,
     "tiles(50, 50, 1024, 64)": None,
     "tiles(4096, 2048, 3072)": None,
+    "shards(ttnn.transpose, 2, 3)": SHARDS,
+    "shards(ttnn.transpose, -1, -2, memory_config=ttnn.L1_MEMORY_CONFIG)": SHARDS,
+    "shards(ttnn.transpose, -1, -2, memory_config=ttnn.DRAM_MEMORY_CONFIG)": None,
+    "shards(ttnn.transpose, 0, 1)": None,
+    "shards(ttnn.permute, (0, 1, 3, 2))": SHARDS,
+    "shards(ttnn.permute, (0, 1, 3, 2), memory_config=ttnn.DRAM_MEMORY_CONFIG)": None,
+    "shards(ttnn.permute, (1, 0, 2, 3))": None,
+    "shards(ttnn.matmul, put(torch.ones(256, 32)), transpose_a=True)": SHARDS,
+    "shards(ttnn.matmul, put(torch.ones(256, 32)))": None,
+    "shards(ttnn.typecast, ttnn.bfloat4_b)": FOUR_BITS,
+    "shards(ttnn.to_memory_config, ttnn.DRAM_MEMORY_CONFIG, dtype=ttnn.bfloat4_b)": FOUR_BITS,
+    "shards(ttnn.clone, dtype=ttnn.bfloat4_b)": FOUR_BITS,
+    "shards(ttnn.clone, dtype=ttnn.bfloat8_b)": None,
     "linear(1, 32)": "bias of more rows than the product",
     "linear(1, 32, memory_config=ttnn.L1_MEMORY_CONFIG)": None,
     "linear(1, 40)": None,
@@ -226,6 +243,8 @@ MEETS = {  # call -> the hazard that it meets
     "norm('rms_norm', 2048, True)": None,
     "norm('layer_norm', 2048)": None,
     "norm('layer_norm', 2048, False)": WIDE_ROW,
+    "norm('rms_norm_pre_all_gather', 2048)": WIDE_ROW,
+    "norm('layer_norm_pre_all_gather', 2048, True)": None,
     "gather(1, 1920)": None,
     "gather(1, 1921)": "gather of wide rows",
     "gather(1, 2048, layout=ttnn.TILE_LAYOUT)": None,

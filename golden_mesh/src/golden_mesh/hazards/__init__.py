@@ -178,9 +178,9 @@ HAZARDS = {
         "give memory_config=ttnn.DRAM_MEMORY_CONFIG, or transpose an interleaved tensor",
     ),
     "rotary cos and sin on other cores": Hazard(
-        "the kernel reads cos and sin from the L1 of the core that rotates, and finds other values there",
+        "the kernel reads cos, sin and the matrix from the L1 of the core that rotates, and finds other values there",
         f"{SIMULATED}, and on a simulated P150: k wrong for 6 of 7 users",
-        "place cos and sin on the cores of q, then of k, in their order",
+        "place cos, sin and the matrix on the cores of q, then of k, in their order",
     ),
     "page table in tiles": Hazard(
         "the kernel reads the page table's rows, so it fills another page",

@@ -41,9 +41,10 @@ def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
 
     names: the op's positional parameters.
     """
-    if "compute_kernel_config" in kwargs:
-        _kernel_config(op, kwargs["compute_kernel_config"], (*args, *kwargs.values()))
     given = dict(zip(names, args)) | kwargs
+    config = given.get("compute_kernel_config") or given.get("compute_config")
+    if config is not None:
+        _kernel_config(op, config, given.values())
     if given.get("topology") == ttnn.Topology.Ring and op not in BY_THE_FABRIC:
         if not (op.startswith("ttnn.experimental.all_gather_async") and _composite(given)):
             _ring(op)
@@ -54,8 +55,6 @@ def check(op: str, names: list[str], args: tuple, kwargs: Arguments) -> None:
 
 
 def _kernel_config(op: str, config, values) -> None:
-    if config is None:
-        return
     if config.math_fidelity == ttnn.MathFidelity.Invalid:
         meet("no math fidelity", op, "compute_kernel_config names no math_fidelity")
     chip = next((value.device().arch().name for value in values if isinstance(value, ttnn.Tensor)), "WORMHOLE_B0")
@@ -174,9 +173,15 @@ def _through_a_smaller_buffer(op: str, given: Arguments) -> None:
         meet("all_reduce_async through a smaller buffer", op, what)
 
 
-@checks("ttnn.rms_norm", "ttnn.layer_norm")
+@checks(
+    "ttnn.rms_norm",
+    "ttnn.layer_norm",
+    "ttnn.rms_norm_pre_all_gather",
+    "ttnn.layer_norm_pre_all_gather",
+    "ttnn.experimental.dit_rms_norm_unary_fused",
+)
 def _wide_row(op: str, given: Arguments) -> None:
-    """rms_norm has a bfloat16 dest by default, layer_norm a float32 dest. A shard's part of a row is one sum."""
+    """Only layer_norm has a float32 dest by default. A shard's part of a row is a sum of its own."""
     config = given.get("compute_kernel_config")
     if op == "ttnn.layer_norm" if config is None else config.fp32_dest_acc_en:
         return
@@ -186,15 +191,25 @@ def _wide_row(op: str, given: Arguments) -> None:
         meet("sum of a wide row in a bfloat16 dest", op, f"a row of {width}, no fp32_dest_acc_en")
 
 
-@checks("ttnn.typecast")
+@checks(
+    "ttnn.typecast",
+    "ttnn.to_memory_config",
+    "ttnn.to_layout",
+    "ttnn.clone",
+    "ttnn.assign",
+    "ttnn.tilize",
+    "ttnn.tilize_with_val_padding",
+    "ttnn.tilize_with_zero_padding",
+    "ttnn.interleaved_to_sharded",
+    "ttnn.sharded_to_interleaved",
+)
 def _to_four_bits(op: str, given: Arguments) -> None:
-    wanted = [value for name, value in given.items() if name != "input_tensor"]
-    tensor = given["input_tensor"]
-    if ttnn.bfloat4_b in wanted and tensor.dtype != ttnn.bfloat4_b:
+    tensor, *wanted = given.values()
+    if tensor.dtype != ttnn.bfloat4_b and any(value is ttnn.bfloat4_b for value in wanted):
         meet("typecast to bfloat4_b", op, f"{tensor.dtype.name} {list(tensor.shape)} to BFLOAT4_B")
 
 
-@checks("ttnn.transformer.paged_scaled_dot_product_attention_decode")
+@checks(*(op for op in DECODE if "paged" in op))
 def _keys_beyond_the_table(op: str, given: Arguments) -> None:
     config, table = given.get("program_config"), given["page_table_tensor"]
     tokens = table.shape[-1] * given["input_tensor_k"].shape[2]
@@ -263,30 +278,49 @@ def _partial_tile(op: str, given: Arguments) -> None:
 
 
 @checks("ttnn.transpose")
-def _height_shards(op: str, given: Arguments) -> None:
+def _transposed(op: str, given: Arguments) -> None:
     tensor = given["input_tensor"]
-    rank, memory = len(tensor.shape), given.get("memory_config") or tensor.memory_config()
-    last = {given[name] % rank for name in ("dim1", "dim2")} == {rank - 1, rank - 2}
+    rank = len(tensor.shape)
+    if {given[name] % rank for name in ("dim1", "dim2")} == {rank - 1, rank - 2}:
+        _height_shards(op, tensor, given.get("memory_config"))
+
+
+@checks("ttnn.permute")
+def _permuted(op: str, given: Arguments) -> None:
+    """Of shards a permutation that begins with the batch is a chain of transposes."""
+    dims = [*given["dims"]]
+    rank = len(dims)
+    if (rank < 4 or rank == 4 and dims[0] % rank == 0) and dims[-1] % rank != rank - 1:
+        _height_shards(op, given["input_tensor"], given.get("memory_config"))
+
+
+@checks("ttnn.matmul", "ttnn.linear")
+def _transposed_first(op: str, given: Arguments) -> None:
+    if given.get("transpose_a"):
+        _height_shards(op, given["input_tensor_a"], None)
+
+
+def _height_shards(op: str, tensor: ttnn.Tensor, memory: ttnn.MemoryConfig | None) -> None:
     by_height = tensor.memory_config().memory_layout == ttnn.TensorMemoryLayout.HEIGHT_SHARDED
-    if last and by_height and memory.buffer_type == ttnn.BufferType.L1:
+    if by_height and (memory or tensor.memory_config()).buffer_type == ttnn.BufferType.L1:
         meet("transpose of height shards in L1", op, _placed(tensor))
 
 
 @checks("ttnn.experimental.rotary_embedding_llama_fused_qk")
 def _cos_beside_q_and_k(op: str, given: Arguments) -> None:
-    q, k, *tables = list(given.values())[:4]
+    q, k, *tables = list(given.values())[:5]
     _on_cores(op, tables, [core for x in (q, k) for core in _cores_in_order(x)])
 
 
 @checks("ttnn.experimental.rotary_embedding_llama")
 def _cos_beside_x(op: str, given: Arguments) -> None:
-    x, *tables = list(given.values())[:3]
+    x, *tables = list(given.values())[:4]
     if given.get("is_decode_mode"):
         _on_cores(op, tables, _cores_in_order(x))
 
 
 def _on_cores(op: str, tables: list, cores: list) -> None:
-    for name, table in zip(("cos", "sin"), tables):
+    for name, table in zip(("cos", "sin", "the matrix"), tables):
         if table.memory_config().is_sharded() and _cores_in_order(table)[: len(cores)] != cores:
             meet("rotary cos and sin on other cores", op, f"{name} on {len(_cores_in_order(table))} cores")
 
