@@ -273,14 +273,16 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
         op | {"us": 5.0, "modeled_us": None, "device_op": sum_of("AllGather")},
     ]
     speed = [{"recipe": "bfp8", "users": 32, "prompt": 128, "first_token_ms": 50.0, "step_ms": 40.0, "modeled_ms": 30.0,
-        "share_of_dram": 0.4}]  # fmt: skip
-    answers = {"results": [{"recipe": {"name": "bfp8"}, "kl_mean": 0.0055, "top1": 0.97, "top5": 1.0,
+        "share_of_dram": 0.4, "transfers": {"writes": 0, "reads": 1.0, "bytes read": 128.0}},
+        {"recipe": "bf16", "users": 32, "prompt": 128, "refused": "no room"}]  # fmt: skip
+    answers = {"results": [{"recipe": {"name": "bfp8"}, "kl_mean": 0.0055, "top1": 0.97, "top5": 1.0, "top100": 1.0,
         "tokens": 1008}]}  # fmt: skip
     served = {"total_input_tokens": 512, "total_output_tokens": 512, "completed": 4, "max_concurrency": 1,
         "mean_ttft_ms": 60, "mean_tpot_ms": 40, "output_throughput": 24}  # fmt: skip
     stages = ("machine", facts), ("ops", ops), ("speed", speed), ("small-N300-tp2-decode", answers)
     scores = {"runs": [{"split": "N300, tp 2 x dp 1", "recipe": {"name": "bfp8"},
-        "results": {"questions": {"exact_match,flexible-extract": 0.75}}, "answers": []}]}  # fmt: skip
+        "results": {"questions": {"exact_match,flexible-extract": 0.75}},
+        "answers": ["Paris", 20 * "the the cat "]}]}  # fmt: skip
     stages += (("small-N300-tp2-tasks", scores),)
     stages += ("server-1", served), ("server-32", served | {"max_concurrency": 32})
     for name, rows in stages:
@@ -308,10 +310,11 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
     assert "driver" not in head and "chips" not in head
     assert "- modules: hang after 60 s: no end within 1 minutes, last ran: mlp.py:9: ttnn.linear(" in text
     assert "| bfp8 | 32 | 128 | 50.0 | 40.00 | 30.0 | -25% | 25.0 | 40% |" in text
+    assert "Host transfers of a step, the most of these: 0 writes, 1 reads, 128 bytes read." in text
     assert "| linear [32, 64] | 1.0e-03 | 1.0000 | 50.0% | 20.0 | 10.0 | -50% |" in text
     assert "without values: pad [1]." in text
-    assert "| bfp8 | 0.0055 | 97.00% | 100.00% | 1008 |" in text
-    assert "| N300, tp 2 x dp 1 | bfp8 | 75.0% |" in text
+    assert "| bfp8 | 0.0055 | 97.00% | 100.00% | 100.00% | 1008 |" in text
+    assert "| N300, tp 2 x dp 1 | bfp8 | 75.0% | 1 of 2 degenerate, the first is answer 1: 34% of 60 words" in text
     assert "the fastest is reduce_scatter + all_gather:" in text
     assert "- all_reduce_async of bfloat16: 20.0 us\n- reduce_scatter + all_gather: 15.0 us" in text
     assert "- linear [32, 64] math_fidelity=LoFi: 12.0 instead of 20.0 us, error 1.0e-03" in text

@@ -1,10 +1,12 @@
 """Degenerate text is found from tt-metal's thresholds on."""
 
+import io
 from types import SimpleNamespace
 
 import pytest
 
 from models.demos.qwen25_7b.demo.answers import answer
+from models.demos.qwen25_7b.demo.chat import Chat
 from models.demos.qwen25_7b.engine.open_model import TextDelta
 from models.demos.qwen25_7b.evaluation.degenerate import degenerate
 
@@ -42,4 +44,15 @@ def test_the_demo_says_which_answer_is_degenerate(capsys):
         generate=lambda *_, **__: iter(deltas), generator=SimpleNamespace(users=2), backend="golden mesh"
     )
     answer(model, ["a", "b"], [[1], [2]], None, SimpleNamespace(max_new_tokens=9, stop=(), out=None))
-    assert "answer 1 is degenerate: 51% of 36 words" in capsys.readouterr().err
+    assert "answers: 1 of 2 degenerate, the first is answer 1: 51% of 36 words" in capsys.readouterr().err
+
+
+def test_a_chat_says_that_its_answer_is_degenerate(tokenizer, capsys, monkeypatch):
+    model = SimpleNamespace(
+        generate=lambda *_, **__: (delta for delta in [TextDelta(0, DOUBLED, 0, "stop")]),
+        tokenizer=tokenizer,
+        stop_ids=(),
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
+    Chat(model, None, (), 99, None).run()
+    assert "the answer is degenerate: 51% of 36 words" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Iterator, Optional
 
 from ..cli.terminal import markdown
+from ..evaluation.degenerate import degenerate_answers
 from ..files import read_json, write_json, write_text
 from .ops import WRONG
 from .runner import Outcome, count
@@ -23,8 +24,8 @@ SERVER = "tokens in", "tokens out", "users", "first token ms", "tokens/s/user", 
 # (model_performance_reference.json, August 2026), and how many times worse a tier may be.
 TARGETS = {"N150": (44, 24), "N300": (37, 47), "T3K": (19, 92)}
 TIERS = {"target": 1, "complete": 2, "functional": 10}
-ANSWERS = "recipe", "KL to Hugging Face", "top-1", "top-5", "tokens"
-QUESTIONS = "split", "recipe", "right answers"
+ANSWERS = "recipe", "KL to Hugging Face", "top-1", "top-5", "top-100", "tokens"
+QUESTIONS = "split", "recipe", "right answers", "degenerate"
 OPS = "op", "error", "gain", "equal", "us", "modeled us", "miss"
 
 
@@ -38,6 +39,7 @@ def write_report(out: Path, title: str, mesh: str, size: str, outcomes: dict[str
         "answers": [row for each in read("answers", "*-decode.json") for row in each["results"]],
         "questions": [
             {key: run[key] for key in ("split", "recipe", "results")}
+            | {"degenerate": degenerate_answers(run["answers"])}
             for each in read("answers", "*-tasks.json")
             for run in each["runs"]
         ],
@@ -71,6 +73,7 @@ def _blocks(report: dict[str, Any], outcomes: dict[str, Outcome]) -> Iterator[st
         yield f"## Steps, measured beside modeled{marked}"
         yield markdown(SPEED, map(_speed, report["speed"]))
         yield "A first token is of one prompt. The miss is modeled over measured time."
+        yield f"Host transfers of a step, the most of these: {_transfers(report['speed'])}."
     if report["server"]:
         yield f"## Server{marked}"
         yield markdown(SERVER, (_server(row, report["mesh"]) for row in report["server"]))
@@ -116,6 +119,12 @@ def _speed(row: dict[str, Any]) -> tuple[str, ...]:
     return *case, f"{row['first_token_ms']:.1f}", f"{step:.2f}", *modeled, f"{1e3 / step:.1f}", share
 
 
+def _transfers(rows: list[dict[str, Any]]) -> str:
+    """Without changed users, 0 writes, 1 read and the 128 bytes of 32 token ids are right."""
+    steps = [row["transfers"] for row in rows if "transfers" in row]
+    return ", ".join(f"{max(step[name] for step in steps):g} {name}" for name in steps[0]) if steps else "none"
+
+
 def _modeled(modeled: Optional[float], measured: float) -> tuple[str, str]:
     """The time, and its miss."""
     return (f"{modeled:.1f}", f"{modeled / measured - 1:+.0%}") if modeled else ("", "")
@@ -135,14 +144,14 @@ def _server(row: dict[str, Any], mesh: str) -> tuple[str, ...]:
 
 def _answer(row: dict[str, Any]) -> tuple[str, ...]:
     """Of a file that the command eval writes."""
-    shares = (f"{row[share]:.2%}" for share in ("top1", "top5"))
+    shares = (f"{row[share]:.2%}" for share in ("top1", "top5", "top100"))
     return row["recipe"]["name"], f"{row['kl_mean']:.3g}", *shares, f"{row['tokens']}"
 
 
 def _questions(run: dict[str, Any]) -> tuple[str, ...]:
     """Of a file that the command tasks writes."""
     right = run["results"]["questions"]["exact_match,flexible-extract"]
-    return run["split"], run["recipe"]["name"], f"{right:.1%}"
+    return run["split"], run["recipe"]["name"], f"{right:.1%}", run["degenerate"] or "none"
 
 
 def _longest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

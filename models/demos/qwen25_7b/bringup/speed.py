@@ -17,6 +17,7 @@ from ..tt.mesh import command_queues, host_alone, open_replicas, select_backend
 from .stages import run_program
 
 WARM = 3  # steps
+TRANSFERS = "writes", "reads", "bytes read"  # between host and chips
 # By size: recipes, users, prompts, steps.
 CASES = {"7b": (("bfp8", "performance"), (1, 32), (128, 1024, 8192), 100), "tiny": (("bfp8",), (1, 32), (128,), 4)}
 
@@ -61,19 +62,21 @@ def prefill(replica, prompt: int, users: Sequence[int]) -> list[float]:
     return seconds
 
 
-def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float]:
-    """(seconds to a first token, seconds of a step). The first token is of one prompt, compiled before."""
+def measure(replica, users: int, prompt: int, steps: int) -> tuple[float, float, dict[str, float]]:
+    """(seconds to a first token of one prompt, compiled before; seconds of a step; transfers of a step)."""
     firsts = prefill(replica, prompt, (*range(users), 0, 0))
     for _ in range(WARM):
         replica.launch_decode()
         replica.read_tokens()
+    replica.queues.transfers.clear()
     begin = time.perf_counter()
     replica.launch_decode()
     for _ in range(steps - 1):  # one step ahead of the reads, as in Generator
         replica.launch_decode()
         replica.read_tokens()
     replica.read_tokens()
-    return min(firsts[-2:]), (time.perf_counter() - begin) / steps
+    seconds = (time.perf_counter() - begin) / steps
+    return min(firsts[-2:]), seconds, {name: replica.queues.transfers[name] / steps for name in TRANSFERS}
 
 
 def speed(args: argparse.Namespace) -> None:
@@ -106,10 +109,10 @@ def speed(args: argparse.Namespace) -> None:
             except UserError as error:
                 row["refused"] = f"{error}"
             else:
-                first, step = measure(replica, users, prompt, steps)
+                first, step, transfers = measure(replica, users, prompt, steps)
                 read = step_bytes(replica.model.model_config, users, prompt).weights
                 share = read / replica.model.model_config.chip.bandwidth / step
-                row |= dict(first_token_ms=1e3 * first, step_ms=1e3 * step, share_of_dram=share)
+                row |= dict(first_token_ms=1e3 * first, step_ms=1e3 * step, share_of_dram=share, transfers=transfers)
                 replica.close()
                 del replica
             found.append(row)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel, TextDelta
-from ..evaluation.degenerate import degenerate
+from ..evaluation.degenerate import degenerate_answers
 from ..files import write_text
 
 if TYPE_CHECKING:
@@ -94,9 +94,8 @@ def answer(
             if single:
                 say(delta.text, end="")
     show(answers)
-    for user, each in enumerate(answers):
-        if found := degenerate(each.answer):
-            complain(f"answer {user} is degenerate: {found}")
+    if found := degenerate_answers([each.answer for each in answers]):
+        complain(f"answers: {found}")
     if args.out is not None:
         save(args.out, answers)
     say(f"{len(answers)} user(s), the speed of {model.backend}:\n{speed}")

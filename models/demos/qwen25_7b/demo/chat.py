@@ -5,9 +5,10 @@ from contextlib import closing, suppress
 from typing import Optional, Sequence
 
 from ..cli import interrupt
-from ..cli.terminal import say
+from ..cli.terminal import complain, say
 from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel
+from ..evaluation.degenerate import degenerate
 from ..text.tokenizer import ChatPrompt, Conversation
 
 PROMPT = "> "
@@ -93,6 +94,8 @@ class Chat:
         text, ids, end = self._answer(prompt)
         conversation.add_answer(prompt, text, ids)
         say(f"{end}\n")
+        if found := degenerate(text):
+            complain(f"the answer is degenerate: {found}")
 
     def _answer(self, prompt: ChatPrompt) -> tuple[str, list[int], str]:
         """Show the answer; return its text, its token ids, and a line that says why it was cut."""

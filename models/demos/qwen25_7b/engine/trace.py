@@ -1,5 +1,6 @@
 """Metal traces of steps, and the two command queues that they leave free."""
 
+from collections import Counter
 from typing import Callable, Hashable, NamedTuple
 
 import ttnn
@@ -133,17 +134,21 @@ class Queues:
         self.two = count == 2
         self.events = events
         self.transfer = TRANSFER if self.two else COMPUTE
+        self.transfers: Counter[str] = Counter()  # "writes", "reads" and "bytes read" of chips so far
 
     def write(self, pairs: list[tuple[ttnn.Tensor, ttnn.Tensor]]) -> None:
         """Copy (host tensor, device tensor) pairs."""
         self._wait(self.transfer, COMPUTE)
         for host, device in pairs:
             ttnn.copy_host_to_device_tensor(host, device, cq_id=self.transfer)
+            self.transfers["writes"] += 1
         self._wait(COMPUTE, self.transfer)
 
     def read(self, tensor: ttnn.Tensor) -> "PendingRead":
         """Start to read one chip's tensor. The read waits for the steps launched so far."""
         self._wait(self.transfer, COMPUTE)
+        self.transfers["reads"] += len(tensor.device_coords())
+        self.transfers["bytes read"] += len(tensor.device_coords()) * tensor.volume() * tensor.element_size()
         host = tensor.cpu(blocking=not self.events, cq_id=self.transfer)
         done = ttnn.record_event(self.mesh_device, self.transfer) if self.events else None
         if self.two:

@@ -23,6 +23,15 @@ def degenerate(text: str) -> Optional[str]:
     return None
 
 
+def degenerate_answers(answers: Sequence[str]) -> Optional[str]:
+    """Return how many answers are degenerate, with the first, as one line; None: none is."""
+    found = [(i, what) for i, answer in enumerate(answers) if (what := degenerate(answer))]
+    if not found:
+        return None
+    first, what = found[0]
+    return f"{len(found)} of {len(answers)} degenerate, the first is answer {first}: {what}"
+
+
 def doubled_share(words: Sequence[str]) -> float:
     """Share of adjacent pairs whose words are equal."""
     return sum(a == b for a, b in zip(words, words[1:])) / max(1, len(words) - 1)

@@ -15,8 +15,7 @@ class Score:
     """One value for each scored token."""
 
     kl: torch.Tensor  # KL(reference || ours)
-    top1: torch.Tensor  # whether our first choice is the reference's
-    top5: torch.Tensor  # whether our first choice is among the reference's first five
+    rank: torch.Tensor  # of our first choice among the reference's choices, from 0
     nll: torch.Tensor  # -log of the probability that we give the text's next token
     reference_nll: torch.Tensor  # -log of the reference's probability
 
@@ -27,6 +26,10 @@ class Score:
     def join(cls, parts: list["Score"]) -> "Score":
         return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
+    def top(self, count: int) -> float:
+        """The share of tokens at which our first choice is among the reference's first `count`."""
+        return float((self.rank < count).double().mean())
+
     def summary(self) -> "Summary":
         median, high = self.kl.quantile(torch.tensor([0.5, 0.99], dtype=self.kl.dtype)).tolist()
         return Summary(
@@ -36,8 +39,9 @@ class Score:
             kl_median=median,
             kl_99th_percentile=high,
             kl_max=float(self.kl.max()),
-            top1=float(self.top1.double().mean()),
-            top5=float(self.top5.double().mean()),
+            top1=self.top(1),
+            top5=self.top(5),
+            top100=self.top(100),
             nll=float(self.nll.mean()),
             reference_nll=float(self.reference_nll.mean()),
         )
@@ -45,7 +49,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Summary:
-    """Over all tokens of a Score. top1 and top5 are shares of 1."""
+    """Over all tokens of a Score. top1, top5 and top100 are shares of 1."""
 
     tokens: int
     kl_mean: float
@@ -55,6 +59,7 @@ class Summary:
     kl_max: float
     top1: float
     top5: float
+    top100: float
     nll: float
     reference_nll: float
 
@@ -66,8 +71,7 @@ def compare(logits: torch.Tensor, reference: torch.Tensor, following: torch.Tens
     return Score(
         # The sum over 150,000 words is -1e-17 where the two distributions are equal.
         kl=(theirs.exp() * (theirs - ours)).sum(-1).clamp_min(0),
-        top1=best[:, 0] == theirs.argmax(-1),
-        top5=(theirs.topk(5).indices == best).any(-1),
+        rank=(theirs > theirs.gather(-1, best)).sum(-1),
         nll=-ours.gather(-1, following[:, None])[:, 0],
         reference_nll=-theirs.gather(-1, following[:, None])[:, 0],
     )

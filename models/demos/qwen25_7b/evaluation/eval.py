@@ -22,8 +22,8 @@ OUT = Path("generated/evaluation")  # git ignores it
 FOUR_BITS = "bfloat4_b"
 TP_DEFAULT = "(default: as many as the model can be split over)"
 LEGEND = (
-    "KL(Hugging Face in float32 || recipe) and NLL in nats a token. top-1, top-5: the recipe's first choice is Hugging "
-    "Face's first choice, is among its first five."
+    "KL(Hugging Face in float32 || recipe) and NLL in nats a token. top-1, top-5, top-100: the recipe's first "
+    "choice is among Hugging Face's first 1, 5, 100."
 )
 POSITION_LEGEND = (
     "The last --steps tokens up to each position are scored. KL of weights: Hugging Face in float32 with weights in "
@@ -75,6 +75,7 @@ class Result:
             **({} if weights is None else {"KL of weights": f"{weights:.3g}"}),
             "top-1": f"{s.top1:.2%}",
             "top-5": f"{s.top5:.2%}",
+            "top-100": f"{s.top100:.2%}",
             "NLL": f"{s.nll:.4f}",
             "NLL of Hugging Face": f"{s.reference_nll:.4f}",
             "tokens": f"{s.tokens}",
@@ -157,7 +158,7 @@ class Evaluation:
 
 
 class EvalCommand:
-    """The divergence of each recipe from Hugging Face's float32 on held-out text: KL, top-1, top-5, NLL."""
+    """The divergence of each recipe from Hugging Face's float32 on held-out text: KL, top-1, top-5, top-100, NLL."""
 
     EXAMPLES = (
         f"python -m {__package__} eval --recipes bf16,bfp8",

@@ -17,7 +17,7 @@ from ..engine.generator import Generator
 from ..engine.replica import Replica
 from ..errors import UserError
 from ..text.tokenizer import ChatTokenizer
-from .degenerate import degenerate
+from .degenerate import degenerate_answers
 from .teacher_forcing import predict_with_decode
 from .texts import ForcedText
 
@@ -160,9 +160,8 @@ class ReplicaLM(TemplateLM):
                     for index, answer in zip(batch, self._generate(contexts, options, batch)):
                         answers[index] = answer
                     bar.update(len(batch))
-        for index, found in enumerate(map(degenerate, answers)):
-            if found:
-                logger.warning(f"answer {index} is degenerate: {found}")
+        if found := degenerate_answers(answers):
+            logger.warning(f"answers: {found}")
         return answers
 
     def _generate(self, contexts: list[str], options: GenerationOptions, seeds: list[int]) -> list[str]:
