@@ -1,4 +1,4 @@
-"""Every Qwen2.5 size on every split has plans within a core's L1, or is refused in one line."""
+"""Every Qwen2.5 size and Llama-3.1-8B on every split has plans within a core's L1, or is refused in one line."""
 
 from dataclasses import replace
 from itertools import product
@@ -7,17 +7,18 @@ import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.errors import UserError
-from models.demos.qwen25_7b.perf.published_models import SIZES
+from models.demos.qwen25_7b.perf.published_models import FAMILIES, SIZES
 from models.demos.qwen25_7b.plans.chip import WORMHOLE
-from models.demos.qwen25_7b.plans.decode_plan import DecodePlan
-from models.demos.qwen25_7b.plans.grids import TILE, Grid
+from models.demos.qwen25_7b.plans.decode_plan import SEMAPHORES, DecodePlan
+from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid
 from models.demos.qwen25_7b.plans.l1 import decode_footprints, prefill_footprints
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, SPLITS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import check_decode, fit_prefill, max_prefill_rows
 
 CHIPS = {"8x8": WORMHOLE, "8x7": replace(WORMHOLE, grid=Grid(8, 7))}
-ALL = list(product(SIZES, SPLITS, CHIPS, (BF16, BFP8, PERFORMANCE)))
+RECIPES = BF16, BFP8, PERFORMANCE
+ALL = [*product(SIZES, SPLITS, CHIPS, RECIPES), *product(["Llama-3.1-8B"], SPLITS, ["8x8"], RECIPES)]
 HEADS = r"a chip would have (40|64) of the model's \1 query heads, .* take 32: use more chips"
 DOWN = r"decode with tp 4: down takes [\d,]+ bytes of a core's L1, [\d,]+ are there: use more chips"
 REFUSED = {case: HEADS for case in ALL if case[0] in ("14B", "32B", "72B") and case[1] == 1}
@@ -30,7 +31,8 @@ def name_of(value) -> str | None:
 
 
 def plans_of(model, tp, grid, recipe) -> tuple[ModelTable, DecodePlan]:
-    table = ModelTable(SIZES[model], ParallelPlan.make(SIZES[model], tp), recipe, CHIPS[grid])
+    config = (SIZES | FAMILIES)[model]
+    table = ModelTable(config, ParallelPlan.make(config, tp), recipe, CHIPS[grid])
     return table, DecodePlan.make(table.config, table.parallel, table.chip, MAX_USERS)
 
 
@@ -40,6 +42,11 @@ def test_a_size_on_a_split_is_planned(model, tp, grid, recipe):
     check_decode(table, decode)
     footprints = decode_footprints(table.layer(0), decode)
     assert max(footprint.bytes for footprint in footprints) <= decode.l1_room
+    normed = table.config.hidden_size // TILE // decode.residual.cores
+    has_buffers = decode.all_reduce.method == "all_reduce_async"
+    room = decode.l1_room if has_buffers else table.chip.l1 - SEMAPHORES - TILE_BYTES["bfloat16"]
+    for matmul in (linear.decode_matmul for linear in table.lm_head):
+        assert matmul.l1_bytes + TILE_BYTES["bfloat16"] * (normed + matmul.per_core_n) <= room
     rows = max_prefill_rows(table, decode.l1_room)
     assert rows >= 128, "weights would be read for every few tokens"
     while rows >= TILE:

@@ -10,6 +10,7 @@ from .chip import Chip
 from .grids import TILE, TILE_BYTES, Grid, Shards, ceil_div, divisors, height_sharded, residual_grid, width_sharded
 from .parallel_plan import ParallelPlan
 
+RESULT_BESIDE_MATMULS = 131_072  # bytes of a core that chip.BESIDE_MATMULS has for a matmul's result
 SEMAPHORES = 40_000  # bytes of a core that collectives keep: L1_SMALL, or L1 on a mesh that was opened without L1_SMALL
 
 
@@ -132,7 +133,7 @@ class DecodeMatmul:
     @property
     def widths(self) -> list[int]:
         """What in0_block_w can be."""
-        return block_widths(self.k_tiles, self.n_tiles, self.in_cores, self.weight, self.chip)
+        return block_widths(self.k_tiles, self.n_tiles, self.in_cores, self.weight, self.chip, self.per_core_n)
 
     @property
     def hops(self) -> int:
@@ -160,8 +161,8 @@ def plan_decode_matmul(
 
     ValueError: no plan fits L1.
     """
-    per_core_n = next(p for p in divisors(n_tiles) if n_tiles // p <= out_cores and (not divides or divides % p == 0))
-    widths = block_widths(k_tiles, n_tiles, in_cores, weight, chip)
+    per_core_n = tiles_per_core(n_tiles, out_cores, divides)
+    widths = block_widths(k_tiles, n_tiles, in_cores, weight, chip, per_core_n)
     if not widths:
         raise ValueError(
             f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
@@ -174,13 +175,27 @@ def plan_decode_matmul(
     return DecodeMatmul(k_tiles, n_tiles, in_cores, block, per_core_n, weight, chip)
 
 
-def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: Chip) -> list[int]:
+def tiles_per_core(n_tiles: int, cores: int, divides: int = 0) -> int:
+    """Tiles of a result on each of the most cores that share it evenly. cores, divides: as in plan_decode_matmul."""
+    return next(p for p in divisors(n_tiles) if n_tiles // p <= cores and (not divides or divides % p == 0))
+
+
+def matmul_room(per_core_n: int, chip: Chip) -> int:
+    """Bytes of a core for the circular buffers beside a result of per_core_n tiles.
+
+    Few cores share a number of tiles with few divisors: 652 tiles of a vocabulary lie on four.
+    """
+    return chip.matmul_l1 - max(0, per_core_n * TILE_BYTES["bfloat16"] - RESULT_BESIDE_MATMULS)
+
+
+def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: Chip, per_core_n: int) -> list[int]:
     """Tiles of K in a block that fits L1: the longest within an input core's tiles, then those of several cores.
 
     Before version 0.81 ttnn takes the first one only.
     """
     shard = k_tiles // in_cores
-    fitting = [w for w in divisors(k_tiles) if decode_l1_bytes(n_tiles, w, weight, chip, w > shard) <= chip.matmul_l1]
+    room = matmul_room(per_core_n, chip)
+    fitting = [w for w in divisors(k_tiles) if decode_l1_bytes(n_tiles, w, weight, chip, w > shard) <= room]
     within = [w for w in fitting if shard % w == 0 and w <= 8]
     over = [w for w in fitting if w % shard == 0 and w > max(within)]
     return within[-1:] + over * chip.blocks_span_shards
@@ -274,11 +289,16 @@ def lm_head_shards(vocab: int, format: str, chip: Chip) -> list[tuple[int, int]]
 def lm_head_shard_tiles(vocab_tiles: int, format: str, chip: Chip) -> list[int]:
     """Columns of each shard in tiles: the remainder first, then shards of the largest size.
 
-    The largest size is the largest power of two that fits L1 as a matmul; topk needs a power of two. The sampler pads
-    the first shard for topk. The padding columns then have the numbers of the next shard's columns.
+    The largest size is the largest power of two for which it and the remainder fit L1 as matmuls; topk needs a power of
+    two. The sampler pads the first shard for topk. The padding columns then have the numbers of the next shard's.
     """
+
+    def fits(tiles: int) -> bool:
+        room = matmul_room(tiles_per_core(tiles, chip.grid.cores), chip)
+        return decode_l1_bytes(tiles, 1, format, chip) <= room
+
     most = MAX_LM_HEAD_SHARD
-    while decode_l1_bytes(most, 1, format, chip) > chip.matmul_l1:
+    while not fits(most) or vocab_tiles % most and not fits(vocab_tiles % most):
         most //= 2
     rest = vocab_tiles % most
     return [rest] * (rest > 0) + [most] * (vocab_tiles // most)
