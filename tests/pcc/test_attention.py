@@ -8,7 +8,7 @@ import pytest
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.grids import padded_rows
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from tests.pcc.bench import POSITIONS, UPDATE_GAIN, WORKER_DISPATCH, AttentionBench, assert_module, evened, mixed
+from tests.pcc.bench import FEW_CORES, POSITIONS, UPDATE_GAIN, AttentionBench, assert_module, evened, mixed
 
 PCC = {BF16: 0.999, BFP8: 0.999, PERFORMANCE: 0.999}
 CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
@@ -16,14 +16,14 @@ CACHE_PCC = {BF16: 0.9999, BFP8: 0.998, PERFORMANCE: 0.998}
 
 @pytest.fixture(scope="module")
 def world_of(mesh_device, reference):
-    """world_of(recipe, batch, grid=None): an AttentionBench. The last one is cached."""
+    """world_of(recipe, batch, cores=None): an AttentionBench. The last one is cached."""
     last = {}
 
-    def world_of(recipe, batch, grid=None):
-        key = recipe, batch, grid
+    def world_of(recipe, batch, cores=None):
+        key = recipe, batch, cores
         if key not in last:
             last.clear()  # first: L1 has room for one world's buffers beside a prompt's matmuls
-            last[key] = AttentionBench(mesh_device, reference, recipe, batch=batch, grid=grid)
+            last[key] = AttentionBench(mesh_device, reference, recipe, batch=batch, cores=cores)
         return last[key]
 
     return world_of
@@ -77,8 +77,8 @@ def test_decode_with_every_slot_taken(world_of, batch):
     decode(world, mixed(world.decode.slots))
 
 
-def test_decode_of_32_users_on_56_cores(world_of):
-    decode(world_of(BFP8, MAX_USERS, WORKER_DISPATCH), mixed(MAX_USERS))
+def test_decode_of_32_users_on_few_cores(world_of):
+    decode(world_of(BFP8, MAX_USERS, FEW_CORES), mixed(MAX_USERS))
 
 
 @pytest.mark.parametrize("position", POSITIONS)

@@ -10,7 +10,7 @@ from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
 from models.demos.qwen25_7b.tt.layouts import rectangle
 from models.demos.qwen25_7b.tt.placement import replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
-from tests.pcc.bench import WORKER_DISPATCH, Bench, assert_module
+from tests.pcc.bench import FEW_CORES, Bench, assert_module
 from tests.pcc.reference import bf16
 
 PCC = 0.99998
@@ -29,9 +29,9 @@ def some_positions(count, end):
     return positions[torch.randperm(count, generator=generator)]
 
 
-@pytest.mark.parametrize("batch, grid", ((1, None), (7, None), (MAX_USERS, None), (MAX_USERS, WORKER_DISPATCH)))
-def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch, grid):
-    bench = Bench(mesh_device, reference, batch=batch, grid=grid)
+@pytest.mark.parametrize("batch, cores", ((1, None), (7, None), (MAX_USERS, None), (MAX_USERS, FEW_CORES)))
+def test_decode_rotates_each_user_by_its_position(mesh_device, reference, batch, cores):
+    bench = Bench(mesh_device, reference, batch=batch, cores=cores)
     end = bench.config.max_position_embeddings
     rotary = TtRotary(mesh_device, bench.model_config(BFP8, end))
     positions = some_positions(batch, end)
