@@ -1,10 +1,11 @@
 """A decode matmul of the 7B gives one result at every width of its blocks of x: within a core's shard, and over
 several.
 
-Columns share no sums, so one tile of columns on each DRAM bank stands for all. The plans have all columns.
+Columns share no sums, so one tile of columns for each reader of a DRAM bank stands for all. The plans have all columns.
 """
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -12,44 +13,46 @@ import ttnn
 from golden_mesh.arithmetic.sums import exact_sums
 
 from models.demos.qwen25_7b.config import BFP8, PERFORMANCE, QWEN25_7B
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
+from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.grids import TILE, width_sharded
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
 from models.demos.qwen25_7b.tt.layouts import decode_program, memory_config
 from models.demos.qwen25_7b.tt.linear import compute_config
-from models.demos.qwen25_7b.tt.placement import dram_width_sharded, dtype_of, replicate
+from models.demos.qwen25_7b.tt.placement import chip_of, dram_width_sharded, dtype_of, replicate
 from tests.pcc.bench import assert_module
 
 
 def matmuls():
-    """Each x and format with all widths of the matmuls that have it: K in tiles, cores of x, format -> widths."""
+    """Each x and format with all widths of the matmuls that have it: chip, K in tiles, cores of x, format -> widths."""
     found, names = {}, {}
-    for tp in SPLITS:
-        for recipe in (BFP8, PERFORMANCE):
-            table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, WORMHOLE)
-            for name, plan in table.decode_matmuls.items():
-                key = plan.k_tiles, plan.in_cores, plan.weight
-                found.setdefault(key, (plan, set()))[1].update(plan.widths)
-                names.setdefault(key, {})[f"tp {tp} {name}"] = None
+    for chip, tp, recipe in product((WORMHOLE, BLACKHOLE), SPLITS, (BFP8, PERFORMANCE)):
+        table = ModelTable(QWEN25_7B, ParallelPlan.make(QWEN25_7B, tp), recipe, chip)
+        for name, plan in table.decode_matmuls.items():
+            key = chip.architecture, plan.k_tiles, plan.in_cores, plan.weight
+            found.setdefault(key, (plan, set()))[1].update(plan.widths)
+            names.setdefault(key, {chip.architecture: None})[f"tp {tp} {name}"] = None
     return [pytest.param(*of, id=", ".join(names[key])) for key, of in found.items()]
 
 
 @pytest.mark.chips(1)
 @pytest.mark.parametrize("plan, widths", matmuls())
 def test_every_width_of_a_block_gives_one_result(mesh_device, plan, widths):
-    rows, columns = TILE * plan.k_tiles, TILE * WORMHOLE.banks
+    chip = plan.chip
+    if chip != chip_of(mesh_device):
+        pytest.skip("a plan of another chip")
+    n_tiles = chip.banks * chip.readers_per_bank
+    rows, columns = TILE * plan.k_tiles, TILE * n_tiles
     torch.manual_seed(0)
     values = torch.randn(1, 1, rows, columns) * rows**-0.5
-    weight = replicate(
-        values, mesh_device, dtype_of(plan.weight), memory_config=dram_width_sharded(mesh_device, rows, columns)
-    )
+    memory = dram_width_sharded(mesh_device, rows, columns, chip.readers_per_bank)
+    weight = replicate(values, mesh_device, dtype_of(plan.weight), memory_config=memory)
     x = torch.randn(1, 1, TILE, rows)
-    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(rows, WORMHOLE.grid, plan.in_cores)))
+    put = replicate(x, mesh_device, memory_config=memory_config(width_sharded(rows, chip.grid, plan.in_cores)))
     exact = ttnn.to_torch(put).double() @ ttnn.to_torch(weight).double()
 
     def result(width: int) -> torch.Tensor:
-        block = replace(plan, n_tiles=WORMHOLE.banks, per_core_n=1, in0_block_w=width)
+        block = replace(plan, n_tiles=n_tiles, per_core_n=1, in0_block_w=width)
         how = dict(program_config=decode_program(block), memory_config=ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG)
         how |= dict(dtype=ttnn.float32, compute_kernel_config=compute_config())
         return ttnn.to_torch(ttnn.linear(put, weight, **how))

@@ -25,7 +25,7 @@ from models.demos.qwen25_7b.tt import centered_keys, placement
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import dtype_of
+from models.demos.qwen25_7b.tt.placement import chip_of, dtype_of
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 
@@ -91,8 +91,8 @@ def build(mesh_device, config, recipe, users, tokens, monkeypatch):
         return model, allocate_caches(mesh_device, model_config, blocks, BLOCK)
 
 
-def budget_of(config, plan, recipe, users, tokens):
-    return memory_budget(ModelTable(config, plan, recipe, WORMHOLE), tokens, blocks_for(users, tokens, BLOCK))
+def budget_of(config, plan, recipe, users, tokens, chip=WORMHOLE):
+    return memory_budget(ModelTable(config, plan, recipe, chip), tokens, blocks_for(users, tokens, BLOCK))
 
 
 @pytest.mark.galaxy
@@ -105,7 +105,7 @@ def test_the_whole_7b_fits_with_the_largest_cache(mesh_device, monkeypatch):
     tokens, plan = LARGEST[tp], ParallelPlan.make(QWEN25_7B, tp)
     before = allocated(mesh_device)
     built = build(mesh_device, QWEN25_7B, BFP8_KV8, USERS, tokens, monkeypatch)
-    budget = budget_of(QWEN25_7B, plan, BFP8_KV8, USERS, tokens)
+    budget = budget_of(QWEN25_7B, plan, BFP8_KV8, USERS, tokens, chip_of(mesh_device))
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     logits = ttnn.empty((1, 1, 32, plan.vocab), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh_device)
     assert budget.total == pytest.approx(allocated(mesh_device) - before, rel=0.005)
@@ -121,7 +121,7 @@ def test_the_budget_is_what_layers_take(mesh_device, recipe, monkeypatch):
     plan = ParallelPlan.make(config, mesh_device.get_num_devices())
     before = allocated(mesh_device)
     model, caches = build(mesh_device, config, recipe, 7, 300, monkeypatch)
-    budget = budget_of(config, plan, recipe, 7, 300)
+    budget = budget_of(config, plan, recipe, 7, 300, chip_of(mesh_device))
     assert budget.weights + budget.cache == pytest.approx(allocated(mesh_device) - before, rel=0.005)
     of_layers = [recipe.of_layer(i) for i in range(2)]
     assert [layer.mlp.down.weight.dtype for layer in model.layers] == [dtype_of(r.mlp_out.format) for r in of_layers]
