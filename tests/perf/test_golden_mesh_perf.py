@@ -9,7 +9,7 @@ from golden_mesh.perf.prices import cells, total
 import golden_mesh
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.perf.capture import CONTEXT, capture_step, one_layer_of_each_kind
-from models.demos.qwen25_7b.perf.step_model import model_step
+from models.demos.qwen25_7b.perf.step_model import arch_of, model_step
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 from models.demos.qwen25_7b.tt.placement import chip_of, links_between
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
@@ -35,7 +35,7 @@ def test_a_layer_has_the_prices_of_perf_model(mesh_device, host_alone, recorder)
     from golden_mesh.perf.recorder import section
 
     config = replace(Checkpoint.open(SMALL_CHECKPOINT).config, num_hidden_layers=1)
-    links = links_between(mesh_device)
+    links, chip = links_between(mesh_device), chip_of(mesh_device)
     with host_alone():
         with one_layer_of_each_kind(mesh_device, config, BFP8, USERS, CONTEXT) as replica:
             layer = replica.model.layers[0]
@@ -43,8 +43,8 @@ def test_a_layer_has_the_prices_of_perf_model(mesh_device, host_alone, recorder)
             replica.launch_decode()
         recorded = section(*next(recorder.captured()), links, POSITION)
         step = capture_step(mesh_device, config, BFP8, USERS)
-    how = dict(chips=mesh_device.shape[1], grid_cores=chip_of(mesh_device).grid.cores, links=links)
-    how |= dict(users=USERS, position=POSITION)
+    how = dict(chips=mesh_device.shape[1], grid_cores=chip.grid.cores, links=links)
+    how |= dict(users=USERS, position=POSITION, arch=arch_of(chip))
     modeled = model_step(step, weights=0, **how).in_layer
     assert recorded.launches == len(step.layer)
     assert sorted(cells(recorded.rows, 4)) == sorted(cells(modeled, 4))

@@ -82,8 +82,8 @@ def test_results_are_bfloat16_on_cores_but_for_attentions(step):
     assert not [op.name for op in others for t in op.results if t.in_dram]
 
 
-def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
-    planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
+def test_matmuls_stream_the_bytes_that_are_planned(mesh_device, config, plan, step):
+    planned = step_bytes(ModelTable(config, plan, BFP8, chip_of(mesh_device)), USERS, POSITION)
     ops = [*matmuls(step.layer) * config.num_hidden_layers, *matmuls(step.after)]
     weights = [op.inputs[1] for op in ops]
     assert all(op.dram_sharded and op.inputs[1].in_dram for op in ops)
@@ -93,7 +93,7 @@ def test_matmuls_stream_the_bytes_that_are_planned(config, plan, step):
 
 def test_attention_reads_and_all_reduces_send_the_bytes_that_are_planned(mesh_device, config, plan, step):
     all_reduce = AllReducePlan.make(plan.tp, row_topology(mesh_device), config.hidden_size)
-    planned = step_bytes(ModelTable(config, plan, BFP8, WORMHOLE), USERS, POSITION)
+    planned = step_bytes(ModelTable(config, plan, BFP8, chip_of(mesh_device)), USERS, POSITION)
     model = modeled(step, config, plan)
     assert sum(row.count * row.work.needed for row in model.rows if row.op.name == "SdpaDecode") == planned.cache
     sent = sum(row.count * row.work.sent for row in model.in_layer)
