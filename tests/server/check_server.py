@@ -143,10 +143,7 @@ def guarded(server: Server) -> str:
 
 
 def tool_call(server: Server) -> str:
-    # No token of blanks alone: the grammar of a named tool allows any number of them.
-    texts = map(server.tokenizer.decode, range(len(server.tokenizer)))
-    bias = {f"{i}": -100 for i, text in enumerate(texts) if not text.strip()}
-    body = dict(tools=[WEATHER], tool_choice="required", max_tokens=100, logit_bias=bias)
+    body = dict(tools=[WEATHER], tool_choice="required", max_tokens=100, logit_bias=server.no_commas)
     (choice,) = server.choices(SHORT, CHAT, **body)
     expect(choice["message"].get("tool_calls"), f"no call: {choice}")
     function = choice["message"]["tool_calls"][0]["function"]
@@ -211,7 +208,8 @@ def extremes(server: Server) -> str:
 
 def refused(server: Server, by: str, words: str, path: str = TEXT, **body: Any) -> str:
     """The server answers with status 400 (404: no such path) and these words."""
-    response = server.post(path, server.body(SHORT, path, return_token_ids=False, **body))
+    form = path if path == CHAT else TEXT
+    response = server.post(path, server.body(SHORT, form, return_token_ids=False, **body))
     expect(response.status_code in (400, 404), f"status {response.status_code}: {response.text}")
     expect(words in response.text.replace('\\"', '"'), f"other words: {response.text}")
     return f'refused by {by}: "{words}"'
@@ -223,7 +221,7 @@ def refused(server: Server, by: str, words: str, path: str = TEXT, **body: Any) 
 REFUSED = [  # by, words, request
     *(("the script's checks", *case) for case in (
         ("vLLM ignores bad_words here", dict(bad_words=["a"])),
-        ("vLLM ignores bad_words here", dict(bad_words=["a"], path="/invocations", prompt="a")),
+        ("vLLM ignores bad_words here", dict(bad_words=["a"], path="/invocations")),
         ("vLLM ignores best_of here", dict(best_of=4)),
         ("the plugin ignores thinking_token_budget", dict(path=CHAT, thinking_token_budget=8)),
         ("vLLM ignores guided_choice here: use structured_outputs", dict(guided_choice=["a"])),

@@ -87,7 +87,7 @@ def test_a_server_that_stops_answers_503(tmp_path, monkeypatch, method, path):
 def sampling(**changes) -> SimpleNamespace:
     """vLLM's SamplingParams, as far as they are checked."""
     defaults = dict(n=1, seed=None, repetition_penalty=1.0, stop_token_ids=None, thinking_token_budget=None)
-    return SimpleNamespace(**defaults | dict(logprob_token_ids=None, logit_bias=None) | changes)
+    return SimpleNamespace(**defaults | dict(logprob_token_ids=None, logit_bias=None, bad_words=None) | changes)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,7 @@ def sampling(**changes) -> SimpleNamespace:
         (dict(repetition_penalty=1e39), "repetition_penalty must be"),
         (dict(stop_token_ids=[5, VOCAB_SIZE]), "stop_token_ids must be"),
         (dict(stop_token_ids=[-1]), "stop_token_ids must be"),
+        (dict(bad_words=["a", " "]), "bad_words must not be blank"),
         (dict(thinking_token_budget=0), "the plugin ignores thinking_token_budget"),
         (dict(logprob_token_ids=[5]), "the plugin ignores logprob_token_ids"),
         (dict(seed=(1 << 31) - 3, n=3), None),
@@ -174,6 +175,7 @@ class Backend:
 def test_a_grammar_compiles_in_a_process_of_its_own(monkeypatch):
     monkeypatch.setattr(parameters, "CPU_SECONDS", 1)
     trials, here = parameters.GrammarTrials(Backend()), os.getpid()
+    assert trials.refusal("kind", '{"maximum": 9223372036854775807, "const": "1234567890123456789"}') == ""
     assert trials.refusal("kind", "pass") == trials.refusal("kind", f"assert os.getpid() != {here}") == ""
     for grammar, words in (
         ("raise ValueError('line 1\\nline 2')", "line 1 line 2"),
@@ -183,6 +185,7 @@ def test_a_grammar_compiles_in_a_process_of_its_own(monkeypatch):
         ("while True: pass", "takes more than 1 s"),
         ("Backend.error = 'x' * 10**6", "x" * 300),
         ("Backend.accepts = False", "no token fits"),
+        ('{"const": [1234567890123456789]}', "llguidance rounds 1234567890123456789"),
     ):
         with pytest.raises(ValueError, match=f"^structured output: {words}"):
             trials.check("kind", grammar)

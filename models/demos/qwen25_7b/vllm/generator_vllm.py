@@ -59,11 +59,7 @@ class QwenForCausalLM:
     (DecodeState).
     """
 
-    model_capabilities = {
-        "supports_prefix_caching": True,
-        "supports_async_decode": True,
-        "supports_sample_on_device": True,
-    }
+    model_capabilities = {f"supports_{name}": True for name in ("prefix_caching", "async_decode", "sample_on_device")}
     # of the newest model, because get_max_tokens_all_users is not told
     _recipe: Recipe = recipe_of(None)
     _revision: Optional[str] = None
@@ -175,24 +171,21 @@ class QwenForCausalLM:
         """
         self._state.invalidate()
         self._enable_traces(enable_trace)
-        rows, ends = len(prompt_lens), [int(n) for n in prompt_lens]
+        rows, ends, block = len(prompt_lens), [int(n) for n in prompt_lens], self.replica.block
         sequences = [tokens[row, :end].tolist() for row, end in enumerate(ends)]
         prompts = [
-            Prompt(row, sequences[row], int(start_pos[row]), self._blocks(page_table[row], end))
+            Prompt(row, sequences[row], int(start_pos[row]), page_table[row, : ceil_div(end, block)].tolist())
             for row, end in enumerate(ends)
         ]
         next_tokens: list[NextToken] = []
         if sampling_params is not None:
-            next_tokens = [
-                NextToken(row, params, self._prompt_lengths.split(own), ends[row])
-                for row, (params, own) in enumerate(
-                    zip(self._slot_params(sampling_params, rows), own_tokens(tokens, ends))
-                )
-            ]
+            counts = map(self._prompt_lengths.split, own_tokens(tokens, ends))
+            params = self._slot_params(sampling_params, rows)
+            next_tokens = [NextToken(*row) for row in zip(range(rows), params, counts, ends)]
         mode = self._write_sampling(next_tokens, new_counts=True)
         logits = torch.zeros(rows, 1, self.model.model_config.config.vocab_size)
         ids, log_probs = torch.zeros(rows, dtype=torch.int32), torch.zeros(rows)
-        for batch in pack_prompts(prompts, self.model.max_prefill_rows, self.replica.block):
+        for batch in pack_prompts(prompts, self.model.max_prefill_rows, block):
             self.replica.prefill(batch, mode)
             sampled = batch.sampled_slots
             if sampled and sampling_params is None:
@@ -271,9 +264,6 @@ class QwenForCausalLM:
     def modules(self) -> Iterator:
         """vLLM looks for torch modules when it exits."""
         return iter(())
-
-    def _blocks(self, table: torch.Tensor, tokens: int) -> list[int]:
-        return table[: ceil_div(tokens, self.replica.block)].tolist()
 
     def _slot_params(self, params: Any, slots: int) -> list[SlotParams]:
         return slot_params(params, slots, self.model.model_config.config.vocab_size)

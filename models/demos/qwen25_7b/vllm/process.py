@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
 
@@ -64,7 +65,8 @@ def _stop(server: subprocess.Popen, engine_seconds: float) -> list[str]:
         if not engines:
             break
         for pid in engines - signalled:
-            _terminate(pid)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGTERM)
         signalled |= engines
         time.sleep(TICK)
     if server.poll() is None:
@@ -84,17 +86,8 @@ def session_processes(leader: int) -> Iterator[tuple[int, str]]:
     """Yield (pid, command line) of each process of a session that has not ended."""
     for folder in Path("/proc").glob("[0-9]*"):
         pid = int(folder.name)
-        try:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             # A process that has ended and is not waited for has no command line.
             if title and os.getsid(pid) == leader:
                 yield pid, title.strip()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-
-
-def _terminate(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        pass  # it has ended meanwhile

@@ -5,10 +5,13 @@ all requests. They ignore other options, and the answer is then not what was ask
 """
 
 import asyncio
+import json
 import os
 import resource
 import signal
+from contextlib import suppress
 from functools import lru_cache, wraps
+from http import HTTPStatus
 from threading import Lock
 from typing import Any, Callable
 
@@ -17,10 +20,7 @@ LARGEST_FLOAT = 3.4e38  # its other tensors are float32
 # Options of earlier versions of vLLM or of OpenAI, which vLLM takes for fields that it does not know.
 OLD_NAMES = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "best_of"}
 # What beam search keeps, and what asks for no other text.
-BEAM_SEARCH = {"n", "max_tokens", "temperature", "ignore_eos", "include_stop_str_in_output"} | {
-    "output_kind",
-    "skip_clone",
-}
+BEAM_SEARCH = {*"n max_tokens temperature ignore_eos include_stop_str_in_output output_kind skip_clone".split()}
 CPU_SECONDS, SECONDS = 5, 60  # for the compilation of a grammar; the second is for a process that hangs
 TRIALS = 256  # remembered
 
@@ -35,6 +35,8 @@ def check_parameters(params: Any, vocab_size: int) -> None:
     for stop_id in params.stop_token_ids or ():
         if not 0 <= stop_id < vocab_size:
             raise ValueError(f"stop_token_ids must be 0 to {vocab_size - 1}, got {stop_id}")
+    if any(not word.strip() for word in params.bad_words or ()):
+        raise ValueError(f"bad_words must not be blank, got {params.bad_words}")
     for name in ("thinking_token_budget", "logprob_token_ids"):
         if getattr(params, name) not in (None, []):
             raise ValueError(f"the plugin ignores {name}: leave it out, got {getattr(params, name)!r}")
@@ -104,6 +106,9 @@ class GrammarTrials:
             os._exit(0)
 
     def _first_error(self, kind: Any, grammar: str) -> str:
+        if grammar.startswith("{"):
+            with suppress(json.JSONDecodeError):
+                json.loads(grammar, parse_int=_check_integer)
         compiled = self._backend.compile_grammar(kind, grammar)
         mask = self._backend.allocate_token_bitmask(1)
         for _ in range(2):
@@ -119,78 +124,119 @@ class GrammarTrials:
         return ""
 
 
+def _check_integer(digits: str) -> None:
+    """ValueError for an integer of a schema that llguidance rounds. It reads float64, and writes at most 2**63 - 1."""
+    if int(digits) not in (int(float(digits)), (1 << 63) - 1):
+        raise ValueError(f"llguidance rounds {digits}: write it as a string")
+
+
+def around(kind: type, name: str) -> Callable[[Callable], None]:
+    """Put the decorated function around a method of a class of vLLM's. Its first argument is that method."""
+    method = getattr(kind, name)
+
+    def put(function: Callable) -> None:
+        setattr(kind, name, wraps(method)(lambda *args, **kwargs: function(method, *args, **kwargs)))
+
+    return put
+
+
 def install() -> None:
     """Put the checks into vLLM's classes."""
+    from openai.types.responses import ResponseErrorEvent
     from vllm import SamplingParams
     from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+    from vllm.entrypoints.generate.base.serving import GenerateBaseServing
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.engine.protocol import GenerationError
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+    from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.serial_utils import MsgpackEncoder
     from vllm.v1.structured_output import backend_guidance
     from vllm.v1.structured_output.request import get_structured_output_key
 
     fields = SamplingParams.__struct_fields__
-
-    def before(kind: type, name: str, check: Callable[..., None]) -> None:
-        method = getattr(kind, name)
-
-        @wraps(method)
-        def checked(self, *args, **kwargs):
-            check(self)
-            return method(self, *args, **kwargs)
-
-        setattr(kind, name, checked)
-
-    def check_beams(request: Any) -> None:
-        one = request.model_copy(update={"n": 1})  # vLLM refuses several greedy sequences of one prompt
-        check_beam_search(one.to_sampling_params(1, {}), SamplingParams(), fields)
+    trials: list[GrammarTrials] = []
 
     for kind in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
-        before(kind, "to_sampling_params", lambda request: check_fields(request, {*fields, *OLD_NAMES}))
-        if kind is not ResponsesRequest:
-            before(kind, "to_beam_search_params", check_beams)
 
-    create_messages = AnthropicServingMessages.create_messages
+        @around(kind, "to_sampling_params")
+        def check_and_convert(convert, request, *args, **kwargs):
+            check_fields(request, {*fields, *OLD_NAMES})
+            return convert(request, *args, **kwargs)
 
-    @wraps(create_messages)
-    async def create_messages_or_400(self, *args, **kwargs):
-        """/v1/messages of vLLM answers every error with 500."""
+    for kind in (ChatCompletionRequest, CompletionRequest):
+
+        @around(kind, "to_beam_search_params")
+        def check_beams_and_convert(convert, request, *args, **kwargs):
+            one = request.model_copy(update={"n": 1})  # vLLM refuses several greedy sequences of one prompt
+            check_beam_search(one.to_sampling_params(1, {}), SamplingParams(), fields)
+            return convert(request, *args, **kwargs)
+
+    @around(SamplingParams, "verify")
+    def verify_and_check(verify, params, model_config, *rest):
+        verify(params, model_config, *rest)
+        check_parameters(params, model_config.get_vocab_size())
         try:
-            return await create_messages(self, *args, **kwargs)
-        except ValueError as error:
-            return self.create_error_response(error)
-
-    AnthropicServingMessages.create_messages = create_messages_or_400
-    verify = SamplingParams.verify
-
-    @wraps(verify)
-    def verify_and_check(self, model_config, *rest):
-        verify(self, model_config, *rest)
-        check_parameters(self, model_config.get_vocab_size())
-        try:
-            MsgpackEncoder().encode(self)
+            MsgpackEncoder().encode(params)
         except OverflowError as error:
             raise ValueError(f"{error}") from error
 
-    SamplingParams.verify = verify_and_check
-
-    add_request = AsyncLLM.add_request
-    trials: list[GrammarTrials] = []
-
-    @wraps(add_request)
-    async def try_and_add_request(self, request_id, prompt, params, *args, **kwargs):
-        config = self.vllm_config
+    @around(AsyncLLM, "add_request")
+    async def try_and_add(add_request, llm, request_id, prompt, params, *args, **kwargs):
+        config = llm.vllm_config
         outputs = getattr(params, "structured_outputs", None)
         if outputs and not outputs.all_constraints_none() and config.structured_outputs_config.backend == "guidance":
             if not trials:
-                model = self.model_config
-                made = backend_guidance.GuidanceBackend(config, self.input_processor.tokenizer, model.get_vocab_size())
-                trials.append(GrammarTrials(made))
+                size = llm.model_config.get_vocab_size()
+                trials.append(
+                    GrammarTrials(backend_guidance.GuidanceBackend(config, llm.input_processor.tokenizer, size))
+                )
                 # The trial is stricter, and does not keep other requests waiting.
                 backend_guidance.validate_guidance_grammar = lambda *_, **__: None
             await asyncio.to_thread(trials[0].check, *get_structured_output_key(outputs))
-        return await add_request(self, request_id, prompt, params, *args, **kwargs)
+        return await add_request(llm, request_id, prompt, params, *args, **kwargs)
 
-    AsyncLLM.add_request = try_and_add_request
+    class Refusal(GenerationError, ValueError):
+        """vLLM's error within an answer, but with status 400."""
+
+        def __init__(self, words: str):
+            super().__init__(words)
+            self.status_code = HTTPStatus.BAD_REQUEST
+
+    @around(GenerateBaseServing, "_raise_if_error")
+    def raise_if_error(_, serving, finish_reason, request_id):
+        if finish_reason == "error":  # the grammar takes no token
+            raise Refusal("structured output: the answer cannot go on, by another option or the grammar's size")
+
+    # Where vLLM's status is 500, a stream breaks off, or its error is that of its own parsing.
+    for name in ("create_messages", "count_tokens"):
+
+        @around(AnthropicServingMessages, name)
+        async def answer_or_refuse(answer, serving, *args, **kwargs):
+            try:
+                return await answer(serving, *args, **kwargs)
+            except ValueError as error:
+                return serving.create_error_response(error)
+
+    @around(AnthropicServingMessages, "message_stream_converter")
+    def convert_messages(convert, serving, messages):
+        async def checked():
+            async for message in messages:
+                if message.startswith('data: {"error"'):
+                    raise ValueError(json.loads(message.removeprefix("data: "))["error"]["message"])
+                yield message
+
+        return convert(serving, checked())
+
+    @around(OpenAIServingResponses, "responses_stream_generator")
+    async def stream_or_refuse(stream, *args, **kwargs):
+        number = 0
+        try:
+            async for event in stream(*args, **kwargs):
+                yield event
+                number += 1
+        except ValueError as error:
+            words = f"{error.__context__ or error}"  # vLLM finds no form for a Refusal
+            yield ResponseErrorEvent(type="error", code="400", message=words, sequence_number=number)

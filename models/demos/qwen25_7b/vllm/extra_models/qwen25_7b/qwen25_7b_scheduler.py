@@ -1,8 +1,19 @@
-"""The plugin's scheduler, which tells its worker of every request that has ended. qwen25_7b_for_vllm.py names it."""
+"""The plugin's scheduler, with requests that end as they should. qwen25_7b_for_vllm.py names it."""
 
 from typing import Any
 
+from vllm.v1.structured_output import backend_guidance
 from vllm_tt_plugin.scheduler import TTScheduler
+
+
+class Grammar(backend_guidance.GuidanceGrammar):
+    """After an error llguidance allows the end of the answer alone, and vLLM takes that for a whole answer."""
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        return super().accept_tokens(request_id, tokens) and not self.ll_matcher.get_error()
+
+
+backend_guidance.GuidanceGrammar = Grammar
 
 
 class Scheduler(TTScheduler):

@@ -13,7 +13,7 @@ import sys
 import time
 from ctypes import CDLL
 from multiprocessing.util import Finalize
-from typing import Any, NoReturn
+from typing import Any
 
 from vllm.v1.sample.logits_processor import BatchUpdateBuilder
 from vllm_tt_plugin.config import get_tt_config
@@ -56,7 +56,7 @@ class MeshWorker(TTWorker):
             Finalize(None, _leave, exitpriority=-PRIORITY)
         finally:
             # Until the engine has its own handler, the default one would end the process at once.
-            signal.signal(signal.SIGTERM, before if callable(before) else _exit)
+            signal.signal(signal.SIGTERM, before if callable(before) else lambda *_: sys.exit())
         if pending:
             sys.exit()
 
@@ -89,10 +89,6 @@ class MeshWorker(TTWorker):
         finally:
             close_mesh_device(mesh, get_tt_config(self.vllm_config))
         logger.info("The mesh is closed (%.1f s)", time.monotonic() - began)
-
-
-def _exit(_number, _frame) -> NoReturn:
-    sys.exit()
 
 
 def _leave() -> None:
