@@ -18,7 +18,8 @@ A, AB = {"properties": {"a": INTEGER}}, {"properties": {"a": INTEGER, "b": INTEG
 # Constraints that a compiler reads over, does not take, or ends at.
 SCHEMAS = [
     *(OBJECT | more for more in (
-        {"patternProperties": {"^a$": INTEGER}, "required": ["a"]}, {"minProperties": 1}, {"maxProperties": 2}, {"patternProperties": {"^x": INTEGER}}, A | {"required": ["z"]},
+        {"patternProperties": {"^a$": INTEGER}, "required": ["a"]},
+        {"minProperties": 1}, {"maxProperties": 2}, {"patternProperties": {"^x": INTEGER}}, A | {"required": ["z"]},
         {"propertyNames": {"pattern": "^a"}}, AB | {"dependentRequired": {"a": ["b"]}}, A | {"minProperties": 2},
         AB | {"additionalProperties": False, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
         {"properties": {"a": STRING | {"minLength": -1}}, "required": ["a"]},
@@ -32,7 +33,8 @@ SCHEMAS = [
     )),
     *(INTEGER | more for more in (
         {"multipleOf": 7}, {"minimum": 2, "exclusiveMaximum": 4}, {"enum": [1, 5], "minimum": 3}, {"not": {"const": 3}},
-        {"const": 1234567890123456789}, {"maximum": 2**63 - 1}, {"anyOf": [{"minimum": 3}, {"maximum": 0}]}, {"if": {"minimum": 5}, "then": {"minimum": 10}},
+        {"const": 1234567890123456789}, {"maximum": 2**63 - 1},
+        {"anyOf": [{"minimum": 3}, {"maximum": 0}]}, {"if": {"minimum": 5}, "then": {"minimum": 10}},
     )),
     *(STRING | more for more in (
         {"format": "email"}, {"format": "no such"}, {"minLength": 2, "maxLength": 3},

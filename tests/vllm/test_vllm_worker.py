@@ -1,4 +1,4 @@
-"""Worker and scheduler mend what plugin and vLLM do to rows, grammars and ended requests. The plugin's classes are stand-ins."""
+"""Worker and scheduler mend what vLLM and the plugin do to rows, grammars and ended requests. Theirs are stand-ins."""
 
 import importlib.util
 import sys
