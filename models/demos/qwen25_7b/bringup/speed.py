@@ -131,10 +131,10 @@ def modeled(device, backend: str, recipe, users: int, position: int) -> Optional
     from ..perf.step_model import model_decode
     from ..tt.placement import links_between
 
-    size = dict(users=users, position=position, links=links_between(device))
+    links = links_between(device)
     with host_alone(backend):
         try:
-            return 1e3 * model_decode(device, QWEN25_7B, recipe, **size)[0].seconds
+            return 1e3 * model_decode(device, QWEN25_7B, recipe, users=users, position=position, links=links)[0].seconds
         except UserError:  # does not fit
             return None
 

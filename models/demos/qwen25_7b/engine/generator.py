@@ -54,9 +54,11 @@ class ReplicaEngine:
         self.stats = SpeculationStats()
         self._speculation: Optional[Speculation] = None
         if replica.speculate > 1 and not on_host:
-            size = dict(slots=replica.slots, max_tokens=replica.speculate, groups=replica.groups)
             self._speculation = Speculation(
-                k_chunk=replica.model.model_config.decode.k_chunk(replica.width * replica.block), **size
+                slots=replica.slots,
+                max_tokens=replica.speculate,
+                groups=replica.groups,
+                k_chunk=replica.model.model_config.decode.k_chunk(replica.width * replica.block),
             )
         self._drafts: list[Draft] = []  # of the verify step in flight
 

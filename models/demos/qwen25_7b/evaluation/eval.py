@@ -146,8 +146,14 @@ class Evaluation:
         checkpoint = (variant.quantized or self.model).checkpoint
         texts = self.buckets[-1].sample.texts
         # One context for all buckets: the chunks of attention depend on it.
-        options = dict(texts=len(texts), max_seq_len=len(texts[0]) - 1, queues=command_queues())
-        with replicas_on(devices, checkpoint, variant.recipe, **options) as replicas:
+        with replicas_on(
+            devices,
+            checkpoint,
+            variant.recipe,
+            texts=len(texts),
+            max_seq_len=len(texts[0]) - 1,
+            queues=command_queues(),
+        ) as replicas:
             for bucket, reading, kl_of_weights in zip(self.buckets, readings, weights):
                 for phase in ("decode", "prefill") if self.by_position else ("decode",):
                     if phase == "prefill":

@@ -74,9 +74,19 @@ def replicas_on(
     from ..engine.replica import Replica
 
     count = min(len(devices), -(-texts // MAX_USERS))
-    batch = min(MAX_USERS, -(-texts // count))
-    how = dict(users=batch, max_seq_len=max_seq_len, traced=traces_available(), queues=queues)
-    replicas = [Replica.load(device, checkpoint, checkpoint.config, recipe, **how) for device in devices[:count]]
+    replicas = [
+        Replica.load(
+            device,
+            checkpoint,
+            checkpoint.config,
+            recipe,
+            users=min(MAX_USERS, -(-texts // count)),
+            max_seq_len=max_seq_len,
+            traced=traces_available(),
+            queues=queues,
+        )
+        for device in devices[:count]
+    ]
     try:
         yield replicas
     finally:

@@ -115,8 +115,9 @@ class ReadinessCommand:
         rows = []
         with open_replicas(split, queues=command_queues()) as devices:
             for recipe in recipes:
-                options = dict(texts=len(entries), max_seq_len=longest, queues=command_queues())
-                with replicas_on(devices, model.checkpoint, recipe, **options) as replicas:
+                with replicas_on(
+                    devices, model.checkpoint, recipe, texts=len(entries), max_seq_len=longest, queues=command_queues()
+                ) as replicas:
                     tokens, shares = agreement(replicas, entries)
                 passed = all(shares[k] >= least for k, least in BAR.items())
                 cells = [f"{share:.2%}" for share in shares.values()]

@@ -119,15 +119,18 @@ def _runs(args, names, questions, model, splits, recipes) -> Iterator[tuple]:
     if unknown:
         raise UserError(f"--tasks: lm-eval has no {', '.join(unknown)}; see its list of tasks")
     tokenizer = ChatTokenizer(model.directory, instruct=args.instruct)
-    asked = dict(instruct=args.instruct, new_tokens=args.max_new_tokens)
     context = min(args.max_seq_len, model.config.context)
     for split in splits:
-        options = dict(texts=split.dp * MAX_USERS, max_seq_len=context, queues=command_queues())
         with open_replicas(split, queues=command_queues()) as devices:
             for recipe in recipes:
                 complain(f"{split}, {recipe.name}")
-                tasks = [*names, *([questions_task(questions, **asked)] if questions else [])]
-                with replicas_on(devices, model.checkpoint, recipe, **options) as replicas:
+                tasks = list(names)
+                if questions:
+                    tasks.append(questions_task(questions, instruct=args.instruct, new_tokens=args.max_new_tokens))
+                texts = split.dp * MAX_USERS
+                with replicas_on(
+                    devices, model.checkpoint, recipe, texts=texts, max_seq_len=context, queues=command_queues()
+                ) as replicas:
                     results = simple_evaluate(
                         ReplicaLM(replicas, tokenizer),
                         tasks=tasks,

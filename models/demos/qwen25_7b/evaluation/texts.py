@@ -73,8 +73,7 @@ def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: i
             f"--prompt-tokens {args.prompt_tokens} and --steps {args.steps} exceed the model's "
             f"{context} positions: give less"
         )
-    sizes = dict(count=args.texts, prompt_length=args.prompt_tokens, steps=args.steps)
-    return sample(tokenizer, directory, args.text, **sizes)
+    return sample(tokenizer, directory, args.text, count=args.texts, prompt_length=args.prompt_tokens, steps=args.steps)
 
 
 def sample(tokenizer, directory: Path, file: Optional[Path], *, count: int, prompt_length: int, steps: int) -> Sample:

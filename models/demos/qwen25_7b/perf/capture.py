@@ -134,8 +134,8 @@ def one_layer_of_each_kind(
     centered = frozenset(i for i, kind in enumerate(kinds) if kind.centered)
     assert centered <= set(few.centered_layers), "layers of the model that are never centered"
     recipe = replace(recipe, different=tuple(enumerate(kind.recipe for kind in kinds)))
-    size = dict(slots=min(users * tokens, MAX_USERS), max_seq_len=context)
-    model_config = TtModelConfig.make(mesh_device, few, recipe, **size)
+    slots = min(users * tokens, MAX_USERS)
+    model_config = TtModelConfig.make(mesh_device, few, recipe, slots=slots, max_seq_len=context)
     model = TtTransformer(mesh_device, partial(constant_shard, centered=centered), model_config)
     caches = allocate_caches(mesh_device, model_config, blocks_for(users, context, BLOCK), BLOCK)
     replica = Replica(model, caches, traced=False, users=users, speculate=tokens)

@@ -181,9 +181,16 @@ class Model:
             if args.prefill:
                 model = model_prompt(device, DIMS[args.dims], args.recipe, args.prefill, links)
             else:
-                step = dict(users=args.batch, position=args.position, links=links, measured=measured)
-                sampling = SAMPLING[args.sampling]
-                model, layers = model_decode(device, DIMS[args.dims], args.recipe, **step, sampling=sampling)
+                model, layers = model_decode(
+                    device,
+                    DIMS[args.dims],
+                    args.recipe,
+                    users=args.batch,
+                    position=args.position,
+                    links=links,
+                    sampling=SAMPLING[args.sampling],
+                    measured=measured,
+                )
         if args.prefill:
             title = f"{title_of(args)} prefill of {args.prefill} tokens, {split_of(args)}"
             return prefill_report(model, title=title, tokens=args.prefill)

@@ -78,8 +78,10 @@ def all_reduce_price(plan: AllReducePlan, links: int = 1) -> float:
 def decode_price(plan: DecodeMatmul) -> float:
     """Microseconds of a decode matmul with float32 dest."""
     arch = plan.chip.architecture.lower().split("_")[0]
-    sizes = dict(k=plan.k_tiles, n=plan.n_tiles, width=plan.in0_block_w)
-    return price(Case("dram_sharded", arch, w=DTYPES[plan.weight], fp32=True, **sizes)).us
+    case = Case(
+        "dram_sharded", arch, w=DTYPES[plan.weight], fp32=True, k=plan.k_tiles, n=plan.n_tiles, width=plan.in0_block_w
+    )
+    return price(case).us
 
 
 def sent(plan: AllReducePlan) -> int:

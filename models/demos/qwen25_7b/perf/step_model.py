@@ -55,28 +55,15 @@ def with_measured(row: Row, measured: Measured) -> Row:
 
 
 def model_step(
-    step: Step,
-    *,
-    weights: int,
-    chips: int,
-    grid_cores: int,
-    links: int,
-    users: int,
-    position: int,
-    tokens: int = 1,
-    measured: Measured = {},
-    bandwidth: float = DRAM,
-    arch: str = "wormhole",
+    step: Step, *, weights: int, measured: Measured = {}, bandwidth: float = DRAM, **where: int | str
 ) -> StepModel:
-    """weights, bandwidth: as in StepModel. arch: as in Row.make. users, position and tokens: as in op_costs.work_of."""
+    """weights, bandwidth: as in StepModel. where: keyword arguments of Row.make: links, chips, users, position ..."""
     around, in_layer = Counter((*step.before, *step.after)), Counter()
     for ops, times in step.kinds:
         for op in ops:
             in_layer[op] += times
-    here = dict(links=links, chips=chips, grid_cores=grid_cores, arch=arch)
-    here |= dict(users=users, position=position, tokens=tokens)
     rows = (
-        tuple(with_measured(Row.make(op, count, **here), measured) for op, count in launches.items())
+        tuple(with_measured(Row.make(op, count, **where), measured) for op, count in launches.items())
         for launches in (around, in_layer)
     )
     return StepModel(*rows, weights, bandwidth)
@@ -151,9 +138,9 @@ def model_prompt(
     """Capture and model the prefill of one prompt on a row of chips."""
     chip = chip_of(device)
     cores, arch = chip.grid.cores, arch_of(chip)
-    how = dict(weights=0, chips=device.shape[1], grid_cores=cores, links=links, users=1, arch=arch)
+    where = dict(chips=device.shape[1], grid_cores=cores, links=links, users=1, arch=arch)
     batches = tuple(
-        (batch.rows, model_step(step, position=batch.chunks[0].start, **how))
+        (batch.rows, model_step(step, weights=0, position=batch.chunks[0].start, **where))
         for batch, step in capture_prefill(device, config, recipe, tokens)
     )
     return PrefillModel(batches, cores, arch)

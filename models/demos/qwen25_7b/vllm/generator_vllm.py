@@ -95,8 +95,10 @@ class QwenForCausalLM:
         cls._revision = vllm_config and vllm_config.model_config.revision
         config = DecoderConfig.from_dict(hf_config.to_dict(), source=f"{hf_config._name_or_path}")
         checkpoint = open_checkpoint(hf_config._name_or_path, revision=cls._revision)
-        size = dict(slots=max_batch_size, max_seq_len=max_seq_len)
-        return cls(TtTransformer.load(mesh_device, checkpoint, config, cls._recipe, **size), max_batch_size)
+        model = TtTransformer.load(
+            mesh_device, checkpoint, config, cls._recipe, slots=max_batch_size, max_seq_len=max_seq_len
+        )
+        return cls(model, max_batch_size)
 
     @classmethod
     def get_max_tokens_all_users(

@@ -219,9 +219,8 @@ class CachedCheckpoint:
         if total > free:
             raise CacheError(f"{self._root}: {_amount(total)} are to be written, {_amount(free)} are free")
         threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-        bar = dict(unit="B", unit_scale=True, leave=False, disable=None)
         try:
-            with tqdm(total=total, desc="weights", **bar) as packed:
+            with tqdm(total=total, desc="weights", unit="B", unit_scale=True, leave=False, disable=None) as packed:
                 for size in threads.map(pack, missing):
                     packed.update(size)
         finally:
