@@ -46,7 +46,9 @@ class Case:
     x_dram: bool = True
     w_dram: bool = True
     out_dram: bool = True
+    readers: int = 1  # of a bank, of a DRAM-sharded weight
     sharded: bool = False  # x, in L1
+    spread: bool = False  # the second input is smaller than the first
     rows: int = 0  # of the input, in elements: pages of a row-major tensor
     tiles: float = 0  # of the input
     result: float = 0  # tiles
@@ -69,7 +71,7 @@ class Case:
 
     @property
     def on_cores(self) -> int:
-        return min(self.cores or GRID[self.arch], GRID[self.arch])
+        return self.cores or GRID[self.arch]
 
     @property
     def skew(self) -> float:
@@ -90,10 +92,11 @@ def _rate(c: Case, share: float) -> float:
 
 
 def dram_sharded(c: Case, k) -> float:
-    """One reader a bank. A block of K costs a hop, and one pack of a partial sum for each tile column of a reader."""
-    readers = c.cores if 0 < c.cores < BANKS[c.arch] else BANKS[c.arch]
-    columns = ceil_div(c.n, readers)
-    stream = c.k * columns * readers * TILE_BYTES[c.w] / (_rate(c, k.rate) * readers / BANKS[c.arch])
+    """A block of K costs a hop, and one pack of a partial sum for each tile column of a reader."""
+    banks = c.cores if 0 < c.cores < BANKS[c.arch] else BANKS[c.arch]
+    columns = ceil_div(c.n, banks * c.readers)
+    rate = _rate(c, k.rate if c.readers == 1 else k.several) / BANKS[c.arch]
+    stream = c.k * columns * c.readers * TILE_BYTES[c.w] / rate
     width = c.width or 8
     compute = width * columns * CYCLES_A_PHASE * c.known_phases / CLOCK[c.arch]
     block = k.hop + (k.sum32 if c.fp32 else k.sum) * columns + k.q * compute
@@ -114,8 +117,13 @@ def rows_matmul(c: Case, k) -> float:
 
 
 def ring_matmul(c: Case, k) -> float:
-    """Weights in L1 or prefetched there (Galaxy)."""
-    return k.start + c.k * k.hop + c.k * c.n * k.tile / 1e3
+    """Weights in the L1 of a ring of cores, or prefetched there (Galaxy). An LM head is larger: it comes from DRAM."""
+    weight = c.k * c.n * TILE_BYTES[c.w]
+    product = c.k * ceil_div(c.n, RING) * k.tile / 1e3
+    return k.start + (product if weight < RING_L1 else max(product, weight / _rate(c, k.rate)))
+
+
+RING, RING_L1 = 24, 24e6  # cores, and bytes of their L1 for weights
 
 
 @lru_cache(maxsize=None)
@@ -144,11 +152,13 @@ def small(c: Case, k) -> float:
     share = c.result / c.on_cores
     tiles = share if moved else ceil(share - 1e-9)
     silu = k.silu * ceil(share - 1e-9) if "silu" in c.name else 0
-    pages = c.rows / c.on_cores * k.page if c.kind in PAGED else 0
+    pages = c.rows / c.on_cores * k.page if c.kind in PAGED or "with" in c.name else 0
+    tiles *= k.spread if c.spread else 1
     return k.start + c.skew + moved / min(_rate(c, k.rate), c.on_cores * k.core * 1e3) + tiles * k.tile + silu + pages
 
 
-PAGED = ("tilize", "reshape", "transpose", "pad", "slice")  # may take rows of a row-major tensor one at a time
+# May take rows of a row-major tensor one at a time, as tilize with padding and untilize without it do.
+PAGED = ("reshape", "transpose", "pad", "slice")
 
 
 def norm(c: Case, k) -> float:
@@ -178,19 +188,19 @@ def concat_heads(c: Case, k) -> float:
 
 
 def rotary(c: Case, k) -> float:
-    if c.prefill:
-        return k.start + c.tiles * k.row / 100
-    if c.x_dram:
-        return k.interleaved + k.head * (c.heads or 8)
-    return (k.short if c.name.endswith(("hf", "fusedqk")) else 1) * (k.start + k.users * min(TILE, c.users) / TILE)
+    if c.prefill or c.x_dram:
+        tiles = c.tiles or (c.heads or 8) * c.head_dim / TILE
+        cores = min(c.cores or tiles, GRID[c.arch])
+        return k.interleaved + c.skew + tiles * (k.tile / cores + 2 * TILE_BYTES[c.x] / _rate(c, k.rate))
+    short = k.short if c.name.endswith(("hf", "fusedqk")) else 1
+    return short * (k.start + k.users * min(TILE, c.users) / TILE) + c.skew
 
 
 def cache_update(c: Case, k) -> float:
-    """Reads, changes and writes one tile row of each user's heads; "fused" does keys and values."""
-    fused = 2 if "fused" in c.name else 1
-    heads = (c.kv_heads or 8) * c.head_dim / 1024
-    moved = 2 * min(TILE, c.users) * 32 * heads * TILE_BYTES[c.x] * fused
-    return k.start + max(heads * k.head, moved / _rate(c, k.rate))
+    """Reads, changes and writes one tile row of each user's heads, a core a user; fused: keys beside values."""
+    heads, cores = c.kv_heads or 8, min(TILE, c.users) * (2 if "fused" in c.name else 1)
+    moved = 2 * cores * heads * c.head_dim / TILE * TILE_BYTES[c.x]
+    return k.start + c.skew + max(heads * k.head, moved / min(_rate(c, k.rate), cores * k.core * 1e3))
 
 
 def cache_fill(c: Case, k) -> float:
@@ -198,16 +208,18 @@ def cache_fill(c: Case, k) -> float:
 
 
 def sdpa_decode(c: Case, k) -> float:
-    """Reads each user's keys and values once, a head of k by a few cores, which take users and heads of k in rounds."""
+    """Reads each user's keys and values once, a head of k by a few cores. A core takes heads of k of a user in rounds;
+    with q in DRAM each round reads and writes the rows of its heads for itself."""
     heads = c.kv_heads or 8
     head = 2 * ceil_div(c.keys + 1, TILE) * c.head_dim / TILE * TILE_BYTES[c.w]
     one = head / (k.head * 1e3) if c.arch == "wormhole" else 0.0
     read = max(c.users * heads * head / _rate(c, k.rate), one)
-    return k.start + read + ceil_div(c.users * heads, c.cores or 64) * k.round
+    rounds = ceil_div(heads, max(1, (c.cores or 64) // c.users)) * ceil_div(c.heads or 1, TILE)
+    return k.start + c.skew + read + heads * k.each + (rounds - 1) * k.round * c.x_dram
 
 
 def sdpa_prefill(c: Case, k) -> float:
-    """A core takes chunks of rows of a head in rounds. Each chunk reads keys and values again.
+    """A core takes chunks of rows of a head in rounds, long and short ones, at least the longest. Each reads its keys.
 
     tiles: rows of a user; keys: those before and of the prompt; causal where there are as many keys as rows.
     """
@@ -216,15 +228,16 @@ def sdpa_prefill(c: Case, k) -> float:
     chunks, units = ceil_div(rows, chunk), c.batch * heads * ceil_div(rows, chunk)
     before = max(0, c.keys // TILE - rows)
     attended = chunk * chunks * (chunks + 1) / 2 + chunks * before  # key tiles of all chunks of a head
-    pairs = c.batch * heads * chunk * attended * ceil(units / c.on_cores) / units
+    mean = chunk * attended / chunks
+    pairs = max(mean * ceil(units / c.on_cores), chunk * (chunk * chunks + before))
     columns = c.head_dim / TILE
     cycles = 2 * columns * (CYCLES_A_PHASE * (c.phases or 2) + k.product) + k.pair
-    read = 2 * c.batch * heads * attended * columns * TILE_BYTES[c.w]
+    read = 2 * c.batch * heads * columns * (attended * TILE_BYTES[c.w] + rows * TILE_BYTES[c.x])
     return k.start + max(pairs * cycles / CLOCK[c.arch], read / _rate(c, k.rate))
 
 
 def embedding(c: Case, k) -> float:
-    return k.start + c.result / c.on_cores * k.tile
+    return k.start + c.result * min(c.rows or TILE, TILE) / TILE / c.on_cores * k.tile
 
 
 def topk(c: Case, k) -> float:
@@ -241,6 +254,10 @@ def constant(c: Case, k) -> float:
     return k.start
 
 
+# Not fitted: what a call in a step of Wormhole chips adds. The rows of a fit are of prompts, where it does not show.
+STEP = {"wormhole": 4.628}
+
+
 def collective(c: Case, k) -> Optional[float]:
     """The time of a call alone, and what a model's step adds. None: a number of chips that was not measured."""
     op, size = c.name, c.bytes
@@ -255,29 +272,29 @@ def collective(c: Case, k) -> Optional[float]:
         return None
     else:
         us = 1e6 * collective_seconds(op, c.chips, "ring" if c.ring and c.chips == 8 else "line", size, c.links)
-    return us * (k.workers if c.workers >= 4 else 1) + (0 if c.alone else k.step)
+    return us * (k.workers if c.workers >= 4 else 1) + (0 if c.alone else STEP.get(c.arch, k.step))
 
 
-SMALL = dict(start=1.0, rate=0.6, core=10.0, tile=0.05, silu=1.5, page=0.003)
+SMALL = dict(start=1.0, rate=0.6, core=10.0, tile=0.05, silu=1.5, page=0.003, spread=5.0)
 HEADS = dict(start=1.5, rate=0.3, core=2.0)
 
 # Each kind's law, and where a fit starts: FINDINGS of one machine, or what a reader would guess. rate: a share of
 # DRAM's.
 LAWS: dict[str, tuple[Callable, dict[str, float]]] = {
-    "dram_sharded": (dram_sharded, dict(start=6.0, rate=0.9, hop=0.3, sum=0.035, sum32=0.06, q=0.1)),
+    "dram_sharded": (dram_sharded, dict(start=6.0, rate=0.9, several=0.9, hop=0.3, sum=0.035, sum32=0.06, q=0.1)),
     "rows_matmul": (rows_matmul, dict(start=5.0, rate=0.7, rate4=0.62, core=11.0, q=1.0, hop=0.8, spread=0.6,
         sum=0.05)),
-    "ring_matmul": (ring_matmul, dict(start=3.0, hop=0.1, tile=1.0)),
+    "ring_matmul": (ring_matmul, dict(start=4.0, tile=32.0, rate=0.7)),
     "wide_matmul": (
         wide_matmul, dict(start=5.0, q=1.1, unpack=110.0, out=1.0, fused=1.0, rate=0.55, again=0.3, p=0.3),
     ),
     "norm": (norm, dict(start=5.0, tile=0.7, rate=0.5, sharded=7.0, tile_sharded=0.2)),
     "create_heads": (create_heads, HEADS | dict(head=0.28, users=15.0, sharded=0.09, users_sharded=3.0)),
     "concat_heads": (concat_heads, HEADS | dict(users=5.0, wide=2.0)),
-    "rotary": (rotary, dict(start=3.0, interleaved=8.0, head=0.3, users=2.0, short=0.5, row=5.0)),
-    "cache_update": (cache_update, dict(start=2.0, head=6.0, rate=0.6)),
+    "rotary": (rotary, dict(start=3.0, interleaved=6.0, tile=1.0, rate=0.2, users=2.0, short=0.5)),
+    "cache_update": (cache_update, dict(start=2.0, head=1.0, rate=0.8, core=6.0)),
     "cache_fill": (cache_fill, dict(start=2.0, rate=0.5)),
-    "sdpa_decode": (sdpa_decode, dict(start=6.0, rate=0.66, head=53.0, round=1.0)),
+    "sdpa_decode": (sdpa_decode, dict(start=8.0, rate=0.66, head=53.0, round=10.0, each=0.5)),
     "sdpa_prefill": (sdpa_prefill, dict(start=5.0, product=49.0, pair=413.0, rate=0.65)),
     "embedding": (embedding, dict(start=1.5, tile=0.3)),
     "binary": (small, SMALL),
@@ -285,7 +302,7 @@ LAWS: dict[str, tuple[Callable, dict[str, float]]] = {
     "reshard": (small, SMALL),
     "slice": (small, SMALL),
     "transpose": (small, SMALL),
-    "tilize": (small, SMALL),
+    "tilize": (small, SMALL | dict(page=0.3)),
     "reshape": (small, SMALL | dict(start=2.0, tile=0.5)),
     "pad": (small, SMALL | dict(start=15.0)),
     "topk": (topk, dict(start=10.0, many=5.0, single=400.0)),
@@ -295,4 +312,5 @@ LAWS: dict[str, tuple[Callable, dict[str, float]]] = {
 }  # fmt: skip
 # Not fitted: no row has a long cache. 64k tokens more of Llama-3.1-8B, one user, take 23.8 ms on an N150 and 10.7 ms on
 # a T3K with one head of k a chip (tt_transformers/PERF.md): 190 GB/s, and 53 GB/s a head.
-HELD = {"sdpa_decode": ("rate", "head")}
+# Several readers a bank: one source has them, and a fit to it alone exceeds what a chip's DRAM gives.
+HELD = {"sdpa_decode": ("rate", "head"), "dram_sharded": ("several",)}

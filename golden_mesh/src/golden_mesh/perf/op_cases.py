@@ -5,9 +5,9 @@ from math import prod
 from typing import Optional
 
 from golden_mesh.perf.device_ops import TILE, Op, Tensor, ceil_div
+from golden_mesh.perf.kinds import DTYPES, LONG_RANGE, kind_of, name_of
 from golden_mesh.perf.laws import Case
 from golden_mesh.perf.op_costs import PHASES, Work, full_cache, whole_tiles
-from golden_mesh.perf.rows import DTYPES, LONG_RANGE, kind_of, name_of
 
 
 def case_of(
@@ -56,14 +56,15 @@ def case_of(
         case,
         m=prod(whole_tiles(x.shape)[:-1]) // TILE,
         n=ceil_div(x.shape[-1], TILE),
-        rows=max(prod(t.shape[:-1]) for t in (x, result)),
+        rows=(min if kind == "tilize" else max)(prod(t.shape[:-1]) for t in (x, result)),
+        spread=kind == "binary" and _tile_count(w) < _tile_count(x),
         tiles=_tile_count(x),
         result=_tile_count(result),
         read=work.scattered - (result.bytes if result.in_dram else 0) if not work.flops else 0,
-        written=result.bytes if result.in_dram else 0,
+        written=result.bytes if result.in_dram or name == "shardedtointerleaved" else 0,
     )
-    if kind in ("norm", "topk", "embedding") and not moved.sharded:
-        moved = replace(moved, cores=min(grid_cores, moved.m if kind == "norm" else grid_cores))
+    if kind in ("norm", "rotary", "topk", "embedding") and not moved.sharded:
+        moved = replace(moved, cores=min(grid_cores, moved.m) if kind in ("norm", "rotary") else grid_cores)
     return _attention_case(op, moved, x, w, grid_cores, users and users * tokens, position)
 
 
@@ -83,7 +84,7 @@ def _matmul_case(op: Op, case: Case, x: Tensor, w: Tensor, grid_cores: int) -> C
         fused=op.activation,
     )
     if op.dram_sharded and w.shard:
-        return replace(case, kind="dram_sharded", cores=0)
+        return replace(case, kind="dram_sharded", cores=0, readers=op.readers)
     return replace(case, kind="rows_matmul" if case.m <= LONG_RANGE else "wide_matmul")
 
 

@@ -8,6 +8,7 @@ from golden_mesh.perf.device_ops import Op, Tensor
 from golden_mesh.perf.op_cases import case_of
 from golden_mesh.perf.op_costs import MATMULS, Bound, Work, bound, is_collective, work_of
 
+LARGE = 0.5  # of the error in the column "price from"
 HEADER = ("op", "result", "launches", "ms", "at full rates", "price from")
 
 
@@ -87,6 +88,13 @@ class Prices:
     def unpriced(self) -> list[str]:
         """Operations without a measured row: they count their bytes and a start."""
         return sorted({row.op.call or row.op.name for row in self.rows if not row.bound.price})
+
+    def uncertain(self) -> str:
+        """Name the operations of kinds that miss a tenth of unseen rows by more than LARGE, and their share of time."""
+        rows = [row for row in self.rows if row.bound.price and row.bound.price.error > LARGE]
+        names = ", ".join(sorted({row.op.call or row.op.name for row in rows}))
+        share = sum(row.seconds for row in rows) / self.seconds if rows else 0.0
+        return names and f"{share:.0%} of the time is priced with an error above {LARGE:.0%}: {names}."
 
 
 def part(row: Row) -> str:

@@ -21,7 +21,7 @@ ONE_USER_RUN, SHORT_RUN = 512 + 100, 128 + 100
 
 # What published steps that the host samples take beyond their operations: the medians of nine steps of one user and of
 # three of 32 users (tt_transformers/PERF.md). No other constant is from whole steps.
-HOST_ONE_USER, HOST_MORE = 2.2e-3, 5.5e-3
+HOST_ONE_USER, HOST_MORE = 2.0e-3, 5.3e-3
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,12 @@ class Step:
     @property
     def modeled(self) -> float:
         """Seconds of its operations, and of the host where it samples."""
+        position = ONE_USER_RUN if self.users == 1 else SHORT_RUN
+        cases = [*step_cases(self.dims, self.chips, self.users, position)]
+        if self.on_chips:
+            cases += sampling_cases(self.dims, self.chips)
         host = 0.0 if self.on_chips else HOST_ONE_USER + HOST_MORE * (self.users - 1) / 31
-        return host + step_seconds(self.dims, self.chips, self.users, ONE_USER_RUN if self.users == 1 else SHORT_RUN)
+        return host + 1e-6 * sum(count * (price(case).us + GAP) for case, count in cases)
 
     @property
     def ratio(self) -> float:
@@ -115,10 +119,6 @@ def span() -> tuple[float, float]:
     return min(shares), max(shares)
 
 
-def step_seconds(d: Dims, chips: int, users: int, position: int) -> float:
-    return 1e-6 * sum(count * (price(case).us + GAP) for case, count in step_cases(d, chips, users, position))
-
-
 def step_cases(d: Dims, chips: int, users: int, position: int) -> Iterator[tuple[Case, int]]:
     """The operations of a step by tt_transformers' rules before tt-metal PR 55444, each with its count."""
     for case, count in layer_cases(d, chips, users, position):
@@ -133,6 +133,15 @@ def step_cases(d: Dims, chips: int, users: int, position: int) -> Iterator[tuple
         columns -= LM_HEAD
 
 
+def sampling_cases(d: Dims, chips: int) -> Iterator[tuple[Case, int]]:
+    """topk of a chip's columns, padded to a power of two, and a token of the candidates of all chips."""
+    columns = ceil_div(d.vocab, TILE * chips)
+    yield Case("topk", "wormhole", n=1 << (columns - 1).bit_length(), cores=SIDE * SIDE), 1
+    candidates = chips * TILE * TILE * 2
+    yield Case("collective", "wormhole", "all_gather", bytes=candidates, chips=chips, ring=chips == 8), 2
+    yield Case("sampling", "wormhole"), 1
+
+
 def layer_cases(d: Dims, chips: int, users: int, position: int) -> Iterator[tuple[Case, int]]:
     hidden, heads, kv_heads = d.hidden // TILE, d.heads // chips, max(1, d.kv_heads // chips)
     whole = TILE * FAVORED * chips
@@ -140,11 +149,13 @@ def layer_cases(d: Dims, chips: int, users: int, position: int) -> Iterator[tupl
     favored = min(_grids(hidden), key=lambda cores: abs(cores - FAVORED))
     both, one = shared(hidden, mlp), d.head_dim // TILE
     columns = (heads + 2 * kv_heads) * one
-    attention = Case("", "wormhole", users=users, heads=heads, kv_heads=kv_heads, head_dim=d.head_dim, keys=position)
+    attention = Case(
+        "", "wormhole", x_dram=False, users=users, heads=heads, kv_heads=kv_heads, head_dim=d.head_dim, keys=position
+    )
     yield norm(hidden), 2
     yield matmul(hidden, columns, _width(hidden, favored), d.attention), 1
     yield replace(attention, kind="create_heads", tiles=columns), 1
-    yield replace(attention, kind="rotary", name="rotaryembeddingllama", x_dram=False), 2
+    yield replace(attention, kind="rotary", name="rotaryembeddingllama"), 2
     yield replace(attention, kind="cache_update", x="bfp8"), 2
     yield replace(attention, kind="sdpa_decode", w="bfp8"), 1
     yield replace(attention, kind="concat_heads", tiles=heads * one), 1

@@ -54,6 +54,8 @@ def _section(section: Section, between: tuple[float, float]) -> str:
     lines.append(f"{what} takes {ranged(1e3 * section.seconds / section.runs, between)} ms.")
     if section.unpriced():
         lines.append(f"Without a measured row: {', '.join(section.unpriced())}.")
+    if section.uncertain():
+        lines.append(section.uncertain())
     if section.unmeasured():
         lines.append(f"Without a price of the links: {', '.join(section.unmeasured())}.")
     return "\n".join(lines)

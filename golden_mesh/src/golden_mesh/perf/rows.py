@@ -17,59 +17,20 @@ from typing import NamedTuple, Optional, Sequence
 
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.perf.constants import price
+from golden_mesh.perf.kinds import DTYPES, LONG_RANGE, PHASES, kind_of, name_of
 from golden_mesh.perf.laws import TILE, TILE_BYTES, Case, ceil_div
 
-# The first match of an operation's name, in lower case without underscores and without "DeviceOperation".
-KINDS = (
-    (
-        r"sparse|matmulrs|matmulreducescatter|allgathermatmul|gatherconcat|createheadsdevice|scattercreate|intimg|seed",
-        "",
-    ),
-    (r"matmul|^linear", "matmul"),
-    (r"^rmsallgather|preallgather|postallgather|distributed", ""),
-    (r"norm", "norm"),
-    (r"create\w*heads", "create_heads"),
-    (r"concatheads", "concat_heads"),
-    (r"rotary", "rotary"),
-    (r"updatecache", "cache_update"),
-    (r"fillcache", "cache_fill"),
-    (r"(sdpa|dotproductattention).*decode", "sdpa_decode"),
-    (r"^sdpa|dotproductattention", "sdpa_prefill"),
-    (r"^topk", "topk"),
-    (r"^argmax", "argmax"),
-    (r"^sampling", "sampling"),
-    (r"^(allgather|reducescatter|allreduce|alltoall)", "collective"),
-    (r"^embedding", "embedding"),
-    (r"interleavedtosharded|shardedtointerleaved|^reshard|^tomemoryconfig", "reshard"),
-    (r"^(add|mul|sub|div|binary|logical|ge$|gt$|eq$|le$|lt$|ne$|where|ternary)", "binary"),
-    (
-        r"^(relu|silu|gelu|exp|recip|atan|gtz|ltz|eqz|typecast|unary|plusone|sigmoid|sqrt|rsqrt|neg|copy|clone|softmax)",
-        "unary",
-    ),
-    (r"^(tilize|untilize)", "tilize"),
-    (r"^(slice|split)", "slice"),
-    (r"^(transpose|permute|concat|repeat)", "transpose"),
-    (r"^reshape", "reshape"),
-    (r"^(pad|fillpad)", "pad"),
-)
-PHASES = {"lofi": 1, "hifi2": 2, "hifi3": 3, "hifi4": 4}
-DTYPES = {"bfloat16": "bf16", "bfloat8_b": "bfp8", "bfloat4_b": "bfp4", "float32": "fp32"}
 NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 )
 SHORT = 31  # the last key of a run whose position is not told: reports are of a first step after a short prompt
-LONG_RANGE = 4  # tile rows up to which a matmul counts as one that reads its weight
 # Kinds that have no price without a shape: some sources give an operation's name alone.
 SHAPED = ("norm", "binary", "unary", "reshard", "slice", "transpose", "tilize", "reshape", "pad", "create_heads",
           "concat_heads", "embedding", "topk", "argmax", "collective")  # fmt: skip
 
 
-def kind_of(name: str) -> str:
-    return next((kind for pattern, kind in KINDS if re.search(pattern, name)), "")
-
-
-def name_of(op: str) -> str:
-    return re.sub(r"(device)?operation$", "", op.lower().replace("_", "").replace("ttnn.", ""))
+HEADS, HEAD_DIM = r"(\d+)/(\d+) ?heads", r"(?:head |_d|x)(64|80|96|128|192|256)\b"
+BESIDE = "heads of the source"  # a column that read() adds
 
 
 def number(row: dict, column: str) -> float:
@@ -136,11 +97,27 @@ def case_of(row: dict) -> Optional[Case]:
         return _matmul(case, row, shapes(shape), comment)
     if kind == "collective":
         return _collective(case, row, shapes(shape), shape, comment)
-    found = shapes(shape)
+    found = shapes(shape) or _heads_shape(kind, shape, comment)
     if not found and (kind in SHAPED or prefill and not re.search(r"\d(heads|rows|head)", shape)):
         return None
     case = _sized(case, found, shape) if found else case
     return _attention(case, row, shape, comment)
+
+
+def _heads_shape(kind: str, shape: str, comment: str) -> list[tuple[int, ...]]:
+    """Of "256x2heads", of a tile row a head or a user in the comment, and of one row of cos or sin."""
+    columns = _found(HEAD_DIM, f"{shape} {comment}") or 128
+    if rows := re.fullmatch(r"(\d+)x(\d+)heads", shape):
+        return [(int(rows[2]), int(rows[1]), columns)]
+    if (
+        not shape
+        and kind in ("norm", "reshard", "transpose")
+        and (heads := _found(r"(\d+) heads|heads of (\d+)", comment))
+    ):
+        return [(heads, TILE, columns)]
+    if kind == "embedding" and "one row" in comment:
+        return [(1, columns)]
+    return []
 
 
 def _dtype(name: Optional[str]) -> str:
@@ -172,6 +149,7 @@ def _matmul(case: Case, row: dict, found: list, comment: str) -> Optional[Case]:
         batch=batch,
         passes=NUMBERS.index(passes[1]) if passes and passes[1] in NUMBERS else 1,
         fused=bool(re.search("SiLU|GELU", comment)),
+        readers=2 if "more than one reader" in comment else 1,
         w_dram="l1" not in (row.get("mem_in1") or ""),
     )
 
@@ -182,15 +160,16 @@ def _collective(case: Case, row: dict, found: list, shape: str, comment: str) ->
     if op == "all_reduce" and "async" in case.name:
         op = "all_reduce_async"
     size = _found(r"(\d+)[ _]bytes", shape) or (found and _tiles(found[-1]) * TILE_BYTES[case.x])
-    size = size or (TILE_BYTES[case.x] if "elements" in shape else 0)
     place = f"{row.get('machine') or ''} {comment}"
+    chips = _found(r"(\d+) chips", comment) or _chips(place)
+    size = size or TILE_BYTES[case.x] * ("elements" in shape or chips * ("top-k" in comment))
     return (
         size
         and replace(
             case,
             name=op,
             bytes=size,
-            chips=_found(r"(\d+) chips", comment) or _chips(place),
+            chips=chips,
             ring="ring" in place,
             links=_found(r"(\d+) links?", comment) or (2 if case.arch == "blackhole" else 1),
             workers=_found(r"(\d+) workers", comment),
@@ -203,6 +182,9 @@ def _collective(case: Case, row: dict, found: list, shape: str, comment: str) ->
 def _sized(case: Case, found: list, shape: str) -> Case:
     inputs, result = (found[:-1], found[-1]) if ">" in shape and len(found) > 1 else (found, found[0])
     tiles, out = _tiles(inputs[0]), _tiles(result)
+    if case.kind == "reshard":  # a partial one moves the smaller of both
+        tiles = out = min(tiles, out)
+        case = replace(case, out_dram="tointerleaved" in case.name)
     first = out if case.kind == "slice" else tiles
     read = first * TILE_BYTES[case.x] * case.x_dram
     if len(inputs) > 1 or case.kind == "binary":
@@ -210,7 +192,8 @@ def _sized(case: Case, found: list, shape: str) -> Case:
     return replace(
         case,
         m=_tiles((*inputs[0][:-1], 1)),
-        rows=max(prod(shape[:-1]) for shape in (inputs[0], result)),
+        rows=(min if case.kind == "tilize" else max)(prod(shape[:-1]) for shape in (inputs[0], result)),
+        spread=case.kind == "binary" and _tiles(inputs[-1]) < tiles,
         n=ceil_div(inputs[0][-1], TILE),
         tiles=tiles,
         result=out,
@@ -222,7 +205,8 @@ def _sized(case: Case, found: list, shape: str) -> Case:
 def _attention(case: Case, row: dict, shape: str, comment: str) -> Case:
     """Heads, keys and rows: of the shape, else of the comment, else as an 8B has them on the machine."""
     text, chips = f"{shape}; {comment}", _chips(f"{row.get('machine') or ''} {comment}")
-    both = re.search(r"(\d+)/(\d+) ?heads", text)
+    beside = row.get(BESIDE) or ""
+    both = re.search(HEADS, text) or case.kind != "rotary" and re.search(HEADS, beside)
     heads = int(both[1]) if both else _found(r"(\d+) ?(?:q )?heads?\b", text)
     kv_heads = int(both[2]) if both else _found(r"(\d+) ?kv ?heads", text) or max(1, 8 // chips)
     if case.kind in ("cache_fill", "cache_update") and not both:
@@ -235,7 +219,7 @@ def _attention(case: Case, row: dict, shape: str, comment: str) -> Case:
         case,
         heads=heads or (0 if case.kind == "create_heads" else 4 * kv_heads),
         kv_heads=kv_heads,
-        head_dim=_found(r"(?:head |_d|x)(64|80|96|128|192|256)\b", text) or 128,
+        head_dim=_found(HEAD_DIM, text) or _found(HEAD_DIM, beside) or 128,
         keys=_found(r"pos(\d+)|position (\d+)", text) or SHORT,
         q_chunk=_found(r"q chunk (\d+)", comment),
     )
@@ -291,7 +275,27 @@ def read(path: Path) -> list[dict]:
         raise GoldenMeshError(
             f"{path}: needs rows with the columns op and device_us; it has no {' and no '.join(sorted(missing))}"
         )
+    _heads_beside(rows)
     return rows
+
+
+def _heads_beside(rows: list[dict]) -> None:
+    """Adds heads of q and k, where a source tells one pair: in a row's text, or by the columns of its heads."""
+    told, columns = defaultdict(set), defaultdict(dict)
+    for row in rows:
+        source, text = row.get("source"), f"{row.get('shape')}; {row.get('comment')}"
+        if found := re.search(HEADS, text):
+            told[source].add(f"{found[0]}_d{_found(HEAD_DIM, text) or 128}")
+        kind, found = kind_of(name_of(row["op"] or "")), shapes(row.get("shape") or "")
+        if kind in ("create_heads", "concat_heads") and found:
+            columns[source].setdefault(kind, found[0][-1])
+    for source, of in columns.items():
+        if source not in told and len(of) == 2:
+            kv = (of["create_heads"] - of["concat_heads"]) // 2
+            told[source].add(f"{of['concat_heads'] // 128}/{kv // 128}heads_d128")
+    for row in rows:
+        if len(found := told[row.get("source")]) == 1:
+            row[BESIDE] = next(iter(found))
 
 
 def summary(ratios: Sequence[float]) -> tuple[float, float, float]:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from golden_mesh.perf.collective_prices import Collective
 from golden_mesh.perf.constants import price
+from golden_mesh.perf.kinds import DTYPES
 from golden_mesh.perf.laws import GAP, Case
-from golden_mesh.perf.rows import DTYPES
 
 from ..cli.terminal import markdown
 from ..config import BFP8_KV8, QWEN25_7B, DecoderConfig, Recipe

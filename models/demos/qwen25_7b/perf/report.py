@@ -80,6 +80,8 @@ def step_report(model: StepModel, *, title: str, users: int, replicas: int, laye
         lines.append(
             f"Operations without a measured row {LABEL}, which widen the range: {', '.join(model.unpriced())}."
         )
+    if model.uncertain():
+        lines.append(f"{model.uncertain()} {LABEL}")
     for where, rows in ((f"All {layers} layers", model.in_layer), ("Around the layers", model.around)):
         lines += [f"## {where} {LABEL}", markdown(HEADER, [*cells(rows, 3), total(rows, 3)])]
     return "\n\n".join(lines)
