@@ -67,6 +67,6 @@ def shown(value: Any) -> str:
     """`value` as an error repeats it: its repr, cut where that is long."""
     try:
         text = repr(value)
-    except Exception:  # of a foreign object; of an integer with more than 4300 digits
+    except Exception:  # a foreign object's repr, or an integer with more than 4300 digits
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

@@ -24,7 +24,7 @@ from .runner import REPOSITORY, known_outcomes, run_stages
 from .stages import SIZES, stages
 
 PACKAGE = Path(__file__).parents[1]
-PLACE = "mesh", "backend", "size", "cards"  # of all stages of a folder
+PLACE = "mesh", "backend", "size", "cards"  # what all stages of a folder have in common
 
 
 def main(argv: list[str] | None = None) -> int:

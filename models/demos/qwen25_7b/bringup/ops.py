@@ -106,7 +106,7 @@ def replay(args: argparse.Namespace) -> None:
     kept, calls = replays.load(args.out / "ops.pt"), 20 if args.size == "7b" else 1
     ops = [*kept["ops"], *variants(kept["ops"])]
     file = args.out / "ops.json"
-    rows = read_json(file) if exists(file) else []  # of a run that was stopped
+    rows = read_json(file) if exists(file) else []  # what a stopped run has measured
     left = ops[len(rows) :]
     say(replays.HEADER)
     with open_replicas(Split.of(args.mesh)) as devices:

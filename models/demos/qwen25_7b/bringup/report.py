@@ -12,7 +12,7 @@ from ..files import read_json, write_json, write_text
 from .ops import WRONG
 from .runner import Outcome, count
 
-# Of a device operation's key: the name and the dtype of a step's collective.
+# Finds in a device operation's key the name and the dtype of a step's collective.
 SUM_OF_A_STEP = re.compile(r"(AllReduceAsync|AllGather|ReduceScatter)\w* \w+: \[1, 1, 32, \d+\] (bfloat\w+)")
 SHOWN = 12  # operations in the table, the longest first
 SPEED = (
@@ -131,7 +131,7 @@ def _modeled(modeled: Optional[float], measured: float) -> tuple[str, str]:
 
 
 def _server(row: dict[str, Any], mesh: str) -> tuple[str, ...]:
-    """Of a file that vllm bench serve writes."""
+    """The cells of a file that vllm bench serve writes."""
     given, made = (row[f"total_{way}_tokens"] // row["completed"] for way in ("input", "output"))
     case = given, made, row["max_concurrency"]
     first, speed = row["mean_ttft_ms"], 1e3 / row["mean_tpot_ms"]
@@ -143,13 +143,13 @@ def _server(row: dict[str, Any], mesh: str) -> tuple[str, ...]:
 
 
 def _answer(row: dict[str, Any]) -> tuple[str, ...]:
-    """Of a file that the command eval writes."""
+    """The cells of a file that the command eval writes."""
     shares = (f"{row[share]:.2%}" for share in ("top1", "top5", "top100"))
     return row["recipe"]["name"], f"{row['kl_mean']:.3g}", *shares, f"{row['tokens']}"
 
 
 def _questions(run: dict[str, Any]) -> tuple[str, ...]:
-    """Of a file that the command tasks writes."""
+    """The cells of a file that the command tasks writes."""
     right = run["results"]["questions"]["exact_match,flexible-extract"]
     return run["split"], run["recipe"]["name"], f"{right:.1%}", run["degenerate"] or "none"
 

@@ -59,7 +59,7 @@ class Outcome:
 
 
 def known_outcomes(out: Path) -> dict[str, Outcome]:
-    """Of this run and of earlier ones with the same folder. UserError: a damaged file."""
+    """Outcomes of this run and of earlier ones with the same folder. UserError: a damaged file."""
     file = out / "outcomes.json"
     if not exists(file):
         return {}
@@ -181,10 +181,10 @@ def what_failed(text: str) -> str:
 
 
 def last_operation(text: str) -> str:
-    """Of a log: the operation that it names as running, else our innermost line in a traceback, else the last test."""
+    """What a log names last: the running operation, else our innermost line in a traceback, else the last test."""
     if running := _running(text):
         return running
-    dump = text.rfind("\nCurrent thread")  # of faulthandler, innermost line first
+    dump = text.rfind("\nCurrent thread")  # faulthandler's, innermost line first
     frames = FRAME.findall(text[max(dump, 0) :])
     for groups in frames if dump >= 0 else reversed(frames):
         file, number = filter(None, groups)

@@ -34,7 +34,7 @@ def wait(server: subprocess.Popen) -> None:
 def benchmark(args: argparse.Namespace) -> None:
     longest = SMALL_CONTEXT if args.model == f"{SMALL_CHECKPOINT}" else max(map(sum, SIZES))
     sizes = [size for size in SIZES if sum(size) <= longest]
-    requests = 4  # of a user
+    requests = 4  # a user's
     if args.size == "tiny":
         sizes, longest, requests = [(128, 16)], 256, 1
     serve = [f"{BIN}/python", "scripts/serve.py", args.model, "--port", PORT, "--max-model-len", f"{longest}"]

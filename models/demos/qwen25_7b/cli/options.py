@@ -11,8 +11,8 @@ from ..config.recipe_file import KNOWN, recipe_named
 from ..errors import UserError, check_utf8
 from ..plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
 
-VERSION = "0.2.0"  # of this repository; pyproject.toml reads it
-NUMBER = dict(type=int, metavar="N")  # of an option
+VERSION = "0.2.0"  # pyproject.toml reads it
+NUMBER = dict(type=int, metavar="N")  # an option's type and name
 
 
 class Parser(argparse.ArgumentParser):

@@ -18,7 +18,7 @@ class ConfigError(UserError):
     """A config.json, or a number that belongs in one, that this port cannot run."""
 
 
-# Of transformers' configs, for fields that config.json lacks.
+# Defaults of transformers' configs, for fields that config.json lacks.
 _QWEN = dict(
     vocab_size=151936, hidden_size=4096, intermediate_size=22016, num_hidden_layers=32, num_attention_heads=32,
     num_key_value_heads=32, hidden_act="silu", max_position_embeddings=32768, rms_norm_eps=1e-6, sliding_window=4096,

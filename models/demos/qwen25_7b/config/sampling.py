@@ -8,7 +8,7 @@ from ..errors import UserError, check_integer, check_number
 SEEDS = 1 << 32  # that a user may give
 CANDIDATES = 32  # tokens that the chips sample from: the most likely ones, a tile's width
 COLDEST = 1e-3  # the lowest temperature above 0
-# Of penalties: a logit that one of these changes stays a finite float32.
+# Bounds of penalties: a logit that one of these changes stays a finite float32.
 SMALLEST_FACTOR, LARGEST_PENALTY = 1e-30, 1e30
 _PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
 

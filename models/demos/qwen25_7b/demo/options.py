@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt ask for more
 CHAT_CONTEXT = 4096  # the default for a conversation
 MOST_USERS = 100_000  # whose prompts are in memory; a replica runs 32 at once
-NEW_TOKENS = 64  # of an answer to a prompt
+NEW_TOKENS = 64  # tokens of an answer to a prompt
 DEFAULT_PROMPT = "What is the capital of France?"
 
 DEMO = f"python {__package__.replace('.', '/')}/demo.py"

@@ -60,7 +60,7 @@ class ReplicaEngine:
                 groups=replica.groups,
                 k_chunk=replica.model.model_config.decode.k_chunk(replica.width * replica.block),
             )
-        self._drafts: list[Draft] = []  # of the verify step in flight
+        self._drafts: list[Draft] = []  # what the verify step in flight verifies
 
     @property
     def running(self) -> list[Sequence]:
@@ -178,7 +178,7 @@ class Generator:
 
     @property
     def stats(self) -> SpeculationStats:
-        """Of the steps of all calls so far."""
+        """Counts of all steps of all calls so far."""
         return sum((engine.stats for engine in self._engines), SpeculationStats())
 
     @property

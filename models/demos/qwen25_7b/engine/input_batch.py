@@ -18,7 +18,7 @@ from .trace import Queues
 
 # Tokens of a sequence that one attention reads the cache for: sizes that were seen right on simulated chips.
 GROUP_SIZES = (8, 4, 2)
-# Of a group's tokens times the keys of a chunk: ttnn's circular buffers for 8 x 512 need 1.83 MB of a core's 1.39 MB.
+# A group's tokens times a chunk's keys, at most: ttnn's circular buffers for 8 x 512 need 1.83 MB of a core's 1.39 MB.
 GROUP_SCORES = 8 * 256
 
 

@@ -28,7 +28,7 @@ class TextDelta:
     user: int
     text: str
     token: int
-    finish_reason: Optional[str]  # of a last token: "stop", or "length" for max_new_tokens
+    finish_reason: Optional[str]  # the last token's: "stop", or "length" for max_new_tokens
 
     @property
     def last(self) -> bool:
@@ -41,7 +41,7 @@ class OpenModel:
     backend: what is below ttnn, in words.
     """
 
-    _opened: Optional[weakref.finalize] = None  # of this process's newest model
+    _opened: Optional[weakref.finalize] = None  # closes this process's newest model
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class Prompt:
     slot: int  # the logits after the last token are sampled with this slot's parameters
     tokens: Sequence[int]
     num_cached: int
-    blocks: Sequence[int]  # of the sequence, in the order of its tokens
+    blocks: Sequence[int]  # the sequence's, in the order of its tokens
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _waves(prompts: Sequence[Prompt], block: int) -> list[list[Prompt]]:
     vLLM gives a prompt the blocks of a prompt before it in the same call.
     """
     waves: list[list[Prompt]] = []
-    wave_of_block: dict[int, int] = {}  # of the blocks that these prompts write
+    wave_of_block: dict[int, int] = {}  # for each block that these prompts write
     for prompt in prompts:
         cached = prompt.num_cached // block
         wave = 1 + max((wave_of_block.get(b, -1) for b in prompt.blocks[:cached]), default=-1)

@@ -127,7 +127,7 @@ class LogitsRow(NamedTuple):
     logits: torch.Tensor  # [vocab_size] bfloat16
     params: SamplingParams
     key: int  # the sequence's stream_key
-    position: int  # of the token in its sequence
+    position: int  # the token's place in its sequence
     counts: TokenCounts = TokenCounts()
 
 

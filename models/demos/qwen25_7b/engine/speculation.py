@@ -61,7 +61,7 @@ class Draft(NamedTuple):
     sequence: Sequence
     # the sequence's own, then those lent to it; or the first ones of its group
     slots: tuple[int, ...]
-    tokens: tuple[int, ...]  # of these slots: the sequence's last token, then draft tokens
+    tokens: tuple[int, ...]  # one a slot: the sequence's last token, then draft tokens
 
     def accept(self, sampled: abc.Sequence[int]) -> list[int]:
         """Return the sequence's new tokens: one after each accepted draft token, and one more.

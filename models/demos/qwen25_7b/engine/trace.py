@@ -33,7 +33,7 @@ class Traces:
         self.enabled = enabled
         self._captured: dict[Hashable, Trace] = {}
         self._compiled: set[Hashable] = set()
-        self._results: list[ttnn.Tensor] = []  # of the last step, if it ran op by op
+        self._results: list[ttnn.Tensor] = []  # the last step's, if it ran op by op
 
     def run(self, kind: Hashable, step: Callable[[], list[ttnn.Tensor]], *, traced: bool = True) -> list[ttnn.Tensor]:
         """Launch a step; return its tensors, which are ready when the compute queue has finished.

@@ -15,7 +15,7 @@ class Score:
     """One value for each scored token."""
 
     kl: torch.Tensor  # KL(reference || ours)
-    rank: torch.Tensor  # of our first choice among the reference's choices, from 0
+    rank: torch.Tensor  # our first choice's place among the reference's choices, from 0
     nll: torch.Tensor  # -log of the probability that we give the text's next token
     reference_nll: torch.Tensor  # -log of the reference's probability
 

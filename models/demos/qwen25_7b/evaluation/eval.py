@@ -59,7 +59,7 @@ class Result:
 
     variant: Variant
     phase: str  # "decode" or "prefill"
-    end: int  # of the bucket
+    end: int  # the bucket's end
     score: Score
     kl_of_weights: Optional[float]  # by position only
 

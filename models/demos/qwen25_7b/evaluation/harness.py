@@ -21,7 +21,7 @@ from .degenerate import degenerate_answers
 from .teacher_forcing import predict_with_decode
 from .texts import ForcedText
 
-NEW_TOKENS = 256  # of an answer, unless the task has max_gen_toks
+NEW_TOKENS = 256  # tokens of an answer, unless the task has max_gen_toks
 
 
 class GenerationOptions(NamedTuple):

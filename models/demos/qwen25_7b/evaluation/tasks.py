@@ -18,7 +18,7 @@ from .questions import questions_task, read_questions
 
 CONTEXT = 1024  # tokens a user
 HEADER = ("split", "recipe", "task", "metric", "score", "std. error", "questions")
-KEPT = ("results", "versions", "n-shot", "n-samples", "higher_is_better")  # of lm-eval's results
+KEPT = ("results", "versions", "n-shot", "n-samples", "higher_is_better")  # what is kept of lm-eval's results
 
 
 class TasksCommand:

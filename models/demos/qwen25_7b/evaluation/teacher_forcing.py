@@ -81,7 +81,7 @@ class _Slots:
         self.replica = replica
         self.blocks = equal_shares(replica.blocks, replica.users)
         self.texts: dict[int, tuple[int, ForcedText]] = {}  # by slot: a text's index, and the text
-        self.positions = [INACTIVE] * replica.slots  # of the token that the next step reads
+        self.positions = [INACTIVE] * replica.slots  # positions of the tokens that the next step reads
         self.tables = attention_tables([[]] * replica.slots, replica.width)
         self.changed = True  # a text was added or removed since the last upload to the device
 

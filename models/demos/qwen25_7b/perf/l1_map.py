@@ -33,7 +33,7 @@ LAUNCHES = {
     PRODUCT: ("BinaryNg",),
     "add": ("BinaryNg",),
 }
-MATMUL = ("Matmul",)  # of every other op
+MATMUL = ("Matmul",)  # every other op is a matmul
 FIRST_LAYER = f"{LAYER}0"
 
 

@@ -19,7 +19,7 @@ def parts_of(report: str) -> dict[str, float]:
 
 
 def every_step() -> dict[str, dict[str, float]]:
-    """Of steps of 32 users, by machine. A process each: a golden mesh is one machine."""
+    """The parts of a step of 32 users on each machine. A process each: a golden mesh is one machine."""
     steps = {}
     for mesh, tp in STEPS:
         model = [sys.executable, "-m", __package__, "model", "--mesh", mesh, "--recipe", RECIPE]

@@ -27,7 +27,7 @@ def step_ms(seconds: float) -> str:
 
 
 def tokens_a_second(seconds: float, users: int = 1) -> str:
-    """Of steps of so many seconds, such as "52, 30 to 67"."""
+    """Tokens a second of steps of so many seconds, such as "52, 30 to 67"."""
     return ranged(users / seconds, [1 / share for share in span()])
 
 

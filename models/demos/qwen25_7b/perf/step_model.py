@@ -26,7 +26,7 @@ class StepModel(Prices):
     """A decode step or a prefill batch."""
 
     around: tuple[Row, ...]  # the layers
-    in_layer: tuple[Row, ...]  # of all layers
+    in_layer: tuple[Row, ...]  # all layers'
     weights: int  # bytes of the model's own weights on a chip, unpadded
     bandwidth: float = DRAM  # bytes a second
 

@@ -23,7 +23,7 @@ class Sizes(NamedTuple):
 SIZES: dict[tuple[int, Topology], Sizes] = {
     (2, "line"): Sizes(93_696, inf, inf),
     (4, "line"): Sizes(77_312, 278_528, 449_024),
-    (4, "ring"): Sizes(77_312, 278_528, 449_024),  # of the line: no ring of four was measured
+    (4, "ring"): Sizes(77_312, 278_528, 449_024),  # the line's: no ring of four was measured
     (8, "line"): Sizes(46_592, 104_960, 114_688),
     (8, "ring"): Sizes(67_584, 134_656, 134_656),
 }
@@ -37,7 +37,7 @@ class AllReducePlan:
     topology: Topology
     hidden: int
     method: AllReduceMethod
-    dtype: AllReduceDtype  # of the partial sums
+    dtype: AllReduceDtype  # the partial sums' format
 
     @classmethod
     def make(

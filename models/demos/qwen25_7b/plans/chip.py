@@ -15,10 +15,10 @@ class Chip:
 
     architecture: str
     grid: Grid  # cores that plans use
-    banks: int  # of DRAM
+    banks: int  # DRAM banks
     bank_bytes: int  # as ttnn.get_memory_view reports them, the trace region included
-    bandwidth: float  # of DRAM, bytes a second
-    matmul_bandwidth: float  # of these, what matmuls that stream weights reach
+    bandwidth: float  # DRAM's bytes a second
+    matmul_bandwidth: float  # bytes a second that matmuls stream weights at
     dram_alignment: int  # bytes
     l1: int  # bytes of a core that the runtime leaves for buffers, L1_SMALL included
     readers_per_bank: int  # cores that stream a decode matmul's weights from a bank of DRAM

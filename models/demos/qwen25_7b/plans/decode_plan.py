@@ -22,7 +22,7 @@ class DecodePlan:
     chip: Chip
     residual: Grid  # cores that hold the residual stream
     hidden: int  # columns of the residual stream
-    all_reduce: AllReducePlan  # of attention's and the MLP's partial sums
+    all_reduce: AllReducePlan  # sums attention's and the MLP's partial sums
 
     @classmethod
     def make(

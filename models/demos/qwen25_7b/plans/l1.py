@@ -177,7 +177,7 @@ def prefill_footprints(plan: PrefillPlan) -> Iterator[OpFootprint]:
 
 
 def _wide_bytes(plan: PrefillPlan, spread: Callable[[int], int]) -> int:
-    """Of gate, of up, or of both in one."""
+    """Bytes of gate, of up, or of both in one tensor."""
     if plan.gate_up.out_sharded:
         return sharded(plan.rows // plan.cores.y, plan.gate_up.per_core_n * TILE)
     return spread(plan.gate_up.n_tiles * TILE)

@@ -50,13 +50,13 @@ def cache_tokens(table: ModelTable, max_seq_len: int) -> int:
 
 
 def block_bytes(table: ModelTable, block: int) -> int:
-    """Of a block of all layers' keys and values, on one chip."""
+    """Bytes of a block: all layers' keys and values, on one chip."""
     tiles = table.parallel.kv_heads * ceil_div(block, TILE) * ceil_div(table.config.head_width, TILE)
     return 2 * tiles * cached_tile_bytes(table)
 
 
 def cached_tile_bytes(table: ModelTable) -> int:
-    """Of one tile of keys in each layer."""
+    """Bytes of a tile of keys in every layer."""
     return sum(TILE_BYTES[layer.recipe.kv_cache] * times for layer, times in table.kinds)
 
 
@@ -104,10 +104,10 @@ def smaller_sizes(table: ModelTable, users: int, max_seq_len: int, block: int, f
 
 @dataclass(frozen=True)
 class StepBytes:
-    """Of one chip, one step."""
+    """Bytes that a chip reads in a step."""
 
     weights: int  # read from DRAM, padding of the banks included
-    padding: int  # of these, read for nothing
+    padding: int  # the part of `weights` that fills up banks
     cache: int  # read from DRAM
 
 

@@ -18,7 +18,7 @@ from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
 from .parallel_plan import ParallelPlan
 from .slices import Constant, Norm, Projection, Table, TensorRange, WeightShard, WeightSlice
 
-PADDING_LOGIT = -1e30  # of columns past the vocabulary, so that no sampler takes them
+PADDING_LOGIT = -1e30  # the logit of columns past the vocabulary: no sampler takes them
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Weight:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of one chip's slice."""
+        """(rows, columns) of one chip's slice."""
         return self.slices[0].shape
 
     @property
@@ -114,7 +114,7 @@ class Layer:
     chip: Chip
     input_norm: Weight  # [hidden / 32, 32], on every chip
     qkv: Linear  # [hidden, (q_heads + 2 * kv_heads) * head_dim]
-    head_norms: tuple[Weight, ...]  # of q and of k, [head_dim / 32, 32] on every chip; or none
+    head_norms: tuple[Weight, ...]  # q's and k's, [head_dim / 32, 32] on every chip; or none
     # [1, kv_heads * head_dim]: the part of K's bias that centered keys leave out of qkv.bias; only of
     # config.centered_layers
     centered_bias: Optional[Weight]

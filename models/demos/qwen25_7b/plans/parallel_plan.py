@@ -10,7 +10,7 @@ from typing import Optional
 from ..config import ConfigError, DecoderConfig
 
 TILE = 32  # rows and columns of a tile, the unit in which a chip stores and multiplies
-MAX_USERS = TILE  # of a replica: a tile row holds 32
+MAX_USERS = TILE  # users of a replica: a tile row holds 32
 SPLITS = (1, 2, 4, 8)  # chips that may share a replica
 
 

@@ -13,7 +13,7 @@ from .model_table import Layer, Linear, ModelTable
 from .prefill_plan import PrefillMatmul, PrefillPlan, chunk_step, prefill_matmuls
 
 MAX_PREFILL_ROWS = 1024
-MAX_Q_HEADS = TILE  # of a user on a chip: nlp_create_qkv_heads_decode puts them into one tile row
+MAX_Q_HEADS = TILE  # query heads on a chip: nlp_create_qkv_heads_decode puts them into one tile row
 K_CHUNKS = (MAX_K_CHUNK, 128, 64, TILE)  # tokens of k at a time in chunked attention: the most that fit
 
 

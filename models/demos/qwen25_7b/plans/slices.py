@@ -16,7 +16,7 @@ from .rotary_pairs import centered_pairs, key_divisors, norm_divisors, scale_key
 # Part of the name of every folder of packed weights. Raise it when `read` gives other values for the same slice
 # (tests/unit/test_slices.py notices), or when the fields of a slice change.
 VERSION = 5
-WIDEST_BYTES = 4  # of an element of a checkpoint
+WIDEST_BYTES = 4  # a checkpoint's widest element
 
 ReadTensor = Callable[[str], torch.Tensor]  # a tensor by its Hugging Face name
 
@@ -26,10 +26,10 @@ class KeyScaling:
     """How a head's rows are scaled by the norm of K's bias, and which part of that bias is read (rotary_pairs.py)."""
 
     tensor: str  # K's bias
-    first: int  # of the key head's elements there
+    first: int  # the key head's first element there
     queries: bool = False  # whether the rows are those of a query head
-    rope: Optional[Rope] = None  # of a layer whose keys may be centered
-    # Of K's bias: "centered" has the centered pairs, "plain" the others, each with zeros elsewhere.
+    rope: Optional[Rope] = None  # the rotation, where the layer's keys may be centered
+    # Which part of K's bias: "centered" has the centered pairs, "plain" the others, each with zeros elsewhere.
     part: Optional[Literal["plain", "centered"]] = None
 
     def apply(self, values: torch.Tensor, k_bias: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,7 @@ class Projection:
     A bias is split along its only dim and held as [1, out].
     """
 
-    split_dim: int  # of Hugging Face's tensors; 0: outputs (a chip's columns), 1: inputs (its rows)
+    split_dim: int  # the split dim of Hugging Face's tensors; 0: outputs (a chip's columns), 1: inputs (its rows)
     blocks: tuple[TensorRange | Constant, ...]  # along split_dim
     other: int  # extent of the dim that is not split; 1 for a bias
 

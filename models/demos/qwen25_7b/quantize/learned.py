@@ -14,9 +14,9 @@ from tqdm import trange
 from .rounding import at_step, best_step
 
 BATCH = 1024  # tokens of a step
-CODE_RATE = 0.006  # of Adam at first, in codes a step
+CODE_RATE = 0.006  # Adam's first rate, in codes a step
 DOWN_RATE = 3e-4  # in root mean squares of down
-BETAS = 0.9, 0.99  # of Adam. The usual 0.999 remembers longer than a run is
+BETAS = 0.9, 0.99  # Adam's. The usual 0.999 remembers longer than a run is
 REACH = 7.5  # codes: beyond, rounding and gradient change nothing
 
 
@@ -34,7 +34,7 @@ def learned_inputs(
     inputs: [tokens, hidden], of gate and up. target: [tokens, hidden], what the MLP should give.
     token_weights: [tokens, 1], a factor on a token's error. steps: of descent, 1 or more.
     """
-    step = best_step(before)  # of a code, the same for a block. It does not change
+    step = best_step(before)  # a code's step in each block, which does not change
     position = (before.unflatten(-1, (-1, BLOCK)) / step).clamp_(-REACH, REACH).requires_grad_()
     down = down.clone().requires_grad_()
     down_rate = DOWN_RATE * float(down.detach().pow(2).mean().sqrt())

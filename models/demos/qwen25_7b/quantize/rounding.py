@@ -10,9 +10,9 @@ from typing import Callable
 import torch
 from golden_mesh.rounding import BLOCK, round_to
 
-BITS = 3  # of a code of bfloat4_b, without its sign
+BITS = 3  # a bfloat4_b code's bits without its sign
 ROWS = 64  # rounded before later rows are updated: one matrix product instead of 64 thin ones
-DAMPING = 0.3  # of the mean of the Hessian's diagonal: distrust of the calibration text
+DAMPING = 0.3  # share of the mean of the Hessian's diagonal: distrust of the calibration text
 
 
 def rounded(weight: torch.Tensor, format: str) -> torch.Tensor:

@@ -24,7 +24,7 @@ from .placement import free, host_replicated
 Tensor = torch.Tensor | ttnn.Tensor  # torch until `to_host`
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
 UNIFORMS = 8  # random numbers of a token that is sampled from the whole vocabulary
-MOST_COUNTED = 256  # of a token in an answer: the chips count in bfloat16, where 256 + 1 is 256
+MOST_COUNTED = 256  # times that a token is counted: the chips count in bfloat16, where 256 + 1 is 256
 
 
 class Format(NamedTuple):
@@ -43,7 +43,7 @@ FLOAT32 = Format(ttnn.float32, ttnn.TILE_LAYOUT)
 class Inputs:
     """The tensors of one kind of step; every chip holds all of them."""
 
-    FORMATS: ClassVar[tuple[Format, ...]]  # of the fields, in their order
+    FORMATS: ClassVar[tuple[Format, ...]]  # the fields' formats, in their order
 
     def __iter__(self) -> Iterator:
         """All tensors in the order of the fields."""

@@ -25,8 +25,8 @@ SIMULATOR = "TT_METAL_SIMULATOR"  # the environment variable that names a simula
 # With handlers of Python they end a program that has a mesh. SIGUSR1 is the Ctrl-C of cli/interrupt.py.
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 TEMPORARY_BYTES = 1 << 20  # that a run must be able to write to the temporary directory
-L1_SMALL_BYTES = 16 << 10  # of each core, for collectives' semaphores: 128 bytes a reduce-scatter
-TRACE_REGION_BYTES = 128 << 20  # of each chip's DRAM, for captured command streams
+L1_SMALL_BYTES = 16 << 10  # a core's, for collectives' semaphores: 128 bytes a reduce-scatter
+TRACE_REGION_BYTES = 128 << 20  # a chip's DRAM for captured command streams
 
 # Threads of torch that spin while they wait make the golden mesh ten times slower beside another
 # busy process. torch reads this when it is loaded.

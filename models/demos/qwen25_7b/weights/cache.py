@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 CACHE_NAME = "qwen25-7b-ttnn"
 SUFFIX = ".tensorbin"  # ttnn loads and dumps no other
-TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"  # of a CACHEDIR.TAG: backup programs skip it
+TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"  # a CACHEDIR.TAG's: backup programs skip the folder
 TEMPORARY = "tmp-"  # begins the name of a folder of unfinished files
 MEND = "make room, choose another place with --cache DIR, or use --no-cache"
 NOT_KEPT = "weights are packed anew at each start; name another place with XDG_CACHE_HOME"

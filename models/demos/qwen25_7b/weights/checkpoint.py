@@ -171,7 +171,7 @@ def _download(model: str, **options) -> str:
     try:
         return snapshot_download(model, **options)
     except Exception as error:
-        if type(error).__name__ not in ("ProxyError", "SSLError"):  # of requests, or in hub 1 of httpx
+        if type(error).__name__ not in ("ProxyError", "SSLError"):  # requests', or httpx's in hub 1
             raise
         return snapshot_download(model, local_files_only=True, **options)
 
