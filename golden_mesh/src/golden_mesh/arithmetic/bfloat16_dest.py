@@ -11,22 +11,25 @@ Every fidelity phase is an instruction of its own, also where its bits are zeros
 small dest. Records of matmuls, rms_norm and layer_norm are met to the bit in every fidelity.
 """
 
+import itertools
 from functools import cache, partial
 from typing import Iterator
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
-from golden_mesh.arithmetic.aligned import GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY, power
-from golden_mesh.arithmetic.engine import BFLOAT16, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
+from golden_mesh.arithmetic.aligned import GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY
+from golden_mesh.arithmetic.engine import BFLOAT16, FLOAT32, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
 from golden_mesh.arithmetic.parts import common_shape, in_parts
 
 TILE = 32
 AT_ONCE, COLUMNS = 1 << 15, 512  # elements of a result at a time, columns of them: they stay in the processor's cache
-_SMALLEST = 2.0**-100  # a power of two below which nothing counts
+FEW_PRODUCTS = 1 << 20  # elements of one operand times those of the other
+_SMALLEST, _TIES_AWAY = np.float32(2.0**-100), np.float32(TIES_AWAY)  # a power of two below which nothing counts
 _TIES_OF_DEST, _HALF, _STEP = np.float32(1 + 2.0**-12), np.float32(0.5), np.float32(2.0**-PLACES)
 _EXPONENT, _HALF_OF_LAST, _BFLOAT16 = np.int32(0xFF << 23), np.int32(1 << 15), np.int32(-1 << 16)
-_ROUNDING = 1.5 * 2.0 ** (23 - PLACES)  # times a power of two: rounds what is added to it
+_ROUNDING = np.float32(1.5 * 2.0 ** (23 - PLACES))  # times a power of two: rounds what is added to it
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
@@ -62,13 +65,13 @@ def _power(bits: torch.Tensor) -> torch.Tensor:
 @cache
 def _products(phases: int) -> torch.Tensor:
     """Return the products of all pairs of codes with the exponent 0, [256 * 256]."""
-    codes = torch.arange(256, dtype=torch.int32)
-    values = (codes & 0x80) << 24 | 127 << 23 | (codes & 0x7F) << 16
-    values = values.view(torch.float32)
-    b, a = torch.broadcast_tensors(values, values[:, None])
-    left, right = (torch.nn.functional.pad(x[None, None], (0, 0, 0, 0, 0, 0, 0, HALF - 1)) for x in (b, a))
+    codes = np.arange(256, dtype=np.int32)
+    values = ((codes & 0x80) << 24 | 127 << 23 | (codes & 0x7F) << 16).view(np.float32)
+    b, a = np.broadcast_arrays(values, values[:, None])
+    left, right = np.zeros((2, HALF, 1, 256, 256), np.float32)
+    left[0], right[0] = b, a
     (instructions,) = _tiles(left, right, phases)
-    return _added(torch.zeros(1, 1, *a.shape), instructions).flatten()
+    return torch.from_numpy(_added(np.zeros((1, 1, *a.shape), np.float32), instructions)).flatten()
 
 
 def sums_of_rows(x: torch.Tensor, factor: float, phases: int) -> torch.Tensor:
@@ -84,52 +87,59 @@ def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: b
     block starts from that sum, unless a bias is added to it (`biased`).
     """
     padding = -a.shape[2] % TILE
-    a = torch.nn.functional.pad(a.float(), (0, padding)).permute(2, 0, 1)[..., None]  # [K, B, M, 1]
-    b = torch.nn.functional.pad(b.float(), (0, 0, 0, padding)).transpose(0, 1)[:, :, None]  # [K, B, 1, N]
+    if padding:
+        a, b = F.pad(a, (0, padding)), F.pad(b, (0, 0, 0, padding))
+    a = a.float().numpy().transpose(2, 0, 1)[..., None]  # [K, B, M, 1]
+    b = b.float().numpy().swapaxes(0, 1)[:, :, None]  # [K, B, 1, N]
     batch = max(a.shape[1], b.shape[1])
-    result = torch.empty(batch, a.shape[2], b.shape[3])
-    a, b = (x.expand(-1, batch, -1, -1) for x in (a, b))
+    result = np.empty((batch, a.shape[2], b.shape[3]), np.float32)
+    a, b = (np.broadcast_to(x, (len(x), batch, *x.shape[2:])) for x in (a, b))
     columns = min(result.shape[2], COLUMNS)
     rows = min(result.shape[1], max(1, AT_ONCE // columns))
     batches = max(1, AT_ONCE // (rows * columns))
-    for left, right, of_batch in zip(a.split(batches, 1), b.split(batches, 1), result.split(batches)):
-        for top, of_rows in zip(left.split(rows, 2), of_batch.split(rows, 1)):
-            for part, some in zip(right.split(columns, 3), of_rows.split(columns, 2)):
-                some.copy_(_product(top, part, phases, block, biased))
-    return result
+    steps = (range(0, extent, step) for extent, step in zip(result.shape, (batches, rows, columns)))
+    with np.errstate(all="ignore"):
+        for i, j, k in itertools.product(*steps):
+            left, right = a[:, i : i + batches, j : j + rows], b[:, i : i + batches, :, k : k + columns]
+            some = _product(left, right, phases, block, biased)
+            result[i : i + batches, j : j + rows, k : k + columns] = some
+    return torch.from_numpy(result)
 
 
-def _product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: bool) -> torch.Tensor:
+def _product(a: np.ndarray, b: np.ndarray, phases: int, block: int, biased: bool) -> np.ndarray:
     count = len(a) // TILE
-    in_l1, dest = None, torch.zeros(1, *common_shape(a.shape[1:], b.shape[1:]))
-    at_once = TILE * max(1, AT_ONCE // dest.numel())
-    tiles = (tile for parts in zip(a.split(at_once), b.split(at_once)) for tile in _tiles(*parts, phases))
+    in_l1, dest = None, np.zeros((1, *common_shape(a.shape[1:], b.shape[1:])), np.float32)
+    at_once = TILE * max(1, AT_ONCE // dest.size)
+    parts = ((a[k : k + at_once], b[k : k + at_once]) for k in range(0, len(a), at_once))
+    tiles = (tile for left, right in parts for tile in _tiles(left, right, phases))
     for tile, instructions in enumerate(tiles):
         if tile and tile % block == 0:
-            in_l1 = dest if in_l1 is None else (in_l1 + dest).bfloat16().float()
+            in_l1 = dest if in_l1 is None else _nearest_even(in_l1 + dest)
             is_last = tile + block >= count and not biased
-            dest = in_l1 if is_last else torch.zeros_like(dest)
+            dest = in_l1 if is_last else np.zeros_like(dest)
         dest = _added(dest, instructions)
-    return (dest if in_l1 is None or not biased else (in_l1 + dest).bfloat16().float())[0]
+    return (dest if in_l1 is None or not biased else _nearest_even(in_l1 + dest))[0]
+
+
+def _nearest_even(x: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(x).bfloat16().float().numpy()
 
 
 Instruction = tuple[np.ndarray, np.ndarray]
 
 
-def _tiles(a: torch.Tensor, b: torch.Tensor, phases: int) -> Iterator[Iterator[Instruction]]:
+def _tiles(a: np.ndarray, b: np.ndarray, phases: int) -> Iterator[Iterator[Instruction]]:
     """Yield the instructions of each tile of the inner dim, phase by phase. a [k, ...] (SrcB) and b [k, ...] (SrcA).
 
     k is a half, or whole tiles. An instruction has room for dest and the sums of its two groups [3, ...], and the
     largest power of two of the groups' products [1, ...].
     """
     halves = min(len(a) // HALF, TILE // HALF)
-    a, b = (x.contiguous().view(-1, halves, 2, GROUP, *x.shape[1:]) for x in (a, b))  # [tiles, halves, groups, 8, ...]
-    powers = zip(power(a).unbind(3), power(b).unbind(3))
-    largest = torch.mul(*next(powers))
-    for pair in powers:
-        torch.maximum(largest, torch.mul(*pair), out=largest)
-    first_a, first_b = keep(a, SRC_B_FIRST), keep(b, SRC_A_FIRST)
-    rest_a, rest_b = keep(a, SRC_B) - first_a, keep(b, SRC_A) - first_b
+    shape = -1, halves, 2, GROUP
+    a, b = (np.ascontiguousarray(x).reshape(*shape, *x.shape[1:]) for x in (a, b))  # [tiles, halves, groups, 8, ...]
+    largest = _largest_products(*(_masked(x, _EXPONENT) for x in (a, b)))
+    first_a, first_b = _masked(a, _first(SRC_B_FIRST)), _masked(b, _first(SRC_A_FIRST))
+    rest_a, rest_b = _masked(a, _first(SRC_B)) - first_a, _masked(b, _first(SRC_A)) - first_b
     operands = (first_a, first_b), (first_a, rest_b), (rest_a, first_b), (rest_a, rest_b)
     parts = (_sums(*pair, largest * place) for pair, place in zip(operands[:phases], PLACES_OF_PHASES))
     if len(a) > 1:
@@ -138,40 +148,68 @@ def _tiles(a: torch.Tensor, b: torch.Tensor, phases: int) -> Iterator[Iterator[I
         yield ((sums[tile, half], scales[tile, half]) for sums, scales in parts for half in range(halves))
 
 
-def _sums(left: torch.Tensor, right: torch.Tensor, largest: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _sums(left: np.ndarray, right: np.ndarray, largest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums of a phase's groups, after room for dest, and the largest power of two of two groups."""
-    largest.clamp_(min=_SMALLEST)
-    scales = largest.amax(2, keepdim=True)
-    sums = torch.zeros(*largest.shape[:2], 3, *largest.shape[3:])
+    largest = np.maximum(largest, _SMALLEST)
+    sums = np.zeros((*largest.shape[:2], 3, *largest.shape[3:]), np.float32)
     if right.any():
-        start, total = largest.mul_(_ROUNDING), sums[:, :, 1:]
-        total.copy_(start)
-        for pair in zip((left * TIES_AWAY).unbind(3), right.unbind(3)):
-            total.addcmul_(*pair)
-        total.sub_(start)
-    return sums.numpy(), scales.numpy()
+        sums[:, :, 1:] = _rounded_sums(left * _TIES_AWAY, right, largest * _ROUNDING)
+    return sums, largest.max(2, keepdims=True)
 
 
-def _added(dest: torch.Tensor, instructions: Iterator[Instruction]) -> torch.Tensor:
-    """Return dest [1, ...] with the sums of instructions added, one after the other.
+def _largest_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the largest product of each group."""
+    if a.size * b.size <= FEW_PRODUCTS:
+        return (a * b).max(3)
+    pairs = _members(a, b)
+    largest = torch.mul(*next(pairs))
+    for pair in pairs:
+        torch.maximum(largest, torch.mul(*pair), out=largest)
+    return largest.numpy()
 
-    numpy: a rows' sum has thousands of short instructions, and numpy's calls take half of torch's time.
-    """
-    held = dest.numpy().copy()
+
+def _rounded_sums(a: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return the sums of each group's products, each rounded to the last place of `start`."""
+    if a.size * b.size <= FEW_PRODUCTS:
+        start = start[:, :, :, None]
+        return (a * b + start - start).sum(3)
+    total = torch.from_numpy(start.copy())
+    for pair in _members(a, b):
+        total.addcmul_(*pair)
+    return total.numpy() - start
+
+
+def _members(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the first members of all groups, the second ones, and so on."""
+    return zip(*(torch.from_numpy(x).unbind(3) for x in (a, b)))
+
+
+def _added(dest: np.ndarray, instructions: Iterator[Instruction]) -> np.ndarray:
+    """Return dest [1, ...] with the sums of instructions added, one after the other."""
+    held = dest.copy()
     step = np.empty_like(held)
     bits, power_bits = held.view(np.int32), step.view(np.int32)
-    with np.errstate(all="ignore"):
-        for terms, largest in instructions:
-            np.bitwise_and(bits, _EXPONENT, out=power_bits)
-            np.maximum(step, largest, out=step)
-            np.multiply(step, _STEP, out=step)
-            terms[0] = held[0]
-            np.divide(terms, step, out=terms)
-            np.multiply(terms[0], _TIES_OF_DEST, out=terms[0])
-            np.add(terms, _HALF, out=terms)
-            np.floor(terms, out=terms)
-            np.add.reduce(terms, 0, out=held[0])
-            np.multiply(held, step, out=held)
-            np.add(bits, _HALF_OF_LAST, out=bits)
-            np.bitwise_and(bits, _BFLOAT16, out=bits)
-    return torch.from_numpy(held)
+    for terms, largest in instructions:
+        np.bitwise_and(bits, _EXPONENT, out=power_bits)
+        np.maximum(step, largest, out=step)
+        np.multiply(step, _STEP, out=step)
+        terms[0] = held[0]
+        np.divide(terms, step, out=terms)
+        np.multiply(terms[0], _TIES_OF_DEST, out=terms[0])
+        np.add(terms, _HALF, out=terms)
+        np.floor(terms, out=terms)
+        np.add.reduce(terms, 0, out=held[0])
+        np.multiply(held, step, out=held)
+        np.add(bits, _HALF_OF_LAST, out=bits)
+        np.bitwise_and(bits, _BFLOAT16, out=bits)
+    return held
+
+
+def _first(bits: int) -> np.int32:
+    """Return the mask of a float32's first significant bits."""
+    return np.int32(-1 << (FLOAT32 - bits))
+
+
+def _masked(x: np.ndarray, mask: np.int32) -> np.ndarray:
+    """Return float32 x with the bits of the mask."""
+    return (x.view(np.int32) & mask).view(np.float32)

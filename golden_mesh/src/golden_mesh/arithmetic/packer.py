@@ -10,6 +10,8 @@
 Only ttnn.typecast packs in another way (`typecast`): it does not round single values first.
 """
 
+import math
+
 import torch
 import ttnn
 
@@ -52,7 +54,7 @@ def _to_bfloat16(values: torch.Tensor) -> torch.Tensor:
 @in_float32(same)
 def nan_to_infinity(values: torch.Tensor) -> torch.Tensor:
     """Return `values` with infinity in place of NaN, as the packer writes it in bfloat16."""
-    if not values.sum().isnan():  # one cheap pass: infinities of both signs also give NaN
+    if not math.isnan(values.sum()):  # one cheap pass: infinities of both signs also give NaN
         return values
     return values.masked_fill(values.isnan(), torch.inf)
 

@@ -13,7 +13,7 @@ from typing import Callable, NamedTuple
 import ttnn
 
 from golden_mesh.mesh import meshes
-from golden_mesh.mesh.arguments import on_device, shape_of, tensors_in
+from golden_mesh.mesh.memory import Slot
 from golden_mesh.program import lines, place
 
 _FULL = re.compile(r"Out of Memory.* (DRAM|L1)|(clash) with L1 buffers|(beyond) max L1 size")
@@ -71,39 +71,29 @@ def forget() -> None:
             del _made[key]
 
 
-def watching(real: Callable) -> Callable:
-    """The library's call. It notes the line that makes a buffer. An error of full memory lists the live buffers."""
+def explaining(real: Callable) -> Callable:
+    """The library's call. An error of full memory also lists the live buffers."""
 
     @functools.wraps(real)
     def call(operation, *args, **kwargs):
         try:
-            result = real(operation, *args, **kwargs)
+            return real(operation, *args, **kwargs)
         except RuntimeError as error:
             _explain(error, lambda: real(operation, *args, **kwargs))
             raise
-        made = [t for t in tensors_in(result) if on_device(t)]
-        if made:
-            before = [t for t in tensors_in((args, kwargs)) if on_device(t) and t.is_allocated()]
-            _note(operation, made, {t.buffer_address() for t in before})
-        return result
 
     return call
 
 
-def _note(operation, tensors: list[ttnn.Tensor], before: set[int]) -> None:
-    where = None
-    for tensor in tensors:
-        address = tensor.buffer_address()
-        if address in before:  # in place, or a view
-            continue
-        where = where or lines(2)
-        mesh, config = tensor.device(), tensor.memory_config()
-        held = min(banks(config, mesh), tensor.buffer_num_pages())
-        _meshes[mesh.id()] = mesh
-        _made[mesh.id(), config.buffer_type, address] = Buffer(
-            where, operation.python_fully_qualified_name, shape_of(tensor), tensor.dtype.name,
-            config.buffer_type.name, bank_bytes(tensor, config, mesh), held,
-        )  # fmt: skip
+def note(operation, tensor: ttnn.Tensor, slot: Slot) -> None:
+    """Keep the program's line as that which made the tensor's buffer."""
+    mesh = tensor.device()
+    id, held = mesh.id(), min(banks(tensor.memory_config(), mesh), tensor.buffer_num_pages())
+    _meshes[id] = mesh
+    _made[id, slot.buffer_type, slot.address] = Buffer(
+        lines(2), operation.python_fully_qualified_name, slot.shape, slot.dtype.name,
+        slot.buffer_type.name, slot.size, held,
+    )  # fmt: skip
 
 
 def bank_bytes(tensor: ttnn.Tensor, config: ttnn.MemoryConfig, mesh: ttnn.MeshDevice) -> int:

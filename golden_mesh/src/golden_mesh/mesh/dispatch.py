@@ -7,7 +7,7 @@ without a golden is an error on device tensors. The error names the operation.
 """
 
 import threading
-from typing import Callable
+from typing import Callable, Iterable
 
 import ttnn
 
@@ -90,14 +90,14 @@ def call(operation, *args, **kwargs):
     """Replaces OPERATION.__call__."""
     name = operation.python_fully_qualified_name
     if _depth.inside or not computing:
-        return REAL_CALL(operation, *args, **kwargs)
+        return _library_call(operation, args, kwargs)
     meshes.check_all_open((*args, *kwargs.values()))
     if sub_devices_loaded:
         args, kwargs = substitute((args, kwargs), ttnn.SubDeviceId, lambda _: ttnn.SubDeviceId(0))
     if name in HANDLERS:
         _depth.inside += 1
         try:
-            return HANDLERS[name](lambda *a, **k: REAL_CALL(operation, *a, **k), *args, **kwargs)
+            return HANDLERS[name](lambda *a, **k: _library_call(operation, a, k), *args, **kwargs)
         finally:
             _depth.inside -= 1
     if name in TRANSPARENT:
@@ -137,13 +137,24 @@ def call(operation, *args, **kwargs):
     outputs = [t for t in tensors_in(result) if on_device(t)]
     if not outputs and not inputs:
         return result  # host only
+    for tensor in outputs:
+        if id(tensor) not in slots and not (golden and golden.view):
+            views.forget(tensor.buffer_address())
+    written = tuple(map(slot_of, outputs))
+    _note(operation, outputs, written, {s.address for s in slots.values()})
     if golden is None:
         raise missing(name)
     if programs is not None and device.num_program_cache_entries() != programs:
         traces.refuse(f"{name} compiled a new program", "run the same calls once before capturing")
 
+    read: dict[Slot, None] = {}  # in order
+
     def slot(tensor):
-        return slots.get(id(tensor)) or (slot_of(tensor) if on_device(tensor) else tensor)
+        found = slots.get(id(tensor))
+        if found is None:
+            return slot_of(tensor) if on_device(tensor) else tensor
+        read[found] = None
+        return found
 
     try:
         golden_args, golden_kwargs = golden.arguments(args, kwargs, operation.function)
@@ -153,21 +164,12 @@ def call(operation, *args, **kwargs):
         given = golden.by_name(golden_args, golden_kwargs)
         configs = {n: t.memory_config() for n, t in given.items() if on_device(t)}
         golden_kwargs = golden_kwargs | chip | {"configs": configs | {"out": outputs[0].memory_config()}}
-    for tensor in outputs:
-        if id(tensor) not in slots and not golden.view:
-            views.forget(tensor.buffer_address())
-    written = tuple(slot_of(t) for t in outputs)
     if golden.view and _place(written[0]) == _place(next(iter(slots.values()))):
         return result  # the input's memory under another shape: nothing was computed
-    known = {_place(s) for s in slots.values()}
-    step = Step(
-        golden,
-        substitute(golden_args, ttnn.Tensor, slot),
-        substitute(golden_kwargs, ttnn.Tensor, slot),
-        tuple(dict.fromkeys(slots[id(t)] for t in tensors_in((golden_args, golden_kwargs)) if id(t) in slots)),
-        written,
-    )
+    args, kwargs = substitute(golden_args, ttnn.Tensor, slot), substitute(golden_kwargs, ttnn.Tensor, slot)
+    step = Step(golden, args, kwargs, tuple(read), written)
     if traces.capturing:
+        known = {_place(s) for s in slots.values()}
         for s in written:  # memory is allocated now; the value comes with the trace's execution
             if not golden.writes and _place(s) not in known:
                 memory.forget(s, traces.why_unknown)
@@ -177,10 +179,27 @@ def call(operation, *args, **kwargs):
     return result
 
 
+def _library_call(operation, args: tuple, kwargs: dict):
+    """Call the library alone, for what belongs to another call or computes no values."""
+    result = REAL_CALL(operation, *args, **kwargs)
+    made = [t for t in tensors_in(result) if on_device(t)]
+    if made:
+        before = [t for t in tensors_in((args, kwargs)) if on_device(t) and t.is_allocated()]
+        _note(operation, made, map(slot_of, made), {t.buffer_address() for t in before})
+    return result
+
+
+def _note(operation, tensors: list[ttnn.Tensor], made: Iterable[Slot], before: set[int]) -> None:
+    """Note the buffers that a call made. before: the addresses of its inputs, which it may return or give a view of."""
+    for tensor, slot in zip(tensors, made):
+        if slot.address not in before:
+            buffers.note(operation, tensor, slot)
+
+
 def _place(slot: Slot) -> tuple:
     return slot.buffer_type, slot.address, slot.part
 
 
 # FastOperation, or Operation if ttnn was imported with enable_fast_runtime_mode off.
 OPERATION = type(ttnn.add)
-REAL_CALL = buffers.watching(OPERATION.__call__)
+REAL_CALL = buffers.explaining(OPERATION.__call__)
