@@ -1,7 +1,7 @@
 """QwenForCausalLM: the model class that Tenstorrent's vLLM plugin calls. tt-metal: models/*/tt/generator_vllm.py.
 
 Scheduling, the allocation of cache blocks and HTTP are vLLM's. This class computes vLLM's steps on a
-Replica. At the start, vllm_startup.py refuses options that cannot be served. No request raises in a step,
+Replica. At the start, startup.py refuses options that cannot be served. No request raises in a step,
 because an exception there ends the engine for every request.
 """
 
@@ -237,7 +237,7 @@ class QwenForCausalLM:
         ]
         mode = self._write_sampling(next_tokens, new_counts=new_counts)
         self.replica.launch_decode(mode)
-        if not any(next_token.params.reads_logits or next_token.params.counts_answer for next_token in next_tokens):
+        if not any(d.params.reads_logits or d.params.sampling.counts_answer for d in next_tokens):
             return self.replica.pop_pending()
         ids, log_probs = torch.zeros(self.sequences, dtype=torch.int32), torch.zeros(self.sequences)
         self._read_sampled(next_tokens, ids, log_probs)
@@ -285,10 +285,10 @@ class QwenForCausalLM:
             params[next_token.slot] = next_token.params.sampling
         inputs = self.replica.inputs
         if new_counts:
-            counted = {d.slot: d.counts for d in next_tokens if d.params.counts_answer}
+            counted = {d.slot: d.counts for d in next_tokens if d.params.sampling.counts_answer}
             self._prompt_lengths.start(counted)
             if penalized:
-                occurrences = any(d.params.counts_answer for d in on_chips)
+                occurrences = any(d.params.sampling.counts_answer for d in on_chips)
                 inputs.write_token_counts(penalized, occurrences=occurrences)
         inputs.write_sampling_params(params)
         inputs.write_noise_for((d.slot, d.params.key, d.position) for d in on_chips if not d.params.sampling.greedy)
@@ -311,7 +311,7 @@ class QwenForCausalLM:
             ids[slot] = tokens[slot]
             if params.log_prob:
                 log_probs[slot] = log_prob(logits[slot], tokens[slot])
-            if params.counts_answer:
+            if params.sampling.counts_answer:
                 self._prompt_lengths.add(slot, tokens[slot])
 
 

@@ -14,10 +14,7 @@ from ..engine.sampling import TokenCounts, stream_key
 from ..plans.grids import ceil_div
 
 NO_SEED = -1  # the plugin's tensor form of None
-_FIELDS = (
-    "temperature", "top_k", "top_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
-    "enable_log_probs",
-)  # fmt: skip
+_FIELDS = "temperature top_k top_p repetition_penalty presence_penalty frequency_penalty seed enable_log_probs".split()
 REMEMBERED = 128  # sequences: four times those that run at once
 HOTTEST = 1e6  # a temperature above flattens the float32 softmax no further
 
@@ -37,22 +34,16 @@ class SlotParams(NamedTuple):
     def reads_logits(self) -> bool:
         return self.on_host or self.log_prob
 
-    @property
-    def counts_answer(self) -> bool:
-        return self.sampling.counts_answer
-
 
 def slot_params(params: Any, slots: int, vocab_size: int) -> list[SlotParams]:
     """params: the plugin's TTSamplingParams; a field is a list of `slots` or more values, or one value."""
     columns = [getattr(params, name) for name in _FIELDS]
     columns = [c if isinstance(c, (list, tuple)) else [c] * slots for c in columns]
-    return [_slot_params(*(column[slot] for column in columns), vocab_size) for slot in range(slots)]
-
-
-def _slot_params(*values: Any) -> SlotParams:
-    *numbers, log_prob, vocab_size = values
-    sampling = _sampling_params(*numbers, vocab_size)
-    return SlotParams(sampling, stream_key(sampling.seed), bool(log_prob))
+    found = []
+    for _, *numbers, log_prob in zip(range(slots), *columns):
+        sampling = _sampling_params(*numbers, vocab_size)
+        found.append(SlotParams(sampling, stream_key(sampling.seed), bool(log_prob)))
+    return found
 
 
 @lru_cache(maxsize=1024)  # a request has the same values in each of its steps
@@ -91,10 +82,8 @@ def token_counts(
     """
     if prompt_tokens is None or output_tokens is None:
         return [TokenCounts()] * slots
-    prompts, answers = (
-        own_tokens(tokens, (tokens.numpy() >= 0).sum(axis=1)) for tokens in (prompt_tokens, output_tokens)
-    )
-    return [TokenCounts(prompts[slot], answers[slot]) for slot in range(slots)]
+    prompts, answers = (own_tokens(ids, (ids.numpy() >= 0).sum(axis=1)) for ids in (prompt_tokens, output_tokens))
+    return list(map(TokenCounts, prompts, answers))
 
 
 def own_tokens(tokens: torch.Tensor, lengths: Sequence[int]) -> list[np.ndarray]:

@@ -1,9 +1,7 @@
 """A vLLM server as a child process: its exit status tells a supervisor what happened, and its stop closes the mesh.
 
-vLLM 0.25.1 stops its API server first. The API server kills the engine, which leaves the mesh open, and then waits for
-open streams that nothing continues. Here the engines get the signal first: they abort their requests, which ends the
-streams, and close their meshes (qwen25_7b_worker.py). The API server gets the signal after them. Until then it answers
-503, because RequestCheck (qwen25_7b_requests.py) finds the file that STOP_FILE names. See docs/vllm.md.
+vLLM's API server kills the engine, whose mesh stays open. Here the engines get the signal first, and the API server
+answers 503 until they have ended: RequestCheck (qwen25_7b_requests.py) finds the file that STOP_FILE names.
 """
 
 import os

@@ -133,11 +133,7 @@ def _check_integer(digits: str) -> None:
 def around(kind: type, name: str) -> Callable[[Callable], None]:
     """Put the decorated function around a method of a class of vLLM's. Its first argument is that method."""
     method = getattr(kind, name)
-
-    def put(function: Callable) -> None:
-        setattr(kind, name, wraps(method)(lambda *args, **kwargs: function(method, *args, **kwargs)))
-
-    return put
+    return lambda outer: setattr(kind, name, wraps(method)(lambda *args, **kwargs: outer(method, *args, **kwargs)))
 
 
 def install() -> None:
@@ -189,10 +185,8 @@ def install() -> None:
         outputs = getattr(params, "structured_outputs", None)
         if outputs and not outputs.all_constraints_none() and config.structured_outputs_config.backend == "guidance":
             if not trials:
-                size = llm.model_config.get_vocab_size()
-                trials.append(
-                    GrammarTrials(backend_guidance.GuidanceBackend(config, llm.input_processor.tokenizer, size))
-                )
+                tokenizer, size = llm.input_processor.tokenizer, llm.model_config.get_vocab_size()
+                trials.append(GrammarTrials(backend_guidance.GuidanceBackend(config, tokenizer, size)))
                 # The trial is stricter, and does not keep other requests waiting.
                 backend_guidance.validate_guidance_grammar = lambda *_, **__: None
             await asyncio.to_thread(trials[0].check, *get_structured_output_key(outputs))
