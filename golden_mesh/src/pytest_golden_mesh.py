@@ -5,6 +5,7 @@ pytest-xdist every worker is a golden mesh.
 """
 
 import contextlib
+import importlib
 import os
 import re
 import sys
@@ -36,6 +37,12 @@ def pytest_addoption(parser):
         help="sums of matrix products: exact, as the matrix engine sums (slow), or default",
     )
     group.addoption(
+        "--adversarial",
+        type=int,
+        metavar="SEED",
+        help="with --golden: queues, chips and transfers run as late as a program allows, and a race is an error",
+    )
+    group.addoption(
         "--golden-allow-skips", action="store_true", help="pass although tests were skipped and no test opened a device"
     )
 
@@ -57,6 +64,8 @@ def pytest_load_initial_conftests(early_config):
         golden_mesh.activate(_system(options.golden), options.golden_hazards, options.golden_sums)
     except golden_mesh.GoldenMeshError as error:
         raise pytest.UsageError(f"--golden: {error}") from error
+    if options.adversarial is not None:
+        importlib.import_module("golden_mesh.mesh.adversary").start(options.adversarial)
 
 
 def _system(name: str) -> str:

@@ -45,6 +45,16 @@ def test_small_products_beside_a_large_one():
     ttnn.close_device(device)
     assert result == 1
 """
+RACE = """
+import torch, ttnn
+
+def test_no_event_orders_the_queues():
+    device = ttnn.open_mesh_device(ttnn.MeshShape(1, 1), num_command_queues=2)
+    host = ttnn.from_torch(torch.ones(32, 32), ttnn.bfloat16, layout=ttnn.TILE_LAYOUT)
+    x = ttnn.to_device(host, device)
+    ttnn.copy_host_to_device_tensor(host, x, cq_id=1)
+    ttnn.neg(x)
+"""
 CONFTEST = """
 import golden_mesh
 
@@ -80,6 +90,7 @@ RUNS = {
     "hazards": ("--golden N150 --golden-hazards error", HIFI4, 1, "HazardError"),
     "exact sums": ("--golden N150 --golden-sums exact", SUM, 0, "1 passed"),
     "default sums": ("--golden N150", SUM, 1, "1 failed"),
+    "races": ("--golden N150 --adversarial 1", RACE, 1, "RaceError"),
     "a user's golden": ("--golden N150", GENERIC, 0, "1 passed"),
 }
 
