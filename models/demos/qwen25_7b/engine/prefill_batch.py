@@ -317,11 +317,10 @@ def _chunked_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyT
     )
 
 
-def blank_inputs(kind: PrefillKind, block: int, width: int, key_table: KeyTable) -> AnyPrefillInputs:
-    """Return inputs of a kind of batch that write nothing, as torch values."""
+def blank_batch(kind: PrefillKind) -> PrefillBatch:
+    """Return a batch of a kind that writes nothing."""
     nothing = PrefillChunk(Prompt(0, (), 0, ()), 0, 0, 0)
-    batch = PrefillBatch(kind.rows, (nothing,), kind.chunked, kind.sequences)
-    return prefill_inputs(batch, block, width, key_table)
+    return PrefillBatch(kind.rows, (nothing,), kind.chunked, kind.sequences)
 
 
 def _tokens_and_logits_rows(batch: PrefillBatch, starts: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,7 +18,7 @@ from ..tt.placement import check_fits, chip_of, chips_in_row, free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.model_weights import TensorSource
 from .input_batch import DeviceInputs
-from .prefill_batch import PrefillBatch, PrefillKind, blank_inputs, prefill_inputs, prefill_kinds
+from .prefill_batch import PrefillBatch, PrefillKind, blank_batch, prefill_inputs, prefill_kinds
 from .sampling import SamplingMode
 from .trace import PendingRead, Queues, Traces, traces_that_fit
 
@@ -58,7 +58,6 @@ class Replica:
         self.block = caches[0].block
         self.blocks = caches[0].shape[0]
         self.width = table_width(model.model_config.max_seq_len, self.block)
-        self._key_table = model.model_config.key_table
         self.queues = Queues(self.mesh_device, queues, events=traced)
         # Everything permanent is allocated here, before a trace is captured: a replay writes to
         # memory that was free at its capture.
@@ -67,7 +66,7 @@ class Replica:
         self._tokens = ttnn.get_device_tensors(self.inputs.decode.tokens)[0]
         self.traces = Traces(self.mesh_device, enabled=traced)
         self._prefill_inputs = {
-            kind: self._on_device(blank_inputs(kind, self.block, self.width, self._key_table))
+            kind: self._values(blank_batch(kind)).to_host(self.mesh_device).to_device(self.mesh_device)
             for kind in (self._traced_kinds() if traced else ())
         }
         self._pending: deque[PendingRead] = deque()
@@ -122,13 +121,13 @@ class Replica:
         separate = kind.samples and mode in SEPARATE_SAMPLING
         if separate:
             self.traces.release_unless_compiled(("prefill", mode))
-        values = prefill_inputs(batch, self.block, self.width, self._key_table)
+        values = self._values(batch)
         if self.traces.enabled and kind in self._prefill_inputs:
             inputs = self._prefill_inputs[kind]
             self.queues.write(list(zip(values.to_host(self.mesh_device), inputs, strict=True)))
             logits = self.traces.run(kind, partial(self._prefill, inputs, kind))
         else:
-            inputs = self._on_device(values)
+            inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
             logits = self.traces.run(kind, partial(self._prefill, inputs, kind), traced=False)
             inputs.deallocate()
         if separate:
@@ -140,7 +139,7 @@ class Replica:
 
     def compile_prefill(self, batch: PrefillBatch) -> None:
         """Compile the programs of a kind of batch by one layer of each kind. What it computes means nothing."""
-        inputs = self._on_device(prefill_inputs(batch, self.block, self.width, self._key_table))
+        inputs = self._values(batch).to_host(self.mesh_device).to_device(self.mesh_device)
 
         def compile_and_sample() -> list[ttnn.Tensor]:
             logits = self.model.compile_prefill(inputs, self.caches)
@@ -247,8 +246,9 @@ class Replica:
         kinds = prefill_kinds(self.model.max_prefill_rows, self.slots)
         return kinds[: max(0, fitting - steps)]
 
-    def _on_device(self, values: AnyPrefillInputs) -> AnyPrefillInputs:
-        return values.to_host(self.mesh_device).to_device(self.mesh_device)
+    def _values(self, batch: PrefillBatch) -> AnyPrefillInputs:
+        """torch values."""
+        return prefill_inputs(batch, self.block, self.width, self.model.model_config.key_table)
 
 
 def token_ids(pending: PendingRead) -> list[int]:
