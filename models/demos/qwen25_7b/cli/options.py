@@ -67,6 +67,14 @@ def path(option: str) -> Callable[[str], Path]:
     return named
 
 
+def check_least(args: argparse.Namespace, least: int, *names: str) -> None:
+    """UserError for an option that is a number below `least`."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
+
+
 def add_machine(parser: argparse._ActionsContainer) -> None:
     """Add --mesh and --backend to a parser or to an argument group."""
     known, default = (lambda name: machine(name, "--mesh").name), "(default: %(default)s)"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli.options import NUMBER, Parser, add_machine, add_recipe, path
+from ..cli.options import NUMBER, Parser, add_machine, add_recipe, check_least, path
 from ..errors import UserError, shown
 from ..files import check_output, parse_json, read_json_lines, read_text
 from ..plans.machines import Split
@@ -49,10 +49,7 @@ def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingPa
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    for option in ("batch_size", "max_new_tokens", "max_seq_len"):
-        value = getattr(args, option)
-        if value is not None and value < 1:
-            parser.error(f"--{option.replace('_', '-')} must be 1 or more, got {value}")
+    check_least(args, 1, "batch_size", "max_new_tokens", "max_seq_len")
     if (args.batch_size or 0) > MOST_USERS:
         parser.error(f"--batch-size must be 1 to {MOST_USERS}, got {args.batch_size}")
     if args.chat and not args.instruct:

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from typing import Iterator
 
-from ..cli.options import NUMBER, add_machine, add_recipes, path
+from ..cli.options import NUMBER, add_machine, add_recipes, check_least, path
 from ..cli.terminal import complain, markdown, say
 from ..config import BFP8, recipe_named
 from ..errors import UserError
@@ -54,7 +54,9 @@ class TasksCommand:
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        _check_numbers(args)
+        check_least(args, 0, "fewshot")
+        check_least(args, 1, "limit", "max_new_tokens")
+        check_least(args, 2, "max_seq_len")
         names = [name for name in args.tasks.split(",") if name]
         if not names and args.questions is None:
             raise UserError("nothing to do: give --tasks or --questions")
@@ -88,13 +90,6 @@ class TasksCommand:
                 say(f"{model.name}; below ttnn: {backend}\n")
                 say(markdown(HEADER, rows, aligned=True))
         say(f"\n{file}")
-
-
-def _check_numbers(args: argparse.Namespace) -> None:
-    for option, least in (("limit", 1), ("fewshot", 0), ("max_new_tokens", 1), ("max_seq_len", 2)):
-        value = getattr(args, option)
-        if value is not None and value < least:
-            raise UserError(f"--{option.replace('_', '-')} must be {least} or more, got {value}")
 
 
 def _tensor_parallel(value: str | None) -> list[int | None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from ..cli.options import NUMBER, path
+from ..cli.options import NUMBER, check_least, path
 from ..errors import UserError
 from ..files import read_text
 from ..reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
@@ -59,10 +59,7 @@ def add_sample(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def check_sample(args: argparse.Namespace) -> None:
-    for name in ("texts", "prompt_tokens", "steps"):
-        if getattr(args, name) < 1:
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} must be 1 or more, got {getattr(args, name)}")
+    check_least(args, 1, "texts", "prompt_tokens", "steps")
 
 
 def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> Sample:

@@ -18,9 +18,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _quantize(argv: list[str] | None) -> None:
     quiet_libraries()
-    from ..cli.options import Parser
+    from ..cli.options import Parser, check_least
     from ..cli.terminal import say
-    from ..errors import UserError
 
     parser = Parser(
         prog=f"python -m {__package__}",
@@ -33,9 +32,8 @@ def _quantize(argv: list[str] | None) -> None:
     )
     _add_options(parser)
     args = parser.parse_args(argv)
-    for name, least in ("tokens", 1), ("steps", 0):
-        if getattr(args, name) < least:
-            raise UserError(f"--{name} must be {least} or more, got {getattr(args, name)}")
+    check_least(args, 1, "tokens")
+    check_least(args, 0, "steps")
     from ..evaluation.model import EvaluatedModel
     from .output import check_resumable
     from .quantizer import quantize
