@@ -1,6 +1,7 @@
 """golden-mesh record keeps each distinct operation once, and replay finds its values again."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import ttnn
 from golden_mesh import replay as replays
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.outputs import write_whole
+from golden_mesh.replay import cases
 from golden_mesh.replay.kinds import class_path, fields_of, from_plain, to_plain
 from golden_mesh.start.options import parse
 
@@ -85,6 +87,14 @@ def test_values_and_times_of_each_operation_are_found_again(record, replay):
     assert gather["error"] == 0 and gather["us"] is None
     assert plus_one["equal"] == pytest.approx(7 / 8)
     assert softmax["failed"].startswith("RuntimeError: ") and "\n" not in softmax["failed"]
+
+
+def test_a_case_holds_a_repeated_matrix_and_infinities():
+    matrix = torch.randn(32, 32)
+    assert cases.repeated_tile(matrix.repeat(1, 2, 3, 2)).equal(matrix)
+    assert cases.repeated_tile(torch.randn(64, 32)) is None and cases.repeated_tile(torch.ones(32, 31)) is None
+    line, *_ = cases.filled(["check(t, EXPECTED)"], {"t": 0, "samples": lambda _: [1.5, -math.inf]})
+    assert line == "check(t, [1.5, float('-inf')])"
 
 
 def test_operations_become_tests(launch, tmp_path):

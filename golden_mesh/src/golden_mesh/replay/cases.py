@@ -19,6 +19,7 @@ from golden_mesh.replay import PLACES, load, opened
 from golden_mesh.replay.kinds import named_class, to_plain
 
 INTEGERS = 4096  # of a tensor that a case holds
+TILE = 32
 FEW = 4  # distinct values, as a mask has: drawn from these
 TEMPLATE = Path(__file__).with_name("cases_template.py")
 
@@ -74,7 +75,10 @@ def drawn(tensor: dict[str, Any], seed: int) -> str:
         return f"put(device, {', '.join(how)}, values={whole.flatten().tolist()})"
     finite = whole[whole.isfinite() & (whole.abs() < 1e9)].double()
     few = whole[:1].unique() if whole.numel() > 1 << 20 else whole.unique()
-    if len(few) <= FEW and not few.isnan().any():
+    tile = repeated_tile(whole) if 1 < len(few) <= FEW else None
+    if tile is not None:
+        how.append(f"tile=[{', '.join(map(code, tile.flatten().tolist()))}]")
+    elif len(few) <= FEW and not few.isnan().any():
         how.append(f"values_of=[{', '.join(code(value) for value in few.tolist())}]")
     elif len(finite):
         how.append(f"scale={finite.std(correction=0).item():.3g}")
@@ -86,6 +90,14 @@ def drawn(tensor: dict[str, Any], seed: int) -> str:
     if tensor.get("padding") is not None:
         how.append(f"padding={code(tensor['padding'])}")
     return f"put(device, {', '.join(how)})"
+
+
+def repeated_tile(x: torch.Tensor) -> Optional[torch.Tensor]:
+    """The 32 x 32 values that `x` repeats, as a rotation's matrix does, or None."""
+    if x.dim() < 2 or any(size % TILE for size in x.shape[-2:]):
+        return None
+    tiles = x.reshape(-1, TILE, x.shape[-1] // TILE, TILE)
+    return tiles[0, :, 0] if (tiles == tiles[:1, :, :1]).all() else None
 
 
 def body(op: dict[str, Any], seed: int) -> list[str]:
@@ -135,7 +147,7 @@ def filled(lines: list[str], names: dict[str, Any]) -> list[str]:
     for line in lines:
         if "EXPECTED" in line:
             value = next(values)
-            line = line.replace("EXPECTED", f"{value}") if value is not None else ""
+            line = line.replace("EXPECTED", f"[{', '.join(map(code, value))}]") if value is not None else ""
         whole += [line] if line else []
     if not any(value is not None for value in found):
         raise ValueError("no value is known")

@@ -22,15 +22,19 @@ def device():
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 
 
-def put(device, shape, seed, dtype, layout, memory, *, replicas=True, values=None, values_of=None, scale=1.0, shift=0.0,
-        positive=False, padding=None, empty=False):  # fmt: skip
-    """A tensor [shape] on each chip: replicas, or each chip its own. values: integers; values_of: drawn from these."""
+def put(device, shape, seed, dtype, layout, memory, *, replicas=True, values=None, values_of=None, tile=None, scale=1.0,
+        shift=0.0, positive=False, padding=None, empty=False):  # fmt: skip
+    """A tensor [shape] on each chip: replicas, or each chip its own. values: integers; values_of: drawn from these;
+    tile: repeated.
+    """
     if empty:
         return ttnn.allocate_tensor_on_device(ttnn.Shape(shape), dtype, layout, device, memory)
     chips = 1 if replicas else device.get_num_devices()
     draw = torch.Generator().manual_seed(seed)
     if values is not None:
         x = torch.tensor(values, dtype=torch.int64 if dtype == ttnn.uint32 else torch.int32).reshape(chips, *shape)
+    elif tile is not None:
+        x = torch.tensor(tile).view(32, 32).repeat(chips, *shape[:-2], shape[-2] // 32, shape[-1] // 32)
     elif values_of is not None:
         x = torch.tensor(values_of)[torch.randint(len(values_of), (chips, *shape), generator=draw)]
     else:
@@ -53,10 +57,10 @@ def listed(result):
 
 
 def samples(tensor):
-    """The norm of a tensor on all chips, and values at equal distances."""
+    """The norm of a tensor's finite values on all chips, and values at equal distances."""
     x = torch.cat([ttnn.to_torch(shard).flatten().double() for shard in ttnn.get_device_tensors(tensor)])
     at = torch.linspace(0, len(x) - 1, min(SAMPLES, len(x))).long()
-    return [float(f"{value:.5g}") for value in (x.norm(), *x[at])]
+    return [float(f"{value:.5g}") for value in (x[x.isfinite()].norm(), *x[at])]
 
 
 def check(tensor, expected):
