@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..cli.command import run, status_of
+from ..cli.command import reported, run
 from ..cli.options import Parser, add_machine, path
 from ..cli.terminal import say
 from ..errors import UserError
@@ -27,11 +27,8 @@ PACKAGE = Path(__file__).parents[1]
 PLACE = "mesh", "backend", "size", "cards"  # what all stages of a folder have in common
 
 
-def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _main(argv))
-
-
-def _main(argv: list[str] | None) -> int:
+@reported
+def main(argv: list[str] | None) -> int:
     prog = f"python -m {__package__}"
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)

@@ -88,6 +88,11 @@ def status_of(command: Callable[[], Optional[int]]) -> int:
         return REFUSED
 
 
+def reported(command: Callable[[Optional[list[str]]], Optional[int]]) -> Callable[..., int]:
+    """A command of arguments (None: the command line's) that returns its exit status, as status_of does."""
+    return lambda argv=None: status_of(lambda: command(argv))
+
+
 def _interrupted() -> int:
     status = interrupt.end_signals()
     complain("interrupted")

@@ -1,13 +1,10 @@
 """A recipe's distance from Hugging Face's float32: teacher forcing, tt-metal's readiness check, lm-eval's tasks."""
 
-from ..cli.command import quiet_libraries, run, status_of
+from ..cli.command import quiet_libraries, reported, run
 
 
-def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _run_command(argv))
-
-
-def _run_command(argv: list[str] | None) -> None:
+@reported
+def main(argv: list[str] | None) -> None:
     quiet_libraries()
     from ..cli.options import Parser, add_commands, add_machine, add_recipes
     from ..config import recipe_named

@@ -1,14 +1,11 @@
 """Tables of PERF.md: counts, and modeled times of a step and a prompt."""
 
-from ..cli.command import quiet_libraries, run, status_of
+from ..cli.command import quiet_libraries, reported, run
 from ..cli.terminal import say
 
 
-def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _show_table(argv))
-
-
-def _show_table(argv: list[str] | None) -> None:
+@reported
+def main(argv: list[str] | None) -> None:
     quiet_libraries()
     from ..cli.options import Parser, add_commands
     from .commands import COMMANDS

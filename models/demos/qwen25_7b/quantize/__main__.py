@@ -9,14 +9,11 @@ exactly. The same command resumes a run that was stopped.
 import argparse
 from pathlib import Path
 
-from ..cli.command import quiet_libraries, run, status_of
+from ..cli.command import quiet_libraries, reported, run
 
 
-def main(argv: list[str] | None = None) -> int:
-    return status_of(lambda: _quantize(argv))
-
-
-def _quantize(argv: list[str] | None) -> None:
+@reported
+def main(argv: list[str] | None) -> None:
     quiet_libraries()
     from ..cli.options import Parser, check_least
     from ..cli.terminal import say
