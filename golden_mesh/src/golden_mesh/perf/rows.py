@@ -275,18 +275,21 @@ def read(path: Path) -> list[dict]:
         raise GoldenMeshError(
             f"{path}: needs rows with the columns op and device_us; it has no {' and no '.join(sorted(missing))}"
         )
-    _heads_beside(rows)
+    _read_beside(rows)
     return rows
 
 
-def _heads_beside(rows: list[dict]) -> None:
-    """Adds heads of q and k, where a source tells one pair: in a row's text, or by the columns of its heads."""
-    told, columns = defaultdict(set), defaultdict(dict)
+def _read_beside(rows: list[dict]) -> None:
+    """Adds what other rows of a source tell: heads of q and k, where it has one pair, in a text or as the columns of
+    its heads; and the columns of topk, which are those of the widest matmul, padded to a power of two as ports do.
+    """
+    told, columns, widest = defaultdict(set), defaultdict(dict), defaultdict(int)
     for row in rows:
         source, text = row.get("source"), f"{row.get('shape')}; {row.get('comment')}"
         if found := re.search(HEADS, text):
             told[source].add(f"{found[0]}_d{_found(HEAD_DIM, text) or 128}")
         kind, found = kind_of(name_of(row["op"] or "")), shapes(row.get("shape") or "")
+        widest[source] = max(widest[source], int(number(row, "N")))
         if kind in ("create_heads", "concat_heads") and found:
             columns[source].setdefault(kind, found[0][-1])
     for source, of in columns.items():
@@ -296,6 +299,9 @@ def _heads_beside(rows: list[dict]) -> None:
     for row in rows:
         if len(found := told[row.get("source")]) == 1:
             row[BESIDE] = next(iter(found))
+        if kind_of(name_of(row["op"] or "")) == "topk" and not shapes(row.get("shape") or ""):
+            if columns := widest[row.get("source")]:
+                row["shape"] = f"{TILE}x{1 << (columns - 1).bit_length()}"
 
 
 def summary(ratios: Sequence[float]) -> tuple[float, float, float]:
