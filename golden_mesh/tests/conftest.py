@@ -11,7 +11,7 @@ import torch
 
 import golden_mesh
 from golden_mesh.start.systems import SYSTEMS, named
-from golden_mesh.start.versions import NEWEST
+from golden_mesh.versions import NEWEST
 from older_versions import FAILS, OF_THE_NEWEST
 
 TESTS = Path(__file__).resolve().parent

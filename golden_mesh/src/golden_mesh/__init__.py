@@ -25,7 +25,7 @@ from golden_mesh.perf import sections
 from golden_mesh.registry import collective, golden
 from golden_mesh.start.overlay import ttnn_package
 from golden_mesh.start.systems import SYSTEMS
-from golden_mesh.start.versions import check_version
+from golden_mesh.versions import check_version
 
 __all__ = [
     "SYSTEMS",

@@ -9,12 +9,10 @@ from pathlib import Path
 import torch
 import ttnn
 
-import golden_mesh
-
 # Files whose frames are not the program's.
 _LIBRARIES = (
     "<",
-    *(f"{Path(p).parent}/" for p in (golden_mesh.__file__, ttnn.__file__, torch.__file__)),
+    *(f"{Path(p).parent}/" for p in (__file__, ttnn.__file__, torch.__file__)),
     *(module.__file__ for module in (contextlib, functools, threading)),
 )
 

@@ -23,7 +23,7 @@ from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.attention import blocks_of, whole_mask
 from golden_mesh.hazards import meet
 from golden_mesh.registry import golden
-from golden_mesh.start.versions import numbers
+from golden_mesh.versions import numbers
 
 POSITIONS_AT_A_TIME = 1 << 16  # positions widened to float32 together: 64 MiB for a KV head of 128
 TILE = 32

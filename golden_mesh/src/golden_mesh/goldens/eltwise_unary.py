@@ -16,7 +16,7 @@ from golden_mesh.arithmetic.vector import in_bfloat16_dest
 from golden_mesh.errors import GoldenError
 from golden_mesh.goldens.activations import PLAIN, STORING, activate, function, stored, wide
 from golden_mesh.registry import golden
-from golden_mesh.start.versions import library_golden
+from golden_mesh.versions import library_golden
 
 _UNARY = {  # ttnn op -> UnaryOpType
     "abs": "ABS",

@@ -20,7 +20,7 @@ import ttnn
 from golden_mesh.errors import missing
 from golden_mesh.mesh import dispatch
 from golden_mesh.mesh.arguments import on_device, tensors_in
-from golden_mesh.start.versions import lacking
+from golden_mesh.versions import lacking
 
 StandIn = Callable  # (the library's function, its arguments...) -> its result
 

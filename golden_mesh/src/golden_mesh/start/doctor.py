@@ -9,7 +9,7 @@ from pathlib import Path
 
 import golden_mesh
 from golden_mesh.hazards.differs import in_programs
-from golden_mesh.start.versions import NEWEST, OLDEST, check_version
+from golden_mesh.versions import NEWEST, OLDEST, check_version
 
 WIDTH = 100  # columns of the report
 
@@ -46,9 +46,9 @@ def _own_version() -> str:
 def _operations() -> list[str]:
     import ttnn
 
+    from golden_mesh import versions
     from golden_mesh.mesh import dispatch
     from golden_mesh.registry import GOLDENS
-    from golden_mesh.start import versions
 
     there = {op.python_fully_qualified_name for op in ttnn.decorators.REGISTERED_OPERATIONS}
     known = GOLDENS.keys() | dispatch.HANDLERS.keys() | dispatch.TRANSPARENT

@@ -13,7 +13,7 @@ import yaml
 from golden_mesh.errors import GoldenMeshError
 from golden_mesh.start.null_compiler import write_null_compiler
 from golden_mesh.start.systems import System
-from golden_mesh.start.versions import NEWEST
+from golden_mesh.versions import NEWEST
 
 _INSTALL = f"pip install ttnn=={NEWEST} (CPython 3.10 or 3.12, Linux x86-64)"
 _COMPILER = "runtime/sfpi/compiler/bin/riscv-tt-elf-g++"
