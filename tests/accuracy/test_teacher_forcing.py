@@ -10,8 +10,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from models.demos.qwen25_7b.config import RECIPES
+from models.demos.qwen25_7b.evaluation import readiness
 from models.demos.qwen25_7b.evaluation.divergence import score_decode
 from models.demos.qwen25_7b.evaluation.model import EvaluatedModel, replicas_on
 from models.demos.qwen25_7b.evaluation.reference import HuggingFace
@@ -39,7 +41,9 @@ def judge(evaluated, model, pytestconfig):
     judge.texts is the number of sequences, judge.longest their largest length.
     """
     file = pytestconfig.getoption("--reference")
-    return ByFile(Path(file), evaluated) if file else ByHuggingFace(evaluated, texts=32 if model else 4)
+    if not file:
+        return ByHuggingFace(evaluated, texts=32 if model else 4)
+    return (ByEntries if "entries" in torch.load(file, weights_only=True) else ByFile)(Path(file), evaluated)
 
 
 class ByFile:
@@ -49,6 +53,18 @@ class ByFile:
 
     def __call__(self, replicas) -> tuple[float, float, int]:
         return agreement(replicas, self.reference)
+
+
+class ByEntries:
+    """A file of tt-metal's readiness check."""
+
+    def __init__(self, file: Path, evaluated: EvaluatedModel):
+        self.entries = readiness.load_entries(file, evaluated.config.vocab_size)
+        self.texts, self.longest = len(self.entries), max(len(entry.text.ids) for entry in self.entries)
+
+    def __call__(self, replicas) -> tuple[float, float, int]:
+        tokens, shares = readiness.agreement(replicas, self.entries)
+        return shares[1], shares[5], tokens
 
 
 class ByHuggingFace:
