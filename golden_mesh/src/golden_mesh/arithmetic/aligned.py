@@ -8,12 +8,12 @@ Records of matmuls are met to 2e-7, with bfloat8_b and bfloat4_b weights in LoFi
 bits of longer sums depend on the order in which dest adds groups.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 
 from golden_mesh.arithmetic.engine import SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
-from golden_mesh.arithmetic.parts import in_parts
+from golden_mesh.arithmetic.parts import constant, in_parts
 
 GROUP = 8  # products that the engine adds at a time
 HALF = 16  # rows of the inner dim of one instruction: two groups
@@ -21,7 +21,7 @@ PLACES = 10  # below the largest product's power of two
 AT_ONCE = 1 << 17  # elements of a result at a time: they stay in the processor's cache
 STEP = 64  # of the inner dim at a time
 FEW = 1 << 16  # elements: to look for zeros among more takes as long as to multiply them
-_EXPONENT = 0xFF << 23
+_EXPONENT = constant(0xFF << 23)
 _NONE = -10_000  # in place of a zero's exponent: below every sum of two
 _LEAST = -100  # of a group's largest product; smaller groups count as zero
 TIES_AWAY = 1 + 2**-16  # moves only ties: a product has 12 bits
@@ -29,6 +29,7 @@ TIES_AWAY = 1 + 2**-16  # moves only ties: a product has 12 bits
 PLACES_OF_PHASES = (1.0, 2.0**-SRC_A_FIRST, 2.0**-SRC_B_FIRST, 2.0 ** -(SRC_A_FIRST + SRC_B_FIRST))
 # Adding 1.5 * 2**23 steps to a float32 rounds it to a step.
 _ROUNDING = 1.5 * 2.0 ** (23 - PLACES)
+_ROUNDINGS = [constant(_ROUNDING * place) for place in PLACES_OF_PHASES]
 
 
 def aligned_product(a: torch.Tensor, b: torch.Tensor, phases: int, start: torch.Tensor | None = None) -> torch.Tensor:
@@ -111,17 +112,25 @@ def aligned_sums_of_columns(x: torch.Tensor, factor: float, phases: int) -> torc
 
 def _sums_of_groups(x: torch.Tensor, factor: float, phases: int, through_a: bool = False) -> torch.Tensor:
     """Sums of x * factor over groups, [..., 8, W] -> [..., W], in float64, which holds those of all phases."""
-    factor, parts = torch.tensor([factor], dtype=torch.float32), 0
-    takes = (SRC_A_FIRST, SRC_A), (SRC_B_FIRST, SRC_B)
-    of_x, of_factor = (_split(each, *take) for each, take in zip((x, factor), takes if through_a else takes[::-1]))
-    largest = power(x).amax(-2, keepdim=True).mul_(power(factor))
+    of_factor, power_of_factor = _factor(factor, through_a)
+    of_x = _split(x, *((SRC_A_FIRST, SRC_A) if through_a else (SRC_B_FIRST, SRC_B)))
+    largest = power(x).amax(-2, keepdim=True).mul_(power_of_factor)
     in_order = ((0, 0), (1, 0), (0, 1), (1, 1)) if through_a else ((0, 0), (0, 1), (1, 0), (1, 1))
-    for (first, second), place in zip(in_order[:phases], PLACES_OF_PHASES):
+    parts = 0
+    for (first, second), rounding in zip(in_order[:phases], _ROUNDINGS):
         if of_x[first] is not None and of_factor[second] is not None:
-            start = largest * (_ROUNDING * place)
-            products = of_x[first] * (of_factor[second] * TIES_AWAY)
+            start = largest * rounding
+            products = of_x[first] * of_factor[second]
             parts += products.add_(start).sub_(start).sum(-2).double()
     return parts
+
+
+@lru_cache(1 << 10)
+def _factor(factor: float, through_a: bool) -> tuple[list[torch.Tensor | None], torch.Tensor]:
+    """Return the bits of a factor that each phase multiplies, and its power of two. through_a: the other operand is."""
+    factor = constant(float(factor))
+    parts = _split(factor, *((SRC_B_FIRST, SRC_B) if through_a else (SRC_A_FIRST, SRC_A)))
+    return [None if part is None else part * TIES_AWAY for part in parts], power(factor)
 
 
 def power(x: torch.Tensor) -> torch.Tensor:

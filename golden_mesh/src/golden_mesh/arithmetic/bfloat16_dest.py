@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic.aligned import GROUP, HALF, PLACES, PLACES_OF_PHASES, TIES_AWAY
 from golden_mesh.arithmetic.engine import BFLOAT16, FLOAT32, SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST, keep
-from golden_mesh.arithmetic.parts import common_shape, in_parts
+from golden_mesh.arithmetic.parts import common_shape, constant, constant_of_16, in_parts
 
 TILE = 32
 AT_ONCE, COLUMNS = 1 << 15, 512  # elements of a result at a time, columns of them: they stay in the processor's cache
@@ -29,6 +29,7 @@ FEW_PRODUCTS = 1 << 20  # elements of one operand times those of the other
 _SMALLEST, _TIES_AWAY = np.float32(2.0**-100), np.float32(TIES_AWAY)  # a power of two below which nothing counts
 _TIES_OF_DEST, _HALF, _STEP = np.float32(1 + 2.0**-12), np.float32(0.5), np.float32(2.0**-PLACES)
 _EXPONENT, _HALF_OF_LAST, _BFLOAT16 = np.int32(0xFF << 23), np.int32(1 << 15), np.int32(-1 << 16)
+_EIGHT, _BYTE, _SIGN, _FRACTION, _POWER = constant(8), *map(constant_of_16, (8, 0x80, 0x7F, 0x7F80))
 _ROUNDING = np.float32(1.5 * 2.0 ** (23 - PLACES))  # times a power of two: rounds what is added to it
 
 
@@ -43,7 +44,7 @@ def multiply(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
 
 def _multiply(a: torch.Tensor, b: torch.Tensor, phases: int) -> torch.Tensor:
     a, b = _bits(a), _bits(b)
-    pairs = _code(a).int().bitwise_left_shift_(8) | _code(b).int()
+    pairs = _code(a).int().bitwise_left_shift_(_EIGHT) | _code(b).int()
     result = _products(phases).index_select(0, pairs.flatten()).view(pairs.shape)
     return result.mul_(_power(a)).mul_(_power(b))
 
@@ -55,11 +56,11 @@ def _bits(x: torch.Tensor) -> torch.Tensor:
 
 def _code(bits: torch.Tensor) -> torch.Tensor:
     """Return sign and fraction of a bfloat16's bits: eight bits."""
-    return bits >> 8 & 0x80 | bits & 0x7F
+    return (bits >> _BYTE).bitwise_and_(_SIGN).bitwise_or_(bits & _FRACTION)
 
 
 def _power(bits: torch.Tensor) -> torch.Tensor:
-    return (bits & 0x7F80).view(torch.bfloat16).float()
+    return (bits & _POWER).view(torch.bfloat16).float()
 
 
 @cache

@@ -25,17 +25,21 @@ import math
 import torch
 
 from golden_mesh.arithmetic.kernel import Kernel
-from golden_mesh.arithmetic.parts import in_parts
+from golden_mesh.arithmetic.parts import constant, constant_of_16, in_parts
 from golden_mesh.arithmetic.plain import in_float32, same
 
 SRC_A, SRC_A_FIRST, SRC_B, SRC_B_FIRST = 10, 5, 11, 7  # significant bits that the multiplier takes
 FLOAT32, BFLOAT16 = 24, 8  # significant bits of the formats
+# By the number of a float32's last bits that are cut off: the mask of the others, and half of the last of them.
+_MASKS = [constant(-1 << cut) for cut in range(FLOAT32)]
+_HALVES = [constant(1 << cut >> 1) for cut in range(FLOAT32)]
+_NINE_SIXTEENTHS = constant(0x9000)  # of a bfloat16's last bit
 
 
 @in_float32(same)
 def keep(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Return float32 `x` with all but its first `bits` significant bits cut off."""
-    return (x.contiguous().view(torch.int32) & (-1 << (FLOAT32 - bits))).view(torch.float32)
+    return (x.contiguous().view(torch.int32) & _MASKS[FLOAT32 - bits]).view(torch.float32)
 
 
 def source_a(x: torch.Tensor, kernel: Kernel, bits: int = FLOAT32) -> torch.Tensor:
@@ -57,14 +61,14 @@ def _cut(x: torch.Tensor, taken: int, bits: int) -> torch.Tensor:
 def round_away(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Return float32 `x` rounded to its first `bits` significant bits, ties away from zero."""
     cut = FLOAT32 - bits
-    return (x.contiguous().view(torch.int32) + (1 << (cut - 1))).bitwise_and_(-1 << cut).view(torch.float32)
+    return (x.contiguous().view(torch.int32) + _HALVES[cut]).bitwise_and_(_MASKS[cut]).view(torch.float32)
 
 
 @in_float32(same)
 def round_away_(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Round as `round_away` does, in place. The caller must own the float32 `x`."""
     cut = FLOAT32 - bits
-    x.view(torch.int32).add_(1 << (cut - 1)).bitwise_and_(-1 << cut)
+    x.view(torch.int32).add_(_HALVES[cut]).bitwise_and_(_MASKS[cut])
     return x
 
 
@@ -91,7 +95,7 @@ def round_sum_(x: torch.Tensor) -> torch.Tensor:
     The engine adds with eleven bits and rounds the sum to eight, ties away from zero both times. So 7/16 of a
     unit in the last place is already rounded up. The code adds 9/16 of a unit and cuts off the rest.
     """
-    x.view(torch.int32).add_(0x9000).bitwise_and_(-1 << 16)
+    x.view(torch.int32).add_(_NINE_SIXTEENTHS).bitwise_and_(_MASKS[16])
     return x
 
 
@@ -144,7 +148,7 @@ def _sum_of_bfloat16(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tenso
     if first.min() < _NEGATIVE_POWER:
         return None
     power = torch.maximum(first & _EXPONENT_OF_16, second & _EXPONENT_OF_16)
-    power.clamp_((_ALIGNED_BITS + 1) << 7, (255 - _ROUNDING) << 7).add_((_ROUNDING << 7) + 64)
+    power.clamp_((_ALIGNED_BITS + 1) << 7, (255 - _ROUNDING) << 7).add_(_TO_START)
     start = power.view(torch.bfloat16).float()
     total = torch.add(start, b.float(), alpha=sign * (1 + 2.0**-20)).add_(a.float(), alpha=1 + 2.0**-20).sub_(start)
     return total if math.isfinite(total.sum()) else None
@@ -159,28 +163,34 @@ def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
     """
     first, second, step = _aligned(a, b)
     common = torch.maximum(step, _step(dest).view(torch.float32))
-    pair = first.add_(second).mul_(step / common).add_(0.5).floor_()
-    held = (dest / common).mul_(1 + 2.0**-12).add_(0.5).floor_()
+    pair = first.add_(second).mul_(step / common).add_(_HALF).floor_()
+    held = (dest / common).mul_(_TIES_OF_DEST).add_(_HALF).floor_()
     return to_bfloat16_(pair.add_(held).mul_(common))
 
 
 _ALIGNED_BITS = 10  # below the larger operand's power of two
-_EXPONENT = 0xFF << 23
-_EXPONENT_OF_16, _NEGATIVE_POWER = 0xFF << 7, (-1 << 15) + (1 << 7)  # a bfloat16's bits; those of -(2**-126)
+_EXPONENT = constant(0xFF << 23)
+_EXPONENT_OF_16 = constant_of_16(0xFF << 7)
+_NEGATIVE_POWER = (-1 << 15) + (1 << 7)  # the bits of a bfloat16's -(2**-126)
+_LEAST, _BELOW = constant((_ALIGNED_BITS + 1) << 23), constant(_ALIGNED_BITS << 23)
 _ROUNDING = 23 - _ALIGNED_BITS
+_TO_START = constant_of_16((_ROUNDING << 7) + 64)
 _FEW = 1 << 13  # elements: each pass over them takes as long as a pass over one
-_TIES_AWAY = 8  # last bits of a scale, 1 + 2**-20: moves only ties of 11 bits
+# The last 8 make a scale larger by 2**-20: that moves only ties of 11 bits, away from zero.
+_INVERSE = constant((254 << 23) + 8)
+_HALF, _TIES_OF_DEST = constant(0.5), constant(1 + 2.0**-12)
 
 
 def _aligned(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return both operands as whole multiples of the adder's step, and the step. Shapes broadcast."""
     a, b = (x.float() if x.dtype == torch.bfloat16 else keep(x, SRC_B) for x in (a, b))
-    step = torch.maximum(_step(a), _step(b))
-    scale = ((254 << 23) + _TIES_AWAY - step).view(torch.float32)  # 1 / step
+    step = _step(a, b)
+    scale = (_INVERSE - step).view(torch.float32)  # 1 / step
     return a.mul(scale).round_(), b.mul(scale).round_(), step.view(torch.float32)
 
 
-def _step(x: torch.Tensor) -> torch.Tensor:
-    """Return the bits of 2**-10 of each value's power of two."""
-    exponent = x.contiguous().view(torch.int32) & _EXPONENT
-    return exponent.clamp_(min=(_ALIGNED_BITS + 1) << 23).sub_(_ALIGNED_BITS << 23)
+def _step(*values: torch.Tensor) -> torch.Tensor:
+    """Return the bits of 2**-10 of the largest power of two among float32 values. Shapes broadcast."""
+    exponents = [x.contiguous().view(torch.int32) & _EXPONENT for x in values]
+    largest = exponents[0] if len(values) == 1 else torch.maximum(*exponents)
+    return torch.maximum(largest, _LEAST).sub_(_BELOW)

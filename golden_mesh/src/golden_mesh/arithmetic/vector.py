@@ -20,6 +20,7 @@ import torch.nn.functional as F
 
 from golden_mesh.arithmetic import bfloat16_dest
 from golden_mesh.arithmetic.engine import BFLOAT16, keep
+from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.plain import in_float32
 
 # The kernels' constants (ckernel_sfpu_exp.h): 2**8 / ln 2, and 127 * 2**8 less a term that makes the mean error small.
@@ -33,7 +34,8 @@ _CONSTANT = 1.0017248
 _PARABOLA = (0.9998487929243953, 1.0150876009852106, 0.5062836705674557)
 _CONSTANT_OF_EXP = 1.001953125  # ttnn.exp loads it as a float16
 _RECIPROCAL = (0.3232325017452239990234375, 1.4545459747314453125, 2.121212482452392578125)
-_RSQRT_SEED, _RSQRT = 0x5F0B3892, 1.89099014875
+_RSQRT_SEED, _RSQRT = constant(0x5F0B3892), constant(1.89099014875)
+_ONE, _FIFTEEN = constant(1), constant(15)
 # gelu by a table: slopes and offsets of |x| from 0, 0.5, 1, 1.5, 2 and 3 on. ttnn loads them as float16.
 _GELU_SLOPES = (0.1928, 0.4939, 0.6188, 0.6099, 0.5402, 0.5)
 _GELU_OFFSETS = (-0.00010443, -0.1604, -0.2796, -0.2635, -0.1194, 0.0)
@@ -68,7 +70,7 @@ def exp(x: torch.Tensor, scale: float, *, approximate: bool) -> torch.Tensor:
         # results.
         return torch.threshold_((x * scale).clamp_(min=_LEAST).exp_(), _SMALLEST, 0)
     code = x.mul(_SLOPE * scale).add_(_OFFSET).round_().clamp_(min=0).int()
-    return code.bitwise_left_shift_(15).view(torch.float32)
+    return code.bitwise_left_shift_(_FIFTEEN).view(torch.float32)
 
 
 @in_float32(torch.exp)
@@ -145,7 +147,7 @@ def inverse_root(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     """1 / sqrt(x) of float32 x > 0. The approximate form is one step of Newton's method from an integer's bits."""
     if not approximate:
         return torch.rsqrt(x)
-    guess = (_RSQRT_SEED - (x.contiguous().view(torch.int32) >> 1)).view(torch.float32)
+    guess = (_RSQRT_SEED - (x.contiguous().view(torch.int32) >> _ONE)).view(torch.float32)
     return guess * _multiply_add(-guess, x * guess, _RSQRT)
 
 
