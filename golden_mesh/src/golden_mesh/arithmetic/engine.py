@@ -109,7 +109,7 @@ def subtract(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return to_bfloat16_(subtract_in_float32_dest(a, b))
 
 
-@in_float32(torch.add)
+@in_float32(lambda a, b: a.float() + b.float())
 def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a + b as a float32 dest holds it.
 
@@ -119,7 +119,7 @@ def add_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return in_parts(_sum, a, b)
 
 
-@in_float32(torch.sub)
+@in_float32(lambda a, b: a.float() - b.float())
 def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a - b as a float32 dest holds it. See `add_in_float32_dest`."""
     return in_parts(_difference, a, b)

@@ -37,6 +37,8 @@ def pack(values: torch.Tensor, dtype: ttnn.DataType) -> torch.Tensor:
 
     `round_to` lists the torch dtypes.
     """
+    if dtype == ttnn.bfloat16 and values.dtype == torch.bfloat16:
+        return values
     if values.numel() > 1 and not any(values.stride()):  # one value, expanded: stays one value
         return pack(values[(0,) * values.dim()], dtype).expand(values.shape)
     if dtype == ttnn.bfloat16 and values.dtype == torch.float32:

@@ -151,7 +151,8 @@ def _weighted(rows: torch.Tensor, weight: torch.Tensor, kernel: Kernel, block: i
     """
     if not kernel.wide:
         parts = weight.split(DEST_COLUMNS, 1)
-        return torch.cat([_batched(rows[None], part[None], kernel, block, biased)[0] for part in parts], 1)
+        results = [_batched(rows[None], part[None], kernel, block, biased)[0] for part in parts]
+        return results[0] if len(results) == 1 else torch.cat(results, 1)
     nothing_cut = kernel.phases >= 3 and rows.dtype == weight.dtype == torch.bfloat16
     if _known is None or not (nothing_cut or is_plain()):
         return _float32_dest_of_weight(rows, weight, kernel)

@@ -6,12 +6,14 @@ cut to bfloat16. A mask is [B, 1, 1, W]: the first row of a tile is for all rows
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine, flash
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.parts import in_parts
 from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.errors import GoldenError
 from golden_mesh.registry import golden
@@ -32,8 +34,13 @@ def _normalized(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torc
 
     Also a float32 tensor is unpacked to eleven bits: a value of 30 has an error of 1/64, its exp of 1.6 %.
     """
-    scores = engine.keep(x.float(), engine.SRC_B)
-    largest = scores.amax(dim, keepdim=True) if stable else torch.zeros(())
+    function = partial(_weights, dim=dim, kernel=kernel, stable=stable)
+    return in_parts(function, x, rows=True) if dim in (-1, x.dim() - 1) else function(x)
+
+
+def _weights(x: torch.Tensor, dim: int, kernel: Kernel, stable: bool) -> torch.Tensor:
+    scores = x if x.dtype == torch.bfloat16 else engine.keep(x.float(), engine.SRC_B)
+    largest = scores.amax(dim, keepdim=True) if stable else scores.new_zeros(())
     weights = flash.weights(scores, largest, 1.0, kernel, kernel.approximate)
     if not stable:
         weights = weights.masked_fill(scores > _LARGEST, torch.inf)

@@ -62,7 +62,7 @@ def substitute(value: Any, kind: type, replace: Callable) -> Any:
     if type(value) in (list, tuple):
         return type(value)([item if type(item) in _plain else substitute(item, kind, replace) for item in value])
     if type(value) is dict:
-        return dict(zip(value, substitute(list(value.values()), kind, replace)))
+        return {name: item if type(item) in _plain else substitute(item, kind, replace) for name, item in value.items()}
     return value
 
 
