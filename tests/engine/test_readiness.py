@@ -45,7 +45,6 @@ def right(hf, prompt):
 
 def test_free_running_equals_hugging_face(generator, prompt, right):
     tokens, _ = right
-    assert generator.generate(prompt, NEW, stop_on_eos=False) == tokens
     stopped = generator.generate(prompt, NEW)
     assert stopped == tokens[: len(stopped)] and stopped[-1] in generator.stop_ids
 

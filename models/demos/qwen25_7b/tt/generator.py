@@ -54,15 +54,16 @@ class ReadinessGenerator(QwenForCausalLM):
         *,
         next_input: Optional[Callable[[int, int], int]] = None,
         enable_trace: bool = True,
-        stop_on_eos: bool = True,
         **_: Any,
     ) -> list[int]:
-        """Return greedy predictions. next_input(step, prediction): the token to read in the prediction's place."""
+        """Return greedy predictions, up to a stop token.
+
+        next_input(step, prediction): the token to read in the prediction's place. Then a stop token stops nothing.
+        """
         self._enable_traces(enable_trace)
         replica, prompt = self.replica, list(map(int, prompt_token_ids))
         if next_input is None:
-            stop_ids = self.stop_ids if stop_on_eos else ()
-            tokens = Generator([replica]).generate([prompt], max_new_tokens, stop_ids=stop_ids)
+            tokens = Generator([replica]).generate([prompt], max_new_tokens, stop_ids=self.stop_ids)
             return [token.id for token in tokens]
         model_config = self.model.model_config
         check_request([prompt], max_new_tokens, model_config.max_seq_len, vocab_size=model_config.config.vocab_size)
@@ -116,14 +117,13 @@ def build_generator(
     model_dir: str | Path,
     mesh_device: ttnn.MeshDevice,
     *,
-    checkpoint: Optional[str] = None,
     recipe: str = "bfp8",
     users: int = 1,
     max_seq_len: Optional[int] = None,
     **_: Any,
 ) -> ReadinessGenerator:
-    """Load a model on an open mesh of one row. checkpoint: a directory or hub id; default: HF_MODEL."""
-    opened = open_checkpoint(checkpoint or os.environ.get("HF_MODEL") or SMALL_CHECKPOINT)
+    """Load the model that HF_MODEL names on an open mesh of one row."""
+    opened = open_checkpoint(os.environ.get("HF_MODEL") or SMALL_CHECKPOINT)
     tokenizer = ChatTokenizer(opened.directory, instruct=False)
     length = max_seq_len or min(CONTEXT, opened.config.context)
     options = dict(users=users, max_seq_len=length, traced=traces_available())
