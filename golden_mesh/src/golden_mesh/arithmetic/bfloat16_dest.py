@@ -90,11 +90,11 @@ def product(a: torch.Tensor, b: torch.Tensor, phases: int, block: int, biased: b
     padding = -a.shape[2] % TILE
     if padding:
         a, b = F.pad(a, (0, padding)), F.pad(b, (0, 0, 0, padding))
+    batch = max(len(a), len(b))
+    a, b = (x if len(x) == batch else x.expand(batch, -1, -1) for x in (a, b))
     a = a.float().numpy().transpose(2, 0, 1)[..., None]  # [K, B, M, 1]
     b = b.float().numpy().swapaxes(0, 1)[:, :, None]  # [K, B, 1, N]
-    batch = max(a.shape[1], b.shape[1])
     result = np.empty((batch, a.shape[2], b.shape[3]), np.float32)
-    a, b = (np.broadcast_to(x, (len(x), batch, *x.shape[2:])) for x in (a, b))
     columns = min(result.shape[2], COLUMNS)
     rows = min(result.shape[1], max(1, AT_ONCE // columns))
     batches = max(1, AT_ONCE // (rows * columns))
@@ -126,14 +126,14 @@ def _nearest_even(x: np.ndarray) -> np.ndarray:
     return torch.from_numpy(x).bfloat16().float().numpy()
 
 
-Instruction = tuple[np.ndarray, np.ndarray]
+Instruction = tuple[np.ndarray, np.ndarray, bool]
 
 
 def _tiles(a: np.ndarray, b: np.ndarray, phases: int) -> Iterator[Iterator[Instruction]]:
     """Yield the instructions of each tile of the inner dim, phase by phase. a [k, ...] (SrcB) and b [k, ...] (SrcA).
 
-    k is a half, or whole tiles. An instruction has room for dest and the sums of its two groups [3, ...], and the
-    largest power of two of the groups' products [1, ...].
+    k is a half, or whole tiles. An instruction has room for dest and the sums of its two groups [3, ...], the largest
+    power of two of the groups' products [1, ...], and whether a sum may be other than 0.
     """
     halves = min(len(a) // HALF, TILE // HALF)
     shape = -1, halves, 2, GROUP
@@ -146,16 +146,17 @@ def _tiles(a: np.ndarray, b: np.ndarray, phases: int) -> Iterator[Iterator[Instr
     if len(a) > 1:
         parts = list(parts)  # else one phase's sums at a time, which stay in the processor's cache
     for tile in range(len(a)):
-        yield ((sums[tile, half], scales[tile, half]) for sums, scales in parts for half in range(halves))
+        yield ((sums[tile, half], scales[tile, half], adds) for sums, scales, adds in parts for half in range(halves))
 
 
-def _sums(left: np.ndarray, right: np.ndarray, largest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of a phase's groups, after room for dest, and the largest power of two of two groups."""
+def _sums(left: np.ndarray, right: np.ndarray, largest: np.ndarray) -> Instruction:
+    """Return the instructions of a phase, [tiles, halves, ...]."""
     largest = np.maximum(largest, _SMALLEST)
     sums = np.zeros((*largest.shape[:2], 3, *largest.shape[3:]), np.float32)
-    if right.any():
+    adds = bool(right.any())
+    if adds:
         sums[:, :, 1:] = _rounded_sums(left * _TIES_AWAY, right, largest * _ROUNDING)
-    return sums, largest.max(2, keepdims=True)
+    return sums, largest.max(2, keepdims=True), adds
 
 
 def _largest_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -190,8 +191,10 @@ def _added(dest: np.ndarray, instructions: Iterator[Instruction]) -> np.ndarray:
     held = dest.copy()
     step = np.empty_like(held)
     bits, power_bits = held.view(np.int32), step.view(np.int32)
-    for terms, largest in instructions:
+    for terms, largest, adds in instructions:
         np.bitwise_and(bits, _EXPONENT, out=power_bits)
+        if not adds and (largest <= step).all() and step.max() < np.inf:
+            continue  # the eight bits of dest are whole steps
         np.maximum(step, largest, out=step)
         np.multiply(step, _STEP, out=step)
         terms[0] = held[0]
