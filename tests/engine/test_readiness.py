@@ -50,7 +50,7 @@ def test_free_running_equals_hugging_face(generator, prompt, right):
     assert stopped == tokens[: len(stopped)] and stopped[-1] in generator.stop_ids
 
 
-def test_teacher_forcing_reads_the_given_tokens(generator, prompt, right):
+def test_teacher_forcing_reads_the_given_tokens(generator, hf, prompt, right):
     """Every prediction is heard, also the last; those after a forced token are those of its text."""
     tokens, logits = right
     steps = []
