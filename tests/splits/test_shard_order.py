@@ -10,12 +10,12 @@ import torch
 import ttnn
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
-from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import weight_bytes
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
 from models.demos.qwen25_7b.plans.slices import WeightShard
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
+from models.demos.qwen25_7b.tt.placement import chip_of
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from tests.families import cut
 
@@ -59,16 +59,16 @@ MIXED = replace(PERFORMANCE, name="mixed", different=((1, BF16),))
 def test_the_table_is_what_a_model_requests(mesh_device, model, recipe, host_alone):
     plan = ParallelPlan.make(model, mesh_device.shape[1])
     requested, _ = made(mesh_device, model, recipe, host_alone)
-    assert requested == ModelTable(model, plan, recipe, WORMHOLE).shards
+    assert requested == ModelTable(model, plan, recipe, chip_of(mesh_device)).shards
 
 
 @pytest.mark.parametrize("model", [CONFIG, *FAMILIES.values()], ids=["7B", *FAMILIES])
 def test_a_layer_takes_the_planned_bytes(mesh_device, model, host_alone):
     """A bias that a plan forgets, or counts without need, is more than SPARE."""
-    plan = ParallelPlan.make(model, mesh_device.shape[1])
+    plan, chip = ParallelPlan.make(model, mesh_device.shape[1]), chip_of(mesh_device)
     models = [replace(model, num_hidden_layers=layers) for layers in (1, 2)]
     one, two = (made(mesh_device, m, BFP8, host_alone)[1] for m in models)
-    planned = [weight_bytes(ModelTable(m, plan, BFP8, WORMHOLE), CONTEXT) for m in models]
+    planned = [weight_bytes(ModelTable(m, plan, BFP8, chip), CONTEXT) for m in models]
     tables = CONTEXT * plan.kv_heads * model.head_dim * 2 if model.qkv_bias else 0  # no bias here has outliers
     assert abs(planned[1] - planned[0] - tables - (two - one)) < SPARE
 
