@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from golden_mesh.arithmetic import engine, parts
+from golden_mesh.arithmetic import bfloat16_dest, engine, parts
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import multiply, sums_of_columns, sums_of_rows
 
@@ -66,3 +66,16 @@ def test_a_bfloat16_sum_is_that_of_its_longer_form(monkeypatch):
                 long = function(x, y)
             assert torch.equal(short.isnan(), long.isnan())
             assert torch.equal(*(each.nan_to_num().view(torch.int32) for each in (short, long)))
+
+
+@pytest.mark.parametrize("few", [0, 1 << 40])
+def test_a_sum_of_rows_in_a_bfloat16_dest_is_that_of_all_instructions(monkeypatch, few):
+    """Instructions of zeros are left out if they change nothing. Those of large terms that cancel cut a small dest."""
+    torch.manual_seed(0)
+    rows, kernel, sums = draw(8, 512), Kernel(4, False), bfloat16_dest._sums
+    cancelling = torch.zeros(8, 32).bfloat16()
+    cancelling[:, 0], cancelling[:, 1], cancelling[:, 16:] = 1000, -1000, torch.rand(8, 16) / 100
+    monkeypatch.setattr(bfloat16_dest, "FEW_PRODUCTS", few)
+    short = [sums_of_rows(x, kernel) for x in (rows, rows.abs(), cancelling)]
+    monkeypatch.setattr(bfloat16_dest, "_sums", lambda *args: (*sums(*args)[:2], True))
+    assert all(map(torch.equal, short, [sums_of_rows(x, kernel) for x in (rows, rows.abs(), cancelling)]))
