@@ -168,4 +168,4 @@ def test_the_table_for_tt_perf_report(tmp_path, launch):
     assert [row["OP CODE"] for row in rows][::2] == 2 * ["MatmulDeviceOperation"]
     assert rows[0]["INPUT_1_X_PAD[LOGICAL]"] == "2048[2048]"
     total = sum(int(r["DEVICE FW DURATION [ns]"]) + int(r["OP TO OP LATENCY [ns]"]) for r in rows)
-    assert f"{total / 1e6:.3f}" == "0.047"
+    assert f"All of it takes {total / 1e6:.3f}, " in done.stdout
