@@ -54,7 +54,9 @@ class TwoQueues:
 
 
 class Tensor:
-    """A tensor of one number."""
+    """A tensor of one number on one chip."""
+
+    device_coords, volume, element_size = lambda self: [0], lambda self: 1, lambda self: 4
 
     def __init__(self, device: TwoQueues, value: int):
         self.device, self.value = device, value
