@@ -37,9 +37,8 @@ def has_python310() -> bool:
     return sys.version_info >= (3, 11) and not subprocess.run(find, capture_output=True).returncode
 
 
-# Name -> pytest's arguments, run by run; what begins with $ is a command. The longest come first. The 7B's dims take up
-# to
-# 12 GB, so they are one job, and the T3K's 5 GB come when they have ended.
+# Name -> pytest's arguments, run by run; what begins with $ is a command. The longest come first. The 7B's dims take
+# 12 GB at most, so they are one job, and the T3K's 5 GB come when they have ended.
 JOBS = {
     "engines": (f"--mesh N300 -m 'not seven_b' {ENGINES}",),
     # What no other job has: a new folder of tests runs here.

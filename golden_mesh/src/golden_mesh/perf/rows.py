@@ -280,8 +280,10 @@ def read(path: Path) -> list[dict]:
 
 
 def _read_beside(rows: list[dict]) -> None:
-    """Adds what other rows of a source tell: heads of q and k, where it has one pair, in a text or as the columns of
-    its heads; and the columns of topk, which are those of the widest matmul, padded to a power of two as ports do.
+    """Adds what other rows of a source tell.
+
+    - Heads of q and k, where the source has one pair of numbers: in a text, or as the columns of its heads.
+    - Columns of a topk: those of the widest matmul, padded to a power of two as ports do.
     """
     told, columns, widest = defaultdict(set), defaultdict(dict), defaultdict(int)
     for row in rows:
@@ -300,8 +302,8 @@ def _read_beside(rows: list[dict]) -> None:
         if len(found := told[row.get("source")]) == 1:
             row[BESIDE] = next(iter(found))
         if kind_of(name_of(row["op"] or "")) == "topk" and not shapes(row.get("shape") or ""):
-            if columns := widest[row.get("source")]:
-                row["shape"] = f"{TILE}x{1 << (columns - 1).bit_length()}"
+            if width := widest[row.get("source")]:
+                row["shape"] = f"{TILE}x{1 << (width - 1).bit_length()}"
 
 
 def summary(ratios: Sequence[float]) -> tuple[float, float, float]:

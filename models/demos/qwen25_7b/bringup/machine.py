@@ -36,15 +36,14 @@ def facts(mesh: str, backend: str) -> list[Fact]:
 
     from ..tt.placement import chip_of, links_between, row_topology
 
-    ttnn_version = version("ttnn").split("+")[0]
-    joins = "wrong below 0.81 (tt-metal 56171)" if tuple(map(int, ttnn_version.split(".")[:2])) < (0, 81) else "right"
     split, cards = Split.of(mesh), sorted(Path("/sys/class/tenstorrent").glob("*"))
     firmware = dict.fromkeys(_read(f"{card}/tt_fw_bundle_ver") for card in cards)
     with open_mesh(split) as device:
         kind, found = split.kind, chip_of(device)
+        joins = "right" if found.ttnn >= (0, 81) else "wrong below 0.81 (tt-metal 56171)"
         return [
             Fact("below ttnn", describe_backend(backend).split(" (")[0], "silicon"),
-            Fact("ttnn", ttnn_version, TTNN_VERSION),
+            Fact("ttnn", version("ttnn").split("+")[0], TTNN_VERSION),
             Fact("decode attention of several cores a KV head, float32 dest", joins, "right"),
             Fact("driver", _read("/sys/module/tenstorrent/version")),
             Fact("firmware", ", ".join(firmware) or "not readable"),
