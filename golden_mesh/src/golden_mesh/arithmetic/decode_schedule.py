@@ -2,8 +2,41 @@
 results.
 """
 
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The chunks of keys of all users, in the order of users, cores and turns. A core of a user may have fewer turns
+    than another, or none.
+    """
+
+    shape: tuple[int, int, int]  # users, cores, turns
+    users: torch.Tensor  # [chunks]
+    chunks: torch.Tensor  # [chunks], the number of each among its user's
+    places: torch.Tensor | None  # [chunks], the place of each in `shape`; None: a chunk for each place
+    idle: int  # cores, the first ones, without a chunk of any user
+
+    def spread(self, x: torch.Tensor, nothing: float) -> torch.Tensor:
+        """[chunks, ...] -> [users, cores, turns, ...], `nothing` in turns without a chunk"""
+        if self.places is not None:
+            x = x.new_full((math.prod(self.shape), *x.shape[1:]), nothing).index_copy_(0, self.places, x)
+        return x.unflatten(0, self.shape)
+
+    def gathered(self, x: torch.Tensor) -> torch.Tensor:
+        """[users, cores, turns, ...] -> [chunks, ...]"""
+        return x.flatten(0, 2) if self.places is None else x.flatten(0, 2).index_select(0, self.places)
+
+    def of_users(self, x: torch.Tensor) -> torch.Tensor:
+        """[users, chunks, ...] -> [chunks, ...]"""
+        if self.shape[1] == 1:  # blocks may hold chunks behind the longest user's end
+            return x[:, : self.shape[2]].flatten(0, 1)
+        return x[self.users, self.chunks]
 
 
 def in_chunks(x: torch.Tensor, chunk: int) -> torch.Tensor:
@@ -11,17 +44,17 @@ def in_chunks(x: torch.Tensor, chunk: int) -> torch.Tensor:
     return F.pad(x, (0, 0, 0, -x.shape[2] % chunk)).unflatten(2, (-1, chunk)).transpose(1, 2)
 
 
-def chunks_by_core(chunks: torch.Tensor, cores: int) -> torch.Tensor:
-    """The chunks of each core, [B, cores, turns]; -1: none. A single core may get chunks behind a
-    user's end.
+@lru_cache(64)
+def schedule(counts: tuple[int, ...], cores: int) -> Schedule:
+    """Divide users with these counts of chunks among the cores of each. A single core may get chunks behind a user's
+    end.
 
     The last core has a user's last chunks, and combines all results. With fewer chunks than cores
     the first cores have none.
     """
+    core, chunks = torch.arange(cores), torch.tensor(counts)[:, None]
     if cores == 1:
-        return torch.arange(int(chunks.max())).expand(len(chunks), 1, -1)
-    core = torch.arange(cores)
-    chunks = chunks[:, None]
+        chunks = chunks.amax().expand(chunks.shape)
     each, rest = chunks // cores, chunks % cores
     first = core * each + torch.minimum(rest, core)
     count = each + (core < rest)
@@ -29,19 +62,21 @@ def chunks_by_core(chunks: torch.Tensor, cores: int) -> torch.Tensor:
     first = torch.where(few, core - (cores - chunks), first)
     count = torch.where(few, (first >= 0).long(), count)
     turn = torch.arange(int(count.max()))
-    return torch.where(turn < count[..., None], first[..., None] + turn, -1)
+    taken = (turn < count[..., None]).flatten()
+    places = taken.nonzero().flatten()
+    return Schedule(
+        shape=(len(counts), cores, len(turn)),
+        users=places // (cores * len(turn)),
+        chunks=(first[..., None] + turn).flatten()[places],
+        places=None if taken.all() else places,
+        idle=int((count.amax(0) == 0).sum()),
+    )
 
 
-def in_order(x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """x [B, chunks, ...] in the order [B, cores, turns] of each user -> [B, cores x turns, ...]."""
-    if order.shape[1] == 1:
-        return x[:, : order.shape[2]]  # blocks may hold chunks behind the longest user's end
-    return x[torch.arange(len(x))[:, None], order.flatten(1).clamp(min=0)]
-
-
-def reduction_tree(cores: int) -> list[list[tuple[int, int]]]:
+@lru_cache(64)
+def reduction_tree(cores: int, idle: int = 0) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Rounds of pairs (into, other): in a round, core `into` adds the result of core `other` to its
-    own.
+    own. Pairs with an `other` among the first `idle` cores are left out.
 
     In round r, cores with numbers that end in r + 1 binary ones take from the core 2**r below. If
     the number of cores is no power of two, the last core takes the remaining results, in rounds in
@@ -56,4 +91,5 @@ def reduction_tree(cores: int) -> list[list[tuple[int, int]]]:
         r = (~core & (core + 1)).bit_length() - 1  # trailing ones of the number
         if core + (1 << r) > last and all(into != last for into, _ in rounds[r]):
             rounds[r].append((last, core))
-    return [pairs for pairs in rounds if pairs]
+    busy = ([pair for pair in pairs if pair[1] >= idle] for pairs in rounds)
+    return [tuple(torch.tensor(side) for side in zip(*pairs)) for pairs in busy if pairs]

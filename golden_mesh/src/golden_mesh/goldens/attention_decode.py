@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import ttnn
 
 from golden_mesh.arithmetic import engine, flash
-from golden_mesh.arithmetic.decode_schedule import chunks_by_core, in_chunks, in_order, reduction_tree
+from golden_mesh.arithmetic.decode_schedule import Schedule, in_chunks, reduction_tree, schedule
 from golden_mesh.arithmetic.kernel import Kernel
 from golden_mesh.arithmetic.product import ROWS, product, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse
@@ -62,7 +62,7 @@ def scaled_dot_product_attention_decode(
     def keys_and_values(users, chunk, order):
         longest = int(lengths[users].max())
         caches = (cache[users, :, :longest] for cache in (input_tensor_k, input_tensor_v))
-        return (in_order(in_chunks(cache, chunk), order) for cache in caches)
+        return (order.of_users(in_chunks(cache, chunk)) for cache in caches)
 
     # the largest power of two that divides the cache's length
     chunk = min(512, capacity & -capacity)
@@ -125,19 +125,17 @@ def paged_scaled_dot_product_attention_decode(
     return way.attend(q, keys_and_values, shown, out).reshape(out.shape)
 
 
-def _chunks_of_blocks(cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: torch.Tensor) -> torch.Tensor:
-    """The cache's blocks [B, blocks] in chunks, [B, chunks in that order, kv heads, chunk, dim]. Block 0 fills the last
-    one.
-    """
+def _chunks_of_blocks(cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: Schedule) -> torch.Tensor:
+    """The cache's blocks [B, blocks] in chunks, [chunks, kv heads, chunk, dim]. Block 0 fills the last one."""
     heads, size, dim = cache.shape[1:]
     unit = math.gcd(chunk, size)  # keys that lie together in both
     a_block, a_chunk = size // unit, chunk // unit
     units = (blocks[:, :, None] * heads * a_block + torch.arange(a_block)).flatten(1)
     units = F.pad(units, (0, -units.shape[1] % a_chunk)).unflatten(1, (-1, a_chunk))
-    units = in_order(units, order)[:, :, None] + torch.arange(heads)[:, None] * a_block
+    units = order.of_users(units)[:, None] + torch.arange(heads)[:, None] * a_block
     # torch's own indexing takes ten times as long for bfloat16
     values = cache.reshape(-1, unit, dim).index_select(0, units.flatten())
-    return values.view(*units.shape[:3], chunk, dim)
+    return values.view(*units.shape[:2], chunk, dim)
 
 
 def _lengths_read(lengths: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -223,7 +221,7 @@ class _Decode:
     small_dest: bool  # of four tiles
 
     def attend(self, q, keys_and_values, shown: _Shown, out) -> torch.Tensor:
-        """keys_and_values(users, chunk, order): [B, cores x turns, kv heads, chunk, dim] each, in that order.
+        """keys_and_values(users, chunk, order): the chunks of a schedule, [chunks, kv heads, chunk, dim] each.
 
         A user at position -1 is skipped. Its output is zeros here, and undefined on a chip.
         """
@@ -234,7 +232,7 @@ class _Decode:
         for chunk, users in self._by_chunk(read):
             self._check(chunk, lengths[users], shown.window)
             for some in users.split(max(1, POSITIONS_AT_A_TIME // int(read[users].max()))):
-                order = chunks_by_core(-(-read[some] // chunk), self.cores)
+                order = schedule(tuple((-(-read[some] // chunk)).tolist()), self.cores)
                 k, v = keys_and_values(some, chunk, order)
                 masks = None if mask is None else mask[some, :heads]
                 result[0, some, :heads] = self._attend(
@@ -270,26 +268,23 @@ class _Decode:
         least = (tiles[:, None] > torch.tensor(sizes)).sum(1).clamp(max=len(sizes) - 1)
         return [(sizes[i] * TILE, active[least == i]) for i in least.unique().tolist()]
 
-    def _attend(self, q, k, v, lengths, order, mask, window, sink) -> torch.Tensor:
-        """q [B, heads, dim], k and v [B, chunks, kv heads, chunk, dim], mask [B, heads, longest] -> [B,
-        heads, dim]
-        """
+    def _attend(self, q, k, v, lengths, order: Schedule, mask, window, sink) -> torch.Tensor:
+        """q [B, heads, dim], k and v [chunks, kv heads, chunk, dim], mask [B, heads, longest] -> [B, heads, dim]"""
         kernel = self.kernel
-        kv_heads, chunk, dim = k.shape[2:]
+        kv_heads, chunk, dim = k.shape[1:]
         group = q.shape[1] // kv_heads
-        queries = F.pad(q.unflatten(1, (kv_heads, group)), (0, 0, 0, -group % ROWS))[:, None]
+        queries = F.pad(q.unflatten(1, (kv_heads, group)), (0, 0, 0, -group % ROWS)).index_select(0, order.users)
         scores = product(queries, k.transpose(-1, -2), kernel, block=-(-dim // TILE))
-        scores = engine.to_bfloat16_(scores)  # [B, chunks, kv heads, group, chunk]
+        scores = engine.to_bfloat16_(scores)  # [chunks, kv heads, group, chunk]
         if mask is not None:
             scores[..., :group, :] = engine.add(scores[..., :group, :], _masks(mask, order, kv_heads, chunk))
-        position = (order.flatten(1) * chunk)[:, :, None] + torch.arange(chunk)
-        hidden = (position < 0) | (position >= lengths[:, None, None])
+        seen = (lengths[order.users] - order.chunks * chunk)[:, None, None, None]  # of each chunk
+        hidden = torch.arange(chunk) >= seen
         if window is not None:
-            hidden |= position < lengths[:, None, None] - window
-        hidden = hidden[:, :, None, None]
+            hidden |= torch.arange(chunk) < seen - window
         scores = torch.minimum(scores, torch.where(hidden, flash.HIDDEN, torch.inf))  # masked_fill_ takes longer
-        largest = scores.amax(-1, keepdim=True).unflatten(1, order.shape[1:]).cummax(2).values
-        weights = flash.weights(scores, largest.flatten(1, 2), self.scale, kernel, self.approximate)
+        largest = order.spread(scores.amax(-1, keepdim=True), flash.HIDDEN).cummax(2).values
+        weights = flash.weights(scores, order.gathered(largest), self.scale, kernel, self.approximate)
         if (
             mask is not None or window is not None or self.cores > 1
         ):  # otherwise every chunk has a visible key, and exp of a hidden one is 0
@@ -298,8 +293,8 @@ class _Decode:
         sums = sums_of_rows(weights, kernel)
         values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)
         parts = torch.cat((values, sums), -1)  # the sum is a column more
-        state = self._in_turns(engine.to_bfloat16_(parts).unflatten(1, order.shape[1:]), largest)
-        state, largest = self._joined(state, largest[:, :, -1])
+        state = self._in_turns(order.spread(engine.to_bfloat16_(parts), 0), largest)
+        state, largest = self._joined(state, largest[:, :, -1], order.idle)
         result, total = state[..., :-1], state[..., -1:]
         if sink is not None:
             sink = F.pad(sink.view(1, kv_heads, group, 1), (0, 0, 0, -group % ROWS))
@@ -314,15 +309,20 @@ class _Decode:
         order.
         """
         state = parts[:, :, 0]
+        if parts.shape[2] == 1:
+            return state
         factors = flash.correction(largest[:, :, :-1], largest[:, :, 1:], self.scale, self.kernel, self.short)
         for turn in range(1, parts.shape[2]):
             state = engine.add(flash.times(state, factors[:, :, turn - 1], self.kernel), parts[:, :, turn])
         return state
 
-    def _joined(self, state: torch.Tensor, largest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both [B, cores, kv heads, group, dim + 1 or 1] -> [B, kv heads, group, ...], along a tree of pairs."""
-        for pairs in reduction_tree(state.shape[1]):
-            into, other = (torch.tensor(side) for side in zip(*pairs))
+    def _joined(self, state: torch.Tensor, largest: torch.Tensor, idle: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both [B, cores, kv heads, group, dim + 1 or 1] -> [B, kv heads, group, ...], along a tree of pairs.
+
+        The results of idle cores change nothing: times 1, plus 0. LoFi cuts what is multiplied by 1.
+        """
+        exact = self.kernel.wide and self.kernel.phases > 1
+        for into, other in reduction_tree(state.shape[1], idle if exact else 0):
             sides = [(state[:, side], largest[:, side]) for side in (into, other)]
             values, new = flash.joined(sides, self.scale, self.kernel)
             state, largest = state.clone(), largest.clone()
@@ -345,7 +345,7 @@ def _of_users(mask: torch.Tensor, users: int) -> torch.Tensor:
     return mask.flatten(0, 1)[torch.arange(users) % len(mask)]
 
 
-def _masks(mask: torch.Tensor, order: torch.Tensor, kv_heads: int, chunk: int) -> torch.Tensor:
-    """[B, heads, longest] -> [B, chunks, kv heads, group, chunk]"""
+def _masks(mask: torch.Tensor, order: Schedule, kv_heads: int, chunk: int) -> torch.Tensor:
+    """[B, heads, longest] -> [chunks, kv heads, group, chunk]"""
     mask = F.pad(mask.float(), (0, -mask.shape[-1] % chunk)).clamp(min=flash.HIDDEN)
-    return in_order(mask.unflatten(-1, (-1, chunk)).transpose(1, 2), order).unflatten(2, (kv_heads, -1))
+    return order.of_users(mask.unflatten(-1, (-1, chunk)).transpose(1, 2)).unflatten(1, (kv_heads, -1))
