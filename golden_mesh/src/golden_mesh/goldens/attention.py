@@ -3,6 +3,7 @@
 Queries may have more heads than keys and values: query head h reads key head h // (heads / kv heads).
 """
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -118,33 +119,33 @@ def chunked_scaled_dot_product_attention(
             op = "ttnn.transformer.chunked_scaled_dot_product_attention"
             meet(f"chunk start between chunks of {of}", op, what)
     length = start + input_tensor_q.shape[2]
-    blocks = blocks_of(page_table_tensor, torch.full((len(input_tensor_q),), length), input_tensor_k)
+    blocks = blocks_of(page_table_tensor.numpy(), np.full(len(input_tensor_q), length), input_tensor_k)
     caches = (input_tensor_k, input_tensor_v)
     k, v = (gathered(cache, blocks).transpose(1, 2).flatten(2, 3)[:, :, :length] for cache in caches)
     return attend(input_tensor_q, k, v, start=start, sliding=sliding_window_size, sink=attention_sink)
 
 
-def blocks_of(page_table: torch.Tensor, lengths: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+def blocks_of(page_table: np.ndarray, lengths: np.ndarray, cache: torch.Tensor) -> np.ndarray:
     """The blocks that hold each user's first positions, [B, most], of a cache [blocks, kv heads, size, dim].
 
     Entries behind a user's last block are 0. GoldenError: the cache lacks a block.
     """
     size = cache.shape[2]
     most = -(-int(lengths.max()) // size)
-    blocks = page_table[: len(lengths), :most].long()
-    needed = torch.arange(blocks.shape[1]) * size < lengths[:, None]
+    blocks = page_table[: len(lengths), :most].astype(np.int64)
+    needed = np.arange(blocks.shape[1]) * size < lengths[:, None]
     missing = needed & ((blocks < 0) | (blocks >= len(cache)))
     if most > blocks.shape[1] or missing.any():
         raise GoldenError(
-            f"attention to {int(lengths.max())} positions in blocks {blocks[needed].unique().tolist()}: the page table "
+            f"attention to {lengths.max()} positions in blocks {np.unique(blocks[needed]).tolist()}: the page table "
             f"has {page_table.shape[1]} blocks a user, the cache {len(cache)} blocks of {size} positions"
         )
-    return blocks.masked_fill(~needed, 0)
+    return np.where(needed, blocks, 0)
 
 
-def gathered(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+def gathered(cache: torch.Tensor, blocks: np.ndarray) -> torch.Tensor:
     """cache[blocks]. torch's own indexing takes ten times as long for bfloat16."""
-    return cache.index_select(0, blocks.flatten()).unflatten(0, blocks.shape)
+    return cache.index_select(0, torch.from_numpy(blocks.ravel())).unflatten(0, blocks.shape)
 
 
 class Attention:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 import ttnn
@@ -57,11 +58,11 @@ def scaled_dot_product_attention_decode(
     positions = torch.tensor(list(cur_pos)) if cur_pos_tensor is None else cur_pos_tensor.reshape(-1)
     lengths = _lengths(input_tensor_q, positions, is_causal, capacity)
     if lengths.max() > capacity:
-        raise GoldenError(f"attention to {int(lengths.max())} positions of a cache that has {capacity} a user")
+        raise GoldenError(f"attention to {lengths.max()} positions of a cache that has {capacity} a user")
 
     def keys_and_values(users, chunk, order):
-        longest = int(lengths[users].max())
-        caches = (cache[users, :, :longest] for cache in (input_tensor_k, input_tensor_v))
+        longest, rows = lengths[users].max(), torch.from_numpy(users)
+        caches = (cache[rows, :, :longest] for cache in (input_tensor_k, input_tensor_v))
         return (order.of_users(in_chunks(cache, chunk)) for cache in caches)
 
     # the largest power of two that divides the cache's length
@@ -106,6 +107,7 @@ def paged_scaled_dot_product_attention_decode(
     if spec_multi_pos_tiles:  # from here on each token is a user
         q = q.reshape(1, q.shape[1] * tokens, TILE, q.shape[3])
         tables = tables.repeat_interleave(tokens, 0)
+    tables = tables.numpy()
     lengths = _lengths(q, positions, is_causal, capacity)
     read = _lengths_read(lengths, tokens)
 
@@ -113,7 +115,8 @@ def paged_scaled_dot_product_attention_decode(
         blocks = blocks_of(tables[users], read[users], input_tensor_k)
         _check_last_chunks(tables[users], read[users], chunk, input_tensor_k, users)
         caches = (input_tensor_k, input_tensor_v)
-        return (_chunks_of_blocks(cache, blocks, chunk, order) for cache in caches)
+        units = _units_of_chunks(input_tensor_k, blocks, chunk, order)
+        return (_chunks(cache, units, chunk) for cache in caches)
 
     if program_config is None:  # ttnn's own: 32 keys at a time, one core for each head
         grid = ttnn.CoreCoord(8, 8)
@@ -125,28 +128,39 @@ def paged_scaled_dot_product_attention_decode(
     return way.attend(q, keys_and_values, shown, out).reshape(out.shape)
 
 
-def _chunks_of_blocks(cache: torch.Tensor, blocks: torch.Tensor, chunk: int, order: Schedule) -> torch.Tensor:
-    """The cache's blocks [B, blocks] in chunks, [chunks, kv heads, chunk, dim]. Block 0 fills the last one."""
-    heads, size, dim = cache.shape[1:]
-    unit = math.gcd(chunk, size)  # keys that lie together in both
+def _units_of_chunks(cache: torch.Tensor, blocks: np.ndarray, chunk: int, order: Schedule) -> np.ndarray:
+    """Return where chunks of users' blocks [B, blocks] lie in a cache, [chunks, kv heads, units of a chunk].
+
+    A unit is the keys that lie together in blocks and chunks. The first one fills a last chunk.
+    """
+    heads, size = cache.shape[1:3]
+    unit = math.gcd(chunk, size)
     a_block, a_chunk = size // unit, chunk // unit
-    units = (blocks[:, :, None] * heads * a_block + torch.arange(a_block)).flatten(1)
-    units = F.pad(units, (0, -units.shape[1] % a_chunk)).unflatten(1, (-1, a_chunk))
-    units = order.of_users(units)[:, None] + torch.arange(heads)[:, None] * a_block
-    # torch's own indexing takes ten times as long for bfloat16
-    values = cache.reshape(-1, unit, dim).index_select(0, units.flatten())
+    units = ((blocks * heads * a_block)[:, :, None] + np.arange(a_block)).reshape(len(blocks), -1)
+    at = order.chunks.numpy()[:, None] * a_chunk + np.arange(a_chunk)
+    within = at < units.shape[1]
+    units = np.where(within, units[order.users.numpy()[:, None], np.where(within, at, 0)], 0)
+    return units[:, None] + np.arange(heads)[:, None] * a_block
+
+
+def _chunks(cache: torch.Tensor, units: np.ndarray, chunk: int) -> torch.Tensor:
+    """[chunks, kv heads, chunk, dim]. torch's own indexing takes ten times as long for bfloat16."""
+    unit, dim = chunk // units.shape[2], cache.shape[3]
+    values = cache.reshape(-1, unit, dim).index_select(0, torch.from_numpy(units.ravel()))
     return values.view(*units.shape[:2], chunk, dim)
 
 
-def _lengths_read(lengths: torch.Tensor, tokens: int) -> torch.Tensor:
+def _lengths_read(lengths: np.ndarray, tokens: int) -> np.ndarray:
     """The number of positions that are read for each token: those of its user's last one."""
-    of_users = lengths.view(-1, tokens)
-    if (of_users.diff(dim=1) < 0).any() or ((of_users[:, 0] == 0) & (of_users[:, -1] > 0)).any():
+    if tokens == 1:
+        return lengths
+    of_users = lengths.reshape(-1, tokens)
+    if (np.diff(of_users) < 0).any() or ((of_users[:, 0] == 0) & (of_users[:, -1] > 0)).any():
         raise GoldenError(f"positions of a user's {tokens} tokens decrease: {of_users - 1}")
-    return of_users[:, -1:].expand(-1, tokens).reshape(-1)
+    return of_users[:, -1].repeat(tokens)
 
 
-def _check_last_chunks(page_table, lengths, chunk: int, cache, users) -> None:
+def _check_last_chunks(page_table: np.ndarray, lengths: np.ndarray, chunk: int, cache, users) -> None:
     """Raise HazardError if a user's last chunk of keys includes a page table entry that is no block."""
     size, op = cache.shape[2], "ttnn.transformer.paged_scaled_dot_product_attention_decode"
     if chunk <= size:
@@ -154,22 +168,21 @@ def _check_last_chunks(page_table, lengths, chunk: int, cache, users) -> None:
     tokens = -(-lengths // chunk) * chunk
     if tokens.max() > page_table.shape[1] * size:
         end = page_table.shape[1] * size
-        what = f"the last chunk of {chunk} keys ends at {int(tokens.max())}, the page table at {end}"
+        what = f"the last chunk of {chunk} keys ends at {tokens.max()}, the page table at {end}"
         meet("chunk of keys beyond the page table", op, what)
-    read = torch.arange(page_table.shape[1]) * size < tokens[:, None]
+    read = np.arange(page_table.shape[1]) * size < tokens[:, None]
     missing = read & ((page_table < 0) | (page_table >= len(cache)))
     if missing.any():
-        row, entry = missing.nonzero()[0].tolist()
-        at = int(lengths[row]) - 1
-        what = f"user {int(users[row])} at position {at} reads chunks of {chunk} keys, and entry {entry}"
-        block = int(page_table[row, entry])
-        meet("chunk of keys with a missing block", op, f"{what} of its page table is {block}")
+        row, entry = np.argwhere(missing)[0]
+        at = lengths[row] - 1
+        what = f"user {users[row]} at position {at} reads chunks of {chunk} keys, and entry {entry}"
+        meet("chunk of keys with a missing block", op, f"{what} of its page table is {page_table[row, entry]}")
 
 
-def _lengths(q, positions, is_causal: bool, capacity: int) -> torch.Tensor:
+def _lengths(q, positions, is_causal: bool, capacity: int) -> np.ndarray:
     """The number of positions that each user sees: up to its own, or all if not causal. 0: a skipped user."""
     users = q.shape[1]
-    return positions[:users].long() + 1 if is_causal else torch.full((users,), capacity)
+    return positions[:users].long().numpy() + 1 if is_causal else np.full(users, capacity)
 
 
 def _window(size: int | None, is_causal: bool) -> int | None:
@@ -202,12 +215,12 @@ def _way(q, k, is_causal: bool, scale, program_config, compute_kernel_config, dt
 class _Shown:
     """The keys that each user's query sees."""
 
-    lengths: torch.Tensor  # [B], positions up to the query's own
+    lengths: np.ndarray  # [B], positions up to the query's own
     window: int | None  # the last positions that are seen; None: all
     mask: torch.Tensor | None
     # a score without a value a head: the first column of [heads, 32], or [heads]
     sink: torch.Tensor | None
-    read: torch.Tensor  # [B], positions whose keys are read, at least lengths
+    read: np.ndarray  # [B], positions whose keys are read, at least lengths
 
 
 @dataclass(frozen=True)
@@ -231,13 +244,13 @@ class _Decode:
         result = torch.zeros(1, *q.shape[1:3], out.shape[3])
         for chunk, users in self._by_chunk(read):
             self._check(chunk, lengths[users], shown.window)
-            for some in users.split(max(1, POSITIONS_AT_A_TIME // int(read[users].max()))):
+            step = max(1, POSITIONS_AT_A_TIME // read[users].max())
+            for some in (users[at : at + step] for at in range(0, len(users), step)):
                 order = schedule(tuple((-(-read[some] // chunk)).tolist()), self.cores)
                 k, v = keys_and_values(some, chunk, order)
-                masks = None if mask is None else mask[some, :heads]
-                result[0, some, :heads] = self._attend(
-                    q[0, some], k, v, lengths[some], order, masks, shown.window, sink
-                )
+                rows, seen = torch.from_numpy(some), torch.from_numpy(lengths[some])
+                masks = None if mask is None else mask[rows, :heads]
+                result[0, rows, :heads] = self._attend(q[0, rows], k, v, seen, order, masks, shown.window, sink)
         return result
 
     def _check(self, chunk: int, lengths: torch.Tensor, window: int | None) -> None:
@@ -247,26 +260,25 @@ class _Decode:
             first = lengths - window
             within = (first > 0) & (first // chunk == last // chunk) & (lengths % chunk > 0)
             if within.any():
-                at = int(last[within][0])
-                what = f"position {at}, a window of {window}, and a chunk of {chunk} keys holds all of it"
+                what = f"position {last[within][0]}, a window of {window}, and a chunk of {chunk} keys holds all of it"
                 meet("sliding window within a dynamic chunk", f"ttnn.transformer.paged_{op[17:]}", what)
         if JOINS_FIVE_TILES and self.small_dest and self.cores > 1 and last.max() >= chunk:
-            what = f"position {int(last.max())}, chunks of {chunk} keys on {self.cores} cores"
+            what = f"position {last.max()}, chunks of {chunk} keys on {self.cores} cores"
             meet("float32 dest of several cores a KV head", op, what)
 
-    def _by_chunk(self, lengths: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
+    def _by_chunk(self, lengths: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """Pairs (keys of a chunk, users) for all users that are not skipped.
 
         Without a fixed chunk, a user's chunk is the least power of two of tiles that holds all of its keys.
         It has at most 4 tiles with a float32 dest, else 8.
         """
-        active = lengths.nonzero().flatten()
+        active = lengths.nonzero()[0]
         if self.chunk != 0:
             return [(self.chunk, active)] if len(active) else []
         tiles = -(-lengths[active] // TILE)
-        sizes = (1, 2, 4) if self.kernel.wide else (1, 2, 4, 8)
-        least = (tiles[:, None] > torch.tensor(sizes)).sum(1).clamp(max=len(sizes) - 1)
-        return [(sizes[i] * TILE, active[least == i]) for i in least.unique().tolist()]
+        sizes = np.array((1, 2, 4) if self.kernel.wide else (1, 2, 4, 8))
+        least = (tiles[:, None] > sizes[:-1]).sum(1)
+        return [(sizes[i] * TILE, active[least == i]) for i in np.unique(least)]
 
     def _attend(self, q, k, v, lengths, order: Schedule, mask, window, sink) -> torch.Tensor:
         """q [B, heads, dim], k and v [chunks, kv heads, chunk, dim], mask [B, heads, longest] -> [B, heads, dim]"""
