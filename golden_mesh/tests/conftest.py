@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import golden_mesh
 from golden_mesh.start.systems import SYSTEMS, named
 from golden_mesh.versions import NEWEST
 from older_versions import FAILS, OF_THE_NEWEST
+from programs import run_python
 
 TESTS = Path(__file__).resolve().parent
 SOURCE = Path(golden_mesh.__file__).resolve().parents[1]  # of this repository, or installed
@@ -114,11 +114,7 @@ def python(tmp_path):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
     def run(*words, cwd=tmp_path, **variables) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, *map(str, words)],
-            cwd=cwd, env=clean | {"PYTHONPATH": f"{SOURCE}"} | variables,
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+        return run_python(*words, cwd=cwd, env=clean | {"PYTHONPATH": f"{SOURCE}"} | variables)
 
     return run
 

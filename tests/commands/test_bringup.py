@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from golden_mesh.replay import difference
+from programs import run_python
 
 from models.demos.qwen25_7b.bringup import __main__ as command
 from models.demos.qwen25_7b.bringup import runner
@@ -327,7 +328,7 @@ def test_the_report_begins_with_the_verdict_and_what_differs(tmp_path):
 def test_a_report_of_another_machine_says_so_first(tmp_path):
     """A grid of 8x7 (a further harvested row), one link instead of four, another ttnn."""
     options = ["--mesh", "N150x4", "--backend", "golden", "--out", f"{tmp_path}"]
-    subprocess.run([sys.executable, "-c", OTHER_MACHINE, *options], check=True, capture_output=True)
+    assert run_python("-c", OTHER_MACHINE, *options).returncode == 0
     write_report(tmp_path, "Bring-up", "N150x4", "tiny", {"machine": Outcome("green", 1)})
     assert (tmp_path / "report.md").read_text().splitlines()[2:11] == [
         "**Every stage that ran is green.** Green: machine.",

@@ -2,8 +2,8 @@
 
 import re
 import subprocess
-import sys
 
+from programs import run_python
 from test_at_a_terminal import DEMO, Terminal, bare
 
 CHAT = (DEMO, "--backend", "golden", "--chat")
@@ -33,10 +33,7 @@ def test_chat_at_a_terminal(tmp_path):
 
 
 def piped(place, lines: bytes, *options: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, *CHAT, "--mesh", "N150", *options],
-        cwd=place, env=bare(place), input=lines, capture_output=True, timeout=240,
-    )  # fmt: skip
+    return run_python(*CHAT, "--mesh", "N150", *options, cwd=place, env=bare(place), input=lines, text=False)
 
 
 def test_a_piped_chat_whose_context_fills_up(tmp_path):

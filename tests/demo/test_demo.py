@@ -5,11 +5,10 @@ import math
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -75,10 +74,7 @@ def runs(tmp_path_factory) -> dict[str, tuple[int, str, str, int]]:
         "sampled": ("true", sampled),
         "speculate": ("true", ["--speculate", "4", "--no-cache"]),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", RUNS, json.dumps(list(plan.values()))],
-        env=bare(work / "home"), capture_output=True, text=True, timeout=900, cwd=work,
-    )  # fmt: skip
+    done = run_python("-c", RUNS, json.dumps(list(plan.values())), env=bare(work / "home"), cwd=work, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads(done.stdout.splitlines()[-1].replace(f"{work}", ""))
     return dict(zip(plan, results, strict=True))
@@ -135,10 +131,8 @@ def test_a_file_of_prompts_on_eight_chips(tmp_path):
     prompts = [{"prompt": f"What is the capital of {country}?"} for country in countries]
     (tmp_path / "prompts.json").write_text(json.dumps([*prompts, "Count from 3 to 30."]))
     options = ["--prompts", "prompts.json", "--out", "answers.jsonl", "--max-new-tokens", "16"]
-    done = subprocess.run(
-        [sys.executable, DEMO, "--backend", "golden", "--mesh", "t3k", "--no-cache", *options],
-        env=bare(tmp_path / "home"), capture_output=True, text=True, timeout=600, cwd=tmp_path,
-    )  # fmt: skip
+    command = DEMO, "--backend", "golden", "--mesh", "t3k", "--no-cache", *options
+    done = run_python(*command, env=bare(tmp_path / "home"), cwd=tmp_path, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     assert "T3K, tp 8 x dp 1" in done.stdout and "[cut: --max-new-tokens]" in done.stdout
     records = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
@@ -153,10 +147,8 @@ def test_a_checkpoint_of_another_family(tmp_path):
     model = save("qwen3", tmp_path / "model")
     options = ["--model", "model", "--prompt", "Hi", "--no-instruct", "--recipe", "bf16"]
     options += ["--out", "answer.jsonl"]
-    done = subprocess.run(
-        [sys.executable, DEMO, "--backend", "golden", "--mesh", "N150", "--no-cache", "--max-new-tokens", "8",
-         *options], env=bare(tmp_path), capture_output=True, text=True, timeout=600, cwd=tmp_path,
-    )  # fmt: skip
+    command = DEMO, "--backend", "golden", "--mesh", "N150", "--no-cache", "--max-new-tokens", "8", *options
+    done = run_python(*command, env=bare(tmp_path), cwd=tmp_path, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     tokenizer = ChatTokenizer(tmp_path / "model", instruct=False)
     answer = greedy(model, tokenizer.encode("Hi"), 8, tokenizer.stop_ids)

@@ -5,11 +5,10 @@ refused, and so is a second open model. open_model opens the mesh itself, so the
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 ROOT = Path(__file__).parents[2]
 NEW_TOKENS = 6
@@ -22,8 +21,7 @@ def test_answers_do_not_depend_on_what_came_before(tmp_path):
         "PYTHONPATH": os.pathsep.join([f"{ROOT}", f"{ROOT}/golden_mesh/src"]),
         "XDG_CACHE_HOME": f"{tmp_path}",
     }
-    command = [sys.executable, __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    done = run_python(__file__, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
 
 

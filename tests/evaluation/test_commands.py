@@ -3,11 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 from safetensors.torch import load_file, save_file
 
 from models.demos.qwen25_7b.evaluation.texts import HELD_OUT
@@ -67,10 +66,7 @@ def ran(tmp_path_factory) -> tuple[Path, dict[str, str]]:
         ],
     }
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}"}
-    done = subprocess.run(
-        [sys.executable, "-c", MANY, json.dumps(list(commands.values()))],
-        cwd=place, env=environment, capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
+    done = run_python("-c", MANY, json.dumps(list(commands.values())), cwd=place, env=environment, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads(done.stdout.splitlines()[-1])
     assert all(status == 0 for status, _ in results), done.stderr[-3000:]

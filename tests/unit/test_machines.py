@@ -1,10 +1,9 @@
 """Machines by name, the replicas that they hold, and the fabric that a Galaxy's cables allow."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
+from programs import run_python
 
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
@@ -68,7 +67,7 @@ def test_only_whole_rows_of_more_than_two_chips_are_rings():
 
 
 def test_the_rows_of_a_galaxy_without_a_torus_are_lines():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TORUS], capture_output=True, text=True)
+    done = run_python("-c", WITHOUT_TORUS)
     assert done.stdout.splitlines()[-1:] == ["4 1 8 line 4"], done.stderr[-2000:]
 
 

@@ -1,0 +1,121 @@
+"""Python programs for tests. Where the process has a server (tests/all.py), they are its forks and import no torch."""
+
+import atexit
+import os
+import pickle
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+from typing import NoReturn
+
+_server: socket.socket | None = None
+
+
+def run_python(*words, cwd=None, env=None, input=None, text=True, timeout=300) -> subprocess.CompletedProcess:
+    """subprocess.run([sys.executable, *words]) with its output captured.
+
+    An option of Python's own, such as -O, makes it a process of its own in any case. So does subprocess.run.
+    """
+    words, env = [str(word) for word in words], dict(os.environ if env is None else env)
+    command = [sys.executable, *words]
+    if _server is None or (words[0].startswith("-") and words[0] not in ("-c", "-m")):
+        options = dict(cwd=cwd, env=env, input=input, text=text, timeout=timeout)
+        return subprocess.run(command, capture_output=True, **options)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(input.encode() if isinstance(input, str) else input or b"")
+        given.seek(0)
+        request = pickle.dumps((words, f"{cwd or os.getcwd()}", env, timeout))
+        socket.send_fds(_server, [request], [given.fileno(), out.fileno(), err.fileno()])
+        status = os.waitstatus_to_exitcode(int(_server.recv(100)))
+        if status == -signal.SIGALRM:
+            raise subprocess.TimeoutExpired(command, timeout)
+        results = []
+        for file in (out, err):
+            file.seek(0)
+            results.append(file.read().decode() if text else file.read())
+    return subprocess.CompletedProcess(command, status, *results)
+
+
+def start_server() -> int:
+    """Make a fork of this process the server of run_python. Returns its pid."""
+    global _server
+    _server, requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if not pid:
+        _server.close()
+        os._exit(_serve(requests))
+    requests.close()
+    return pid
+
+
+def stop_server(pid: int) -> None:
+    global _server
+    _server.close()
+    _server = None
+    os.waitpid(pid, 0)
+
+
+def _serve(requests: socket.socket) -> int:
+    """Run one program after the other, and answer with its wait status, until no process can ask any more."""
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, 1 << 20, 3)
+        if not request:
+            return 0
+        pid = os.fork()
+        if not pid:
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+            os.closerange(3, max(files) + 1)
+            run_to_its_end(_run, *pickle.loads(request))
+        for file in files:
+            os.close(file)
+        requests.send(b"%d" % os.waitpid(pid, 0)[1])
+
+
+def run_to_its_end(work, *arguments) -> NoReturn:
+    """End this process with work's status or exception, as Python does, but leave its two million objects as they are.
+
+    Python's own end takes two seconds for them.
+    """
+    try:
+        status = work(*arguments)
+    except SystemExit as end:
+        status = end.code
+    except BaseException as error:
+        trace = error.__traceback__  # without the frames of this file and of runpy
+        while trace.tb_next and trace.tb_frame.f_code.co_filename in (__file__, runpy.run_path.__code__.co_filename):
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        status = 1
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if isinstance(status, str) else status or 0)
+
+
+def _run(words: list[str], cwd: str, env: dict[str, str], timeout: int) -> None:
+    """Run the Python program of a command line: its arguments, sys.path, environment and __main__."""
+    signal.alarm(timeout)
+    os.chdir(cwd)
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ.clear()
+    os.environ.update(env)
+    given = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.path[:] = given + [entry for entry in sys.path[1:] if entry not in before]
+    sys.orig_argv = [sys.executable, *words]
+    if words[0] == "-c":
+        sys.argv, sys.path[:0] = ["-c", *words[2:]], [""]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(words[1], "<string>", "exec"), vars(sys.modules["__main__"]))
+    elif words[0] == "-m":
+        sys.argv, sys.path[:0] = words[1:], [cwd]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[:0] = words, [os.path.dirname(os.path.abspath(words[0]))]
+        runpy.run_path(words[0], run_name="__main__")
