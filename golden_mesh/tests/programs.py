@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import types
+from pathlib import Path
 from typing import NoReturn
 
 _server: socket.socket | None = None
@@ -109,13 +110,19 @@ def _run(words: list[str], cwd: str, env: dict[str, str], timeout: int) -> None:
     given = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = given + [entry for entry in sys.path[1:] if entry not in before]
     sys.orig_argv = [sys.executable, *words]
-    if words[0] == "-c":
-        sys.argv, sys.path[:0] = ["-c", *words[2:]], [""]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        exec(compile(words[1], "<string>", "exec"), vars(sys.modules["__main__"]))
-    elif words[0] == "-m":
+    if words[0] == "-m":
         sys.argv, sys.path[:0] = words[1:], [cwd]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv, sys.path[:0] = words, [os.path.dirname(os.path.abspath(words[0]))]
+    elif os.path.isdir(words[0]):
+        sys.argv = words
         runpy.run_path(words[0], run_name="__main__")
+    else:
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        if words[0] == "-c":
+            sys.argv, sys.path[:0] = ["-c", *words[2:]], [""]
+            code = compile(words[1], "<string>", "exec")
+        else:
+            main.__file__ = os.path.abspath(words[0])
+            sys.argv, sys.path[:0] = words, [os.path.dirname(main.__file__)]
+            code = compile(Path(words[0]).read_bytes(), main.__file__, "exec")
+        exec(code, vars(main))
