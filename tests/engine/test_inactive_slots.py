@@ -6,6 +6,7 @@ import ttnn
 
 from models.demos.qwen25_7b.plans.blocks import BLOCK, INACTIVE, attention_tables, equal_shares
 from models.demos.qwen25_7b.plans.grids import TILE
+from models.demos.qwen25_7b.tt.inputs import decode_key_rows
 from tests.caches import read_caches
 from tests.metrics import assert_equal
 
@@ -42,7 +43,7 @@ def test_inactive_slots_write_nothing_and_stay_inactive(replica):
     of_chips = of_chips.view(-1, BATCH)
     assert (of_chips == torch.tensor([INACTIVE, 30 + STEPS, INACTIVE, STEPS])).all()
     key_rows = ttnn.to_torch(replica.inputs.decode.key_rows, mesh_composer=composer).long().view(-1, BATCH, TILE)
-    next_rows = replica.model.model_config.key_table.decode_rows(torch.tensor([30 + STEPS, STEPS]))
+    next_rows = decode_key_rows(torch.tensor([30 + STEPS, STEPS]), replica.model.model_config)
     assert (key_rows[:, [1, 3]] == next_rows.view(2, TILE)).all(), "of tokens that the next step writes"
 
 

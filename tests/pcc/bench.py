@@ -27,11 +27,17 @@ from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.plans.planner import fit_prefill
 from models.demos.qwen25_7b.plans.prefill_plan import PrefillPlan
 from models.demos.qwen25_7b.tt.attention import CORES_PER_KV_HEAD, TtQwenAttention
-from models.demos.qwen25_7b.tt.inputs import ChunkedPrefillInputs, DecodeInputs, PrefillInputs, expand_rotary_positions
-from models.demos.qwen25_7b.tt.layouts import memory_config
+from models.demos.qwen25_7b.tt.inputs import (
+    ChunkedPrefillInputs,
+    DecodeInputs,
+    PrefillInputs,
+    decode_key_rows,
+    expand_rotary_positions,
+    prefill_key_rows,
+)
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
-from models.demos.qwen25_7b.tt.placement import chip_of, replicate, row_topology
+from models.demos.qwen25_7b.tt.placement import chip_of, memory_config, replicate, row_topology
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.metrics import assert_close
@@ -155,7 +161,7 @@ class AttentionBench(Bench):
         self.recipe = recipe
         config = self.model_config(recipe, context)
         self.rotary = TtRotary(mesh_device, config)
-        self.key_table = config.key_table
+        self.on_chips = config
         self.cache = PagedCache(mesh_device, config, block)
         all_reduce = self.all_reduce(recipe)
         self.attention = {
@@ -191,7 +197,7 @@ class AttentionBench(Bench):
             tokens=None,
             positions=self.put_ints(positions, ttnn.int32),
             rotary_positions=rotary_positions,
-            key_rows=self.put_ints(self.key_table.decode_rows(positions), ttnn.uint32),
+            key_rows=self.put_ints(decode_key_rows(positions, self.on_chips), ttnn.uint32),
             page_table=self.put_ints(self.cache.page_table, ttnn.int32),
         )
         rotation = self.rotary.rotation_decode(rotary_positions)
@@ -219,7 +225,7 @@ class AttentionBench(Bench):
         inputs = PrefillInputs(
             tokens=None,
             positions=self.put_ints(positions[None], ttnn.uint32),
-            key_rows=self.put_ints(self.key_table.prefill_rows(positions[None]), ttnn.uint32),
+            key_rows=self.put_ints(prefill_key_rows(positions[None], self.on_chips), ttnn.uint32),
             fill_table=self.put_ints(self.cache.fill_table(blocks, plan.rows), ttnn.int32),
             logits_indices=None,
             window_starts=self.put_ints(windows, ttnn.int32),
@@ -253,7 +259,7 @@ class AttentionBench(Bench):
         inputs = ChunkedPrefillInputs(
             tokens=None,
             positions=self.put_ints(positions, ttnn.uint32),
-            key_rows=self.put_ints(self.key_table.prefill_rows(positions, sequences), ttnn.uint32),
+            key_rows=self.put_ints(prefill_key_rows(positions, self.on_chips, sequences), ttnn.uint32),
             fill_table=self.put_ints(fill, ttnn.int32),
             logits_indices=None,
             start=self.put_ints(torch.tensor([start]), ttnn.int32),

@@ -17,9 +17,8 @@ from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
 from models.demos.qwen25_7b.plans.grids import TILE, width_sharded
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import SPLITS, ParallelPlan
-from models.demos.qwen25_7b.tt.layouts import decode_program, memory_config
-from models.demos.qwen25_7b.tt.linear import compute_config
-from models.demos.qwen25_7b.tt.placement import chip_of, dram_width_sharded, dtype_of, replicate
+from models.demos.qwen25_7b.tt.linear import compute_config, decode_program
+from models.demos.qwen25_7b.tt.placement import chip_of, dram_width_sharded, dtype_of, memory_config, replicate
 from tests.pcc.bench import assert_module
 
 

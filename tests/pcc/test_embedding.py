@@ -8,7 +8,7 @@ import ttnn
 
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.layouts import memory_config
+from models.demos.qwen25_7b.tt.placement import memory_config
 from models.demos.qwen25_7b.tt.transformer import TtEmbedding
 from models.demos.qwen25_7b.weights.model_weights import builder
 from tests.metrics import assert_equal

@@ -4,8 +4,8 @@ import pytest
 
 from models.demos.qwen25_7b.config import BF16, BFP8, PERFORMANCE
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
-from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.mlp import TtQwenMLP
+from models.demos.qwen25_7b.tt.placement import memory_config
 from tests.pcc.bench import assert_mlp
 from tests.pcc.reference import bf16, residual_stream
 

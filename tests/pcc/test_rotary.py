@@ -7,8 +7,7 @@ import ttnn
 from models.demos.qwen25_7b.config import BFP8
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.rotary_pairs import to_interleaved
-from models.demos.qwen25_7b.tt.layouts import rectangle
-from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.tt.placement import rectangle, replicate
 from models.demos.qwen25_7b.tt.rotary import TtRotary
 from tests.pcc.bench import FEW_CORES, Bench, assert_module
 from tests.pcc.reference import bf16

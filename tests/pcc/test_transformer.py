@@ -14,7 +14,7 @@ from models.demos.qwen25_7b.engine.prefill_batch import Prompt, pack_prompts, pr
 from models.demos.qwen25_7b.plans.blocks import BLOCK, attention_tables, blocks_for, table_width
 from models.demos.qwen25_7b.plans.grids import TILE
 from models.demos.qwen25_7b.tt.attention import allocate_caches
-from models.demos.qwen25_7b.tt.inputs import DecodeInputs
+from models.demos.qwen25_7b.tt.inputs import DecodeInputs, decode_key_rows
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from tests.pcc.bench import Bench, assert_module
 
@@ -45,7 +45,7 @@ class Talk(Bench):
             Prompt(user, self.sequences[user][:size].tolist(), 0, self.owned[user]) for user, size in enumerate(PROMPTS)
         ]
         for batch in pack_prompts(sequences, self.model.max_prefill_rows, BLOCK):
-            values = prefill_inputs(batch, BLOCK, self.width, self.model.model_config.key_table)
+            values = prefill_inputs(batch, BLOCK, self.model.model_config)
             inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
             of_rows = self.model.read_logits(self.model.forward_prefill(inputs, self.caches)).float()
             for user in batch.sampled_slots:
@@ -62,7 +62,7 @@ class Talk(Bench):
             tokens=self.put_ints(tokens, ttnn.uint32),
             positions=self.put_ints(positions, ttnn.int32),
             rotary_positions=self.put_ints(self.rotary_positions(positions), ttnn.uint32),
-            key_rows=self.put_ints(self.model.model_config.key_table.decode_rows(positions), ttnn.uint32),
+            key_rows=self.put_ints(decode_key_rows(positions, self.model.model_config), ttnn.uint32),
             page_table=self.put_ints(tables, ttnn.int32),
         )
         return self.model.read_logits(self.model.forward_decode(inputs, self.caches)).float()[: len(PROMPTS)]

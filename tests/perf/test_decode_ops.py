@@ -14,9 +14,8 @@ from models.demos.qwen25_7b.perf.plan_tables import collectives
 from models.demos.qwen25_7b.plans.blocks import attention_table, equal_shares
 from models.demos.qwen25_7b.reference.hf import random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.layouts import memory_config
 from models.demos.qwen25_7b.tt.mesh import traces_available
-from models.demos.qwen25_7b.tt.placement import replicate
+from models.demos.qwen25_7b.tt.placement import memory_config, replicate
 from models.demos.qwen25_7b.tt.transformer import TtTransformer
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 from tests.families import cut

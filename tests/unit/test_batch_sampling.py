@@ -7,14 +7,14 @@ import torch
 
 from models.demos.qwen25_7b.config.sampling import CANDIDATES, SamplingParams
 from models.demos.qwen25_7b.engine.sampling import LogitsRow, TokenCounts, TokenTables, gumbel, sample_rows
-from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, PenaltyFactors
+from models.demos.qwen25_7b.tt.inputs import MOST_COUNTED, NEVER, penalty_factors
 
 VOCAB = 4000
 
 
 def penalized(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts) -> torch.Tensor:
     """TtPenalties.forward, op for op, on a row."""
-    positive, negative, frequency, presence = map(torch.tensor, PenaltyFactors.of(params))
+    positive, negative, frequency, presence = map(torch.tensor, penalty_factors(params))
     seen = torch.zeros_like(logits)
     seen[[*counts.prompt, *counts.answer]] = 1
     answer = torch.tensor(list(counts.answer), dtype=torch.long)

@@ -4,6 +4,7 @@ tests/unit/test_transforms.py shows that attention does not change. tests/pcc/te
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,8 +22,8 @@ from models.demos.qwen25_7b.plans.rotary_pairs import (
 )
 from models.demos.qwen25_7b.reference.hf import hf_config, random_weights
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
-from models.demos.qwen25_7b.tt.centered_keys import centered_rows
-from models.demos.qwen25_7b.tt.inputs import KeyTable
+from models.demos.qwen25_7b.tt.inputs import decode_key_rows, prefill_key_rows
+from models.demos.qwen25_7b.tt.rotary import centered_rows
 from models.demos.qwen25_7b.weights.checkpoint import Checkpoint
 
 CARD = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -115,15 +116,15 @@ def test_the_table_is_the_rotated_bias_less_the_bias_at_position_0(config):
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_a_step_and_a_prompt_look_up_the_rows_of_each_head_and_position(kv_heads):
-    table = KeyTable(kv_heads, positions=100)
+    model_config = SimpleNamespace(parallel=SimpleNamespace(kv_heads=kv_heads), max_seq_len=100)
     rows = torch.stack(torch.meshgrid(torch.arange(kv_heads), torch.arange(100), indexing="ij"), -1)
     rows = rows.view(-1, 2)  # head and position of each row
 
-    step = rows[table.decode_rows(torch.tensor([5, 99, 0]))].view(3, 32, 2)
+    step = rows[decode_key_rows(torch.tensor([5, 99, 0]), model_config)].view(3, 32, 2)
     assert step[:, :kv_heads, 0].equal(torch.arange(kv_heads).expand(3, -1))
     assert (step[..., 1] == torch.tensor([5, 99, 0])[:, None]).all()
 
     chunk = torch.arange(64, 96)[None]
-    batch = rows[table.prefill_rows(chunk, sequences=2)].view(2, kv_heads, 32, 2)
+    batch = rows[prefill_key_rows(chunk, model_config, sequences=2)].view(2, kv_heads, 32, 2)
     assert batch[..., 0].equal(torch.arange(kv_heads)[None, :, None].expand(2, -1, 32))
     assert batch[..., 1].equal(chunk[None].expand(2, kv_heads, -1))

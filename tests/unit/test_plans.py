@@ -20,13 +20,7 @@ from models.demos.qwen25_7b.plans.blocks import (
     whole_chunks,
 )
 from models.demos.qwen25_7b.plans.chip import BLACKHOLE, WORMHOLE
-from models.demos.qwen25_7b.plans.decode_plan import (
-    MAX_LM_HEAD_SHARD,
-    DecodePlan,
-    decode_l1_bytes,
-    lm_head_shard_tiles,
-    plan_decode_matmul,
-)
+from models.demos.qwen25_7b.plans.decode_plan import MAX_LM_HEAD_SHARD, DecodeMatmul, DecodePlan, lm_head_shards
 from models.demos.qwen25_7b.plans.grids import TILE, TILE_BYTES, Grid, ceil_div, padded_rows, residual_grid
 from models.demos.qwen25_7b.plans.l1 import prefill_footprints
 from models.demos.qwen25_7b.plans.model_table import ModelTable
@@ -148,20 +142,26 @@ def test_a_model_too_wide_for_a_cores_l1_is_refused_by_op_and_bytes():
 
 
 def test_a_matmul_that_cannot_fit_says_how_many_bytes_it_takes():
-    with pytest.raises(ValueError, match=f"{decode_l1_bytes(4752, 1, 'bfloat16', WORMHOLE)}.*{WORMHOLE.matmul_l1}"):
-        plan_decode_matmul(112, 4752, 28, "bfloat16", WORMHOLE, out_cores=64)
+    least = DecodeMatmul(112, 4752, 28, 1, 99, "bfloat16", WORMHOLE).l1_bytes
+    with pytest.raises(ValueError, match=f"{least}.*{WORMHOLE.matmul_l1}"):
+        DecodeMatmul.make(112, 4752, 28, "bfloat16", WORMHOLE, out_cores=64)
 
 
 @pytest.mark.parametrize("format", ["bfloat16", "bfloat8_b", "bfloat4_b"])
 @pytest.mark.parametrize("vocab_tiles", [4752, 2376, 1188, 594, 33, 17])
 def test_logits_shards_but_the_first_have_topks_width_and_are_as_few_as_fit(vocab_tiles, format):
-    first, *others = lm_head_shard_tiles(vocab_tiles, format, WORMHOLE)
+    shards = lm_head_shards(vocab_tiles * TILE, format, WORMHOLE)
+    first, *others = (columns // TILE for _, columns in shards)
+    assert [start for start, _ in shards] == [TILE * sum([first, *others][:i]) for i in range(len(shards))]
     assert first + sum(others) == vocab_tiles
-    room = WORMHOLE.matmul_l1
+
+    def fits(tiles: int) -> bool:
+        return DecodeMatmul(1, tiles, 1, 1, 1, format, WORMHOLE).l1_bytes <= WORMHOLE.matmul_l1
+
     most = max(first, *others) if others else MAX_LM_HEAD_SHARD
     assert all(tiles == most for tiles in others) and first <= most
-    assert most & (most - 1) == 0 and most <= MAX_LM_HEAD_SHARD and decode_l1_bytes(most, 1, format, WORMHOLE) <= room
-    assert most == MAX_LM_HEAD_SHARD or decode_l1_bytes(2 * most, 1, format, WORMHOLE) > room
+    assert most & (most - 1) == 0 and most <= MAX_LM_HEAD_SHARD and fits(most)
+    assert most == MAX_LM_HEAD_SHARD or not fits(2 * most)
 
 
 @pytest.mark.parametrize("grid", [Grid(8, 8), Grid(8, 7)], ids=CHIPS)
@@ -232,4 +232,4 @@ def test_page_tables_have_blocks_to_read_and_minus_one_where_nothing_is_written(
 @pytest.mark.parametrize("ttnn, block", [((0, 0), 4), ((0, 80), 4), ((0, 81), 8), ((1, 0), 8)])
 def test_a_block_spans_shards_where_ttnn_takes_it(ttnn, block):
     chip = replace(WORMHOLE, ttnn=ttnn)
-    assert plan_decode_matmul(112, 72, 28, "bfloat8_b", chip, out_cores=64, divides=4).in0_block_w == block
+    assert DecodeMatmul.make(112, 72, 28, "bfloat8_b", chip, out_cores=64, divides=4).in0_block_w == block

@@ -4,21 +4,23 @@ The property tests run the batches on a cache of tokens: a batch writes what its
 tables name.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.demos.qwen25_7b.engine.prefill_batch import WEIGHTS, Prompt, pack_prompts, prefill_inputs, prefill_kinds
-from models.demos.qwen25_7b.plans.blocks import BLOCKS, NO_BLOCK, chunked_table_width
+from models.demos.qwen25_7b.plans.blocks import BLOCKS, NO_BLOCK, chunked_table_width, table_width
 from models.demos.qwen25_7b.plans.grids import TILE, ceil_div
 from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS
 from models.demos.qwen25_7b.plans.prefill_plan import MAX_K_CHUNKS, chunk_step
-from models.demos.qwen25_7b.tt.inputs import KeyTable
 
 LARGEST = {1: 256, 2: 512, 8: 1024}  # rows of a batch of the 7B by tp
 PREFIX = 2000  # the longest cached prefix
-KEY_TABLE = KeyTable(kv_heads=2, positions=4096)
+CONTEXT, KV_HEADS = 4096, 2
+MODEL_CONFIG = SimpleNamespace(max_seq_len=CONTEXT, parallel=SimpleNamespace(kv_heads=KV_HEADS))
 
 
 def prompts_of(*sizes: tuple[int, int], block: int = 32) -> list[Prompt]:
@@ -65,21 +67,21 @@ def calls(draw):
 @given(call=calls())
 def test_every_token_is_computed_once_and_cached_blocks_are_not_written(call):
     prompts, block, tp, cache = call
-    width = max(len(p.blocks) for p in prompts)
+    width = table_width(CONTEXT, block)
     kinds = set(prefill_kinds(LARGEST[tp], MAX_USERS))
     protected = {b for b, offset in cache if offset == block - 1}  # whole blocks of other sequences
     written, sampled = [], []
     for batch in pack_prompts(prompts, LARGEST[tp], block):
         assert batch.kind in kinds, "has no trace, and is not warmed up"
-        values = prefill_inputs(batch, block, width, KEY_TABLE)
+        values = prefill_inputs(batch, block, MODEL_CONFIG)
         tokens = values.tokens.flatten().tolist()
         each = batch.rows // batch.sequences
         positions = values.positions.flatten().tolist() * batch.sequences
         assert len(tokens) == len(positions) == batch.rows
         assert values.fill_table.shape == (batch.sequences, ceil_div(each, block))
-        keys = values.key_rows.view(batch.sequences, KEY_TABLE.kv_heads, each)  # as k lies
-        assert (keys % KEY_TABLE.positions).equal(values.positions.expand_as(keys))
-        assert (keys // KEY_TABLE.positions == torch.arange(KEY_TABLE.kv_heads)[:, None]).all()
+        keys = values.key_rows.view(batch.sequences, KV_HEADS, each)  # as k lies
+        assert (keys % CONTEXT).equal(values.positions.expand_as(keys))
+        assert (keys // CONTEXT == torch.arange(KV_HEADS)[:, None]).all()
         for row, (token, position) in enumerate(zip(tokens, positions)):
             place = int(values.fill_table[row // each, row % each // block]), row % each % block
             if place[0] != NO_BLOCK:

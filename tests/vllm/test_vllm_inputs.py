@@ -7,7 +7,7 @@ import torch
 
 from models.demos.qwen25_7b.config.sampling import SamplingParams
 from models.demos.qwen25_7b.engine.sampling import TokenCounts, gumbel, sample
-from models.demos.qwen25_7b.tt.inputs import PenaltyFactors, RowControls
+from models.demos.qwen25_7b.tt.inputs import SamplingControls, penalty_factors
 from models.demos.qwen25_7b.vllm.inputs import PromptLengths, slot_params
 
 EXTREMES = dict(
@@ -36,10 +36,9 @@ def test_any_number_becomes_parameters_that_the_chips_and_the_host_compute_with(
     params = slot_params(Columns(rows), len(rows), 64)
     assert len(params) == len(rows) == 31500
     assert [p.sampling.seed is None for p in params[:4]] == [True, True, False, False]
-    factors = torch.tensor([PenaltyFactors.of(p.sampling) for p in params], dtype=torch.float32)
+    factors = torch.tensor([penalty_factors(p.sampling) for p in params], dtype=torch.float32)
     assert factors.isfinite().all()
-    heat = [RowControls.of(p.sampling).inverse_temperature for p in params[::4500]]
-    assert torch.tensor(heat, dtype=torch.float32).isfinite().all()
+    assert SamplingControls.of([p.sampling for p in params[::4500]]).inverse_temperature.isfinite().all()
     shuffled = torch.randperm(64, generator=torch.Generator().manual_seed(0))
     logits = torch.linspace(-30, 30, 64)[shuffled].bfloat16()
     counts = TokenCounts([3, 5], [7, 7, 9])

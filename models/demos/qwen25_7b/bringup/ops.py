@@ -63,9 +63,8 @@ def other_all_reduces(model_config, device) -> None:
     """Run the all-reduces of a step that the plan could have chosen: two methods, and partial sums in bfloat8_b."""
     import torch
 
-    from ..tt.layouts import memory_config
     from ..tt.linear import TtAllReduce
-    from ..tt.placement import replicate
+    from ..tt.placement import memory_config, replicate
 
     decode, rows = model_config.decode, torch.randn(1, 1, 32, model_config.config.hidden_size)
     if decode.all_reduce.chips == 1:

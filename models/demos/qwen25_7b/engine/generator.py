@@ -77,7 +77,7 @@ class ReplicaEngine:
 
     def finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
-        self.input_batch.invalidate()
+        self.input_batch.valid = False
 
     def launch_prefill(self, batch: PrefillBatch) -> None:
         slots = self.scheduler.slots
@@ -137,7 +137,7 @@ class ReplicaEngine:
         """Read the steps in flight and drop their tokens."""
         while self.in_flight:
             self.replica.read_tokens()
-            self.input_batch.invalidate()
+            self.input_batch.valid = False
 
     def _append_tokens(self, sequences: list[Sequence]) -> None:
         """Append each sequence's tokens of the oldest launch in flight."""

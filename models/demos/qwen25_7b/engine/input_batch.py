@@ -8,8 +8,18 @@ import ttnn
 from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
 from ..plans.blocks import INACTIVE, attention_table, attention_tables
 from ..plans.parallel_plan import MAX_USERS
-from ..tt.inputs import UNIFORMS, DecodeInputs, GroupedInputs, SamplingControls, VerifyInputs, host_noise, token_row
-from ..tt.placement import host_replicated
+from ..tt.inputs import (
+    FLOAT32,
+    INT32,
+    UINT32,
+    UNIFORMS,
+    DecodeInputs,
+    GroupedInputs,
+    SamplingControls,
+    VerifyInputs,
+    token_row,
+)
+from ..tt.placement import host_replicated, replicate
 from ..tt.transformer import TtTransformer
 from .sampling import SamplingMode, TokenCounts, TokenTables, gumbel, uniform
 from .scheduler import Sequence
@@ -36,8 +46,7 @@ class DeviceInputs:
         self.mesh_device = model.mesh_device
         self.slots = model.model_config.decode.slots
         self.width = width
-        self._plan = model.model_config.decode
-        self._key_table = model.model_config.key_table
+        self._model_config = model.model_config
         self._penalties = model.penalties
         self._tables = TokenTables(model.penalties.columns)
         self._queues = queues
@@ -55,16 +64,14 @@ class DeviceInputs:
 
     def _groups(self, kv_heads: int, tokens: int, block: int) -> GroupedInputs | None:
         """None where a chip has several KV heads, which ttnn does not group. tokens: of a sequence in a step."""
-        k_chunk = self._plan.k_chunk(self.width * block)
+        k_chunk = self._model_config.decode.k_chunk(self.width * block)
         fitting = (n for n in GROUP_SIZES if n <= tokens and n * k_chunk <= GROUP_SCORES)
         size = next((n for n in fitting if self.slots % n == 0), None)
         if kv_heads > 1 or size is None:
             return None
-        attended = self._host_positions([INACTIVE] * self.slots)
+        attended = torch.tensor([INACTIVE] * self.slots)
         tables = attention_tables([[]] * (self.slots // size), self.width)
-        host = attended, host_replicated(tables, self.mesh_device, ttnn.int32)
-        memory = ttnn.DRAM_MEMORY_CONFIG
-        new = (ttnn.to_device(tensor, self.mesh_device, memory_config=memory) for tensor in host)
+        new = (replicate(value, self.mesh_device, *INT32) for value in (attended, tables))
         return GroupedInputs(*self.decode, self.verify.draft_positions[:size], *new)
 
     def write_verify(self, drafts: Iterable[Draft], *, grouped: bool = False) -> None:
@@ -85,15 +92,11 @@ class DeviceInputs:
         self.write_slots(tokens, positions, torch.stack(tables), writes)
         if grouped:
             size = len(self.grouped.draft_positions)
-            starts = range(0, self.slots, size)
             attended = [max(positions[i - i % size : i + 1]) for i in range(self.slots)]
-            self._write_groups(attended, torch.stack([tables[start] for start in starts]))
-
-    def _write_groups(self, attended: list[int], group_tables: torch.Tensor) -> None:
-        """Write the fields of GroupedInputs that VerifyInputs lacks. group_tables: [groups, width] int32."""
-        tables = host_replicated(group_tables, self.mesh_device, ttnn.int32)
-        grouped = self.grouped
-        self._queues.write([(self._host_positions(attended), grouped.attended), (tables, grouped.group_tables)])
+            self._write(
+                (self._host_ints(attended), self.grouped.attended),
+                (self._host_ints(torch.stack(tables[::size])), self.grouped.group_tables),
+            )
 
     def write_slots(
         self, tokens: list[int], positions: list[int], page_table: torch.Tensor, writes: Iterable[list[int]] = ()
@@ -107,27 +110,23 @@ class DeviceInputs:
         """
         positions = [*positions, *[INACTIVE] * (self.slots - len(positions))]
         slots = self._host_slots(tokens, positions, page_table)
-        pairs = list(zip(slots, self.decode, strict=True))
-        updates = zip(map(self._host_positions, writes), self.verify.draft_positions)
-        self._queues.write(pairs + list(updates))
+        updates = zip(map(self._host_ints, writes), self.verify.draft_positions)
+        self._write(*zip(slots, self.decode, strict=True), *updates)
 
     def write_block_tables(self, page_table: torch.Tensor) -> None:
         """page_table: [slots, width] int32."""
-        table = host_replicated(page_table, self.mesh_device, ttnn.int32)
-        self._queues.write([(table, self.decode.page_table)])
+        self._write((self._host_ints(page_table), self.decode.page_table))
 
     def write_tokens(self, tokens: list[int]) -> None:
         """Replace the next step's tokens, where the host sampled them."""
-        row = host_replicated(token_row(tokens), self.mesh_device, ttnn.uint32)
-        self._queues.write([(row, self.decode.tokens)])
+        self._write((host_replicated(token_row(tokens), self.mesh_device, *UINT32), self.decode.tokens))
 
     def write_sampling_params(self, params: list[SamplingParams]) -> None:
         """params: of each slot; slots after the list are greedy. Equal parameters are not written again."""
         params = [*params, *[GREEDY] * (self.slots - len(params))]
         if params != self._params:
             host = SamplingControls.of(params).to_host(self.mesh_device)
-            pairs = zip(host.parameters, self.controls.parameters, strict=True)
-            self._queues.write(list(pairs))
+            self._write(*zip(host.parameters, self.controls.parameters, strict=True))
             self._params = params
 
     def reset(self) -> None:
@@ -136,7 +135,7 @@ class DeviceInputs:
 
     def write_noise(self, noise: torch.Tensor) -> None:
         """noise: [32, CANDIDATES] for the next step; greedy slots have zeros."""
-        self._queues.write([(host_noise(self.mesh_device, noise), self.controls.noise)])
+        self._write((host_replicated(noise[None, None], self.mesh_device, *FLOAT32), self.controls.noise))
 
     def write_noise_for(self, samples: Iterable[tuple[int, int, int]]) -> None:
         """Write the noise of (slot, stream_key, position of the token to sample) for the parameters written last.
@@ -165,19 +164,21 @@ class DeviceInputs:
         """
         tables, penalties = self._tables, self._penalties
         tables.update(counts, occurrences=occurrences)
-        self._queues.write([(penalties.to_host(tables.seen), penalties.rows)])
+        self._write((penalties.to_host(tables.seen), penalties.rows))
         penalties.load(penalties.seen)
         if occurrences:
-            self._queues.write([(penalties.to_host(tables.counts), penalties.rows)])
+            self._write((penalties.to_host(tables.counts), penalties.rows))
             penalties.load(penalties.counts)
 
     def _host_slots(self, tokens: list[int], positions: list[int], page_table: torch.Tensor) -> DecodeInputs:
-        values = DecodeInputs.of(tokens, positions, page_table, self._plan, self._key_table)
-        return values.to_host(self.mesh_device)
+        return DecodeInputs.of(tokens, positions, page_table, self._model_config).to_host(self.mesh_device)
 
-    def _host_positions(self, positions: list[int]) -> ttnn.Tensor:
-        values = torch.tensor(positions, dtype=torch.int32)
-        return host_replicated(values, self.mesh_device, ttnn.int32)
+    def _host_ints(self, values: list[int] | torch.Tensor) -> ttnn.Tensor:
+        return host_replicated(torch.as_tensor(values, dtype=torch.int32), self.mesh_device, *INT32)
+
+    def _write(self, *pairs: tuple[ttnn.Tensor, ttnn.Tensor]) -> None:
+        """Copy (host tensor, device tensor) pairs."""
+        self._queues.write(pairs)
 
 
 class InputBatch:
@@ -190,16 +191,9 @@ class InputBatch:
     def __init__(self, inputs: DeviceInputs, *, on_host: bool):
         self._device = inputs
         self._on_host = on_host
-        self._valid = False  # whether the device's tokens and positions are those of the sequences
-
-    @property
-    def valid(self) -> bool:
-        """Whether a step may start from the tokens and positions that are on the device."""
-        return self._valid
-
-    def invalidate(self) -> None:
-        """Slots have changed: `write_step` writes everything again."""
-        self._valid = False
+        # Whether the device's tokens and positions are those of the sequences: a step may start from them. Set it to
+        # False when slots have changed.
+        self.valid = False
 
     def samples_on_host(self, sequence: Sequence) -> bool:
         return self._on_host or not sequence.params.on_device
@@ -216,7 +210,7 @@ class InputBatch:
         tokens = [0] * self._device.slots
         for sequence in running:
             tokens[sequence.slot] = sequence.tokens[-1]
-        if not self._valid:
+        if not self.valid:
             positions = [INACTIVE] * self._device.slots
             blocks: list[list[int]] = [[] for _ in range(self._device.slots)]
             for sequence in running:
@@ -228,7 +222,7 @@ class InputBatch:
             self._write_token_counts(running)
         elif any(map(self.samples_on_host, running)):
             self._device.write_tokens(tokens)
-        self._valid = True
+        self.valid = True
         # The step writes after those in flight and samples the token after what it writes.
         self._write_noise((s.slot, s, len(s.tokens) + in_flight) for s in running)
 
@@ -238,7 +232,7 @@ class InputBatch:
         self._write_noise((s.slot, s, len(s.tokens)) for s in sampled)
         if any(map(self.penalizes_on_device, sampled)):
             self._write_token_counts(running)
-        self._valid = False  # the prefill's sampler writes a token for each of the 32 slots
+        self.valid = False  # the prefill's sampler writes a token for each of the 32 slots
 
     def write_drafts(self, drafts: list[Draft], *, grouped: bool = False) -> None:
         """Prepare a verify step. The host decides which tokens stay, so it writes all of the next step.
@@ -253,7 +247,7 @@ class InputBatch:
         ]
         self._write_params((slot, sequence) for slot, sequence, _ in samples)
         self._write_noise(samples)
-        self._valid = False
+        self.valid = False
 
     def _write_params(self, slots: Iterable[tuple[int, Sequence]]) -> None:
         """Slots that the host samples are greedy on the chips."""

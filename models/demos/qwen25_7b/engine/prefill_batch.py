@@ -13,11 +13,12 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import torch
 
-from ..plans.blocks import NO_BLOCK, attention_table, chunked_table_width, fill_table
+from ..plans.blocks import NO_BLOCK, attention_table, chunked_table_width, fill_table, table_width
 from ..plans.grids import TILE, ceil_div, padded_rows
 from ..plans.parallel_plan import MAX_USERS
 from ..plans.prefill_plan import MAX_K_CHUNKS, chunk_step
-from ..tt.inputs import AnyPrefillInputs, ChunkedPrefillInputs, KeyTable, PrefillInputs
+from ..tt.inputs import AnyPrefillInputs, ChunkedPrefillInputs, PrefillInputs, prefill_key_rows
+from ..tt.model_config import TtModelConfig
 
 # What reading all weights costs, in rows to compute. Modeled: 260 rows on T3K, 370 on N300, thousands on N150.
 WEIGHTS = 256
@@ -269,12 +270,12 @@ def _sizes(max_rows: int) -> list[int]:
 # ---- device inputs
 
 
-def prefill_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTable) -> AnyPrefillInputs:
-    """Return the batch's inputs as torch values. width: entries of a sequence's block table in decode."""
-    return (_chunked_inputs if batch.chunked else _prompt_inputs)(batch, block, width, key_table)
+def prefill_inputs(batch: PrefillBatch, block: int, model_config: TtModelConfig) -> AnyPrefillInputs:
+    """Return the batch's inputs as torch values. block: tokens in a block of the cache."""
+    return (_chunked_inputs if batch.chunked else _prompt_inputs)(batch, block, model_config)
 
 
-def _prompt_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTable) -> PrefillInputs:
+def _prompt_inputs(batch: PrefillBatch, block: int, model_config: TtModelConfig) -> PrefillInputs:
     """Each prompt begins where a block of rows begins."""
     starts: list[int] = []
     blocks: list[int] = []
@@ -289,11 +290,11 @@ def _prompt_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTa
     table = fill_table(blocks, ceil_div(batch.rows, block))[None]
     windows = _windows([*starts, min(at, batch.rows)], batch.rows)
     tokens, logits_rows = _tokens_and_logits_rows(batch, starts)
-    key_rows = key_table.prefill_rows(positions)
+    key_rows = prefill_key_rows(positions, model_config)
     return PrefillInputs(tokens, positions, key_rows, table, logits_rows, windows)
 
 
-def _chunked_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyTable) -> ChunkedPrefillInputs:
+def _chunked_inputs(batch: PrefillBatch, block: int, model_config: TtModelConfig) -> ChunkedPrefillInputs:
     sequences, rows_each = batch.sequences, batch.rows // batch.sequences
     start, end = batch.chunks[0].start, max(chunk.end for chunk in batch.chunks)
     positions = torch.zeros(1, rows_each, dtype=torch.int32)
@@ -301,14 +302,14 @@ def _chunked_inputs(batch: PrefillBatch, block: int, width: int, key_table: KeyT
     padding = [()] * (sequences - len(batch.chunks))
     written = [_written_blocks(chunk, block) for chunk in batch.chunks]
     fill = [fill_table(own, ceil_div(rows_each, block)) for own in (*written, *padding)]
-    table_width = chunked_table_width(width, rows_each, block)
+    width = chunked_table_width(table_width(model_config.max_seq_len, block), rows_each, block)
     read = [chunk.prompt.blocks for chunk in batch.chunks]
-    pages = [attention_table(own, table_width) for own in (*read, *padding)]
+    pages = [attention_table(own, width) for own in (*read, *padding)]
     tokens, logits_rows = _tokens_and_logits_rows(batch, range(0, batch.rows, rows_each))
     return ChunkedPrefillInputs(
         tokens,
         positions,
-        key_table.prefill_rows(positions, sequences),
+        prefill_key_rows(positions, model_config, sequences),
         torch.stack(fill),
         logits_rows,
         torch.tensor([start], dtype=torch.int32),

@@ -14,7 +14,7 @@ from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..tt.attention import TtKVCache, allocate_caches
 from ..tt.inputs import AnyPrefillInputs, VerifyInputs
-from ..tt.placement import check_fits, chip_of, chips_in_row, free_dram
+from ..tt.placement import check_fits, chip_of, chips_in_row, free, free_dram
 from ..tt.transformer import TtTransformer
 from ..weights.model_weights import TensorSource
 from .input_batch import DeviceInputs
@@ -129,7 +129,7 @@ class Replica:
         else:
             inputs = values.to_host(self.mesh_device).to_device(self.mesh_device)
             logits = self.traces.run(kind, partial(self._prefill, inputs, kind), traced=False)
-            inputs.deallocate()
+            free(*inputs)
         if separate:
             # Slots outside the prefill get a token too, so the token counts stay as they are.
             self._sample(mode, logits, record=False)
@@ -147,7 +147,7 @@ class Replica:
             return logits
 
         self.traces.run(batch.kind, compile_and_sample, traced=False)
-        inputs.deallocate()
+        free(*inputs)
 
     def capture_prefill(self, kind: PrefillKind) -> None:
         """Capture the trace of a kind of batch that has run, if it gets one."""
@@ -248,7 +248,7 @@ class Replica:
 
     def _values(self, batch: PrefillBatch) -> AnyPrefillInputs:
         """torch values."""
-        return prefill_inputs(batch, self.block, self.width, self.model.model_config.key_table)
+        return prefill_inputs(batch, self.block, self.model.model_config)
 
 
 def token_ids(pending: PendingRead) -> list[int]:

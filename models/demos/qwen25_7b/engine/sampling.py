@@ -17,7 +17,7 @@ import torch
 
 from ..config.sampling import CANDIDATES, SEEDS, SamplingParams
 from ..plans.parallel_plan import MAX_USERS
-from ..tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, PenaltyFactors
+from ..tt.inputs import MOST_COUNTED, NEVER, UNIFORMS, penalty_factors
 
 # SplitMix64 (Steele, Lea and Flood, 2014): a step of the counter, and the mixing of its bits
 _STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -215,7 +215,7 @@ def log_prob(logits: torch.Tensor, token: int) -> float:
 
 def penalize(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts) -> torch.Tensor:
     """Return logits [vocab_size] with the penalties, in their dtype; op for op as TtPenalties.forward."""
-    positive, negative, frequency, presence = map(torch.tensor, PenaltyFactors.of(params))
+    positive, negative, frequency, presence = map(torch.tensor, penalty_factors(params))
     prompt, answer = (np.asarray(ids, dtype=np.int64) for ids in counts)
     answer, occurrences = np.unique(answer, return_counts=True)
     penalized = logits.clone()

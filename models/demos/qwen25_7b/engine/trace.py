@@ -1,7 +1,7 @@
 """Metal traces of steps, and the two command queues that they leave free."""
 
 from collections import Counter
-from typing import Callable, Hashable, NamedTuple
+from typing import Callable, Hashable, Iterable, NamedTuple
 
 import ttnn
 from ttnn.tools.trace_allocation_tracker import acknowledge_corruptible
@@ -136,7 +136,7 @@ class Queues:
         self.transfer = TRANSFER if self.two else COMPUTE
         self.transfers: Counter[str] = Counter()  # "writes", "reads" and "bytes read" of chips so far
 
-    def write(self, pairs: list[tuple[ttnn.Tensor, ttnn.Tensor]]) -> None:
+    def write(self, pairs: Iterable[tuple[ttnn.Tensor, ttnn.Tensor]]) -> None:
         """Copy (host tensor, device tensor) pairs."""
         self._wait(self.transfer, COMPUTE)
         for host, device in pairs:

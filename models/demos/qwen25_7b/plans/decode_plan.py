@@ -1,6 +1,6 @@
 """How a decode step runs, as values: slots, cores, matmuls that stream weights, shards of MLP and LM head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..config import DecoderConfig, Recipe
 from ..config.recipe import AllReduceDtype
@@ -120,20 +120,70 @@ class DecodeMatmul:
     weight: str  # format of the weight
     chip: Chip
 
+    @classmethod
+    def make(
+        cls, k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: Chip, *, out_cores: int, divides: int = 0
+    ) -> "DecodeMatmul":
+        """The plan with the most output cores, then with the longest block of K on an input core that fits L1.
+
+        Where streaming the weights of such a block takes less than a multicast, or than packing its partial sums, a
+        block spans several input cores.
+
+        - out_cores: the most output cores.
+        - divides: tiles that per_core_n must divide, so that no core's border cuts a head.
+
+        ValueError: no plan fits L1.
+        """
+        plan = cls(k_tiles, n_tiles, in_cores, 1, tiles_per_core(n_tiles, out_cores, divides), weight, chip)
+        widths = plan.widths
+        if not widths:
+            raise ValueError(
+                f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes {plan.l1_bytes} bytes of a core's L1, "
+                f"{chip.matmul_l1} are there: split its columns"
+            )
+        hidden = max(chip.hop, chip.partial_sum * ceil_div(n_tiles, chip.readers))
+        covering = (w for w in widths if replace(plan, in0_block_w=w).hop_seconds >= hidden)
+        return replace(plan, in0_block_w=next(covering, widths[-1]))
+
     @property
     def out_cores(self) -> int:
         return self.n_tiles // self.per_core_n
 
     @property
+    def bank_tiles(self) -> int:
+        """Tiles of N that a core streams."""
+        return ceil_div(self.n_tiles, self.chip.readers)
+
+    @property
     def l1_bytes(self) -> int:
-        """Circular buffers of a streaming core, the fullest."""
+        """Circular buffers of a streaming core, the fullest: three blocks of weight, two of x, a float32 and a bfloat16
+        row of results. A block that spans several shards of x is gathered in one more block.
+        """
+        weights = 3 * self.in0_block_w * self.bank_tiles * TILE_BYTES[self.weight]
+        results = self.bank_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
         gathers = self.in0_block_w > self.k_tiles // self.in_cores
-        return decode_l1_bytes(self.n_tiles, self.in0_block_w, self.weight, self.chip, gathers)
+        return weights + results + (2 + gathers) * self.in0_block_w * TILE_BYTES["bfloat16"]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the circular buffers fit L1 beside the result.
+
+        Few cores share a number of tiles with few divisors: 652 tiles of a vocabulary lie on four.
+        """
+        result = self.per_core_n * TILE_BYTES["bfloat16"]
+        return self.l1_bytes <= self.chip.matmul_l1 - max(0, result - RESULT_BESIDE_MATMULS)
 
     @property
     def widths(self) -> list[int]:
-        """What in0_block_w can be."""
-        return block_widths(self.k_tiles, self.n_tiles, self.in_cores, self.weight, self.chip, self.per_core_n)
+        """What in0_block_w can be: the longest within an input core's tiles, then those of several cores.
+
+        Before version 0.81 ttnn takes the first one only.
+        """
+        shard = self.k_tiles // self.in_cores
+        fitting = [w for w in divisors(self.k_tiles) if replace(self, in0_block_w=w).fits]
+        within = [w for w in fitting if shard % w == 0 and w <= 8]
+        over = [w for w in fitting if w % shard == 0 and w > max(within)]
+        return within[-1:] + over * self.chip.blocks_span_shards
 
     @property
     def hops(self) -> int:
@@ -142,68 +192,13 @@ class DecodeMatmul:
 
     @property
     def hop_seconds(self) -> float:
-        """The time in which a core streams the weights of a block."""
-        return block_seconds(self.n_tiles, self.in0_block_w, self.weight, self.chip)
-
-
-def plan_decode_matmul(
-    k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: Chip, *, out_cores: int, divides: int = 0
-) -> DecodeMatmul:
-    """Return the plan with the most output cores, then with the longest block of K on an input core that fits L1.
-
-    Where streaming the weights of such a block takes less than a multicast, or than packing its partial sums, a block
-    spans several input cores.
-
-    - in_cores: cores that hold x.
-    - weight: the weight's format.
-    - out_cores: the most output cores.
-    - divides: tiles that per_core_n must divide, so that no core's border cuts a head.
-
-    ValueError: no plan fits L1.
-    """
-    per_core_n = tiles_per_core(n_tiles, out_cores, divides)
-    widths = block_widths(k_tiles, n_tiles, in_cores, weight, chip, per_core_n)
-    if not widths:
-        raise ValueError(
-            f"decode matmul of {k_tiles} x {n_tiles} tiles in {weight} takes "
-            f"{decode_l1_bytes(n_tiles, 1, weight, chip)} bytes of a core's L1, {chip.matmul_l1} are there: "
-            "split its columns"
-        )
-    hidden = max(chip.hop, chip.partial_sum * ceil_div(n_tiles, chip.readers))
-    covering = (w for w in widths if block_seconds(n_tiles, w, weight, chip) >= hidden)
-    block = next(covering, widths[-1])
-    return DecodeMatmul(k_tiles, n_tiles, in_cores, block, per_core_n, weight, chip)
+        """The time in which a core streams a block of weights from its DRAM bank."""
+        return self.in0_block_w * self.bank_tiles * TILE_BYTES[self.weight] / self.chip.reader_bandwidth
 
 
 def tiles_per_core(n_tiles: int, cores: int, divides: int = 0) -> int:
-    """Tiles of a result on each of the most cores that share it evenly. cores, divides: as in plan_decode_matmul."""
+    """Tiles of a result on each of the most cores that share it evenly. divides: as in DecodeMatmul.make."""
     return next(p for p in divisors(n_tiles) if n_tiles // p <= cores and (not divides or divides % p == 0))
-
-
-def matmul_room(per_core_n: int, chip: Chip) -> int:
-    """Bytes of a core for the circular buffers beside a result of per_core_n tiles.
-
-    Few cores share a number of tiles with few divisors: 652 tiles of a vocabulary lie on four.
-    """
-    return chip.matmul_l1 - max(0, per_core_n * TILE_BYTES["bfloat16"] - RESULT_BESIDE_MATMULS)
-
-
-def block_widths(k_tiles: int, n_tiles: int, in_cores: int, weight: str, chip: Chip, per_core_n: int) -> list[int]:
-    """Tiles of K in a block that fits L1: the longest within an input core's tiles, then those of several cores.
-
-    Before version 0.81 ttnn takes the first one only.
-    """
-    shard = k_tiles // in_cores
-    room = matmul_room(per_core_n, chip)
-    fitting = [w for w in divisors(k_tiles) if decode_l1_bytes(n_tiles, w, weight, chip, w > shard) <= room]
-    within = [w for w in fitting if shard % w == 0 and w <= 8]
-    over = [w for w in fitting if w % shard == 0 and w > max(within)]
-    return within[-1:] + over * chip.blocks_span_shards
-
-
-def block_seconds(n_tiles: int, in0_block_w: int, weight: str, chip: Chip) -> float:
-    """The time in which a core streams a block of weights from its DRAM bank."""
-    return in0_block_w * ceil_div(n_tiles, chip.readers) * TILE_BYTES[weight] / chip.reader_bandwidth
 
 
 def streamed_tiles(n_tiles: int, readers: int) -> int:
@@ -216,17 +211,6 @@ def streamed_bytes(rows: int, columns: int, format: str, readers: int) -> int:
     return ceil_div(rows, TILE) * streamed_tiles(ceil_div(columns, TILE), readers) * TILE_BYTES[format]
 
 
-def decode_l1_bytes(n_tiles: int, in0_block_w: int, weight: str, chip: Chip, gathers: bool = False) -> int:
-    """Circular buffers of a streaming core: three blocks of weight, two of x, a float32 and a bfloat16 row of results.
-
-    gathers: a block spans several shards of x. Its sender gathers it in one more block.
-    """
-    bank_tiles = ceil_div(n_tiles, chip.readers)
-    weights = 3 * in0_block_w * bank_tiles * TILE_BYTES[weight]
-    results = bank_tiles * (TILE_BYTES["float32"] + TILE_BYTES["bfloat16"])
-    return weights + results + (2 + gathers) * in0_block_w * TILE_BYTES["bfloat16"]
-
-
 # ---- gate and up: two matmuls, or one
 
 HALF_CORES = 4  # cores for each half of a joined matmul's result: two halves fill a row of the grid
@@ -235,43 +219,27 @@ HALF_CORES = 4  # cores for each half of a joined matmul's result: two halves fi
 MIN_SAVED_SHARE, MIN_SAVED_BYTES = 0.03, 500_000
 
 
-@dataclass(frozen=True)
-class GateUpLayout:
-    """joined: gate and up are one weight [gate | up], streamed by one matmul.
+def gate_up_tiles(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> tuple[int, bool]:
+    """(tiles, joined): columns of gate and of up, and rows of down, that a chip holds with zero padding, and whether
+    gate and up are one weight [gate | up], streamed by one matmul.
 
     A read counts the columns of the fullest DRAM bank for every bank. Two weights of 74 tiles (7B, tp 8)
     are read as 2 x 84 tiles. One weight of 2 x 76 tiles is read as 156.
     """
+    hidden = config.hidden_size // TILE
 
-    tiles: int  # columns of gate and of up, and rows of down, that a chip holds with zero padding
-    joined: bool
-    readers: int  # cores that stream a weight
+    def read(tiles: int, weights: list[int]) -> tuple[int, int]:
+        """Tiles and bytes of gate, up and down that a chip reads a layer. weights: columns of each for gate and up."""
+        wide = sum(hidden * streamed_tiles(columns, chip.readers) for columns in weights)
+        down = tiles * streamed_tiles(hidden, chip.readers)
+        size = wide * TILE_BYTES[recipe.mlp_in.format] + down * TILE_BYTES[recipe.mlp_out.format]
+        return wide + down, size
 
-    @classmethod
-    def make(cls, config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: Chip) -> "GateUpLayout":
-        hidden, tiles = config.hidden_size // TILE, parallel.mlp // TILE
-        apart = cls(tiles, False, chip.readers)
-        joined = cls(ceil_div(tiles, HALF_CORES) * HALF_CORES, True, chip.readers)
-        saved_tiles = apart.read_tiles(hidden) - joined.read_tiles(hidden)
-        saved_bytes = apart.bytes(hidden, recipe) - joined.bytes(hidden, recipe)
-        saves_enough = saved_tiles >= MIN_SAVED_SHARE * apart.read_tiles(hidden)
-        return joined if saves_enough and saved_bytes >= MIN_SAVED_BYTES else apart
-
-    def weights(self) -> list[int]:
-        """Columns in tiles of each weight that a layer streams for gate and up."""
-        return [2 * self.tiles] if self.joined else [self.tiles, self.tiles]
-
-    def read_tiles(self, hidden_tiles: int) -> int:
-        """Tiles of gate, up and down that a chip reads a layer, padding included."""
-        return self._wide_tiles(hidden_tiles) + self.tiles * streamed_tiles(hidden_tiles, self.readers)
-
-    def bytes(self, hidden_tiles: int, recipe: Recipe) -> int:
-        """Bytes of gate, up and down that a chip reads a layer, padding included."""
-        wide = self._wide_tiles(hidden_tiles) * TILE_BYTES[recipe.mlp_in.format]
-        return wide + self.tiles * streamed_tiles(hidden_tiles, self.readers) * TILE_BYTES[recipe.mlp_out.format]
-
-    def _wide_tiles(self, hidden_tiles: int) -> int:
-        return sum(hidden_tiles * streamed_tiles(n, self.readers) for n in self.weights())
+    tiles = parallel.mlp // TILE
+    even = ceil_div(tiles, HALF_CORES) * HALF_CORES
+    (apart, apart_bytes), (joined, joined_bytes) = read(tiles, [tiles, tiles]), read(even, [2 * even])
+    saves = apart - joined >= MIN_SAVED_SHARE * apart and apart_bytes - joined_bytes >= MIN_SAVED_BYTES
+    return (even, True) if saves else (tiles, False)
 
 
 # ---- LM head
@@ -281,24 +249,18 @@ MAX_LM_HEAD_SHARD = 32768 // TILE
 
 
 def lm_head_shards(vocab: int, format: str, chip: Chip) -> list[tuple[int, int]]:
-    """(first column, columns) of each shard of a chip's `vocab` columns; one matmul computes a shard."""
-    widths = [tiles * TILE for tiles in lm_head_shard_tiles(vocab // TILE, format, chip)]
-    return [(sum(widths[:i]), width) for i, width in enumerate(widths)]
+    """(first column, columns) of each shard of a chip's `vocab` columns; one matmul computes a shard.
 
-
-def lm_head_shard_tiles(vocab_tiles: int, format: str, chip: Chip) -> list[int]:
-    """Columns of each shard in tiles: the remainder first, then shards of the largest size.
-
-    The largest size is the largest power of two for which it and the remainder fit L1 as matmuls; topk needs a power of
-    two. The sampler pads the first shard for topk. The padding columns then have the numbers of the next shard's.
+    The remainder comes first, then shards of the largest size: the largest power of two for which it and the remainder
+    fit L1 as matmuls; topk needs a power of two. The sampler pads the first shard for topk. The padding columns then
+    have the numbers of the next shard's.
     """
 
     def fits(tiles: int) -> bool:
-        room = matmul_room(tiles_per_core(tiles, chip.grid.cores), chip)
-        return decode_l1_bytes(tiles, 1, format, chip) <= room
+        return DecodeMatmul(1, tiles, 1, 1, tiles_per_core(tiles, chip.grid.cores), format, chip).fits
 
-    most = MAX_LM_HEAD_SHARD
-    while not fits(most) or vocab_tiles % most and not fits(vocab_tiles % most):
+    tiles, most = vocab // TILE, MAX_LM_HEAD_SHARD
+    while not fits(most) or tiles % most and not fits(tiles % most):
         most //= 2
-    rest = vocab_tiles % most
-    return [rest] * (rest > 0) + [most] * (vocab_tiles // most)
+    rest = tiles % most * TILE
+    return [(0, rest)] * (rest > 0) + [(first, most * TILE) for first in range(rest, vocab, most * TILE)]

@@ -13,7 +13,7 @@ from ..config import DecoderConfig, Group, Recipe
 from ..errors import UserError
 from . import transforms
 from .chip import Chip
-from .decode_plan import HALF_CORES, DecodeMatmul, GateUpLayout, lm_head_shards, plan_decode_matmul, streamed_bytes
+from .decode_plan import HALF_CORES, DecodeMatmul, gate_up_tiles, lm_head_shards, streamed_bytes
 from .grids import TILE, TILE_BYTES, ceil_div, most_even, residual_grid
 from .parallel_plan import ParallelPlan
 from .slices import Constant, Norm, Projection, Table, TensorRange, WeightShard, WeightSlice
@@ -81,7 +81,7 @@ class Linear:
         k, n = (ceil_div(extent, TILE) for extent in self.weight.shape)
         format, chip, heads = self.group.format, self.chip, self.head_width // TILE
         try:
-            return plan_decode_matmul(k, n, self.in_cores, format, chip, out_cores=self.out_cores, divides=heads)
+            return DecodeMatmul.make(k, n, self.in_cores, format, chip, out_cores=self.out_cores, divides=heads)
         except (ValueError, StopIteration) as error:
             raise UserError(
                 f"decode with tp {len(self.weight.slices)}: no plan of a matmul of {k} x {n} tiles in {format} fits "
@@ -120,7 +120,7 @@ class Layer:
     centered_bias: Optional[Weight]
     o: Linear  # [q_heads * head_dim, hidden]
     post_attention_norm: Weight  # [hidden / 32, 32], on every chip
-    gate_up: tuple[Linear, ...]  # gate and up, [hidden, mlp] each, or one [hidden, 2 * mlp]: GateUpLayout
+    gate_up: tuple[Linear, ...]  # gate and up, [hidden, mlp] each, or one [hidden, 2 * mlp]: gate_up_tiles
     down: Linear  # [mlp, hidden]
 
     @property
@@ -240,9 +240,9 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
     residual = _residual_cores(config, parallel, chip)
     qkv, q = parallel.qkv_width(config.head_width), parallel.q_width(config.head_width)
     queries = config.num_attention_heads * config.head_width // parallel.tp  # without zero heads, a chip on average
-    layout = GateUpLayout.make(config, parallel, recipe, chip)
+    tiles, joined = gate_up_tiles(config, parallel, recipe, chip)
     # Zero columns and rows that fill up a chip's shard add nothing: silu(0) * 0 meets zero rows of down.
-    mlp = layout.tiles * TILE
+    mlp = tiles * TILE
 
     def projection(name: str, group: Group) -> Weight:
         return Weight(transforms.mlp_weights(prefix, name, config, parallel), group.format).padded(mlp)
@@ -251,7 +251,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
         return Linear(name, weight, recipe.mlp_in, (hidden, own), residual, out_cores, chip)
 
     gate, up = (projection(name, recipe.mlp_in) for name in ("gate", "up"))
-    product_cores = most_even(layout.tiles, grid)
+    product_cores = most_even(tiles, grid)
     return Layer(
         config,
         parallel,
@@ -286,7 +286,7 @@ def _layer(config: DecoderConfig, parallel: ParallelPlan, recipe: Recipe, chip: 
         post_attention_norm=_norm(f"{prefix}post_attention_layernorm.weight", config),
         gate_up=(
             (wide("gate + up", gate.concat(up), 2 * parallel.mlp, 2 * HALF_CORES),)
-            if layout.joined
+            if joined
             else (wide("gate", gate, parallel.mlp, grid), wide("up", up, parallel.mlp, grid))
         ),
         down=Linear(

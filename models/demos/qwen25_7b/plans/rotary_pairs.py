@@ -6,7 +6,7 @@ of the seven pairs beside it.
 
 Centered keys: softmax does not change when every key loses one constant vector. R(position) b is the rotated bias of a
 pair. A slow pair hardly turns, so R(position) b - b is short. Such a pair's bias is left out of QKV. After the rotation
-the chip adds R(position) b - b from a table (tt/centered_keys.py). The constant b then is in no key and in no score.
+the chip adds R(position) b - b from a table (tt/rotary.py). The constant b then is in no key and in no score.
 
 Equalized keys: rotary embedding acts inside a pair. A pair of K divided by s, and the same pair of Q times s, therefore
 give the same scores at every position. The factors are folded into weights and biases at load time and cost nothing on

@@ -4,18 +4,15 @@ from typing import Optional
 
 import ttnn
 
-from ..plans.grids import TILE
+from ..plans.grids import TILE, Grid
 from ..plans.model_table import Layer
 from ..plans.prefill_plan import PrefillPlan, chunk_step, q_chunk_size
 from ..weights.model_weights import BuildShard
-from .centered_keys import TtCenteredKeys
-from .head_norms import TtHeadNorms
 from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, GroupedInputs, PrefillInputs
-from .layouts import attention_program, memory_config, rectangle
 from .linear import TtAllReduce, TtLinear, compute_config
 from .model_config import TtModelConfig
-from .placement import dtype_of, free
-from .rotary import Rotation, TtRotary
+from .placement import dtype_of, free, memory_config, rectangle
+from .rotary import Rotation, TtCenteredKeys, TtHeadNorms, TtRotary
 
 # Cores that share a KV head of one slot in a decode step with few slots. They join their results in pairs, and each
 # join makes the sum 0.13 % too large; four cores already read the cache as fast as DRAM gives it.
@@ -138,8 +135,15 @@ class TtQwenAttention:
         for positions in inputs.cache_positions:
             cache.update_decode(k, v, positions, inputs.page_table, fused=self.decode.fused_qk)
         free(k, v)
-        attend = self._attend_groups if isinstance(inputs, GroupedInputs) else self._attend_slots
-        heads = attend(q, inputs, cache)  # [1, slots, q_heads or 32, head_dim]
+        if self.kv_heads == 1:
+            # A view of the whole tile: with 16 heads or fewer ttnn takes an approximate exp
+            # (ParallelPlan.exact_decode_attention). Results of the rows past q_heads are not read.
+            q = ttnn.reshape(q, (1, slots, TILE, head_dim), (1, slots, TILE, head_dim))
+        if isinstance(inputs, GroupedInputs):
+            heads = self._attend_groups(q, inputs, cache)
+        else:
+            heads = self._attend(q, inputs.page_table, inputs.positions, cache)
+        # [1, slots, q_heads or 32, head_dim]
         ttnn.deallocate(q)
         heads = ttnn.reshape(heads, (1, slots, self.q_heads, head_dim), (1, slots, TILE, head_dim))  # a view
         heads = ttnn.to_memory_config(heads, memory_config(self.decode.user_memory(head_dim)))
@@ -151,16 +155,11 @@ class TtQwenAttention:
         ttnn.deallocate(rows)
         return self.all_reduce.forward_decode(y)  # [1, 1, 32, hidden]
 
-    def _attend_slots(self, q: ttnn.Tensor, inputs: DecodeInputs, cache: TtKVCache) -> ttnn.Tensor:
-        """q [1, slots, q_heads, head_dim] -> [1, slots, q_heads or 32, head_dim]. A slot reads its sequence's cache."""
-        return self._attend(self._whole_tile(q), inputs.page_table, inputs.positions, cache)
-
     def _attend_groups(self, q: ttnn.Tensor, inputs: GroupedInputs, cache: TtKVCache) -> ttnn.Tensor:
-        """q [1, slots, q_heads, head_dim] of one KV head -> [1, slots, 32, head_dim].
+        """q [1, slots, 32, head_dim] of one KV head -> [1, slots, 32, head_dim].
 
         The tiles of a group's slots are read as one tensor, so that the cache of its sequence is read once.
         """
-        q = self._whole_tile(q)
         slots = ttnn.to_memory_config(q, ttnn.DRAM_MEMORY_CONFIG)  # ttnn takes no other
         groups = inputs.group_tables.shape[0]
         size = self.decode.slots // groups
@@ -174,7 +173,11 @@ class TtQwenAttention:
     def _attend(
         self, q: ttnn.Tensor, page_table: ttnn.Tensor, positions: ttnn.Tensor, cache: TtKVCache, **options: int
     ) -> ttnn.Tensor:
-        """Attention of a decode step. page_table has a row for each user of q, [1, users, heads, head_dim]."""
+        """Attention of a decode step. page_table has a row for each user of q, [1, users, heads, head_dim].
+
+        A slot has equally many cores in a group and on its own, so that its sums are rounded alike.
+        """
+        k_chunk_size = self.decode.k_chunk(page_table.shape[-1] * cache.block)
         return ttnn.transformer.paged_scaled_dot_product_attention_decode(
             q,
             cache.keys,
@@ -182,36 +185,13 @@ class TtQwenAttention:
             page_table,
             cur_pos_tensor=positions,
             scale=self.scale,
-            program_config=self._decode_program(page_table.shape[-1] * cache.block),
+            program_config=attention_program(
+                self.decode.grid, TILE, k_chunk_size, max_cores_per_head_batch=self.cores_per_kv_head
+            ),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,  # interleaved: grouped queries refuse a sharded result
             **options,
         )
-
-    def _decode_program(self, tokens: int) -> ttnn.SDPAProgramConfig:
-        """tokens: that a row of the page table covers.
-
-        A slot has equally many cores in a group and on its own, so that its sums are rounded alike.
-        """
-        grid = self.decode.grid
-        return ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=(grid.x, grid.y),
-            q_chunk_size=TILE,
-            k_chunk_size=self.decode.k_chunk(tokens),
-            exp_approx_mode=False,
-            max_cores_per_head_batch=self.cores_per_kv_head,
-        )
-
-    def _whole_tile(self, q: ttnn.Tensor) -> ttnn.Tensor:
-        """[1, slots, q_heads, head_dim] -> with one KV head a view of the whole tile, [1, slots, 32, head_dim].
-
-        With 16 heads or fewer ttnn takes an approximate exp (ParallelPlan.exact_decode_attention). Results of the rows
-        past q_heads are not read.
-        """
-        if self.kv_heads > 1:
-            return q
-        shape = (1, self.decode.slots, TILE, self.head_dim)
-        return ttnn.reshape(q, shape, shape)
 
     def forward_prefill(
         self, x: ttnn.Tensor, rotation: Rotation, inputs: PrefillInputs, cache: TtKVCache, plan: PrefillPlan
@@ -248,6 +228,7 @@ class TtQwenAttention:
         its sequence before it.
         """
         sequences, rows_each = inputs.page_table.shape[0], inputs.positions.shape[-1]
+        k_chunk_size = min(plan.k_chunk_size, chunk_step(rows_each, cache.block))
         q, k, v = self._rotated_heads(x, rotation, inputs, plan, sequences)
         cache.fill_prefill(k, v, inputs.fill_table, inputs.sequences)
         free(k, v)
@@ -261,9 +242,7 @@ class TtQwenAttention:
             cache.values,
             inputs.page_table,
             chunk_start_idx_tensor=inputs.start,
-            program_config=attention_program(
-                self.decode.grid, q_chunk_size(rows_each), min(plan.k_chunk_size, chunk_step(rows_each, cache.block))
-            ),
+            program_config=attention_program(self.decode.grid, q_chunk_size(rows_each), k_chunk_size),
             compute_kernel_config=self.kernel,
             memory_config=ttnn.L1_MEMORY_CONFIG,
         )  # [B, q_heads, S / B, head_dim]; its scale is head_width**-0.5
@@ -305,3 +284,14 @@ class TtQwenAttention:
         y = self.o.forward_prefill(rows, plan.o, memory)  # [1, 1, S, hidden], a partial sum
         ttnn.deallocate(rows)
         return self.all_reduce.forward_prefill(y, plan)
+
+
+def attention_program(grid: Grid, q_chunk_size: int, k_chunk_size: int, **options: int) -> ttnn.SDPAProgramConfig:
+    """Chunk sizes in tokens."""
+    return ttnn.SDPAProgramConfig(
+        compute_with_storage_grid_size=(grid.x, grid.y),
+        q_chunk_size=q_chunk_size,
+        k_chunk_size=k_chunk_size,
+        exp_approx_mode=False,
+        **options,
+    )

@@ -10,7 +10,7 @@ A class of inputs holds its tensors in one of three states:
 """
 
 from dataclasses import dataclass, fields
-from typing import ClassVar, Iterator, NamedTuple, Sequence
+from typing import Callable, ClassVar, Iterator, Sequence
 
 import torch
 import ttnn
@@ -19,7 +19,8 @@ from ..config.sampling import CANDIDATES, GREEDY, SamplingParams
 from ..plans.decode_plan import DecodePlan
 from ..plans.grids import TILE
 from ..plans.parallel_plan import MAX_USERS
-from .placement import free, host_replicated
+from .model_config import TtModelConfig
+from .placement import host_replicated
 
 Tensor = torch.Tensor | ttnn.Tensor  # torch until `to_host`
 NEVER = -1e30  # added to a score: no logit makes up for it, and unlike -inf it makes no NaN
@@ -27,23 +28,17 @@ UNIFORMS = 8  # random numbers of a token that is sampled from the whole vocabul
 MOST_COUNTED = 256  # times that a token is counted: the chips count in bfloat16, where 256 + 1 is 256
 
 
-class Format(NamedTuple):
-    """How a chip holds an input."""
-
-    dtype: ttnn.DataType
-    layout: ttnn.Layout
-
-
-UINT32 = Format(ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
-INT32 = Format(ttnn.int32, ttnn.ROW_MAJOR_LAYOUT)
-FLOAT32 = Format(ttnn.float32, ttnn.TILE_LAYOUT)
+# How a chip holds an input.
+UINT32 = ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT
+INT32 = ttnn.int32, ttnn.ROW_MAJOR_LAYOUT
+FLOAT32 = ttnn.float32, ttnn.TILE_LAYOUT
 
 
 @dataclass(frozen=True)
 class Inputs:
     """The tensors of one kind of step; every chip holds all of them."""
 
-    FORMATS: ClassVar[tuple[Format, ...]]  # the fields' formats, in their order
+    FORMATS: ClassVar[tuple]  # (dtype, layout) of each field, in their order
 
     def __iter__(self) -> Iterator:
         """All tensors in the order of the fields."""
@@ -53,50 +48,27 @@ class Inputs:
     def to_host(self, mesh_device: ttnn.MeshDevice):
         """torch values -> ttnn tensors on the host."""
 
-        def host(value: torch.Tensor, format: Format) -> ttnn.Tensor:
-            typed = value.float() if format is FLOAT32 else value.int()
-            return host_replicated(typed, mesh_device, format.dtype, format.layout)
+        def host(value: torch.Tensor, dtype: ttnn.DataType, layout: ttnn.Layout) -> ttnn.Tensor:
+            typed = value.float() if dtype == ttnn.float32 else value.int()
+            return host_replicated(typed, mesh_device, dtype, layout)
 
-        pairs = zip(self._values(), self.FORMATS, strict=True)
-        each = lambda value, format: tuple(host(v, format) for v in value)
-        return type(self)(*(each(v, format) if isinstance(v, tuple) else host(v, format) for v, format in pairs))
+        return self._map(host)
 
     def to_device(self, mesh_device: ttnn.MeshDevice):
         """Tensors on the host -> new tensors in the chips' DRAM."""
+        return self._map(lambda tensor, *_: ttnn.to_device(tensor, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))
 
-        def device(tensor: ttnn.Tensor) -> ttnn.Tensor:
-            return ttnn.to_device(tensor, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
-
+    def _map(self, change: Callable):
+        """change(tensor, dtype, layout) of each tensor."""
         return type(self)(
-            *(tuple(map(device, value)) if isinstance(value, tuple) else device(value) for value in self._values())
+            *(
+                tuple(change(each, *format) for each in value) if isinstance(value, tuple) else change(value, *format)
+                for value, format in zip(self._values(), self.FORMATS, strict=True)
+            )
         )
 
     def _values(self) -> list:
         return [getattr(self, field.name) for field in fields(self)]
-
-    def deallocate(self) -> None:
-        free(*self)
-
-
-class KeyTable(NamedTuple):
-    """A chip's table (tt/centered_keys.py) has `positions` rows for each of its KV heads, head after head."""
-
-    kv_heads: int
-    positions: int
-
-    def decode_rows(self, positions: torch.Tensor) -> torch.Tensor:
-        """[slots] positions from 0 on -> [1, 32 * slots]: a row for each of the 32 rows of a slot's tile of keys.
-
-        A step later all of them are larger by 1. Rows of the tile past kv_heads are not read and take head 0's.
-        """
-        heads = torch.arange(TILE)
-        firsts = torch.where(heads < self.kv_heads, heads * self.positions, 0)
-        return (positions[:, None] + firsts).view(1, -1)
-
-    def prefill_rows(self, positions: torch.Tensor, sequences: int = 1) -> torch.Tensor:
-        """[1, S / B] positions, alike in all B sequences -> [1, B * kv_heads * S / B], in the order of k."""
-        firsts = torch.arange(self.kv_heads)[:, None] * self.positions
-        return (positions + firsts).repeat(sequences, 1).view(1, -1)
 
 
 @dataclass(frozen=True)
@@ -108,25 +80,20 @@ class DecodeInputs(Inputs):
     tokens: Tensor  # [1, 1, 1, 32]
     positions: Tensor  # [slots]: of each token in its sequence; INACTIVE for an inactive slot
     rotary_positions: Tensor  # [1, 32 * rotary_users]: see expand_rotary_positions
-    key_rows: Tensor  # [1, 32 * slots]: KeyTable.decode_rows, for centered keys
+    key_rows: Tensor  # [1, 32 * slots]: decode_key_rows, for centered keys
     page_table: Tensor  # [slots, blocks of the longest sequence]
 
     @classmethod
     def of(
-        cls,
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        page_table: torch.Tensor,
-        decode: DecodePlan,
-        key_table: KeyTable,
+        cls, tokens: Sequence[int], positions: Sequence[int], page_table: torch.Tensor, model_config: TtModelConfig
     ) -> "DecodeInputs":
         """torch values. Slots that `tokens` does not reach read token 0."""
-        row = token_row(tokens)
         position_of_slot = torch.tensor(positions, dtype=torch.int32)
         # The rotary tables begin at position 0; an inactive slot may look up any row.
         looked_up = position_of_slot.clamp(min=0)
-        rotary = expand_rotary_positions(looked_up, decode)
-        return cls(row, position_of_slot, rotary, key_table.decode_rows(looked_up), page_table)
+        rotary = expand_rotary_positions(looked_up, model_config.decode)
+        key_rows = decode_key_rows(looked_up, model_config)
+        return cls(token_row(tokens), position_of_slot, rotary, key_rows, page_table)
 
     @property
     def cache_positions(self) -> tuple[Tensor, ...]:
@@ -183,7 +150,7 @@ class PrefillInputs(Inputs):
 
     tokens: Tensor  # [1, 1, 1, S]
     positions: Tensor  # [1, S]: of each row in its prompt; any position for padding
-    key_rows: Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
+    key_rows: Tensor  # [1, kv_heads * S]: prefill_key_rows, for centered keys
     fill_table: Tensor  # [1, S / block]: the cache block of each block of rows, or NO_BLOCK
     logits_indices: Tensor  # [1, 32]: the row of each slot's logits
     window_starts: Tensor  # [S / 32 + 1]: rows where prompts begin, ascending from 0, then S
@@ -200,7 +167,7 @@ class ChunkedPrefillInputs(Inputs):
 
     tokens: Tensor  # [1, 1, 1, S]
     positions: Tensor  # [1, S / B]: of a chunk's rows, alike in all sequences; any for padding
-    key_rows: Tensor  # [1, kv_heads * S]: KeyTable.prefill_rows, for centered keys
+    key_rows: Tensor  # [1, kv_heads * S]: prefill_key_rows, for centered keys
     fill_table: Tensor  # [B, S / B / block]: as in PrefillInputs
     logits_indices: Tensor  # [1, 32]: as in PrefillInputs
     start: Tensor  # [1]: position of each chunk's row 0, a multiple of chunk_step(S / B, block)
@@ -212,36 +179,16 @@ class ChunkedPrefillInputs(Inputs):
 AnyPrefillInputs = PrefillInputs | ChunkedPrefillInputs
 
 
-class PenaltyFactors(NamedTuple):
-    """Penalties as numbers for a logit. A number is 0 without its penalty."""
+def penalty_factors(params: SamplingParams) -> tuple[float, float, float, float]:
+    """Penalties as numbers for a logit. A number is 0 without its penalty.
 
-    positive: float  # times a positive logit of a token that was seen, added to it
-    negative: float  # times a negative one's size, taken off it
-    frequency: float  # taken off as often as the answer has the token, up to MOST_COUNTED times
-    presence: float  # taken off if it has it
-
-    @classmethod
-    def of(cls, sampling: SamplingParams) -> "PenaltyFactors":
-        penalty = sampling.repetition_penalty
-        return cls(1 / penalty - 1, penalty - 1, sampling.frequency_penalty, sampling.presence_penalty)
-
-
-class RowControls(NamedTuple):
-    """Sampling parameters as numbers for a row of candidates, float32."""
-
-    inverse_temperature: float
-    allowed: torch.Tensor  # [CANDIDATES]: 0 where top-k keeps a candidate, NEVER where not
-    top_p: float
-    full: float  # 1 if any token may be sampled, else 0
-
-    @classmethod
-    def of(cls, sampling: SamplingParams) -> "RowControls":
-        kept = 1 if sampling.greedy else sampling.top_k or CANDIDATES
-        allowed = torch.zeros(CANDIDATES)
-        allowed[kept:] = NEVER
-        # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
-        top_p = sampling.top_p if sampling.top_p < 1 else 2
-        return cls(1.0 if sampling.greedy else 1 / sampling.temperature, allowed, top_p, float(sampling.full))
+    - positive: times a positive logit of a token that was seen, added to it.
+    - negative: times a negative one's size, taken off it.
+    - frequency: taken off as often as the answer has the token, up to MOST_COUNTED times.
+    - presence: taken off if it has it.
+    """
+    penalty = params.repetition_penalty
+    return 1 / penalty - 1, penalty - 1, params.frequency_penalty, params.presence_penalty
 
 
 @dataclass(frozen=True)
@@ -254,7 +201,7 @@ class SamplingControls(Inputs):
     allowed: Tensor  # [1, 1, 32, CANDIDATES]: 0, or NEVER past the slot's top-k
     top_p: Tensor  # [1, 1, 32, 1]
     full: Tensor  # [1, 1, 32, 1]: 1 where any token may be sampled, else 0
-    positive: Tensor  # these four [1, 1, 32, 1]: PenaltyFactors; zeros change nothing
+    positive: Tensor  # these four [1, 1, 32, 1]: penalty_factors; zeros change nothing
     negative: Tensor
     frequency: Tensor
     presence: Tensor
@@ -264,16 +211,19 @@ class SamplingControls(Inputs):
     @classmethod
     def of(cls, params: Sequence[SamplingParams], noise: torch.Tensor | None = None) -> "SamplingControls":
         """torch values: row u for params[u], greedy for the rows after them. noise [32, CANDIDATES]: default zeros."""
-        of_slots = (*params, *[GREEDY] * (MAX_USERS - len(params)))
-        rows = [RowControls.of(p) for p in of_slots]
+        params = (*params, *[GREEDY] * (MAX_USERS - len(params)))
+        allowed = torch.zeros(MAX_USERS, CANDIDATES)
+        for row, p in zip(allowed, params):
+            row[1 if p.greedy else p.top_k or CANDIDATES :] = NEVER
         if noise is None:
             noise = torch.zeros(MAX_USERS, CANDIDATES)
         return cls(
-            _column([row.inverse_temperature for row in rows]),
-            torch.stack([row.allowed for row in rows])[None, None],
-            _column([row.top_p for row in rows]),
-            _column([row.full for row in rows]),
-            *(_column(factor) for factor in zip(*map(PenaltyFactors.of, of_slots))),
+            _column([1.0 if p.greedy else 1 / p.temperature for p in params]),
+            allowed[None, None],
+            # 2: rounding may take the sum of all probabilities past 1, which is to keep everything
+            _column([p.top_p if p.top_p < 1 else 2 for p in params]),
+            _column([p.full for p in params]),
+            *map(_column, zip(*map(penalty_factors, params))),
             noise[None, None],
         )
 
@@ -296,13 +246,24 @@ def expand_rotary_positions(positions: torch.Tensor, decode: DecodePlan) -> torc
     return positions.repeat(decode.rotary_users // len(positions)).repeat_interleave(TILE)[None]
 
 
+def decode_key_rows(positions: torch.Tensor, model_config: TtModelConfig) -> torch.Tensor:
+    """[slots] positions from 0 on -> [1, 32 * slots]: a row of TtCenteredKeys.table for each row of a slot's tile.
+
+    A step later all of them are larger by 1. Rows of the tile past kv_heads are not read and take head 0's.
+    """
+    heads = torch.arange(TILE)
+    firsts = torch.where(heads < model_config.parallel.kv_heads, heads * model_config.max_seq_len, 0)
+    return (positions[:, None] + firsts).view(1, -1)
+
+
+def prefill_key_rows(positions: torch.Tensor, model_config: TtModelConfig, sequences: int = 1) -> torch.Tensor:
+    """[1, S / B] positions, alike in all B sequences -> [1, B * kv_heads * S / B]: rows of the table in k's order."""
+    firsts = torch.arange(model_config.parallel.kv_heads)[:, None] * model_config.max_seq_len
+    return (positions + firsts).repeat(sequences, 1).view(1, -1)
+
+
 def token_row(tokens: Sequence[int]) -> torch.Tensor:
     """[1, 1, 1, 32] int32: each slot's token, then zeros."""
     row = torch.zeros(1, 1, 1, MAX_USERS, dtype=torch.int32)
     row[..., : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
     return row
-
-
-def host_noise(mesh_device: ttnn.MeshDevice, noise: torch.Tensor) -> ttnn.Tensor:
-    """[32, CANDIDATES] -> SamplingControls.noise on the host: the one control that changes with every step."""
-    return host_replicated(noise[None, None], mesh_device, *FLOAT32)

@@ -11,13 +11,13 @@ import ttnn
 
 from ..config.recipe import Fidelity
 from ..plans.all_reduce_plan import Topology
+from ..plans.decode_plan import DecodeMatmul
 from ..plans.grids import TILE, Shards, width_sharded
 from ..plans.model_table import Linear
 from ..plans.prefill_plan import PrefillMatmul, PrefillPlan
 from ..weights.model_weights import BuildShard
-from .layouts import decode_program, memory_config, prefill_program, rectangle
 from .model_config import TtModelConfig
-from .placement import dram_width_sharded, dtype_of, links_between, place, replicate
+from .placement import dram_width_sharded, dtype_of, links_between, memory_config, place, rectangle, replicate
 
 
 def compute_config(fidelity: Fidelity = "HiFi3") -> ttnn.WormholeComputeKernelConfig:
@@ -70,6 +70,31 @@ class TtLinear:
             memory_config=memory_config(memory),
             compute_kernel_config=self.kernel,
         )
+
+
+def decode_program(matmul: DecodeMatmul) -> ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig:
+    readers = matmul.chip.readers_per_bank  # the argument is new in ttnn 0.81
+    return ttnn.MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(
+        in0_block_w=matmul.in0_block_w,
+        per_core_M=1,
+        per_core_N=matmul.per_core_n,
+        fused_activation=None,
+        **({"num_workers_per_dram_bank": readers} if readers > 1 else {}),
+    )
+
+
+def prefill_program(matmul: PrefillMatmul) -> ttnn.MatmulMultiCoreReuseMultiCastProgramConfig:
+    return ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
+        compute_with_storage_grid_size=(matmul.grid.x, matmul.grid.y),
+        in0_block_w=matmul.in0_block_w,
+        out_subblock_h=matmul.subblock_h,
+        out_subblock_w=matmul.subblock_w,
+        per_core_M=matmul.per_core_m,
+        per_core_N=matmul.per_core_n,
+        transpose_mcast=False,
+        fused_activation=None,
+        fuse_batch=True,
+    )
 
 
 # ---- the all-reduce of a projection by rows

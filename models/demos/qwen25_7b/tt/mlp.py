@@ -6,9 +6,8 @@ from ..plans.grids import width_sharded
 from ..plans.model_table import Layer
 from ..plans.prefill_plan import PrefillPlan
 from ..weights.model_weights import BuildShard
-from .layouts import memory_config
 from .linear import TtAllReduce, TtLinear
-from .placement import free
+from .placement import free, memory_config
 
 SILU = [ttnn.UnaryOpType.SILU]
 

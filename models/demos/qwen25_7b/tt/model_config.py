@@ -12,7 +12,6 @@ from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import MAX_USERS, ParallelPlan
 from ..plans.planner import check_decode, fit_prefill_layers, max_prefill_rows
 from ..plans.prefill_plan import PrefillPlan
-from .inputs import KeyTable
 from .placement import chip_of, chips_in_row, links_between, row_topology
 
 
@@ -48,11 +47,6 @@ class TtModelConfig(ModelTable):
         model_config = cls(config, parallel, recipe, chip, decode, max_seq_len)
         check_decode(model_config, decode)
         return model_config
-
-    @property
-    def key_table(self) -> KeyTable:
-        """The order of a chip's tables of centered keys."""
-        return KeyTable(self.parallel.kv_heads, self.max_seq_len)
 
     @property
     def memory_budget(self) -> MemoryBudget:

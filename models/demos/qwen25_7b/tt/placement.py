@@ -1,9 +1,11 @@
-"""What a mesh device is and has room for; weights and tensors onto it, alike on every row of the mesh."""
+"""What a mesh device is and has room for; ttnn's memory configs of plans; weights and tensors onto the mesh, alike on
+every row of it.
+"""
 
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Sequence
+from typing import Optional, Sequence
 
 import torch
 import ttnn
@@ -11,12 +13,17 @@ import ttnn
 from ..errors import UserError
 from ..plans.all_reduce_plan import Topology
 from ..plans.chip import CHIPS, Chip
-from ..plans.grids import TILE, Grid, ceil_div
+from ..plans.grids import TILE, Grid, Shards, ceil_div
 from ..plans.memory_budget import MemoryBudget
 from ..plans.model_table import Weight
 from ..plans.slices import Projection
 from ..weights.model_weights import BuildShard
-from .layouts import rectangle
+
+LAYOUTS = {
+    "width": ttnn.TensorMemoryLayout.WIDTH_SHARDED,
+    "height": ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
+    "block": ttnn.TensorMemoryLayout.BLOCK_SHARDED,
+}
 
 
 def dtype_of(name: str) -> ttnn.DataType:
@@ -82,6 +89,24 @@ def check_fits(mesh_device: ttnn.MeshDevice, budget: MemoryBudget, smaller: str 
             f"the model does not fit: a chip needs {budget}, and has {free / 1e9:.2f} GB: use {smaller}, "
             "a smaller recipe, or more chips a replica"
         )
+
+
+def rectangle(grid: Grid) -> ttnn.CoreRangeSet:
+    """All cores of the grid."""
+    end = ttnn.CoreCoord(grid.x - 1, grid.y - 1)
+    return ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), end)})
+
+
+def memory_config(shards: Optional[Shards]) -> ttnn.MemoryConfig:
+    """L1, cut over cores; None: interleaved."""
+    if shards is None:
+        return ttnn.L1_MEMORY_CONFIG
+    cores = rectangle(shards.grid)
+    if shards.cores < shards.grid.cores:
+        first = ttnn.CoreCoord(0, 0)
+        cores = ttnn.num_cores_to_corerangeset_in_subcoregrids(first, shards.cores, cores, row_wise=True)
+    spec = ttnn.ShardSpec(cores, shards.shape, ttnn.ShardOrientation.ROW_MAJOR)
+    return ttnn.MemoryConfig(LAYOUTS[shards.layout], ttnn.BufferType.L1, spec)
 
 
 def dram_width_sharded(mesh_device: ttnn.MeshDevice, rows: int, columns: int, readers: int = 1) -> ttnn.MemoryConfig:

@@ -1,11 +1,11 @@
-"""TtRotary: rotary position embedding, x * cos + (x @ T) * sin, over adjacent pairs.
+"""What is done to q and k between the QKV projection and attention: TtHeadNorms, TtRotary, TtCenteredKeys.
 
-HF rotates the pairs (j, j + head_dim / 2). The weight transforms reorder the rows of Wq and Wk, so here a pair is
-(2j, 2j + 1). The product with the 32x32 matrix T turns a pair (a, b) into (-b, a).
+Rotary position embedding is x * cos + (x @ T) * sin over adjacent pairs. HF rotates the pairs (j, j + head_dim / 2).
+The weight transforms reorder the rows of Wq and Wk, so here a pair is (2j, 2j + 1). The product with the 32x32 matrix T
+turns a pair (a, b) into (-b, a).
 """
 
-from dataclasses import dataclass
-from typing import Iterator
+from typing import Iterator, NamedTuple, Optional
 
 import torch
 import ttnn
@@ -14,14 +14,55 @@ from torch.nn.functional import pad
 from ..config import DecoderConfig
 from ..config.rope import inverse_frequencies
 from ..plans.grids import TILE
-from .layouts import memory_config
+from ..plans.model_table import Layer, Weight
+from ..weights.model_weights import BuildShard
 from .linear import compute_config
 from .model_config import TtModelConfig
-from .placement import free, replicate
+from .placement import add_and_free, host_shards, memory_config, place, replicate, to_mesh_rows
 
 
-@dataclass(frozen=True)
-class Rotation:
+class TtHeadNorms:
+    """y = x / sqrt(mean(x^2) + eps) * weight for each head of q, k. HF: Qwen3's self_attn.q_norm and k_norm.
+
+    weights: [head_dim / 32, 32], in rotary pairs.
+    """
+
+    def __init__(self, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard):
+        self.epsilon = layer.config.rms_norm_eps
+        self.kernel = compute_config()
+        self.weights = [place(norm, mesh_device, build) for norm in layer.head_norms]
+
+    @classmethod
+    def make(cls, mesh_device: ttnn.MeshDevice, layer: Layer, build: BuildShard) -> "Optional[TtHeadNorms]":
+        """None for a model without these norms."""
+        return cls(mesh_device, layer, build) if layer.head_norms else None
+
+    def forward_decode(self, q: ttnn.Tensor, k: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """q and k [1, slots, heads, head_dim], height-sharded -> normalized, on the same cores. Frees q and k.
+
+        rms_norm takes no height-sharded tensor, so that each is interleaved meanwhile.
+        """
+        normed = []
+        for x, weight in zip((q, k), self.weights):
+            memory = x.memory_config()
+            interleaved = ttnn.to_memory_config(x, ttnn.L1_MEMORY_CONFIG)
+            ttnn.deallocate(x)
+            normed.append(ttnn.to_memory_config(self._norm(interleaved, weight), memory))
+        return normed
+
+    def forward_prefill(self, q: ttnn.Tensor, k: ttnn.Tensor) -> list[ttnn.Tensor]:
+        """q and k [B, heads, S / B, head_dim], interleaved in L1 -> normalized, interleaved in L1. Frees q and k."""
+        return [self._norm(x, weight) for x, weight in zip((q, k), self.weights)]
+
+    def _norm(self, x: ttnn.Tensor, weight: ttnn.Tensor) -> ttnn.Tensor:
+        """Frees x."""
+        l1 = ttnn.L1_MEMORY_CONFIG
+        y = ttnn.rms_norm(x, weight=weight, epsilon=self.epsilon, memory_config=l1, compute_kernel_config=self.kernel)
+        ttnn.deallocate(x)
+        return y
+
+
+class Rotation(NamedTuple):
     """The factors of one decode step or prefill batch, shared by all layers.
 
     Decode: [1, rotary_users, 32, head_dim] height-sharded, 32 equal rows. Prefill: [1, 1, S, head_dim] in L1.
@@ -29,9 +70,6 @@ class Rotation:
 
     cos: ttnn.Tensor
     sin: ttnn.Tensor
-
-    def deallocate(self) -> None:
-        free(self.cos, self.sin)
 
 
 class TtRotary:
@@ -107,6 +145,85 @@ class TtRotary:
         )
         ttnn.deallocate(x)
         return y
+
+
+class TtCenteredKeys:
+    """The outlier pairs of K's bias, added after the rotation without the constant that softmax ignores.
+
+    k + R(position) b - R(0) b, where b is the bias that QKV leaves out and R the rotation.
+    plans/rotary_pairs.py chooses the pairs. docs/numerics.md has the error with and without.
+
+    The cache thus holds Hugging Face's keys less R(0) b, divided by the divisors of equalized pairs.
+
+    table: [kv_heads * max_seq_len, head_dim] a chip, in DRAM. Row h * max_seq_len + p is KV head h's at position p.
+    """
+
+    def __init__(self, table: ttnn.Tensor):
+        self.table = table
+
+    @classmethod
+    def make(
+        cls, mesh_device: ttnn.MeshDevice, bias: Optional[Weight], build: BuildShard, model_config: TtModelConfig
+    ) -> "Optional[TtCenteredKeys]":
+        """None for a layer without centered pairs. bias: Layer.centered_bias."""
+        if bias is None:
+            return None
+        host = host_shards(bias, build)
+        biases = [ttnn.to_torch(shard).view(-1, model_config.config.head_width) for shard in host]
+        if not any(of_chip.any() for of_chip in biases):
+            return None
+        tables = [
+            ttnn.from_torch(
+                centered_rows(model_config.config, of_chip, model_config.max_seq_len)[None, None],
+                dtype=ttnn.bfloat16,
+                layout=ttnn.ROW_MAJOR_LAYOUT,
+            )
+            for of_chip in biases
+        ]
+        joined = to_mesh_rows(tables, mesh_device, dim=2)
+        return cls(ttnn.to_device(joined, mesh_device, memory_config=ttnn.DRAM_MEMORY_CONFIG))
+
+    def forward_decode(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
+        """k [1, slots, kv_heads, head_dim], height-sharded, rotated -> centered, on the same cores. Frees k.
+
+        key_rows: [1, 32 * slots] uint32 (inputs.decode_key_rows).
+        """
+        memory = k.memory_config()
+        rows = self._look_up(key_rows, memory)  # [1, 32 * slots, head_dim]
+        _, slots, kv_heads, head_dim = k.shape
+        rows = ttnn.reshape(rows, (1, slots, kv_heads, head_dim), (1, slots, TILE, head_dim))
+        return add_and_free(k, rows, memory)
+
+    def forward_prefill(self, k: ttnn.Tensor, key_rows: ttnn.Tensor) -> ttnn.Tensor:
+        """k [B, kv_heads, S / B, head_dim], interleaved in L1, rotated -> centered. Frees k.
+
+        key_rows: [1, B * kv_heads * S / B] uint32 (inputs.prefill_key_rows).
+        """
+        memory = ttnn.L1_MEMORY_CONFIG
+        rows = self._look_up(key_rows, memory)  # [1, B * kv_heads * S / B, head_dim]
+        return add_and_free(k, ttnn.reshape(rows, tuple(k.shape)), memory)
+
+    def _look_up(self, key_rows: ttnn.Tensor, memory: ttnn.MemoryConfig) -> ttnn.Tensor:
+        return ttnn.embedding(key_rows, self.table, layout=ttnn.TILE_LAYOUT, memory_config=memory)
+
+
+def centered_rows(config: DecoderConfig, bias: torch.Tensor, positions: int) -> torch.Tensor:
+    """R(position) b - R(0) b: bias [heads, head_dim] in rotary pairs -> [heads * positions, head_dim] bfloat16.
+
+    In float64, from the angles of the rotary tables, rounded once. R includes YaRN's attention factor.
+    """
+    heads, pairs = len(bias), config.head_width // 2
+    bias = bias.double().view(heads, 1, pairs, 2)
+    angles = rotary_angles(config, positions).double()
+    size = config.rope_scaling.attention_factor if config.rope_scaling else 1.0
+    table = torch.zeros(heads, positions, pairs, 2, dtype=torch.bfloat16)
+    for pair in bias.any(dim=-1).any(dim=0).flatten().nonzero().flatten().tolist():
+        a, b = bias[..., pair, 0], bias[..., pair, 1]
+        sin = angles[:, pair].sin()
+        less = 2 * (angles[:, pair] / 2).sin() ** 2  # 1 - cos
+        table[..., pair, 0] = size * (-less * a - sin * b)
+        table[..., pair, 1] = size * (sin * a - less * b)
+    return table.view(heads * positions, config.head_width)
 
 
 def rotary_tables(config: DecoderConfig, positions: int) -> tuple[torch.Tensor, torch.Tensor]:

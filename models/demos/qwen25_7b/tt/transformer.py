@@ -10,18 +10,17 @@ import ttnn
 from tqdm import tqdm
 
 from ..config import DecoderConfig, Recipe
-from ..plans.grids import TILE
+from ..plans.grids import TILE, Grid
 from ..plans.model_table import Layer, Weight
 from ..plans.prefill_plan import PrefillPlan
 from ..weights.cache import packed_weights
 from ..weights.model_weights import BuildShard, TensorSource
 from .attention import TtKVCache, TtQwenAttention
 from .inputs import AnyPrefillInputs, ChunkedPrefillInputs, DecodeInputs, PrefillInputs
-from .layouts import memory_config, norm_program
 from .linear import TtAllReduce, TtLinear, compute_config
 from .mlp import TtQwenMLP
 from .model_config import TtModelConfig
-from .placement import add_and_free, check_fits, place
+from .placement import add_and_free, check_fits, free, memory_config, place
 from .rotary import Rotation, TtRotary
 from .sampler import TtPenalties, TtSampler
 
@@ -76,7 +75,7 @@ class TtTransformer:
         rotation = self.rotary.rotation_decode(inputs.rotary_positions)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer.forward_decode(x, rotation, inputs, cache)  # [1, 1, 32, hidden]
-        rotation.deallocate()
+        free(*rotation)
         return self._logits(x)
 
     def forward_prefill(self, inputs: AnyPrefillInputs, caches: Sequence[TtKVCache]) -> list[ttnn.Tensor]:
@@ -106,7 +105,7 @@ class TtTransformer:
             layer = self.layers[i]
             forward = layer.forward_chunked_prefill if is_chunk else layer.forward_prefill
             x = forward(x, rotation, inputs, caches[i], plans[i])  # [1, 1, S, hidden]
-        rotation.deallocate()
+        free(*rotation)
         return x
 
     def _select_rows(self, x: ttnn.Tensor, indices: ttnn.Tensor) -> ttnn.Tensor:
@@ -239,6 +238,18 @@ class TtRMSNorm:
         program = norm_program(cores, plan.rows // TILE // cores.y, tiles // cores.x)
         memory = memory_config(plan.residual_memory)
         return ttnn.rms_norm(x, program_config=program, memory_config=memory, **self.options)
+
+
+def norm_program(cores: Grid, row_tiles: int, column_tiles: int) -> ttnn.LayerNormShardedMultiCoreProgramConfig:
+    """row_tiles, column_tiles: of each core's shard."""
+    return ttnn.LayerNormShardedMultiCoreProgramConfig(
+        compute_with_storage_grid_size=(cores.x, cores.y),
+        # dest holds 4 tiles with fp32 accumulation
+        subblock_w=max(w for w in (1, 2, 3, 4) if column_tiles % w == 0),
+        block_h=row_tiles,
+        block_w=column_tiles,
+        inplace=False,
+    )
 
 
 class TtLMHead:
