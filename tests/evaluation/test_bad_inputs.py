@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.evaluation.__main__ import main as evaluation
 from models.demos.qwen25_7b.quantize.__main__ import main as quantize
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -22,7 +23,7 @@ COMMANDS = {
 BAD = """
 eval --recipes bf16,int3 | int3
 eval --recipes layer99.json | layer 99
-eval --texts 0 | --texts must be 1 or more
+eval --texts 0 | --texts: must be 1 or more
 eval --steps 5000 | 4096 positions
 eval --model no/such/model | no/such/model
 eval --model notes.txt | notes.txt
@@ -33,7 +34,7 @@ eval --by-position 256,128 | ascending
 eval --by-position 128,160 | --steps 64 exceeds the bucket from position 128 to 160
 eval --by-position 128 --text notes.txt | one text takes 129
 eval --backend tea | tea
-eval --text absent.txt | --text absent.txt: not found
+eval --text absent.txt | --text absent.txt: No such file
 eval --text binary.txt | not UTF-8
 eval --text empty.txt | 0 tokens
 eval --text notes.txt | one text takes
@@ -50,9 +51,10 @@ tasks --questions sums.jsonl --tp 2,x | --tp
 tasks --questions sums.jsonl --tp 3 | tp must divide
 tasks --questions sums.jsonl --out notes.txt | --out notes.txt
 quantize --calibration notes.txt --out new | --model
-quantize --model SMALL --calibration absent.txt --out new | absent.txt: not found
+quantize --model SMALL --calibration absent.txt --out new | absent.txt: No such file
 quantize --model SMALL --calibration notes.txt --out new | --calibration
 quantize --model SMALL --calibration long.txt --tokens 0 --out new | --tokens
+quantize --model SMALL --calibration long.txt --steps -1 --out new | --steps: must be 0 or more, got -1
 quantize --model SMALL --calibration long.txt --recipe int3 --out new | int3
 quantize --model SMALL --calibration long.txt --recipe layer99.json --out new | layer 99
 quantize --model SMALL --calibration long.txt --out notes.txt | --out notes.txt
@@ -91,7 +93,7 @@ def test_a_bad_input_is_one_line_and_changes_no_file(command, message, place, mo
     monkeypatch.chdir(place)
     name, *argv = [word.strip("'") for word in command.replace("SMALL", SMALL).split()]
     before = tree(place)
-    status = COMMANDS[name](argv)
+    status = status_of(lambda: COMMANDS[name](argv))
     shown = capsys.readouterr()
     assert status == 2, shown.err
     assert shown.err.startswith("error: ") and len(shown.err.splitlines()) == 1, shown.err

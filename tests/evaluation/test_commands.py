@@ -19,13 +19,14 @@ LATE = ["--recipes", "bfp8", "--texts", "2", "--steps", "8", "--text", f"{HELD_O
 # Runs commands one after the other in one process, and prints their outputs as JSON.
 MANY = """
 import contextlib, io, json, sys
+from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.evaluation.__main__ import main
 
 results = []
 for argv in json.loads(sys.argv[1]):
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        status = main(argv)
+        status = status_of(lambda: main(argv))
     results.append([status, out.getvalue()])
 print()
 print(json.dumps(results))

@@ -9,6 +9,7 @@ from golden_mesh.perf.device_ops import Op, Tensor
 from golden_mesh.perf.op_costs import DRAM, LINK
 from golden_mesh.perf.prices import Row, ranged
 
+from models.demos.qwen25_7b.cli.command import status_of
 from models.demos.qwen25_7b.config import QWEN25_7B
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.__main__ import main
@@ -167,7 +168,7 @@ def test_every_block_says_that_it_is_modeled():
 )
 def test_bad_options_are_one_line_and_status_2(command, options, message, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert main([command, *options]) == 2
+    assert status_of(lambda: main([command, *options])) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0], lines
     assert not list(tmp_path.iterdir())

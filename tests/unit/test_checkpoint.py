@@ -154,7 +154,7 @@ def test_a_model_that_is_neither_local_nor_on_the_hub(monkeypatch, tmp_path):
 WEIGHTS = "model.safetensors"
 UNREAD = "model.layers.0.self_attn.o_proj.bias"  # it would be a part of the model without effect
 DAMAGE = {  # what is done to a checkpoint of one file, and what the error names
-    "no config": (lambda d: (d / "config.json").unlink(), ["config.json: not found"]),
+    "no config": (lambda d: (d / "config.json").unlink(), ["config.json: No such file"]),
     "no weights": (lambda d: (d / WEIGHTS).unlink(), ["{}", WEIGHTS]),
     "pickled weights only": (
         lambda d: (d / WEIGHTS).rename(d / "pytorch_model.bin"), ["pytorch_model.bin", "save_pretrained"]

@@ -67,7 +67,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):
 
 @pytest.mark.parametrize("named", ["fast", "", "recipes/none.json"])
 def test_a_missing_recipe_is_refused(named):
-    with pytest.raises(UserError, match="recipe knows bf16, .* or a JSON file|none.json: not found"):
+    with pytest.raises(UserError, match="recipe knows bf16, .* or a JSON file|none.json: No such file"):
         recipe_named(named)
 
 

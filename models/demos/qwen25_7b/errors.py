@@ -36,15 +36,6 @@ def check_number(name: str, value: Any) -> None:
         raise UserError(f"{name} must be a finite number, got {shown(value)}")
 
 
-def check_utf8(name: str, text: str) -> None:
-    """UserError for bytes of an argument or a path that are no UTF-8: Python has them as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        written = text.encode(errors="backslashreplace").decode()
-        raise UserError(f"{name} {written} is not UTF-8; give it another name, or convert it") from error
-
-
 def is_integer(value: Any) -> bool:
     """Whether `value` is an integer of Python or NumPy. True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)
@@ -65,8 +56,5 @@ def warn_once(line: str) -> None:
 
 def shown(value: Any) -> str:
     """`value` as an error repeats it: its repr, cut where that is long."""
-    try:
-        text = repr(value)
-    except Exception:  # a foreign object's repr, or an integer with more than 4300 digits
-        return f"a value of type {type(value).__name__}"
+    text = repr(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

@@ -3,9 +3,8 @@
 import json
 import os
 import tempfile
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Optional
+from typing import Any, Callable, Iterable, Optional
 
 from .errors import UserError
 
@@ -18,21 +17,6 @@ class FileError(UserError):
     """A file cannot be read or written, or does not hold the content that was expected."""
 
 
-def exists(path: str | Path, option: str = "") -> bool:
-    """Whether a file or directory lies at `path`. pathlib's own raises for other paths on 3.12, and says no on later
-    ones.
-
-    FileError: the system cannot tell, as for a name that is too long or in a folder of another user.
-    """
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError) as error:
-        raise FileError(f"{_label(option, path)}: cannot be read ({_reason(error)})") from error
-    return True
-
-
 def read_text(file: str | Path, option: str = "") -> str:
     """The content of a UTF-8 text file, without a byte-order mark.
 
@@ -42,12 +26,10 @@ def read_text(file: str | Path, option: str = "") -> str:
     label = _label(option, file)
     try:
         return Path(file).read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise FileError(f"{label}: not found") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{label}: not UTF-8 (byte {error.start}: {error.reason}); convert it to UTF-8") from error
-    except (OSError, ValueError) as error:
-        raise FileError(f"{label}: cannot be read ({_reason(error)})") from error
+    except OSError as error:
+        raise FileError(f"{label}: {error.strerror}") from error
 
 
 def read_json(file: str | Path, option: str = "") -> Any:
@@ -69,20 +51,11 @@ def read_json_lines(text: str, label: str) -> list[tuple[int, Any]]:
 
 
 def parse_json(text: str | bytes, label: str) -> Any:
-    """The value of a JSON text. label: names it in messages.
-
-    FileError: it is not JSON, is nested too deep for Python, or has half of a surrogate pair, which no UTF-8 holds.
-    """
+    """The value of a JSON text. label: names it in messages. FileError: it is not JSON."""
     try:
-        value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError as error:
-        raise FileError(f"{label}: not JSON of use here (nested too deep)") from error
-    except UnicodeEncodeError as error:
-        raise FileError(f"{label}: has half of a surrogate pair ({ascii(error.object[error.start])})") from error
+        return json.loads(text)
     except ValueError as error:
         raise FileError(f"{label}: not JSON ({error})") from error
-    return value
 
 
 def other_format(directory: Path, patterns: Iterable[str] = OTHER_FORMATS) -> Optional[str]:
@@ -97,57 +70,34 @@ def other_format(directory: Path, patterns: Iterable[str] = OTHER_FORMATS) -> Op
 
 
 def check_output(option: str, file: Path, *, new: bool = False) -> None:
-    """UserError unless `file` can be written: tried before minutes of work. Nothing is left behind.
+    """UserError unless `file` can be written: asked before minutes of work.
 
     option: the command line's name for the file. new: refuse a file that exists.
     """
-    if exists(file, option):
-        if not file.is_file():
-            raise UserError(f"{option} {file}: not a regular file; give another name")
-        if new:
-            raise UserError(f"{option} {file}: exists; give a new name")
-    _try_to_write(option, file, file)
+    if file.exists() and not file.is_file():
+        raise UserError(f"{option} {file}: not a regular file; give another name")
+    if file.exists() and new:
+        raise UserError(f"{option} {file}: exists; give a new name")
+    check_directory(option, file.parent)
 
 
 def check_directory(option: str, directory: Path) -> None:
-    """UserError unless files can be written to `directory`, which may be still to be made. Nothing is left behind."""
-    _try_to_write(option, directory, directory / "file")
-
-
-def _try_to_write(option: str, named: Path, file: Path) -> None:
-    """Do what write_whole does, and undo it."""
-    missing = [folder for folder in file.parents if not exists(folder, option)]
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _part_of(file) as part:
-            part.write_bytes(b"x")
-    except OSError as error:
-        raise FileError(f"{_label(option, named)}: cannot be written ({_reason(error)}); give another place") from error
-    finally:
-        for folder in missing:
-            with suppress(OSError):
-                folder.rmdir()
-
-
-@contextmanager
-def _part_of(file: Path) -> Iterator[Path]:
-    """A path for the unfinished file: of its name, in a new folder of this user beside it."""
-    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
-        yield Path(folder, file.name)
+    """UserError unless files can be written to `directory`, which may be still to be made."""
+    nearest = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise UserError(f"{option} {directory}: cannot be written to {nearest}; give another place")
 
 
 def write_whole(file: Path, write: Callable[[Path], None]) -> None:
-    """Write a file beside its place, and move it there.
+    """Write a file in a new folder beside its place, and move it there. Nothing unfinished stays.
 
-    write: writes the content to the path that it gets. FileError: it cannot be written; nothing unfinished stays.
+    write: writes the content to the path that it gets.
     """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _part_of(file) as part:
-            write(part)
-            os.replace(part, file)
-    except OSError as error:
-        raise FileError(f"{_label('', file)}: cannot be written ({_reason(error)})") from error
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
+        part = Path(folder, file.name)
+        write(part)
+        os.replace(part, file)
 
 
 def write_text(file: Path, text: str) -> None:
@@ -162,7 +112,3 @@ def write_json(file: Path, contents: dict | list) -> None:
 
 def _label(option: str, path: str | Path) -> str:
     return f"{option} {path}".strip()
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or f"{error}"

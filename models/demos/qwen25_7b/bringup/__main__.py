@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..cli.command import reported, run
-from ..cli.options import Parser, add_machine, path
+from ..cli.command import run
+from ..cli.options import Parser, add_machine
 from ..cli.terminal import say
 from ..errors import UserError
 from ..evaluation.questions import read_questions
-from ..files import check_directory, exists
+from ..files import check_directory
 from ..tt.mesh import describe_backend, device_present
 from .report import write_report
 from .runner import REPOSITORY, known_outcomes, run_stages
@@ -27,13 +27,12 @@ PACKAGE = Path(__file__).parents[1]
 PLACE = "mesh", "backend", "size", "cards"  # what all stages of a folder have in common
 
 
-@reported
-def main(argv: list[str] | None) -> int:
+def main(argv: list[str] | None = None) -> int:
     prog = f"python -m {__package__}"
     parser = Parser(prog=prog, description=__doc__, examples=(f"{prog} --mesh N300 --out n300",))
     add_machine(parser)
     option = parser.add_argument
-    option("--out", type=path("--out"), required=True, metavar="DIR", help="folder of logs and report")
+    option("--out", type=Path, required=True, metavar="DIR", help="folder of logs and report")
     option("--model", help="directory or hub id of real weights, for the stages answers and server")
     reference = ".refpt file that judges the answers; default: Hugging Face in float32, on a host with 36 GB"
     option("--reference", metavar="FILE", help=reference)
@@ -106,7 +105,7 @@ def _check_inputs(args: argparse.Namespace) -> None:
     """UserError: an option that a stage would refuse an hour later. Stages run elsewhere, so paths become absolute."""
     check_directory("--out", args.out)
     args.out = args.out.resolve()
-    if args.reference and not exists(args.reference, "--reference"):
+    if args.reference and not Path(args.reference).exists():
         raise UserError(f"--reference {args.reference}: no such file")
     if args.questions:
         read_questions(Path(args.questions))
@@ -114,7 +113,7 @@ def _check_inputs(args: argparse.Namespace) -> None:
         from ..config import DecoderConfig
         from ..weights.checkpoint import Checkpoint, local_directory
 
-        if exists(args.model, "--model"):
+        if Path(args.model).exists():
             args.model = f"{Path(args.model).resolve()}"
             Checkpoint.open(args.model)
         else:

@@ -11,7 +11,7 @@ from typing import Any, Iterator
 
 from ..cli.terminal import say
 from ..errors import UserError
-from ..files import exists, read_json, write_json
+from ..files import read_json, write_json
 from ..plans.machines import Split
 from ..plans.parallel_plan import MAX_USERS
 from ..tt.mesh import open_replicas, select_backend
@@ -105,7 +105,7 @@ def replay(args: argparse.Namespace) -> None:
     kept, calls = replays.load(args.out / "ops.pt"), 20 if args.size == "7b" else 1
     ops = [*kept["ops"], *variants(kept["ops"])]
     file = args.out / "ops.json"
-    rows = read_json(file) if exists(file) else []  # what a stopped run has measured
+    rows = read_json(file) if file.exists() else []  # what a stopped run has measured
     left = ops[len(rows) :]
     say(replays.HEADER)
     with open_replicas(Split.of(args.mesh)) as devices:

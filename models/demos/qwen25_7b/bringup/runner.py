@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Literal, Optional, Sequence
 
 from ..errors import UserError
-from ..files import FileError, exists, read_json, write_json
+from ..files import FileError, read_json, write_json
 from ..tt.mesh import shielded
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -61,7 +61,7 @@ class Outcome:
 def known_outcomes(out: Path) -> dict[str, Outcome]:
     """Outcomes of this run and of earlier ones with the same folder. UserError: a damaged file."""
     file = out / "outcomes.json"
-    if not exists(file):
+    if not file.exists():
         return {}
     try:
         kept = read_json(file).items()

@@ -46,7 +46,6 @@ def _show(message: Any) -> None:
 
 def run(main: Callable[[], Optional[int]]) -> NoReturn:
     """Run a program and exit with its status: `if __name__ == "__main__": run(main)`."""
-    _open_standard_streams()
     interrupt.handle_signals()
     gc.set_threshold(100_000)  # torch, transformers and ttnn make two million objects: the default takes a second
     for stream in (sys.stdout, sys.stderr):
@@ -60,14 +59,6 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
     sys.exit(status)
-
-
-def _open_standard_streams() -> None:
-    """Replace streams that were closed (`>&-`) by /dev/null: the next file that is opened would be written to."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def status_of(command: Callable[[], Optional[int]]) -> int:
@@ -88,11 +79,6 @@ def status_of(command: Callable[[], Optional[int]]) -> int:
         return REFUSED
 
 
-def reported(command: Callable[[Optional[list[str]]], Optional[int]]) -> Callable[..., int]:
-    """A command of arguments (None: the command line's) that returns its exit status, as status_of does."""
-    return lambda argv=None: status_of(lambda: command(argv))
-
-
 def _interrupted() -> int:
     status = interrupt.end_signals()
     complain("interrupted")
@@ -103,8 +89,8 @@ def _user_message(error: Exception) -> Optional[str]:
     """What a user can do about the error. None for a defect of this repository."""
     if isinstance(error, UserError):
         return f"{error}"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+    if isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        return f"{error.filename or 'the output'}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("models"):
         return (
             f"{error.name} is not installed for this Python ({sys.executable}): run "

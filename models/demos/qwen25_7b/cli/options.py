@@ -1,18 +1,26 @@
 """Command-line parsing that every program of this repository shares."""
 
 import argparse
-import sys
 from functools import partial
-from pathlib import Path
-from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Mapping, NoReturn, Optional, Sequence
 
 from ..config import BFP8
 from ..config.recipe_file import KNOWN, recipe_named
-from ..errors import UserError, check_utf8
+from ..errors import UserError
 from ..plans.machines import BACKENDS, MACHINES, TTNN_VERSION, machine
 
 VERSION = "0.2.0"  # pyproject.toml reads it
-NUMBER = dict(type=int, metavar="N")  # an option's type and name
+
+
+def number(least: int = 1) -> dict[str, Any]:
+    """The type of an option that takes an integer of `least` or more, and the name of its value."""
+
+    def integer(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be {least} or more, got {text}")
+        return int(text)
+
+    return dict(type=integer, metavar="N")
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,11 +41,6 @@ class Parser(argparse.ArgumentParser):
         version = f"Qwen2.5-7B on TT-NN {VERSION}, for ttnn {TTNN_VERSION}"
         self.add_argument("--version", action="version", version=version, help="show the version and exit")
 
-    def parse_args(self, args: Optional[Sequence[str]] = None, namespace: Any = None) -> argparse.Namespace:
-        for value in sys.argv[1:] if args is None else args:
-            check_utf8("argument", value)
-        return super().parse_args(args, namespace)
-
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (--help shows the options)")
 
@@ -54,25 +57,6 @@ def add_commands(parser: Parser, commands: Mapping[str, Any]) -> None:
         text, examples = command.__doc__, getattr(command, "EXAMPLES", ())
         line = text.partition("\n")[0]
         command.add_options(subparsers.add_parser(name, help=line, description=text, examples=examples))
-
-
-def path(option: str) -> Callable[[str], Path]:
-    """The `type` of an option that names a file or a directory. UserError: it is empty."""
-
-    def named(value: str) -> Path:
-        if not value:
-            raise UserError(f"{option} is empty: name a file or a directory (is a variable unset?)")
-        return Path(value)
-
-    return named
-
-
-def check_least(args: argparse.Namespace, least: int, *names: str) -> None:
-    """UserError for an option that is a number below `least`."""
-    for name in names:
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
 
 
 def add_machine(parser: argparse._ActionsContainer) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from ..errors import UserError, is_integer, is_positive, shown, warn_once
-from ..files import FileError, exists, other_format, read_json
+from ..files import FileError, other_format, read_json
 from .rope import Rope, RopeError, RopeScaling, rope_scaling_of, theta_of
 
 
@@ -151,7 +151,7 @@ class DecoderConfig:
         try:
             fields = read_json(path)
         except FileError as error:
-            other = None if exists(path) else other_format(Path(path).parent)
+            other = None if Path(path).exists() else other_format(Path(path).parent)
             raise ConfigError(other or f"{error}; download the checkpoint's config.json again") from error
         return cls.from_dict(fields, source=str(path))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli.options import NUMBER, Parser, add_machine, add_recipe, check_least, path
+from ..cli.options import Parser, add_machine, add_recipe, number
 from ..errors import UserError, shown
 from ..files import check_output, parse_json, read_json_lines, read_text
 from ..plans.machines import Split
@@ -49,7 +49,6 @@ def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingPa
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    check_least(args, 1, "batch_size", "max_new_tokens", "max_seq_len")
     if (args.batch_size or 0) > MOST_USERS:
         parser.error(f"--batch-size must be 1 to {MOST_USERS}, got {args.batch_size}")
     if args.chat and not args.instruct:
@@ -68,26 +67,26 @@ def _add_prompts(group: argparse._ArgumentGroup) -> None:
     one = group.add_mutually_exclusive_group()
     one.add_argument("--prompt", metavar="TEXT", help="one prompt")
     a_file = "one prompt: a text file or a pipe"
-    one.add_argument("--prompt-file", type=path("--prompt-file"), metavar="FILE", help=a_file)
+    one.add_argument("--prompt-file", type=Path, metavar="FILE", help=a_file)
     several = 'JSON list or JSON lines: strings, or objects with a "prompt"; a replica runs 32 at once'
-    one.add_argument("--prompts", type=path("--prompts"), metavar="FILE", help=several)
+    one.add_argument("--prompts", type=Path, metavar="FILE", help=several)
     one.add_argument("--chat", action="store_true", help="a conversation: type, or pipe lines in; /exit ends it")
     users = "number of users; the prompts are repeated or cut to this number"
-    group.add_argument("--batch-size", **NUMBER, help=users)
+    group.add_argument("--batch-size", **number(), help=users)
     group.add_argument("--instruct", action=argparse.BooleanOptionalAction, default=True, help="use the chat template")
 
 
 def _add_answers(group: argparse._ArgumentGroup) -> None:
     option = group.add_argument
     tokens = "an answer ends after N tokens (default: 64; in a chat the rest of the context)"
-    option("--max-new-tokens", **NUMBER, help=tokens)
+    option("--max-new-tokens", **number(), help=tokens)
     option("--stop", action="append", default=[], metavar="TEXT", help="end an answer before TEXT; may be repeated")
     context = (
         "context, tokens a user (default: what the longest prompt and its answer need, at least 1024; in a chat 4096)"
     )
-    option("--max-seq-len", **NUMBER, help=context)
+    option("--max-seq-len", **number(), help=context)
     out = "write the answers to a new file, a line of JSON for each prompt"
-    option("--out", type=path("--out"), metavar="FILE", help=out)
+    option("--out", type=Path, metavar="FILE", help=out)
 
 
 def _add_sampling(group: argparse._ArgumentGroup) -> None:
@@ -98,7 +97,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
     option("--top-p", type=float, metavar="P", help="1 keeps all tokens (default: 1)")
     penalty = "above 1: repeated tokens become less likely (default: 1)"
     option("--repetition-penalty", type=float, metavar="P", help=penalty)
-    option("--seed", **NUMBER, help="makes sampled text repeatable")
+    option("--seed", **number(0), help="makes sampled text repeatable")
     where = "where tokens are sampled (default: %(default)s)"
     option("--sample-on", default="device", choices=("device", "host"), help=where)
     draft = "accept up to K tokens of a text in a step, drafted from the text itself; the answers stay the same"
@@ -107,13 +106,13 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add_machine(group)
-    group.add_argument("--tp", **NUMBER, help="chips of a replica of the model (default: all of a row of the mesh)")
+    group.add_argument("--tp", **number(), help="chips of a replica of the model (default: all of a row of the mesh)")
     model = "directory or hub id of a checkpoint (default: the small one of this repository)"
     group.add_argument("--model", help=model)
     add_recipe(group)
     cache = group.add_mutually_exclusive_group()
     folder = "where packed weights are kept for the next start (default: ~/.cache)"
-    cache.add_argument("--cache", type=path("--cache"), metavar="DIR", help=folder)
+    cache.add_argument("--cache", type=Path, metavar="DIR", help=folder)
     cache.add_argument("--no-cache", action="store_true", help="keep none, use none")
 
 

@@ -1,10 +1,9 @@
 """A recipe's distance from Hugging Face's float32: teacher forcing, tt-metal's readiness check, lm-eval's tasks."""
 
-from ..cli.command import quiet_libraries, reported, run
+from ..cli.command import quiet_libraries, run
 
 
-@reported
-def main(argv: list[str] | None) -> None:
+def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
     from ..cli.options import Parser, add_commands, add_machine, add_recipes
     from ..config import recipe_named

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import UserError
 from .model import EvaluatedModel
-from .texts import Sample, check_sample, sample
+from .texts import Sample, sample
 
 ENDS = (128, 512, 1024)  # tokens: the buckets' ends, unless --by-position names them
 
@@ -42,7 +42,6 @@ class Bucket:
 
 def buckets_from(args: argparse.Namespace, model: EvaluatedModel) -> list[Bucket]:
     """The buckets that the options describe. UserError: they do not fit the model, the text or --steps."""
-    check_sample(args)
     context = model.config.context
     source = model.tokenizer(), model.directory, args.text
     ends = args.by_position

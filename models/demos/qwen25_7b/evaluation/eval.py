@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from ..cli.options import NUMBER, add_machine, add_recipes, path
+from ..cli.options import add_machine, add_recipes, number
 from ..cli.terminal import complain, markdown, say
 from ..config import RECIPES, Recipe, recipe_named
 from ..errors import UserError
@@ -33,7 +33,7 @@ POSITION_LEGEND = (
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     text = f"directory for the results as JSON (default: {OUT})"
-    parser.add_argument("--out", type=path("--out"), default=OUT, metavar="DIR", help=text)
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=text)
 
 
 def result_file(out: Path, model: str, split: Split, content: str) -> Path:
@@ -182,7 +182,7 @@ class EvalCommand:
         add_recipes(models, default=",".join(RECIPES))
         machine = parser.add_argument_group("machine")
         add_machine(machine)
-        machine.add_argument("--tp", **NUMBER, help=f"chips of a replica {TP_DEFAULT}")
+        machine.add_argument("--tp", **number(), help=f"chips of a replica {TP_DEFAULT}")
         add_by_position(add_sample(parser))
         add_out(parser)
 

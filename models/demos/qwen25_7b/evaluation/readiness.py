@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Sequence
 
 import torch
 
-from ..cli.options import NUMBER, add_machine, add_recipes, path
+from ..cli.options import add_machine, add_recipes, number
 from ..cli.terminal import markdown, say
 from ..config import recipe_named
 from ..errors import UserError
@@ -95,10 +95,10 @@ class ReadinessCommand:
         add_recipes(parser, default="bf16,bfp8")
         add_machine(parser)
         parser.add_argument(
-            "--tp", **NUMBER, help="chips of a replica (default: as many as the model can be split over)"
+            "--tp", **number(), help="chips of a replica (default: as many as the model can be split over)"
         )
         text = f"a .refpt file of {VERSION} (default: Hugging Face's greedy answers to {len(PROMPTS)} chat prompts)"
-        parser.add_argument("--reference", type=path("--reference"), metavar="FILE", help=text)
+        parser.add_argument("--reference", type=Path, metavar="FILE", help=text)
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:

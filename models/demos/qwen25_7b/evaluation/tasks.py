@@ -2,9 +2,10 @@
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 from typing import Iterator
 
-from ..cli.options import NUMBER, add_machine, add_recipes, check_least, path
+from ..cli.options import add_machine, add_recipes, number
 from ..cli.terminal import complain, markdown, say
 from ..config import BFP8, recipe_named
 from ..errors import UserError
@@ -36,7 +37,7 @@ class TasksCommand:
         add_model(models)
         add_recipes(models, default=BFP8.name)
         context = "context, tokens a user (default: %(default)s)"
-        models.add_argument("--max-seq-len", default=CONTEXT, help=context, **NUMBER)
+        models.add_argument("--max-seq-len", default=CONTEXT, help=context, **number(2))
         machine = parser.add_argument_group("machine")
         add_machine(machine)
         machine.add_argument("--tp", metavar="N,...", help=f"chips of a replica, one run for each {TP_DEFAULT}")
@@ -44,19 +45,16 @@ class TasksCommand:
         names = "comma-separated names of lm-eval's tasks; most download their data"
         option("--tasks", default="", metavar="NAMES", help=names)
         lines = 'JSON lines: {"question": "...", "answer": "... #### 12"}'
-        option("--questions", type=path("--questions"), metavar="FILE", help=lines)
-        option("--limit", **NUMBER, help="questions of each task at most")
-        option("--fewshot", **NUMBER, help="solved examples before each question (default: the task's)")
+        option("--questions", type=Path, metavar="FILE", help=lines)
+        option("--limit", **number(), help="questions of each task at most")
+        option("--fewshot", **number(0), help="solved examples before each question (default: the task's)")
         template = "use the chat template (default: yes)"
         option("--instruct", action=argparse.BooleanOptionalAction, default=True, help=template)
-        option("--max-new-tokens", default=256, help="of an answer to --questions (default: %(default)s)", **NUMBER)
+        option("--max-new-tokens", default=256, help="of an answer to --questions (default: %(default)s)", **number())
         add_out(parser)
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        check_least(args, 0, "fewshot")
-        check_least(args, 1, "limit", "max_new_tokens")
-        check_least(args, 2, "max_seq_len")
         names = [name for name in args.tasks.split(",") if name]
         if not names and args.questions is None:
             raise UserError("nothing to do: give --tasks or --questions")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
-from ..cli.options import NUMBER, check_least, path
+from ..cli.options import number
 from ..errors import UserError
 from ..files import read_text
 from ..reference.small import IGNORE, SMALL_CHECKPOINT, WEIGHTS, encode_chat, small_questions
@@ -48,23 +48,18 @@ def add_sample(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the options that `sample_from` reads. Returns their group."""
     group = parser.add_argument_group("texts")
     file = "file to cut texts from (default: text that no model was trained on)"
-    group.add_argument("--text", type=path("--text"), metavar="FILE", help=file)
+    group.add_argument("--text", type=Path, metavar="FILE", help=file)
     for name, default, what in (
         ("--texts", 32, "texts at most; 32 fill a batch"),
         ("--prompt-tokens", 32, "prompt tokens of each text"),
         ("--steps", 64, "scored tokens of each text"),
     ):
-        group.add_argument(name, default=default, help=f"{what} (default: %(default)s)", **NUMBER)
+        group.add_argument(name, default=default, help=f"{what} (default: %(default)s)", **number())
     return group
-
-
-def check_sample(args: argparse.Namespace) -> None:
-    check_least(args, 1, "texts", "prompt_tokens", "steps")
 
 
 def sample_from(args: argparse.Namespace, tokenizer, directory: Path, context: int) -> Sample:
     """The sample that the options of `add_sample` describe. context: the model's, in tokens."""
-    check_sample(args)
     if args.prompt_tokens + args.steps + 1 > context:
         raise UserError(
             f"--prompt-tokens {args.prompt_tokens} and --steps {args.steps} exceed the model's "

@@ -1,11 +1,10 @@
 """Tables of PERF.md: counts, and modeled times of a step and a prompt."""
 
-from ..cli.command import quiet_libraries, reported, run
+from ..cli.command import quiet_libraries, run
 from ..cli.terminal import say
 
 
-@reported
-def main(argv: list[str] | None) -> None:
+def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
     from ..cli.options import Parser, add_commands
     from .commands import COMMANDS

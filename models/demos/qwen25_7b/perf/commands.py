@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Iterator
 
-from ..cli.options import add_machine, add_recipe, path
+from ..cli.options import add_machine, add_recipe
 from ..config import QWEN25_7B, RECIPES, DecoderConfig
 from ..config.sampling import GREEDY, SamplingParams
 from ..errors import UserError
@@ -158,7 +158,7 @@ class Model:
         links = "ethernet links between neighbors (default: those that collectives may use)"
         step.add_argument("--links", type=int, metavar="N", help=links)
         measured = "report.json of make bringup: its operations count as measured, in a decode step"
-        step.add_argument("--measured", type=path("--measured"), metavar="FILE", help=measured)
+        step.add_argument("--measured", type=Path, metavar="FILE", help=measured)
         sampling = "how the chips sample a decode step (default: %(default)s)"
         step.add_argument("--sampling", default="greedy", choices=SAMPLING, help=sampling)
 
@@ -242,7 +242,7 @@ class Models:
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
         config = "a checkpoint's config.json instead of the published checkpoints"
-        parser.add_argument("--config", type=path("--config"), metavar="FILE", help=config)
+        parser.add_argument("--config", type=Path, metavar="FILE", help=config)
         add_recipe(parser)
 
     @staticmethod
@@ -261,7 +261,7 @@ class Context:
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
         config = "a checkpoint's config.json (default: Qwen2.5-7B's)"
-        parser.add_argument("--config", type=path("--config"), metavar="FILE", help=config)
+        parser.add_argument("--config", type=Path, metavar="FILE", help=config)
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
@@ -308,7 +308,7 @@ class Picture:
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("file", type=path("FILE"), metavar="FILE", help="to write: .svg, .png or .pdf")
+        parser.add_argument("file", type=Path, metavar="FILE", help="to write: .svg, .png or .pdf")
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:

@@ -9,13 +9,12 @@ exactly. The same command resumes a run that was stopped.
 import argparse
 from pathlib import Path
 
-from ..cli.command import quiet_libraries, reported, run
+from ..cli.command import quiet_libraries, run
 
 
-@reported
-def main(argv: list[str] | None) -> None:
+def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
-    from ..cli.options import Parser, check_least
+    from ..cli.options import Parser
     from ..cli.terminal import say
 
     parser = Parser(
@@ -29,8 +28,6 @@ def main(argv: list[str] | None) -> None:
     )
     _add_options(parser)
     args = parser.parse_args(argv)
-    check_least(args, 1, "tokens")
-    check_least(args, 0, "steps")
     from ..evaluation.model import EvaluatedModel
     from .output import check_resumable
     from .quantizer import quantize
@@ -43,7 +40,7 @@ def main(argv: list[str] | None) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from ..cli.options import add_recipe, path
+    from ..cli.options import add_recipe, number
     from ..config.recipe import PERFORMANCE
 
     option = parser.add_argument
@@ -51,23 +48,23 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     text = (
         "UTF-8 text of the kind that the model will be used for (default: the model writes it to OUT.txt, on the host)"
     )
-    option("--calibration", type=path("--calibration"), help=text)
-    option("--out", type=path("--out"), required=True, help="directory to write the new checkpoint to")
+    option("--calibration", type=Path, help=text)
+    option("--out", type=Path, required=True, help="directory to write the new checkpoint to")
     add_recipe(parser, default=PERFORMANCE.name)
     tokens = "tokens of the calibration text at most; memory and time grow with them (default: %(default)s)"
-    option("--tokens", type=int, default=24576, help=tokens)
+    option("--tokens", default=24576, help=tokens, **number())
     steps = "steps of learned rounding in a layer, 0 for none; time grows with them (default: %(default)s)"
-    option("--steps", type=int, default=60, help=steps)
+    option("--steps", default=60, help=steps, **number(0))
 
 
 def _own_text(model: Path, out: Path) -> Path:
     """The text that the model wrote beside `out`. A resumed run finds it again."""
     from ..cli.terminal import complain
-    from ..files import check_output, exists, write_text
+    from ..files import check_output, write_text
     from .calibration import calibration_text
 
     file = Path(f"{out.resolve()}.txt")
-    if not exists(file):
+    if not file.exists():
         check_output("--out", file)
         complain(f"the model writes the calibration text {file}")
         write_text(file, calibration_text(model))

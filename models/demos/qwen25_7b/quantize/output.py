@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..errors import UserError
-from ..files import FileError, check_directory, exists, read_json, write_json, write_whole
+from ..files import check_directory, read_json, write_json, write_whole
 from ..weights.checkpoint import INDEX_FILE
 from .layer import Streams
 
@@ -27,7 +27,7 @@ SETTINGS = "settings.json"
 def check_resumable(directory: Path) -> None:
     """UserError unless the directory is new or empty, or has a run to resume, and can be written to."""
     check_directory("--out", directory)
-    if not exists(directory / UNFINISHED / SETTINGS) and exists(directory) and any(directory.iterdir()):
+    if not (directory / UNFINISHED / SETTINGS).exists() and directory.exists() and any(directory.iterdir()):
         raise UserError(f"--out {directory}: exists, and holds no unfinished run: give a new directory")
 
 
@@ -44,7 +44,7 @@ class Output:
         """Make the directory, or find a run to resume in it. UserError: the directory holds anything else."""
         asked = self.work / SETTINGS
         check_resumable(self.directory)
-        if not exists(asked, "--out"):
+        if not asked.exists():
             write_json(asked, self.settings)
         found = read_json(asked, "--out")
         other = [name for name in self.settings if found.get(name) != self.settings[name]]
@@ -106,5 +106,5 @@ class Output:
 def _resumable() -> Iterator[None]:
     try:
         yield
-    except (FileError, SafetensorError) as error:  # SafetensorError: a full disk, too
+    except (OSError, SafetensorError) as error:  # SafetensorError: a full disk, too
         raise UserError(f"{error}; make room, and the same command resumes here") from error

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..config.sampling import SamplingParams
 from ..errors import UserError, is_integer, shown
-from ..files import exists, read_json
+from ..files import read_json
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -27,7 +27,7 @@ def read_generation_config(directory: Path) -> "GenerationConfig":
     from transformers import GenerationConfig
 
     file = directory / "generation_config.json"
-    if not exists(file):
+    if not file.exists():
         return GenerationConfig()
     try:
         # A null means that a field is not set. Of sampling, `default_sampling` knows what it means.

@@ -7,7 +7,7 @@ from typing import Collection, Optional, Sequence
 from tokenizers.decoders import DecodeStream
 
 from ..errors import UserError
-from ..files import exists, other_format, read_json
+from ..files import other_format, read_json
 from .generation_config import read_generation_config, stop_ids
 
 
@@ -21,11 +21,11 @@ def load_tokenizer(directory: Path):
     # that 5.x writes: the class TokenizersBackend, and a list of extra_special_tokens.
     fields = {}
     for file in (directory / "config.json", directory / "tokenizer_config.json"):
-        fields |= read_json(file) if exists(file) else {}
+        fields |= read_json(file) if file.exists() else {}
     of_model = "Llama" if fields.get("model_type") in ("llama", "mistral") else "Qwen2"
     name = fields.get("tokenizer_class") or f"{of_model}Tokenizer"
     name = f"{name}".removesuffix("Fast") + "Fast"
-    if not any(exists(directory / file) for file in ("tokenizer.json", "tokenizer.model")):
+    if not any((directory / file).exists() for file in ("tokenizer.json", "tokenizer.model")):
         name = "Qwen2TokenizerFast"  # vocab.json and merges.txt, which no plain class reads
     kind = getattr(transformers, name, transformers.PreTrainedTokenizerFast)
     extra = fields.get("extra_special_tokens")

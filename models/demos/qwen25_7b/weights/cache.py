@@ -28,8 +28,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from ..config import DecoderConfig
-from ..errors import UserError, check_utf8, warn_once
-from ..files import exists
+from ..errors import UserError, warn_once
 from ..plans.model_table import ModelTable
 from ..plans.slices import WeightShard
 from .cache_folder import Copies, folder_of, has_weights
@@ -62,14 +61,9 @@ def cache_root(directory: Optional[str | Path] = None, name: str = CACHE_NAME) -
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "")
     place = directory or (caches if caches.is_absolute() else "~/.cache")
     try:
-        root = Path(place).expanduser().absolute() / name
-        check_utf8("cache", f"{root}")
-        exists(root, "cache")
+        return Path(place).expanduser().absolute() / name
     except RuntimeError as error:  # no such user, or no HOME and no entry in passwd
         raise CacheError(f"cache {place}: no home directory is known ({error})") from error
-    except UserError as error:
-        raise CacheError(f"{error}") from error
-    return root
 
 
 def open_checkpoint(
@@ -145,7 +139,7 @@ class CachedCheckpoint:
         else:
             logger.warning(f"{model}: its weights are not there; using those of {copies}")
             self.folder = copies.directory.parent
-            if not exists(self.directory / "config.json"):
+            if not (self.directory / "config.json").exists():
                 self.directory = copies.directory
         record = copies.record()
         if record:  # whether the head is tied is known once the weights were opened
@@ -243,7 +237,7 @@ class CachedCheckpoint:
     def _temporary_folder(self) -> Iterator[Path]:
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            if not exists(self._root / "CACHEDIR.TAG"):  # another user's cannot be written again
+            if not (self._root / "CACHEDIR.TAG").exists():  # another user's cannot be written again
                 (self._root / "CACHEDIR.TAG").write_text(TAG)
             for leftover in self.folder.glob(f"{TEMPORARY}*"):
                 if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:

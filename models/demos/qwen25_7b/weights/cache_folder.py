@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Iterator, Optional, Sequence
 
 from ..config import DecoderConfig
-from ..files import FileError, exists, read_json
+from ..files import FileError, read_json
 from ..plans.slices import VERSION
 from .checkpoint import CheckpointError, small_files, weight_files
 
@@ -89,7 +89,7 @@ def has_weights(directory: Path, *, whole: bool) -> bool:
     if not whole:
         return any(file for kind in ("*.safetensors", "*.bin") for file in directory.glob(kind))
     with suppress(CheckpointError):
-        return all(map(exists, weight_files(directory)))
+        return all(file.exists() for file in weight_files(directory))
     return False
 
 

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..config import BF16, ConfigError, DecoderConfig
 from ..errors import UserError, shown, warn_once
-from ..files import OTHER_WEIGHTS, FileError, exists, other_format, read_json
+from ..files import OTHER_WEIGHTS, FileError, other_format, read_json
 from ..plans.chip import WORMHOLE
 from ..plans.model_table import ModelTable
 from ..plans.parallel_plan import ParallelPlan
@@ -88,10 +88,12 @@ class Checkpoint:
         """
         directory = local_directory(model, (*READ_FILES, SINGLE_FILE), revision)
         config = DecoderConfig.from_json(directory / "config.json")
-        if not (os.path.isdir(model) or exists(directory / SINGLE_FILE)):
+        if not (os.path.isdir(model) or (directory / SINGLE_FILE).exists()):
             # A repository may hold the weights twice, also as its publisher's consolidated.safetensors.
             named = (
-                [file.name for file in weight_files(directory)] if exists(directory / INDEX_FILE) else ["*.safetensors"]
+                [file.name for file in weight_files(directory)]
+                if (directory / INDEX_FILE).exists()
+                else ["*.safetensors"]
             )
             local_directory(model, named, directory.name)
         headers = _read_headers(directory)
@@ -152,7 +154,7 @@ def local_directory(model: str | Path, files: Sequence[str], revision: Optional[
     """The directory itself, or where those files of a hub id lie now. The hub's directories are named by commits."""
     if not str(model):
         raise CheckpointError("--model is empty; give the directory or the hub id of a checkpoint")
-    if exists(model, "--model") and os.path.isdir(model):
+    if os.path.isdir(model):
         return _not_an_adapter(Path(model))
     try:
         directory = _download(str(model), revision=revision, allow_patterns=list(files))
@@ -179,7 +181,7 @@ def _download(model: str, **options) -> str:
 def _not_an_adapter(directory: Path) -> Path:
     """The directory. ConfigError for a LoRA adapter, alone or beside weights: Hugging Face computes both."""
     file = directory / ADAPTER_FILE
-    if not exists(file):
+    if not file.exists():
         return directory
     base = None
     with suppress(FileError, AttributeError):
@@ -187,7 +189,7 @@ def _not_an_adapter(directory: Path) -> Path:
     merged = f"; if these weights are merged already, remove {ADAPTER_FILE}"
     raise ConfigError(
         f"{directory}: a LoRA adapter{f' of {base}' if base else ''}; {MERGE}"
-        f"{merged if exists(directory / 'config.json') else ''}"
+        f"{merged if (directory / 'config.json').exists() else ''}"
     )
 
 
@@ -196,7 +198,7 @@ def small_files(directory: Path) -> list[Path]:
 
     CheckpointError: a link leads elsewhere than to the hub's own blobs.
     """
-    found = [directory / name for name in SMALL_FILES if exists(directory / name)]
+    found = [directory / name for name in SMALL_FILES if (directory / name).exists()]
     here = directory.resolve()
     for file in found:
         if file.resolve().parent not in (here, here.parent.parent / "blobs"):
@@ -225,10 +227,10 @@ def _read_headers(directory: Path) -> dict[str, TensorHeader]:
 
 def weight_files(directory: Path) -> list[Path]:
     """The single file, which Hugging Face prefers too, those that the index names, or one of another name."""
-    if exists(directory / SINGLE_FILE):
+    if (directory / SINGLE_FILE).exists():
         return [directory / SINGLE_FILE]
     index = directory / INDEX_FILE
-    if not exists(index):
+    if not index.exists():
         files = sorted(directory.glob("*.safetensors"))
         if len(files) == 1:
             return files
