@@ -98,7 +98,7 @@ class Split:
     tokens: int
 
     def __str__(self) -> str:
-        return f"tp {self.tp}: {self.users} x {self.tokens:,}"
+        return f"tp {self.tp}: {self.tokens:,}{f' for {self.users}' if self.users < MAX_USERS else ''}"
 
 
 def splits_that_fit(config: DecoderConfig, recipe: Recipe, kind: MachineKind) -> list[Split]:
@@ -209,8 +209,8 @@ def models_table(models: dict[str, DecoderConfig], recipe: Recipe) -> str:
     for name, *cells in zip(models, *columns):
         rows.setdefault(tuple(cells), []).append(name)
     title = (
-        f"Recipe {recipe}. Chips of a replica (tp): users of a replica x the longest context of each. The smallest tp "
-        f"that holds {MAX_USERS} users, then the largest tp where it holds a longer context."
+        f"Recipe {recipe}. Chips of a replica (tp): the longest context of each of its {MAX_USERS} users. The smallest "
+        f"tp that holds {MAX_USERS} users, then the largest tp where it holds a longer context."
     )
     machines = [", ".join(names) for names in columns.values()]
     table = markdown(("checkpoint", *machines), [(", ".join(names), *cells) for cells, names in rows.items()])
