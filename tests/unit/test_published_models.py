@@ -9,8 +9,9 @@ from models.demos.qwen25_7b.config import BFP8, QWEN25_7B, RECIPES, DecoderConfi
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.files import read_json
 from models.demos.qwen25_7b.perf.published_models import (
-    PUBLISHED,
+    QWEN25,
     SHORTEST,
+    SIZES,
     SPLITS,
     context_contract,
     largest_split,
@@ -28,10 +29,6 @@ from models.demos.qwen25_7b.plans.parallel_plan import MAX_USERS, ParallelPlan
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
 
 DOCUMENT = Path(__file__).parents[2] / "models/demos/qwen25_7b/docs/models.md"
-R1_SMALL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
-QWQ = "Qwen/QwQ-32B"
-# The largest checkpoint of each size. The others of a size differ in numbers that no plan reads.
-OF_SIZE = {(c.num_hidden_layers, c.hidden_size): (name, c) for name, c in PUBLISHED.items()}
 
 
 def test_a_1m_model_has_the_context_of_full_attention():
@@ -48,7 +45,7 @@ def test_a_1m_model_has_the_context_of_full_attention():
 @pytest.mark.parametrize("vocab", [151646, 151665, 151936, 152064])
 def test_every_vocabulary_of_the_family_is_split(vocab, tp):
     """151646 is the tokenizer's own length, 151665 with its added tokens: fine-tunes cut the padding off."""
-    config = replace(PUBLISHED[R1_SMALL], vocab_size=vocab)
+    config = replace(SIZES["1.5B"], vocab_size=vocab)
     plan = ParallelPlan.make(config, tp)
     assert 0 <= plan.vocab * tp - vocab < tp * 32
     assert sum(width for _, width in lm_head_shards(plan.vocab, "bfloat8_b", WORMHOLE)) == plan.vocab
@@ -57,7 +54,7 @@ def test_every_vocabulary_of_the_family_is_split(vocab, tp):
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_every_size_is_planned_or_refused_with_every_recipe(recipe):
-    for name, config in OF_SIZE.values():
+    for name, config in QWEN25.items():
         for kind in MACHINES.values():
             try:
                 splits = splits_that_fit(config, recipe, kind)
@@ -72,7 +69,7 @@ def test_every_size_is_planned_or_refused_with_every_recipe(recipe):
 
 @pytest.mark.parametrize("tp", [4, 8])
 def test_a_split_is_as_long_as_dram_allows(tp):
-    config = PUBLISHED[QWQ]
+    config = SIZES["32B"]
     split = largest_split(config, BFP8, MACHINES["T3K"], tp)
     plan = ParallelPlan.make(config, tp)
 
@@ -87,7 +84,7 @@ def test_a_split_is_as_long_as_dram_allows(tp):
 
 def test_the_table_of_the_document_is_the_commands():
     """To write it again: python -m models.demos.qwen25_7b.perf models"""
-    _, table, reasons = models_table(PUBLISHED, BFP8).split("\n\n")
+    _, table, reasons = models_table(QWEN25, BFP8).split("\n\n")
     document = DOCUMENT.read_text()
     assert table in document and reasons in document
 

@@ -235,22 +235,22 @@ class Hops:
 
 
 class Models:
-    """The splits that hold each published checkpoint of the family, on every machine. Counts from the plans."""
+    """The splits that hold a checkpoint of each size of the family, on every machine. Counts from the plans."""
 
     EXAMPLES = (f"{PERF} models", f"{PERF} models --config config.json --recipe performance")
 
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
-        config = "a checkpoint's config.json instead of the published checkpoints"
+        config = "a checkpoint's config.json instead of the family's sizes"
         parser.add_argument("--config", type=Path, metavar="FILE", help=config)
         add_recipe(parser)
 
     @staticmethod
     def table(args: argparse.Namespace) -> str:
-        from .published_models import PUBLISHED, models_table
+        from .published_models import QWEN25, models_table
 
         one = args.config and {f"{args.config}": DecoderConfig.from_json(args.config)}
-        return models_table(one or PUBLISHED, args.recipe)
+        return models_table(one or QWEN25, args.recipe)
 
 
 class Context:

@@ -72,21 +72,8 @@ FAMILIES = {
 }
 
 
-def _longer(size: str, context: int, **fields) -> DecoderConfig:
-    """The rope_theta, epsilon and end tokens of a family also differ. No plan reads them."""
-    return replace(SIZES[size], max_position_embeddings=context, **fields)
-
-
-CODER, MATH = ("0.5B", "1.5B", "3B", "7B", "14B", "32B"), ("1.5B", "7B", "72B")
-R1 = "deepseek-ai/DeepSeek-R1-Distill-Qwen"
-# Hub id -> config.
-PUBLISHED = {
-    **{f"Qwen/Qwen2.5-Coder-{size}-Instruct": SIZES[size] for size in CODER},
-    **{f"Qwen/Qwen2.5-Math-{size}-Instruct": _longer(size, 4096) for size in MATH},
-    f"{R1}-1.5B": _longer("1.5B", 131072, tie_word_embeddings=False),
-    **{f"{R1}-{size}": _longer(size, 131072) for size in ("7B", "14B", "32B")},
-    "Qwen/QwQ-32B": _longer("32B", 40960),
-}
+LONGEST = 131072  # positions of a checkpoint of the family, without the 1M models
+QWEN25 = {f"Qwen2.5-{name}": replace(config, max_position_embeddings=LONGEST) for name, config in SIZES.items()}
 
 
 @dataclass(frozen=True)
@@ -200,18 +187,15 @@ def models_table(models: dict[str, DecoderConfig], recipe: Recipe) -> str:
                 reasons.append(f"{error}")
             return f"no ({reasons.index(f'{error}') + 1})"
 
-    # Machines with equal cells share a column, models a row.
+    # Machines with equal cells share a column.
     columns: dict[tuple[str, ...], list[str]] = {}
     for kind in MACHINES.values():
         cells = tuple(cell(config, kind) for config in models.values())
         columns.setdefault(cells, []).append(kind.name)
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name, *cells in zip(models, *columns):
-        rows.setdefault(tuple(cells), []).append(name)
     title = (
         f"Recipe {recipe}. Chips of a replica (tp): the longest context of each of its {MAX_USERS} users. The smallest "
         f"tp that holds {MAX_USERS} users, then the largest tp where it holds a longer context."
     )
     machines = [", ".join(names) for names in columns.values()]
-    table = markdown(("checkpoint", *machines), [(", ".join(names), *cells) for cells, names in rows.items()])
+    table = markdown(("checkpoint", *machines), zip(models, *columns))
     return "\n\n".join([title, table, "\n".join(f"{i}. {r}" for i, r in enumerate(reasons, 1))])
