@@ -75,7 +75,7 @@ class ByHuggingFace:
 
     def __call__(self, replicas) -> tuple[float, float, int]:
         got = score_decode(replicas, self.sample, self.reading).summary()
-        return got.top1, got.top5, got.tokens
+        return got["top1"], got["top5"], got["tokens"]
 
 
 @pytest.mark.make_test_on("N300")

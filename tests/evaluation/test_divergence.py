@@ -43,4 +43,4 @@ def test_a_summary_averages_over_tokens_and_not_over_texts():
     whole = compare(logits, reference, following).summary()
     parts = [compare(logits[some], reference[some], following[some]) for some in (slice(0, 1), slice(1, 7))]
     assert Score.join(parts).summary() == whole
-    assert whole.tokens == 7 and whole.kl_max > whole.kl_99th_percentile > whole.kl_median
+    assert whole["tokens"] == 7 and whole["kl_max"] > whole["kl_99th_percentile"] > whole["kl_median"]

@@ -30,38 +30,22 @@ class Score:
         """The share of tokens at which our first choice is among the reference's first `count`."""
         return float((self.rank < count).double().mean())
 
-    def summary(self) -> "Summary":
+    def summary(self) -> dict[str, float]:
+        """Over all tokens. top1, top5 and top100 are shares of 1."""
         median, high = self.kl.quantile(torch.tensor([0.5, 0.99], dtype=self.kl.dtype)).tolist()
-        return Summary(
-            tokens=len(self),
-            kl_mean=float(self.kl.mean()),
-            kl_error=float(self.kl.std(correction=0)) / len(self) ** 0.5,
-            kl_median=median,
-            kl_99th_percentile=high,
-            kl_max=float(self.kl.max()),
-            top1=self.top(1),
-            top5=self.top(5),
-            top100=self.top(100),
-            nll=float(self.nll.mean()),
-            reference_nll=float(self.reference_nll.mean()),
-        )
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Over all tokens of a Score. top1, top5 and top100 are shares of 1."""
-
-    tokens: int
-    kl_mean: float
-    kl_error: float  # the standard error of the mean, from the spread over tokens
-    kl_median: float
-    kl_99th_percentile: float
-    kl_max: float
-    top1: float
-    top5: float
-    top100: float
-    nll: float
-    reference_nll: float
+        return {
+            "tokens": len(self),
+            "kl_mean": float(self.kl.mean()),
+            "kl_error": float(self.kl.std(correction=0)) / len(self) ** 0.5,  # the mean's standard error
+            "kl_median": median,
+            "kl_99th_percentile": high,
+            "kl_max": float(self.kl.max()),
+            "top1": self.top(1),
+            "top5": self.top(5),
+            "top100": self.top(100),
+            "nll": float(self.nll.mean()),
+            "reference_nll": float(self.reference_nll.mean()),
+        }
 
 
 def compare(logits: torch.Tensor, reference: torch.Tensor, following: torch.Tensor) -> Score:

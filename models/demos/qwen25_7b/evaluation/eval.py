@@ -13,7 +13,7 @@ from ..files import check_directory, write_json
 from ..plans.machines import Split
 from ..tt.mesh import command_queues, open_replicas
 from .by_position import Bucket, add_by_position, buckets_from
-from .divergence import Score, score_decode, score_prefill, score_reading
+from .divergence import score_decode, score_prefill, score_reading
 from .model import EvaluatedModel, add_model, choose_backend, replicas_on, split_for
 from .reference import HuggingFace
 from .texts import add_sample, sample_from
@@ -42,61 +42,11 @@ def result_file(out: Path, model: str, split: Split, content: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A recipe on a checkpoint's weights."""
-
-    recipe: Recipe
-    quantized: Optional[EvaluatedModel] = None  # weights rounded by `quantize`; None: the model's
-
-    @property
-    def name(self) -> str:
-        return f"{self.recipe.name}, quantized" if self.quantized else self.recipe.name
-
-
-@dataclass(frozen=True)
-class Result:
-    """A variant's score in one bucket."""
-
-    variant: Variant
-    phase: str  # "decode" or "prefill"
-    end: int  # the bucket's end
-    score: Score
-    kl_of_weights: Optional[float]  # by position only
-
-    def row(self) -> dict[str, str]:
-        """The cells of a table by their column."""
-        s, weights = self.score.summary(), self.kl_of_weights
-        return {
-            "recipe": self.variant.name,
-            "phase": self.phase,
-            "up to": f"{self.end}",
-            "KL mean": f"{s.kl_mean:.3g}",
-            "std. error": f"{s.kl_error:.1g}",
-            **({} if weights is None else {"KL of weights": f"{weights:.3g}"}),
-            "top-1": f"{s.top1:.2%}",
-            "top-5": f"{s.top5:.2%}",
-            "top-100": f"{s.top100:.2%}",
-            "NLL": f"{s.nll:.4f}",
-            "NLL of Hugging Face": f"{s.reference_nll:.4f}",
-            "tokens": f"{s.tokens}",
-        }
-
-    def as_dict(self) -> dict:
-        quantized = self.variant.quantized
-        conditions = {
-            "recipe": asdict(self.variant.recipe),
-            "weights": quantized.name if quantized else "as they are",
-            "phase": self.phase,
-            "up to": self.end,
-        }
-        return conditions | asdict(self.score.summary()) | {"kl_of_weights": self.kl_of_weights}
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """One model on one split: everything that a score depends on but the recipe."""
 
     model: EvaluatedModel
+    quantized: Optional[EvaluatedModel]  # the model after `quantize`
     split: Split
     buckets: Sequence[Bucket]
     by_position: bool
@@ -123,44 +73,64 @@ class Evaluation:
             "texts": len(sample.texts),
         }
 
-    def results(self, variants: Sequence[Variant]) -> Iterator[Result]:
-        """Each result as soon as it is known. The mesh is open until the iteration ends."""
+    def results(self, recipes: Sequence[Recipe]) -> Iterator[dict]:
+        """The score of each recipe in each bucket as soon as it is known. The mesh is open until the iteration ends.
+
+        Recipes with 4 bits have a second score, with the quantized weights.
+        """
         readings = self._read(self.model)
         with open_replicas(self.split, queues=command_queues()) as devices:
-            for variant in variants:
-                weights = [None] * len(self.buckets)
-                if self.by_position:
-                    in_formats = self._read(variant.quantized or self.model, variant.recipe)
-                    weights = [
-                        float(score_reading(ours, bucket.sample, reading).kl.mean())
-                        for ours, bucket, reading in zip(in_formats, self.buckets, readings)
-                    ]
-                yield from self._results(variant, devices, readings, weights)
+            for recipe in recipes:
+                yield from self._results(recipe, self.model, "as they are", devices, readings)
+                if self.quantized and _has_four_bits(recipe):
+                    yield from self._results(recipe, self.quantized, self.quantized.name, devices, readings)
 
     def _read(self, model: EvaluatedModel, recipe: Optional[Recipe] = None) -> list:
         """Hugging Face's reading of each bucket."""
         hugging_face = HuggingFace(model.directory, recipe)
         return [hugging_face.read(bucket.sample.texts) for bucket in self.buckets]
 
-    def _results(self, variant: Variant, devices: list, readings: list, weights: list) -> Iterator[Result]:
-        checkpoint = (variant.quantized or self.model).checkpoint
+    def _results(
+        self, recipe: Recipe, model: EvaluatedModel, weights: str, devices: list, readings: list
+    ) -> Iterator[dict]:
+        in_formats = self._read(model, recipe) if self.by_position else readings
         texts = self.buckets[-1].sample.texts
         # One context for all buckets: the chunks of attention depend on it.
         with replicas_on(
-            devices,
-            checkpoint,
-            variant.recipe,
-            texts=len(texts),
-            max_seq_len=len(texts[0]) - 1,
-            queues=command_queues(),
+            devices, model.checkpoint, recipe, texts=len(texts), max_seq_len=len(texts[0]) - 1, queues=command_queues()
         ) as replicas:
-            for bucket, reading, kl_of_weights in zip(self.buckets, readings, weights):
-                for phase in ("decode", "prefill") if self.by_position else ("decode",):
-                    if phase == "prefill":
-                        score = score_prefill(replicas[0], bucket.sample, reading)
-                    else:
-                        score = score_decode(replicas, bucket.sample, reading)
-                    yield Result(variant, phase, bucket.end, score, kl_of_weights)
+            for bucket, reading, rounded in zip(self.buckets, readings, in_formats):
+                scores = {"decode": score_decode(replicas, bucket.sample, reading)}
+                kl_of_weights = None
+                if self.by_position:
+                    scores["prefill"] = score_prefill(replicas[0], bucket.sample, reading)
+                    kl_of_weights = float(score_reading(rounded, bucket.sample, reading).kl.mean())
+                for phase, score in scores.items():
+                    conditions = {"recipe": asdict(recipe), "weights": weights, "phase": phase, "up to": bucket.end}
+                    yield conditions | score.summary() | {"kl_of_weights": kl_of_weights}
+
+
+def _row(result: dict) -> dict[str, str]:
+    """The cells of a table by their column."""
+    kl_of_weights = result["kl_of_weights"]
+    return {
+        "recipe": _name(result),
+        "phase": result["phase"],
+        "up to": f"{result['up to']}",
+        "KL mean": f"{result['kl_mean']:.3g}",
+        "std. error": f"{result['kl_error']:.1g}",
+        **({} if kl_of_weights is None else {"KL of weights": f"{kl_of_weights:.3g}"}),
+        "top-1": f"{result['top1']:.2%}",
+        "top-5": f"{result['top5']:.2%}",
+        "top-100": f"{result['top100']:.2%}",
+        "NLL": f"{result['nll']:.4f}",
+        "NLL of Hugging Face": f"{result['reference_nll']:.4f}",
+        "tokens": f"{result['tokens']}",
+    }
+
+
+def _name(result: dict) -> str:
+    return result["recipe"]["name"] + ("" if result["weights"] == "as they are" else ", quantized")
 
 
 class EvalCommand:
@@ -194,7 +164,7 @@ class EvalCommand:
         model = EvaluatedModel.open(args.model)
         for recipe in recipes:
             recipe.check_layers(model.config.num_hidden_layers)
-        variants = _variants(recipes, _open_quantized(args.quantized, model))
+        quantized = args.quantized and _open_quantized(args.quantized, model)
         split = split_for(model.config, args.mesh, args.tp)
         if by_position:
             buckets = buckets_from(args, model)
@@ -203,33 +173,29 @@ class EvalCommand:
             buckets = [Bucket(len(sample.texts[0]) - 1, sample)]
         check_directory("--out", args.out)
         backend = choose_backend(args.backend, split)
-        evaluation = Evaluation(model, split, buckets, by_position, backend)
+        evaluation = Evaluation(model, quantized, split, buckets, by_position, backend)
         say(f"{evaluation}\n{LEGEND}{f' {POSITION_LEGEND}' * by_position}\n")
         content = "by-position" if by_position else "decode"
-        _report(evaluation, variants, result_file(args.out, model.name, split, content))
+        _report(evaluation, recipes, result_file(args.out, model.name, split, content))
 
 
-def _report(evaluation: Evaluation, variants: Sequence[Variant], file: Path) -> None:
+def _report(evaluation: Evaluation, recipes: Sequence[Recipe], file: Path) -> None:
     """Write the JSON after each result, and the table at the end or at an interrupt."""
-    results: list[Result] = []
+    results: list[dict] = []
     try:
-        for result in evaluation.results(variants):
+        for result in evaluation.results(recipes):
             results.append(result)
-            where = f", {result.phase} up to {result.end}" if evaluation.by_position else ""
-            complain(f"{result.variant.name}{where}: KL {result.score.summary().kl_mean:.3g}")
-            entries = [each.as_dict() for each in results]
-            write_json(file, evaluation.as_dict() | {"results": entries})
+            where = f", {result['phase']} up to {result['up to']}" if evaluation.by_position else ""
+            complain(f"{_name(result)}{where}: KL {result['kl_mean']:.3g}")
+            write_json(file, evaluation.as_dict() | {"results": results})
     finally:
         if results:
-            results.sort(key=lambda result: result.phase)  # stable: by recipe and position
-            rows = [result.row() for result in results]
+            rows = [_row(result) for result in sorted(results, key=lambda result: result["phase"])]
             say(markdown(list(rows[0]), [list(row.values()) for row in rows], aligned=True))
     say(f"\n{file}")
 
 
-def _open_quantized(name: Optional[str], model: EvaluatedModel) -> Optional[EvaluatedModel]:
-    if name is None:
-        return None
+def _open_quantized(name: str, model: EvaluatedModel) -> EvaluatedModel:
     quantized = EvaluatedModel.open(name)
     if quantized.config != model.config:
         raise UserError(
@@ -237,15 +203,6 @@ def _open_quantized(name: Optional[str], model: EvaluatedModel) -> Optional[Eval
             "--model"
         )
     return quantized
-
-
-def _variants(recipes: list[Recipe], quantized: Optional[EvaluatedModel]) -> list[Variant]:
-    variants = []
-    for recipe in recipes:
-        variants.append(Variant(recipe))
-        if quantized and _has_four_bits(recipe):
-            variants.append(Variant(recipe, quantized))
-    return variants
 
 
 def _has_four_bits(recipe: Recipe) -> bool:
