@@ -3,7 +3,7 @@
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Callable, Mapping, NamedTuple, Optional
+from typing import Callable, Mapping, NamedTuple
 
 import torch
 from torch.nn import Module
@@ -141,8 +141,8 @@ class Reference:
         """Run a chunk of one user's sequence through layer i's self_attn, after `start` tokens."""
         past = self.history(i, start, seed=start + user)
         x = self.normed(i, tokens, seed=1 + user)
-        expected, in_format, written = self._run(self._attentions(i), i, x, past)
-        return Case(x, [past], expected, in_format, [written])
+        expected, in_format, written = self._run(self._attentions(i), i, x[None], [past])
+        return Case(x, [past], expected[0], in_format[0], written)
 
     @lru_cache(maxsize=None)
     def layer_prompt(self, i: int, tokens: int) -> Case:
@@ -157,37 +157,43 @@ class Reference:
         return [lambda layer=layer, **arguments: layer.self_attn(**arguments)[0] for layer in self.both(i)]
 
     def _step(self, modules: list[Callable], x: torch.Tensor, i: int, positions: tuple[int, ...]) -> Case:
+        """Users at one position are one batch, which reads the weights once."""
         past = [self.history(i, position, seed) for seed, position in enumerate(positions)]
-        results = [self._run(modules, i, x[[user]], before) for user, before in enumerate(past)]
-        expected, in_format, written = zip(*results)
-        return Case(x, past, torch.cat(expected), torch.cat(in_format), list(written))
+        expected, in_format, written = torch.empty_like(x), torch.empty_like(x), {}
+        for position in set(positions):
+            users = [user for user, its in enumerate(positions) if its == position]
+            *results, new = self._run(modules, i, x[users, None], [past[user] for user in users])
+            expected[users], in_format[users] = (result[:, 0] for result in results)
+            written |= zip(users, new)
+        return Case(x, past, expected, in_format, [written[user] for user in range(len(x))])
 
     def _prompt(self, modules: list[Callable], x: torch.Tensor, i: int) -> Case:
-        expected, in_format, written = self._run(modules, i, x, None)
-        return Case(x, [], expected, in_format, [written])
+        expected, in_format, written = self._run(modules, i, x[None], [])
+        return Case(x, [], expected[0], in_format[0], written)
 
     def _run(
-        self, modules: list[Callable], i: int, x: torch.Tensor, past: Optional[KeysValues]
-    ) -> tuple[torch.Tensor, torch.Tensor, KeysValues]:
-        """Run both modules on tokens x [tokens, hidden] after the tokens of `past`.
+        self, modules: list[Callable], i: int, x: torch.Tensor, past: list[KeysValues]
+    ) -> tuple[torch.Tensor, torch.Tensor, list[KeysValues]]:
+        """Run both modules on tokens x [users, tokens, hidden] after the tokens of `past`, as many for each user.
 
-        Returns both results, and the first module's keys and values.
+        Returns both results, and each user's keys and values of the first module.
         """
         (expected, written), (in_format, _) = (self._run_one(module, i, x, past) for module in modules)
-        return expected, in_format, written
+        return expected, in_format, [KeysValues(*of_user, *self.of_chips(i)) for of_user in zip(*written)]
 
     def _run_one(
-        self, module: Callable, i: int, x: torch.Tensor, past: Optional[KeysValues]
-    ) -> tuple[torch.Tensor, KeysValues]:
-        cache, start = DynamicCache(), 0
-        if past is not None and past.keys.shape[1]:
-            start = past.keys.shape[1]
-            cache.update(past.keys[None], past.values[None], i)
-        rotation = self.model.model.rotary_emb(x, torch.arange(start, start + len(x))[None])
-        seen = torch.ones(1, 1, len(x), start + len(x), dtype=torch.bool).tril(start)
-        y = module(hidden_states=x[None], position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
+        self, module: Callable, i: int, x: torch.Tensor, past: list[KeysValues]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        cache, tokens = DynamicCache(), x.shape[1]
+        start = past[0].keys.shape[1] if past else 0
+        if start:
+            keys, values, *_ = zip(*past)
+            cache.update(torch.stack(keys), torch.stack(values), i)
+        rotation = self.model.model.rotary_emb(x, torch.arange(start, start + tokens)[None])
+        seen = torch.ones(1, 1, tokens, start + tokens, dtype=torch.bool).tril(start)
+        y = module(hidden_states=x, position_embeddings=rotation, attention_mask=seen, past_key_values=cache)
         written = cache.layers[i]
-        return y[0], KeysValues(written.keys[0, :, start:], written.values[0, :, start:], *self.of_chips(i))
+        return y, (written.keys[:, :, start:], written.values[:, :, start:])
 
 
 def stretched(reference: Reference, yarn: Yarn) -> Reference:
