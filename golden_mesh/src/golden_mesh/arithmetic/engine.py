@@ -34,6 +34,18 @@ FLOAT32, BFLOAT16 = 24, 8  # significant bits of the formats
 _MASKS = [constant(-1 << cut) for cut in range(FLOAT32)]
 _HALVES = [constant(1 << cut >> 1) for cut in range(FLOAT32)]
 _NINE_SIXTEENTHS = constant(0x9000)  # of a bfloat16's last bit
+_ALIGNED_BITS = 10  # below the larger operand's power of two
+_EXPONENT = constant(0xFF << 23)
+_EXPONENT_OF_16 = constant_of_16(0xFF << 7)
+_NEGATIVE_POWER = (-1 << 15) + (1 << 7)  # the bits of a bfloat16's -(2**-126)
+_LEAST, _BELOW = constant((_ALIGNED_BITS + 1) << 23), constant(_ALIGNED_BITS << 23)
+_ROUNDING = 23 - _ALIGNED_BITS
+_TO_START = constant_of_16((_ROUNDING << 7) + 64)
+_TO_START_OF_32 = constant((_ROUNDING << 23) + (1 << 22))
+_FEW = 1 << 13  # elements: each pass over them takes as long as a pass over one
+# The last 8 make a scale larger by 2**-20: that moves only ties of 11 bits, away from zero.
+_INVERSE = constant((254 << 23) + 8)
+_HALF, _TIES_OF_DEST = constant(0.5), constant(1 + 2.0**-12)
 
 
 @in_float32(same)
@@ -127,8 +139,9 @@ def subtract_in_float32_dest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _sum(a: torch.Tensor, b: torch.Tensor, sign: int = 1) -> torch.Tensor:
     """a + sign * b."""
-    if a.dtype == b.dtype == torch.bfloat16 and a.numel() > _FEW:
-        total = _sum_of_bfloat16(a, b, sign)
+    if max(a.numel(), b.numel()) > _FEW:
+        both_16 = a.dtype == b.dtype == torch.bfloat16
+        total = _sum_of_bfloat16(a, b, sign) if both_16 else _sum_of_float32(*_in_srcs(a, b), sign)
         if total is not None:
             return total
     first, second, step = _aligned(a, b)
@@ -154,6 +167,27 @@ def _sum_of_bfloat16(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tenso
     return total if math.isfinite(total.sum()) else None
 
 
+def _sum_of_float32(a: torch.Tensor, b: torch.Tensor, sign: int) -> torch.Tensor | None:
+    """As `_sum_of_bfloat16`, of eleven bits in float32."""
+    if a.view(torch.int32).min() < _NEGATIVE_POWER << 16:
+        return None
+    total = _rounded_sum(a, b, sign)
+    return total if math.isfinite(total.sum()) else None
+
+
+def _rounded_sum(a: torch.Tensor, b: torch.Tensor, sign: int, largest: int = 255 - _ROUNDING) -> torch.Tensor:
+    power = torch.maximum(a.view(torch.int32) & _EXPONENT, b.view(torch.int32) & _EXPONENT)
+    start = power.clamp_((_ALIGNED_BITS + 1) << 23, largest << 23).add_(_TO_START_OF_32).view(torch.float32)
+    return torch.add(start, b, alpha=sign * (1 + 2.0**-20)).add_(a, alpha=1 + 2.0**-20).sub_(start)
+
+
+def below_largest(x: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    """Return x - largest of float32 values of eleven bits, as a float32 dest holds it. From 2**115 on only the sign is
+    right.
+    """
+    return _rounded_sum(x, largest, -1, 254 - _ROUNDING)
+
+
 @in_float32(lambda dest, a, b: dest + a + b)
 def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return dest + (a + b) as a bfloat16 dest holds it, as float32. With a dest of zeros it is `add`.
@@ -168,25 +202,17 @@ def add_to_bfloat16_dest(dest: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
     return to_bfloat16_(pair.add_(held).mul_(common))
 
 
-_ALIGNED_BITS = 10  # below the larger operand's power of two
-_EXPONENT = constant(0xFF << 23)
-_EXPONENT_OF_16 = constant_of_16(0xFF << 7)
-_NEGATIVE_POWER = (-1 << 15) + (1 << 7)  # the bits of a bfloat16's -(2**-126)
-_LEAST, _BELOW = constant((_ALIGNED_BITS + 1) << 23), constant(_ALIGNED_BITS << 23)
-_ROUNDING = 23 - _ALIGNED_BITS
-_TO_START = constant_of_16((_ROUNDING << 7) + 64)
-_FEW = 1 << 13  # elements: each pass over them takes as long as a pass over one
-# The last 8 make a scale larger by 2**-20: that moves only ties of 11 bits, away from zero.
-_INVERSE = constant((254 << 23) + 8)
-_HALF, _TIES_OF_DEST = constant(0.5), constant(1 + 2.0**-12)
-
-
 def _aligned(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return both operands as whole multiples of the adder's step, and the step. Shapes broadcast."""
-    a, b = (x.float() if x.dtype == torch.bfloat16 else keep(x, SRC_B) for x in (a, b))
+    a, b = _in_srcs(a, b)
     step = _step(a, b)
     scale = (_INVERSE - step).view(torch.float32)  # 1 / step
     return a.mul(scale).round_(), b.mul(scale).round_(), step.view(torch.float32)
+
+
+def _in_srcs(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both operands of the adder in float32, cut to the bits of a register."""
+    return tuple(x.float() if x.dtype == torch.bfloat16 else keep(x, SRC_B) for x in (a, b))
 
 
 def _step(*values: torch.Tensor) -> torch.Tensor:

@@ -11,11 +11,15 @@ The earlier sums and products are multiplied by exp(old largest - new largest). 
 applied inside exp. It therefore scales an additive mask too.
 """
 
+from functools import partial
+
 import torch
 import ttnn
 
 from golden_mesh.arithmetic import engine
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.parts import in_parts
+from golden_mesh.arithmetic.plain import in_float32
 from golden_mesh.arithmetic.product import multiply
 from golden_mesh.arithmetic.vector import exp, in_bfloat16_dest, parabolic_exp, short_exp
 
@@ -30,19 +34,40 @@ def exp_is_approximate(program_config: ttnn.SDPAProgramConfig | None) -> bool:
     return program_config is None or program_config.exp_approx_mode is not False
 
 
-def weights(scores, largest, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
+def limits(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what scores and weights of keys are at most. masked_fill_ takes several times as long as minimum."""
+    return torch.where(hidden, HIDDEN, torch.inf), torch.where(hidden, 0.0, torch.inf)
+
+
+def weights(
+    scores, largest, scale: float, kernel: Kernel, approximate: bool, limit: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return exp((scores - largest) * scale) in float32, as dest holds it.
 
-    The inputs have eleven bits at most.
+    The largest scores have eleven bits at most. limit: as in `limits`, of the shape of scores without the outer dims.
     """
+    function = partial(_weights, scale=scale, kernel=kernel, approximate=approximate)
+    return in_parts(function, scores, largest, *(() if limit is None else (limit,)))
+
+
+def _weights(scores, largest, limit=None, *, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:
     if kernel.wide:
-        difference = engine.subtract_in_float32_dest(scores, largest)
-        return exp(difference, scale, approximate=approximate)
-    difference = engine.subtract(scores, largest)
-    if approximate:
-        return engine.keep(exp(difference, scale, approximate=True), engine.BFLOAT16)
-    scaled = engine.keep(difference * scale, engine.BFLOAT16).bfloat16()
-    return in_bfloat16_dest("EXP")(scaled).float()
+        result = exp(_below_largest(scores, largest), scale, approximate=approximate)
+    else:
+        difference = engine.subtract(scores, largest)
+        if approximate:
+            result = engine.keep(exp(difference, scale, approximate=True), engine.BFLOAT16)
+        else:
+            scaled = engine.keep(difference * scale, engine.BFLOAT16).bfloat16()
+            result = in_bfloat16_dest("EXP")(scaled).float()
+    return result if limit is None else torch.minimum(result, limit, out=result)
+
+
+@in_float32(lambda scores, largest: scores - largest)
+def _below_largest(scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    if scores.dtype == torch.bfloat16:
+        return engine.subtract_in_float32_dest(scores, largest)
+    return engine.below_largest(engine.keep(scores, engine.SRC_B), largest)
 
 
 def correction(old: torch.Tensor, new: torch.Tensor, scale: float, kernel: Kernel, approximate: bool) -> torch.Tensor:

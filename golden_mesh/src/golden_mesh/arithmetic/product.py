@@ -85,7 +85,8 @@ def multiply(a: torch.Tensor, b: torch.Tensor, kernel: Kernel, bits: int = FLOAT
     first, second = source_a(a, kernel, bits), source_b(b, kernel, bits)
     result = first * second
     if kernel.phases == 3:
-        result -= (first - keep(first, SRC_A_FIRST)) * (second - keep(second, SRC_B_FIRST))
+        rest = first - keep(first, SRC_A_FIRST), second - keep(second, SRC_B_FIRST)  # their product is exact
+        result.addcmul_(*rest, value=-1)
     return result
 
 

@@ -57,9 +57,9 @@ def kernels_of(note: Callable, change: Callable = lambda kernel: kernel) -> Iter
         note(kernel)
         return kernel
 
-    def noting_exp(scores, largest, scale, kernel, approximate):
+    def noting_exp(scores, largest, scale, kernel, approximate, *limit):
         note(replace(kernel, approximate=approximate))
-        return weights(scores, largest, scale, kernel, approximate)
+        return weights(scores, largest, scale, kernel, approximate, *limit)
 
     Kernel.of, flash.weights = staticmethod(of), noting_exp
     try:

@@ -199,10 +199,12 @@ class Attention:
             if windows is not None:
                 of_keys = F.pad(windows, (0, self.keys), value=-1)[at : at + self.keys]
                 hidden = _either(hidden, of_keys != windows[first:end, None])
+            limit = None
             if hidden is not None:
-                scores.masked_fill_(hidden, flash.HIDDEN)
+                of_scores, limit = flash.limits(hidden)
+                scores = torch.minimum(scores, of_scores, out=scores)
             chunk = self._chunk(
-                scores, hidden, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state]
+                scores, limit, v[..., at : at + self.keys, :], state and [x[..., first:end, :] for x in state]
             )
             whole = first == 0 and end == rows
             state = chunk if whole else self._of_all_rows(rows, state, chunk, first)
@@ -227,8 +229,8 @@ class Attention:
         scores = product(q.flatten(2, 3), k, self.kernel, block=-(-q.shape[-1] // TILE))
         return scores.unflatten(2, (group, rows))
 
-    def _weights(self, scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-        return self.packed(flash.weights(scores, largest, self.scale, self.kernel, self.approximate))
+    def _weights(self, scores: torch.Tensor, largest: torch.Tensor, limit: torch.Tensor | None = None) -> torch.Tensor:
+        return self.packed(flash.weights(scores, largest, self.scale, self.kernel, self.approximate, limit))
 
     def _add(self, a, b) -> torch.Tensor:
         return engine.add_in_float32_dest(a, b) if self.kernel.wide else engine.add(a, b)
@@ -253,7 +255,7 @@ class Attention:
     def _of_all_rows(self, rows: int, state, chunk, first: int) -> list[torch.Tensor]:
         """The state after a chunk of keys that only the rows of `chunk` see, from row `first` on.
 
-        Later rows take the step without a key: times 1, plus 0.
+        Later rows take the step without a key: times 1, plus 0. LoFi and a float32 sum are cut by it.
         """
         if state is None:
             nothing = engine.keep(torch.tensor(flash.HIDDEN), 8).item(), 0.0, 0.0
@@ -262,22 +264,23 @@ class Attention:
         end = first + chunk[0].shape[-2]
         largest, sums, result = (x[..., end:, :] for x in state)
         one = torch.ones_like(largest)
-        sums = self._add(torch.zeros_like(sums), multiply(sums, one, self.kernel))
-        later = largest, sums, engine.to_nearest_even(flash.times(result, one, self.kernel))
+        sums = multiply(sums, one, self.kernel)
+        if self.kernel.phases == 1:
+            result = engine.to_nearest_even(flash.times(result, one, self.kernel))
+        later = largest, sums, result
         parts = zip((x[..., :first, :] for x in state), chunk, later)
         return [torch.cat(each, -2) for each in parts]
 
-    def _chunk(self, scores, hidden, v, state):
-        """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before."""
+    def _chunk(self, scores, limit, v, state):
+        """(largest score, sums of weights by column of a tile, weights @ v) with this chunk and all before.
+
+        limit: of the weights (`flash.limits`).
+        """
         kernel = self.kernel
         largest = engine.keep(scores.amax(-1, keepdim=True), 8)
         if state is not None:
             largest = torch.maximum(largest, state[0])
-        if kernel.wide:
-            scores = engine.keep(scores, engine.SRC_B)
-        weights = self._weights(scores, largest)
-        if hidden is not None:
-            weights.masked_fill_(hidden, 0)
+        weights = self._weights(scores, largest, limit)
         sums, *more = weights.split(TILE, -1)
         for tile in more:  # in L1
             sums = sums + tile if self.in_float32 else engine.to_nearest_even(sums + tile)

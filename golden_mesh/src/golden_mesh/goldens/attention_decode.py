@@ -294,13 +294,12 @@ class _Decode:
         hidden = torch.arange(chunk) >= seen
         if window is not None:
             hidden |= torch.arange(chunk) < seen - window
-        scores = torch.minimum(scores, torch.where(hidden, flash.HIDDEN, torch.inf))  # masked_fill_ takes longer
+        of_scores, limit = flash.limits(hidden)
+        scores = torch.minimum(scores, of_scores, out=scores)
         largest = order.spread(scores.amax(-1, keepdim=True), flash.HIDDEN).cummax(2).values
-        weights = flash.weights(scores, order.gathered(largest), self.scale, kernel, self.approximate)
-        if (
-            mask is not None or window is not None or self.cores > 1
-        ):  # otherwise every chunk has a visible key, and exp of a hidden one is 0
-            weights.masked_fill_(hidden, 0)
+        if mask is None and window is None and self.cores == 1:
+            limit = None  # every chunk has a visible key, and exp of a hidden one is 0
+        weights = flash.weights(scores, order.gathered(largest), self.scale, kernel, self.approximate, limit)
         weights = engine.to_bfloat16_(weights)
         sums = sums_of_rows(weights, kernel)
         values = product(weights, v, kernel, bits=engine.BFLOAT16, block=chunk // TILE)

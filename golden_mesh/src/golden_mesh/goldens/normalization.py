@@ -5,11 +5,15 @@ bfloat16. Sums of rows go through SrcB: HiFi2 cuts the terms and 1 / rms to seve
 images round only their results.
 """
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 
 from golden_mesh.arithmetic import engine
+from golden_mesh.arithmetic.aligned import GROUP
 from golden_mesh.arithmetic.kernel import Kernel
+from golden_mesh.arithmetic.parts import constant
 from golden_mesh.arithmetic.product import multiply, sums_of_rows
 from golden_mesh.arithmetic.vector import inverse_root
 from golden_mesh.errors import GoldenError
@@ -17,6 +21,7 @@ from golden_mesh.goldens.activations import activate
 from golden_mesh.registry import golden
 
 TILE = 32
+_constant = lru_cache(64)(constant)
 
 
 def _left(x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
@@ -45,20 +50,21 @@ def _mean(x: torch.Tensor, kernel: Kernel, program_config) -> torch.Tensor:
     parts = F.pad(x, (0, -width % shard)).unflatten(-1, (-1, shard))
     cores = parts.shape[-2]
     sums = _left(sums_of_rows(parts, kernel, nearest(cores / width)).squeeze(-1), kernel)
-    sums = _from_own_core(sums, program_config.block_h)
-    sums = F.pad(sums.unsqueeze(-1), (0, TILE - 1)).flatten(-2)
+    sums = sums.gather(-1, _from_own_core(sums.shape[:-1].numel(), cores, program_config.block_h).view(sums.shape))
+    # With a float32 dest a group of zeros adds nothing.
+    sums = F.pad(sums.unsqueeze(-1), (0, (GROUP if kernel.wide else TILE) - 1)).flatten(-2)
     return sums_of_rows(sums, kernel, nearest(1 / cores))
 
 
-def _from_own_core(sums: torch.Tensor, block_h: int) -> torch.Tensor:
-    """[rows, cores] in the order of each row's adder: cores share the rows of tiles, and start with themselves."""
-    cores = sums.shape[-1]
-    row_of_tiles = torch.arange(sums[..., 0].numel()) // TILE % block_h
+@lru_cache(64)
+def _from_own_core(rows: int, cores: int, block_h: int) -> torch.Tensor:
+    """The order of each row's adder, [rows, cores]: cores share the rows of tiles, and start with themselves."""
+    row_of_tiles = torch.arange(rows) // TILE % block_h
     adder = row_of_tiles // -(-block_h // cores)
-    order = (adder[:, None] + torch.arange(cores)) % cores
-    return sums.gather(-1, order.view(sums.shape))
+    return (adder[:, None] + torch.arange(cores)) % cores
 
 
+@lru_cache(64)
 def nearest(number: float) -> float:
     """A number as most hosts hand it to a kernel: bfloat16, to nearest even."""
     return torch.tensor(number).bfloat16().item()
@@ -71,7 +77,7 @@ def _normed(x: torch.Tensor, epsilon: float, kernel: Kernel, program_config) -> 
 
 
 def _divided(x: torch.Tensor, mean_square: torch.Tensor, epsilon: float, kernel: Kernel) -> torch.Tensor:
-    epsilon = engine.keep(torch.tensor(epsilon), engine.BFLOAT16)
+    epsilon = engine.keep(_constant(float(epsilon)), engine.BFLOAT16)
     add = engine.add_in_float32_dest if kernel.wide else engine.add
     factor = inverse_root(add(mean_square.float(), epsilon), kernel.approximate)
     return multiply(x, _left(factor, kernel), kernel)
