@@ -21,7 +21,7 @@ from models.demos.qwen25_7b.plans.chip import WORMHOLE
 from models.demos.qwen25_7b.plans.memory_budget import memory_budget, smaller_sizes
 from models.demos.qwen25_7b.plans.model_table import ModelTable
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
-from models.demos.qwen25_7b.tt import centered_keys, placement
+from models.demos.qwen25_7b.tt import placement, rotary
 from models.demos.qwen25_7b.tt.attention import allocate_caches
 from models.demos.qwen25_7b.tt.linear import TtAllReduce
 from models.demos.qwen25_7b.tt.model_config import TtModelConfig
@@ -65,9 +65,9 @@ def allocating_only(monkeypatch):
 
     with monkeypatch.context() as patched, torch.device("meta"):
         patched.setattr(ttnn, "from_torch", from_torch)
-        for module in (placement, centered_keys):
+        for module in (placement, rotary):
             patched.setattr(module, "to_mesh_rows", lambda shards, mesh_device, dim: shards[0])
-        patched.setattr(centered_keys, "centered_rows", centered_rows)
+        patched.setattr(rotary, "centered_rows", centered_rows)
         patched.setattr(ttnn, "to_torch", to_torch)
         patched.setattr(ttnn, "to_device", to_device)
         patched.setattr(ttnn, "zeros", lambda shape, *args: ttnn.empty(shape, *args))
