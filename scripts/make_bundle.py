@@ -13,8 +13,6 @@ import shutil
 import time
 from pathlib import Path
 
-from huggingface_hub.utils import HFValidationError, validate_repo_id
-
 from models.demos.qwen25_7b.config import QWEN25_7B, DecoderConfig
 from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.plans.machines import MACHINES, MachineKind
@@ -87,11 +85,7 @@ chips in software. Speed on @MESH@, start time and power are unknown.
 
 
 def architecture(model: str) -> str:
-    """Return the architecture of a hub id, by its config.json. UserError: no hub id, out of reach, or not served."""
-    try:
-        validate_repo_id(model)
-    except HFValidationError as error:
-        raise UserError(f"--model: {error}") from error
+    """Return the architecture of a hub id, by its config.json. UserError: a directory, out of reach, or not served."""
     if os.path.isdir(model):
         raise UserError(f"--model {model}: a directory; a bundle has no weights, so it names a hub id")
     if model == DEFAULT:  # needs no network

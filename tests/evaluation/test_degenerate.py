@@ -43,7 +43,7 @@ def test_the_demo_says_which_answer_is_degenerate(capsys):
     model = SimpleNamespace(
         generate=lambda *_, **__: iter(deltas), generator=SimpleNamespace(users=2), backend="golden mesh"
     )
-    answer(model, ["a", "b"], [[1], [2]], None, SimpleNamespace(max_new_tokens=9, stop=(), out=None))
+    answer(model, ["a", "b"], [[1], [2]], None, SimpleNamespace(max_new_tokens=9, stop=(), out=None, speculate=1))
     assert "answers: 1 of 2 degenerate, the first is answer 1: 51% of 36 words" in capsys.readouterr().err
 
 

@@ -15,7 +15,6 @@ from models.demos.qwen25_7b.errors import UserError
 from models.demos.qwen25_7b.perf.__main__ import main
 from models.demos.qwen25_7b.perf.capture import Step
 from models.demos.qwen25_7b.perf.commands import read_measured
-from models.demos.qwen25_7b.perf.picture import PARTS, draw, parts_of
 from models.demos.qwen25_7b.perf.report import LABEL, step_report
 from models.demos.qwen25_7b.perf.step_model import model_step
 from models.demos.qwen25_7b.plans.parallel_plan import ParallelPlan
@@ -172,14 +171,3 @@ def test_bad_options_are_one_line_and_status_2(command, options, message, capsys
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0], lines
     assert not list(tmp_path.iterdir())
-
-
-def test_the_picture_has_a_bar_for_each_step_of_parts_that_add_up(tmp_path):
-    model = model_step(STEP, weights=WEIGHTS, links=1, **HERE)
-    parts = parts_of(step_report(model, title="a step", users=32, replicas=1, layers=28))
-    assert set(parts) <= set(PARTS) and sum(parts.values()) == pytest.approx(1e3 * model.seconds, abs=0.03)
-    pytest.importorskip("matplotlib")
-    draw(tmp_path / "steps.svg", {"N150, tp 1": parts, "N300, tp 2": parts})
-    assert "N300, tp 2" in (tmp_path / "steps.svg").read_text()
-    with pytest.raises(UserError, match="steps.doc cannot be written"):
-        draw(tmp_path / "steps.doc", {"N150, tp 1": parts})

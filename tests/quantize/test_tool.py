@@ -16,7 +16,7 @@ from models.demos.qwen25_7b.evaluation.divergence import compare
 from models.demos.qwen25_7b.quantize import calibration as calibration_module
 from models.demos.qwen25_7b.quantize import output
 from models.demos.qwen25_7b.quantize.__main__ import main
-from models.demos.qwen25_7b.quantize.quantizer import check_blocks, quantize
+from models.demos.qwen25_7b.quantize.quantizer import quantize
 from models.demos.qwen25_7b.quantize.rounding import rounded
 from models.demos.qwen25_7b.reference.rounded import round_model
 from models.demos.qwen25_7b.reference.small import SMALL_CHECKPOINT
@@ -166,13 +166,6 @@ def test_an_unfinished_run_with_other_settings_is_refused(capsys, calibration, t
     assert "another" in error and "formats" in error
     settings.write_text("{")
     assert "settings.json: not JSON" in refused(capsys, *common)
-
-
-def test_a_model_whose_dims_are_no_whole_blocks():
-    config = Checkpoint.open(SMALL_CHECKPOINT).config
-    check_blocks(config)
-    with pytest.raises(UserError, match="intermediate_size must be a multiple of 16"):
-        check_blocks(replace(config, intermediate_size=1180))
 
 
 def test_without_a_calibration_text_the_model_writes_one(capsys, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 
-from models.demos.qwen25_7b.demo.answers import Answer, Speed, save, show
+from models.demos.qwen25_7b.demo.answers import Answer, Speed, show
 from models.demos.qwen25_7b.demo.options import read_prompts
 
 ANSWERS = [Answer("a\x1b[2J\nb" * 9, 30, "\x9b\r\n!", 3, "stop"), Answer("c", 4, "e" * 500, 12, "length")]
@@ -46,13 +46,6 @@ def test_answers_are_complete_without_control_characters_and_a_cut_one_says_so(c
     out = capsys.readouterr().out
     assert "a\\x1b[2J" in out and "\x1b" not in out and "\x9b" not in out
     assert "e" * 500 + " [cut: --max-new-tokens]" in out and out.count("[cut") == 1
-
-
-def test_the_file_of_answers_has_a_line_of_json_a_user(tmp_path):
-    save(tmp_path / "answers.jsonl", ANSWERS)
-    records = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    assert [record["finish_reason"] for record in records] == ["stop", "length"]
-    assert records[1]["user"] == 1 and records[1]["answer"] == "e" * 500
 
 
 def test_speed_tells_prefill_from_decode_while_users_take_turns():

@@ -3,7 +3,7 @@
 import argparse
 from importlib.metadata import version
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from ..cli.terminal import markdown, say
 from ..files import write_json
@@ -12,14 +12,7 @@ from ..plans.machines import TTNN_VERSION, Split
 from ..tt.mesh import describe_backend, open_mesh, select_backend
 from .stages import run_program
 
-
-class Fact(NamedTuple):
-    """assumed: None where the plans assume nothing."""
-
-    what: str
-    found: str
-    assumed: Optional[str] = None
-
+Fact = tuple[str, str, Optional[str]]  # what, found, assumed by the plans: None where they assume nothing
 
 CHIP: dict[str, Callable[[Chip], object]] = {
     "architecture": lambda chip: chip.architecture,
@@ -42,16 +35,16 @@ def facts(mesh: str, backend: str) -> list[Fact]:
         kind, found = split.kind, chip_of(device)
         joins = "right" if found.ttnn >= (0, 81) else "wrong below 0.81 (tt-metal 56171)"
         return [
-            Fact("below ttnn", describe_backend(backend).split(" (")[0], "silicon"),
-            Fact("ttnn", version("ttnn").split("+")[0], TTNN_VERSION),
-            Fact("decode attention of several cores a KV head, float32 dest", joins, "right"),
-            Fact("driver", _read("/sys/module/tenstorrent/version")),
-            Fact("firmware", ", ".join(firmware) or "not readable"),
-            Fact("huge pages of 1 GB", _read("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")),
-            Fact("chips", f"{ttnn.get_num_devices()}", f"{kind.chips}"),
-            *(Fact(what, f"{of(found)}", f"{of(kind.chip)}") for what, of in CHIP.items()),
-            Fact("links between neighbors", f"{links_between(device)}", f"{kind.links if kind.chips > 1 else 1}"),
-            Fact("topology of a row", row_topology(device), "ring" if kind.is_ring(kind.row) else "line"),
+            ("below ttnn", describe_backend(backend).split(" (")[0], "silicon"),
+            ("ttnn", version("ttnn").split("+")[0], TTNN_VERSION),
+            ("decode attention of several cores a KV head, float32 dest", joins, "right"),
+            ("driver", _read("/sys/module/tenstorrent/version"), None),
+            ("firmware", ", ".join(firmware) or "not readable", None),
+            ("huge pages of 1 GB", _read("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"), None),
+            ("chips", f"{ttnn.get_num_devices()}", f"{kind.chips}"),
+            *((what, f"{of(found)}", f"{of(kind.chip)}") for what, of in CHIP.items()),
+            ("links between neighbors", f"{links_between(device)}", f"{kind.links if kind.chips > 1 else 1}"),
+            ("topology of a row", row_topology(device), "ring" if kind.is_ring(kind.row) else "line"),
         ]
 
 
@@ -64,8 +57,9 @@ def _read(path: str) -> str:
 
 def compare(args: argparse.Namespace) -> None:
     found = facts(args.mesh, select_backend(args.backend, args.mesh))
-    write_json(args.out / "machine.json", [fact._asdict() for fact in found])
-    say(markdown(("what", "found", "assumed"), [(f.what, f.found, f.assumed or "") for f in found]))
+    header = "what", "found", "assumed"
+    write_json(args.out / "machine.json", [dict(zip(header, fact)) for fact in found])
+    say(markdown(header, [(what, value, assumed or "") for what, value, assumed in found]))
 
 
 if __name__ == "__main__":

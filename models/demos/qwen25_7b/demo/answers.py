@@ -4,8 +4,7 @@ import json
 import time
 from argparse import Namespace
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import Optional, Sequence
 
 from tqdm import tqdm
 
@@ -14,9 +13,6 @@ from ..config.sampling import SamplingParams
 from ..engine.open_model import OpenModel, TextDelta
 from ..evaluation.degenerate import degenerate_answers
 from ..files import write_text
-
-if TYPE_CHECKING:
-    from ..engine.speculation import SpeculationStats
 
 
 @dataclass
@@ -97,16 +93,15 @@ def answer(
     if found := degenerate_answers([each.answer for each in answers]):
         complain(f"answers: {found}")
     if args.out is not None:
-        save(args.out, answers)
+        records = ({"user": user, **asdict(answer)} for user, answer in enumerate(answers))
+        write_text(args.out, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
     say(f"{len(answers)} user(s), the speed of {model.backend}:\n{speed}")
-
-
-def speculation_line(stats: "SpeculationStats") -> str:
-    """The summary's line of several tokens a step."""
-    return (
-        f"  speculation          {stats.tokens} tokens in {stats.steps} steps; "
-        f"{stats.accepted} of {stats.drafted} draft tokens were accepted"
-    )
+    if args.speculate > 1:
+        stats = model.generator.stats
+        say(
+            f"  speculation          {stats.tokens} tokens in {stats.steps} steps; "
+            f"{stats.accepted} of {stats.drafted} draft tokens were accepted"
+        )
 
 
 def show(answers: Sequence[Answer]) -> None:
@@ -119,10 +114,3 @@ def show(answers: Sequence[Answer]) -> None:
             cut = " [cut: --max-new-tokens]" if answer.finish_reason == "length" else ""
             say(f"\n> {answer.prompt}\n{answer.answer}{cut}")
         say()
-
-
-def save(file: Path, answers: Sequence[Answer]) -> None:
-    """Write a line of JSON for each prompt. UserError: `file` cannot be written any more."""
-    records = ({"user": user, **asdict(answer)} for user, answer in enumerate(answers))
-    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    write_text(file, lines)

@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> None:
     from ..text.request import check_request
     from ..text.tokenizer import ChatTokenizer
     from ..weights.cache import open_checkpoint
-    from .answers import answer, speculation_line
+    from .answers import answer
     from .chat import Chat
 
     params = sampling(args, GREEDY)
@@ -88,8 +88,6 @@ def main(argv: list[str] | None = None) -> None:
             Chat(model, params, args.stop, context, args.max_new_tokens).run()
         else:
             answer(model, prompts, token_ids, params, args)
-        if args.speculate > 1:
-            say(speculation_line(model.generator.stats))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 CONTEXT = 1024  # tokens of prompt and answer, unless the options or a prompt ask for more
 CHAT_CONTEXT = 4096  # the default for a conversation
-MOST_USERS = 100_000  # whose prompts are in memory; a replica runs 32 at once
 NEW_TOKENS = 64  # tokens of an answer to a prompt
 DEFAULT_PROMPT = "What is the capital of France?"
 
@@ -49,8 +48,6 @@ def sampling(args: argparse.Namespace, default: "SamplingParams") -> "SamplingPa
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    if (args.batch_size or 0) > MOST_USERS:
-        parser.error(f"--batch-size must be 1 to {MOST_USERS}, got {args.batch_size}")
     if args.chat and not args.instruct:
         parser.error("--chat needs the chat template, which --no-instruct leaves out")
     if args.chat and (args.batch_size is not None or args.out is not None):

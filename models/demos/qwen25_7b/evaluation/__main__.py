@@ -5,16 +5,7 @@ from ..cli.command import quiet_libraries, run
 
 def main(argv: list[str] | None = None) -> None:
     quiet_libraries()
-    from ..cli.options import Parser, add_commands, add_machine, add_recipes
-    from ..config import recipe_named
-
-    # The commands import torch and transformers, which takes seconds. A wrong name is refused before.
-    names = Parser(add_help=False, allow_abbrev=False)
-    add_machine(names)
-    add_recipes(names, default="bfp8")
-    for name in names.parse_known_args(argv)[0].recipes.split(","):
-        recipe_named(name, "--recipes")
-
+    from ..cli.options import Parser, add_commands
     from .eval import EvalCommand
     from .readiness import ReadinessCommand
     from .tasks import TasksCommand

@@ -301,30 +301,4 @@ class L1:
         return f"{split_of(args)}, {mapped.title}: bytes of a core's L1.\n\n{l1_table(mapped)}"
 
 
-class Picture:
-    """What a step of 32 users waits for on every machine, as a picture. Modeled, not measured; minutes."""
-
-    EXAMPLES = (f"{PERF} picture step.svg", f"{PERF} picture step.png")
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, metavar="FILE", help="to write: .svg, .png or .pdf")
-
-    @staticmethod
-    def table(args: argparse.Namespace) -> str:
-        from .picture import draw, every_step
-
-        draw(args.file, every_step())
-        return f"written: {args.file}"
-
-
-COMMANDS = {
-    "model": Model,
-    "ops": Ops,
-    "hops": Hops,
-    "splits": Splits,
-    "models": Models,
-    "context": Context,
-    "l1": L1,
-    "picture": Picture,
-}
+COMMANDS = {"model": Model, "ops": Ops, "hops": Hops, "splits": Splits, "models": Models, "context": Context, "l1": L1}

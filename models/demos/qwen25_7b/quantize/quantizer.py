@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 import transformers
-from golden_mesh.rounding import BLOCK
 from torch.nn import Module
 from tqdm import trange
 
@@ -34,7 +33,6 @@ def quantize(checkpoint: Checkpoint, calibration: Path, out: Path, recipe: Recip
     text = read_text(calibration, "--calibration")
     config = checkpoint.config
     layers = config.num_hidden_layers
-    check_blocks(config)
     recipe.check_layers(layers)
     recipes = [recipe.of_layer(i) for i in range(layers)]
     ids = sequences(text, f"--calibration {calibration}", checkpoint, tokens)
@@ -82,21 +80,7 @@ def sequences(text: str, name: str, checkpoint: Checkpoint, limit: int) -> torch
             f"{-(-config.hidden_size // length)} are needed, since a weight has {config.hidden_size} inputs and "
             "rounding pushes its errors to inputs that the text never shows: give a longer text, or more --tokens"
         )
-    largest = max(ids[: count * length])
-    if largest >= config.vocab_size:
-        raise UserError(
-            f"{checkpoint.directory}: its tokenizer gives token {largest}, and the model has {config.vocab_size} "
-            "tokens; use the model's tokenizer"
-        )
     return torch.tensor(ids[: count * length]).view(count, length)
-
-
-def check_blocks(config: DecoderConfig) -> None:
-    for name in ("hidden_size", "intermediate_size"):
-        if getattr(config, name) % BLOCK:
-            raise UserError(
-                f"{name} must be a multiple of {BLOCK}, the values that share an exponent; got {getattr(config, name)}"
-            )
 
 
 def _identity(checkpoint: Checkpoint) -> str:

@@ -1,11 +1,13 @@
-"""What a decode step waits for, as a bar for each machine: perf picture. Needs matplotlib."""
+"""Draw what a decode step of 32 users waits for on each machine: docs/step_parts.svg. Needs matplotlib; takes minutes.
+
+python tools/step_picture.py models/demos/qwen25_7b/docs/step_parts.svg
+"""
 
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-from ..errors import UserError
+from matplotlib.figure import Figure
 
 STEPS = (("N150", 1), ("N300", 2), ("N150x4", 4), ("T3K", 8), ("GALAXY", 8))
 RECIPE = "performance"
@@ -22,22 +24,14 @@ def every_step() -> dict[str, dict[str, float]]:
     """The parts of a step of 32 users on each machine. A process each: a golden mesh is one machine."""
     steps = {}
     for mesh, tp in STEPS:
-        model = [sys.executable, "-m", __package__, "model", "--mesh", mesh, "--recipe", RECIPE]
-        done = subprocess.run(model, capture_output=True, text=True)
-        if done.returncode:
-            raise UserError(
-                f"perf model --mesh {mesh} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1]}"
-            )
+        model = [sys.executable, "-m", "models.demos.qwen25_7b.perf", "model", "--mesh", mesh, "--recipe", RECIPE]
+        done = subprocess.run(model, stdout=subprocess.PIPE, text=True, check=True)
         steps[f"{mesh}, tp {tp}"] = parts_of(done.stdout)
     return steps
 
 
-def draw(file: Path, steps: dict[str, dict[str, float]]) -> None:
-    """A stacked bar for each step. steps: milliseconds by part. UserError: no matplotlib, no place for the file."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("perf picture draws with matplotlib: pip install matplotlib") from None
+def draw(file: str, steps: dict[str, dict[str, float]]) -> None:
+    """A stacked bar for each step. steps: milliseconds by part."""
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes, left = figure.subplots(), [0.0] * len(steps)
     for part in PARTS:
@@ -49,7 +43,8 @@ def draw(file: Path, steps: dict[str, dict[str, float]]) -> None:
     title = f"Qwen2.5-7B, 32 users a replica at position 1,024, recipe {RECIPE}"
     axes.set(xlabel="ms of a step (modeled, not measured)", title=title)
     axes.legend(fontsize="small")
-    try:
-        figure.savefig(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be written: {error}") from None
+    figure.savefig(file)
+
+
+if __name__ == "__main__":
+    draw(sys.argv[1], every_step())
